@@ -1,0 +1,45 @@
+# Two commands: `make demo` and `make test`. Each sets itself up; a second run starts at once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test peers bench clean
+
+demo: $(VENV)/.installed
+	@$(BIN)/weft show superpod:su=1,server=dgx-h100
+	@mkdir -p out
+	@$(BIN)/weft draw superpod:su=1,server=dgx-h100 -o out/superpod.png
+	@$(BIN)/weft demo-next
+
+test: $(VENV)/.tested
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+# The outside judges, from Debian's packages.
+peers:
+	@./peers.sh
+
+bench: $(VENV)/.tested
+	$(BIN)/python benchmarks/fabric.py
+
+$(VENV)/bin/python:
+	@echo "weft: making $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "weft needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "weft: installing into $(VENV)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.tested: pyproject.toml | $(VENV)/bin/python
+	@echo "weft: installing into $(VENV), with what the tests need"
+	@$(PIP) -e '.[test]'
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis

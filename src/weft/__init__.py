@@ -1,0 +1,39 @@
+"""weft: a complete InfiniBand fabric in software.
+
+The house. A module imports only from layers below its own; modules that share a line, or a `|`, do not know
+each other. `tests/test_house.py` reads this diagram and enforces it.
+
+    cli                            one module per command; no logic
+    fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
+    units | ids | errors
+
+The same fabric from Python:
+
+    import weft
+    fabric = weft.load("superpod:su=1")     # or "fat-tree:hosts=1024,switch=QM9700", or the path of a file
+    print(fabric["leaf3/17"].peer)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.fabric.model import Fabric as Fabric
+    from weft.fabric.spec import load as load
+
+__version__ = "0.1.0"
+__all__ = ["Fabric", "load"]
+
+
+def __getattr__(name: str) -> object:
+    """Load the two public names on first use, so that `import weft` costs no numpy."""
+    if name == "load":
+        from weft.fabric.spec import load
+
+        return load
+    if name == "Fabric":
+        from weft.fabric.model import Fabric
+
+        return Fabric
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""Cabling: nodes, ports, links, and what a configured fabric carries."""

@@ -1,0 +1,1 @@
+"""Files of the real world: read, written, or both."""

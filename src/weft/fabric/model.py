@@ -1,0 +1,298 @@
+"""The fabric model: nodes, ports and links as arrays, seen as small objects.
+
+    fabric["leaf3"]           a node         fabric.nodes.guid     uint64[node]
+    fabric["leaf3/17"]        a port         fabric.ports.peer     int32[port], -1 where nothing is plugged in
+    fabric["leaf3/17"].peer   its other end  fabric.links.speed    int8[link], index into rates.speeds()
+    fabric["dgx1"]            a server
+
+The cabling is read-only: `faults` and `subset` return a new fabric. What a subnet manager configures (`tables`) and
+what traffic counts (`counters`) are arrays that everybody writes.
+
+Port slots are laid out node by node, with a slot 0 for every node: the management port of a switch, unused on the
+others. So the slot of port n of node i is `nodes.first_port[i] + n`, everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import UnknownName
+from weft.fabric.counters import new_counters
+from weft.fabric.kinds import NodeKind
+from weft.fabric.rates import Technology, speeds
+from weft.fabric.tables import Tables
+from weft.fabric.views import Link, Node, Port, Server
+
+
+class _Columns:
+    """Arrays of one length, one row per thing."""
+
+    __slots__ = ()
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        """The same columns with only these rows (a mask or indices)."""
+        picked = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            column = getattr(self, field.name)
+            if isinstance(column, tuple):
+                indices = np.flatnonzero(rows) if rows.dtype == bool else rows
+                picked[field.name] = tuple(column[i] for i in indices.tolist())
+            else:
+                picked[field.name] = column[rows]
+        return type(self)(**picked)
+
+    def freeze(self) -> Self:
+        for field in fields(self):  # type: ignore[arg-type]
+            column = getattr(self, field.name)
+            if isinstance(column, np.ndarray):
+                column.setflags(write=False)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeColumns(_Columns):
+    name: tuple[str, ...]  # unique; `leaf3`, `h1`, `dgx1/mlx5_0`
+    description: tuple[str, ...]  # NodeDescription, as the hardware says it
+    kind: NDArray[np.int8]  # NodeKind
+    guid: NDArray[np.uint64]
+    system_guid: NDArray[np.uint64]
+    vendor_id: NDArray[np.int32]
+    device_id: NDArray[np.int32]
+    model: NDArray[np.int16]  # index into Fabric.models, -1 unknown
+    server: NDArray[np.int32]  # index into Fabric.servers, -1 none
+    group: NDArray[np.int32]  # index into Fabric.groups: pod, scalable unit, dragonfly group; -1 none
+    n_ports: NDArray[np.int16]  # highest port number
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PortColumns(_Columns):
+    node: NDArray[np.int32]
+    number: NDArray[np.int16]
+    guid: NDArray[np.uint64]
+    peer: NDArray[np.int32]  # port slot at the other end, -1 where nothing is plugged in
+    link: NDArray[np.int32]  # -1 where nothing is plugged in
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkColumns(_Columns):
+    a: NDArray[np.int32]  # port slot
+    b: NDArray[np.int32]  # port slot
+    speed: NDArray[np.int8]  # index into rates.speeds()
+    width: NDArray[np.int8]
+    medium: NDArray[np.int8]  # Medium
+    length_m: NDArray[np.float32]
+    bit_error_rate: NDArray[np.float64]  # after error correction: what the link layer sees
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fabric:
+    """A cabled fabric. Build one with `weft.load(spec)` or a `FabricBuilder`."""
+
+    spec: str  # what it was made from: a spec string or the path of a file
+    nodes: NodeColumns
+    ports: PortColumns
+    links: LinkColumns
+    models: tuple[str, ...]
+    servers: tuple[str, ...]
+    groups: tuple[str, ...]
+    tables: Tables
+    counters: NDArray[np.int64]  # [port, Counter]
+
+    @classmethod
+    def assemble(
+        cls,
+        spec: str,
+        nodes: NodeColumns,
+        links: LinkColumns,
+        port_guid: NDArray[np.uint64],
+        models: tuple[str, ...],
+        servers: tuple[str, ...],
+        groups: tuple[str, ...],
+    ) -> Fabric:
+        """Lay out the port slots of these nodes and plug the links in. The caller has checked both."""
+        slots = nodes.n_ports.astype(np.int64) + 1
+        total = int(slots.sum())
+        node = np.repeat(np.arange(len(nodes), dtype=np.int32), slots)
+        number = (np.arange(total) - np.repeat(np.cumsum(slots) - slots, slots)).astype(np.int16)
+        peer, link = np.full(total, -1, np.int32), np.full(total, -1, np.int32)
+        peer[links.a], peer[links.b] = links.b, links.a
+        link[links.a] = link[links.b] = np.arange(len(links), dtype=np.int32)
+        ports = PortColumns(node=node, number=number, guid=port_guid, peer=peer, link=link)
+        return cls(
+            spec=spec,
+            nodes=nodes.freeze(),
+            ports=ports.freeze(),
+            links=links.freeze(),
+            models=models,
+            servers=servers,
+            groups=groups,
+            tables=Tables(nodes.n_ports, np.flatnonzero(nodes.kind == NodeKind.SWITCH).astype(np.int32)),
+            counters=new_counters(total),
+        )
+
+    # -- by name ------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Node | Port | Server:
+        """A node, a port or a server by its name: `leaf3`, `leaf3/17`, `dgx1`."""
+        found = self._find(name)
+        if found is None:
+            raise UnknownName("node, port or server", name, self._names_like(name), f"In {self.spec}.")
+        return found
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def find_node(self, name: str) -> Node:
+        """The node of that name, and nothing else."""
+        index = self.node_index.get(name)
+        if index is None:
+            raise UnknownName("node", name, self.node_index, f"In {self.spec}.")
+        return Node(self, index)
+
+    def find_port(self, name: str) -> Port:
+        """The port of that name, and nothing else."""
+        found = self._find(name)
+        if not isinstance(found, Port):
+            raise UnknownName("port", name, self._names_like(name), "A port is a node and a number: leaf3/17.")
+        return found
+
+    def _find(self, name: str) -> Node | Port | Server | None:
+        if name in self.node_index:
+            return Node(self, self.node_index[name])
+        if name in self.server_index:
+            return Server(self, self.server_index[name])
+        owner, _, number = name.rpartition("/")
+        if owner in self.node_index and number.isascii() and number.isdecimal():
+            node = self.node_index[owner]
+            if int(number) <= self.nodes.n_ports[node]:
+                return Port(self, int(self.first_port[node]) + int(number))
+        return None
+
+    def _names_like(self, name: str) -> list[str]:
+        owner = name.rpartition("/")[0]
+        if owner in self.node_index:
+            last = int(self.nodes.n_ports[self.node_index[owner]])
+            return [f"{owner}/{n}" for n in ([1] if last == 1 else [1, last])]
+        return [*self.node_index, *self.server_index]
+
+    @cached_property
+    def node_index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.nodes.name)}
+
+    @cached_property
+    def server_index(self) -> dict[str, int]:
+        return {name: index for index, name in enumerate(self.servers)}
+
+    # -- by index -----------------------------------------------------------------------------------------------
+
+    def node(self, index: int) -> Node:
+        return Node(self, index)
+
+    def port(self, slot: int) -> Port:
+        return Port(self, slot)
+
+    def link(self, index: int) -> Link:
+        return Link(self, index)
+
+    def all_links(self) -> Iterator[Link]:
+        return (Link(self, index) for index in range(len(self.links)))
+
+    def of_kind(self, *kinds: NodeKind) -> NDArray[np.int32]:
+        """Indices of the nodes of these kinds."""
+        return np.flatnonzero(np.isin(self.nodes.kind, kinds)).astype(np.int32)
+
+    @property
+    def switches(self) -> list[Node]:
+        return [Node(self, i) for i in self.of_kind(NodeKind.SWITCH).tolist()]
+
+    @property
+    def hcas(self) -> list[Node]:
+        return [Node(self, i) for i in self.of_kind(NodeKind.HCA).tolist()]
+
+    # -- columns that follow from others --------------------------------------------------------------------------
+
+    @cached_property
+    def first_port(self) -> NDArray[np.int64]:
+        """[node] -> slot of its port 0."""
+        slots = self.nodes.n_ports.astype(np.int64) + 1
+        return np.cumsum(slots) - slots
+
+    @cached_property
+    def link_nodes(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """[link] -> node at each end."""
+        return self.ports.node[self.links.a], self.ports.node[self.links.b]
+
+    @cached_property
+    def link_rate_gbit_s(self) -> NDArray[np.float64]:
+        """[link] -> data rate of one direction."""
+        lane = np.array([s.lane_gbit_s for s in speeds()])
+        return lane[self.links.speed] * self.links.width
+
+    def links_of(self, *technologies: Technology) -> NDArray[np.bool_]:
+        """[link] -> does it speak one of these?"""
+        return np.array([s.technology in technologies for s in speeds()])[self.links.speed]
+
+    @cached_property
+    def network_links(self) -> NDArray[np.bool_]:
+        """[link] -> does it leave the box: InfiniBand, Ethernet or Omni-Path?"""
+        return self.links_of(Technology.INFINIBAND, Technology.ETHERNET, Technology.OMNI_PATH)
+
+    # -- another fabric -------------------------------------------------------------------------------------------
+
+    def subset(
+        self, keep_nodes: NDArray[np.bool_] | None = None, keep_links: NDArray[np.bool_] | None = None
+    ) -> Fabric:
+        """A new fabric with only these nodes and links; a link goes with either of its nodes.
+
+        Names, GUIDs, LIDs, tables and counters of what stays are kept.
+        """
+        nodes = np.ones(len(self.nodes), bool) if keep_nodes is None else keep_nodes
+        links = np.ones(len(self.links), bool) if keep_links is None else keep_links
+        a, b = self.link_nodes
+        links = links & nodes[a] & nodes[b]
+        slots = nodes[self.ports.node]
+        new_slot = np.cumsum(slots, dtype=np.int32) - 1
+        kept = self.links.take(links)
+        kept = replace(kept, a=new_slot[kept.a], b=new_slot[kept.b])
+        return self._with(self.nodes.take(nodes), kept, np.flatnonzero(nodes), np.flatnonzero(slots))
+
+    def with_links(self, links: LinkColumns) -> Fabric:
+        """The same nodes with these links instead; tables and counters are copied."""
+        return self._with(self.nodes, links, np.arange(len(self.nodes)), np.arange(len(self.ports)))
+
+    def _with(
+        self, nodes: NodeColumns, links: LinkColumns, old_nodes: NDArray[np.intp], old_slots: NDArray[np.intp]
+    ) -> Fabric:
+        server, servers = _compact(nodes.server, self.servers)
+        nodes = replace(nodes, server=server)
+        made = Fabric.assemble(self.spec, nodes, links, self.ports.guid[old_slots], self.models, servers, self.groups)
+        object.__setattr__(made, "tables", self.tables.subset(old_nodes, old_slots))
+        made.counters[:] = self.counters[old_slots]
+        return made
+
+    def __repr__(self) -> str:
+        switches, hcas = len(self.of_kind(NodeKind.SWITCH)), len(self.of_kind(NodeKind.HCA))
+        return f"<Fabric {self.spec}: {switches:,} switches, {hcas:,} HCAs, {len(self.links):,} links>"
+
+
+def _compact(index: NDArray[np.int32], names: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Drop the names that no row uses any more."""
+    used = np.unique(index[index >= 0])
+    new = np.full(len(names) + 1, -1, np.int32)  # the last entry serves index -1
+    new[used] = np.arange(len(used), dtype=np.int32)
+    return new[index], tuple(names[i] for i in used.tolist())

@@ -1,0 +1,113 @@
+"""Line speeds: what a lane signals, how it is encoded, what is left for data.
+
+    data rate = lanes × signalling rate × data bits / line bits
+
+InfiniBand's names go by generation and width (`4xNDR`); Ethernet's by total (`400GbE`); NVLink's by generation and
+link; PCIe's by generation and lanes (`16xPCIe5`). The figures are data: `catalog/speeds.toml`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import re
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from weft.errors import ConfigError, SimulationBug, UnknownName
+
+
+class Technology(enum.StrEnum):
+    """What speaks on the line."""
+
+    INFINIBAND = "infiniband"
+    ETHERNET = "ethernet"
+    OMNI_PATH = "omni-path"
+    NVLINK = "nvlink"
+    PCIE = "pcie"
+
+
+class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How many bits on the line carry how many bits of data."""
+
+    data_bits: int
+    line_bits: int
+
+
+class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One generation of one technology."""
+
+    name: str
+    index: int
+    technology: Technology
+    lane_signal_gbit_s: float
+    lane_gbit_s: float
+    encoding: str
+    widths: tuple[int, ...]
+    source: str
+    date: datetime.date
+    year: int | None = None
+
+    @property
+    def default_width(self) -> int:
+        """The width that everybody means: 4x for InfiniBand, x16 for PCIe, else the widest."""
+        return 4 if self.technology is Technology.INFINIBAND else self.widths[-1]
+
+    def rate_gbit_s(self, width: int | None = None) -> float:
+        """Data rate of one direction."""
+        return self.lane_gbit_s * self.check_width(self.default_width if width is None else width)
+
+    def check_width(self, width: int) -> int:
+        if width not in self.widths:
+            allowed = ", ".join(f"{w}x" for w in self.widths)
+            raise ConfigError(f"{self.name} has no width {width}x: it comes in {allowed}")
+        return width
+
+    def label(self, width: int) -> str:
+        """As ibnetdiscover writes it: `4xNDR`; bare where the name says all: `400GbE`, `NVLink4`."""
+        return self.name if len(self.widths) == 1 else f"{width}x{self.name}"
+
+
+@cache
+def speeds() -> tuple[Speed, ...]:
+    """All speeds, in the order of their index in a fabric's arrays."""
+    import tomllib
+
+    text = files("weft.fabric").joinpath("catalog", "speeds.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    encodings = msgspec.convert(tables["encoding"], dict[str, Encoding])
+    made = []
+    for index, (name, entry) in enumerate(tables["speed"].items()):
+        encoding = encodings[entry["encoding"]]
+        lane_gbit_s = entry["lane_signal_gbit_s"] * encoding.data_bits / encoding.line_bits
+        made.append(msgspec.convert({**entry, "name": name, "index": index, "lane_gbit_s": lane_gbit_s}, Speed))
+    if len(made) > 127:
+        raise SimulationBug("speeds.toml has more speeds than an int8 column can index")
+    return tuple(made)
+
+
+@cache
+def _by_name() -> dict[str, Speed]:
+    return {speed.name.lower(): speed for speed in speeds()}
+
+
+def speed(name: str) -> Speed:
+    """The speed of that name, in any case: `speed("ndr")`."""
+    try:
+        return _by_name()[name.lower()]
+    except KeyError:
+        raise UnknownName("speed", name, [s.name for s in speeds()], "`weft links` lists them all.") from None
+
+
+_LABEL = re.compile(r"(?:(?P<width>\d{1,3})x)?(?P<speed>[A-Za-z0-9-]+)")
+
+
+def parse_label(label: str) -> tuple[Speed, int]:
+    """Speed and width of `4xNDR`, `NDR`, `400GbE`, `16xPCIe5`."""
+    match = _LABEL.fullmatch(label.strip())
+    if match is None:
+        raise ConfigError(f"link speed {label!r} is not a width and a generation: write 4xNDR, HDR or 400GbE")
+    found = speed(match["speed"])
+    return found, found.check_width(int(match["width"]) if match["width"] else found.default_width)

@@ -1,0 +1,113 @@
+"""What a subnet manager writes into a fabric: LIDs, forwarding, multicast, SL to VL, VL arbitration, partitions.
+
+Each table is one array for the whole fabric, so that the management agents, the routing engines, the packet engine
+and the web page read and write the same bytes. The big ones come to life when they are first touched: a fabric that
+nobody configured pays nothing for them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.ids import Lid, PKey
+
+NO_ROUTE = 255  # the port number that a linear forwarding table holds where there is no way
+SERVICE_LEVELS = 16
+VL_ARBITRATION_ENTRIES = 64
+PKEY_ENTRIES = 128
+
+
+class Tables:
+    """The tables of a fabric with `n_ports[node]` ports per node and `switches` among them."""
+
+    def __init__(self, n_ports: NDArray[np.int16], switches: NDArray[np.int32]) -> None:
+        self._n_ports = n_ports
+        self._switches = switches
+        total = int(n_ports.sum(dtype=np.int64)) + len(n_ports)
+        self.lid = np.zeros(total, np.int32)  # [port] -> base LID; a switch's is at its port 0
+        self.lmc = np.zeros(total, np.uint8)  # [port] -> log2 of how many LIDs it answers to
+
+    @cached_property
+    def switch_row(self) -> NDArray[np.int32]:
+        """[node] -> row in `lft` and `mft`, -1 for what is not a switch."""
+        rows = np.full(len(self._n_ports), -1, np.int32)
+        rows[self._switches] = np.arange(len(self._switches), dtype=np.int32)
+        return rows
+
+    @cached_property
+    def lft(self) -> NDArray[np.uint8]:
+        """uint8[switch, lid] -> out port number, or NO_ROUTE. As many columns as the highest LID needs."""
+        top_lid = int((self.lid + (1 << self.lmc.astype(np.int64)) - 1).max(initial=0))
+        return np.full((len(self._switches), top_lid + 1), NO_ROUTE, np.uint8)
+
+    @cached_property
+    def mft(self) -> NDArray[np.uint16]:
+        """uint16[switch, mlid - 0xC000, port // 16] -> mask of out ports. No groups until somebody adds columns."""
+        widest = int(self._n_ports[self._switches].max(initial=0))
+        return np.zeros((len(self._switches), 0, widest // 16 + 1), np.uint16)
+
+    @cached_property
+    def first_pair(self) -> NDArray[np.int64]:
+        """[node] -> its first row in `sl2vl`."""
+        ports = self._n_ports.astype(np.int64) + 1
+        pairs = ports.copy()
+        pairs[self._switches] = ports[self._switches] ** 2
+        return np.concatenate(([0], np.cumsum(pairs)[:-1]))
+
+    @cached_property
+    def sl2vl(self) -> NDArray[np.uint8]:
+        """uint8[row, sl] -> VL.
+
+        A switch has a row for each (in port, out port): `first_pair + in_port * (n_ports + 1) + out_port`;
+        an adapter one for each port: `first_pair + port`.
+        """
+        rows = 0
+        if len(self._n_ports):
+            last = len(self._n_ports) - 1
+            ports = int(self._n_ports[last]) + 1
+            rows = int(self.first_pair[last]) + (ports**2 if self.switch_row[last] >= 0 else ports)
+        return np.zeros((rows, SERVICE_LEVELS), np.uint8)
+
+    @cached_property
+    def vl_arbitration(self) -> NDArray[np.uint8]:
+        """uint8[port, 0 low | 1 high, entry, 0 VL | 1 weight]."""
+        return np.zeros((len(self.lid), 2, VL_ARBITRATION_ENTRIES, 2), np.uint8)
+
+    @cached_property
+    def vl_high_limit(self) -> NDArray[np.uint8]:
+        """uint8[port] -> LimitOfHighPriority, in units of 4 KiB; 255 is no limit."""
+        return np.zeros(len(self.lid), np.uint8)
+
+    @cached_property
+    def pkey(self) -> NDArray[np.uint16]:
+        """uint16[port, index] -> P_Key; the default partition stands at index 0 of every port, as after power-up."""
+        keys = np.zeros((len(self.lid), PKEY_ENTRIES), np.uint16)
+        keys[:, 0] = PKey.DEFAULT
+        return keys
+
+    def subset(self, nodes: NDArray[np.intp], ports: NDArray[np.intp]) -> Tables:
+        """The tables of what is left when only `nodes`, with their `ports`, stay. Tables never touched stay asleep."""
+        rows = self.switch_row[nodes]
+        kept = Tables(self._n_ports[nodes], np.flatnonzero(rows >= 0).astype(np.int32))
+        kept.lid, kept.lmc = self.lid[ports], self.lmc[ports]
+        awake: dict[str, Any] = vars(self)
+        for name in ("lft", "mft"):
+            if name in awake:
+                setattr(kept, name, awake[name][rows[rows >= 0]])
+        for name in ("vl_arbitration", "vl_high_limit", "pkey"):
+            if name in awake:
+                setattr(kept, name, awake[name][ports])
+        if "sl2vl" in awake:
+            ends = np.append(self.first_pair[1:], len(self.sl2vl))
+            spans = [np.arange(self.first_pair[n], ends[n]) for n in nodes]
+            kept.sl2vl = self.sl2vl[np.concatenate(spans)] if spans else self.sl2vl[:0]
+        return kept
+
+
+def lid_block(first_lid: int, lmc: int) -> range:
+    """The LIDs that a port with this base LID and LMC answers to."""
+    return range(first_lid, min(first_lid + (1 << lmc), Lid.FIRST_MULTICAST))

@@ -1,0 +1,36 @@
+"""Units: the only place where one turns into another.
+
+Simulated time is integer picoseconds (`_ps`); link rates are Gbit/s (`_gbit_s`), what programs see is Gbyte/s
+(`_gbyte_s`), sizes are bytes (`_bytes`), lengths metres (`_m`), money US dollars (`_usd`), power watts (`_w`).
+"""
+
+from __future__ import annotations
+
+from weft.errors import ConfigError
+
+PS_PER_S = 1_000_000_000_000
+_SIZE_SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def gbyte_s(rate_gbit_s: float) -> float:
+    """Gbyte/s of a rate in Gbit/s."""
+    return rate_gbit_s / 8
+
+
+def transfer_ps(size_bytes: int, rate_gbit_s: float) -> int:
+    """Picoseconds that `size_bytes` take on a line of `rate_gbit_s`, rounded to the nearest."""
+    return round(size_bytes * 8_000 / rate_gbit_s)
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes of `8`, `4K`, `1M`, `8G` as perftest and nccl-tests write them: powers of 1024."""
+    bare = text.strip().upper().removesuffix("B").removesuffix("I")
+    number, suffix = (bare[:-1], bare[-1]) if bare and bare[-1] in "KMGT" else (bare, "")
+    if not (number.isascii() and number.isdecimal()):
+        raise ConfigError(f"size {text!r} is not a number of bytes: write 8, 4K, 1M or 8G")
+    return int(number) * _SIZE_SUFFIXES[suffix]
+
+
+def format_gbit_s(rate_gbit_s: float) -> str:
+    """`400`, `13.64`: as short as it is true."""
+    return f"{rate_gbit_s:,.2f}".rstrip("0").rstrip(".")
