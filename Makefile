@@ -8,10 +8,17 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test peers bench clean
 
 demo: $(VENV)/.installed
-	@$(BIN)/weft show superpod:su=1,server=dgx-h100
 	@mkdir -p out
-	@$(BIN)/weft draw superpod:su=1,server=dgx-h100 -o out/superpod.png
-	@$(BIN)/weft demo-next
+	@$(BIN)/weft show superpod:su=1
+	@$(BIN)/weft draw superpod:su=1 -o out/superpod.png
+	@$(BIN)/weft draw superpod:su=1 -o out/superpod.html
+	@echo
+	@echo "The pictures are out/superpod.png and out/superpod.html. Try next:"
+	@echo "  . $(BIN)/activate"
+	@echo "  weft show superpod:su=1 dgx7                   one server and where its cables go"
+	@echo "  weft draw fat-tree:hosts=1024,switch=QM9700 -o out/tree.html"
+	@echo "  weft export superpod:su=1 -o out/superpod.net  what ibnetdiscover would print; ibsim loads it"
+	@echo "  weft topologies                                what else can be built"
 
 test: $(VENV)/.tested
 	$(BIN)/ruff check .

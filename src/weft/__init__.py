@@ -5,7 +5,8 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
 
     cli                            one module per command; no logic
     fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
-    units | ids | errors
+    units | ids
+    errors                         you, the fabric, or us
 
 The same fabric from Python:
 

@@ -17,6 +17,21 @@ class NodeKind(enum.IntEnum):
     PCIE_SWITCH = 7
     CPU = 8
 
+    @property
+    def label(self) -> str:
+        """As people write it: `HCA`, `NVSwitch`, `PCIe switch`."""
+        return _LABELS.get(self, self.name.lower())
+
+
+_LABELS = {
+    NodeKind.HCA: "HCA",
+    NodeKind.AGGREGATION: "aggregation node",
+    NodeKind.GPU: "GPU",
+    NodeKind.NVSWITCH: "NVSwitch",
+    NodeKind.PCIE_SWITCH: "PCIe switch",
+    NodeKind.CPU: "CPU",
+}
+
 
 class Medium(enum.IntEnum):
     """What a link is made of."""

@@ -50,16 +50,11 @@ def islands(fabric: Fabric) -> list[NDArray[np.int32]]:
     """The nodes of each connected part of the network, largest first; nodes with no network link are left out."""
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     label = np.arange(len(fabric.nodes))
-    while True:
-        low = np.minimum(label[a], label[b])
-        new = label.copy()
-        np.minimum.at(new, label[a], low)
-        np.minimum.at(new, label[b], low)
-        new = new[new]
-        new[a] = np.minimum(new[a], new[label[a]])
-        if np.array_equal(new, label):
-            break
-        label = new
+    while not np.array_equal(label[a], label[b]):  # hook the higher root under the lower, then point all to their root
+        low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
+        np.minimum.at(label, high, low)
+        while not np.array_equal(label, root := label[label]):
+            label = root
     plugged = np.union1d(a, b)
     names, inverse = np.unique(label[plugged], return_inverse=True)
     parts = [plugged[inverse == i].astype(np.int32) for i in range(len(names))]

@@ -112,6 +112,7 @@ class Fabric:
     groups: tuple[str, ...]
     tables: Tables
     counters: NDArray[np.int64]  # [port, Counter]
+    changes: tuple[str, ...] = ()  # what was done to it since, with the seed where chance had a part
 
     @classmethod
     def assemble(
@@ -281,13 +282,20 @@ class Fabric:
         server, servers = _compact(nodes.server, self.servers)
         nodes = replace(nodes, server=server)
         made = Fabric.assemble(self.spec, nodes, links, self.ports.guid[old_slots], self.models, servers, self.groups)
-        object.__setattr__(made, "tables", self.tables.subset(old_nodes, old_slots))
-        made.counters[:] = self.counters[old_slots]
-        return made
+        tables = self.tables.subset(old_nodes, old_slots)
+        return replace(made, tables=tables, counters=self.counters[old_slots].copy(), changes=self.changes)
+
+    def configured(self, tables: Tables) -> Fabric:
+        """The same cabling with other tables."""
+        return replace(self, tables=tables)
+
+    def changed(self, what: str) -> Fabric:
+        """The same fabric, with one more entry in the list of what was done to it."""
+        return replace(self, changes=(*self.changes, what))
 
     def __repr__(self) -> str:
-        switches, hcas = len(self.of_kind(NodeKind.SWITCH)), len(self.of_kind(NodeKind.HCA))
-        return f"<Fabric {self.spec}: {switches:,} switches, {hcas:,} HCAs, {len(self.links):,} links>"
+        counts = f"switches {len(self.of_kind(NodeKind.SWITCH)):,}, HCAs {len(self.of_kind(NodeKind.HCA)):,}"
+        return f"<Fabric {self.spec}: {counts}, links {len(self.links):,}>"
 
 
 def _compact(index: NDArray[np.int32], names: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:

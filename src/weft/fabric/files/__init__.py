@@ -1,1 +1,194 @@
-"""Files of the real world: read, written, or both."""
+"""Files of the real world: read, written, or both.
+
+fabric = files.read("selene.txt")                   the format shows in the name or in the content
+files.write(fabric, "topology.conf")                the format shows in the name, or is given
+files.write(fabric, "dumps", format="opensm")
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.errors import ConfigError, FileError, UnknownName
+from weft.fabric.files.atomic import write_atomically
+from weft.fabric.files.text import read_bytes
+
+if TYPE_CHECKING:
+    from weft.fabric.model import Fabric
+
+_SNIFFED_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A kind of file."""
+
+    name: str
+    what: str
+    suffixes: tuple[str, ...]  # how the names of such files end, the usual one first
+    reads: bool
+    writes: bool
+    module: str  # below weft.fabric.files
+    function: str = "to_text"  # writes it
+    content: re.Pattern[str] | None = None  # what such a file has near its beginning
+
+
+FORMATS = {
+    each.name: each
+    for each in (
+        Format(
+            name="lab",
+            what="lab file: nodes, links and faults written by hand",
+            suffixes=(".yaml", ".yml", ".toml"),
+            reads=True,
+            writes=True,
+            module="lab",
+        ),
+        Format(
+            name="ibnetdiscover",
+            what="output of ibnetdiscover, input of ibsim",
+            suffixes=(".ibnetdiscover", ".net", ".txt"),
+            reads=True,
+            writes=True,
+            module="ibnetdiscover",
+            content=re.compile(r'^(vendid=|(switch|ca|rt)guid=|(Switch|Ca|Hca|Rt)\s*\d+\s*")', re.MULTILINE),
+        ),
+        Format(
+            name="opensm",
+            what="dumps of OpenSM: reads opensm-subnet.lst, writes a directory of all",
+            suffixes=(".lst",),
+            reads=True,
+            writes=True,
+            module="opensm",
+            content=re.compile(r"\A\s*\{ (CA|SW|Rt)\b"),
+        ),
+        Format(
+            name="ndt",
+            what="cable plan of UFM: CSV with StartDevice, StartPort, EndDevice, EndPort",
+            suffixes=(".ndt", ".csv"),
+            reads=True,
+            writes=True,
+            module="ndt",
+            content=re.compile(r"\A[^\n]*\bStartDevice\b"),
+        ),
+        Format(
+            name="slurm",
+            what="topology.conf of Slurm, for topology/tree",
+            suffixes=("topology.conf",),
+            reads=False,
+            writes=True,
+            module="slurm",
+            content=re.compile("^SwitchName=", re.MULTILINE),
+        ),
+        Format(
+            name="graphml",
+            what="GraphML, for networkx, Gephi and yEd",
+            suffixes=(".graphml",),
+            reads=False,
+            writes=True,
+            module="graphs",
+            function="to_graphml",
+            content=re.compile(r"<graphml\b"),
+        ),
+        Format(
+            name="json",
+            what="nodes and links in JSON, for d3 and networkx",
+            suffixes=(".json",),
+            reads=False,
+            writes=True,
+            module="graphs",
+            function="to_json",
+            content=re.compile(r'\A\s*\{\s*"weft"'),
+        ),
+        Format(
+            name="nccl",
+            what="NCCL_TOPO_FILE: the inside of the first server with GPUs",
+            suffixes=(".xml",),
+            reads=False,
+            writes=True,
+            module="nccl_topology",
+            content=re.compile(r"\A\s*<system\b"),
+        ),
+    )
+}
+
+
+def read(path: Path | str) -> Fabric:
+    """The fabric in a file; its name or its content says which format it has."""
+    path = Path(path)
+    fabric: Fabric = import_module(f"{__name__}.{_recognise(path).module}").read(path)
+    return fabric
+
+
+def write(fabric: Fabric, path: Path | str, format: str | None = None) -> None:  # noqa: A002
+    """Write a fabric, whole or not at all, in this format or in that of the file's name."""
+    path = Path(path)
+    chosen = _format_named(format) if format is not None else _format_of(path)
+    if chosen.name == "opensm" and path.suffix != ".lst":
+        _write_dumps(fabric, path)
+    else:
+        write_atomically(path, to_text(fabric, chosen.name))
+
+
+def to_text(fabric: Fabric, format: str) -> str:  # noqa: A002
+    """What `write` would put into a file of this format."""
+    chosen = _format_named(format)
+    spell = getattr(import_module(f"{__name__}.{chosen.module}"), chosen.function)
+    text: str = spell(fabric, _first_server(fabric)) if chosen.name == "nccl" else spell(fabric)
+    return text
+
+
+def _write_dumps(fabric: Fabric, directory: Path) -> None:
+    from weft.fabric.files.opensm import write_dumps
+
+    try:
+        directory.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write into {directory}: {error.strerror}") from error
+    write_dumps(fabric, directory)
+
+
+def _first_server(fabric: Fabric) -> str:
+    from weft.fabric.kinds import NodeKind
+
+    inside = fabric.nodes.server[fabric.of_kind(NodeKind.GPU)]
+    if not len(inside):
+        raise ConfigError(f"{fabric.spec} has no GPUs: NCCL's topology file is that of a server such as dgx-h100")
+    return fabric.servers[int(inside[0])]
+
+
+def _format_named(name: str) -> Format:
+    if name not in FORMATS:
+        raise UnknownName("format", name, FORMATS)
+    return FORMATS[name]
+
+
+def _format_of(path: Path) -> Format:
+    for each in FORMATS.values():
+        if path.name.lower().endswith(each.suffixes):
+            return each
+    known = ", ".join(f"{each.suffixes[0]} ({each.name})" for each in FORMATS.values())
+    raise ConfigError(f"{path}: the name does not tell the format: give format=NAME, or end it with {known}")
+
+
+def _recognise(path: Path) -> Format:
+    """The format of a file that is there: by its name where that is sure, else by what is in it."""
+    head = read_bytes(path, _SNIFFED_BYTES).decode("latin-1").removeprefix("\xef\xbb\xbf")
+    by_name = next((each for each in FORMATS.values() if path.name.lower().endswith(each.suffixes)), None)
+    if by_name is FORMATS["lab"]:
+        return by_name
+    by_content = next((each for each in FORMATS.values() if each.content and each.content.search(head)), None)
+    found = by_content or by_name
+    if found is not None and found.reads and (by_content or path.suffix != ".txt"):
+        return found
+    first_line = head.strip().partition("\n")[0].strip() or "nothing"
+    readable = "; ".join(f"{each.name} ({each.what})" for each in FORMATS.values() if each.reads)
+    if found is not None and not found.reads:
+        raise FileError(
+            path, None, first_line, f"something other than {found.name}, which weft only writes: {readable}"
+        )
+    raise FileError(path, 1, first_line, f"one of: {readable}")

@@ -1,0 +1,45 @@
+"""The command line: one module per command, loaded when it is called, so that `weft --help` starts at once."""
+
+from __future__ import annotations
+
+import sys
+
+from cyclopts import App
+
+import weft
+
+app = App(
+    name="weft",
+    help="A complete InfiniBand fabric in software.\n\n"
+    "SPEC is a topology, `superpod:su=1` or `fat-tree:hosts=1024,switch=QM9700` (`weft topologies` lists them), "
+    "or the path of a file: a lab file, ibnetdiscover output, an OpenSM dump, a cable plan.",
+    version=weft.__version__,
+    version_flags=["--version"],
+    result_action="return_value",
+)
+# The first line of each command's docstring, written again here so that `--help` need not import them all.
+COMMANDS = {
+    "show": "Summarise a fabric, or show one node, port or server of it.",
+    "draw": "Draw a fabric: tiers with spines on top and servers in racks, or groups in a ring, or a grid.",
+    "export": "Write a fabric in the form of another tool. With no SPEC, list the formats.",
+    "topologies": "List the topologies, their parameters and an example of each.",
+    "links": "Show every link speed: signalling, encoding, data rate by width, year.",
+    "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
+}
+for _name, _help in COMMANDS.items():
+    app.command(f"weft.cli.{_name}:{_name}", name=_name, help=_help, sort_key=list(COMMANDS).index(_name))
+
+
+def main() -> None:
+    """Run the command; errors of weft print one clear message: status 2 if the input is at fault, else 1."""
+    from weft.errors import ConfigError, WeftError
+
+    try:
+        app()
+    except WeftError as error:
+        kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
+        print(f"weft: {kind}{error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader, `head` say, has seen enough
+        sys.exit(0)

@@ -1,0 +1,51 @@
+"""`weft catalog`: what can be bought, with source and date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from weft.fabric.catalog import Entry
+
+
+def catalog(name: str | None = None, /, *, json: bool = False) -> None:
+    """List switches, adapters, GPUs, servers and cables, or show one with its sources.
+
+    Parameters
+    ----------
+    name
+        An entry: `QM9700`, `dgx-h100`.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.fabric import catalog as entries
+
+    if name is not None:
+        facts = _facts(entries.find(name))
+        if json:
+            print_json(facts)
+        else:
+            rows = [(key, str(value)) for key, value in facts.items() if value not in ("", None, [], {})]
+            console().print(table(facts["name"], ("field", "value"), rows))
+        return
+    if json:
+        print_json([_facts(entry) for entry in entries.entries()])
+        return
+    rows = [(entry.kind, entry.name, entry.summary, _price(entry), str(entry.date)) for entry in entries.entries()]
+    note = "Prices are bands from weak sources: put in your own quotes. Sources: weft catalog NAME"
+    console().print(table("Catalog", ("kind", "name", "what it is", "USD", "read on"), rows, note))
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    import msgspec
+
+    return {"kind": entry.kind, **msgspec.to_builtins(entry)}
+
+
+def _price(entry: Entry) -> str:
+    if entry.price_usd is None:
+        return ""
+    low, high = entry.price_usd
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"

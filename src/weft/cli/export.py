@@ -1,0 +1,59 @@
+"""`weft export`: a fabric as a file that other tools read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from weft.cli.output import console, print_json, table
+
+
+def export(
+    spec: str | None = None,
+    /,
+    *,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    format: Annotated[str | None, Parameter(name=["--format", "-f"])] = None,  # noqa: A002
+    json: bool = False,
+) -> None:
+    """Write a fabric in the form of another tool. With no SPEC, list the formats.
+
+    Parameters
+    ----------
+    spec
+        A topology, `superpod:su=1`, or the path of a file.
+    output
+        The file to write (for `opensm` a folder).
+    format
+        The format, where the suffix of the file does not tell.
+    json
+        Print the list of formats as JSON.
+    """
+    from weft.errors import ConfigError
+    from weft.fabric import files
+
+    if spec is None:
+        _list_formats(json)
+        return
+    if output is None:
+        raise ConfigError("weft export needs -o FILE: where to write")
+    from weft.fabric.spec import load
+
+    files.write(load(spec), output, format)
+    print(f"{output}: written")
+
+
+def _list_formats(json: bool) -> None:
+    from weft.fabric.files import FORMATS
+
+    rows = [
+        (entry.name, ", ".join(entry.suffixes), "yes" if entry.reads else "", "yes" if entry.writes else "", entry.what)
+        for entry in FORMATS.values()
+    ]
+    heads = ("format", "suffixes", "reads", "writes", "what it is")
+    if json:
+        print_json([dict(zip(heads, row, strict=True)) for row in rows])
+    else:
+        console().print(table("Formats", heads, rows))

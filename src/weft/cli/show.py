@@ -1,0 +1,110 @@
+"""`weft show`: what a fabric is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from weft.cli.output import console, print_json, table
+from weft.fabric.kinds import NodeKind
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from weft.fabric.summary import Summary
+    from weft.fabric.views import Node, Port, Server
+
+
+def show(spec: str, name: str | None = None, /, *, json: bool = False) -> None:
+    """Summarise a fabric, or show one node, port or server of it.
+
+    Parameters
+    ----------
+    spec
+        A topology, `superpod:su=1`, or the path of a file.
+    name
+        A node, a port or a server: `leaf3`, `leaf3/17`, `dgx1`.
+    json
+        Print JSON instead of tables.
+    """
+    from weft.fabric.spec import load
+    from weft.fabric.summary import summarise
+    from weft.fabric.views import Port
+
+    fabric = load(spec)
+    if name is not None:
+        thing = fabric[name]
+        ports = [thing] if isinstance(thing, Port) else _ports(thing)
+        if json:
+            print_json([_port_row(port) for port in ports])
+        else:
+            _print_ports(console(), name, ports)
+        return
+    summary = summarise(fabric)
+    if json:
+        print_json(asdict(summary))
+    else:
+        _print_summary(console(), summary)
+
+
+def _print_summary(out: Console, summary: Summary) -> None:
+    counts = [f"{count:,} {_plural(kind, count)}" for kind, count in summary.nodes.items()]
+    servers = [f"{summary.servers:,} {_plural('server', summary.servers)}"] if summary.servers else []
+    out.print(f"[bold]{summary.spec}[/bold]", ", ".join(servers + counts), *summary.changes, sep="\n", end="\n\n")
+    tiers = [
+        (
+            tier.level if tier.level >= 0 else None,
+            tier.name,
+            tier.switches,
+            ", ".join(f"{count:,} × {model}" for model, count in tier.models.items()),
+            tier.hca_links,
+            tier.down_gbit_s / 1000,
+            tier.up_gbit_s / 1000,
+            f"{tier.oversubscription:.3g} : 1" if tier.oversubscription is not None else "",
+            tier.free_ports,
+        )
+        for tier in reversed(summary.tiers)
+    ]
+    heads = ("level", "tier", "switches", "models", "HCA links", "down Tbit/s", "up Tbit/s", "down : up", "free ports")
+    out.print(table("Switches", heads, tiers))
+    links = [(group.between, group.label, group.rate_gbit_s, group.count) for group in summary.links]
+    out.print(table("Links", ("between", "speed", "Gbit/s each way", "links"), links))
+    if not summary.oddities:
+        out.print("Nothing odd in the cabling.")
+        return
+    out.print("[bold]Odd in the cabling[/bold]")
+    for oddity in summary.oddities:
+        out.print(f"  - {oddity}", markup=False)
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else word + ("es" if word.endswith("witch") else "s")
+
+
+def _ports(thing: Node | Server) -> list[Port]:
+    from weft.fabric.views import Node
+
+    nodes = [thing] if isinstance(thing, Node) else thing.nodes
+    return [port for node in nodes for port in node.ports]
+
+
+def _port_row(port: Port) -> dict[str, str | int | float | None]:
+    link = port.link
+    return {
+        "port": port.name,
+        "kind": port.node.kind.label,
+        "guid": str(port.guid),
+        "lid": int(port.node.lid if port.node.kind is NodeKind.SWITCH else port.lid) or None,
+        "peer": str(port.peer) if port.peer else None,
+        "speed": link.label if link else None,
+        "rate_gbit_s": link.rate_gbit_s if link else None,
+        "medium": link.medium.name.lower() if link else None,
+        "length_m": link.length_m if link else None,
+        "bit_error_rate": link.bit_error_rate if link else None,
+    }
+
+
+def _print_ports(out: Console, name: str, ports: list[Port]) -> None:
+    rows = [_port_row(port) for port in ports]
+    heads = ("port", "kind", "port GUID", "LID", "plugged into", "speed", "Gbit/s", "medium", "m", "BER")
+    out.print(table(name, heads, [tuple(row.values()) for row in rows]))

@@ -1,0 +1,38 @@
+"""`weft topologies`: what SPEC can be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from weft.cli.output import console, print_json, table
+
+
+def topologies(name: str | None = None, /, *, json: bool = False) -> None:
+    """List the topologies, their parameters and an example of each.
+
+    Parameters
+    ----------
+    name
+        A topology, to show its parameters: `fat-tree`.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.errors import UnknownName
+    from weft.fabric.spec import describe
+
+    known = {entry.name: entry for entry in describe()}
+    if name is not None and name not in known:
+        raise UnknownName("topology", name, known)
+    if json:
+        print_json([asdict(entry) for entry in known.values() if name in (None, entry.name)])
+    elif name is None:
+        rows = [(entry.name, entry.summary, entry.example) for entry in known.values()]
+        note = "Parameters: weft topologies NAME"
+        console().print(table("Topologies", ("topology", "what it is", "example"), rows, note))
+    else:
+        entry = known[name]
+        rows = [
+            (p.name, p.meaning, "required" if p.required else "" if p.default is None else str(p.default))
+            for p in entry.parameters
+        ]
+        console().print(table(entry.usage, ("parameter", "meaning", "default"), rows, entry.summary), markup=False)

@@ -1,0 +1,311 @@
+"""What can be bought: switches, adapters, GPUs, servers, cables. The figures are data: the TOML files beside this one.
+
+    catalog.switch("QM9700").ports        catalog.find("h100")               any kind, any case
+    catalog.server("dgx-h100").rails      catalog.cable_for("NDR", 30)       the cheapest medium that reaches
+
+Every entry names its source and the day it was read; a price is a band with a source of its own, or absent.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.kinds import Medium
+from weft.fabric.rates import Speed, Technology, parse_label
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every entry says of itself. `note` tells where the source is weak."""
+
+    kind: ClassVar[str] = "entry"
+
+    name: str
+    source: str
+    date: datetime.date
+    note: str = ""
+    price_usd: tuple[float, float] | None = None  # low, high
+    price_source: str = ""
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a few words."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        if (self.price_usd is None) != (self.price_source == ""):
+            raise ValueError(f"{self.name}: a price and its source come together")
+        if self.price_usd is not None and not 0 <= self.price_usd[0] <= self.price_usd[1]:
+            raise ValueError(f"{self.name}: a price is a band from low to high")
+
+
+class _Line(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An entry whose ports all speak at one speed."""
+
+    speed: str
+    ports: int
+    power_w: float | None = None
+    vendor_id: int = 0  # as NodeInfo says it; 0 where unknown
+    device_id: int = 0
+
+    @property
+    def line(self) -> tuple[Speed, int]:
+        """Speed and width of a port, as `FabricBuilder.add_links` takes them."""
+        return parse_label(self.speed)
+
+    @property
+    def width(self) -> int:
+        return self.line[1]
+
+    @property
+    def technology(self) -> Technology:
+        return self.line[0].technology
+
+    @property
+    def rate_gbit_s(self) -> float:
+        """Data rate of a port in one direction."""
+        found, width = self.line
+        return found.rate_gbit_s(width)
+
+    @property
+    def label(self) -> str:
+        """`4xNDR`, `400GbE`."""
+        found, width = self.line
+        return found.label(width)
+
+
+class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A switch of one chip or one box. A cage may hold more than one port."""
+
+    kind: ClassVar[str] = "switch"
+
+    vendor: str
+    cages: int
+    cage: str  # the connector: QSFP56, OSFP
+    latency_ns: float | None = None  # port to port, as the vendor claims
+    sharp: bool = False  # reduces in the network
+
+    @property
+    def radix(self) -> int:
+        """Ports for routing: the k of a k-ary fat tree."""
+        return self.ports
+
+    @property
+    def summary(self) -> str:
+        return f"{self.ports} × {self.label} in {self.cages} {self.cage} cages"
+
+
+class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A card. Each of its ports shows as a node of its own, `mlx5_0`, `mlx5_1`, with one network port."""
+
+    kind: ClassVar[str] = "adapter"
+
+    vendor: str
+    pcie: str  # of the whole card: `16xPCIe5`
+
+    @property
+    def pcie_per_port(self) -> str:
+        """A port's share of the card's lanes: `8xPCIe5` of a card with two ports."""
+        found, width = parse_label(self.pcie)
+        return found.label(width // self.ports)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.ports} × {self.label}, {self.pcie}"
+
+
+class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An accelerator. Peaks are dense: no sparsity counted."""
+
+    kind: ClassVar[str] = "gpu"
+
+    memory_gbyte: float
+    memory_gbyte_s: float
+    nvlink: str  # `NVLink4`
+    nvlinks: int
+    pcie: str
+    sm: int  # compute capability: 90 is 9.0
+    power_w: float
+    vendor_id: int  # of PCI
+    device_id: int
+    peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
+
+    @property
+    def nvlink_gbit_s(self) -> float:
+        """All its links together, one direction."""
+        found, width = parse_label(self.nvlink)
+        return self.nvlinks * found.rate_gbit_s(width)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.memory_gbyte:g} GB, {self.nvlinks} × {self.nvlink}, {self.peak_tflop_s['bf16']:g} TFLOP/s bf16"
+
+
+class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A socket, as NCCL wants to know it."""
+
+    model: str
+    arch: str
+    vendor: str
+    family_id: int
+    model_id: int
+
+
+class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A template of a box: what is in it, and what hangs below what."""
+
+    kind: ClassVar[str] = "server"
+
+    compute_adapter: str
+    compute: tuple[str, ...]  # device names, one for each rail
+    storage_adapter: str = ""
+    storage: tuple[str, ...] = ()
+    gpu: str = ""
+    gpus: int = 0
+    nvlink_spread: tuple[int, ...] = ()  # links from each GPU to each NVSwitch
+    cpus: int = 0
+    cpu: Cpu | None = None
+    pcie_switches: int = 0
+    pcie: str = ""  # what PCIe switches speak to the CPU
+    pcie_tree: dict[str, tuple[str, ...]] = {}  # device -> those below it; the roots are CPUs
+    bus_id: dict[str, str] = {}  # PCI addresses of GPUs and adapters on the real machine
+    power_w: float | None = None
+
+    @property
+    def rails(self) -> int:
+        """Networks that the server stands on: one compute adapter for each."""
+        return len(self.compute)
+
+    @property
+    def adapter(self) -> Adapter:
+        """The compute adapter."""
+        return adapter(self.compute_adapter)
+
+    @property
+    def summary(self) -> str:
+        rails = f"{self.rails} × {self.compute_adapter}"
+        return f"{self.gpus} × {self.gpu}, {rails}" if self.gpus else rails
+
+
+class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A cable, or two transceivers and a fibre. Power and price are those of one link."""
+
+    kind: ClassVar[str] = "cable"
+
+    speeds: tuple[str, ...]
+    medium: Medium
+    parts: str  # what to order
+    length_m: tuple[float, float]  # the shortest and the longest sold
+    delay_ns_per_m: float
+    power_w: float | None = None  # at each end
+
+    @property
+    def summary(self) -> str:
+        return f"{', '.join(self.speeds)}: {self.medium.name} up to {self.length_m[1]:g} m"
+
+
+_Kind = TypeVar("_Kind", bound=Entry)
+
+
+def _read(file: str) -> list[dict[str, Any]]:
+    import tomllib
+
+    tables = tomllib.loads(files(__name__).joinpath(file).read_text(encoding="utf-8"))
+    return [{**table, "name": name} for name, table in tables.items()]
+
+
+@cache
+def switches() -> tuple[Switch, ...]:
+    return msgspec.convert(_read("switches.toml"), tuple[Switch, ...])
+
+
+@cache
+def adapters() -> tuple[Adapter, ...]:
+    return msgspec.convert(_read("adapters.toml"), tuple[Adapter, ...])
+
+
+@cache
+def gpus() -> tuple[Gpu, ...]:
+    return msgspec.convert(_read("gpus.toml"), tuple[Gpu, ...])
+
+
+@cache
+def servers() -> tuple[Server, ...]:
+    return msgspec.convert(_read("servers.toml"), tuple[Server, ...])
+
+
+@cache
+def cables() -> tuple[Cable, ...]:
+    tables = [{**table, "medium": Medium[table["medium"]]} for table in _read("cables.toml")]
+    return msgspec.convert(tables, tuple[Cable, ...])
+
+
+def entries() -> list[Entry]:
+    """Everything, kind by kind."""
+    return [*switches(), *adapters(), *gpus(), *servers(), *cables()]
+
+
+def switch(name: str) -> Switch:
+    """The switch of that name, in any case."""
+    return _pick(switches(), "switch", name)
+
+
+def adapter(name: str) -> Adapter:
+    """The adapter of that name, in any case."""
+    return _pick(adapters(), "adapter", name)
+
+
+def gpu(name: str) -> Gpu:
+    """The GPU of that name, in any case."""
+    return _pick(gpus(), "GPU", name)
+
+
+def server(name: str) -> Server:
+    """The server template of that name, in any case."""
+    return _pick(servers(), "server template", name)
+
+
+def find(name: str) -> Entry:
+    """The entry of that name, of any kind, in any case."""
+    return _pick(entries(), "entry", name)
+
+
+def _pick(among: Sequence[_Kind], what: str, name: str) -> _Kind:
+    for entry in among:
+        if entry.name.lower() == name.lower():
+            return entry
+    known = [entry.name for entry in among]
+    raise UnknownName(f"{what} in the catalog", name, known, "`weft catalog` lists them all.")
+
+
+def by_device_id(vendor_id: int, device_id: int) -> Switch | Adapter | None:
+    """The model of a node whose NodeInfo says so; of several on one chip, the first. None if none is known."""
+    made: list[Switch | Adapter] = [*switches(), *adapters()]
+    return next(
+        (entry for entry in made if device_id and (entry.vendor_id, entry.device_id) == (vendor_id, device_id)), None
+    )
+
+
+def cable_for(speed: str, length_m: float) -> Cable:
+    """The cheapest medium that reaches: passive copper, active copper, active optical, transceivers."""
+    name = parse_label(speed)[0].name
+    if not (math.isfinite(length_m) and length_m >= 0):
+        raise ConfigError(f"{name} cables cannot be {length_m} m long: a length is a number of metres from 0 up")
+    made = [cable for cable in cables() if name in cable.speeds]
+    if not made:
+        known = dict.fromkeys(speed for cable in cables() for speed in cable.speeds)
+        raise ConfigError(f"the catalog has no cable for {name}, only for {', '.join(known)}")
+    reaching = [cable for cable in made if length_m <= cable.length_m[1]]
+    if not reaching:
+        longest = max(made, key=lambda cable: cable.length_m[1])
+        raise ConfigError(
+            f"no {name} cable is {length_m:g} m long: the longest, {longest.name}, reaches {longest.length_m[1]:g} m"
+        )
+    return min(reaching, key=lambda cable: (cable.medium, cable.length_m[1]))

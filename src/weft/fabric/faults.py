@@ -1,0 +1,86 @@
+"""What breaks: each fault is a function from a fabric to a new one; the old one stays as it was.
+
+    broken = faults.remove_link(fabric, "leaf3/17")
+    broken = faults.kill(broken, "spine1")
+
+Names, GUIDs, LIDs, tables and counters of what is left are kept: tables still point to where the fault is now, as
+they do until a subnet manager sweeps. `fabric.changes` lists what was done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import parse_label
+from weft.fabric.views import Link, Port, Server
+
+
+def remove_link(fabric: Fabric, port_name: str) -> Fabric:
+    """Pull the cable out of a port."""
+    keep = np.ones(len(fabric.links), bool)
+    keep[_link_at(fabric, port_name).index] = False
+    return fabric.subset(keep_links=keep).changed(f"removed the cable of {port_name}")
+
+
+def degrade(fabric: Fabric, port_name: str, bit_error_rate: float) -> Fabric:
+    """Make the cable in a port err: after error correction, this part of its bits."""
+    if not 0 <= bit_error_rate < 1:
+        raise ConfigError(
+            f"bit error rate {bit_error_rate} of {port_name} is not from 0 to 1: a good cable has 1e-15, a bad one 1e-8"
+        )
+    rates = fabric.links.bit_error_rate.copy()
+    rates[_link_at(fabric, port_name).index] = bit_error_rate
+    changed = fabric.with_links(replace(fabric.links, bit_error_rate=rates))
+    return changed.changed(f"degraded {port_name} to a bit error rate of {bit_error_rate:g}")
+
+
+def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:
+    """Let the cable in a port come up narrower or slower: `1xEDR`, `4xSDR`."""
+    link = _link_at(fabric, port_name)
+    line, width = parse_label(label)
+    if line.technology is not link.technology or line.rate_gbit_s(width) > link.rate_gbit_s:
+        raise ConfigError(f"{port_name} cannot fall back to {label}: it runs at {link.label}, give a slower one")
+    speed, widths = fabric.links.speed.copy(), fabric.links.width.copy()
+    speed[link.index], widths[link.index] = line.index, width
+    changed = fabric.with_links(replace(fabric.links, speed=speed, width=widths))
+    return changed.changed(f"slowed {port_name} from {link.label} to {line.label(width)}")
+
+
+def kill(fabric: Fabric, name: str) -> Fabric:
+    """Take away a node, or a server with all that is in it, and its cables."""
+    thing = fabric[name]
+    if isinstance(thing, Port):
+        raise ConfigError(f"{name} is a port: kill takes a node or a server, remove_link pulls the cable of a port")
+    dead = np.zeros(len(fabric.nodes), bool)
+    dead[[node.index for node in thing.nodes] if isinstance(thing, Server) else [thing.index]] = True
+    # An aggregation node sits inside the switch that it is linked to.
+    for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
+        dead[near[(fabric.nodes.kind[near] == NodeKind.AGGREGATION) & dead[far]]] = True
+    return fabric.subset(keep_nodes=~dead).changed(f"killed {name}")
+
+
+def remove_random_links(fabric: Fabric, fraction: float, seed: int, *, between_switches_only: bool = True) -> Fabric:
+    """Pull a fraction of the network's cables, rounded to whole ones; the same seed pulls the same."""
+    if not 0 <= fraction <= 1:
+        raise ConfigError(f"fraction {fraction} of links is not from 0 to 1")
+    a, b = (fabric.nodes.kind[end] for end in fabric.link_nodes)
+    cables = fabric.network_links & (a != NodeKind.AGGREGATION) & (b != NodeKind.AGGREGATION)
+    if between_switches_only:
+        cables &= (a == NodeKind.SWITCH) & (b == NodeKind.SWITCH)
+    candidates = np.flatnonzero(cables)
+    keep = np.ones(len(fabric.links), bool)
+    count = round(fraction * len(candidates))
+    keep[np.random.default_rng(seed).choice(candidates, count, replace=False)] = False
+    return fabric.subset(keep_links=keep).changed(f"removed {count} of {len(candidates)} cables at random, seed {seed}")
+
+
+def _link_at(fabric: Fabric, port_name: str) -> Link:
+    link = fabric.find_port(port_name).link
+    if link is None:
+        raise ConfigError(f"{port_name} has nothing plugged in")
+    return link

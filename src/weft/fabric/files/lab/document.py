@@ -1,0 +1,251 @@
+"""A YAML or TOML file as plain data, with the line of everything in it, so that every complaint has a place.
+
+YAML is read as text: `no`, `1e-9` and `12:30` are what was written, not what YAML 1.1 makes of them; the schema decides
+what is a number. Aliases and tags are refused, and so is a key that stands twice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from weft.errors import ConfigError, FileError
+from weft.fabric.files.text import read_text
+
+Place = tuple[str | int, ...]  # keys and indices from the top: ("links", 3, "speed")
+T = TypeVar("T")
+
+
+class Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a mapping in the file must look like."""
+
+
+_MAX_DEPTH = 10
+_NULLS = ("", "~", "null")
+_WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "array": "a list", "object": "a mapping"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    path: Path
+    data: Any
+    text: str
+    lines: dict[Place, int] = field(default_factory=dict)  # of YAML; TOML's are searched for when needed
+
+    @classmethod
+    def load(cls, path: Path) -> Document:
+        text = read_text(path)
+        if path.suffix == ".toml":
+            return cls(path=path, data=_parse_toml(path, text), text=text)
+        lines: dict[Place, int] = {}
+        return cls(path=path, data=_parse_yaml(path, text, lines), text=text, lines=lines)
+
+    def refuse(self, place: Place, expected: str, cause: Exception | None = None) -> NoReturn:
+        """Say what stands there and what should."""
+        raise FileError(self.path, self.line(place), self.spell(place), expected) from cause
+
+    def refuse_because(self, place: Place, error: ConfigError) -> NoReturn:
+        """Give an error that knows no file its place."""
+        raise FileError(self.path, self.line(place), self.spell(place), f"something else: {error}") from error
+
+    def refuse_key(self, place: Place, known: Iterable[str]) -> NoReturn:
+        """Say that this key should be another."""
+        key, known = str(place[-1]), list(known)
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"{near[0]}, or another " if near else ""
+        raise FileError(self.path, self.line(place), key, f"{hint}of the keys {', '.join(known)}".removeprefix("of "))
+
+    def convert(self, place: Place, type_: type[T]) -> T:
+        """What stands there as a struct, or a complaint about the part that does not fit."""
+        value = self.at(place)
+        try:
+            return msgspec.convert(value, type_, strict=False, str_keys=True)
+        except msgspec.ValidationError as error:
+            message, _, where = str(error).partition(" - at `")
+            self._explain(place, (*place, *_inner_place(where.rstrip("`"))), message, type_)
+
+    def _explain(self, outer: Place, place: Place, message: str, type_: type[Any]) -> NoReturn:
+        if unknown := re.search(r"unknown field `(.*)`", message, re.DOTALL):
+            self.refuse_key((*place, unknown[1]), getattr(type_, "__struct_fields__", ()))
+        if missing := re.search(r"missing required field `(.*)`", message):
+            self.refuse(outer, f"a mapping with {missing[1]}")
+        message = message.removeprefix("Expected ").partition(", got ")[0]
+        self.refuse(place, re.sub(r"`([^`]*)`", lambda match: _in_words(match[1]), message))
+
+    def at(self, place: Place) -> Any:
+        value = self.data
+        for step in place:
+            value = value[step]
+        return value
+
+    def spell(self, place: Place) -> str:
+        """What was written there, on one line."""
+        try:
+            value = self.at(place)
+        except (KeyError, IndexError, TypeError):
+            return str(place[-1])
+        return _spell(value)
+
+    def line(self, place: Place) -> int | None:
+        """The line of what stands there, or of the nearest thing around it."""
+        if self.path.suffix == ".toml":
+            return _find_in_toml(self.text.splitlines(), place)
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place)
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_spell(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spell, value))}]"
+    return "nothing" if value is None else str(value)
+
+
+def _inner_place(where: str) -> Place:
+    """Keys and indices of msgspec's `$.ends[0]`; `[...]` is a key that it does not tell."""
+    inner: list[str | int] = []
+    for key, index in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", where):
+        if index == "...":
+            break
+        inner.append(key or int(index))
+    return tuple(inner)
+
+
+def _in_words(types: str) -> str:
+    return " or ".join(_WORDS.get(name, name) for name in types.split(" | ") if name != "null")
+
+
+# -- YAML ----------------------------------------------------------------------------------------------------------
+
+
+def _parse_yaml(path: Path, text: str, lines: dict[Place, int]) -> Any:
+    import yaml
+
+    reader = _YamlReader(path, lines)
+    try:
+        for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+            reader.take(event)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else None
+        raise FileError(path, line, _line_of(text, line), f"YAML: {error.problem or error.context}") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise FileError(path, line, repr(error.character), f"YAML: {error.reason}") from None
+    return reader.data
+
+
+def _line_of(text: str, line: int | None) -> str:
+    lines = text.splitlines()
+    return lines[line - 1].strip() if line and line <= len(lines) else "the end of the file"
+
+
+class _YamlReader:
+    """Makes plain data of YAML's events. No recursion: a file cannot be too deep for it, only for its reader."""
+
+    def __init__(self, path: Path, lines: dict[Place, int]) -> None:
+        self.path, self.lines = path, lines
+        self.data: Any = None
+        self.documents = 0
+        self.open: list[tuple[Any, Place]] = []  # the collections around what comes next
+        self.key: list[str | None] = []  # of each: the key that waits for its value
+
+    def take(self, event: Any) -> None:
+        line = event.start_mark.line + 1
+        match type(event).__name__:
+            case "AliasEvent":
+                self._refuse(line, f"*{event.anchor}", "the thing itself: aliases are not taken")
+            case "DocumentStartEvent":
+                self.documents += 1
+                if self.documents > 1:
+                    self._refuse(line, "---", "one document in a file")
+            case "ScalarEvent":
+                self._check_tag(event, line)
+                bare = event.style in (None, "")
+                self._put(None if bare and event.value in _NULLS else event.value, line)
+            case "MappingStartEvent":
+                self._open(event, {}, line)
+            case "SequenceStartEvent":
+                self._open(event, [], line)
+            case "MappingEndEvent" | "SequenceEndEvent":
+                self.open.pop()
+                self.key.pop()
+
+    def _open(self, event: Any, collection: dict[str, Any] | list[Any], line: int) -> None:
+        self._check_tag(event, line)
+        if len(self.open) == _MAX_DEPTH:
+            self._refuse(line, "a collection in another, and so on", f"at most {_MAX_DEPTH} levels")
+        place = self._put(collection, line)
+        self.open.append((collection, place))
+        self.key.append(None)
+
+    def _put(self, value: Any, line: int) -> Place:
+        if not self.open:
+            self.data, self.lines[()] = value, line
+            return ()
+        around, place = self.open[-1]
+        if isinstance(around, list):
+            place = (*place, len(around))
+            around.append(value)
+        elif self.key[-1] is None:
+            if not isinstance(value, str):
+                self._refuse(line, "nothing" if value is None else "a collection", "a key")
+            if value in around:
+                self._refuse(line, value, f"another key: line {self.lines[*place, value]} has this one")
+            self.key[-1], around[value] = value, None
+            self.lines[*place, value] = line
+            return place
+        else:
+            place = (*place, self.key[-1])
+            around[self.key[-1]], self.key[-1] = value, None
+        self.lines.setdefault(place, line)
+        return place
+
+    def _check_tag(self, event: Any, line: int) -> None:
+        if event.tag not in (None, "!"):
+            self._refuse(line, str(event.tag), "plain data: tags are not taken")
+
+    def _refuse(self, line: int, read: str, expected: str) -> NoReturn:
+        raise FileError(self.path, line, read, expected)
+
+
+# -- TOML ----------------------------------------------------------------------------------------------------------
+
+
+def _parse_toml(path: Path, text: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise FileError(path, None, "a list in a list, and so on", f"at most {_MAX_DEPTH} levels") from None
+    except ValueError as error:  # its own kind, or a number of too many digits
+        match = re.search(r"\(at line (\d+)", str(error))
+        line = int(match[1]) if match else len(text.splitlines())
+        raise FileError(path, line, _line_of(text, line), f"TOML: {str(error).partition(' (at')[0]}") from None
+
+
+def _find_in_toml(lines: list[str], place: Place) -> int | None:
+    """The line where the last key of a place stands, as far as a search from key to key can tell."""
+    here, found = 0, None
+    for depth, step in enumerate(place):
+        if isinstance(step, int):
+            table = re.escape(str(place[depth - 1])) if depth else ""
+            pattern, skip = rf"\s*(\[\[\s*{table}\s*\]\]|[\[{{]\s*[^\[\s])", step
+        else:
+            name = re.escape(step)
+            pattern, skip = rf"""(^|.*[\s.\[{{,])["']?{name}["']?\s*([=.\]]|$)""", 0
+        matching = [i for i in range(here, len(lines)) if re.match(pattern, lines[i])]
+        if len(matching) <= skip:
+            break
+        here = matching[skip]
+        found = here + 1
+    return found

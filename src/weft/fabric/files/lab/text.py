@@ -1,0 +1,296 @@
+"""A fabric as a lab file: servers as templates where they are whole, neighbours as ranges, and nothing that follows.
+
+What follows is found by reading: the shortest entries are understood as a reader would, and whatever then differs (a
+GUID, a LID, a description) is written down.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.build import FabricBuilder
+from weft.fabric.files.lab.document import Document
+from weft.fabric.files.lab.hardware import find_model, kind_of, ports_of
+from weft.fabric.files.lab.links import Device, default_line, devices
+from weft.fabric.files.lab.nodes import add_nodes, default_box
+from weft.fabric.files.lab.ranges import RANGE, compress, runs
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
+from weft.fabric.servers import add_servers, network_ports
+from weft.fabric.views import Node
+from weft.ids import Guid
+
+Entry = dict[str, Any]
+Shape = tuple[Any, ...]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
+_QUALITY = ("speed", "width", "medium", "length_m", "bit_error_rate")
+_WORDS_OF_YAML = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+def spell(fabric: Fabric) -> str:
+    """The file."""
+    for name in (*fabric.nodes.name, *fabric.servers):
+        if RANGE.search(name):
+            raise ConfigError(f"{name!r} cannot stand in a lab file: there, two dots between digits are a range")
+    whole = _whole_servers(fabric)
+    entries = _entries(fabric, whole)
+    _add_identity(fabric, entries)
+    cables = _cables(fabric, whole)
+    lines = [f"# A weft lab file, from {' '.join(fabric.spec.split())}", "nodes:" if entries else "nodes: {}"]
+    lines += [f"  {_scalar(name)}: {_flow(entry)}" for name, entry in _nodes_in_ranges(entries)]
+    lines.append("links:" if cables else "links: []")
+    lines += [f"  - {cable}" for cable in _cables_in_ranges(cables)]
+    return "\n".join(lines) + "\n"
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------------
+
+
+def _entries(fabric: Fabric, whole: dict[int, str]) -> dict[str, Entry]:
+    """What makes the nodes, in their order; a whole server stands where its first node is."""
+    entries: dict[str, Entry] = {}
+    for node in map(fabric.node, range(len(fabric.nodes))):
+        server = int(fabric.nodes.server[node.index])
+        if server not in whole:
+            entries[node.name] = _entry(node)
+        elif fabric.servers[server] not in entries:
+            entries[fabric.servers[server]] = {"server": whole[server], **_group(node)}
+    return entries
+
+
+def _entry(node: Node) -> Entry:
+    """A node by itself. A model of the catalog says what kind it is, and mostly how many ports it has."""
+    entry: Entry = {}
+    model, n_ports = find_model(node.model), int(node.fabric.nodes.n_ports[node.index])
+    if model is None or kind_of(model) != node.kind:
+        entry["kind"] = node.kind.name.lower()
+    if node.model:
+        entry["model"] = node.model
+    if model is None or ports_of(model) != n_ports:
+        entry["ports"] = n_ports
+    box = node.server.name if node.server else ""
+    if box != default_box(node.name, node.kind):
+        entry["box"] = box
+    return {**entry, **_group(node)}
+
+
+def _group(node: Node) -> Entry:
+    return {"group": node.group} if node.group else {}
+
+
+def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
+    """Read the entries back, and add what a reader would not know."""
+    told = Document(path=Path("lab"), data={"nodes": entries}, text="")
+    rebuilt = add_nodes(told, list(entries), FabricBuilder("").build())
+    for node in _odd_nodes(fabric, rebuilt).tolist():
+        name = fabric.nodes.name[node]
+        entries.setdefault(name, {}).update(_identity(fabric.node(node), rebuilt.find_node(name)))
+
+
+def _odd_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
+    """Nodes of which there is something to say that a reader would not know."""
+    ours, ports, tables = fabric.nodes, fabric.ports, fabric.tables
+    theirs = rebuilt.nodes.take(np.array([rebuilt.node_index[name] for name in ours.name], np.intp))
+    odd = np.fromiter(map(str.__ne__, ours.description, theirs.description), bool, len(ours))
+    for key in ("vendor_id", "device_id", "guid", "system_guid"):
+        odd |= getattr(ours, key) != getattr(theirs, key)
+    counts = (ours.kind != NodeKind.SWITCH)[ports.node]
+    follow = ours.guid[ports.node] + np.where(counts, ports.number, 0).astype(np.uint64)
+    odd[ports.node[(ports.guid != follow) | (tables.lid != 0) | (tables.lmc != 0)]] = True
+    return np.flatnonzero(odd)
+
+
+def _identity(node: Node, rebuilt: Node) -> Entry:
+    ours, theirs, i, j = node.fabric.nodes, rebuilt.fabric.nodes, node.index, rebuilt.index
+    more: Entry = {}
+    if node.description != rebuilt.description:
+        more["description"] = node.description
+    for key in ("vendor_id", "device_id"):
+        if (value := int(getattr(ours, key)[i])) != getattr(theirs, key)[j]:
+            more[key] = f"{value:#06x}"
+    if node.guid != rebuilt.guid:
+        more["guid"] = str(node.guid)
+    follows = theirs.system_guid[j] == theirs.guid[j]
+    if ours.system_guid[i] != (ours.guid[i] if follows else theirs.system_guid[j]):
+        more["system_guid"] = str(Guid(int(ours.system_guid[i])))
+    return more | _port_guid(node) | _lids(node)
+
+
+def _port_guid(node: Node) -> Entry:
+    """GUIDs of ports that do not follow from the node's: one if it is that of all, or of the first port alone."""
+    first, n_slots = int(node.fabric.first_port[node.index]), len(node.ports) + 1
+    guids = node.fabric.ports.guid[first : first + n_slots]
+    is_switch = node.kind == NodeKind.SWITCH
+    follow = np.uint64(node.guid) + np.arange(n_slots, dtype=np.uint64) * np.uint64(not is_switch)
+    odd = {port: str(Guid(int(guids[port]))) for port in np.flatnonzero(guids != follow).tolist()}
+    one = len(odd) == n_slots and len(set(odd.values())) == 1 if is_switch else list(odd) == [1]
+    return {"port_guid": next(iter(odd.values())) if one else odd} if odd else {}
+
+
+def _lids(node: Node) -> Entry:
+    first, n_slots = int(node.fabric.first_port[node.index]), len(node.ports) + 1
+    own = 0 if node.kind == NodeKind.SWITCH else min(1, n_slots - 1)
+    entry: Entry = {}
+    for key in ("lid", "lmc"):
+        values = getattr(node.fabric.tables, key)[first : first + n_slots]
+        told = {port: int(values[port]) for port in np.flatnonzero(values).tolist()}
+        if told:
+            entry[key] = told[own] if list(told) == [own] else told
+    return entry
+
+
+def _nodes_in_ranges(entries: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
+    for _, group in groupby(entries.items(), key=lambda item: repr(item[1])):
+        alike = list(group)
+        names, entry = [(name,) for name, _ in alike], alike[0][1]
+        alone = not entry.keys().isdisjoint({"guid", "port_guid", "lid"})
+        for first, last in [(i, i) for i in range(len(names))] if alone else runs(names):
+            yield compress(names[first][0], names[last][0]), entry
+
+
+# -- servers of a template -----------------------------------------------------------------------------------------
+
+
+def _whole_servers(fabric: Fabric) -> dict[int, str]:
+    """Server -> template, of those that have exactly what their template has."""
+    known = _templates()
+    whole = {server: known[shape] for server, shape in _shapes(fabric).items() if shape in known}
+    # A node elsewhere with the server's name would be taken for it.
+    return {
+        server: template
+        for server, template in whole.items()
+        if (node := fabric.node_index.get(fabric.servers[server])) is None or fabric.nodes.server[node] == server
+    }
+
+
+@cache
+def _templates() -> dict[Shape, str]:
+    """What a server of each template looks like; of templates that look the same, the first."""
+    shapes: dict[Shape, str] = {}
+    for template in catalog.servers():
+        builder = FabricBuilder(template.name)
+        add_servers(builder, template.name, ["x"])
+        shapes.setdefault(_shapes(builder.build())[0], template.name)
+    return shapes
+
+
+def _shapes(fabric: Fabric) -> dict[int, Shape]:
+    """Server -> what is in it and how it is wired, without what differs from server to server."""
+    nodes, models = fabric.nodes, (*fabric.models, "")  # the last serves index -1
+    parts: dict[int, list[Any]] = defaultdict(list)
+    group: dict[int, int] = {}
+    part: list[str] = []  # [node] -> its name in the server
+    columns = zip(nodes.name, nodes.server.tolist(), nodes.group.tolist(), nodes.kind.tolist(), strict=True)
+    for node, (name, server, pod, kind) in enumerate(columns):
+        part.append(name.removeprefix(fabric.servers[server]) if server >= 0 else "")
+        same_group = group.setdefault(server, pod) == pod
+        parts[server].append((part[node], kind, models[nodes.model[node]], int(nodes.n_ports[node]), same_group))
+    wires: dict[int, list[Any]] = defaultdict(list)
+    a, b = fabric.link_nodes
+    for row in np.flatnonzero((nodes.server[a] == nodes.server[b]) & (nodes.server[a] >= 0)).tolist():
+        slots = fabric.links.a[row], fabric.links.b[row]
+        ends = sorted((part[fabric.ports.node[slot]], int(fabric.ports.number[slot])) for slot in slots)
+        quality = (getattr(fabric.links, key)[row].item() for key in _QUALITY)
+        wires[int(nodes.server[a[row]])].append((*ends, *quality))
+    return {server: (tuple(parts[server]), tuple(sorted(wires[server]))) for server in parts if server >= 0}
+
+
+# -- links ---------------------------------------------------------------------------------------------------------
+
+
+def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]:
+    """Two ends, and what else there is to say, of every cable that is not inside a whole server."""
+    inside = np.zeros(len(fabric.servers) + 1, bool)  # the last serves index -1
+    inside[list(whole)] = True
+    nodes, links = fabric.nodes, fabric.links
+    a, b = fabric.link_nodes
+    told = np.flatnonzero((nodes.server[a] != nodes.server[b]) | ~inside[nodes.server[a]])
+    # Sorted along the switches, cables of one switch are neighbours: dgx1..32/mlx5_0, leaf1/1..32.
+    is_switch = nodes.kind == NodeKind.SWITCH
+    along = np.where(is_switch[a], links.a, links.b)
+    told = told[np.lexsort((along[told], is_switch[a[told]] & is_switch[b[told]]))]
+    # An adapter goes without its port where a reader finds no other to take.
+    only = (nodes.n_ports == 1) | (inside[nodes.server] & (network_ports(fabric) == 1))
+    bare = (only & (nodes.kind == NodeKind.HCA)).tolist()
+    some, device = links.take(told), devices(fabric)
+    quality = {key: getattr(some, key).tolist() for key in ("speed", "width", "medium", "bit_error_rate")}
+    cables = []
+    for row, ends in enumerate(zip(a[told].tolist(), b[told].tolist(), strict=True)):
+        numbers = fabric.ports.number[some.a[row]], fabric.ports.number[some.b[row]]
+        names = [nodes.name[n] if bare[n] else f"{nodes.name[n]}/{p}" for n, p in zip(ends, numbers, strict=True)]
+        more = _quality(
+            device[ends[0]], device[ends[1]], some.length_m[row], **{key: quality[key][row] for key in quality}
+        )
+        cables.append((names[0], names[1], more))
+    return cables
+
+
+@lru_cache
+def _quality(
+    a: Device, b: Device, length_m: np.float32, *, speed: int, width: int, medium: int, bit_error_rate: float
+) -> str:
+    """Speed, length, medium and errors, where they are not what a reader takes them to be."""
+    told, line = [], speeds()[speed]
+    if default_line(a, b) != (line, width):
+        told.append(f"speed: {line.label(width)}")
+    if length_m:
+        told.append(f"length_m: {_number(length_m)}")
+    if medium != Medium.UNKNOWN:
+        told.append(f"medium: {Medium(medium).name.lower()}")
+    if bit_error_rate:
+        told.append(f"bit_error_rate: {_number(bit_error_rate)}")
+    return ", ".join(told)
+
+
+def _cables_in_ranges(cables: list[tuple[str, str, str]]) -> Iterator[str]:
+    for quality, group in groupby(cables, key=lambda cable: cable[2]):
+        alike = [cable[:2] for cable in group]
+        for first, last in runs(alike):
+            a, b = (_scalar(compress(*ends)) for ends in zip(alike[first], alike[last], strict=True))
+            yield f"{{ends: [{a}, {b}], {quality}}}" if quality else f"[{a}, {b}]"
+
+
+# -- YAML ----------------------------------------------------------------------------------------------------------
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(inner)}" for key, inner in value.items()) + "}"
+    return _scalar(value) if isinstance(value, str) else str(value)
+
+
+def _scalar(text: str) -> str:
+    """Plain where every reader of YAML takes it for the same text, else in double quotes."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML:
+        return text
+    return '"' + "".join(map(_quoted, text)) + '"'
+
+
+def _quoted(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _number(value: float | np.float32) -> str:
+    """As short as it is true; YAML 1.1 wants a point before an exponent."""
+    mantissa, e, exponent = str(value).partition("e")
+    if not e:
+        return mantissa.removesuffix(".0")
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{exponent}"

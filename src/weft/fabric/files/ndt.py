@@ -1,0 +1,256 @@
+"""Cable plans of UFM: NDT files, CSV with one cable per line.
+
+    #StartDevice,StartPort,EndDevice,EndPort,LinkType                       the short form
+    dgx1,dgx1 mlx5_0,leaf1,Port 1,Data
+    leaf1,Port 33,spine1,Blade 16_Port 2/20,Data
+
+The long form has more columns (rack, U, location); of these weft reads `Speed` (Mbit/s, or a label like 4xHDR, which
+may also stand in the nameless column after it: `200G HDR cable`) and `Cable Length` (metres), and `U height` and the
+like say nothing to a fabric. A plan without speeds is read as 4xHDR: add the column to say otherwise. `#` and
+`#Fields:` before the first name are UFM's own. A cable may be listed from both ends; a line without an end device is a
+port that stays empty.
+
+Ports of a switch                           Ports of a host
+  Port 21, 21         port 21                 dgx1 ibp11s0f0    the device, and its adapter
+  Port 1/21, IB1/21   port 21 of a 1U box     mlx5_0, HCA-1, ib0, IB Port 3
+  Port 1/11/2         cage 11, port 2: 22     mlx5_0/2          with a port, else 1
+  Blade 16_Port 2/20  chip 2 of line card 16  Port 1 of a device called `dgx1 mlx5_0`
+
+A plan does not say what is a switch. If any line names an adapter, whatever has a bare number is a switch. If none
+does, a device with a single cable, in port 1, is a host. Line cards of a director are switches of their own
+(`dir1-L16-U2`); the boards that join them inside are not cables and not in the plan. A switch has as many ports as the
+plan needs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.errors import ConfigError, FileError
+from weft.fabric.build import MAX_PORTS, FabricBuilder
+from weft.fabric.files.naming import name_nodes
+from weft.fabric.files.text import read_text
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Speed, Technology, parse_label, speeds
+from weft.fabric.views import Port
+
+_REQUIRED = ("StartDevice", "StartPort", "EndDevice", "EndPort")
+_UNTOLD_SPEED = "4xHDR"
+_FORMS = "Port 21, Port 1/11/2, Blade 16_Port 2/20, mlx5_0, or the device and its adapter: dgx1 mlx5_0"
+
+_NUMBER = re.compile(r"(?:Port ?)?(\d{1,3})", re.IGNORECASE)
+_SLOT = re.compile(r"(?:Port )?(?:IB)?1/(\d{1,3})", re.IGNORECASE)
+_CAGE = re.compile(r"(?:Port )?(?:IB)?1/(\d{1,3})/([12])", re.IGNORECASE)
+_BLADE = re.compile(r"Blade (\d{1,2})_Port (\d)/(\d{1,3})", re.IGNORECASE)
+_ADAPTER = re.compile(r"((?:mlx\d_|ib|HCA-?|IB Port |ibp|mlx|roce|rdma)\d\w*)(?:/P?(\d{1,3}))?", re.IGNORECASE)
+_LINE_CARD = re.compile(r"(.+)-L(\d+)-U(\d+)")
+_WIDTH_BY_HAND = 4
+_TOLERANCE = 0.03  # plans round: 56000 for FDR's 54545 of data, or 56250 signalled
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A device of the plan and the part of it that is a node: an adapter, a line card, or the device itself."""
+
+    device: str
+    adapter: str = ""
+    line_card: str = ""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What the lines say, before anybody decides what is a switch."""
+
+    last_port: dict[_Place, int] = field(default_factory=dict)
+    cables: dict[_Place, int] = field(default_factory=dict)
+    taken: dict[tuple[_Place, int], tuple[int, tuple[_Place, int]]] = field(default_factory=dict)  # -> line, peer
+    links: list[tuple[_Place, int, _Place, int, tuple[Speed, int], float]] = field(default_factory=list)
+
+    def see(self, place: _Place, port: int) -> None:
+        self.last_port[place] = max(port, self.last_port.get(place, 0))
+        self.cables.setdefault(place, 0)
+
+    def host(self, place: _Place) -> bool:
+        if place.adapter or place.line_card or any(p.adapter for p in self.last_port):
+            return bool(place.adapter)
+        return self.cables[place] == 1 and self.last_port[place] == 1
+
+
+def read(path: Path) -> Fabric:
+    """The fabric that a plan describes; names are made as for ibnetdiscover's output."""
+    plan = _Plan()
+    for line, row in _rows(path):
+        _add_line(plan, path, line, row)
+    if not plan.last_port:
+        raise FileError(path, 1, "a header and no cables", f"lines of {','.join(_REQUIRED)}")
+    return _build(str(path), plan)
+
+
+def to_text(fabric: Fabric) -> str:
+    """The cables between boxes, with their speed, and their length where it is known."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["#StartDevice", "StartPort", "EndDevice", "EndPort", "LinkType", "Speed", "", "Cable Length"])
+    for index in fabric.network_links.nonzero()[0].tolist():
+        link = fabric.link(index)
+        if NodeKind.AGGREGATION in (link.a.node.kind, link.b.node.kind):
+            continue  # inside the switch
+        length = f"{link.length_m:.6g}" if link.length_m else ""
+        speed_mbit_s = round(link.rate_gbit_s * 1000)
+        writer.writerow([*_spell(link.a), *_spell(link.b), "Data", speed_mbit_s, f"{link.label} cable", length])
+    return out.getvalue()
+
+
+def _spell(port: Port) -> tuple[str, str]:
+    """Device and port as a plan writes them."""
+    node, number = port.node, port.number
+    if node.kind == NodeKind.SWITCH:
+        card = _LINE_CARD.fullmatch(node.name)
+        return (card[1], f"Blade {card[2]}_Port {card[3]}/{number}") if card else (node.name, f"Port {number}")
+    device, _, adapter = node.name.partition("/")
+    if not adapter:
+        words = node.description.split()
+        adapter = words[1] if len(words) == 2 and words[0] == device else "HCA-1"
+    return device, f"{device} {adapter}" + (f"/{number}" if number != 1 else "")
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and cells by column name; the nameless column after Speed is called Cable."""
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    try:
+        header = [cell.strip().removeprefix("#").removeprefix("Fields:").strip() for cell in next(reader, [])]
+        missing = [name for name in _REQUIRED if name not in header]
+        if missing:
+            raise FileError(path, 1, ",".join(header), f"a header with the columns {', '.join(_REQUIRED)}")
+        for i in range(1, len(header)):
+            if header[i] == "" and header[i - 1] == "Speed":
+                header[i] = "Cable"
+        for cells in reader:
+            row = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if name}
+            if any(row.values()):
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise FileError(path, reader.line_num, str(error), "comma-separated values") from None
+
+
+def _add_line(plan: _Plan, path: Path, line: int, row: dict[str, str]) -> None:
+    start = _parse_end(path, line, row.get("StartDevice", ""), row.get("StartPort", ""))
+    plan.see(*start)
+    if not row.get("EndDevice"):
+        return
+    end = _parse_end(path, line, row["EndDevice"], row.get("EndPort", ""))
+    plan.see(*end)
+    if start == end:
+        raise FileError(path, line, f"{row['StartDevice']}, {row['StartPort']}", "a cable between two ports")
+    if plan.taken.get(start, (0, None))[1] == end:
+        return
+    for one, other, what in ((start, end, "Start"), (end, start, "End")):
+        if one in plan.taken:
+            text = f"{row[f'{what}Device']}, {row[f'{what}Port']}"
+            raise FileError(path, line, text, f"a port that is free: line {plan.taken[one][0]} has a cable in it")
+        plan.taken[one] = line, other
+        plan.cables[one[0]] += 1
+    plan.links.append((*start, *end, _parse_speed(path, line, row), _parse_length_m(path, line, row)))
+
+
+def _parse_end(path: Path, line: int, device: str, port: str) -> tuple[_Place, int]:
+    if not device:
+        raise FileError(path, line, "an empty device", "the name of a device")
+    found = _parse_port(" ".join(device.split()), " ".join(port.split()))
+    if found is None:
+        raise FileError(path, line, port, f"a port: {_FORMS}")
+    place, number = found
+    if not 1 <= number <= MAX_PORTS:
+        raise FileError(path, line, port, f"a port from 1 to {MAX_PORTS}")
+    return place, number
+
+
+def _parse_port(device: str, port: str) -> tuple[_Place, int] | None:
+    if match := _BLADE.fullmatch(port):
+        return _Place(device, line_card=f"L{int(match[1])}/U{match[2]}"), int(match[3])
+    if match := _CAGE.fullmatch(port):
+        return _Place(device), 2 * (int(match[1]) - 1) + int(match[2])
+    if match := _NUMBER.fullmatch(port) or _SLOT.fullmatch(port):
+        host, _, adapter = device.partition(" ")
+        is_adapter = _ADAPTER.fullmatch(adapter)
+        return _Place(host, adapter=adapter) if is_adapter else _Place(device), int(match[1])
+    if port.startswith(f"{device} "):
+        adapter, _, number = port.removeprefix(f"{device} ").partition("/")
+        number = number.removeprefix("P") or "1"
+        if adapter and number.isascii() and number.isdecimal() and len(number) < 4:
+            return _Place(device, adapter=adapter), int(number)
+    if match := _ADAPTER.fullmatch(port):
+        return _Place(device, adapter=match[1]), int(match[2] or 1)
+    return None
+
+
+def _parse_speed(path: Path, line: int, row: dict[str, str]) -> tuple[Speed, int]:
+    told, cable = row.get("Speed", ""), row.get("Cable", "")
+    for word in [*told.split(), *cable.split()]:
+        try:
+            return parse_label(word)
+        except ConfigError:
+            continue  # `200G`, `cable`
+    if not told:
+        return parse_label(_UNTOLD_SPEED)
+    known = [s for s in speeds() if s.technology == Technology.INFINIBAND]
+    if told.isascii() and told.isdecimal() and len(told) < 12:
+        gbit_s = int(told) / 1000
+        for line_speed in known:
+            rates = line_speed.lane_gbit_s, line_speed.lane_signal_gbit_s
+            if any(abs(gbit_s - _WIDTH_BY_HAND * rate) <= _TOLERANCE * gbit_s for rate in rates):
+                return line_speed, _WIDTH_BY_HAND
+    rates_mbit_s = ", ".join(f"{round(s.rate_gbit_s() * 1000)} ({s.name})" for s in known)
+    raise FileError(path, line, told, f"a speed in Mbit/s: {rates_mbit_s}")
+
+
+def _parse_length_m(path: Path, line: int, row: dict[str, str]) -> float:
+    text = row.get("Cable Length", "")
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)? ?m?", text)
+    if match is None:
+        raise FileError(path, line, text, "a cable length in metres")
+    return float(match[1] or 0)
+
+
+def _build(spec: str, plan: _Plan) -> Fabric:
+    places = list(plan.last_port)
+    kinds = [NodeKind.HCA if plan.host(place) else NodeKind.SWITCH for place in places]
+    descriptions = [_describe(place, kind) for place, kind in zip(places, kinds, strict=True)]
+    names, servers = name_nodes(kinds, descriptions, [f"device{i + 1}" for i in range(len(places))], [-1] * len(places))
+    builder = FabricBuilder(spec)
+    node: dict[_Place, int] = {}
+    for kind in (NodeKind.SWITCH, NodeKind.HCA):
+        rows = [i for i, found in enumerate(kinds) if found == kind]
+        boxes = [int(builder.add_servers([servers[i]])[0]) if servers[i] else -1 for i in rows]
+        added = builder.add_nodes(
+            kind,
+            [names[i] for i in rows],
+            descriptions=[descriptions[i] for i in rows],
+            n_ports=[plan.last_port[places[i]] for i in rows],
+            server=boxes,
+        )
+        node.update(zip([places[i] for i in rows], added.tolist(), strict=True))
+    for line in dict.fromkeys(link[4] for link in plan.links):
+        same = [link for link in plan.links if link[4] == line]
+        a, a_port, b, b_port, _, length_m = zip(*same, strict=True)
+        builder.add_links([node[p] for p in a], a_port, [node[p] for p in b], b_port, line, length_m=length_m)
+    return builder.build()
+
+
+def _describe(place: _Place, kind: NodeKind) -> str:
+    """The NodeDescription that such a device would have."""
+    device = place.device.replace(" ", "-")
+    if place.line_card:
+        return f"MF0;{device}:director/{place.line_card}"
+    if place.adapter:
+        return f"{device} {place.adapter}"
+    return f"{device} HCA-1" if kind == NodeKind.HCA else place.device

@@ -1,0 +1,214 @@
+"""Slurm's `topology.conf` for `topology/tree`: who is close to whom, so that jobs land close together. Written only.
+
+    SwitchName=su1 Nodes=dgx[1-32]         leaves that share most of their servers are one switch: the 8 rails of a
+    SwitchName=su2 Nodes=dgx[33-64]        scalable unit
+    SwitchName=spine1-spine4 Switches=su[1-2]   spines that share a leaf are one switch: Slurm wants a tree
+
+A node is a server, not an adapter; it appears once, below the switch that most of its adapters plug into (so a storage
+network beside the compute network does not count twice). Above the leaves, each tier of the cabling is one level of the
+tree; a switch that would have a single child is left out. Where tiers end and several tops remain that cables join (a
+torus, a dragonfly), dragonfly groups are a level, and one top is made up for each connected part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from weft import __version__
+from weft.errors import ConfigError
+from weft.fabric.files.hostlist import compress, natural
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import levels
+from weft.fabric.model import Fabric
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """A switch of the tree. It stands for one or more switches of the fabric, or for none where it is made up."""
+
+    switches: list[int]
+    servers: list[str] = field(default_factory=list)
+    below: list[_Unit] = field(default_factory=list)
+    above: _Unit | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for child in self.below:
+            child.above = self
+
+    @property
+    def top(self) -> _Unit:
+        return self if self.above is None else self.above.top
+
+    @property
+    def first_leaf(self) -> int:
+        return self.below[0].first_leaf if self.below else self.switches[0]
+
+
+def to_text(fabric: Fabric) -> str:
+    """The file. Servers that hang on no switch are named in a comment."""
+    hanging = _hanging(fabric)
+    if not hanging:
+        raise ConfigError(f"{fabric.spec} has no server on a switch: its topology.conf would be empty")
+    units = _bottom_up(_crown(fabric, _climb(fabric, _leaves(hanging))))
+    _give_names(fabric, units)
+    lost = {_server_name(fabric, hca) for hca in fabric.of_kind(NodeKind.HCA).tolist()} - hanging.keys()
+    lines = [f"# Slurm topology/tree of {' '.join(fabric.spec.split())}: {len(hanging):,} nodes; weft {__version__}"]
+    lines += [f"# On no switch: {compress(lost)}"] if lost else []
+    for unit in units:
+        if len(unit.switches) > 1:
+            lines.append(f"# {unit.name} stands for {compress(fabric.nodes.name[i] for i in unit.switches)}")
+        inside = f"Switches={compress(u.name for u in unit.below)}" if unit.below else f"Nodes={compress(unit.servers)}"
+        lines.append(f"SwitchName={unit.name} {inside}")
+    return "\n".join(lines) + "\n"
+
+
+def _server_name(fabric: Fabric, hca: int) -> str:
+    """The server of an adapter; of one that is in none, its name up to the device."""
+    server = int(fabric.nodes.server[hca])
+    return fabric.servers[server] if server >= 0 else fabric.nodes.name[hca].partition("/")[0]
+
+
+def _hanging(fabric: Fabric) -> dict[str, Counter[int]]:
+    """Server -> how many of its cables go to each leaf."""
+    kind = fabric.nodes.kind
+    hanging: dict[str, Counter[int]] = defaultdict(Counter)
+    a, b = (end[fabric.network_links] for end in fabric.link_nodes)
+    for hca, switch in ((a, b), (b, a)):
+        rows = (kind[hca] == NodeKind.HCA) & (kind[switch] == NodeKind.SWITCH)
+        for h, s in zip(hca[rows].tolist(), switch[rows].tolist(), strict=True):
+            hanging[_server_name(fabric, h)][s] += 1
+    for name in hanging:
+        if not _NODE_NAME.fullmatch(name):
+            raise ConfigError(f"server {name!r} cannot be a Slurm NodeName: use letters, digits and any of - _ .")
+    return dict(hanging)
+
+
+def _leaves(hanging: dict[str, Counter[int]]) -> dict[int, _Unit]:
+    """Leaf -> its unit. Two leaves are one if they share more than half of the servers that are on either."""
+    size: Counter[int] = Counter()
+    shared: Counter[tuple[int, int]] = Counter()
+    for on in hanging.values():
+        size.update(on.keys())
+        shared.update(combinations(sorted(on), 2))
+    same = _Sets(size)
+    for (a, b), both in shared.items():
+        if 2 * both > size[a] + size[b] - both:
+            same.join(a, b)
+    units = {first: _Unit(members) for first, members in same.parts().items()}
+    for name in sorted(hanging, key=natural):
+        cables: Counter[int] = Counter()
+        for leaf, count in hanging[name].items():
+            cables[same.find(leaf)] += count
+        units[min(cables, key=lambda first: (-cables[first], first))].servers.append(name)
+    return {leaf: units[same.find(leaf)] for leaf in size if units[same.find(leaf)].servers}
+
+
+def _climb(fabric: Fabric, unit_of: dict[int, _Unit]) -> list[_Unit]:
+    """Put the tiers of switches above the leaves, merged until every unit has one parent; returns the tops."""
+    level = levels(fabric)
+    cables = np.array(_cables_between_switches(fabric)).reshape(-1, 2)
+    leaves = list(dict.fromkeys(unit_of.values()))
+    for tier in range(2, int(level.max(initial=0)) + 1):
+        children: dict[int, dict[_Unit, None]] = {}
+        for over, under in np.concatenate((cables, cables[:, ::-1])).tolist():
+            if level[over] == tier > level[under] and under in unit_of:
+                children.setdefault(over, {})[unit_of[under].top] = None
+        same = _Sets(children)
+        parent: dict[_Unit, int] = {}
+        for switch, units in children.items():
+            for unit in units:
+                same.join(parent.setdefault(unit, switch), switch)
+        for members in same.parts().values():
+            below = list(dict.fromkeys(unit for switch in members for unit in children[switch]))
+            unit_of.update(dict.fromkeys(members, below[0] if len(below) == 1 else _Unit(members, below=below)))
+    return list(dict.fromkeys(leaf.top for leaf in leaves))
+
+
+def _cables_between_switches(fabric: Fabric) -> list[list[int]]:
+    """Pairs of switches, each once."""
+    is_switch = fabric.nodes.kind == NodeKind.SWITCH
+    a, b = (end[fabric.network_links] for end in fabric.link_nodes)
+    both = is_switch[a] & is_switch[b]
+    pairs: list[list[int]] = np.unique(np.column_stack((a[both], b[both])), axis=0).tolist()
+    return pairs
+
+
+def _crown(fabric: Fabric, tops: list[_Unit]) -> list[_Unit]:
+    """One top for each connected part."""
+    joined = _Sets(fabric.of_kind(NodeKind.SWITCH).tolist())
+    for a, b in _cables_between_switches(fabric):
+        joined.join(a, b)
+    for unit in _bottom_up(tops):
+        for switch in unit.switches:
+            joined.join(switch, unit.switches[0])
+    parts: dict[int, list[_Unit]] = defaultdict(list)
+    for top in tops:
+        parts[joined.find(top.first_leaf)].append(top)
+    return [_top_of_part(fabric, part) for part in parts.values()]
+
+
+def _top_of_part(fabric: Fabric, tops: list[_Unit]) -> _Unit:
+    if len(tops) == 1:
+        return tops[0]
+    groups: dict[int, list[_Unit]] = defaultdict(list)
+    for top in tops:
+        groups[int(fabric.nodes.group[top.first_leaf])].append(top)
+    if -1 not in groups and 1 < len(groups) < len(tops):
+        tops = [_Unit([s for u in g for s in u.switches], below=g) if len(g) > 1 else g[0] for g in groups.values()]
+    return _Unit([], below=tops)
+
+
+def _bottom_up(tops: list[_Unit]) -> list[_Unit]:
+    """All units, those with servers first."""
+    tiers = [tops]
+    while below := [child for unit in tiers[-1] for child in unit.below]:
+        tiers.append(below)
+    return [unit for tier in reversed(tiers) for unit in tier]
+
+
+def _give_names(fabric: Fabric, units: list[_Unit]) -> None:
+    """A unit has the name of its switch; of several, that of their group, or `spine1-spine4`. No name twice."""
+    taken: set[str] = set()
+    for unit in units:
+        names = [_NOT_IN_A_NAME.sub("-", fabric.nodes.name[i]) for i in unit.switches]
+        groups = {int(fabric.nodes.group[i]) for i in unit.switches}
+        wanted = names if len(names) == 1 else ["top" if not names else f"{names[0]}-{names[-1]}"]
+        if len(names) > 1 and len(groups) == 1 and -1 not in groups:
+            wanted.insert(0, fabric.groups[groups.pop()])
+        wanted += [f"{wanted[-1]}.{n}" for n in range(2, len(units) + 2)]
+        unit.name = next(name for name in wanted if name not in taken)
+        taken.add(unit.name)
+
+
+class _Sets:
+    """Disjoint sets; each is known by its least member."""
+
+    def __init__(self, members: Iterable[int]) -> None:
+        self._parent = {member: member for member in members}
+
+    def find(self, member: int) -> int:
+        while (parent := self._parent[member]) != member:
+            self._parent[member] = self._parent[parent]
+            member = parent
+        return member
+
+    def join(self, a: int, b: int) -> None:
+        a, b = self.find(a), self.find(b)
+        self._parent[max(a, b)] = min(a, b)
+
+    def parts(self) -> dict[int, list[int]]:
+        """Least member -> all members, in order."""
+        parts: dict[int, list[int]] = defaultdict(list)
+        for member in sorted(self._parent):
+            parts[self.find(member)].append(member)
+        return parts

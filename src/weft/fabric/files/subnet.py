@@ -1,0 +1,101 @@
+"""What a subnet manager would see of a fabric: the InfiniBand nodes, their ports, and the cables between them.
+
+A server shows its HCAs alone, each with the ports that can hold a network cable; GPUs, NVLink and PCIe are out of
+sight. Columns are plain lists, as the writers of text take them one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology, speeds
+from weft.fabric.servers import network_ports
+
+_VISIBLE = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER)
+_LISTED_LAST = {NodeKind.SWITCH: 0, NodeKind.HCA: 1, NodeKind.AGGREGATION: 1, NodeKind.ROUTER: 2}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def printable(text: str) -> str:
+    """Each control character gives way to a blank, as in the tools of infiniband-diags."""
+    return _CONTROL.sub(" ", text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subnet:
+    nodes: list[int]  # those in sight: switches, then adapters, then routers
+    # [node]
+    kind: list[NodeKind]
+    guid: list[int]
+    system_guid: list[int]
+    vendor_id: list[int]
+    device_id: list[int]
+    description: list[str]
+    n_ports: list[int]
+    first_port: list[int]
+    # [port slot]
+    node: list[int]
+    number: list[int]
+    port_guid: list[int]
+    lid: list[int]
+    lmc: list[int]
+    peer: list[int]  # -1 where no InfiniBand cable is plugged in
+    rate: list[str]  # `4xHDR`, empty where no InfiniBand cable is plugged in
+
+    @classmethod
+    def of(cls, fabric: Fabric) -> Self:
+        """A node whose network cables are all of another technology is no part of the subnet."""
+        nodes, ports, links = fabric.nodes, fabric.ports, fabric.links
+        is_visible = np.isin(nodes.kind, _VISIBLE)
+        a, b = fabric.link_nodes
+        in_subnet = fabric.links_of(Technology.INFINIBAND) & is_visible[a] & is_visible[b]
+        elsewhere = fabric.network_links & ~in_subnet
+        has = {name: np.zeros(len(nodes), bool) for name in ("cable", "other")}
+        for name, mask in (("cable", in_subnet), ("other", elsewhere)):
+            has[name][a[mask]] = has[name][b[mask]] = True
+        seen = np.flatnonzero(is_visible & (has["cable"] | ~has["other"])).tolist()
+        kind = [NodeKind(k) for k in nodes.kind.tolist()]
+        plugged = np.append(in_subnet, False)[ports.link]  # the last entry serves link -1
+        lines = list(zip(links.speed.tolist(), links.width.tolist(), strict=True))
+        label = {(speed, width): speeds()[speed].label(width) for speed, width in set(lines)}
+        return cls(
+            nodes=sorted(seen, key=lambda node: _LISTED_LAST[kind[node]]),
+            kind=kind,
+            guid=nodes.guid.tolist(),
+            system_guid=nodes.system_guid.tolist(),
+            vendor_id=nodes.vendor_id.tolist(),
+            device_id=nodes.device_id.tolist(),
+            description=[printable(text) for text in nodes.description],
+            n_ports=network_ports(fabric).tolist(),
+            first_port=fabric.first_port.tolist(),
+            node=ports.node.tolist(),
+            number=ports.number.tolist(),
+            port_guid=ports.guid.tolist(),
+            lid=fabric.tables.lid.tolist(),
+            lmc=fabric.tables.lmc.tolist(),
+            peer=np.where(plugged, ports.peer, -1).tolist(),
+            rate=[label[lines[i]] if i >= 0 else "" for i in np.where(plugged, ports.link, -1).tolist()],
+        )
+
+    def cables(self, node: int) -> Iterator[tuple[int, int]]:
+        """The slots of a node's ports that have a cable, and of the ports at the other ends."""
+        first = self.first_port[node]
+        for slot in range(first + 1, first + self.n_ports[node] + 1):
+            if self.peer[slot] >= 0:
+                yield slot, self.peer[slot]
+
+    def lid_slot(self, slot: int) -> int:
+        """Where the LID of a port is kept: a switch has one, at its port 0."""
+        node = self.node[slot]
+        return self.first_port[node] if self.kind[node] == NodeKind.SWITCH else slot
+
+    def own_port_guid(self, node: int) -> int:
+        """PortGUID of NodeInfo, asked through the first port."""
+        return self.port_guid[self.lid_slot(self.first_port[node] + 1)]

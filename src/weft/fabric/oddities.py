@@ -1,0 +1,216 @@
+"""What is odd in the cabling: the things an engineer who walks the racks would stop at.
+
+Each check compares a thing with its likes (the other leaves, the other servers of that name, the other links of that
+tier) and speaks only where most of them agree: a torus is not odd for having no spines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import islands
+from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
+
+MAJORITY = 0.8  # so many of its likes must agree before a thing that differs is called odd
+FEW = 4  # fewer likes than this prove nothing
+
+Levels = NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oddity:
+    """One finding, with the names of all that it concerns."""
+
+    what: str
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        shown = ", ".join(self.names[:4])
+        return f"{self.what}: {shown}" + (f" and {len(self.names) - 4:,} more" if len(self.names) > 4 else "")
+
+
+def find_oddities(fabric: Fabric, level: Levels) -> tuple[Oddity, ...]:
+    checks: tuple[Callable[[Fabric, Levels], Iterable[Oddity]], ...] = (
+        _cut_off,
+        _unplugged_switches,
+        _dead_ends,
+        _slow_links,
+        _bad_links,
+        _uneven_uplinks,
+        _shortcuts,
+        _missing_hcas,
+        _swapped_rails,
+        _nameless,
+        _lids,
+    )
+    return tuple(oddity for check in checks for oddity in check(fabric, level))
+
+
+def _cut_off(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    parts = islands(fabric)
+    if len(parts) > 1:
+        sizes = " and ".join(f"{len(part):,}" for part in parts[:4]) + (" ..." if len(parts) > 4 else "")
+        cut = tuple(fabric.nodes.name[i] for part in parts[1:] for i in part.tolist())
+        yield Oddity(what=f"{len(parts)} islands, of {sizes} nodes; not in the largest", names=cut)
+
+
+def _unplugged_switches(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    plugged = np.union1d(*fabric.link_nodes)
+    alone = np.setdiff1d(fabric.of_kind(NodeKind.SWITCH), plugged)
+    if len(alone):
+        yield Oddity(what="switches with no cable", names=_names(fabric, alone))
+
+
+def _dead_ends(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    """Switches through which no host can be reached: peel off, again and again, those with one neighbour left."""
+    is_switch = fabric.nodes.kind == NodeKind.SWITCH
+    a, b = fabric.link_nodes
+    between = is_switch[a] & is_switch[b] & (a != b)
+    pairs = np.unique(np.sort(np.stack((a[between], b[between])), axis=0), axis=1)
+    alive = is_switch & (level > 1)
+    dead = np.zeros(len(alive), bool)
+    while True:
+        left = ~dead[pairs[0]] & ~dead[pairs[1]]
+        neighbours = np.bincount(pairs[:, left].ravel(), minlength=len(alive))
+        peeled = alive & ~dead & (neighbours <= 1)
+        if not peeled.any():
+            break
+        dead |= peeled
+    if dead.any():
+        names = _names(fabric, np.flatnonzero(dead))
+        yield Oddity(what="dead ends, switches that lead to no host", names=names)
+
+
+def _slow_links(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    """Slower or narrower than nearly all others between the same two levels."""
+    net = np.flatnonzero(fabric.network_links)
+    a, b = (level[end[net]] for end in fabric.link_nodes)
+    rate = fabric.link_rate_gbit_s[net]
+    tier = np.minimum(a, b).astype(np.int64) * 1000 + np.maximum(a, b)
+    for one in np.unique(tier):
+        of_tier = tier == one
+        usual = _usual(rate[of_tier].tolist())
+        slow = of_tier & (rate < usual) if usual is not None else np.zeros(len(net), bool)
+        if slow.any():
+            labels = [
+                f"{fabric.link(int(i))} {speeds()[int(fabric.links.speed[i])].label(int(fabric.links.width[i]))}"
+                for i in net[slow]
+            ]
+            yield Oddity(what=f"slower than the other links of their tier ({usual:g} Gbit/s)", names=tuple(labels))
+
+
+def _bad_links(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    bad = np.flatnonzero(fabric.links.bit_error_rate > 0)
+    if len(bad):
+        names = tuple(f"{fabric.link(int(i))} at {fabric.links.bit_error_rate[i]:.0e}" for i in bad)
+        yield Oddity(what="links with bit errors", names=names)
+
+
+def _uneven_uplinks(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    """Leaves with fewer or more uplinks than nearly all leaves."""
+    up = np.zeros(len(level), np.int64)
+    ends = fabric.link_nodes
+    for near, far in (ends, ends[::-1]):
+        np.add.at(up, near[level[far] > level[near]], 1)
+    leaves = np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level == 1))
+    usual = _usual(up[leaves].tolist())
+    odd = leaves[up[leaves] != usual] if usual is not None else leaves[:0]
+    if len(odd):
+        names = tuple(f"{fabric.nodes.name[i]} ({up[i]})" for i in odd.tolist())
+        yield Oddity(what=f"leaves whose number of uplinks is not {usual}", names=names)
+
+
+def _shortcuts(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    """Links inside a tier or over a tier, where nearly all go one level up. No tree, no oddity."""
+    is_switch = fabric.nodes.kind == NodeKind.SWITCH
+    a, b = fabric.link_nodes
+    between = np.flatnonzero(is_switch[a] & is_switch[b])
+    odd = between[np.abs(level[a[between]] - level[b[between]]) != 1]
+    if 0 < len(odd) <= (1 - MAJORITY) * len(between):
+        names = tuple(str(fabric.link(int(i))) for i in odd)
+        yield Oddity(what="links that do not go from one tier to the next", names=names)
+
+
+def _missing_hcas(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    """Servers with fewer plugged HCAs than nearly all servers whose names look the same."""
+    plugged = np.flatnonzero((level == 0) & (fabric.nodes.server >= 0))
+    count = np.bincount(fabric.nodes.server[plugged], minlength=len(fabric.servers))
+    likes = defaultdict(list)
+    for server, name in enumerate(fabric.servers):
+        likes[re.sub(r"\d+", "#", name)].append(server)
+    for servers in likes.values():
+        usual = _usual([int(count[s]) for s in servers])
+        odd = [s for s in servers if usual is not None and count[s] < usual]
+        if odd:
+            names = tuple(f"{fabric.servers[s]} ({count[s]})" for s in odd)
+            yield Oddity(what=f"servers with fewer than {usual} HCAs plugged in", names=names)
+
+
+def _swapped_rails(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    """HCAs on a leaf where nearly all others are another device (`mlx5_0`) of their servers: a swapped cable?"""
+    on_leaf: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
+        here = (fabric.nodes.kind[near] == NodeKind.HCA) & (fabric.nodes.kind[far] == NodeKind.SWITCH)
+        for hca, leaf in zip(near[here].tolist(), far[here].tolist(), strict=True):
+            device = fabric.nodes.name[hca].partition("/")[2]
+            if device:
+                on_leaf[leaf][device].append(hca)
+    odd = []
+    for leaf, devices in on_leaf.items():
+        usual = _usual([device for device, hcas in devices.items() for _ in hcas])
+        if usual is not None:
+            others = [hca for device, hcas in devices.items() if device != usual for hca in hcas]
+            odd += [f"{fabric.nodes.name[hca]} on {fabric.nodes.name[leaf]} ({usual})" for hca in others]
+    if odd:
+        yield Oddity(what="HCAs on a leaf of another rail", names=tuple(odd))
+
+
+def _nameless(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    nodes = [i for i in fabric.of_kind(NodeKind.HCA, NodeKind.SWITCH).tolist() if fabric.nodes.name[i][1:2] == "-"]
+    by_guid = [i for i in nodes if re.fullmatch(r"[HS]-[0-9a-f]{16}", fabric.nodes.name[i])]
+    if by_guid:
+        names = tuple(f"{fabric.nodes.name[i]} ({fabric.nodes.description[i].strip()})" for i in by_guid)
+        yield Oddity(what="nodes whose description does not name them", names=names)
+
+
+def _lids(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    """Of the ports that should have one: a LID twice, or none where others have one."""
+    is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
+    wants = np.where(is_switch, fabric.ports.number == 0, fabric.ports.peer >= 0)
+    wants &= level[fabric.ports.node] >= 0
+    slots = np.flatnonzero(wants)
+    lid = fabric.tables.lid[slots]
+    if not lid.any():
+        return
+    values, counts = np.unique(lid[lid > 0], return_counts=True)
+    twice = slots[np.isin(lid, values[counts > 1])]
+    if len(twice):
+        names = tuple(f"{fabric.port(int(s))} ({fabric.tables.lid[s]})" for s in twice)
+        yield Oddity(what="LIDs that several ports claim", names=names)
+    if (lid == 0).any():
+        names = tuple(str(fabric.port(int(s))) for s in slots[lid == 0])
+        yield Oddity(what="ports without a LID", names=names)
+
+
+_T = TypeVar("_T")
+
+
+def _usual(values: list[_T]) -> _T | None:
+    """What nearly all of them are, if they are enough to tell and agree."""
+    if len(values) < FEW:
+        return None
+    best, count = Counter(values).most_common(1)[0]
+    return best if count >= MAJORITY * len(values) else None
+
+
+def _names(fabric: Fabric, nodes: NDArray[np.intp] | NDArray[np.int32]) -> tuple[str, ...]:
+    return tuple(fabric.nodes.name[i] for i in nodes.tolist())

@@ -1,0 +1,149 @@
+"""Servers from templates of the catalog: adapters, GPUs, NVLink, PCIe; many boxes at a time.
+
+          cpu0                     cpu1            PCIe: a tree below each socket
+         /  | \\                   /  | \\
+    pcie0   |  pcie1          pcie2   |  pcie3     NVLink: every GPU to every NVSwitch
+    / | \\   mlx5_1            ...     mlx5_7
+gpu0 gpu1 mlx5_0, ...                              network: port 1 of each mlx5
+
+The ports of a node are numbered: network first, NVLink next, PCIe last. So port 1 of an adapter is the one that every
+tool expects, and `network_ports` says how many of a node's ports such a tool should see. The two sockets are not
+joined: GPUs talk over NVLink, and each adapter sits in the tree of the GPUs that it serves. A template that is a
+single adapter is a plain host: the node has the server's own name, and no PCIe side.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from weft.fabric import catalog
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology
+
+_INSIDE = (NodeKind.GPU, NodeKind.NVSWITCH, NodeKind.PCIE_SWITCH, NodeKind.CPU)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServerNodes:
+    """The adapters of servers just added: what a topology plugs cables into, always at port 1."""
+
+    template: catalog.Server
+    compute: NDArray[np.int32]  # [server, rail] -> HCA node
+    storage: NDArray[np.int32]  # [server, n] -> HCA node
+
+
+def add_servers(builder: FabricBuilder, template: str, names: Sequence[str], *, group: ArrayLike = -1) -> ServerNodes:
+    """Add servers of one template with all that is inside; `group` is one for all, or one for each."""
+    kind = catalog.server(template)
+    drawing = _Drawing(kind)
+    nodes = _add_nodes(builder, drawing.parts, names, np.broadcast_to(np.asarray(group, np.int32), len(names)))
+    for speed, wires in drawing.wires.items():
+        a, a_port, b, b_port = np.array(wires).T
+        builder.add_links(nodes[:, a], a_port, nodes[:, b], b_port, speed, medium=Medium.BOARD)
+    rails, stores = len(kind.compute), len(kind.storage)
+    return ServerNodes(template=kind, compute=nodes[:, :rails], storage=nodes[:, rails : rails + stores])
+
+
+def network_ports(fabric: Fabric) -> NDArray[np.int16]:
+    """[node] -> how many of its ports are for network cables: the first ones, all but those of NVLink and PCIe."""
+    inside = fabric.links_of(Technology.NVLINK, Technology.PCIE)
+    ends = np.concatenate((fabric.links.a[inside], fabric.links.b[inside]))
+    taken = np.bincount(fabric.ports.node[ends], minlength=len(fabric.nodes))
+    off_network = np.isin(fabric.nodes.kind, _INSIDE)  # whatever became of their links
+    return np.where(off_network, 0, fabric.nodes.n_ports - taken).astype(np.int16)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Part:
+    """A device of a template. What comes with the board has the server's own name as its model."""
+
+    name: str
+    kind: NodeKind
+    model: str
+    vendor_id: int = 0
+    device_id: int = 0
+    pcie: str = ""  # what its port towards the CPU speaks
+    n_ports: int = 0  # so far
+
+
+def _parts(template: catalog.Server) -> Iterator[_Part]:
+    """All devices: compute adapters first, then storage."""
+    for model, devices in ((template.compute_adapter, template.compute), (template.storage_adapter, template.storage)):
+        for name in devices:
+            yield _part(name, NodeKind.HCA, catalog.adapter(model), n_ports=1)
+    for number in range(template.gpus):
+        yield _part(f"gpu{number}", NodeKind.GPU, catalog.gpu(template.gpu))
+    for number in range(len(template.nvlink_spread)):
+        yield _Part(name=f"nvswitch{number}", kind=NodeKind.NVSWITCH, model=template.name)
+    for number in range(template.pcie_switches):
+        yield _Part(name=f"pcie{number}", kind=NodeKind.PCIE_SWITCH, model=template.name, pcie=template.pcie)
+    for number in range(template.cpus):
+        yield _Part(name=f"cpu{number}", kind=NodeKind.CPU, model=template.name)
+
+
+def _part(name: str, kind: NodeKind, entry: catalog.Adapter | catalog.Gpu, n_ports: int = 0) -> _Part:
+    return _Part(
+        name=name,
+        kind=kind,
+        model=entry.name,
+        vendor_id=entry.vendor_id,
+        device_id=entry.device_id,
+        pcie=entry.pcie_per_port if isinstance(entry, catalog.Adapter) else entry.pcie,
+        n_ports=n_ports,
+    )
+
+
+class _Drawing:
+    """One server of a template: its parts, and the wires between their ports."""
+
+    def __init__(self, template: catalog.Server) -> None:
+        self.parts = list(_parts(template))
+        self.wires: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)  # speed -> part, port, part, port
+        self._index = {part.name: i for i, part in enumerate(self.parts)}
+        for gpu in range(template.gpus):
+            for switch, links in enumerate(template.nvlink_spread):
+                for _ in range(links):
+                    self._plug(f"gpu{gpu}", f"nvswitch{switch}", catalog.gpu(template.gpu).nvlink)
+        for above, below in template.pcie_tree.items():
+            for name in below:
+                self._plug(above, name, self.parts[self._index[name]].pcie)
+
+    def _plug(self, a: str, b: str, speed: str) -> None:
+        """A wire between the next free ports of two parts."""
+        ends: list[int] = []
+        for index in (self._index[a], self._index[b]):
+            self.parts[index].n_ports += 1
+            ends += (index, self.parts[index].n_ports)
+        self.wires[speed].append((ends[0], ends[1], ends[2], ends[3]))
+
+
+def _add_nodes(
+    builder: FabricBuilder, parts: Sequence[_Part], names: Sequence[str], group: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """Returns int32[server, part] -> node."""
+    servers = builder.add_servers(names)
+    nodes = []
+    for (kind, model), same in groupby(parts, key=lambda part: (part.kind, part.model)):
+        run = list(same)
+        added = builder.add_nodes(
+            kind,
+            # A part that is the whole server, a plain host, has the server's own name.
+            [server if len(parts) == 1 else f"{server}/{part.name}" for server in names for part in run],
+            descriptions=[f"{server} {part.name}" for server in names for part in run],
+            n_ports=np.tile([part.n_ports for part in run], len(names)),
+            model=model,
+            vendor_id=run[0].vendor_id,
+            device_id=run[0].device_id,
+            server=np.repeat(servers, len(run)),
+            group=np.repeat(group, len(run)),
+        )
+        nodes.append(added.reshape(len(names), len(run)))
+    return np.concatenate(nodes, axis=1)

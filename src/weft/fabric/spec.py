@@ -1,0 +1,100 @@
+"""Spec strings: a fabric in one line, or the path of a file.
+
+    star:hosts=16                            a topology and its parameters (`weft topologies` lists them)
+    fat-tree:1024,switch=QM9700              the first value may go without its name
+    torus:4x4x4
+    selene.ibnetdiscover                     a file in any format that weft reads
+
+The parameters are those of the topology's function; `weft.fabric.topologies.registry` reads them off its signature.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.model import Fabric
+from weft.fabric.topologies import TOPOLOGIES
+from weft.fabric.topologies.registry import EXAMPLES, Parameter, parameters, usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """What `weft topologies` tells of one."""
+
+    name: str
+    summary: str
+    usage: str
+    example: str
+    parameters: tuple[Parameter, ...]
+
+
+def load(spec: str) -> Fabric:
+    """The fabric of a spec: a topology with its parameters, or the path of a file."""
+    name, _, rest = spec.strip().partition(":")
+    if name in TOPOLOGIES:
+        return TOPOLOGIES[name](**_parse(name, rest))
+    if os.path.exists(spec):
+        from weft.fabric.files import read
+
+        return read(Path(spec))
+    hint = "`weft topologies` lists them; for a file, give its path."
+    if "/" in name or "." in name:
+        raise ConfigError(f"there is no file {spec!r}, and no topology of that name either\n  {hint}")
+    raise UnknownName("topology", name, sorted(TOPOLOGIES), hint)
+
+
+def describe() -> list[Topology]:
+    """All topologies, by name."""
+    return [
+        Topology(
+            name=name,
+            summary=(TOPOLOGIES[name].__doc__ or "").partition("\n")[0],
+            usage=usage(name),
+            example=EXAMPLES[name],
+            parameters=tuple(parameters(name).values()),
+        )
+        for name in sorted(TOPOLOGIES)
+    ]
+
+
+def _parse(name: str, text: str) -> dict[str, Any]:
+    """The arguments of a topology from `key=value,key=value`."""
+    known = parameters(name)
+    given: dict[str, Any] = {}
+    for place, item in enumerate(text.split(",") if text.strip() else []):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals:
+            if place > 0 or not key:
+                raise ConfigError(f"{name}: {item.strip()!r} is not a parameter and its value\n  {usage(name)}")
+            key, value = next(iter(known)), key
+        if key not in known:
+            raise UnknownName(f"parameter of {name}", key, known, usage(name))
+        if key in given:
+            raise ConfigError(f"{name}: {key} is given twice\n  {usage(name)}")
+        given[key] = _convert(name, known[key], value)
+    for key, parameter in known.items():
+        if parameter.required and key not in given:
+            raise ConfigError(f"{name} needs {key}: {parameter.meaning}\n  {usage(name)}")
+    return given
+
+
+# kind of parameter -> what it looks like, what to call it, how to read it
+_KINDS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
+    "int": (r"-?[0-9]{1,18}", "a whole number", int),
+    "float": (r"-?[0-9]{1,18}(\.[0-9]*)?", "a number", float),
+    "sizes": (r"-?[0-9]{1,18}(x-?[0-9]{1,18})*", "sizes such as 4x4x4", lambda text: tuple(map(int, text.split("x")))),
+    "str": (r".+", "a name", str),
+}
+
+
+def _convert(name: str, parameter: Parameter, text: str) -> Any:
+    form, meant, read = _KINDS[parameter.kind]
+    if not re.fullmatch(form, text):
+        raise ConfigError(f"{name}: {parameter.name}={text} is not {meant}\n  {usage(name)}")
+    return read(text)

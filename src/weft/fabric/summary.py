@@ -1,0 +1,148 @@
+"""What a fabric is, in a screenful: nodes, tiers, links per speed, and what is odd in the cabling."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import NO_LEVEL, levels
+from weft.fabric.model import Fabric
+from weft.fabric.oddities import Oddity, find_oddities
+from weft.fabric.rates import speeds
+
+_TIER_NAMES = ("hosts", "leaf", "spine", "core")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """The switches of one level, and the bandwidth below and above them."""
+
+    level: int
+    name: str
+    switches: int
+    models: dict[str, int]
+    hca_links: int
+    down_gbit_s: float
+    up_gbit_s: float
+    free_ports: int
+
+    @property
+    def oversubscription(self) -> float | None:
+        """Bandwidth to what is below over bandwidth to what is above; nothing at the top."""
+        return self.down_gbit_s / self.up_gbit_s if self.up_gbit_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkGroup:
+    """Links of one speed between two tiers."""
+
+    between: str
+    label: str
+    rate_gbit_s: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    spec: str
+    changes: tuple[str, ...]
+    servers: int
+    nodes: dict[str, int]
+    tiers: tuple[Tier, ...]
+    links: tuple[LinkGroup, ...]
+    oddities: tuple[Oddity, ...]
+
+
+def summarise(fabric: Fabric) -> Summary:
+    level = levels(fabric)
+    kinds = Counter(sorted(fabric.nodes.kind.tolist()))
+    return Summary(
+        spec=fabric.spec,
+        changes=fabric.changes,
+        servers=len(fabric.servers),
+        nodes={NodeKind(kind).label: count for kind, count in kinds.items()},
+        tiers=_tiers(fabric, level),
+        links=_link_groups(fabric, level),
+        oddities=find_oddities(fabric, level),
+    )
+
+
+def tier_name(level: int) -> str:
+    """`leaf`, `spine`, `core`, then `level 4`."""
+    if level == NO_LEVEL:
+        return "cut off"
+    return _TIER_NAMES[level] if level < len(_TIER_NAMES) else f"level {level}"
+
+
+def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
+    switches = fabric.of_kind(NodeKind.SWITCH)
+    below, above = np.zeros(len(level)), np.zeros(len(level))
+    hca_links, used = np.zeros(len(level), np.int64), np.zeros(len(level), np.int64)
+    ends = fabric.link_nodes
+    for near, far in (ends, ends[::-1]):
+        to_hca = np.isin(fabric.nodes.kind[far], (NodeKind.HCA, NodeKind.ROUTER))
+        to_agent = fabric.nodes.kind[far] == NodeKind.AGGREGATION
+        down = ~to_agent & (to_hca | (level[far] < level[near]))
+        np.add.at(below, near[down], fabric.link_rate_gbit_s[down])
+        np.add.at(above, near[level[far] > level[near]], fabric.link_rate_gbit_s[level[far] > level[near]])
+        np.add.at(hca_links, near[to_hca], 1)
+        np.add.at(used, near, 1)
+    made = []
+    for here in sorted(set(level[switches].tolist())):
+        members = switches[level[switches] == here]
+        models = Counter(fabric.node(int(i)).model or "unknown" for i in members)
+        made.append(
+            Tier(
+                level=here,
+                name=tier_name(here),
+                switches=len(members),
+                models=dict(models),
+                hca_links=int(hca_links[members].sum()),
+                down_gbit_s=float(below[members].sum()),
+                up_gbit_s=float(above[members].sum()),
+                free_ports=int((fabric.nodes.n_ports[members] - used[members]).sum()),
+            )
+        )
+    return tuple(made)
+
+
+def _link_groups(fabric: Fabric, level: NDArray[np.int16]) -> tuple[LinkGroup, ...]:
+    """Groups from the hosts up, then what is inside the boxes."""
+    side = _sides(fabric, level)
+    a, b = fabric.link_nodes
+    low, high = np.minimum(side[a], side[b]), np.maximum(side[a], side[b])
+    keys, counts = np.unique(
+        np.stack((~fabric.network_links, high, low, fabric.links.speed, fabric.links.width)), axis=1, return_counts=True
+    )
+    made = []
+    for (_, top, bottom, speed, width), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
+        line = speeds()[speed]
+        made.append(
+            LinkGroup(
+                between=f"{_side_name(bottom)} - {_side_name(top)}",
+                label=line.label(width),
+                rate_gbit_s=line.rate_gbit_s(width),
+                count=count,
+            )
+        )
+    return tuple(made)
+
+
+# Where a link ends, for grouping: a level of the network, or (from _BOX up) a kind of node inside a box.
+_BOX = 100
+
+
+def _sides(fabric: Fabric, level: NDArray[np.int16]) -> NDArray[np.int64]:
+    kind = fabric.nodes.kind.astype(np.int64)
+    side = np.where(kind == NodeKind.SWITCH, level, _BOX + kind)
+    return np.where(np.isin(kind, (NodeKind.HCA, NodeKind.ROUTER)), 0, side)
+
+
+def _side_name(side: int) -> str:
+    if side >= _BOX:
+        return NodeKind(side - _BOX).label
+    return "HCA" if side == 0 else tier_name(side)

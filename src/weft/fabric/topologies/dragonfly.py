@@ -1,0 +1,134 @@
+r"""Dragonfly and Dragonfly+: groups of switches, and a few long cables between every two groups.
+
+    dragonfly (Kim, Dally, Scott, Abts 2008)             dragonfly+ (Shpiner et al. 2017)
+
+     group1            group2                             group1                group2
+    +---------+       +---------+                        +----------+          +----------+
+    | s1---s2 |-------| s1---s2 |                        |  spines  |----------|  spines  |
+    |  |\ /|  |       |  |\ /|  |                        |  | X |   |          |  | X |   |
+    |  |/ \|  |       |  |/ \|  |                        |  leaves  |          |  leaves  |
+    | s3---s4 |       | s3---s4 |                        |   :::    |          |   :::    |
+    +---------+       +---------+                        +----------+          +----------+
+    p hosts, a - 1 local and h global ports              p hosts and one port per spine on a leaf;
+    on each of a switches                                one port per leaf and h global ports on a spine
+
+The global ports of a group are counted switch by switch. They go round the other groups: the n-th leads n groups
+ahead, and after the last it begins again; so every two groups have the same number of cables, or one more. On what is
+left over in the last round, groups pair up with their neighbours; a port that no symmetric pairing can use stays empty.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.fabric.topologies.plant import HALL_M, ROW_M, LinkSpeed, Plant, Radix, ServerName, SwitchName, number
+from weft.fabric.topologies.registry import topology
+
+HostsPerLeaf = Annotated[int, "servers on each switch that has servers"]
+GlobalLinks = Annotated[int, "global links of each switch that has them"]
+Groups = Annotated[int | None, "groups; else as many as the global links of one can reach"]
+
+
+@topology("dragonfly", example="dragonfly:p=4,a=8,h=4")
+def dragonfly(
+    p: HostsPerLeaf,
+    *,
+    a: Annotated[int, "switches in a group"],
+    h: GlobalLinks,
+    g: Groups = None,
+    server: ServerName = "host",
+    switch: SwitchName = None,
+    radix: Radix = None,
+    speed: LinkSpeed = None,
+) -> Fabric:
+    """Groups of switches (`g2s3`), all-to-all inside, with a few links between every two groups."""
+    plant = Plant("dragonfly", switch=switch, radix=radix, speed=speed, server=server)
+    ports = p * plant.rails
+    plant.check_ports(ports + a - 1 + h, f"{ports} for hosts, {a - 1} local, {h} global")
+    g = _choose_groups("dragonfly", g, a * h)
+    plant.check_size(g * a, g * a * p)
+
+    group = np.repeat(plant.add_groups(number("group", g)), a)
+    switches = plant.add_leaves(_names("s", g, a), p, group=group).reshape(g, a)
+    plant.connect_all(switches, ports + 1, ROW_M)
+    _connect_groups(plant, switches, ports + a, h)
+    return plant.build()
+
+
+@topology("dragonfly+", example="dragonfly+:p=8,leaves=8,spines=8,h=8,g=9")
+def dragonfly_plus(
+    p: HostsPerLeaf,
+    *,
+    leaves: Annotated[int, "switches with hosts in a group"],
+    spines: Annotated[int, "switches with global links in a group"],
+    h: GlobalLinks,
+    g: Groups = None,
+    server: ServerName = "host",
+    switch: SwitchName = None,
+    radix: Radix = None,
+    speed: LinkSpeed = None,
+) -> Fabric:
+    """Groups of leaves (`g2leaf3`) and spines (`g2spine3`), with the global links on the spines."""
+    plant = Plant("dragonfly+", switch=switch, radix=radix, speed=speed, server=server)
+    ports = p * plant.rails
+    plant.check_ports(ports + spines, f"a leaf: {ports} for hosts, {spines} to spines")
+    plant.check_ports(leaves + h, f"a spine: {leaves} to leaves, {h} global")
+    g = _choose_groups("dragonfly+", g, spines * h)
+    plant.check_size(g * (leaves + spines), g * leaves * p)
+
+    groups = plant.add_groups(number("group", g))
+    lower = plant.add_leaves(_names("leaf", g, leaves), p, group=np.repeat(groups, leaves)).reshape(g, leaves)
+    upper = plant.add_switches(_names("spine", g, spines), group=np.repeat(groups, spines)).reshape(g, spines)
+    leaf, spine = np.ogrid[:leaves, :spines]
+    plant.connect(lower[:, :, None], ports + 1 + spine, upper[:, None, :], 1 + leaf, ROW_M)
+    _connect_groups(plant, upper, leaves + 1, h)
+    return plant.build()
+
+
+def _choose_groups(name: str, g: int | None, global_ports: int) -> int:
+    most = global_ports + 1
+    if g is None:
+        return most
+    if g > most:
+        raise ConfigError(f"{name}: g={g} groups cannot all meet: {global_ports} global links of each reach {most}")
+    return g
+
+
+def _names(what: str, groups: int, each: int) -> list[str]:
+    return [f"g{group}{name}" for group in range(1, groups + 1) for name in number(what, each)]
+
+
+def _connect_groups(plant: Plant, switches: NDArray[np.int32], first_port: int, h: int) -> None:
+    """Global cables of switches [group, switch], in ports `first_port` and up of each."""
+    n_groups, per_group = switches.shape
+    ahead, back = global_ports(n_groups, per_group * h)
+    group = np.arange(n_groups)[:, None]
+    peer = (group + ahead) % n_groups
+    group, port = np.nonzero(group < peer)  # each cable once, though both of its ends list it
+    peer, back = peer[group, port], back[port]
+    plant.connect(
+        switches[group, port // h], first_port + port % h, switches[peer, back // h], first_port + back % h, HALL_M
+    )
+
+
+def global_ports(n_groups: int, n_ports: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """[global port of a group] -> how many groups ahead it leads; -> the global port at that group.
+
+    What leads n groups ahead comes back by a port that leads `n_groups - n` ahead, so a round is its own mirror.
+    """
+    others = n_groups - 1
+    if not others:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    rounds, left = divmod(n_ports, others)
+    port = np.arange(rounds * others)
+    step = port % others + 1
+    back = port - port % others + others - step
+    near = np.arange(1, left // 2 + 1)
+    halfway = np.full(left % 2 if n_groups % 2 == 0 else 0, n_groups // 2)
+    last = np.concatenate((near, halfway, n_groups - near[::-1]))
+    return np.concatenate((step, last)), np.concatenate((back, len(port) + np.arange(len(last))[::-1]))

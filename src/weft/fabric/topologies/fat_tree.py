@@ -1,0 +1,174 @@
+r"""Fat tree: a folded Clos of two or three levels (Leiserson 1985; Al-Fares, Loukissas, Vahdat 2008).
+
+    core       group 1       group 2        spine j of every pod plugs into all cores of group j
+                |    \       /    |
+                |      \   /      |
+                |      /   \      |
+    spine       1    2       1    2         every leaf of a pod plugs into all its spines
+                | \/ |       | \/ |
+                | /\ |       | /\ |
+    leaf        o    o       o    o         ports 1 to d look down, then u uplinks; d / u is the oversubscription
+                :    :       :    :
+    hosts        pod 1        pod 2         h1 in leaf1/1, h2 in leaf1/2, ...: leaves fill up in order
+
+Two levels are one pod without cores. Each tier has the fewest switches that can take all cables when every switch
+below spreads its uplinks evenly; where that is fewer than its uplinks, cables run in parallel, in adjacent ports.
+Leaves are shared out evenly over the pods. The ports of a server's rails are adjacent too, so that a server may end
+on the next leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.build import MAX_PORTS
+from weft.fabric.model import Fabric
+from weft.fabric.topologies.plant import HALL_M, ROW_M, LinkSpeed, Plant, Radix, ServerName, SwitchName, number
+from weft.fabric.topologies.registry import topology
+
+
+@topology("fat-tree", example="fat-tree:hosts=1024,switch=QM9700")
+def fat_tree(
+    hosts: Annotated[int, "servers"],
+    *,
+    server: ServerName = "host",
+    levels: Annotated[int | None, "1 (a star), 2 or 3; else as few as it takes"] = None,
+    pods: Annotated[int | None, "pods of a tree of three levels; else as few as it takes"] = None,
+    oversubscription: Annotated[float, "down ports of a leaf for each uplink"] = 1.0,
+    switch: SwitchName = None,
+    radix: Radix = None,
+    speed: LinkSpeed = None,
+) -> Fabric:
+    """Leaves, spines and, beyond what spines reach, pods and cores; any number of hosts."""
+    plant = Plant("fat-tree", switch=switch, radix=radix, speed=speed, server=server)
+    down, up = split_ports(plant.radix, oversubscription)
+    levels = _choose_levels(plant, hosts, levels, pods, oversubscription)
+    if levels == 1:
+        down = plant.radix
+    n_leaves = -(-hosts * plant.rails // down)
+    n_pods = _choose_pods(plant, n_leaves, pods) if levels == 3 else 1
+    plant.check_size(n_leaves, hosts)
+
+    groups = plant.add_groups(number("pod", n_pods)) if levels == 3 else np.array([-1])
+    leaf_of_port, port = np.divmod(np.arange(hosts * plant.rails), down)
+    pod_of_leaf = np.repeat(groups, [len(part) for part in np.array_split(np.arange(n_leaves), n_pods)])
+    adapters = plant.add_hosts(hosts, group=pod_of_leaf[leaf_of_port[:: plant.rails]])
+    leaves = plant.add_switches(number("leaf", n_leaves), group=pod_of_leaf)
+    plant.plug_hosts(adapters.ravel(), leaves[leaf_of_port], port + 1)
+    if levels == 2:
+        add_spines(plant, leaves, down + 1, up)
+    elif levels == 3:
+        add_spines_and_cores(plant, np.array_split(leaves, n_pods), down + 1, up, group=groups)
+    return plant.build()
+
+
+def add_spines(plant: Plant, leaves: NDArray[np.int32], first_up: int, up: int) -> None:
+    """Join leaves by spines: `up` uplinks each, from port `first_up`."""
+    spines = plant.add_switches(number("spine", fewest_above(len(leaves), up, plant.radix)))
+    join(plant, leaves, first_up, up, spines, ROW_M)
+
+
+def add_spines_and_cores(
+    plant: Plant, pods: Sequence[NDArray[np.int32]], first_up: int, up: int, *, group: ArrayLike = -1
+) -> None:
+    """Join the leaves of each pod by spines, half of whose ports look down; join spine j of all pods by core group j.
+
+    A spine has at least as many uplinks as downlinks, and of those numbers the one that needs the fewest cores.
+    """
+    half = plant.radix // 2
+    most = max(len(leaves) for leaves in pods)
+    n_spines = fewest_above(most, up, half)  # in each pod
+    down = most * up // n_spines
+    n_cores, spine_up = min((fewest_above(len(pods), n, plant.radix), n) for n in range(down, half + 1))
+    shape = (len(pods), n_spines)
+    spine_group = np.broadcast_to(np.reshape(group, (-1, 1)), shape).ravel()
+    spines = plant.add_switches(number("spine", len(pods) * n_spines), group=spine_group).reshape(shape)
+    cores = plant.add_switches(number("core", n_spines * n_cores)).reshape(n_spines, n_cores)
+    for leaves, own_spines in zip(pods, spines, strict=True):
+        join(plant, leaves, first_up, up, own_spines, ROW_M)
+    for alike_spines, own_cores in zip(spines.T, cores, strict=True):
+        join(plant, alike_spines, half + 1, spine_up, own_cores, HALL_M)
+
+
+def join(
+    plant: Plant, below: NDArray[np.int32], first_up: int, up: int, above: NDArray[np.int32], length_m: float
+) -> None:
+    """Every switch below to every switch above, the `up` uplinks shared out evenly.
+
+    Uplinks stand in the order of `above` from port `first_up`, downlinks in the order of `below` from port 1.
+    """
+    parallel = up // len(above)
+    low, high, cable = np.ogrid[: len(below), : len(above), :parallel]
+    low_port, high_port = first_up + high * parallel + cable, 1 + low * parallel + cable
+    plant.connect(below[low], low_port, above[high], high_port, length_m)
+
+
+def fewest_above(below: int, up: int, reach: int) -> int:
+    """The fewest switches, with `reach` ports each, over which `below` switches spread `up` uplinks evenly."""
+    return next(n for n in range(1, up + 1) if up % n == 0 and below * up // n <= reach)
+
+
+def split_ports(radix: int, oversubscription: float) -> tuple[int, int]:
+    """Down ports and uplinks of a leaf: at most `oversubscription` of the first for each of the second."""
+    ratio = Fraction(oversubscription).limit_denominator(1000)  # 1.4 is 7/5: no port is lost to rounding
+    up = int(radix / (ratio + 1))
+    if up == 0:
+        raise ConfigError(
+            f"fat-tree: oversubscription={oversubscription:g} leaves no uplink on a leaf of {radix} ports: "
+            f"at most {radix - 1}"
+        )
+    return int(up * ratio), up
+
+
+def _most_ports(radix: int, oversubscription: float) -> dict[int, int]:
+    """Host ports that one, two and three levels can have at most."""
+    down, _ = split_ports(radix, oversubscription)
+    return {1: radix, 2: radix * down, 3: radix * (radix // 2) * down}
+
+
+def _choose_levels(plant: Plant, hosts: int, levels: int | None, pods: int | None, oversubscription: float) -> int:
+    if pods is not None:
+        if levels not in (None, 3):
+            raise ConfigError(f"fat-tree: pods={pods} are of a tree of three levels: leave out levels={levels}")
+        levels = 3
+    most = _most_ports(plant.radix, oversubscription)
+    if levels is not None and levels not in most:
+        raise ConfigError(f"fat-tree: levels={levels} cannot be built: levels are 1, 2 or 3")
+    for level in most if levels is None else [levels]:
+        if hosts * plant.rails <= most[level]:
+            return level
+    top = levels or 3
+    raise ConfigError(
+        f"fat-tree: hosts={hosts} do not fit: levels={top} of {plant.radix}-port switches hold at most "
+        f"{most[top] // plant.rails:,}\n  {_way_out(plant, hosts, levels, oversubscription)}"
+    )
+
+
+def _way_out(plant: Plant, hosts: int, levels: int | None, oversubscription: float) -> str:
+    needed = hosts * plant.rails
+    if levels in (1, 2) and needed <= _most_ports(plant.radix, oversubscription)[3]:
+        return "Leave out levels."
+    for radix in range(plant.radix + 1, MAX_PORTS + 1):
+        if needed <= _most_ports(radix, oversubscription)[levels or 3]:
+            return f"Take a switch with {radix} ports or more (switch=NAME or radix={radix}), or fewer hosts."
+    return "Take fewer hosts."
+
+
+def _choose_pods(plant: Plant, n_leaves: int, pods: int | None) -> int:
+    """As few pods as can hold the leaves, or as many as asked for."""
+    fewest = -(-n_leaves // (plant.radix // 2))
+    if pods is None:
+        return fewest
+    most = min(n_leaves, plant.radix)
+    if not fewest <= pods <= most:
+        raise ConfigError(
+            f"fat-tree: pods={pods} cannot be built: these hosts fill {n_leaves:,} leaves, and with "
+            f"{plant.radix}-port switches that is {fewest} to {most} pods"
+        )
+    return pods

@@ -1,0 +1,171 @@
+"""The cable plant: a builder that knows its hardware. One switch model, one line speed, one server template.
+
+What is not asked for follows from what is: the switch is the first in the catalog that speaks at `speed`, or else at
+the speed of the server's adapter; switches talk at the switch's speed; a server's link runs at the slower of its two
+ends. Cables have the lengths below, which are typical of rows of racks, and the cheapest medium that reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.build import MAX_PORTS, FabricBuilder
+from weft.fabric.kinds import NodeKind
+from weft.fabric.rates import Speed, Technology, parse_label, speeds
+from weft.fabric.servers import add_servers
+
+HOST_M = 3.0  # server to the switch in its rack
+ROW_M = 10.0  # leaf to spine; between the switches of a group
+HALL_M = 30.0  # spine to core; between the groups of a dragonfly
+
+MAX_PORTS_IN_ALL = 10_000_000  # half a gigabyte, before anybody writes tables or counters
+
+SwitchName = Annotated[str | None, "switch model in the catalog; else the first that speaks at the speed"]
+Radix = Annotated[int | None, "ports of a switch, in place of the catalog's"]
+LinkSpeed = Annotated[str | None, "line speed such as EDR or 2xHDR; else the switch's"]
+ServerName = Annotated[str, "server template in the catalog"]
+HostsPerSwitch = Annotated[int, "servers on each switch"]
+Dims = Annotated[tuple[int, ...], "size of each dimension"]
+
+
+class Plant(FabricBuilder):
+    """Collects switches, servers and cables of chosen hardware; `build` checks them and returns the fabric."""
+
+    def __init__(self, name: str, *, switch: str | None, radix: int | None, speed: str | None, server: str) -> None:
+        super().__init__(name)
+        self.template = catalog.server(server)
+        adapter = self.template.adapter
+        line = parse_label(speed) if speed else None
+        self.switch = catalog.switch(switch) if switch else _choose_switch(line or adapter.line, adapter)
+        self.radix = radix or self.switch.ports
+        if self.radix > MAX_PORTS:
+            raise ConfigError(f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS}")
+        self.line = line or self.switch.line
+        if not _runs(self.switch.line, self.line):
+            raise ConfigError(
+                f"{name}: {self.switch.name} runs at {self.switch.label}, not at {speed}: give another switch or speed"
+            )
+        self.host_line = _host_line(self.line, adapter)
+
+    @property
+    def rails(self) -> int:
+        """Switch ports that a server takes: one for each of its compute adapters."""
+        return self.template.rails
+
+    def check_size(self, switches: int, hosts: int) -> None:
+        """Refuse what no memory holds, before anything is made of it."""
+        ports = switches * self.radix + hosts * self.rails
+        if ports > MAX_PORTS_IN_ALL:
+            raise ConfigError(
+                f"{self.spec}: {switches:,} switches and {hosts:,} servers have {ports:,} ports: "
+                f"weft builds up to {MAX_PORTS_IN_ALL:,}"
+            )
+
+    def check_ports(self, needed: int, what: str) -> None:
+        """Has a switch as many ports as its place in the topology needs?"""
+        if needed > self.radix:
+            raise ConfigError(
+                f"{self.spec}: a switch needs {needed:,} ports ({what}), {self.switch.name} has {self.radix}: "
+                "give smaller numbers, a larger switch, or radix=N"
+            )
+
+    def add_switches(self, names: Sequence[str], *, group: ArrayLike = -1) -> NDArray[np.int32]:
+        return self.add_nodes(
+            NodeKind.SWITCH,
+            names,
+            n_ports=self.radix,
+            model=self.switch.name,
+            vendor_id=self.switch.vendor_id,
+            device_id=self.switch.device_id,
+            group=group,
+        )
+
+    def add_hosts(self, count: int, *, group: ArrayLike = -1) -> NDArray[np.int32]:
+        """Servers of the template; returns their compute adapters [server, rail]. Storage adapters stay unplugged."""
+        prefix = "h" if self.template.name == "host" else self.template.name.partition("-")[0]
+        return add_servers(self, self.template.name, number(prefix, count), group=group).compute
+
+    def add_leaves(
+        self, names: Sequence[str], hosts: int, *, first_port: int = 1, group: ArrayLike = -1
+    ) -> NDArray[np.int32]:
+        """Switches with `hosts` servers on each, plugged in from port `first_port` up; returns the switches."""
+        ports = hosts * self.rails
+        adapters = self.add_hosts(hosts * len(names), group=np.repeat(np.broadcast_to(group, len(names)), hosts))
+        switches = self.add_switches(names, group=group)
+        self.plug_hosts(adapters.reshape(-1, ports), switches[:, None], np.arange(first_port, first_port + ports))
+        return switches
+
+    def plug_hosts(self, adapters: ArrayLike, switches: ArrayLike, ports: ArrayLike) -> None:
+        """Cables from port 1 of each adapter to a port of a switch."""
+        self._cable(adapters, 1, switches, ports, self.host_line, HOST_M)
+
+    def connect(self, a: ArrayLike, a_port: ArrayLike, b: ArrayLike, b_port: ArrayLike, length_m: float) -> None:
+        """Cables between switches; the four are broadcast against each other."""
+        self._cable(a, a_port, b, b_port, self.line, length_m)
+
+    def connect_all(self, cliques: NDArray[np.int32], first_port: int, length_m: float) -> None:
+        """Each row of switches all-to-all: the i-th has ports to the others, in their order, from `first_port` up."""
+        low, high = np.triu_indices(cliques.shape[1], 1)
+        self.connect(cliques[:, low], first_port + high - 1, cliques[:, high], first_port + low, length_m)
+
+    def _cable(
+        self,
+        a: ArrayLike,
+        a_port: ArrayLike,
+        b: ArrayLike,
+        b_port: ArrayLike,
+        line: tuple[Speed, int],
+        length_m: float,
+    ) -> None:
+        speed, width = line
+        medium = catalog.cable_for(speed.label(width), length_m).medium
+        self.add_links(a, a_port, b, b_port, line, medium=medium, length_m=length_m)
+
+
+def number(prefix: str, count: int) -> list[str]:
+    """`leaf1`, `leaf2`, ..."""
+    return [f"{prefix}{i}" for i in range(1, count + 1)]
+
+
+def _choose_switch(line: tuple[Speed, int], adapter: catalog.Adapter) -> catalog.Switch:
+    """The first in the catalog that speaks at this speed; for one that none is made for, the adapter's, slowed down."""
+    for wanted in (line, adapter.line):
+        for switch in catalog.switches():
+            if switch.line == wanted:
+                return switch
+    raise ConfigError(f"the catalog has no switch for {adapter.name} ({adapter.label}): give switch=NAME")
+
+
+def _runs(fastest: tuple[Speed, int], line: tuple[Speed, int]) -> bool:
+    """Can a port made for `fastest` run at `line`?"""
+    return line[0].technology is fastest[0].technology and _rate_gbit_s(line) <= _rate_gbit_s(fastest)
+
+
+def _host_line(line: tuple[Speed, int], adapter: catalog.Adapter) -> tuple[Speed, int]:
+    """What a switch port of `line` and the adapter settle on. InfiniBand cards can be switched to Ethernet."""
+    technology = line[0].technology
+    if technology is not adapter.technology and (adapter.technology, technology) != _BOTH_ON_ONE_CARD:
+        raise ConfigError(
+            f"{adapter.name} speaks {adapter.technology}, not {technology} at {line[0].label(line[1])}: "
+            "give another server, switch or speed"
+        )
+    if _rate_gbit_s(line) <= adapter.rate_gbit_s:
+        return line
+    if technology is adapter.technology:
+        return adapter.line
+    slower = [s for s in speeds() if s.technology is technology and s.rate_gbit_s() <= adapter.rate_gbit_s]
+    best = max(slower, key=Speed.rate_gbit_s)
+    return best, best.default_width
+
+
+_BOTH_ON_ONE_CARD = (Technology.INFINIBAND, Technology.ETHERNET)
+
+
+def _rate_gbit_s(line: tuple[Speed, int]) -> float:
+    return line[0].rate_gbit_s(line[1])

@@ -1,0 +1,120 @@
+"""The register of topologies. The signature of a generator is the grammar of its spec:
+
+    @topology("torus", example="torus:4x4x4,hosts=2")
+    def torus(dims: Dims, *, hosts: HostsPerSwitch = 1, ...) -> Fabric: ...
+
+    weft.load("torus:4x4x4,hosts=2")  =  torus((4, 4, 4), hosts=2)
+
+Whichever way it is called, its numbers are checked, and the fabric's `spec` is the one way to write what was asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from types import NoneType, UnionType
+from typing import Any, ParamSpec, get_args, get_origin, get_type_hints
+
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+
+_P = ParamSpec("_P")
+
+TOPOLOGIES: dict[str, Callable[..., Fabric]] = {}
+EXAMPLES: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of a topology, as a spec writes it."""
+
+    name: str
+    kind: str  # int, float, str, or sizes: 4x4x4
+    meaning: str
+    required: bool
+    default: Any  # None where the meaning tells it
+
+    @property
+    def form(self) -> str:
+        """As the usage line shows it: `hosts=N`, `[,server=host]`; sizes stand bare."""
+        if self.kind == "sizes":
+            return "4x4x4"
+        placeholder = "NAME" if self.kind == "str" else "N"
+        return f"{self.name}={placeholder if self.default is None else write_value(self.default)}"
+
+
+def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Callable[_P, Fabric]]:
+    """Register a generator under `name`."""
+
+    def register(generate: Callable[_P, Fabric]) -> Callable[_P, Fabric]:
+        signature = inspect.signature(generate)
+
+        @functools.wraps(generate)
+        def checked(*args: _P.args, **kwargs: _P.kwargs) -> Fabric:
+            given = signature.bind(*args, **kwargs).arguments
+            _check_numbers(name, given)
+            return replace(generate(*args, **kwargs), spec=write_spec(name, given))
+
+        TOPOLOGIES[name], EXAMPLES[name] = checked, example
+        return checked
+
+    return register
+
+
+@functools.cache
+def parameters(name: str) -> dict[str, Parameter]:
+    """The parameters of a topology by name, in the order of its signature."""
+    generate = TOPOLOGIES[name]
+    hints = get_type_hints(generate, include_extras=True)
+    return {key: _parameter(key, hints[key], given) for key, given in inspect.signature(generate).parameters.items()}
+
+
+def _parameter(name: str, hint: Any, given: inspect.Parameter) -> Parameter:
+    """`hint` is Annotated[type, meaning]; `T | None` stands for an optional T."""
+    kind, meaning = get_args(hint)
+    if get_origin(kind) is UnionType:
+        (kind,) = (option for option in get_args(kind) if option is not NoneType)
+    required = given.default is inspect.Parameter.empty
+    return Parameter(
+        name=name,
+        kind="sizes" if get_origin(kind) is tuple else kind.__name__,
+        meaning=meaning,
+        required=required,
+        default=None if required else given.default,
+    )
+
+
+def usage(name: str) -> str:
+    """`fat-tree:hosts=N[,levels=N][,...]`: what may be written, with the defaults."""
+    forms = [p.form if p.required else f"[,{p.form}]" for p in parameters(name).values()]
+    required = ",".join(form for form in forms if not form.startswith("["))
+    return f"{name}:{required}" + "".join(form for form in forms if form.startswith("["))
+
+
+def write_spec(name: str, given: Mapping[str, Any]) -> str:
+    """The one way to write it: in the order of the signature, without what is default anyway."""
+    parts = []
+    for key, parameter in parameters(name).items():
+        if key in given and (parameter.required or given[key] != parameter.default):
+            value = write_value(given[key])
+            parts.append(value if parameter.kind == "sizes" else f"{key}={value}")
+    return f"{name}:{','.join(parts)}"
+
+
+def write_value(value: object) -> str:
+    if isinstance(value, tuple):
+        return "x".join(str(size) for size in value)
+    return str(value).removesuffix(".0")
+
+
+def _check_numbers(name: str, given: Mapping[str, Any]) -> None:
+    """All numbers in specs count things, or are ratios of which 1 is the least."""
+    for key, value in given.items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        for number in numbers:
+            if isinstance(number, Real) and not 1 <= float(number) < math.inf:
+                raise ConfigError(f"{name}: {key}={write_value(value)} must be at least 1\n  {usage(name)}")

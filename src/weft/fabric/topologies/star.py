@@ -1,0 +1,41 @@
+r"""Star: all servers on one switch.
+
+        leaf1
+     / / | \ \ \
+    h1 h2 h3 ...
+
+h1 is in port 1, h2 in port 2, and so on; a server with more rails has as many ports in a row.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.fabric.topologies.plant import LinkSpeed, Plant, Radix, ServerName, SwitchName
+from weft.fabric.topologies.registry import topology
+
+
+@topology("star", example="star:hosts=16")
+def star(
+    hosts: Annotated[int, "servers"],
+    *,
+    server: ServerName = "host",
+    switch: SwitchName = None,
+    radix: Radix = None,
+    speed: LinkSpeed = None,
+) -> Fabric:
+    """All servers on one switch."""
+    plant = Plant("star", switch=switch, radix=radix, speed=speed, server=server)
+    needed = hosts * plant.rails
+    if needed > plant.radix:
+        raise ConfigError(
+            f"star: hosts={hosts} take {needed:,} ports, {plant.switch.name} has {plant.radix}: "
+            f"use fat-tree:hosts={hosts}, or fewer hosts"
+        )
+    adapters = plant.add_hosts(hosts)
+    plant.plug_hosts(adapters.ravel(), plant.add_switches(["leaf1"]), np.arange(1, needed + 1))
+    return plant.build()

@@ -1,0 +1,76 @@
+"""Torus and mesh of any dimension: each switch to its neighbours, in a torus also the last to the first.
+
+    sw1 --- sw2 --- sw3        mesh:2x3 is this; torus:2x3 also has the cables sw3 - sw1 and sw6 - sw4
+     |       |       |
+    sw4 --- sw5 --- sw6
+
+Switches count up with the last dimension fastest. Ports are the same on all of them, whether plugged in or not: 1
+leads ahead (+) in the first dimension and 2 back (-), 3 and 4 in the second, ...; the hosts come after. A torus of
+size 2 has one cable between its two switches, as a mesh has, not two in parallel.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.fabric.model import Fabric
+from weft.fabric.topologies.plant import (
+    ROW_M,
+    Dims,
+    HostsPerSwitch,
+    LinkSpeed,
+    Plant,
+    Radix,
+    ServerName,
+    SwitchName,
+    number,
+)
+from weft.fabric.topologies.registry import topology
+
+
+@topology("torus", example="torus:4x4x4,hosts=2")
+def torus(
+    dims: Dims,
+    *,
+    hosts: HostsPerSwitch = 1,
+    server: ServerName = "host",
+    switch: SwitchName = None,
+    radix: Radix = None,
+    speed: LinkSpeed = None,
+) -> Fabric:
+    """A grid of switches whose rows close to rings."""
+    plant = Plant("torus", switch=switch, radix=radix, speed=speed, server=server)
+    return _build(plant, dims, hosts, wrap=True)
+
+
+@topology("mesh", example="mesh:4x4")
+def mesh(
+    dims: Dims,
+    *,
+    hosts: HostsPerSwitch = 1,
+    server: ServerName = "host",
+    switch: SwitchName = None,
+    radix: Radix = None,
+    speed: LinkSpeed = None,
+) -> Fabric:
+    """A grid of switches."""
+    plant = Plant("mesh", switch=switch, radix=radix, speed=speed, server=server)
+    return _build(plant, dims, hosts, wrap=False)
+
+
+def _build(plant: Plant, dims: tuple[int, ...], hosts: int, *, wrap: bool) -> Fabric:
+    grid_ports, host_ports = 2 * len(dims), hosts * plant.rails
+    plant.check_ports(grid_ports + host_ports, f"{grid_ports} for {len(dims)} dimensions, {host_ports} for hosts")
+    plant.check_size(math.prod(dims), math.prod(dims) * hosts)
+    switches = plant.add_leaves(number("sw", math.prod(dims)), hosts, first_port=grid_ports + 1)
+    index = np.arange(len(switches))
+    for axis, size in enumerate(dims):
+        stride = math.prod(dims[axis + 1 :])
+        place = index // stride % size
+        closes = wrap and size > 2
+        here = index if closes else index[place < size - 1]
+        ahead = np.where(place < size - 1, index + stride, index - (size - 1) * stride)[here]
+        plant.connect(switches[here], 2 * axis + 1, switches[ahead], 2 * axis + 2, ROW_M)
+    return plant.build()

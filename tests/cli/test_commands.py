@@ -1,0 +1,104 @@
+"""The commands, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from weft.cli import COMMANDS, app
+
+
+def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, check=False)
+
+
+def json_of(*arguments: str) -> object:
+    done = weft(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_help_of_a_command_is_the_first_line_of_its_docstring():
+    for name, line in COMMANDS.items():
+        function = app[name].default_command
+        assert (function.__doc__ or "").splitlines()[0] == line
+
+
+def test_help_imports_no_numpy():
+    code = "import sys\nfrom weft.cli import app\napp(['--help'])\nassert 'numpy' not in sys.modules, 'slow'"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_show_counts_a_superpod():
+    summary = json_of("show", "superpod:su=1")
+    assert summary["servers"] == 32
+    assert summary["nodes"]["GPU"] == 256
+    assert [(tier["name"], tier["switches"]) for tier in summary["tiers"]] == [("leaf", 8), ("spine", 4)]
+    assert summary["oddities"] == []
+
+
+def test_show_shows_one_port_with_its_other_end():
+    (port,) = json_of("show", "star:hosts=4,switch=QM9700", "h3/1")
+    assert (port["peer"], port["rate_gbit_s"]) == ("leaf1/3", 400)
+
+
+def test_show_lists_the_ports_of_a_server():
+    ports = json_of("show", "superpod:su=1", "dgx2")
+    assert {"dgx2/mlx5_0/1", "dgx2/gpu7/1"} <= {port["port"] for port in ports}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("show", "fat-tree:hosts=99999999,radix=36"), "fat-tree"),
+        (("show", "fattree:hosts=4"), "did you mean fat-tree"),
+        (("show", "no/such/file.txt"), "there is no file 'no/such/file.txt'"),
+        (("show", "star:hosts=4", "h9"), "there is no node, port or server 'h9'"),
+        (("draw", "star:hosts=4", "-o", "picture.bmp"), ".svg"),
+        (("catalog", "QM9701"), "did you mean QM9700"),
+        (("export", "star:hosts=4"), "-o FILE"),
+        (("export", "star:hosts=4", "-o", "x.unknown"), "x.unknown"),
+        (("topologies", "taurus"), "did you mean torus"),
+        (("shw", "star:hosts=4"), "show"),
+        (("show",), "SPEC"),
+    ],
+)
+def test_bad_input_gets_one_clear_error_and_status_2(arguments, words):
+    done = weft(*arguments)
+    assert done.returncode == 2, done
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_is_left_behind_when_writing_fails(tmp_path):
+    done = weft("export", "star:hosts=4", "-o", str(tmp_path / "missing" / "x.graphml"))
+    assert done.returncode == 2
+    assert "cannot write" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["topologies", "links", "catalog", "export"])
+def test_every_list_has_a_table_and_the_same_as_json(name):
+    table = weft(name)
+    assert table.returncode == 0
+    assert len(table.stdout.splitlines()) > 5
+    assert len(json_of(name)) > 5
+
+
+def test_what_is_exported_loads_again(tmp_path):
+    path = tmp_path / "net.txt"
+    assert weft("export", "fat-tree:hosts=32,radix=8", "-o", str(path), "--format", "ibnetdiscover").returncode == 0
+    before, after = json_of("show", "fat-tree:hosts=32,radix=8"), json_of("show", str(path))
+    for field in ("nodes", "servers"):
+        assert before[field] == after[field]
+    assert [tier["switches"] for tier in before["tiers"]] == [tier["switches"] for tier in after["tiers"]]
+
+
+def test_draw_writes_the_picture(tmp_path):
+    path = tmp_path / "star.svg"
+    done = weft("draw", "star:hosts=4", "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in path.read_text()

@@ -1,0 +1,30 @@
+"""What tests of more than one folder share: the dumps of real fabrics."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def find_dump(name: str) -> Path:
+    """A real fabric's dump, from $WEFT_DUMPS or beside the checkout; a test that has none skips."""
+    folder = Path(os.environ.get("WEFT_DUMPS") or ROOT.parent / "shared" / "dumps")
+    if not (folder / name).is_file():
+        pytest.skip(f"{name} is not in {folder}: set WEFT_DUMPS to the folder of the dumps")
+    return folder / name
+
+
+@pytest.fixture(scope="session")
+def selene_dump() -> Path:
+    """NVIDIA Selene's compute fabric of 2021: HDR, 666 switches."""
+    return find_dump("selene.compute.txt")
+
+
+@pytest.fixture(scope="session")
+def ndr_dump() -> Path:
+    """A DGX fabric of 2025: NDR, 40 switches."""
+    return find_dump("topograph_example.out")

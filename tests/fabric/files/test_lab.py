@@ -1,0 +1,454 @@
+"""Lab files: what is written is what is built, whatever is wrong has its line, and a fabric reads back as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError, FileError
+from weft.fabric import faults
+from weft.fabric.build import FabricBuilder
+from weft.fabric.files import lab
+from weft.fabric.files.lab.ranges import compress, expand, runs
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
+from weft.fabric.spec import load
+
+assert lab.__doc__ is not None
+EXAMPLE = textwrap.dedent(
+    "    name: two-racks" + lab.__doc__.partition("name: two-racks")[2].partition("`topology:")[0]
+)
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text: str, name: str = "lab.yaml") -> Fabric:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return lab.read(path)
+
+    return read
+
+
+def again(fabric: Fabric, folder: Path) -> Fabric:
+    path = folder / "again.yaml"
+    path.write_text(lab.to_text(fabric), encoding="utf-8")
+    return lab.read(path)
+
+
+def facts(fabric: Fabric) -> tuple[object, ...]:
+    """All that a fabric says, whatever the order of its nodes and links."""
+    nodes = {}
+    for node in map(fabric.node, range(len(fabric.nodes))):
+        i, slots = node.index, [int(fabric.first_port[node.index]) + n for n in range(len(node.ports) + 1)]
+        nodes[node.name] = (
+            *(node.kind, node.description, node.guid, node.model, node.group, len(node.ports)),
+            node.server.name if node.server else "",
+            *(int(getattr(fabric.nodes, key)[i]) for key in ("system_guid", "vendor_id", "device_id")),
+            *(
+                tuple(int(v) for v in column[slots])
+                for column in (fabric.ports.guid, fabric.tables.lid, fabric.tables.lmc)
+            ),
+        )
+    links = sorted(
+        (*sorted((link.a.name, link.b.name)), link.label, link.medium, link.length_m, link.bit_error_rate)
+        for link in fabric.all_links()
+    )
+    return nodes, links
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_the_documentation_is_built_as_it_says(read):
+    fabric = read(EXAMPLE)
+    assert str(fabric["h1/1"].peer) == "leaf1/1"
+    assert fabric["leaf1/1"].link.label == "4xNDR"  # both ends are
+    assert fabric["leaf1/9"].link.label == "4xHDR"
+    assert (fabric["leaf1/9"].link.length_m, fabric["leaf1/9"].link.medium) == (3, Medium.DAC)
+    assert (fabric["dgx1/mlx5_0"].guid, fabric["dgx1/mlx5_0"].lid) == (0x0002C90300001230, 7)
+    assert fabric["dgx1/mlx5_0/1"].guid == 0x0002C90300001231
+    assert fabric["leaf1/33"].link.label == "4xNDR"  # the bare switch does not say
+    assert fabric["leaf1/2"].link.label == "1xSDR"
+    assert fabric["leaf1/3"].link.bit_error_rate == 1e-9
+    assert fabric["leaf1/4"].peer is None
+    assert "h5" not in fabric
+    assert len(fabric["dgx1"].gpus) == 8
+
+
+def test_toml_says_the_same_as_yaml(read):
+    toml = """
+        [nodes]
+        leaf1 = {model = "QM9700"}
+        sw9 = {kind = "switch", ports = 36}
+        "h1..8" = {server = "host"}
+        dgx1 = {server = "dgx-h100"}
+        "dgx1/mlx5_0" = {guid = 0x0002c90300001230, lid = 7}
+        [[links]]
+        ends = ["h1..8", "leaf1/1..8"]
+        [[links]]
+        ends = ["dgx1/mlx5_0", "leaf1/9"]
+        speed = "HDR"
+        length_m = 3
+        medium = "dac"
+        [[links]]
+        ends = ["leaf1/33", "sw9/1"]
+    """
+    assert facts(read(toml, "lab.toml")) == facts(read(EXAMPLE.partition("faults:")[0]))
+
+
+def test_a_device_without_a_port_takes_its_first_free_network_port(read):
+    fabric = read("""
+        nodes:
+          s: {kind: switch, ports: 5}
+          h1..3: {server: host}
+          dgx1: {server: dgx-h100}
+        links:
+          - {ends: [h1..3, s], speed: EDR}
+          - {ends: [dgx1, s], speed: EDR}
+          - {ends: [dgx1/mlx5_0, s/2], speed: EDR}
+    """)
+    assert [str(port.peer) for port in fabric["s"].ports] == ["h1/1", "dgx1/mlx5_0/1", "h2/1", "h3/1", "dgx1/mlx5_3/1"]
+
+
+def test_a_lab_starts_from_a_topology_and_adds_to_it(read):
+    fabric = read("""
+        topology: star:hosts=4,radix=8
+        nodes:
+          monitor: {server: host}
+          leaf1: {description: "the old one", lid: 3}
+        links: [[monitor, leaf1]]
+    """)
+    assert fabric["monitor/1"].peer.name == "leaf1/5"
+    assert (fabric["leaf1"].description, fabric["leaf1"].lid) == ("the old one", 3)
+    star = load("star:hosts=4,radix=8")
+    assert [fabric[name].guid for name in star.nodes.name] == star.nodes.guid.tolist()
+
+
+def test_a_lab_starts_from_a_dump_beside_it(read, tmp_path):
+    from weft.fabric import files
+
+    fabric = load("star:4")
+    fabric.tables.lid[fabric.find_port("h1/1").slot] = 9
+    files.write(fabric, tmp_path / "dump.net")
+    assert read("topology: dump.net")["h1"].lid == 9
+
+
+def test_the_default_speed_is_that_of_the_slower_device(read):
+    text = "nodes: {a: {model: QM9700}, b: {model: QM8700}, h1: {server: host}}\nlinks: [[a/1, b/1], [h1, b/2]]"
+    fabric = read(text)
+    assert [link.label for link in fabric.all_links()] == ["4xHDR", "4xHDR"]
+
+
+def test_an_adapter_sits_in_the_server_of_its_name_unless_told(read):
+    fabric = read("""
+        nodes:
+          a: {model: ConnectX-7}
+          b/mlx5_0: {model: ConnectX-7}
+          c: {kind: hca, ports: 2, box: b}
+          d: {kind: hca, ports: 1, box: ""}
+    """)
+    servers = {node.name: str(node.server or "none") for node in fabric.hcas}
+    assert servers == {"a": "a", "b/mlx5_0": "b", "c": "b", "d": "none"}
+
+
+def test_words_that_yaml_makes_booleans_and_numbers_of_stay_names(read):
+    fabric = read("nodes: {no: {server: host}, 1e3: {server: host}, 12:30: {server: host}}\nlinks: [[no, 1e3]]")
+    assert fabric.nodes.name == ("no", "1e3", "12:30")
+
+
+def test_a_lid_may_be_given_for_each_port(read):
+    fabric = read("nodes: {a: {kind: hca, ports: 2, lid: {1: 5, 2: 6}, lmc: {2: 1}, port_guid: {2: 0x77}}}")
+    assert [(port.lid, port.lmc) for port in fabric["a"].ports] == [(5, 0), (6, 1)]
+    assert fabric["a/2"].guid == 0x77
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("nodes:\n  a: {modle: QM9700}", 2, "read 'modle', expected model, or another of the keys kind, model"),
+        ("nodes:\n  a: {model: QM970}", 2, "did you mean QM9700"),
+        ("nodes:\n  a: {server: dgx-h10}", 2, "did you mean dgx-h100"),
+        ("nodes:\n  a: {kind: swich, ports: 3}", 2, "did you mean switch"),
+        ("nodes:\n  a: {kind: switch}", 2, "the number of ports"),
+        ("nodes:\n  a: {kind: switch, ports: many}", 2, "read 'many', expected a whole number"),
+        ("nodes:\n  a: {kind: switch, ports: 300}", 2, "expected a whole number <= 254"),
+        ("nodes:\n  a: {model: H100}", 2, "this is a gpu"),
+        ("nodes:\n  a: {server: host}\n  a: {server: host}", 3, "line 2 has this one"),
+        ("nodes:\n  a1..3: {server: host}\n  a2: {server: host}", 3, "a2 is in line 2"),
+        ("nodes:\n  a b: {server: host}", 2, "no blanks"),
+        ("nodes:\n  a3..1: {server: host}", 2, "it must go up"),
+        ("nodes:\n  a1..2: {server: host, guid: 0x5}", 2, "no guid on a range"),
+        ("nodes:\n  a: {server: host, ports: 3}", 2, "the template says"),
+        ("nodes:\n  a: {server: host}\n  b: {lid: 3}", 3, "A new one needs kind, model or server"),
+        ("nodes:\n  a: {server: host, guid: 0x5}\n  b: {server: host, guid: 0x5}", 3, "different GUIDs for a and b"),
+        ("nodes:\n  a: {server: host, guid: xyz}", 2, "not a hexadecimal number"),
+        ("nodes:\n  a: {server: host, lid: 50000}", 2, "expected a whole number <"),
+        ("nodes:\n  a: {server: dgx-h100, lid: 5}", 2, "say it of a/mlx5_0"),
+        ("nodes:\n  a: {server: host, lid: {3: 5}}", 2, "ports from 0 to 1"),
+        ("nodes:\n  a: host", 2, "read 'host', expected a mapping"),
+        ("nodes: [a]", 1, "expected a mapping"),
+        ("topology: fat-tre:16", 1, "did you mean fat-tree"),
+        ("topology: other.yaml", 1, "a lab file does not start from another"),
+        ("nodes:\n  a: {server: host}\nlinks:\n  - [a, b]", 4, "there is no node, port or server 'b'"),
+        ("nodes:\n  leaf1: {model: QM9700}\nlinks:\n  - [leaf1/1, leaf1/65]", 4, "did you mean"),
+        ("nodes:\n  leaf1: {model: QM9700}\nlinks:\n  - [leaf1/1, leaf1/0]", 4, "management port"),
+        ("nodes:\n  leaf1: {model: QM9700}\nlinks:\n  - [leaf1/1]", 4, "read '[leaf1/1]', expected a list of length 2"),
+        ("nodes:\n  s: {model: QM9700}\nlinks:\n  - [s/1, s/2]\n  - [s/3, s/2]", 5, "s/2 is plugged by line 4"),
+        ("nodes:\n  s: {model: QM9700}\nlinks:\n  - [s/1, s/1]", 4, "s/1 is plugged by line 4"),
+        ("nodes:\n  a1..2: {server: host}\nlinks:\n  - [a1, a2]\n  - [a1, a2]", 5, "a free network port"),
+        ("nodes:\n  s: {model: QM9700}\nlinks:\n  - [s/1..4, s/5..7]", 4, "not 4 and 3"),
+        ("nodes:\n  s1..2: {kind: switch, ports: 3}\nlinks:\n  - [s1/1, s2/1]", 4, "expected a speed"),
+        ("nodes:\n  s1..2: {model: QM9700}\nlinks:\n  - {ends: [s1, s2], speed: NRD}", 4, "did you mean NDR"),
+        ("nodes:\n  s1..2: {model: QM9700}\nlinks:\n  - {ends: [s1, s2], speed: 3xNDR}", 4, "no width 3x"),
+        ("nodes:\n  s1..2: {model: QM9700}\nlinks:\n  - {ends: [s1, s2], medium: wet}", 4, "there is no medium"),
+        ("nodes:\n  s1..2: {model: QM9700}\nlinks:\n  - {ends: [s1, s2], length_m: -1}", 4, "expected a number >= 0"),
+        ("topology: star:4\nfaults:\n  - {slow: leaf9/1, to: SDR}", 3, "there is no port 'leaf9/1'"),
+        ("topology: star:4\nfaults:\n  - {slow: leaf1/1, to: XDR}", 3, "give a slower one"),
+        ("topology: star:4\nfaults:\n  - {slow: leaf1/1}", 3, "a mapping with to"),
+        ("topology: star:4\nfaults:\n  - {burn: leaf1/1}", 3, "slow, degrade, remove_link, kill"),
+        ("topology: star:4\nfault: []", 2, "expected faults"),
+        ("nodes:\n  a: {server: host\n", 3, "expected YAML"),
+        ("a: &x 1\nb: *x", 2, "aliases are not taken"),
+        ("a: !!python/none 1", 1, "tags are not taken"),
+        ("a: 1\n---\nb: 1", 2, "one document"),
+        ("[" * 5000, 1, "levels"),
+    ],
+)
+def test_what_is_wrong_has_its_line(read, text, line, message):
+    with pytest.raises(FileError) as caught:
+        read(text)
+    assert caught.value.line == line
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('[nodes]\nleaf1 = {model = "QM9700"}\nleaf2 = {model = "QM970"}', 3),
+        ('[nodes.leaf1]\nmodel = "QM9700"\n[nodes.leaf2]\nmodle = "QM9700"', 4),
+        ('[nodes.s]\nmodel = "QM9700"\n[[links]]\nends = ["s/1", "s/2"]\n[[links]]\nends = ["s/1", "s/3"]', 5),
+        ('[nodes.s]\nmodel = "QM9700"\n[[links]]\nends = ["s/1", "s/2"]\n[[links]]\nends = ["s/9", "x/3"]', 6),
+        ('links = [\n  ["a", "b"],\n  {ends = ["a"]},\n]', 2),
+        ("[nodes]\na = ]", 2),
+        ("a = " + "1" * 5000, 1),
+    ],
+)
+def test_toml_has_lines_too(read, text, line):
+    with pytest.raises(FileError) as caught:
+        read(text, "lab.toml")
+    assert caught.value.line == line
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_tree_is_pleasant_to_read():
+    expected = """\
+        # A weft lab file, from fat-tree:hosts=12,switch=QM9700,radix=8
+        nodes:
+          h1..12: {server: host}
+          leaf1..3: {model: QM9700, ports: 8}
+          spine1..2: {model: QM9700, ports: 8}
+        links:
+          - {ends: [h1..4, leaf1/1..4], length_m: 3, medium: dac}
+          - {ends: [h5..8, leaf2/1..4], length_m: 3, medium: dac}
+          - {ends: [h9..12, leaf3/1..4], length_m: 3, medium: dac}
+          - {ends: [leaf1/5..6, spine1/1..2], length_m: 10, medium: transceiver}
+          - {ends: [leaf1/7..8, spine2/1..2], length_m: 10, medium: transceiver}
+          - {ends: [leaf2/5..6, spine1/3..4], length_m: 10, medium: transceiver}
+          - {ends: [leaf2/7..8, spine2/3..4], length_m: 10, medium: transceiver}
+          - {ends: [leaf3/5..6, spine1/5..6], length_m: 10, medium: transceiver}
+          - {ends: [leaf3/7..8, spine2/5..6], length_m: 10, medium: transceiver}
+    """
+    assert lab.to_text(load("fat-tree:hosts=12,switch=QM9700,radix=8")) == textwrap.dedent(expected)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "star:1",
+        "fat-tree:hosts=40,radix=8",
+        "fat-tree:hosts=6,server=dgx-h100",
+        "superpod:su=1",
+        "dragonfly:p=2,a=4,h=2",
+        "dragonfly+:p=2,leaves=2,spines=2,h=2,g=3",
+        "torus:3x3x2",
+    ],
+)
+def test_every_topology_reads_back_as_it_was(spec, tmp_path):
+    fabric = load(spec)
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+def test_what_faults_left_reads_back_as_it_was(tmp_path):
+    """Nodes after a dead one keep their GUIDs, so those must be in the file; a server that lost a GPU is not whole."""
+    fabric = faults.kill(load("fat-tree:hosts=4,server=dgx-h100"), "dgx2/gpu3")
+    fabric = faults.degrade(faults.slow(faults.kill(fabric, "dgx1"), "leaf1/9", "1xEDR"), "leaf1/10", 1.25e-9)
+    text = lab.to_text(fabric)
+    assert "dgx2/gpu2: {kind: gpu" in text
+    assert "dgx3..4: {server: dgx-h100}" in text
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+def test_a_switch_with_a_port_guid_of_its_own_reads_back(tmp_path):
+    builder = FabricBuilder("x")
+    switch = builder.add_nodes(NodeKind.SWITCH, ["s"], n_ports=4, guid=0x5, system_guid=0x6)
+    for number in range(5):
+        builder.set_port_guid(int(switch[0]), number, 0x99)
+    fabric = builder.build()
+    assert "port_guid: 0x0000000000000099" in lab.to_text(fabric)
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+def test_a_name_that_looks_like_a_range_is_refused():
+    builder = FabricBuilder("x")
+    builder.add_nodes(NodeKind.HCA, ["h1..2"], n_ports=1)
+    with pytest.raises(ConfigError, match="are a range"):
+        lab.to_text(builder.build())
+
+
+# -- ranges --------------------------------------------------------------------------------------------------------
+
+
+def test_ranges_count_over_nodes_or_ports_and_keep_zeros():
+    assert expand("leaf1/9..11") == ["leaf1/9", "leaf1/10", "leaf1/11"]
+    assert expand("n008..010/1") == ["n008/1", "n009/1", "n010/1"]
+    assert expand("h1") == ["h1"]
+    for wrong in ("h1..2/1..2", "h1..2..3", "h1..99999999"):
+        with pytest.raises(ConfigError):
+            expand(wrong)
+
+
+@given(st.lists(st.from_regex(r"[a-c]?(0?[0-9]{1,2}[/x]){0,2}[0-9]{1,2}", fullmatch=True), max_size=8))
+def test_runs_are_what_ranges_can_say(names):
+    counted = [f"{name}-{i}" for name in names for i in range(3)]
+    for rows in ([(name,) for name in counted], list(zip(counted, reversed(counted), strict=True))):
+        written = [
+            [expand(compress(one, other)) for one, other in zip(rows[first], rows[last], strict=True)]
+            for first, last in runs(rows)
+        ]
+        columns = [[name for run in written for name in run[i]] for i in range(len(rows[0]) if rows else 0)]
+        assert list(zip(*columns, strict=True)) == rows
+
+
+# -- anything ------------------------------------------------------------------------------------------------------
+
+PIECES = ["", ": ", "{", "]", "..", "0", "-1", "/", "null", "- ", "\n", "leaf1", "h1..9", "1e400", "nan", "é", "\t"]
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Zs", "Zl", "Zp", "Cc")), min_size=1, max_size=6)
+
+
+def relaxed(max_examples: int) -> Callable[..., Any]:
+    """The fixtures only hold a folder: they need not be new for every example."""
+    ignored = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    return settings(max_examples=max_examples, deadline=None, suppress_health_check=ignored)
+
+
+@st.composite
+def fabrics(draw) -> Fabric:
+    """Small fabrics with everything that a lab file can hold."""
+    builder = FabricBuilder("made up")
+    names = [
+        name.replace("/", "").replace("..", "") or f"n{i}" for i, name in enumerate(draw(st.lists(NAMES, max_size=6)))
+    ]
+    names = list(dict.fromkeys(f"{name}{draw(st.sampled_from(['', '/x', '/gpu1']))}" for name in names))
+    names = [name for name in names if not name.isspace() and len(name.split()) == 1]
+    number = st.integers(1, (1 << 64) - 300)
+    boxes = builder.add_servers(["box", "b1..x", *(name.partition("/")[0] for name in names)])
+    groups = builder.add_groups(["su1", "no"])
+    for name in names:
+        builder.add_nodes(
+            draw(st.sampled_from(NodeKind)),
+            [name],
+            n_ports=draw(st.integers(1, 5)),
+            descriptions=[
+                draw(st.sampled_from([name, f"{name} mlx5_0", 'say "hi": \\ # 1', "", "\x07\u2028~", "null"]))
+            ],
+            model=draw(st.sampled_from(["", "QM9700", "ConnectX-7", "home made", "H100"])),
+            vendor_id=draw(st.sampled_from([0, 0x2C9])),
+            device_id=draw(st.sampled_from([0, 4129])),
+            server=draw(st.sampled_from([-1, *boxes.tolist()])),
+            group=draw(st.sampled_from([-1, *groups.tolist()])),
+            guid=np.uint64(draw(st.one_of(st.just(0), number))),
+            system_guid=np.uint64(draw(st.one_of(st.just(0), number))),
+        )
+    try:
+        bare = builder.build()
+    except ConfigError:  # the same GUID twice
+        return FabricBuilder("nothing").build()
+    free = [(node, port) for node in range(len(names)) for port in range(1, int(bare.nodes.n_ports[node]) + 1)]
+    order = draw(st.permutations(free))
+    for (a, a_port), (b, b_port) in zip(order[::2], order[1::2], strict=False):
+        line = draw(st.sampled_from(speeds()))
+        builder.add_links(
+            *(a, a_port, b, b_port, (line, draw(st.sampled_from(line.widths)))),
+            medium=draw(st.sampled_from(Medium)),
+            length_m=draw(st.floats(0, 1000, width=32)),
+            bit_error_rate=draw(st.sampled_from([0.0, 1e-9, 0.123456789012345678])),
+        )
+        if draw(st.booleans()):
+            builder.set_port_guid(a, a_port, draw(number))
+    fabric = builder.build()
+    for slot in range(len(fabric.ports)):
+        fabric.tables.lid[slot] = draw(st.sampled_from([0, 0, 7, 0xBFFF]))
+        fabric.tables.lmc[slot] = draw(st.sampled_from([0, 0, 7]))
+    return fabric
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(fabric=fabrics())
+def test_any_fabric_reads_back_as_it_was(fabric, tmp_path):
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+@relaxed(200)
+@given(text=st.text(), name=st.sampled_from(["fuzz.yaml", "fuzz.toml"]))
+def test_random_text_is_read_or_refused_with_a_reason(text, name, read):
+    refused_or_read(read, text, name)
+
+
+@relaxed(300)
+@given(data=st.data())
+def test_a_mutated_file_is_read_or_refused_with_a_reason(data, read):
+    text = EXAMPLE
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 12)))
+        pieces = [
+            "",
+            ": ",
+            "{",
+            "]",
+            "..",
+            "0",
+            "-1",
+            "/",
+            "null",
+            "- ",
+            "\n",
+            "leaf1",
+            "h1..9",
+            "1e400",
+            "nan",
+            "é",
+            "\t",
+        ]
+        text = text[:start] + data.draw(st.one_of(st.sampled_from(pieces), st.text(max_size=4))) + text[end:]
+    refused_or_read(read, text, "fuzz.yaml")
+
+
+def refused_or_read(read, text: str, name: str) -> None:
+    with contextlib.suppress(ConfigError):
+        read(text, name)

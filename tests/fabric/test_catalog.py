@@ -1,0 +1,212 @@
+"""The catalog: every entry is sourced and consistent, names are found, and cables reach."""
+
+from __future__ import annotations
+
+import datetime
+
+import msgspec
+import pytest
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric import catalog
+from weft.fabric.kinds import Medium
+from weft.fabric.rates import Technology, parse_label, speed, speeds
+from weft.units import gbyte_s
+
+
+@pytest.mark.parametrize("entry", catalog.entries(), ids=lambda entry: entry.name)
+def test_every_entry_names_its_source_and_the_day_it_was_read(entry: catalog.Entry) -> None:
+    assert len(entry.source) > 20
+    assert datetime.date(2026, 1, 1) <= entry.date <= datetime.date(2027, 12, 31)
+    assert entry.summary
+    if entry.price_usd is not None:
+        assert len(entry.price_source) > 20
+
+
+def test_names_are_unique_over_all_kinds_and_hold_no_blanks() -> None:
+    names = [entry.name.lower() for entry in catalog.entries()]
+    assert len(set(names)) == len(names)
+    assert not [name for name in names if " " in name or "," in name or "=" in name]
+
+
+def test_every_entry_is_found_by_its_name_in_any_case() -> None:
+    for entry in catalog.entries():
+        assert catalog.find(entry.name.upper()) is entry
+        assert catalog.find(entry.name.lower()) is entry
+
+
+@pytest.mark.parametrize(
+    ("name", "ports", "rate_gbit_s", "aggregate_tbit_s"),
+    [("QM9700", 64, 400, 51.2), ("QM8700", 40, 200, 16), ("Q3400", 144, 800, None), ("SB7800", 36, 100, 7.2)],
+)
+def test_switches_have_their_published_ports_and_capacity(
+    name: str, ports: int, rate_gbit_s: float, aggregate_tbit_s: float | None
+) -> None:
+    switch = catalog.switch(name)
+    assert (switch.ports, switch.radix, switch.rate_gbit_s, switch.width) == (ports, ports, rate_gbit_s, 4)
+    assert switch.technology is Technology.INFINIBAND
+    if aggregate_tbit_s is not None:
+        assert 2 * ports * rate_gbit_s / 1000 == pytest.approx(aggregate_tbit_s)  # both directions
+
+
+def test_cages_hold_whole_numbers_of_ports() -> None:
+    for switch in catalog.switches():
+        assert switch.ports % switch.cages == 0, switch.name
+
+
+def test_an_adapter_never_waits_for_the_slot_of_a_single_port_card() -> None:
+    """PCIe of the card carries its one port at line rate: the network, not the slot, is the bottleneck."""
+    for adapter in catalog.adapters():
+        if adapter.ports == 1:
+            line, width = parse_label(adapter.pcie)
+            assert line.rate_gbit_s(width) >= adapter.rate_gbit_s, adapter.name
+
+
+def test_ports_of_a_card_share_its_lanes() -> None:
+    assert catalog.adapter("ConnectX-7").pcie_per_port == "16xPCIe5"
+    assert catalog.adapter("ConnectX-7-2P").pcie_per_port == "8xPCIe5"
+
+
+@pytest.mark.parametrize(("name", "gbyte_s_both_ways"), [("A100", 600), ("H100", 900), ("H200", 900), ("B200", 1800)])
+def test_gpus_have_their_published_nvlink_bandwidth(name: str, gbyte_s_both_ways: float) -> None:
+    assert 2 * gbyte_s(catalog.gpu(name).nvlink_gbit_s) == pytest.approx(gbyte_s_both_ways)
+
+
+def test_fp8_peak_is_twice_bf16() -> None:
+    for gpu in catalog.gpus():
+        if "fp8" in gpu.peak_tflop_s:
+            assert gpu.peak_tflop_s["fp8"] == pytest.approx(2 * gpu.peak_tflop_s["bf16"], rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("vendor_id", "device_id", "name"),
+    [
+        (0x2C9, 0xD2F0, "QM8700"),
+        (0x2C9, 0xD2F2, "QM9700"),
+        (0x2C9, 0xD2F4, "Q3400"),
+        (0x2C9, 0xCF08, "SB7800"),
+        (0x2C9, 0xC738, "SX6036"),
+        (0x2C9, 0x1017, "ConnectX-5"),
+        (0x2C9, 0x101B, "ConnectX-6"),
+        (0x2C9, 0x1021, "ConnectX-7"),
+        (0x2C9, 0x1023, "ConnectX-8"),
+    ],
+)
+def test_a_node_of_a_real_dump_is_named_by_its_device_id(vendor_id: int, device_id: int, name: str) -> None:
+    found = catalog.by_device_id(vendor_id, device_id)
+    assert found is not None
+    assert found.name == name
+
+
+def test_what_has_no_known_device_id_has_no_model() -> None:
+    assert catalog.by_device_id(0x2C9, 0xCF09) is None  # a SHARP aggregation node
+    assert catalog.by_device_id(0, 0) is None
+    assert catalog.by_device_id(0x1234, 0xD2F2) is None
+
+
+def test_unknown_names_say_what_was_meant() -> None:
+    with pytest.raises(UnknownName, match=r"there is no switch in the catalog 'QM9800'; did you mean .*QM9700"):
+        catalog.switch("QM9800")
+    with pytest.raises(UnknownName, match="did you mean dgx-h100"):
+        catalog.server("dgxh100")
+    with pytest.raises(UnknownName, match=r"did you mean .*ConnectX-7"):
+        catalog.find("ConnectX7")
+    with pytest.raises(UnknownName):
+        catalog.adapter("QM9700")  # a switch is no adapter
+    with pytest.raises(UnknownName):
+        catalog.gpu("")
+
+
+def test_entries_refuse_fields_they_do_not_know_and_prices_without_source() -> None:
+    fields = msgspec.to_builtins(catalog.switch("QM9700"))
+    assert msgspec.convert(fields, catalog.Switch) == catalog.switch("QM9700")
+    with pytest.raises(msgspec.ValidationError, match="colour"):
+        msgspec.convert({**fields, "colour": "black"}, catalog.Switch)
+    with pytest.raises(msgspec.ValidationError, match="a price and its source come together"):
+        msgspec.convert({**fields, "price_source": ""}, catalog.Switch)
+    with pytest.raises(msgspec.ValidationError, match="from low to high"):
+        msgspec.convert({**fields, "price_usd": (2, 1)}, catalog.Switch)
+
+
+@pytest.mark.parametrize(
+    ("name", "length_m", "medium"),
+    [
+        ("NDR", 0, Medium.DAC),
+        ("NDR", 3, Medium.DAC),
+        ("4xNDR", 3.5, Medium.ACC),
+        ("NDR", 30, Medium.TRANSCEIVER),
+        ("HDR", 2, Medium.DAC),
+        ("2xHDR", 2.5, Medium.AOC),
+        ("QDR", 50, Medium.AOC),
+        ("400GbE", 2, Medium.DAC),
+        ("OPA-100", 20, Medium.AOC),
+    ],
+)
+def test_the_cheapest_medium_that_reaches_is_chosen(name: str, length_m: float, medium: Medium) -> None:
+    cable = catalog.cable_for(name, length_m)
+    assert cable.medium is medium
+    assert length_m <= cable.length_m[1]
+
+
+def test_of_two_transceivers_the_shorter_reach_is_chosen() -> None:
+    assert [catalog.cable_for("NDR", m).length_m[1] for m in (50, 51, 101, 501)] == [50, 100, 500, 2000]
+
+
+def test_no_cable_reaches_that_far_and_the_message_says_how_far_they_do() -> None:
+    with pytest.raises(ConfigError, match="no NDR cable is 3000 m long: the longest, NDR-FR4, reaches 2000 m"):
+        catalog.cable_for("NDR", 3000)
+    with pytest.raises(ConfigError, match=r"no cable for GDR, only for .*NDR"):
+        catalog.cable_for("GDR", 1)
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="number of metres"):
+            catalog.cable_for("NDR", wrong)
+
+
+def test_every_switch_can_be_cabled_across_a_hall() -> None:
+    for switch in catalog.switches():
+        assert catalog.cable_for(switch.label, 30)
+
+
+def test_every_cable_is_for_speeds_that_exist_and_is_slower_than_light() -> None:
+    light_ns_per_m = 1 / 0.299792458
+    for cable in catalog.cables():
+        for name in cable.speeds:
+            assert speed(name) in speeds()
+        assert 0 < cable.length_m[0] < cable.length_m[1]
+        assert light_ns_per_m < cable.delay_ns_per_m < 2 * light_ns_per_m, cable.name
+
+
+def test_the_order_of_media_is_the_order_of_prices() -> None:
+    """`cable_for` goes by medium; where prices are known they must not say otherwise."""
+    for line in speeds():
+        priced = [cable for cable in catalog.cables() if line.name in cable.speeds and cable.price_usd is not None]
+        by_medium = sorted(priced, key=lambda cable: cable.medium)
+        assert by_medium == sorted(priced, key=lambda cable: cable.price_usd or (0, 0))
+
+
+@pytest.mark.parametrize("template", catalog.servers(), ids=lambda template: template.name)
+def test_server_templates_are_trees_of_devices_that_they_have(template: catalog.Server) -> None:
+    """Every device hangs below exactly one other, the CPUs below none, and parents are listed before children."""
+    devices = {f"gpu{i}" for i in range(template.gpus)} | {f"pcie{i}" for i in range(template.pcie_switches)}
+    devices |= {*template.compute, *template.storage}
+    cpus = {f"cpu{i}" for i in range(template.cpus)}
+    below = [device for children in template.pcie_tree.values() for device in children]
+    assert sorted(below) == sorted(devices if cpus else [])
+    seen = set(cpus)
+    for above, children in template.pcie_tree.items():
+        assert above in seen
+        seen |= set(children)
+    nvswitches = {f"nvswitch{i}" for i in range(len(template.nvlink_spread))}
+    assert set(template.bus_id) <= devices | nvswitches
+    assert len(set(template.bus_id.values())) == len(template.bus_id)
+
+
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-b200"])
+def test_a_dgx_spreads_all_nvlinks_and_has_a_rail_for_each_gpu(name: str) -> None:
+    template = catalog.server(name)
+    assert template.gpus == template.rails == 8
+    assert sum(template.nvlink_spread) == catalog.gpu(template.gpu).nvlinks
+    for children in template.pcie_tree.values():
+        gpus = [child for child in children if child.startswith("gpu")]
+        if gpus:  # beside each GPU hangs the adapter of its rail
+            assert {template.compute[int(gpu.removeprefix("gpu"))] for gpu in gpus} <= set(children)

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric import faults
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import islands
+from weft.fabric.model import Fabric
+from weft.fabric.spec import load
+from weft.fabric.topologies import fat_tree, star
+
+
+def configured() -> Fabric:
+    """A fabric with a different LID, table entry and counter everywhere."""
+    fabric = fat_tree(8, radix=4)
+    rng = np.random.default_rng(1)
+    fabric.tables.lid[:] = rng.permutation(len(fabric.ports)) + 1
+    for table in (fabric.tables.lft, fabric.tables.sl2vl, fabric.tables.pkey):
+        table[:] = rng.integers(0, 200, table.shape)
+    fabric.counters[:] = rng.integers(0, 1 << 40, fabric.counters.shape)
+    return fabric
+
+
+def digest(fabric: Fabric) -> list[object]:
+    """All that a fault must not touch in the original."""
+    columns = [
+        fabric.links.speed,
+        fabric.links.width,
+        fabric.links.bit_error_rate,
+        fabric.ports.peer,
+        fabric.nodes.guid,
+    ]
+    tables = [fabric.tables.lid, fabric.tables.lft, fabric.tables.sl2vl, fabric.tables.pkey, fabric.counters]
+    return [fabric.nodes.name, *(array.tobytes() for array in columns + tables)]
+
+
+FAULTS: dict[str, Callable[[Fabric], Fabric]] = {
+    "remove_link": lambda fabric: faults.remove_link(fabric, "leaf2/3"),
+    "degrade": lambda fabric: faults.degrade(fabric, "leaf2/3", 1e-9),
+    "slow": lambda fabric: faults.slow(fabric, "leaf2/3", "1xSDR"),
+    "kill a switch": lambda fabric: faults.kill(fabric, "spine1"),
+    "kill a server": lambda fabric: faults.kill(fabric, "h3"),
+    "remove_random_links": lambda fabric: faults.remove_random_links(fabric, 0.3, seed=7),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_the_original_stays_as_it_was(fault):
+    fabric = configured()
+    before = digest(fabric)
+    broken = fault(fabric)
+    broken.tables.lid[:] = 0
+    broken.tables.lft[:] = 0
+    broken.counters[:] = 0
+    assert digest(fabric) == before
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_names_guids_lids_tables_and_counters_of_the_rest_survive(fault):
+    fabric = configured()
+    broken = fault(fabric)
+    for node in (broken.node(i) for i in range(len(broken.nodes))):
+        old = fabric.find_node(node.name)
+        assert (node.guid, node.lid, node.description, node.group) == (old.guid, old.lid, old.description, old.group)
+        for port in node.ports:
+            was = fabric.find_port(port.name)
+            assert (port.guid, port.lid) == (was.guid, was.lid)
+            assert np.array_equal(broken.counters[port.slot], fabric.counters[was.slot])
+            assert np.array_equal(broken.tables.pkey[port.slot], fabric.tables.pkey[was.slot])
+        if node.kind == NodeKind.SWITCH:
+            rows = broken.tables.switch_row[node.index], fabric.tables.switch_row[old.index]
+            assert np.array_equal(broken.tables.lft[rows[0]], fabric.tables.lft[rows[1]])
+    assert {str(link) for link in broken.all_links()} <= {str(link) for link in fabric.all_links()}
+
+
+def test_a_pulled_cable_leaves_both_of_its_ports_empty():
+    fabric = star(4)
+    broken = faults.remove_link(fabric, "leaf1/3")
+    assert broken["leaf1/3"].peer is None
+    assert broken["h3/1"].peer is None
+    assert len(broken.links) == 3
+    assert str(broken["leaf1/4"].peer) == "h4/1"
+
+
+def test_a_cable_can_be_named_by_either_of_its_ports():
+    fabric = star(4)
+    assert faults.remove_link(fabric, "h3/1")["leaf1/3"].peer is None
+
+
+def test_a_bad_cable_errs_and_the_others_do_not():
+    broken = faults.degrade(star(4), "leaf1/2", 1e-8)
+    assert [port.link.bit_error_rate for port in broken["leaf1"].ports[:4]] == [0, 1e-8, 0, 0]
+
+
+def test_a_slow_cable_comes_up_narrower_or_slower():
+    fabric = star(4, speed="EDR")
+    assert faults.slow(fabric, "leaf1/2", "1xSDR")["h2/1"].link.label == "1xSDR"
+    assert faults.slow(fabric, "leaf1/2", "QDR")["h2/1"].link.label == "4xQDR"
+    assert faults.slow(fabric, "leaf1/2", "QDR")["h1/1"].link.label == "4xEDR"
+
+
+def test_a_dead_switch_takes_its_cables_along():
+    fabric = fat_tree(8, radix=4)
+    broken = faults.kill(fabric, "spine1")
+    assert "spine1" not in broken
+    assert len(broken.links) == len(fabric.links) - len(fabric["spine1"].peers)
+    assert len(islands(broken)) == 1
+
+
+def test_a_dead_switch_takes_along_the_aggregation_node_inside_it():
+    builder = FabricBuilder("with SHARP")
+    switches = builder.add_nodes(NodeKind.SWITCH, ["leaf1", "leaf2"], n_ports=3)
+    inside = builder.add_nodes(NodeKind.AGGREGATION, ["leaf1/sharp", "leaf2/sharp"], n_ports=1)
+    builder.add_links(switches, 3, inside, 1, "HDR")
+    builder.add_links(switches[0], 1, switches[1], 1, "HDR")
+    assert faults.kill(builder.build(), "leaf1").nodes.name == ("leaf2", "leaf2/sharp")
+
+
+def test_a_dead_server_goes_with_all_that_is_in_it():
+    fabric = load("star:2,server=dgx-h100")
+    broken = faults.kill(fabric, "dgx1")
+    assert broken.servers == ("dgx2",)
+    assert {node.server.name for node in broken.hcas} == {"dgx2"}
+    assert len(broken.nodes) == 1 + len(fabric["dgx2"].nodes)
+
+
+@given(st.floats(0, 1), st.integers(0, 1000))
+@settings(deadline=None)
+def test_random_cables_go_by_count_between_switches_and_by_seed(fraction, seed):
+    fabric = fat_tree(32, radix=8)
+    broken = faults.remove_random_links(fabric, fraction, seed)
+    uplinks = len(fabric.links) - 32
+    assert len(fabric.links) - len(broken.links) == round(fraction * uplinks)
+    assert all(hca.peers for hca in broken.hcas)
+    again = faults.remove_random_links(fabric, fraction, seed)
+    assert np.array_equal(again.ports.peer, broken.ports.peer)
+
+
+def test_random_cables_of_hosts_go_only_where_asked_for():
+    fabric = load("star:2,server=dgx-h100")
+    assert len(faults.remove_random_links(fabric, 1, seed=1).links) == len(fabric.links)
+    bare = faults.remove_random_links(fabric, 1, seed=1, between_switches_only=False)
+    assert len(fabric.links) - len(bare.links) == 16
+    assert not bare.network_links.any()
+
+
+def test_another_seed_pulls_other_cables():
+    fabric = fat_tree(32, radix=8)
+    peers = {faults.remove_random_links(fabric, 0.5, seed).ports.peer.tobytes() for seed in range(10)}
+    assert len(peers) == 10
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda fabric: faults.remove_link(fabric, "leaf1/9"), "leaf1/9 has nothing plugged in"),
+        (lambda fabric: faults.remove_link(fabric, "leaf1/0"), "leaf1/0 has nothing plugged in"),
+        (lambda fabric: faults.degrade(fabric, "leaf1/1", 2), "bit error rate 2 of leaf1/1 is not from 0 to 1"),
+        (lambda fabric: faults.degrade(fabric, "leaf1/1", float("nan")), "is not from 0 to 1"),
+        (lambda fabric: faults.slow(fabric, "leaf1/1", "4xXDR"), "cannot fall back to 4xXDR: it runs at 4xNDR"),
+        (lambda fabric: faults.slow(fabric, "leaf1/1", "100GbE"), "cannot fall back to 100GbE"),
+        (lambda fabric: faults.slow(fabric, "leaf1/1", "3xSDR"), "no width 3x"),
+        (lambda fabric: faults.kill(fabric, "leaf1/1"), "leaf1/1 is a port: kill takes a node or a server"),
+        (lambda fabric: faults.remove_random_links(fabric, 1.5, seed=1), "fraction 1.5 of links is not from 0 to 1"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(fault, message):
+    with pytest.raises(ConfigError, match=message):
+        fault(star(4))
+
+
+def test_what_is_not_there_cannot_break():
+    fabric = star(4)
+    for fault in (faults.remove_link, faults.kill):
+        with pytest.raises(UnknownName, match="leaf2"):
+            fault(fabric, "leaf2")
+    with pytest.raises(UnknownName, match="no port 'leaf1'"):
+        faults.remove_link(fabric, "leaf1")
+
+
+def test_what_was_done_is_written_down_with_the_seed():
+    fabric = faults.remove_random_links(faults.kill(weft.load("fat-tree:hosts=32,radix=8"), "spine1"), 0.5, seed=7)
+    assert fabric.changes[0] == "killed spine1"
+    assert fabric.changes[1].endswith("at random, seed 7")

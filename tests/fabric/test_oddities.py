@@ -1,0 +1,108 @@
+"""Each oddity is planted in a healthy fabric, and found; the healthy fabric has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from weft.fabric import faults
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import levels
+from weft.fabric.model import Fabric
+from weft.fabric.oddities import find_oddities
+
+
+def oddities(fabric: Fabric) -> dict[str, tuple[str, ...]]:
+    return {oddity.what: oddity.names for oddity in find_oddities(fabric, levels(fabric))}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "star:hosts=8",
+        "fat-tree:hosts=128,radix=16",
+        "superpod:su=2",
+        "superpod:su=1,servers=31",
+        "dragonfly:p=2,a=4,h=2",
+        "torus:4x4x4",
+        "hyperx:4x4",
+    ],
+)
+def test_nothing_is_odd_in_what_weft_builds(spec):
+    assert oddities(weft.load(spec)) == {}
+
+
+def test_a_slow_cable_is_found():
+    fabric = faults.slow(weft.load("fat-tree:hosts=128,radix=16"), "leaf3/9", "1xSDR")
+    ((what, names),) = oddities(fabric).items()
+    assert "slower than the other links" in what
+    assert names[0].startswith("leaf3/9 - ") or " - leaf3/9 " in names[0]
+
+
+def test_a_link_with_bit_errors_is_found():
+    found = oddities(faults.degrade(weft.load("fat-tree:hosts=128,radix=16"), "h5/1", 1e-9))
+    assert found["links with bit errors"][0].endswith("at 1e-09")
+
+
+def test_a_missing_uplink_is_found():
+    found = oddities(faults.remove_link(weft.load("fat-tree:hosts=128,radix=16"), "leaf3/9"))
+    assert found == {"leaves whose number of uplinks is not 8": ("leaf3 (7)",)}
+
+
+def test_a_server_with_a_dark_rail_is_found():
+    found = oddities(faults.remove_link(weft.load("superpod:su=1"), "dgx7/mlx5_0/1"))
+    assert found == {"servers with fewer than 8 HCAs plugged in": ("dgx7 (7)",)}
+
+
+def _rewired(fabric: Fabric, one: str, other: str) -> Fabric:
+    """Swap the far ends of two cables."""
+    b = fabric.links.b.copy()
+    i, j = fabric[one].link.index, fabric[other].link.index
+    b[i], b[j] = b[j], b[i]
+    from dataclasses import replace
+
+    return fabric.with_links(replace(fabric.links, b=b))
+
+
+def test_two_swapped_rails_are_found():
+    fabric = _rewired(weft.load("superpod:su=1"), "dgx7/mlx5_0/1", "dgx7/mlx5_3/1")
+    found = oddities(fabric)
+    assert found == {
+        "HCAs on a leaf of another rail": ("dgx7/mlx5_3 on leaf1 (mlx5_0)", "dgx7/mlx5_0 on leaf2 (mlx5_3)")
+    }
+
+
+def test_a_dead_end_an_island_and_a_dark_switch_are_found():
+    builder = FabricBuilder("odd")
+    builder.add_nodes(NodeKind.SWITCH, ["leaf1", "stub1", "stub2", "lone", "dark"], n_ports=8)
+    builder.add_nodes(NodeKind.HCA, ["h1", "h2", "h3"], n_ports=1)
+    builder.add_links([5, 6, 0, 1, 7], 1, [0, 0, 1, 2, 3], [2, 3, 2, 2, 1], "EDR")
+    found = oddities(builder.build())
+    assert found["dead ends, switches that lead to no host"] == ("stub1", "stub2")
+    assert found["2 islands, of 5 and 2 nodes; not in the largest"] == ("lone", "h3")
+    assert found["switches with no cable"] == ("dark",)
+
+
+def test_a_shortcut_between_leaves_is_found():
+    fabric = weft.load("fat-tree:hosts=118,radix=16")
+    spare = [port.name for leaf in fabric.switches if leaf.name.startswith("leaf") for port in leaf.ports[:8]]
+    free = [name for name in spare if fabric[name].peer is None]
+    assert len(free) >= 2, "the last leaf has room"
+    fabric = faults.remove_link(fabric, "h1/1")
+    from dataclasses import replace
+
+    links = fabric.links
+    extra = {column: np.append(getattr(links, column), getattr(links, column)[-1]) for column in links.__slots__}
+    extra["a"][-1], extra["b"][-1] = fabric["leaf1/1"].slot, fabric[free[0]].slot
+    found = oddities(fabric.with_links(replace(links, **extra)))
+    assert list(found["links that do not go from one tier to the next"]) == [f"leaf1/1 - {free[0]}"]
+
+
+def test_lids_claimed_twice_and_lids_missing_are_found():
+    fabric = weft.load("star:hosts=4")
+    fabric.tables.lid[[fabric["leaf1/0"].slot, fabric["h1/1"].slot, fabric["h2/1"].slot]] = (1, 2, 2)
+    found = oddities(fabric)
+    assert found["LIDs that several ports claim"] == ("h1/1 (2)", "h2/1 (2)")
+    assert found["ports without a LID"] == ("h3/1", "h4/1")

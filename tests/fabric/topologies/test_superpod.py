@@ -1,0 +1,103 @@
+"""Against NVIDIA's own counts, and the cabling rule behind them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.topologies import superpod
+
+# units: leaves, spines, cores. DGX SuperPOD Reference Architecture, DGX H100 (RA-11333-001 V11), Table 3 and Table 4;
+# the DGX B200 edition has the same for 2, 4, 8, 16, 32 and 64.
+PUBLISHED = {
+    1: (8, 4, 0),
+    2: (16, 8, 0),
+    3: (24, 16, 0),
+    4: (32, 16, 0),
+    8: (64, 32, 0),
+    16: (128, 128, 64),
+    32: (256, 256, 128),
+    64: (512, 512, 256),
+}
+
+
+def tier_counts(fabric: Fabric) -> tuple[int, int, int]:
+    counts = Counter(node.name.rstrip("0123456789") for node in fabric.switches)
+    return counts["leaf"], counts["spine"], counts["core"]
+
+
+def cable_counts(fabric: Fabric) -> dict[str, int]:
+    """Network cables by the tiers that they join."""
+    a, b = (end[fabric.network_links] for end in fabric.link_nodes)
+    names, kinds = fabric.nodes.name, fabric.nodes.kind
+    tiers = ["node" if kinds[i] == NodeKind.HCA else name.rstrip("0123456789") for i, name in enumerate(names)]
+    return dict(Counter(f"{tiers[i]}-{tiers[j]}" for i, j in zip(a.tolist(), b.tolist(), strict=True)))
+
+
+@pytest.mark.parametrize("server", ["dgx-h100", "dgx-b200"])
+@pytest.mark.parametrize("su", PUBLISHED)
+def test_switches_and_cables_are_as_published(su, server):
+    fabric = superpod(su, server=server)
+    leaf, spine, core = PUBLISHED[su]
+    assert tier_counts(fabric) == (leaf, spine, core)
+    expected = {"node-leaf": 256 * su, "leaf-spine": 256 * su} | ({"spine-core": 256 * su} if core else {})
+    assert cable_counts(fabric) == expected
+    assert len(fabric.servers) == 32 * su
+
+
+@pytest.mark.parametrize("su", [1, 2, 3, 4])
+def test_a_place_left_to_the_fabric_manager_leaves_switches_and_uplinks_as_they_are(su):
+    """Table 4: one server fewer, whose ports the management nodes take."""
+    fabric = superpod(su, servers=32 * su - 1)
+    assert tier_counts(fabric) == PUBLISHED[su]
+    assert cable_counts(fabric) == {"node-leaf": 8 * (32 * su - 1), "leaf-spine": 256 * su}
+
+
+def test_rail_r_of_a_server_is_in_leaf_r_of_its_unit():
+    fabric = superpod(2)
+    for server, unit, place in (("dgx1", 0, 1), ("dgx32", 0, 32), ("dgx33", 1, 1), ("dgx64", 1, 32)):
+        plugged = [hca.port(1).peer for hca in fabric[server].hcas]
+        assert [str(port) for port in plugged if port] == [f"leaf{8 * unit + r}/{place}" for r in range(1, 9)]
+        assert fabric[server].nodes[0].group == f"su{unit + 1}"
+    assert fabric["leaf9"].group == "su2"
+
+
+@pytest.mark.parametrize("su", [4, 9, 16, 64])
+def test_a_leaf_spreads_32_uplinks_evenly(su):
+    fabric = superpod(su)
+    for leaf in ("leaf1", f"leaf{8 * su}"):
+        spread = Counter(port.peer.node.name for port in fabric[leaf].ports[32:])
+        assert sum(spread.values()) == 32
+        assert len(set(spread.values())) == 1
+
+
+def test_beyond_what_spines_reach_each_rail_has_spines_of_its_own():
+    """So a packet between two servers on the same rail never needs a core."""
+    fabric = superpod(16, server="dgx-h100")
+    for rail in range(8):
+        spines = {peer.name for su in range(16) for peer in fabric[f"leaf{8 * su + rail + 1}"].peers[-32:]}
+        assert spines == {f"spine{n}" for n in range(16 * rail + 1, 16 * rail + 17)}
+
+
+def test_units_of_dgx_a100_have_20_servers_on_40_port_switches():
+    fabric = superpod(2, server="dgx-a100")
+    assert len(fabric.servers) == 40
+    assert fabric["leaf1"].model == "QM8700"
+    assert tier_counts(fabric) == (16, 10, 0)
+    assert fabric["leaf1/1"].link.label == fabric["spine1/1"].link.label == "4xHDR"
+
+
+@pytest.mark.parametrize(("su", "servers"), [(2, 32), (2, 65), (1, 33)])
+def test_only_the_last_unit_may_have_servers_missing(su, servers):
+    with pytest.raises(ConfigError, match=f"servers={servers} do not fill su={su}"):
+        superpod(su, servers=servers)
+
+
+def test_more_units_than_cores_can_join_are_refused():
+    with pytest.raises(ConfigError, match="with 8 rails, cores of 64 ports join 256 units"):
+        superpod(257)
+    assert len(superpod(60, server="dgx-a100").servers) == 1200

@@ -1,0 +1,152 @@
+"""What holds for all topologies, whatever their parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.levels import islands
+from weft.fabric.model import Fabric
+from weft.fabric.spec import describe, load
+from weft.fabric.topologies import TOPOLOGIES, star
+
+few = st.integers(1, 4)
+sizes = st.lists(few, min_size=1, max_size=3).map(tuple)
+calls = st.one_of(
+    st.tuples(st.just("star"), st.fixed_dictionaries({"hosts": st.integers(1, 12)})),
+    st.tuples(
+        st.just("fat-tree"),
+        st.fixed_dictionaries(
+            {"hosts": st.integers(1, 200)}, optional={"oversubscription": st.sampled_from([1.5, 3.0])}
+        ),
+    ),
+    st.tuples(st.just("superpod"), st.fixed_dictionaries({"su": st.integers(1, 30), "server": st.just("host")})),
+    st.tuples(st.just("dragonfly"), st.fixed_dictionaries({"p": few, "a": few, "h": few}, optional={"g": few})),
+    st.tuples(
+        st.just("dragonfly+"),
+        st.fixed_dictionaries({"p": few, "leaves": few, "spines": few, "h": few}, optional={"g": few}),
+    ),
+    st.tuples(st.sampled_from(["torus", "mesh", "hyperx"]), st.fixed_dictionaries({"dims": sizes, "hosts": few})),
+)
+RADIX = 12
+
+
+def build(call: tuple[str, dict[str, object]]) -> Fabric | None:
+    """None where no such fabric exists: the refusals have tests of their own."""
+    name, parameters = call
+    try:
+        return TOPOLOGIES[name](**parameters, radix=RADIX)
+    except ConfigError:
+        return None
+
+
+@given(calls)
+@settings(deadline=None)
+def test_every_host_is_plugged_in_and_reaches_every_other(call):
+    fabric = build(call)
+    if fabric is not None:
+        (everything,) = islands(fabric)
+        assert len(everything) == len(fabric.nodes)
+        assert all(len(hca.peers) == 1 for hca in fabric.hcas)
+
+
+@given(calls)
+@settings(deadline=None)
+def test_ports_stay_within_the_radix(call):
+    """The builder refuses a port with two cables; here, that nobody asks for ports that a switch lacks."""
+    fabric = build(call)
+    if fabric is not None:
+        assert set(fabric.nodes.n_ports[fabric.of_kind(NodeKind.SWITCH)].tolist()) == {RADIX}
+
+
+@given(calls)
+@settings(deadline=None)
+def test_the_spec_of_a_fabric_builds_it_again(call):
+    fabric = build(call)
+    if fabric is not None:
+        again = load(fabric.spec)
+        assert again.spec == fabric.spec
+        assert again.nodes.name == fabric.nodes.name
+        assert np.array_equal(again.ports.peer, fabric.ports.peer)
+        assert np.array_equal(again.nodes.guid, fabric.nodes.guid)
+
+
+@pytest.mark.parametrize("topology", describe(), ids=lambda topology: topology.name)
+def test_the_example_of_each_topology_works(topology):
+    assert load(topology.example).spec == topology.example
+
+
+@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+def test_hosts_stand_first_in_the_list_of_nodes(name):
+    """Tools that start at the first node start at h1."""
+    fabric = load({t.name: t.example for t in describe()}[name].replace("server=dgx-a100", "server=host"))
+    assert fabric.nodes.name[0] == "h1"
+    assert sorted(fabric.nodes.kind.tolist(), reverse=True) == fabric.nodes.kind.tolist()
+
+
+def test_switches_carry_what_the_catalog_knows_of_them():
+    leaf = star(4, switch="QM8700")["leaf1"]
+    assert leaf.model == "QM8700"
+    assert len(leaf.ports) == catalog.switch("QM8700").ports
+    assert leaf.fabric.nodes.device_id[leaf.index] == catalog.switch("QM8700").device_id
+
+
+def test_the_switch_follows_from_the_server_s_adapter():
+    assert star(1, server="dgx-h100")["leaf1"].model == "QM9700"
+    assert star(1, server="dgx-a100")["leaf1"].model == "QM8700"
+
+
+def test_the_switch_follows_from_the_speed_if_one_is_given():
+    fabric = star(4, speed="HDR")
+    assert fabric["leaf1"].model == "QM8700"
+    assert fabric["leaf1/1"].link.label == "4xHDR"
+
+
+def test_a_server_s_link_runs_at_the_slower_of_its_ends():
+    fabric = load("fat-tree:hosts=9,server=dgx-a100,switch=QM9700,levels=2")
+    assert fabric["leaf1/1"].link.label == "4xHDR"
+    assert fabric["leaf1/33"].link.label == "4xNDR"
+
+
+def test_infiniband_cards_speak_ethernet_to_an_ethernet_switch_up_to_their_rate():
+    fabric = load("fat-tree:hosts=65,switch=SN5600")
+    assert fabric["leaf1/1"].link.label == "400GbE"
+    assert fabric["leaf1/33"].link.label == "800GbE"
+
+
+def test_a_card_that_does_not_speak_what_the_switch_speaks_is_refused():
+    with pytest.raises(ConfigError, match="ConnectX-7 speaks infiniband, not omni-path at 4xOPA-100"):
+        star(4, switch="100SWE48")
+
+
+def test_a_switch_made_for_more_can_run_slower_but_not_the_other_way_round():
+    assert star(4, switch="QM9700", speed="EDR")["leaf1/1"].link.label == "4xEDR"
+    with pytest.raises(ConfigError, match="QM8700 runs at 4xHDR, not at NDR"):
+        star(4, switch="QM8700", speed="NDR")
+
+
+def test_cables_are_as_long_as_their_tier_and_of_a_medium_that_reaches():
+    fabric = load("fat-tree:hosts=256,radix=16,switch=QM9700")
+    host, row, hall = (fabric[name].link for name in ("h1/1", "leaf1/9", "core1/1"))
+    assert host.length_m < row.length_m < hall.length_m
+    assert Medium.UNKNOWN not in fabric.links.medium
+    assert host.medium == catalog.cable_for("NDR", host.length_m).medium
+    assert hall.medium == catalog.cable_for("NDR", hall.length_m).medium
+
+
+@pytest.mark.parametrize(
+    "spec", ["torus:4000x4000", "hyperx:30x30x30x30x30,radix=254", "fat-tree:hosts=4000000,radix=254"]
+)
+def test_what_no_memory_holds_is_refused_before_it_is_tried(spec):
+    with pytest.raises(ConfigError, match="weft builds up to 10,000,000"):
+        load(spec)
+
+
+def test_more_ports_than_a_forwarding_table_can_name_are_refused():
+    with pytest.raises(ConfigError, match="radix=255 is more ports than a switch can have: at most 254"):
+        star(4, radix=255)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError
+from weft.units import format_gbit_s, gbyte_s, parse_size_bytes, transfer_ps
+
+
+def test_a_4_kib_packet_takes_81920_ps_at_400_gbit_s():
+    assert transfer_ps(4096, 400) == 81_920
+
+
+def test_ndr_carries_50_gbyte_s():
+    assert gbyte_s(400) == 50
+
+
+@pytest.mark.parametrize(("text", "size"), [("8", 8), ("4K", 4096), ("1m", 1 << 20), ("8G", 8 << 30), ("2KiB", 2048)])
+def test_sizes_are_powers_of_1024_as_in_nccl_tests(text, size):
+    assert parse_size_bytes(text) == size
+
+
+@given(st.text(max_size=8))
+def test_no_text_makes_the_size_parser_fail_otherwise(text):
+    try:
+        assert parse_size_bytes(text) >= 0
+    except ConfigError as error:
+        assert repr(text) in str(error)  # noqa: PT017
+
+
+def test_rates_print_as_short_as_they_are_true():
+    assert [format_gbit_s(r) for r in (400, 13.636363, 2.5, 1600)] == ["400", "13.64", "2.5", "1,600"]
