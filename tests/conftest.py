@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import weft
+from weft.fabric.model import Fabric
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -28,3 +31,8 @@ def selene_dump() -> Path:
 def ndr_dump() -> Path:
     """A DGX fabric of 2025: NDR, 40 switches."""
     return find_dump("topograph_example.out")
+
+
+@pytest.fixture(scope="session")
+def selene(selene_dump: Path) -> Fabric:
+    return weft.load(str(selene_dump))

@@ -1,6 +1,6 @@
 """Every block of README and docs runs, and prints what the document shows.
 
-    ```console     lines after `$ ` are run by the shell; what follows is what they print. A line `...` stands for any lines.
+    ```console     lines after `$ ` are run by the shell; what follows is what they print; a line `...` is any lines.
     ```python      is run as it stands.
 
 Blocks of one document share a folder, in order. A block that needs the real fabrics is skipped where they are not.

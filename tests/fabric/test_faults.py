@@ -186,6 +186,6 @@ def test_what_is_not_there_cannot_break():
 
 
 def test_what_was_done_is_written_down_with_the_seed():
-    fabric = faults.remove_random_links(faults.kill(weft.load("fat-tree:hosts=32,radix=8"), "spine1"), 0.5, seed=7)
+    fabric = faults.remove_random_links(faults.kill(load("fat-tree:hosts=32,radix=8"), "spine1"), 0.5, seed=7)
     assert fabric.changes[0] == "killed spine1"
     assert fabric.changes[1].endswith("at random, seed 7")

@@ -22,6 +22,8 @@ COMMANDS = {
     "show": "Summarise a fabric, or show one node, port or server of it.",
     "draw": "Draw a fabric: tiers with spines on top and servers in racks, or groups in a ring, or a grid.",
     "export": "Write a fabric in the form of another tool. With no SPEC, list the formats.",
+    "check": "Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.",
+    "route": "Calculate forwarding tables, prove them, and say how good they are; or compare all engines.",
     "topologies": "List the topologies, their parameters and an example of each.",
     "links": "Show every link speed: signalling, encoding, data rate by width, year.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",

@@ -27,8 +27,8 @@ def catalog(name: str | None = None, /, *, json: bool = False) -> None:
         if json:
             print_json(facts)
         else:
-            rows = [(key, str(value)) for key, value in facts.items() if value not in ("", None, [], {})]
-            console().print(table(facts["name"], ("field", "value"), rows))
+            told = [(key, _show(value)) for key, value in facts.items() if value not in ("", None, [], {})]
+            console().print(table(facts["name"], ("field", "value"), told))
         return
     if json:
         print_json([_facts(entry) for entry in entries.entries()])
@@ -42,6 +42,12 @@ def _facts(entry: Entry) -> dict[str, Any]:
     import msgspec
 
     return {"kind": entry.kind, **msgspec.to_builtins(entry)}
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, dict):
+        return "\n".join(f"{key}: {_show(below)}" for key, below in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _price(entry: Entry) -> str:

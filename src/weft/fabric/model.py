@@ -189,7 +189,7 @@ class Fabric:
         if owner in self.node_index:
             last = int(self.nodes.n_ports[self.node_index[owner]])
             return [f"{owner}/{n}" for n in ([1] if last == 1 else [1, last])]
-        return [*self.node_index, *self.server_index]
+        return list(dict.fromkeys((*self.node_index, *self.server_index)))
 
     @cached_property
     def node_index(self) -> dict[str, int]:

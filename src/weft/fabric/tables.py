@@ -89,18 +89,39 @@ class Tables:
         keys[:, 0] = PKey.DEFAULT
         return keys
 
+    @cached_property
+    def path_sl(self) -> NDArray[np.uint8]:
+        """uint8[switch, lid] -> the SL that a path record gives for traffic from a port of this switch to that LID."""
+        return np.zeros_like(self.lft)
+
+    @cached_property
+    def ar_group(self) -> NDArray[np.int32]:
+        """int32[switch, lid] -> row of `ar_ports`, -1 where the forwarding table alone decides."""
+        return np.full(self.lft.shape, -1, np.int32)
+
+    @cached_property
+    def ar_ports(self) -> NDArray[np.bool_]:
+        """bool[group, port] -> may a switch that routes adaptively take it? No groups until an engine adds them."""
+        return np.zeros((0, NO_ROUTE + 1), np.bool_)
+
+    def like(self) -> Tables:
+        """Empty tables for the same nodes."""
+        return Tables(self._n_ports, self._switches)
+
     def subset(self, nodes: NDArray[np.intp], ports: NDArray[np.intp]) -> Tables:
         """The tables of what is left when only `nodes`, with their `ports`, stay. Tables never touched stay asleep."""
         rows = self.switch_row[nodes]
         kept = Tables(self._n_ports[nodes], np.flatnonzero(rows >= 0).astype(np.int32))
         kept.lid, kept.lmc = self.lid[ports], self.lmc[ports]
         awake: dict[str, Any] = vars(self)
-        for name in ("lft", "mft"):
+        for name in ("lft", "mft", "path_sl", "ar_group"):
             if name in awake:
                 setattr(kept, name, awake[name][rows[rows >= 0]])
         for name in ("vl_arbitration", "vl_high_limit", "pkey"):
             if name in awake:
                 setattr(kept, name, awake[name][ports])
+        if "ar_ports" in awake:
+            kept.ar_ports = awake["ar_ports"]
         if "sl2vl" in awake:
             ends = np.append(self.first_pair[1:], len(self.sl2vl))
             spans = [np.arange(self.first_pair[n], ends[n]) for n in nodes]

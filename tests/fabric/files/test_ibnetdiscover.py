@@ -17,6 +17,7 @@ from weft.fabric.files import ibnetdiscover
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.servers import add_servers
+from weft.fabric.spec import load
 from weft.fabric.views import Link
 from weft.ids import Guid
 
@@ -177,9 +178,19 @@ def test_a_net_file_by_hand_gets_the_guids_that_ibsim_gives(data):
     assert not fabric.tables.lid.any()
 
 
-def test_a_rate_that_one_end_mentions_is_the_rate(read):
-    fabric = read('Switch 2 "a"\n[1] "b"[1]\n\nSwitch 2 "b"\n[1] "a"[1] # "a" lid 0 2xEDR\n')
+@pytest.mark.parametrize("rates", [("", '# "a" lid 0 2xEDR'), ('# "b" lid 0 2xEDR', "")])
+def test_a_rate_that_one_end_mentions_is_the_rate(read, rates):
+    fabric = read(f'Switch 2 "a"\n[1] "b"[1] {rates[0]}\n\nSwitch 2 "b"\n[1] "a"[1] {rates[1]}\n')
     assert fabric.link(0).label == "2xEDR"
+
+
+def test_the_ports_of_a_switch_share_its_guid_and_lid(read):
+    fabric = read(
+        'switchguid=0x50(57)\nSwitch 2 "a" # "a" enhanced port 0 lid 9 lmc 0\n[1](58) "a"[2](59) # lid 7 lmc 0\n'
+    )
+    assert [port.guid for port in (fabric.find_port("a/0"), *fabric.find_node("a").ports)] == [Guid(0x57)] * 3
+    assert fabric.tables.lid.tolist() == [9, 0, 0]
+    assert "switchguid=0x50(57)\n" in ibnetdiscover.to_text(fabric)
 
 
 @pytest.mark.parametrize("rate", ["1xSDR", "4xDDR", "8xQDR", "4xFDR10", "12xFDR", "4xEDR", "2xHDR", "4xNDR", "4xXDR"])
@@ -238,6 +249,12 @@ def test_of_a_dgx_only_the_adapters_show(read):
     assert len(seen.links) == 8
 
 
+def test_a_fabric_without_infiniband_is_refused():
+    fabric = load("star:hosts=2,switch=SN4700")
+    with pytest.raises(ConfigError, match="no InfiniBand link"):
+        ibnetdiscover.to_text(fabric)
+
+
 def test_of_other_networks_nothing_shows(read):
     builder = FabricBuilder("two networks")
     leaf = builder.add_nodes(NodeKind.SWITCH, ["ib", "ethernet", "spare"], n_ports=4)
@@ -245,7 +262,7 @@ def test_of_other_networks_nothing_shows(read):
     builder.add_links(hosts, 1, leaf[0], [1, 2], "HDR")
     builder.add_links(hosts, 2, leaf[1], [1, 2], "100GbE")
     seen = read(ibnetdiscover.to_text(builder.build()))
-    assert set(seen.nodes.name) == {"ib", "spare", "h1", "h2"}
+    assert set(seen.nodes.name) == {"ib", "h1", "h2"}, "nor of what no cable leads to"
     assert len(seen.links) == 2
 
 
@@ -253,6 +270,13 @@ def test_a_description_cannot_break_the_file(read):
     builder = FabricBuilder('a\n[1] "x"[1]')
     builder.add_nodes(NodeKind.SWITCH, ["s1"], n_ports=1, descriptions=['a\n[1] "x"[1]\u2028b'])
     assert read(ibnetdiscover.to_text(builder.build())).node(0).description == 'a [1] "x"[1] b'
+
+
+@pytest.mark.parametrize("kind", [NodeKind.SWITCH, NodeKind.HCA])
+def test_a_node_without_ports_is_written_and_read(read, kind):
+    builder = FabricBuilder("bare")
+    builder.add_nodes(kind, ["bare"], n_ports=0)
+    assert read(ibnetdiscover.to_text(builder.build())).find_node("bare").ports == []
 
 
 def test_an_empty_fabric_is_only_a_header():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, FileError
-from weft.fabric import faults
+from weft.fabric import catalog, faults
 from weft.fabric.build import FabricBuilder
 from weft.fabric.files import lab
 from weft.fabric.files.lab.ranges import compress, expand, runs
 from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
+from weft.fabric.servers import add_servers
 from weft.fabric.spec import load
 
 assert lab.__doc__ is not None
@@ -138,10 +140,35 @@ def test_a_lab_starts_from_a_topology_and_adds_to_it(read):
 def test_a_lab_starts_from_a_dump_beside_it(read, tmp_path):
     from weft.fabric import files
 
-    fabric = load("star:4")
+    builder = FabricBuilder("two hosts")
+    hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1)
+    builder.add_links(hosts[0], 1, hosts[1], 1, "HDR")
+    builder.set_port_guid(int(hosts[0]), 1, 0x77)
+    fabric = builder.build()
     fabric.tables.lid[fabric.find_port("h1/1").slot] = 9
     files.write(fabric, tmp_path / "dump.net")
-    assert read("topology: dump.net")["h1"].lid == 9
+    port = read("topology: dump.net\nnodes: {h3: {server: host}}")["h1/1"]
+    assert (port.lid, port.guid, port.link.label) == (9, 0x77, "4xHDR")
+
+
+def test_made_up_guids_give_way_to_those_that_are_there(read, tmp_path):
+    """The third host of three has the GUID that a third node would get, and a told GUID is that of the fourth."""
+    from weft.fabric import files
+
+    fabric = faults.kill(load("star:hosts=3,radix=8"), "h1")
+    files.write(fabric, tmp_path / "dump.net")
+    made_up = int(fabric["leaf1"].guid) + 0x100
+    fabric = read(f"topology: dump.net\nnodes:\n  a1..2: {{server: host}}\n  leaf1: {{guid: {made_up:#x}}}")
+    assert fabric["leaf1"].guid == made_up
+    assert len(set(fabric.nodes.guid.tolist())) == len(fabric.nodes)
+    assert fabric["a1/1"].guid == fabric["a1"].guid + 1
+
+
+def test_nodes_may_swap_their_guids(read):
+    star = load("star:2")
+    told = "".join(f"  {a}: {{guid: {star[b].guid}}}\n" for a, b in (("h1", "h2"), ("h2", "h1")))
+    fabric = read(f"topology: star:2\nnodes:\n{told}")
+    assert (fabric["h1"].guid, fabric["h2/1"].guid) == (star["h2"].guid, star["h1/1"].guid)
 
 
 def test_the_default_speed_is_that_of_the_slower_device(read):
@@ -157,9 +184,13 @@ def test_an_adapter_sits_in_the_server_of_its_name_unless_told(read):
           b/mlx5_0: {model: ConnectX-7}
           c: {kind: hca, ports: 2, box: b}
           d: {kind: hca, ports: 1, box: ""}
+          b/gpu0: {kind: gpu, ports: 1}
+          gpu: {kind: gpu, ports: 1}
+          leaf1/sharp: {kind: aggregation, ports: 1}
     """)
-    servers = {node.name: str(node.server or "none") for node in fabric.hcas}
-    assert servers == {"a": "a", "b/mlx5_0": "b", "c": "b", "d": "none"}
+    servers = {name: str(fabric.find_node(name).server or "none") for name in fabric.nodes.name}
+    known = {"a": "a", "b/mlx5_0": "b", "c": "b", "b/gpu0": "b"}
+    assert servers == {**dict.fromkeys(fabric.nodes.name, "none"), **known}
 
 
 def test_words_that_yaml_makes_booleans_and_numbers_of_stay_names(read):
@@ -191,7 +222,7 @@ def test_a_lid_may_be_given_for_each_port(read):
         ("nodes:\n  a1..2: {server: host, guid: 0x5}", 2, "no guid on a range"),
         ("nodes:\n  a: {server: host, ports: 3}", 2, "the template says"),
         ("nodes:\n  a: {server: host}\n  b: {lid: 3}", 3, "A new one needs kind, model or server"),
-        ("nodes:\n  a: {server: host, guid: 0x5}\n  b: {server: host, guid: 0x5}", 3, "different GUIDs for a and b"),
+        ("nodes:\n  a: {server: host, guid: 0x5}\n  b: {server: host, guid: 0x5}", 3, "another GUID: a has this one"),
         ("nodes:\n  a: {server: host, guid: xyz}", 2, "not a hexadecimal number"),
         ("nodes:\n  a: {server: host, lid: 50000}", 2, "expected a whole number <"),
         ("nodes:\n  a: {server: dgx-h100, lid: 5}", 2, "say it of a/mlx5_0"),
@@ -242,6 +273,7 @@ def test_what_is_wrong_has_its_line(read, text, line, message):
         ('links = [\n  ["a", "b"],\n  {ends = ["a"]},\n]', 2),
         ("[nodes]\na = ]", 2),
         ("a = " + "1" * 5000, 1),
+        ("a = " + "[" * 5000, None),
     ],
 )
 def test_toml_has_lines_too(read, text, line):
@@ -291,6 +323,17 @@ def test_every_topology_reads_back_as_it_was(spec, tmp_path):
     assert facts(again(fabric, tmp_path)) == facts(fabric)
 
 
+def test_a_real_fabric_reads_back_as_it_was(ndr_dump, tmp_path):
+    fabric = load(str(ndr_dump))
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+@pytest.mark.slow
+def test_selene_reads_back_as_it_was(selene_dump, tmp_path):
+    fabric = load(str(selene_dump))
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
 def test_what_faults_left_reads_back_as_it_was(tmp_path):
     """Nodes after a dead one keep their GUIDs, so those must be in the file; a server that lost a GPU is not whole."""
     fabric = faults.kill(load("fat-tree:hosts=4,server=dgx-h100"), "dgx2/gpu3")
@@ -301,13 +344,41 @@ def test_what_faults_left_reads_back_as_it_was(tmp_path):
     assert facts(again(fabric, tmp_path)) == facts(fabric)
 
 
-def test_a_switch_with_a_port_guid_of_its_own_reads_back(tmp_path):
+def test_port_guids_of_their_own_read_back(tmp_path):
     builder = FabricBuilder("x")
-    switch = builder.add_nodes(NodeKind.SWITCH, ["s"], n_ports=4, guid=0x5, system_guid=0x6)
+    switch, hca = (builder.add_nodes(kind, [name], n_ports=4) for kind, name in zip(NodeKind, "sh", strict=False))
     for number in range(5):
         builder.set_port_guid(int(switch[0]), number, 0x99)
+    builder.set_port_guid(int(hca[0]), 3, 0x98)
     fabric = builder.build()
-    assert "port_guid: 0x0000000000000099" in lab.to_text(fabric)
+    assert "s: {kind: switch, ports: 4, port_guid: 0x0000000000000099}" in lab.to_text(fabric)
+    assert 'h: {kind: hca, ports: 4, box: "", port_guid: {3: 0x0000000000000098}}' in lab.to_text(fabric)
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+def test_the_same_lid_on_two_islands_reads_back(tmp_path):
+    fabric = load("star:2")
+    fabric.tables.lid[[fabric.find_port("h1/1").slot, fabric.find_port("h2/1").slot]] = 5
+    assert "h2: {server: host, lid: 5}" in lab.to_text(fabric)
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+def test_a_server_is_not_whole_if_its_nodes_are_in_two_groups(tmp_path):
+    fabric = load("superpod:su=2")
+    moved = fabric.nodes.group.copy()
+    moved[fabric.find_node("dgx1/gpu0").index] = 1
+    nodes = replace(fabric.nodes, group=moved)
+    columns = (fabric.links, fabric.ports.guid, fabric.models, fabric.servers, fabric.groups)
+    fabric = Fabric.assemble("moved", nodes, *columns)
+    assert "dgx1/gpu0: {kind: gpu, model: H100, ports: 19, group: su2" in lab.to_text(fabric)
+    assert facts(again(fabric, tmp_path)) == facts(fabric)
+
+
+def test_a_server_is_not_whole_if_a_node_elsewhere_has_its_name(tmp_path):
+    builder = FabricBuilder("x")
+    add_servers(builder, "dgx-h100", ["a"])
+    builder.add_nodes(NodeKind.SWITCH, ["a"], n_ports=2)
+    fabric = builder.build()
     assert facts(again(fabric, tmp_path)) == facts(fabric)
 
 
@@ -325,6 +396,7 @@ def test_ranges_count_over_nodes_or_ports_and_keep_zeros():
     assert expand("leaf1/9..11") == ["leaf1/9", "leaf1/10", "leaf1/11"]
     assert expand("n008..010/1") == ["n008/1", "n009/1", "n010/1"]
     assert expand("h1") == ["h1"]
+    assert runs([("n008",), ("n009",), ("n010",)]) == [(0, 2)]
     for wrong in ("h1..2/1..2", "h1..2..3", "h1..99999999"):
         with pytest.raises(ConfigError):
             expand(wrong)
@@ -357,7 +429,7 @@ def relaxed(max_examples: int) -> Callable[..., Any]:
 @st.composite
 def fabrics(draw) -> Fabric:
     """Small fabrics with everything that a lab file can hold."""
-    builder = FabricBuilder("made up")
+    builder = FabricBuilder("made up\n\x07: [")
     names = [
         name.replace("/", "").replace("..", "") or f"n{i}" for i, name in enumerate(draw(st.lists(NAMES, max_size=6)))
     ]
@@ -452,3 +524,31 @@ def test_a_mutated_file_is_read_or_refused_with_a_reason(data, read):
 def refused_or_read(read, text: str, name: str) -> None:
     with contextlib.suppress(ConfigError):
         read(text, name)
+
+
+# -- the examples --------------------------------------------------------------------------------------------------
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def test_two_racks_have_four_cables_from_each_leaf_to_each_spine():
+    fabric = lab.read(EXAMPLES / "two-racks.yaml")
+    assert fabric["spine1"].peers == 4 * [fabric["leaf1"]] + 4 * [fabric["leaf2"]]
+    assert fabric["monitor/1"].peer.name == "leaf1/9"
+
+
+def test_rails_keep_to_one_leaf_each_and_storage_runs_slower():
+    fabric = lab.read(EXAMPLES / "rails.yaml")
+    for rail, device in enumerate(catalog.server("dgx-h100").compute, 1):
+        assert {fabric[f"dgx{i}/{device}/1"].peer.node.name for i in range(1, 5)} == {f"leaf{rail}"}
+    assert fabric["storage1/1"].link.label == "4xHDR"
+    assert [len(island) for island in islands(fabric)] == [32 + 8 + 2, 4 + 2 + 1]
+
+
+def test_a_bad_day_has_four_faults():
+    good, bad = load("fat-tree:hosts=64,radix=16,switch=QM9700"), lab.read(EXAMPLES / "bad-day.yaml")
+    assert bad["leaf1/3"].link.label == "1xNDR"
+    assert bad["leaf2/9"].link.bit_error_rate == 1e-9
+    assert bad["leaf3/14"].peer is None
+    assert "spine2" not in bad
+    assert len(good.links) - len(bad.links) == len(good["spine2"].peers) + 1

@@ -88,7 +88,9 @@ def test_a_subnet_list_is_written_as_opensm_wrote_it(fabric, folder):
 
 def test_links_without_lids_are_not_active(fabric):
     fabric.tables.lid[:] = 0
-    assert "LOG=ACT" not in opensm.subnet_lst_text(fabric)
+    text = opensm.subnet_lst_text(fabric)
+    assert "LOG=ACT" not in text
+    assert "-SM" not in text
 
 
 @pytest.mark.parametrize(
@@ -165,6 +167,12 @@ def test_hops_and_better_ways_are_counted(ring):
     ]
 
 
+def test_to_an_adapter_that_is_not_plugged_in_nobody_knows_the_hops(ring):
+    cut = ring.subset(keep_links=np.arange(len(ring.links)) < 4)
+    cut.tables.lft[:] = 1
+    assert "0x0008 : 001  : HOPS UNKNOWN\n" in opensm.fdbs_text(cut)
+
+
 def test_a_route_to_a_lid_that_nobody_has_is_written_as_unknown(ring, tmp_path):
     ring.tables.lft[:] = 1
     ring.tables.lid[ring.tables.lid == 6] = 0
@@ -182,6 +190,18 @@ def test_dumps_of_a_fabric_without_switches_are_empty():
     builder.add_nodes(NodeKind.HCA, ["h1"], n_ports=1)
     fabric = builder.build()
     assert opensm.subnet_lst_text(fabric) == opensm.fdbs_text(fabric) == opensm.lfts_text(fabric) == ""
+
+
+def test_a_switch_of_another_network_has_no_table():
+    builder = FabricBuilder("two networks")
+    switches = builder.add_nodes(NodeKind.SWITCH, ["ethernet", "ib"], n_ports=4)
+    hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=2)
+    builder.add_links(hosts, 1, switches[0], [1, 2], "100GbE")
+    builder.add_links(hosts, 2, switches[1], [1, 2], "HDR")
+    fabric = builder.build()
+    guid = fabric.find_node("ib").guid
+    assert re.findall("Switch (0x.*)", opensm.fdbs_text(fabric)) == [str(guid)]
+    assert re.findall("guid (0x[0-9a-f]*) ", opensm.lfts_text(fabric)) == [str(guid)]
 
 
 def test_dumps_written_are_read_back(fabric, tmp_path):
@@ -248,6 +268,8 @@ def test_the_lids_of_another_fabric_are_refused(fabric):
         ("opensm.fdbs", "", "hello", 1, "dump_ucast_routes"),
         ("opensm.fdbs", "0x0001 : 001", "0x0001 : 01 ", 3, "a route such as"),
         ("opensm.fdbs", "0x0001 : 001", "0x000g : 001", 3, "a route such as"),
+        ("opensm.fdbs", "0x0001 : 001", "0x0001 ; 001", 3, "a route such as"),
+        ("opensm.fdbs", "0x0001 : 001 ", "0x0001 : 0011", 3, "a route such as"),
         ("opensm.fdbs", "0x0001 : 001", "0x0001 : UNREACHED", 3, "a route such as"),
         ("opensm.fdbs", "0x0001 : 001", "0x0001 : 009", 3, "a port of the switch, from 0 to 8"),
         ("opensm.fdbs", "0x0001 : 001", "0x0006 : 001", 3, "take those of its guid2lid first"),

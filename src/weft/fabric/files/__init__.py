@@ -130,6 +130,8 @@ def write(fabric: Fabric, path: Path | str, format: str | None = None) -> None: 
     chosen = _format_named(format) if format is not None else _format_of(path)
     if chosen.name == "opensm" and path.suffix != ".lst":
         _write_dumps(fabric, path)
+    elif chosen.name == "lab" and path.suffix == ".toml":
+        raise ConfigError(f"{path}: weft reads lab files in TOML, but writes them in YAML: end the name with .yaml")
     else:
         write_atomically(path, to_text(fabric, chosen.name))
 
@@ -188,7 +190,5 @@ def _recognise(path: Path) -> Format:
     first_line = head.strip().partition("\n")[0].strip() or "nothing"
     readable = "; ".join(f"{each.name} ({each.what})" for each in FORMATS.values() if each.reads)
     if found is not None and not found.reads:
-        raise FileError(
-            path, None, first_line, f"something other than {found.name}, which weft only writes: {readable}"
-        )
+        raise FileError(path, None, first_line, f"what weft reads; {found.name} it only writes: {readable}")
     raise FileError(path, 1, first_line, f"one of: {readable}")

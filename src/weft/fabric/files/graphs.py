@@ -4,11 +4,12 @@ JSON is the node-link form that d3-force takes as it is and networkx reads with 
 
     {"weft": "0.1.0", "spec": "star:2", "directed": false, "multigraph": true, "graph": {},
      "nodes": [{"id": "leaf1", "kind": "switch", "ports": 64, "guid": "0x0002c90300000100", ...}, ...],
-     "links": [{"source": "h1", "target": "leaf1", "key": 0, "source_port": 1, "target_port": 1,
+     "links": [{"source": "h1", "target": "leaf1", "key": 0, "source_port": "h1/1", "target_port": "leaf1/1",
                 "label": "4xNDR", "rate_gbit_s": 400.0, ...}, ...]}
 
-`key` numbers the links of the file, so that parallel links stay apart. GraphML has the same attributes; networkx,
-Gephi, yEd and igraph read it. What is not known (a model, a length, a LID that nobody assigned) is left out.
+`key` numbers the links of the file, so that parallel links stay apart; ports have full names, because an undirected
+graph forgets which end was the source. GraphML has the same attributes; networkx, Gephi, yEd and igraph read it. What
+is not known (a model, a length, a LID that nobody assigned) is left out.
 """
 
 from __future__ import annotations
@@ -134,8 +135,8 @@ def link_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
             "source": name[a],
             "target": name[b],
             "key": key,
-            "source_port": a_port,
-            "target_port": b_port,
+            "source_port": f"{name[a]}/{a_port}",
+            "target_port": f"{name[b]}/{b_port}",
             "label": lines[speed].label(width),
             "technology": lines[speed].technology.value,
             "rate_gbit_s": rate_gbit_s,

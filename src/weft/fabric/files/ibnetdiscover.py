@@ -13,8 +13,10 @@
 
 Read: the same with any options of the tool, from logs of terminals that lost the tabs and added a prompt, and net files
 for ibsim written by hand: other ids, no comments, cables named from one end. Nodes without a GUID get those that ibsim
-would give them. A cable without a rate is 4xSDR, as in ibsim; a LID of 65535 is none yet. Written: what the tool would
-print if it swept the fabric, in the order of the fabric's nodes. Whether port 0 of a switch is enhanced is not kept.
+would give them. A cable without a rate is 4xSDR, as in ibsim; a LID of 65535 is none yet.
+
+Written: what the tool would print if it swept the fabric, in the order of the fabric's nodes; nodes without a cable,
+which it could not reach, are written too, so that nothing is lost. Every switch has an enhanced port 0.
 """
 
 from __future__ import annotations

@@ -72,8 +72,8 @@ def _wished_names(kinds: Sequence[NodeKind], descriptions: Sequence[str]) -> tup
     wanted, servers = [], []
     for kind, (box, part) in zip(kinds, parts, strict=True):
         is_switch = kind == NodeKind.SWITCH
-        alone = not part or boxes[is_switch, box] == 1
-        wanted.append(box if alone or not box else f"{box}-{part}" if is_switch else f"{box}/{part}")
+        is_one_of_several = box and part and boxes[is_switch, box] > 1
+        wanted.append(f"{box}{'-' if is_switch else '/'}{part}" if is_one_of_several else box)
         servers.append(box if kind == NodeKind.HCA else "")
     return wanted, servers
 

@@ -4,11 +4,11 @@
     dgx1,dgx1 mlx5_0,leaf1,Port 1,Data
     leaf1,Port 33,spine1,Blade 16_Port 2/20,Data
 
-The long form has more columns (rack, U, location); of these weft reads `Speed` (Mbit/s, or a label like 4xHDR, which
-may also stand in the nameless column after it: `200G HDR cable`) and `Cable Length` (metres), and `U height` and the
-like say nothing to a fabric. A plan without speeds is read as 4xHDR: add the column to say otherwise. `#` and
-`#Fields:` before the first name are UFM's own. A cable may be listed from both ends; a line without an end device is a
-port that stays empty.
+The long form has more columns; of these weft reads `Speed` (Mbit/s, or a label like 4xHDR, which may also stand in the
+nameless column after it: `200G HDR cable`) and `Cable Length` (metres). Racks and heights say nothing to a fabric, and
+UFM ignores the link type too. A cable without a speed is 4xSDR, as from any tool that says none. `#` and `#Fields:`
+before the first name are UFM's own. A cable may be listed from both ends; a line without an end device is a port that
+stays empty.
 
 Ports of a switch                           Ports of a host
   Port 21, 21         port 21                 dgx1 ibp11s0f0    the device, and its adapter
@@ -29,10 +29,12 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.build import MAX_PORTS, FabricBuilder
+from weft.fabric.files.discovered import DEFAULT_RATE
 from weft.fabric.files.naming import name_nodes
 from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
@@ -41,7 +43,6 @@ from weft.fabric.rates import Speed, Technology, parse_label, speeds
 from weft.fabric.views import Port
 
 _REQUIRED = ("StartDevice", "StartPort", "EndDevice", "EndPort")
-_UNTOLD_SPEED = "4xHDR"
 _FORMS = "Port 21, Port 1/11/2, Blade 16_Port 2/20, mlx5_0, or the device and its adapter: dgx1 mlx5_0"
 
 _NUMBER = re.compile(r"(?:Port ?)?(\d{1,3})", re.IGNORECASE)
@@ -50,7 +51,7 @@ _CAGE = re.compile(r"(?:Port )?(?:IB)?1/(\d{1,3})/([12])", re.IGNORECASE)
 _BLADE = re.compile(r"Blade (\d{1,2})_Port (\d)/(\d{1,3})", re.IGNORECASE)
 _ADAPTER = re.compile(r"((?:mlx\d_|ib|HCA-?|IB Port |ibp|mlx|roce|rdma)\d\w*)(?:/P?(\d{1,3}))?", re.IGNORECASE)
 _LINE_CARD = re.compile(r"(.+)-L(\d+)-U(\d+)")
-_WIDTH_BY_HAND = 4
+_LANES = 4  # of a cable that a plan describes by its rate alone
 _TOLERANCE = 0.03  # plans round: 56000 for FDR's 54545 of data, or 56250 signalled
 
 
@@ -76,10 +77,15 @@ class _Plan:
         self.last_port[place] = max(port, self.last_port.get(place, 0))
         self.cables.setdefault(place, 0)
 
-    def host(self, place: _Place) -> bool:
-        if place.adapter or place.line_card or any(p.adapter for p in self.last_port):
-            return bool(place.adapter)
-        return self.cables[place] == 1 and self.last_port[place] == 1
+    def kinds(self) -> list[NodeKind]:
+        """Of every place: a plan that names no adapter leaves its hosts to be guessed."""
+        guess = not any(place.adapter for place in self.last_port)
+        return [
+            NodeKind.HCA
+            if place.adapter or (guess and not place.line_card and self.cables[place] == 1 and last == 1)
+            else NodeKind.SWITCH
+            for place, last in self.last_port.items()
+        ]
 
 
 def read(path: Path) -> Fabric:
@@ -125,7 +131,7 @@ def _spell(port: Port) -> tuple[str, str]:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Line number and cells by column name; the nameless column after Speed is called Cable."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
         header = [cell.strip().removeprefix("#").removeprefix("Fields:").strip() for cell in next(reader, [])]
         missing = [name for name in _REQUIRED if name not in header]
@@ -196,21 +202,27 @@ def _parse_port(device: str, port: str) -> tuple[_Place, int] | None:
 def _parse_speed(path: Path, line: int, row: dict[str, str]) -> tuple[Speed, int]:
     told, cable = row.get("Speed", ""), row.get("Cable", "")
     for word in [*told.split(), *cable.split()]:
-        try:
-            return parse_label(word)
-        except ConfigError:
-            continue  # `200G`, `cable`
+        if (label := _parse_word(word)) is not None:
+            return label
     if not told:
-        return parse_label(_UNTOLD_SPEED)
+        return parse_label(DEFAULT_RATE)
     known = [s for s in speeds() if s.technology == Technology.INFINIBAND]
     if told.isascii() and told.isdecimal() and len(told) < 12:
         gbit_s = int(told) / 1000
-        for line_speed in known:
-            rates = line_speed.lane_gbit_s, line_speed.lane_signal_gbit_s
-            if any(abs(gbit_s - _WIDTH_BY_HAND * rate) <= _TOLERANCE * gbit_s for rate in rates):
-                return line_speed, _WIDTH_BY_HAND
+        for speed in known:
+            rates = speed.lane_gbit_s, speed.lane_signal_gbit_s
+            if any(abs(gbit_s - _LANES * rate) <= _TOLERANCE * gbit_s for rate in rates):
+                return speed, _LANES
     rates_mbit_s = ", ".join(f"{round(s.rate_gbit_s() * 1000)} ({s.name})" for s in known)
     raise FileError(path, line, told, f"a speed in Mbit/s: {rates_mbit_s}")
+
+
+@lru_cache  # a plan says the same few words on every line
+def _parse_word(word: str) -> tuple[Speed, int] | None:
+    try:
+        return parse_label(word)
+    except ConfigError:
+        return None  # `200G`, `cable`
 
 
 def _parse_length_m(path: Path, line: int, row: dict[str, str]) -> float:
@@ -223,7 +235,7 @@ def _parse_length_m(path: Path, line: int, row: dict[str, str]) -> float:
 
 def _build(spec: str, plan: _Plan) -> Fabric:
     places = list(plan.last_port)
-    kinds = [NodeKind.HCA if plan.host(place) else NodeKind.SWITCH for place in places]
+    kinds = plan.kinds()
     descriptions = [_describe(place, kind) for place, kind in zip(places, kinds, strict=True)]
     names, servers = name_nodes(kinds, descriptions, [f"device{i + 1}" for i in range(len(places))], [-1] * len(places))
     builder = FabricBuilder(spec)

@@ -187,6 +187,12 @@ def _lid_owners(fabric: Fabric) -> NDArray[np.int64]:
     return owner
 
 
+def _switches(fabric: Fabric, subnet: Subnet) -> list[tuple[int, int]]:
+    """Row in the forwarding tables, and node, of each switch of the subnet."""
+    seen = set(subnet.nodes)
+    return [(row, node) for row, node in enumerate(fabric.of_kind(NodeKind.SWITCH).tolist()) if node in seen]
+
+
 def lfts_text(fabric: Fabric) -> str:
     """The opensm-lfts.dump of a fabric's forwarding tables."""
     subnet = Subnet.of(fabric)
@@ -201,7 +207,7 @@ def lfts_text(fabric: Fabric) -> str:
             who = f"{_TYPES[subnet.kind[node]]} portguid 0x{subnet.port_guid[slot]:016x}"
             owner_text[lid] = f"{who}: '{subnet.description[node]}'\n"
     parts = []
-    for row, node in enumerate(fabric.of_kind(NodeKind.SWITCH).tolist()):
+    for row, node in _switches(fabric, subnet):
         who = f"switch Lid {subnet.lid[subnet.first_port[node]]} guid 0x{subnet.guid[node]:016x}"
         parts.append(f"Unicast lids [0-{top_lid}] of {who} ('{subnet.description[node]}'):\n")
         lids = np.flatnonzero(lft[row] <= subnet.n_ports[node])
@@ -218,7 +224,6 @@ def fdbs_text(fabric: Fabric) -> str:
     fewer hops; if one does, the first such port is named.
     """
     subnet = Subnet.of(fabric)
-    switches = fabric.of_kind(NodeKind.SWITCH)
     network = _Hops(fabric, subnet)
     lft = fabric.tables.lft
     owner = np.full(lft.shape[1], -1, np.int64)
@@ -226,7 +231,7 @@ def fdbs_text(fabric: Fabric) -> str:
     owner[: len(known)] = known
     lid_text = [f"0x{lid:04X} : " for lid in range(lft.shape[1])]
     parts = []
-    for row, node in enumerate(switches.tolist()):
+    for row, node in _switches(fabric, subnet):
         parts.append(f"dump_ucast_routes: Switch 0x{subnet.guid[node]:016x}\nLID    : Port : Hops : Optimal\n")
         routes, which = np.unique(network.routes(row, lft[row, 1:], owner[1:]), return_inverse=True)
         tails = [_route_text(route) for route in routes.tolist()]

@@ -13,13 +13,14 @@ from typing import Self
 
 import numpy as np
 
+from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
 from weft.fabric.servers import network_ports
 
 _VISIBLE = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER)
-_LISTED_LAST = {NodeKind.SWITCH: 0, NodeKind.HCA: 1, NodeKind.AGGREGATION: 1, NodeKind.ROUTER: 2}
+_ORDER = {NodeKind.SWITCH: 0, NodeKind.HCA: 1, NodeKind.AGGREGATION: 1, NodeKind.ROUTER: 2}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -51,22 +52,22 @@ class Subnet:
 
     @classmethod
     def of(cls, fabric: Fabric) -> Self:
-        """A node whose network cables are all of another technology is no part of the subnet."""
+        """What a cable leads to. A node without one is out of sight, unless no node has one."""
         nodes, ports, links = fabric.nodes, fabric.ports, fabric.links
         is_visible = np.isin(nodes.kind, _VISIBLE)
         a, b = fabric.link_nodes
         in_subnet = fabric.links_of(Technology.INFINIBAND) & is_visible[a] & is_visible[b]
-        elsewhere = fabric.network_links & ~in_subnet
-        has = {name: np.zeros(len(nodes), bool) for name in ("cable", "other")}
-        for name, mask in (("cable", in_subnet), ("other", elsewhere)):
-            has[name][a[mask]] = has[name][b[mask]] = True
-        seen = np.flatnonzero(is_visible & (has["cable"] | ~has["other"])).tolist()
+        has_cable = np.zeros(len(nodes), bool)
+        has_cable[a[in_subnet]] = has_cable[b[in_subnet]] = True
+        if fabric.network_links.any() and not in_subnet.any():
+            raise ConfigError(f"{fabric.spec} has no InfiniBand link: a subnet manager would see nothing of it")
+        seen = np.flatnonzero(has_cable if in_subnet.any() else is_visible).tolist()
         kind = [NodeKind(k) for k in nodes.kind.tolist()]
         plugged = np.append(in_subnet, False)[ports.link]  # the last entry serves link -1
         lines = list(zip(links.speed.tolist(), links.width.tolist(), strict=True))
         label = {(speed, width): speeds()[speed].label(width) for speed, width in set(lines)}
         return cls(
-            nodes=sorted(seen, key=lambda node: _LISTED_LAST[kind[node]]),
+            nodes=sorted(seen, key=lambda node: _ORDER[kind[node]]),
             kind=kind,
             guid=nodes.guid.tolist(),
             system_guid=nodes.system_guid.tolist(),
@@ -98,4 +99,5 @@ class Subnet:
 
     def own_port_guid(self, node: int) -> int:
         """PortGUID of NodeInfo, asked through the first port."""
-        return self.port_guid[self.lid_slot(self.first_port[node] + 1)]
+        has_ports_of_its_own = self.kind[node] != NodeKind.SWITCH and self.n_ports[node] > 0
+        return self.port_guid[self.first_port[node] + has_ports_of_its_own]

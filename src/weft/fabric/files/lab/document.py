@@ -46,9 +46,9 @@ class Document:
         lines: dict[Place, int] = {}
         return cls(path=path, data=_parse_yaml(path, text, lines), text=text, lines=lines)
 
-    def refuse(self, place: Place, expected: str, cause: Exception | None = None) -> NoReturn:
+    def refuse(self, place: Place, expected: str) -> NoReturn:
         """Say what stands there and what should."""
-        raise FileError(self.path, self.line(place), self.spell(place), expected) from cause
+        raise FileError(self.path, self.line(place), self.spell(place), expected)
 
     def refuse_because(self, place: Place, error: ConfigError) -> NoReturn:
         """Give an error that knows no file its place."""

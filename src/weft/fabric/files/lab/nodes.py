@@ -191,7 +191,7 @@ def _box(name: str, kind: NodeKind, told: NodeEntry) -> str:
 
 
 def _replay(builder: FabricBuilder, start: Fabric) -> None:
-    """Add the nodes of a fabric as they are, in order: so its port slots come first, and keep their numbers."""
+    """Add the nodes of a fabric, in order: so its port slots come first, and keep their numbers."""
     builder.add_servers(start.servers)
     builder.add_groups(start.groups)
     nodes = start.nodes
@@ -208,8 +208,6 @@ def _replay(builder: FabricBuilder, start: Fabric) -> None:
             device_id=some.device_id,
             server=some.server,
             group=some.group,
-            guid=some.guid,
-            system_guid=some.system_guid,
         )
 
 
@@ -229,35 +227,69 @@ def _blame(doc: Document, things: list[Thing], error: ConfigError) -> NoReturn:
 
 
 def _identify(doc: Document, things: list[Thing], start: Fabric, bare: Fabric) -> Fabric:
-    """The same nodes with the descriptions, ids and GUIDs that the file gives them."""
-    is_switch = bare.nodes.kind == NodeKind.SWITCH
+    """The same nodes with the descriptions, ids and GUIDs that they have from the start or that the file gives them."""
+    named = list(_named(doc, things, bare))
+    guid = _choose_guids(doc, named, start, bare)
+    before = np.concatenate((start.nodes.guid, bare.nodes.guid[len(start.nodes) :]))
+    system_guid = np.concatenate((start.nodes.system_guid, bare.nodes.system_guid[len(start.nodes) :]))
+    system_guid = np.where(system_guid == before, guid, system_guid)
+    port_guid = _choose_port_guids(doc, named, start, bare, guid)
     description = list(bare.nodes.description)
-    columns = {key: getattr(bare.nodes, key).copy() for key in ("vendor_id", "device_id", "guid", "system_guid")}
-    port_guid = bare.ports.guid.copy()
-    port_guid[: len(start.ports)] = start.ports.guid
-    for thing, node in _named(doc, things, bare):
-        told, slot, last = thing.told, int(bare.first_port[node]), int(bare.nodes.n_ports[node])
+    vendor_id, device_id = bare.nodes.vendor_id.copy(), bare.nodes.device_id.copy()
+    for thing, node in named:
+        told = thing.told
         if told.description is not None:
             description[node] = told.description
-        if told.guid is not None:
-            guid = np.uint64(_guid(doc, (*thing.place, "guid"), told.guid))
-            if columns["system_guid"][node] == columns["guid"][node]:
-                columns["system_guid"][node] = guid
-            numbers = np.arange(last + 1, dtype=np.uint64)
-            port_guid[slot : slot + last + 1] = guid if is_switch[node] else guid + numbers
-            columns["guid"][node] = guid
         if told.system_guid is not None:
-            columns["system_guid"][node] = _guid(doc, (*thing.place, "system_guid"), told.system_guid)
-        for key in ("vendor_id", "device_id"):
-            if getattr(told, key) is not None:
-                columns[key][node] = _id(doc, (*thing.place, key), getattr(told, key))
-        each = range(last + 1) if is_switch[node] else [min(1, last)]
-        for port, value in _by_port(doc, (*thing.place, "port_guid"), told.port_guid, each, last).items():
-            port_guid[slot + port] = _guid(doc, (*thing.place, "port_guid"), value)
-    _check_guids(doc, things, bare, columns["guid"])
-    nodes = replace(bare.nodes, description=tuple(description), **columns)
+            system_guid[node] = _guid(doc, (*thing.place, "system_guid"), told.system_guid)
+        if told.vendor_id is not None:
+            vendor_id[node] = _id(doc, (*thing.place, "vendor_id"), told.vendor_id)
+        if told.device_id is not None:
+            device_id[node] = _id(doc, (*thing.place, "device_id"), told.device_id)
+    nodes = replace(
+        bare.nodes,
+        description=tuple(description),
+        guid=guid,
+        system_guid=system_guid,
+        vendor_id=vendor_id,
+        device_id=device_id,
+    )
     links = join(start.links, bare.links)
     return Fabric.assemble(bare.spec, nodes, links, port_guid, bare.models, bare.servers, bare.groups)
+
+
+def _choose_guids(doc: Document, named: list[tuple[Thing, int]], start: Fabric, bare: Fabric) -> NDArray[np.uint64]:
+    """Those of the start, then those that are told; what was made up gives way to them."""
+    guid = bare.nodes.guid.copy()
+    guid[: len(start.nodes)] = start.nodes.guid
+    told = {node: (thing.place, thing.told.guid) for thing, node in named if thing.told.guid is not None}
+    given = {int(guid[node]): start.nodes.name[node] for node in range(len(start.nodes)) if node not in told}
+    for node, (place, text) in told.items():
+        guid[node] = value = _guid(doc, (*place, "guid"), text)
+        if value in given:
+            doc.refuse((*place, "guid"), f"another GUID: {given[value]} has this one")
+        given[value] = bare.nodes.name[node]
+    beyond = len(guid) << 8  # as far as made-up GUIDs reach, so that those that move stay apart
+    for node in range(len(start.nodes), len(guid)):
+        while given.get(int(guid[node]), bare.nodes.name[node]) != bare.nodes.name[node]:
+            guid[node] += np.uint64(beyond)
+    return guid
+
+
+def _choose_port_guids(
+    doc: Document, named: list[tuple[Thing, int]], start: Fabric, bare: Fabric, guid: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """They follow from the node's, unless the start has others or they are told."""
+    node, is_switch = bare.ports.node, bare.nodes.kind == NodeKind.SWITCH
+    port_guid = guid[node] + np.where(is_switch[node], 0, bare.ports.number).astype(np.uint64)
+    kept = guid[start.ports.node] == start.nodes.guid[start.ports.node]
+    port_guid[: len(start.ports)][kept] = start.ports.guid[kept]
+    for thing, i in named:
+        last, place = int(bare.nodes.n_ports[i]), (*thing.place, "port_guid")
+        own = range(last + 1) if is_switch[i] else [min(1, last)]
+        for port, value in _by_port(doc, place, thing.told.port_guid, own, last).items():
+            port_guid[bare.first_port[i] + port] = _guid(doc, place, value)
+    return port_guid
 
 
 def _set_lids(doc: Document, things: list[Thing], fabric: Fabric) -> None:
@@ -318,13 +350,3 @@ def _id(doc: Document, place: Place, value: str | int) -> int:
     if not 0 <= number < 1 << 31:
         doc.refuse(place, "a number of at most 31 bits, such as 0x02c9")
     return number
-
-
-def _check_guids(doc: Document, things: list[Thing], bare: Fabric, guid: NDArray[np.uint64]) -> None:
-    """No two nodes with one GUID; made-up ones are apart, so one of the two was told."""
-    _, first, count = np.unique(guid, return_index=True, return_counts=True)
-    for wrong in first[count > 1][:1].tolist():
-        pair = [bare.nodes.name[i] for i in np.flatnonzero(guid == guid[wrong])[:2].tolist()]
-        for thing in reversed(things):
-            if thing.told.guid is not None and not set(pair).isdisjoint(thing.names):
-                doc.refuse((*thing.place, "guid"), f"different GUIDs for {pair[0]} and {pair[1]}")

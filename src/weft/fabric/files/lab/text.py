@@ -49,7 +49,7 @@ def spell(fabric: Fabric) -> str:
     entries = _entries(fabric, whole)
     _add_identity(fabric, entries)
     cables = _cables(fabric, whole)
-    lines = [f"# A weft lab file, from {' '.join(fabric.spec.split())}", "nodes:" if entries else "nodes: {}"]
+    lines = [f"# A weft lab file, from {''.join(map(_quoted, fabric.spec))}", "nodes:" if entries else "nodes: {}"]
     lines += [f"  {_scalar(name)}: {_flow(entry)}" for name, entry in _nodes_in_ranges(entries)]
     lines.append("links:" if cables else "links: []")
     lines += [f"  - {cable}" for cable in _cables_in_ranges(cables)]

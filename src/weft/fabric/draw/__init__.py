@@ -1,0 +1,71 @@
+"""Pictures of a fabric, as an engineer would draw it: SVG, PNG, or an HTML page to walk around in.
+
+    fabric -> parts, inks -> layout -> Scene -> svg, png or html
+
+A layout knows no file format and a renderer no fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.draw.html import to_html
+from weft.fabric.draw.inks import check_metric, ink_by_metric, ink_by_speed
+from weft.fabric.draw.layout import draw_layout
+from weft.fabric.draw.parts import find_parts
+from weft.fabric.draw.png import to_png
+from weft.fabric.draw.scene import Canvas, Scene
+from weft.fabric.draw.sheet import lay_out_sheet
+from weft.fabric.draw.svg import to_svg
+from weft.fabric.draw.wires import Wires
+from weft.fabric.files.atomic import write_atomically
+from weft.fabric.model import Fabric
+
+RENDERERS: dict[str, Callable[[Scene], str | bytes]] = {".svg": to_svg, ".png": to_png, ".html": to_html}
+COLOURINGS = ("speed", "metric")
+
+
+def draw(
+    fabric: Fabric,
+    path: Path | str,
+    *,
+    colour_by: str = "speed",
+    metric: NDArray[np.float64] | None = None,
+    metric_label: str = "",
+    title: str | None = None,
+) -> None:
+    """Write a picture of the fabric, in the format of the file's suffix.
+
+    Links are coloured by their speed or, where a metric is given, by that: one number for each link, NaN where unknown.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in RENDERERS:
+        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
+    scene = lay_out(fabric, colour_by=colour_by, metric=metric, metric_label=metric_label, title=title)
+    write_atomically(path, RENDERERS[suffix](scene))
+
+
+def lay_out(
+    fabric: Fabric,
+    *,
+    colour_by: str = "speed",
+    metric: NDArray[np.float64] | None = None,
+    metric_label: str = "",
+    title: str | None = None,
+) -> Scene:
+    """The picture before it becomes a file."""
+    if colour_by not in COLOURINGS:
+        raise UnknownName("colouring", colour_by, COLOURINGS)
+    if colour_by == "metric" and metric is None:
+        raise ConfigError("colour_by='metric' needs a metric: give one number for each link")
+    parts = find_parts(fabric)
+    inking = ink_by_speed(parts) if metric is None else ink_by_metric(parts, check_metric(parts, metric), metric_label)
+    wires = Wires(parts=parts, inking=inking)
+    canvas = Canvas()
+    draw_layout(canvas, wires)
+    return lay_out_sheet(canvas, wires, Path(fabric.spec).name if title is None else title)

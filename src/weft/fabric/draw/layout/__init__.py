@@ -1,0 +1,36 @@
+"""Where things stand: the kind of picture follows from the fabric.
+
+A grid where the spec gives its sizes; a ring where links join groups directly, or where all switches have hosts and
+there is nothing above them; else tiers.
+"""
+
+from __future__ import annotations
+
+from weft.fabric.draw.layout.grid import draw_grid, shape_of
+from weft.fabric.draw.layout.ring import draw_ring
+from weft.fabric.draw.layout.tiers import draw_tiers
+from weft.fabric.draw.parts import Parts
+from weft.fabric.draw.scene import Canvas
+from weft.fabric.draw.wires import Wires
+
+
+def draw_layout(canvas: Canvas, wires: Wires) -> None:
+    shape = shape_of(wires.parts)
+    if shape is not None and (len(shape) > 1 or wires.parts.fabric.spec.startswith("mesh")):
+        draw_grid(canvas, wires, shape)
+    elif _is_ring(wires.parts):
+        draw_ring(canvas, wires)
+    else:
+        draw_tiers(canvas, wires)
+
+
+def _is_ring(parts: Parts) -> bool:
+    """Do most links between switches of one level join groups or, without groups, is one level all there is?"""
+    a, b = (end[parts.between] for end in parts.ends)
+    between = parts.is_switch[a] & parts.is_switch[b]
+    a, b = a[between], b[between]
+    grouped = (parts.group[a] >= 0) & (parts.group[b] >= 0)
+    if grouped.any():
+        return bool((parts.group[a] != parts.group[b])[grouped].any())
+    switches = parts.level[parts.is_switch]
+    return len(a) > 0 and len(switches) > 2 and bool((switches <= 1).all())

@@ -1,0 +1,126 @@
+"""A grid: torus, mesh and HyperX, by the sizes that their spec gives.
+
+    one or two dimensions          three: layers            more: a grid of grids
+    o-o-o                            o---o
+    | | |                           /|  /|                  o-o  o-o
+    o-o-o                          o---o |                  o-o  o-o
+    | | |                          | o-|-o
+    o-o-o                          |/  |/                   o-o  o-o
+                                   o---o                    o-o  o-o
+
+Neighbours are joined by straight lines; what is further apart (the wrap-around of a torus, the long links of a HyperX)
+by arcs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.draw.layout.painter import Painter
+from weft.fabric.draw.layout.racks import Racks
+from weft.fabric.draw.parts import Parts
+from weft.fabric.draw.scene import Canvas, Points, Role, text_width
+from weft.fabric.draw.wires import Bundle, Wires
+
+_SPEC = re.compile(r"(?:torus|mesh|hyperx):(\d+(?:x\d+)*)(?:,|$)")
+_WIDEST, _LEAST_PITCH, _MOST_PITCH = 1500.0, 22.0, 118.0
+
+
+def shape_of(parts: Parts) -> tuple[int, ...] | None:
+    """The sizes in the fabric's spec, if its switches are numbered by them and each link runs along one dimension."""
+    match = _SPEC.match(parts.fabric.spec)
+    if match is None:
+        return None
+    shape = tuple(map(int, match[1].split("x")))
+    switches = np.flatnonzero(parts.is_switch)
+    numbers = [re.fullmatch(r"sw(\d+)", parts.names[switch]) for switch in switches]
+    if not all(number and 1 <= int(number[1]) <= math.prod(shape) for number in numbers):
+        return None
+    where = coordinates(parts, shape)
+    a, b = (end[parts.between] for end in parts.ends)
+    between = parts.is_switch[a] & parts.is_switch[b]
+    steps = np.count_nonzero(where[a[between]] != where[b[between]], axis=1)
+    return shape if (steps == 1).all() else None
+
+
+def coordinates(parts: Parts, shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """[part, dimension]: where a switch stands; the last dimension counts fastest."""
+    found = np.zeros((len(parts), len(shape)), np.int64)
+    switches = np.flatnonzero(parts.is_switch)
+    numbers = np.array([int(parts.names[switch].removeprefix("sw")) - 1 for switch in switches], np.int64)
+    found[switches] = np.stack(np.unravel_index(numbers, shape), axis=1)
+    return found
+
+
+def draw_grid(canvas: Canvas, wires: Wires, shape: tuple[int, ...]) -> None:
+    _Grid(canvas, wires, shape).draw()
+
+
+class _Grid:
+    def __init__(self, canvas: Canvas, wires: Wires, shape: tuple[int, ...]) -> None:
+        self.canvas, self.wires, self.parts, self.shape = canvas, wires, wires.parts, shape
+        self.painter = Painter(canvas=canvas, wires=wires)
+        self.where = coordinates(self.parts, shape)
+        self.layers = shape[0] if len(shape) == 3 else 1
+        widest = max(math.prod(shape[-1::-2]), math.prod(shape[-2::-2])) if self.layers == 1 else max(shape[1:])
+        least = _LEAST_PITCH if self.layers == 1 else 0.4 * _LEAST_PITCH * self.layers
+        self.pitch = min(max(_WIDEST / widest, least), _MOST_PITCH * min(self.layers, 3))
+        self.room = self.pitch / self.layers * (1.0 if self.layers == 1 else 1.4)  # for a switch and its hosts
+        self.racks = Racks(self.painter, 0.42 * self.room)
+        longest = max((text_width(self.parts.names[s], 9) for s in np.flatnonzero(self.parts.is_switch)), default=0.0)
+        self.switch_width = max(0.42 * self.room, longest + 4 if longest + 4 <= 0.78 * self.room else 0.0)
+        self.x, self.y = (self.where @ self._steps()).T
+
+    def _steps(self) -> NDArray[np.float64]:
+        """[dimension] -> how far a step along it leads, in x and y."""
+        pitch, shape = self.pitch, self.shape
+        if self.layers > 1:  # each behind the one before, to the upper right
+            return np.array([[0.9 * pitch / self.layers, -0.8 * pitch / self.layers], [0.0, pitch], [pitch, 0.0]])
+        steps = np.zeros((len(shape), 2))
+        for first, axis in ((len(shape) - 1, 0), (len(shape) - 2, 1)):
+            step = pitch
+            for dimension in range(first, -1, -2):
+                steps[dimension, axis] = step
+                step = step * shape[dimension] + 0.5 * pitch
+        return steps
+
+    def draw(self) -> None:
+        for switch in np.flatnonzero(self.parts.is_switch).tolist():
+            self._draw_switch(switch, float(self.x[switch]), float(self.y[switch]))
+        left, _, right, bottom = self.canvas.extent()
+        self.painter.cut_off(self.racks.homeless, left, bottom + 50, right - left)
+        self._draw_lines()
+
+    def _draw_switch(self, switch: int, x: float, y: float) -> None:
+        """A switch where the lines of the grid meet, its hosts below to the right, where none is."""
+        width, height = self.switch_width, min(max(0.24 * self.room, 12.0), 22.0, 0.5 * self.room)
+        self.painter.switch(switch, x, y, width, height, role=Role.LEAF)
+        beside = self.racks.used_width / 2 + 0.05 * self.room
+        self.racks.draw(switch, x + beside, y + height / 2, (x + min(beside, width / 2 - 3), y + height / 2))
+
+    def _draw_lines(self) -> None:
+        parts = self.parts
+        a, b = (end[parts.between] for end in parts.ends)
+        links = parts.between[parts.is_switch[a] & parts.is_switch[b]]
+        bundles = self.wires.bundles(links, *(end[links] for end in parts.ends))
+        crowd = len(bundles) // 8  # lines of a grid hardly cross
+        self.painter.lines(bundles, self._points, crowd)
+        self.racks.draw_lines(crowd)
+        self.painter.remaining_lines()
+
+    def _points(self, bundle: Bundle) -> Points:
+        """Straight to a neighbour, in an arc further on, the higher the further."""
+        a, b = (bundle.a, bundle.b) if bundle.a < bundle.b else (bundle.b, bundle.a)
+        start, end = (float(self.x[a]), float(self.y[a])), (float(self.x[b]), float(self.y[b]))
+        distance = int(np.abs(self.where[a] - self.where[b]).sum())
+        if distance == 1:
+            return start, end
+        length = math.dist(start, end)
+        longest = max(self.shape[int(np.argmax(self.where[a] != self.where[b]))] - 1, 1)
+        rise = 2 * self.pitch / self.layers * (0.1 + 0.31 * distance / longest)
+        across, down = abs(end[0] - start[0]) / length, abs(end[1] - start[1]) / length
+        return start, ((start[0] + end[0]) / 2 - rise * down, (start[1] + end[1]) / 2 - rise * across), end

@@ -1,0 +1,110 @@
+"""A server with the lid off: adapters on top, where the cables arrive, then PCIe and CPUs, GPUs, NVSwitches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.fabric.draw.layout.painter import Painter, middle_of
+from weft.fabric.draw.parts import Parts, natural
+from weft.fabric.draw.scene import Box, Points, Role, fit
+from weft.fabric.kinds import NodeKind
+
+_ROWS = (
+    (NodeKind.HCA, NodeKind.ROUTER, NodeKind.AGGREGATION),
+    (NodeKind.PCIE_SWITCH, NodeKind.CPU),
+    (NodeKind.GPU,),
+    (NodeKind.NVSWITCH,),
+)
+_ROLES = {
+    NodeKind.PCIE_SWITCH: Role.PCIE,
+    NodeKind.CPU: Role.CPU,
+    NodeKind.GPU: Role.GPU,
+    NodeKind.NVSWITCH: Role.NVSWITCH,
+}
+_MOST_SERVERS = 4
+_PITCH, _HEIGHT, _GAP = 50.0, 22.0, 44.0
+
+
+def size(parts: Parts, hosts: list[int]) -> tuple[float, float] | None:
+    """Width and height that fit all of these servers; nothing where they are many or have nothing inside."""
+    layouts = [_rows(parts, host) for host in hosts] if len(hosts) <= _MOST_SERVERS else []
+    if not any(len(rows) > 1 for rows in layouts):
+        return None
+    widest = max(len(row) for rows in layouts for row in rows)
+    tallest = max(len(rows) for rows in layouts)
+    return widest * _PITCH + 16, tallest * _HEIGHT + (tallest - 1) * _GAP + 40
+
+
+def draw_server(painter: Painter, host: int, x: float, y: float, width: float, height: float) -> None:
+    """A box with its top at y."""
+    parts, canvas = painter.parts, painter.canvas
+    rows = _rows(parts, host)
+    frame = Box(x=x, y=y + height / 2, width=width, height=height, role=Role.FRAME, title=parts.names[host])
+    painter.box[host] = canvas.box(frame)
+    canvas.text(x, y + height - 12, fit(parts.names[host], 12, width), 12)
+    box, place = {}, {}
+    for r, row in enumerate(rows):
+        pitch = (width - 12) / len(row)
+        for i, node in enumerate(row):
+            place[node] = (x - (width - 12) / 2 + (i + 0.5) * pitch, y + 8 + _HEIGHT / 2 + r * (_HEIGHT + _GAP))
+            box[node] = _device(painter, node, *place[node], min(pitch - 4, 64.0))
+    _wires(painter, host, box, place)
+    fabric = parts.fabric
+    for link in painter.cables.get(host, []):
+        ends = [int(end[link]) for end in fabric.link_nodes]
+        node = next(n for n in ends if n in box)
+        painter.feet[link] = (place[node][0], place[node][1] - _HEIGHT / 2)
+        painter.foot_box[link] = box[node]
+
+
+def _rows(parts: Parts, host: int) -> list[list[int]]:
+    """Nodes by row; adapters by name, what is below them in the order of the adapters that it serves."""
+    nodes = parts.fabric.nodes
+    rows = [[node for node in parts.nodes[host] if nodes.kind[node] in kinds] for kinds in _ROWS]
+    rows[0].sort(key=lambda node: natural(nodes.name[node]))
+    adapters = {node: i for i, node in enumerate(rows[0])}
+    served: dict[int, list[int]] = {node: [] for node in rows[1]}
+    for a, b in zip(*(end[list(parts.inner_links[host])].tolist() for end in parts.fabric.link_nodes), strict=True):
+        for near, far in ((a, b), (b, a)):
+            if near in served and far in adapters:
+                served[near].append(adapters[far])
+    rows[1].sort(key=lambda node: sum(served[node]) / len(served[node]) if served[node] else 0.0)
+    return [row for row in rows if row]
+
+
+def _device(painter: Painter, node: int, x: float, y: float, width: float) -> int:
+    fabric = painter.parts.fabric
+    kind = NodeKind(fabric.nodes.kind[node])
+    name = fabric.nodes.name[node]
+    model = fabric.node(node).model
+    box = Box(
+        x=x,
+        y=y,
+        width=width,
+        height=_HEIGHT,
+        role=_ROLES.get(kind, Role.HCA),
+        title=f"{name}\n{model}" if model else name,
+        nodes=(node,),
+    )
+    painter.canvas.text(x, y, fit(name.rpartition("/")[2], 9, width), 9)
+    return painter.canvas.box(box)
+
+
+def _wires(painter: Painter, host: int, box: dict[int, int], place: dict[int, tuple[float, float]]) -> None:
+    wires = painter.wires
+    links = np.array(painter.parts.inner_links[host], np.int64)
+    a, b = (end[links] for end in painter.parts.fabric.link_nodes)
+    bundles = wires.bundles(links, a, b)
+    names = painter.parts.fabric.nodes.name
+    for bundle in bundles:
+        low, high = sorted((bundle.a, bundle.b), key=lambda node: -place[node][1])
+        (x0, y0), (x1, y1) = place[low], place[high]
+        points = ((x0, y0 - _HEIGHT / 2), (x1, y1 + _HEIGHT / 2)) if y0 != y1 else _bow(x0, x1, y0 - _HEIGHT / 2)
+        ends = (box[low], box[high])
+        painter.canvas.lines.append(wires.line(bundle, points, 2 * len(bundles), ends, (names[low], names[high])))
+        if bundle.bad:
+            painter.mark(bundle.links[0], *middle_of(points))
+
+
+def _bow(x0: float, x1: float, y: float) -> Points:
+    return (x0, y), ((x0 + x1) / 2, y - _GAP * 0.7), (x1, y)

@@ -1,0 +1,257 @@
+"""Boxes of switches and hosts: what every layout puts on the canvas, wherever it wants them."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from weft.fabric.draw.inks import BAD
+from weft.fabric.draw.parts import Parts, count, host_noun, span
+from weft.fabric.draw.scene import Box, Canvas, Points, Role, Voice, fit, text_width
+from weft.fabric.draw.wires import Bundle, Wires
+from weft.fabric.kinds import NodeKind
+
+_TICK = 4.0
+_MARK = 14.0
+_NAMED_CUT_OFF = 60
+_LEVEL_SIZE, _UPRIGHT_SIZE = 10.0, 9.0  # of names on switches
+_LEAST_UPRIGHT = 10.0  # width of a box that an upright name fits into
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Painter:
+    """Paints parts and remembers where they are, for lines to find them."""
+
+    canvas: Canvas
+    wires: Wires
+    box: dict[int, int] = field(default_factory=dict)  # part -> its box
+    top: dict[int, tuple[float, float]] = field(default_factory=dict)  # switch -> middle of its upper edge
+    bottom: dict[int, tuple[float, float]] = field(default_factory=dict)
+    feet: dict[int, tuple[float, float]] = field(default_factory=dict)  # link -> where it arrives at its host
+    foot_box: dict[int, int] = field(default_factory=dict)  # link -> box of its adapter, where that has one
+    _marked: set[int] = field(default_factory=set)  # links
+
+    @property
+    def parts(self) -> Parts:
+        return self.wires.parts
+
+    @cached_property
+    def cables(self) -> dict[int, list[int]]:
+        """[host] -> its links to the network, in the order of its adapters and their ports."""
+        parts, fabric = self.parts, self.parts.fabric
+        found: dict[int, list[tuple[int, int]]] = {}
+        between = parts.between[fabric.network_links[parts.between]]
+        for end, slot in zip(parts.ends, (fabric.links.a, fabric.links.b), strict=True):
+            here = between[~parts.is_switch[end[between]]]
+            for host, port, link in zip(end[here].tolist(), slot[here].tolist(), here.tolist(), strict=True):
+                found.setdefault(host, []).append((port, link))
+        return {host: [link for _, link in sorted(ports)] for host, ports in found.items()}
+
+    @cached_property
+    def rails(self) -> int:
+        """The most cables that a host has."""
+        return max((len(links) for links in self.cables.values()), default=1)
+
+    def other_end(self, part: int, link: int) -> int:
+        a, b = self.parts.ends
+        return int(b[link]) if a[link] == part else int(a[link])
+
+    # -- switches --------------------------------------------------------------------------------------------------
+
+    def switch(self, switch: int, x: float, y: float, width: float, height: float, *, role: Role | None = None) -> None:
+        """A box around (x, y), with its name where that fits, level or upright; its role follows from its level."""
+        level = int(self.parts.level[switch])
+        role = role or (Role.LEAF if level <= 1 else Role.SPINE if level == 2 else Role.CORE)
+        self._part(switch, Box(x=x, y=y, width=width, height=height, role=role))
+        self.top[switch], self.bottom[switch] = (self.canvas.place(x, y + end * height / 2) for end in (-1, 1))
+        name = self.parts.names[switch]
+        if text_width(name, _LEVEL_SIZE) <= width - 4 and height >= 12:
+            self.canvas.text(x, y, name, _LEVEL_SIZE, voice=Voice.INVERSE)
+        elif text_width(name, _UPRIGHT_SIZE) <= width - 2 and height >= 12:
+            self.canvas.text(x, y, name, _UPRIGHT_SIZE, voice=Voice.INVERSE)
+        elif width >= _LEAST_UPRIGHT and height > 30:
+            short = fit(name, _UPRIGHT_SIZE, height - 6)
+            self.canvas.text(x, y, short, _UPRIGHT_SIZE, voice=Voice.INVERSE, angle_deg=-90)
+
+    # -- hosts -----------------------------------------------------------------------------------------------------
+
+    def named(self, host: int, x: float, y: float, width: float, height: float, *, upright: bool = False) -> None:
+        """A box with its top at y, a tick for each cable on its upper edge."""
+        self._part(host, Box(x=x, y=y + height / 2, width=width, height=height, role=Role.HOST))
+        name = self.parts.names[host]
+        if upright:
+            self.canvas.text(x, y + height / 2 + 2, fit(name, 8.5, height - 8), 8.5, angle_deg=-90)
+        else:
+            self.canvas.text(x, y + height / 2 + 2, fit(name, 9, width), 9)
+        cables = self.cables.get(host, [])
+        pitch = min((width - 2) / max(len(cables), 1), 9.0)
+        for i, link in enumerate(cables):
+            at = x + (i - (len(cables) - 1) / 2) * pitch
+            self._cell(host, link, at, y + _TICK / 2, min(pitch * 0.7, 6.0), _TICK)
+            self.feet[link] = self.canvas.place(at, y)
+
+    def cells(self, host: int, x: float, y: float, width: float, height: float) -> None:
+        """A cell, or a column of one for each rail, with its top at y."""
+        cables = self.cables.get(host, [])
+        if self.rails == 1 and len(cables) == 1:
+            self._cell(host, cables[0], x, y + height / 2, width * 0.84, height * 0.84, whole=True)
+            self.feet[cables[0]] = self.canvas.place(x, y + height / 2)
+        else:
+            self._part(host, Box(x=x, y=y + (height - 1) / 2, width=width * 0.86, height=height - 1, role=Role.HOST))
+        pitch = (height - 1) / max(self.rails, 1)
+        for i, link in enumerate(cables):
+            at = y + (i + 0.5) * pitch
+            if self.rails > 1:
+                self._cell(host, link, x, at, width * 0.6, pitch * 0.72)
+                self.feet[link] = self.canvas.place(x, y)
+            if self.parts.bad[link]:
+                self.mark(link, *self.canvas.place(x, at))
+
+    def block(self, hosts: tuple[int, ...], x: float, y: float, width: float, height: float, *, whole: bool) -> int:
+        """A block with its top at y: behind the cells of these hosts or, `whole`, in their place with their number."""
+        parts = self.parts
+        number = count(len(hosts), host_noun(parts))
+        block = Box(
+            x=x,
+            y=y + height / 2,
+            width=width,
+            height=height,
+            role=Role.BLOCK,
+            title=f"{span([parts.names[host] for host in hosts])}\n{number}",
+            names=tuple(parts.names[host] for host in hosts) if whole else (),
+            nodes=tuple(node for host in hosts for node in parts.nodes[host]) if whole else (),
+            links=tuple(link for host in hosts for link in parts.inner_links[host]) if whole else (),
+        )
+        index = self.canvas.box(block)
+        self._mark_inside(block.links, block.x, block.y)
+        if whole:
+            self.box.update(dict.fromkeys(hosts, index))
+            for host in hosts:
+                self.feet.update(dict.fromkeys(self.cables.get(host, []), self.canvas.place(x, y)))
+            if width >= 9:
+                text = f"{len(hosts):,}"
+                self.canvas.text(x, y + height / 2, text, 9, angle_deg=0.0 if text_width(text, 9) < width else -90.0)
+        return index
+
+    def cut_off(self, parts: tuple[int, ...], left: float, top: float, width: float) -> None:
+        """What no cable joins to a host: boxes with names, or cells where there are many."""
+        if not parts:
+            return
+        self.canvas.text(left, top - 16, f"cut off: {len(parts):,}", 11, voice=Voice.ALARM, anchor="start")
+        named = len(parts) <= _NAMED_CUT_OFF
+        pitch, height = (74.0, 30.0) if named else (9.0, 9.0)
+        columns = max(int(width // pitch), 1)
+        for i, part in enumerate(parts):
+            row, column = divmod(i, columns)
+            x, y = left + (column + 0.5) * pitch, top + row * (height + 4 if named else height)
+            if self.parts.is_switch[part]:
+                self.switch(part, x, y + height / 2, pitch * 0.92, height * 0.9)
+            elif named:
+                self.named(part, x, y, pitch - 4, height)
+            else:
+                self.cells(part, x, y, pitch, height)
+
+    def mark(self, link: int, x: float, y: float) -> None:
+        """A circle around a bad link, once, at a place as the canvas shows it."""
+        if link not in self._marked:
+            self._marked.add(link)
+            self.canvas.boxes.append(Box(x=x, y=y, width=_MARK, height=_MARK, role=Role.MARK))
+
+    def lines(self, bundles: list[Bundle], route: Callable[[Bundle], Points], crowd: int) -> None:
+        """Lines between parts along a route, the strong and the bad last, on top."""
+        names = self.parts.names
+        for bundle in sorted(bundles, key=lambda bundle: (bundle.bad, self.wires.peak(bundle.links))):
+            points = route(bundle)
+            ends = (self.box[bundle.a], self.box[bundle.b])
+            self.canvas.lines.append(self.wires.line(bundle, points, crowd, ends, (names[bundle.a], names[bundle.b])))
+            if bundle.bad:
+                self.mark(bundle.links[0], *middle_of(points))
+
+    def remaining_lines(self) -> None:
+        """Straight lines for links that no layout had in mind, such as those between hosts."""
+        shown = np.zeros(len(self.parts.fabric.links), bool)
+        for links in itertools.chain((x.links for x in self.canvas.lines), (x.links for x in self.canvas.boxes)):
+            shown[list(links)] = True
+        left = self.parts.between[~shown[self.parts.between]]
+        bundles = self.wires.bundles(left, *(end[left] for end in self.parts.ends))
+        self.lines(bundles, lambda bundle: (self._middle(bundle.a), self._middle(bundle.b)), len(bundles))
+
+    def _middle(self, part: int) -> tuple[float, float]:
+        box = self.canvas.boxes[self.box[part]]
+        return box.x, box.y
+
+    def _part(self, part: int, box: Box) -> None:
+        """A box that stands for all of a part."""
+        parts = self.parts
+        self.box[part] = self.canvas.box(
+            replace(box, title=describe(parts, part), nodes=parts.nodes[part], links=parts.inner_links[part])
+        )
+        self._mark_inside(parts.inner_links[part], box.x, box.y)
+
+    def _mark_inside(self, links: tuple[int, ...], x: float, y: float) -> None:
+        """A circle around a closed box with a bad link inside."""
+        for link in np.array(links, np.int64)[self.parts.bad[list(links)]].tolist() if links else []:
+            self.mark(link, *self.canvas.place(x, y))
+
+    def _cell(
+        self, host: int, link: int, x: float, y: float, width: float, height: float, *, whole: bool = False
+    ) -> None:
+        """In the ink of a link; `whole` where it is all there is of its host."""
+        title = self.wires.title([link])
+        box = Box(
+            x=x,
+            y=y,
+            width=width,
+            height=height,
+            role=Role.CELL,
+            ink=BAD if self.parts.bad[link] else self.wires.ink([link]),
+            title=f"{describe(self.parts, host)}\n{title}" if whole else title,
+            nodes=self.parts.nodes[host] if whole else (),
+            links=(link, *self.parts.inner_links[host]) if whole else (link,),
+            hangs_on=self.box.get(self.other_end(host, link), -1),
+        )
+        index = self.canvas.box(box)
+        if whole:
+            self.box[host] = index
+            self._mark_inside(self.parts.inner_links[host], x, y)
+
+
+def middle_of(points: Points) -> tuple[float, float]:
+    """Of a straight line or a curve."""
+    if len(points) == 2:
+        return (points[0][0] + points[1][0]) / 2, (points[0][1] + points[1][1]) / 2
+    (x0, y0), (x1, y1), (x2, y2) = points
+    return (x0 + 2 * x1 + x2) / 4, (y0 + 2 * y1 + y2) / 4
+
+
+def describe(parts: Parts, part: int) -> str:
+    """The name, then what it is."""
+    nodes = parts.nodes[part]
+    if parts.is_switch[part]:
+        return _describe_switch(parts, parts.fabric.node_index[parts.names[part]])
+    if len(nodes) == 1:
+        return parts.names[part]
+    devices = Counter(_what(parts, node) for node in nodes)
+    return f"{parts.names[part]}\n{', '.join(f'{number} × {what}' for what, number in devices.items())}"
+
+
+def _describe_switch(parts: Parts, switch: int) -> str:
+    fabric = parts.fabric
+    first, n_ports = int(fabric.first_port[switch]), int(fabric.nodes.n_ports[switch])
+    used = int(np.count_nonzero(fabric.ports.peer[first + 1 : first + 1 + n_ports] >= 0))
+    lines = [fabric.nodes.name[switch], f"{_what(parts, switch)}, {used} of {n_ports} ports in use"]
+    if fabric.nodes.description[switch] != fabric.nodes.name[switch]:
+        lines.append(fabric.nodes.description[switch])
+    return "\n".join(lines)
+
+
+def _what(parts: Parts, node: int) -> str:
+    """The model of what one buys, the kind of what comes with a board."""
+    view = parts.fabric.node(node)
+    bought = view.kind in (NodeKind.SWITCH, NodeKind.HCA, NodeKind.GPU)
+    return view.model if bought and view.model else view.kind.name.lower().replace("_", " ")

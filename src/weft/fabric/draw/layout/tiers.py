@@ -1,0 +1,297 @@
+"""Tiers: cores and spines on top, leaves below, hosts at the bottom in their racks.
+
+What hangs above the top tier as an appendix stands apart on the right, what no cable joins to the hosts at the bottom.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from weft.fabric.draw.layout import inside
+from weft.fabric.draw.layout.bands import Band, Cluster, Rack, stack
+from weft.fabric.draw.layout.grain import (
+    Detail,
+    choose_grain,
+    cluster_gap,
+    cluster_pad,
+    cluster_width,
+    pitches,
+    rack_gap,
+    rack_width,
+)
+from weft.fabric.draw.layout.painter import Painter
+from weft.fabric.draw.layout.tier_lines import Anchors, draw_lines
+from weft.fabric.draw.parts import Parts, count, host_noun, span
+from weft.fabric.draw.scene import Box, Canvas, Role, Voice, fit, text_width
+from weft.fabric.draw.wires import Wires
+
+_LEAST_WIDTH = 520.0
+_LABEL_GAP = 14.0  # between the row labels and the picture
+_LEVEL_HEIGHT, _BARE_HEIGHT, _UPRIGHT_HEIGHT, _UPRIGHT_WIDTH = 26.0, 14.0, 120.0, 24.0  # of switches
+_LEVEL_WIDTH, _LINK_WIDTH = 140.0, 12.0  # a switch is at most so wide, or so wide for each of its links
+_FRAME_ROOM = 9.0
+
+
+def draw_tiers(canvas: Canvas, wires: Wires) -> None:
+    _Tiers(canvas, wires).draw()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """A stretch of the horizontal axis."""
+
+    left: float
+    right: float
+
+    @property
+    def middle(self) -> float:
+        return (self.left + self.right) / 2
+
+    @property
+    def width(self) -> float:
+        return self.right - self.left
+
+    def shrunk(self, by: float) -> _Span:
+        return _Span(left=self.left + by, right=self.right - by)
+
+    def split(self, weights: list[float], gap: float) -> list[_Span]:
+        """Shares in proportion to the weights, with gaps between."""
+        scale = (self.width - gap * (len(weights) - 1)) / sum(weights) if weights else 0.0
+        lefts = itertools.accumulate((weight * scale + gap for weight in weights), initial=self.left)
+        return [_Span(left=left, right=left + w * scale) for left, w in zip(lefts, weights, strict=False)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """Switches side by side."""
+
+    level: int
+    switches: tuple[int, ...]
+    where: _Span
+
+    @property
+    def pitch(self) -> float:
+        return self.where.width / len(self.switches)
+
+
+class _Tiers:
+    def __init__(self, canvas: Canvas, wires: Wires) -> None:
+        self.canvas, self.wires, self.parts = canvas, wires, wires.parts
+        self.painter = Painter(canvas=canvas, wires=wires)
+        self.anchors = Anchors(self.parts)
+        self.stack = stack(self.parts)
+        self.degree = np.bincount(np.concatenate(self.parts.ends), minlength=len(self.parts))
+        hosts = self._every_host()
+        names = [self.parts.names[host] for host in hosts]
+        self.grain = choose_grain(self.stack, names, self.painter.rails, inside.size(self.parts, hosts))
+        self.width = max(self.grain.width, _LEAST_WIDTH)
+        self.pitch = pitches(self.stack)
+        self.clusters = [(band, self._cluster_spans(band)) for band in self.stack.bands]
+        self.racks = self._rack_spans()
+        self.rows = self._rows()
+        self.row_y, self.row_height = self._heights()
+
+    def draw(self) -> None:
+        for band, spans in self.clusters:
+            for cluster, where in zip(band.clusters, spans, strict=True):
+                frame = self._frame(band, cluster, where)
+                for level in band.levels:
+                    self._anchor_row(cluster.switches(level), level, where.shrunk(cluster_pad(cluster)), frame)
+        for row in self.rows:
+            self._draw_row(row)
+        self._draw_apart()
+        for rack, where in self.racks:
+            if rack.hosts:
+                self._draw_hosts(rack, where)
+        self._draw_cut_off()
+        self._captions()
+        self._row_labels()
+        draw_lines(self.painter, self.anchors, single_lines=self.single_lines)
+
+    # -- where things stand ----------------------------------------------------------------------------------------
+
+    def _every_host(self) -> list[int]:
+        return sorted(host for cluster in self.stack.bands[0].clusters for rack in cluster.racks for host in rack.hosts)
+
+    def _cluster_spans(self, band: Band) -> list[_Span]:
+        weights = [cluster_width(c, self.pitch, self.grain.host_width, self.grain.rows) for c in band.clusters]
+        return _Span(left=0.0, right=self.width).split(weights, cluster_gap(band, self.pitch))
+
+    def _rack_spans(self) -> list[tuple[Rack, _Span]]:
+        band, spans = self.clusters[0]
+        found: list[tuple[Rack, _Span]] = []
+        for cluster, where in zip(band.clusters, spans, strict=True):
+            weights = [rack_width(r, self.pitch[1], self.grain.host_width, self.grain.rows) for r in cluster.racks]
+            inner = where.shrunk(cluster_pad(cluster)).split(weights, rack_gap(self.pitch))
+            found += zip(cluster.racks, inner, strict=True)
+        return found
+
+    def _rows(self) -> list[_Row]:
+        rows = [_Row(level=1, switches=rack.leaves, where=where) for rack, where in self.racks]
+        for band, spans in self.clusters:
+            for cluster, where in zip(band.clusters, spans, strict=True):
+                inner = where.shrunk(cluster_pad(cluster))
+                rows += [_Row(level=level, switches=row, where=inner) for level, row in cluster.rows.items()]
+        return [row for row in rows if row.switches]
+
+    def _heights(self) -> tuple[dict[int, float], dict[int, float]]:
+        """[level] -> middle and height of its boxes: level names, upright names, or none, as all of them have room."""
+        gap = min(max(0.16 * self.width, 110.0), 360.0)
+        y, middles, heights = 0.0, {}, {}
+        for level in range(self.stack.top, 0, -1):
+            rows = [row for row in self.rows if row.level == level]
+            longest = max((text_width(self.parts.names[s], 9) for row in rows for s in row.switches), default=0.0)
+            pitch = min((row.pitch for row in rows), default=0.0)
+            upright = min(longest + 12, _UPRIGHT_HEIGHT) if pitch >= 14 else _BARE_HEIGHT
+            heights[level] = _LEVEL_HEIGHT if longest + 4 <= pitch * 0.84 else upright
+            middles[level] = y + heights[level] / 2
+            y += heights[level] + gap
+        return middles, heights
+
+    @cached_property
+    def single_lines(self) -> bool:
+        """Has each host lines of its own, or each leaf one stem to all its hosts?"""
+        shared = any(len(rack.leaves) > 1 for rack, _ in self.racks)
+        return self.grain.is_named or (shared and self.grain.rows == 1 and self.grain.detail is Detail.CELLS)
+
+    @cached_property
+    def host_top(self) -> float:
+        bottom = self.row_y[1] + self.row_height[1] / 2
+        return bottom + (min(max(0.07 * self.width, 90.0), 170.0) if self.single_lines else 22.0)
+
+    @property
+    def host_bottom(self) -> float:
+        return self.host_top + self.grain.rows * self.grain.host_height
+
+    # -- drawing ---------------------------------------------------------------------------------------------------
+
+    def _anchor_row(self, row: tuple[int, ...], level: int, where: _Span, frame: int) -> None:
+        if len(row) > 1:
+            self.anchors.put_row(row, where.middle, self.row_y[level], where.width, self.row_height[level], frame)
+
+    def _frame(self, band: Band, cluster: Cluster, where: _Span) -> int:
+        """A frame around a cluster that is named or holds more than one thing, unless it is the only one; or -1."""
+        levels = [level for level in band.levels if cluster.count(level)]
+        has_hosts = any(rack.hosts for rack in cluster.racks)
+        several = len(levels) > 1 or any(cluster.count(level) > 1 for level in levels) or self.grain.is_named
+        if not (cluster.name or (len(band.clusters) > 1 and several)):
+            return -1
+        edges = [self.row_y[level] + side * self.row_height[level] / 2 for level in levels for side in (-1, 1)]
+        top = min([*edges, self.host_top] if has_hosts else edges) - _FRAME_ROOM
+        bottom = self.host_bottom + 8 if has_hosts else max(edges) + _FRAME_ROOM
+        title = cluster.name or span([self.parts.names[s] for s in cluster.switches(levels[0])] if levels else [])
+        return self._frame_box(where, top, bottom, title)
+
+    def _frame_box(self, where: _Span, top: float, bottom: float, title: str) -> int:
+        y, height = (top + bottom) / 2, bottom - top
+        return self.canvas.box(Box(x=where.middle, y=y, width=where.width, height=height, role=Role.FRAME, title=title))
+
+    def _draw_row(self, row: _Row) -> None:
+        height = self.row_height[row.level]
+        for i, switch in enumerate(row.switches):
+            x = row.where.left + (i + 0.5) * row.pitch
+            widest = max(_LEVEL_WIDTH, _LINK_WIDTH * int(self.degree[switch]))
+            width = min(row.pitch * 0.84, widest if height <= _LEVEL_HEIGHT else _UPRIGHT_WIDTH)
+            self._draw_switch(switch, x, self.row_y[row.level], width, height)
+
+    def _draw_switch(self, switch: int, x: float, y: float, width: float, height: float) -> None:
+        self.painter.switch(switch, x, y, width, height)
+        self.anchors.put([switch], x, y, width, height, self.painter.box[switch])
+
+    def _draw_hosts(self, rack: Rack, where: _Span) -> None:
+        grain, y = self.grain, self.host_top
+        if grain.detail is Detail.BLOCK:
+            width = min(where.width, 60.0)
+            block = self.painter.block(rack.hosts, where.middle, y, width, grain.host_height, whole=True)
+            self.anchors.put(rack.hosts, where.middle, y, width, 0.0, block)
+            return
+        columns = math.ceil(len(rack.hosts) / grain.rows)
+        widest = {Detail.INSIDE: grain.host_width, Detail.NAMED: 84.0, Detail.TALL: 24.0, Detail.CELLS: 14.0}
+        pitch = min(where.width / columns, widest[grain.detail])
+        if grain.detail is Detail.CELLS:
+            size = (columns * pitch + 3, grain.rows * grain.host_height + 4)
+            block = self.painter.block(rack.hosts, where.middle, y - 2, *size, whole=False)
+            if not self.single_lines:
+                self.anchors.put(rack.hosts, where.middle, y - 2, columns * pitch, 0.0, block)
+        left = where.middle - (columns - 1) * pitch / 2
+        for i, host in enumerate(rack.hosts):
+            row, column = divmod(i, columns)
+            self._draw_host(host, left + column * pitch, y + row * grain.host_height, pitch)
+
+    def _draw_host(self, host: int, x: float, y: float, pitch: float) -> None:
+        height = self.grain.host_height
+        if self.grain.detail is Detail.INSIDE:
+            inside.draw_server(self.painter, host, x, y, pitch - 16, height)
+        elif self.grain.detail is Detail.CELLS:
+            self.painter.cells(host, x, y, pitch, height)
+        else:
+            self.painter.named(host, x, y, pitch - 3, height, upright=self.grain.detail is Detail.TALL)
+        if self.single_lines:
+            self.anchors.put([host], x, y, pitch - 3, 0.0, self.painter.box[host])
+
+    # -- what stands apart -----------------------------------------------------------------------------------------
+
+    def _draw_apart(self) -> None:
+        """Switches beyond the top tier, on the right, in the rows that they mirror."""
+        rows = self.stack.apart
+        if not rows:
+            return
+        widest = max(len(row) for row in rows.values())
+        left = self.width + 40
+        where = _Span(left=left, right=left + widest * (90.0 if widest <= 6 else 16.0))
+        edges = [self.row_y[level] + side * self.row_height[level] / 2 for level in rows for side in (-1, 1)]
+        top, bottom = min(edges) - 12, max(edges) + 12
+        self._frame_box(where.shrunk(-8), top, bottom, "switches that lead to no host")
+        self.canvas.text(where.middle, top - 10, "lead to no host", 10, voice=Voice.FAINT)
+        for level, switches in rows.items():
+            self._draw_row(_Row(level=level, switches=switches, where=where))
+
+    def _draw_cut_off(self) -> None:
+        cut_off = self.stack.cut_off
+        self.painter.cut_off(cut_off, 0.0, self.host_bottom + 76, self.width)
+        for part in cut_off:
+            box = self.canvas.boxes[self.painter.box[part]]
+            self.anchors.put([part], box.x, box.y, box.width, box.height, self.painter.box[part])
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def _captions(self) -> None:
+        """Names of the clusters at the bottom, and of their hosts where these have none; all of them or, where one has
+        no room, none."""
+        band, spans = self.clusters[0]
+        hosts = [
+            span([self.parts.names[host] for rack in cluster.racks for host in rack.hosts]) for cluster in band.clusters
+        ]
+        y = self.host_bottom + 20
+        for texts, voice in (([c.name for c in band.clusters], Voice.LABEL), (hosts, Voice.FAINT)):
+            unneeded = not any(texts) or (texts is hosts and (self.grain.is_named or len(hosts) == 1))
+            if not unneeded and all(text_width(t, 10) <= s.width for t, s in zip(texts, spans, strict=True)):
+                for text, where in zip(texts, spans, strict=True):
+                    self.canvas.text(where.middle, y, text, 10, voice=voice)
+                y += 14
+
+    def _row_labels(self) -> None:
+        for band in self.stack.bands:
+            for level in band.levels:
+                row = sorted(switch for cluster in band.clusters for switch in cluster.switches(level))
+                self._row_label(row, self.row_y[level])
+        self._row_label(self._every_host(), (self.host_top + self.host_bottom) / 2)
+
+    def _row_label(self, row: list[int], y: float) -> None:
+        if row:
+            names = fit(span([self.parts.names[part] for part in row]), 11, 200)
+            self.canvas.text(-_LABEL_GAP, y - 7, names, 11, anchor="end")
+            self.canvas.text(-_LABEL_GAP, y + 7, _what(self.parts, row), 10, voice=Voice.FAINT, anchor="end")
+
+
+def _what(parts: Parts, row: list[int]) -> str:
+    """`32 × QM9700`, or how many of different models."""
+    if not parts.is_switch[row[0]]:
+        return count(len(row), host_noun(parts))
+    models = {parts.fabric.find_node(parts.names[switch]).model for switch in row}
+    return f"{len(row):,} × {models.pop()}" if len(models) == 1 and "" not in models else count(len(row), "switch")

@@ -1,0 +1,164 @@
+"""What a picture is made of: switches, each with the aggregation node inside it, and hosts.
+
+A host is a server with all its devices, or an adapter that belongs to no server. Parts are in the natural order of
+their names (leaf2 before leaf10), so an order by index is the order in which an engineer reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import NO_LEVEL, levels
+from weft.fabric.model import Fabric
+
+# A link is slow where so many of its likes agree on a faster rate, and they are enough to prove anything.
+MAJORITY = 0.8
+FEW = 4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Parts:
+    fabric: Fabric
+    names: tuple[str, ...]
+    is_switch: NDArray[np.bool_]
+    level: NDArray[np.int16]  # [part]: 0 hosts, 1 leaves, ...; NO_LEVEL where no cable leads to a host
+    group: NDArray[np.int32]  # [part] -> index into fabric.groups, or -1
+    of_node: NDArray[np.int32]  # [node] -> part
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def ends(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """[link] -> the part at each end; the same twice for what is inside one."""
+        a, b = self.fabric.link_nodes
+        return self.of_node[a], self.of_node[b]
+
+    @cached_property
+    def between(self) -> NDArray[np.int64]:
+        """The links that go from one part to another."""
+        return np.flatnonzero(self.ends[0] != self.ends[1])
+
+    @cached_property
+    def nodes(self) -> list[tuple[int, ...]]:
+        """[part] -> its nodes."""
+        return _members(self.of_node, np.arange(len(self.of_node)), len(self))
+
+    @cached_property
+    def inner_links(self) -> list[tuple[int, ...]]:
+        """[part] -> the links inside it."""
+        a, b = self.ends
+        inside = np.flatnonzero(a == b)
+        return _members(a[inside], inside, len(self))
+
+    @cached_property
+    def bad(self) -> NDArray[np.bool_]:
+        """[link] -> does it have bit errors, or is it slower than nearly all of its likes?"""
+        return (self.fabric.links.bit_error_rate > 0) | _slow(self)
+
+    def at(self, level: int) -> NDArray[np.int64]:
+        return np.flatnonzero(self.level == level)
+
+
+def find_parts(fabric: Fabric) -> Parts:
+    kind, server = fabric.nodes.kind, fabric.nodes.server
+    is_switch = kind == NodeKind.SWITCH
+    key = np.where((server >= 0) & ~is_switch, server, len(fabric.servers) + np.arange(len(kind)))
+    for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
+        inside = (kind[near] == NodeKind.AGGREGATION) & is_switch[far]
+        key[near[inside]] = key[far[inside]]
+    keys, first, unordered = np.unique(key, return_index=True, return_inverse=True)
+    names = [
+        fabric.servers[k] if k < len(fabric.servers) else fabric.nodes.name[k - len(fabric.servers)]
+        for k in keys.tolist()
+    ]
+    order = sorted(range(len(names)), key=lambda i: natural(names[i]))
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    of_node = rank[unordered]
+    level, group = np.full(len(order), NO_LEVEL, np.int16), np.full(len(order), -1, np.int32)
+    np.maximum.at(level, of_node, levels(fabric))
+    np.maximum.at(group, of_node, fabric.nodes.group)
+    return Parts(
+        fabric=fabric,
+        names=tuple(names[i] for i in order),
+        is_switch=is_switch[np.where(keys < len(fabric.servers), first, keys - len(fabric.servers))[order]],
+        level=level,
+        group=group,
+        of_node=of_node,
+    )
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts leaf2 before leaf10."""
+    return [(0, int(piece), piece) if piece.isdecimal() else (1, 0, piece) for piece in _DIGITS.split(name) if piece]
+
+
+def span(names: Sequence[str]) -> str:
+    """Many names in one: `leaf1..128` for a run, `leaf1 … leaf9` where some are missing."""
+    if len(names) < 2:
+        return "".join(names)
+    first, last = names[0], names[-1]
+    start = re.fullmatch(r"(.*?)(\d+)", first)
+    end = re.fullmatch(r"(.*?)(\d+)", last)
+    if start and end and start[1] == end[1] and int(end[2]) - int(start[2]) == len(names) - 1:
+        return f"{first}..{end[2]}"
+    return f"{first} … {last}"
+
+
+def host_noun(parts: Parts) -> str:
+    return "server" if NodeKind.GPU in parts.fabric.nodes.kind else "host"
+
+
+def count(number: int, noun: str) -> str:
+    """`1 link`, `2,048 links`"""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {'switches' if noun == 'switch' else f'{noun}s'}"
+
+
+def components(size: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> NDArray[np.int64]:
+    """[part] -> the smallest part that links a-b join it with."""
+    label = np.arange(size)
+    while True:
+        new = label.copy()
+        low = np.minimum(label[a], label[b])
+        for end in (a, b):
+            np.minimum.at(new, end, low)
+            np.minimum.at(new, label[end], low)
+        new = new[new]
+        if np.array_equal(new, label):
+            return label
+        label = new
+
+
+def _members(owner: NDArray[np.integer], members: NDArray[np.integer], owners: int) -> list[tuple[int, ...]]:
+    order = np.argsort(owner, kind="stable")
+    edges = np.searchsorted(owner[order], np.arange(owners + 1))
+    found = members[order].tolist()
+    return [tuple(found[edges[i] : edges[i + 1]]) for i in range(owners)]
+
+
+def _slow(parts: Parts) -> NDArray[np.bool_]:
+    """Likes are the links between the same two levels; those inside groups and those between them are not alike."""
+    fabric = parts.fabric
+    slow = np.zeros(len(fabric.links), bool)
+    links = parts.between[fabric.network_links[parts.between]]
+    a, b = (end[links] for end in parts.ends)
+    low, high = np.minimum(parts.level[a], parts.level[b]), np.maximum(parts.level[a], parts.level[b])
+    _, tier = np.unique(np.stack((low, high, parts.group[a] == parts.group[b])), axis=1, return_inverse=True)
+    rate = fabric.link_rate_gbit_s[links]
+    for one in range(int(tier.max(initial=-1)) + 1):
+        of_tier = np.flatnonzero(tier == one)
+        rates, counts = np.unique(rate[of_tier], return_counts=True)
+        if len(of_tier) >= FEW and counts.max() >= MAJORITY * len(of_tier):
+            slow[links[of_tier[rate[of_tier] < rates[counts.argmax()]]]] = True
+    return slow

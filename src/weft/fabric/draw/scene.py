@@ -1,0 +1,218 @@
+"""A picture before any renderer sees it: boxes, lines and texts in abstract units, y downwards.
+
+Painted in this order: frames, lines, boxes, marks, texts. A box says which nodes it stands for and a line which links,
+so that nothing can get lost between the fabric and the picture without a test noticing.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+Points = tuple[tuple[float, float], ...]  # two: a straight line; three: a quadratic Bezier curve
+
+
+class Role(enum.StrEnum):
+    """What a box is; a renderer gives each its looks."""
+
+    FRAME = "frame"  # a pod, a rack, a group of a dragonfly: behind everything
+    BLOCK = "block"  # the hosts of a leaf, behind their cells
+    CORE = "core"
+    SPINE = "spine"
+    LEAF = "leaf"
+    HOST = "host"
+    CELL = "cell"  # a host, or one of its rails, in the ink of its link
+    HCA = "hca"
+    GPU = "gpu"
+    NVSWITCH = "nvswitch"
+    PCIE = "pcie"
+    CPU = "cpu"
+    MARK = "mark"  # a circle around something bad
+
+
+class Voice(enum.StrEnum):
+    """How a text is written."""
+
+    TITLE = "title"
+    LABEL = "label"
+    FAINT = "faint"
+    INVERSE = "inverse"  # on the dark box of a switch
+    ALARM = "alarm"
+    PORT = "port"  # on a line, with a rim of paper around it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ink:
+    """A colour, on white and on black paper."""
+
+    light: str
+    dark: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    x: float  # of the centre
+    y: float
+    width: float
+    height: float
+    role: Role
+    angle_deg: float = 0.0  # clockwise
+    ink: int = -1  # index into Scene.inks; -1: the colour of its role
+    title: str = ""  # what the pointer tells; its first line is a name
+    names: tuple[str, ...] = ()  # others that a search finds here
+    nodes: tuple[int, ...] = ()  # indices into the fabric
+    links: tuple[int, ...] = ()
+    hangs_on: int = -1  # index of the box at the other end of its link, where no line says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    points: Points
+    ink: int
+    width: float
+    opacity: float = 1.0
+    bad: bool = False
+    title: str = ""
+    links: tuple[int, ...] = ()
+    a: int = -1  # index of the box at each end
+    b: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    x: float
+    y: float  # of the middle of its height
+    text: str
+    size: float
+    voice: Voice = Voice.LABEL
+    anchor: str = "middle"  # or start, end
+    angle_deg: float = 0.0
+
+    @property
+    def width(self) -> float:
+        return text_width(self.text, self.size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    left: float
+    top: float
+    width: float
+    height: float
+    title: str
+    inks: tuple[Ink, ...]
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    texts: tuple[Text, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Canvas:
+    """Where a layout puts things, in any coordinates; `sheet` makes a scene of it."""
+
+    boxes: list[Box] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
+    turn_deg: float = 0.0
+
+    @contextmanager
+    def turned(self, angle_deg: float) -> Iterator[None]:
+        """Turn what is put here meanwhile about the origin, clockwise."""
+        before, self.turn_deg = self.turn_deg, angle_deg
+        try:
+            yield
+        finally:
+            self.turn_deg = before
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """Where a point comes to lie."""
+        return rotate(x, y, self.turn_deg) if self.turn_deg else (x, y)
+
+    def box(self, box: Box) -> int:
+        """Returns its index, for lines to end at."""
+        if self.turn_deg:
+            x, y = self.place(box.x, box.y)
+            box = replace(box, x=x, y=y, angle_deg=box.angle_deg + self.turn_deg)
+        self.boxes.append(box)
+        return len(self.boxes) - 1
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        size: float,
+        *,
+        voice: Voice = Voice.LABEL,
+        anchor: str = "middle",
+        angle_deg: float = 0.0,
+    ) -> None:
+        """A text, the right way up however it is turned (which takes an anchor in the middle)."""
+        x, y = self.place(x, y)
+        angle = (angle_deg + self.turn_deg + 90) % 360 - 90 if self.turn_deg else angle_deg
+        angle = angle - 180 if angle >= 90 else angle
+        self.texts.append(Text(x=x, y=y, text=text, size=size, voice=voice, anchor=anchor, angle_deg=angle))
+
+    def extent(self) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom of all that was put here."""
+        corners = [(0.0, 0.0, 0.0, 0.0)] if not (self.boxes or self.lines or self.texts) else []
+        corners += [box_extent(box) for box in self.boxes]
+        for line in self.lines:
+            xs, ys = [p[0] for p in line.points], [p[1] for p in line.points]
+            if len(xs) == 3:  # the curve stays within the middle of its control point and its ends
+                xs[1], ys[1] = (xs[0] + 2 * xs[1] + xs[2]) / 4, (ys[0] + 2 * ys[1] + ys[2]) / 4
+            corners.append((min(xs), min(ys), max(xs), max(ys)))
+        corners += [text_extent(text) for text in self.texts]
+        lefts, tops, rights, bottoms = zip(*corners, strict=True)
+        return min(lefts), min(tops), max(rights), max(bottoms)
+
+
+_NOT_PRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def printable(text: str) -> str:
+    """Without the characters that no file can hold: control characters and halves of surrogate pairs."""
+    return _NOT_PRINTABLE.sub("\ufffd", text)
+
+
+def text_width(text: str, size: float) -> float:
+    """About as wide as a plain sans serif gets."""
+    return 0.6 * size * len(text)
+
+
+def fit(text: str, size: float, width: float) -> str:
+    """The text if it fits, else its beginning and its end around an ellipsis, else nothing."""
+    room = int(width / (0.6 * size))
+    if len(text) <= room:
+        return text
+    if room < 5:
+        return ""
+    return f"{text[: (room - 1) // 2]}…{text[len(text) - (room - 1 - (room - 1) // 2) :]}"
+
+
+def rotate(x: float, y: float, angle_deg: float) -> tuple[float, float]:
+    """A point turned clockwise about the origin (y goes down)."""
+    sine, cosine = math.sin(math.radians(angle_deg)), math.cos(math.radians(angle_deg))
+    return x * cosine - y * sine, x * sine + y * cosine
+
+
+def box_extent(box: Box) -> tuple[float, float, float, float]:
+    return _turned(box.x, box.y, (-box.width / 2, box.width / 2), (-box.height / 2, box.height / 2), box.angle_deg)
+
+
+def text_extent(text: Text) -> tuple[float, float, float, float]:
+    start = {"start": 0.0, "middle": -0.5, "end": -1.0}[text.anchor] * text.width
+    sides = (start, start + text.width)
+    return _turned(text.x, text.y, sides, (-text.size / 2, text.size / 2), text.angle_deg)
+
+
+def _turned(
+    x: float, y: float, sides: Sequence[float], ends: Sequence[float], angle_deg: float
+) -> tuple[float, float, float, float]:
+    corners = [rotate(side, end, angle_deg) for side in sides for end in ends]
+    xs, ys = [x + c[0] for c in corners], [y + c[1] for c in corners]
+    return min(xs), min(ys), max(xs), max(ys)

@@ -1,0 +1,126 @@
+"""The sheet of paper: a title above the picture, the legend below it, margins around."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.fabric.draw.inks import BAD, NEUTRAL, RAMP_STEPS, Inking
+from weft.fabric.draw.parts import count, host_noun
+from weft.fabric.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
+from weft.fabric.draw.wires import Wires
+from weft.fabric.kinds import NodeKind
+
+_MARGIN = 28.0
+_SIZE = 11.0
+_NAMED_BAD = 6  # bad links that the legend names
+
+
+def lay_out_sheet(canvas: Canvas, wires: Wires, title: str) -> Scene:
+    """Add title and legend to what a layout drew, and cut the paper to fit."""
+    left, top, right, bottom = canvas.extent()
+    right = max(right, left + 420)
+    canvas.text(left, top - 50, fit(title, 18, right - left), 18, voice=Voice.TITLE, anchor="start")
+    canvas.text(left, top - 28, _contents(wires), 12, voice=Voice.FAINT, anchor="start")
+    legend = _Legend(canvas=canvas, left=left, right=right, x=left, y=bottom + 40)
+    if wires.inking.metric is None:
+        _speeds(legend, wires)
+    else:
+        _colour_bar(legend, wires.inking)
+    _bad_links(legend, wires)
+    left, top, right, bottom = canvas.extent()
+    return Scene(
+        left=left - _MARGIN,
+        top=top - _MARGIN,
+        width=right - left + 2 * _MARGIN,
+        height=bottom - top + 2 * _MARGIN,
+        title=title,
+        inks=wires.inking.inks,
+        boxes=tuple(canvas.boxes),
+        lines=tuple(canvas.lines),
+        texts=tuple(canvas.texts),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Legend:
+    """Entries from left to right, in as many rows as it takes."""
+
+    canvas: Canvas
+    left: float
+    right: float
+    x: float
+    y: float
+
+    def entry(self, text: str, ink: int, *, bad: bool = False, voice: Voice = Voice.LABEL) -> None:
+        width = 34 + text_width(text, _SIZE) + 24
+        if self.x > self.left and self.x + width > self.right:
+            self.new_row()
+        stroke = ((self.x, self.y), (self.x + 26, self.y))
+        self.canvas.lines.append(Line(points=stroke, ink=ink, width=2.2 if bad else 4.0, bad=bad))
+        self.text(text, self.x + 34, voice)
+        self.x += width
+
+    def text(self, text: str, x: float, voice: Voice = Voice.LABEL) -> None:
+        self.canvas.text(x, self.y, text, _SIZE, anchor="start", voice=voice)
+
+    def new_row(self) -> None:
+        self.x, self.y = self.left, self.y + 20
+
+
+def _contents(wires: Wires) -> str:
+    """`1,024 hosts, 48 switches, 2,048 links`"""
+    parts, fabric = wires.parts, wires.parts.fabric
+    hosts = int(np.count_nonzero(~parts.is_switch))
+    counts = [
+        (hosts, host_noun(parts)),
+        (len(fabric.of_kind(NodeKind.GPU)), "GPU"),
+        (int(np.count_nonzero(parts.is_switch)), "switch"),
+        (int(np.count_nonzero(fabric.network_links[parts.between])), "link"),
+    ]
+    return ", ".join(count(number, noun) for number, noun in counts if number) or "nothing"
+
+
+def _speeds(legend: _Legend, wires: Wires) -> None:
+    """One entry for each speed that lines show; what is inside a closed server is not."""
+    shown = np.zeros(len(wires.parts.fabric.links), bool)
+    for line in legend.canvas.lines:
+        shown[list(line.links)] = True
+    counts = np.bincount(wires.inking.of_link[shown], minlength=len(wires.inking.inks))
+    for key in wires.inking.keys:
+        if counts[key.ink]:
+            legend.entry(f"{key.label}  {count(int(counts[key.ink]), 'link')}", key.ink)
+
+
+def _colour_bar(legend: _Legend, inking: Inking) -> None:
+    step = 9.0
+    low, high = f"{inking.low:.4g}", f"{inking.high:.4g}"
+    x = legend.x
+    if inking.metric_label:
+        legend.text(inking.metric_label, x)
+        x += text_width(inking.metric_label, _SIZE) + 14
+    legend.text(low, x, Voice.FAINT)
+    x += text_width(low, _SIZE) + 8
+    for i in range(RAMP_STEPS):
+        ink = NEUTRAL + 1 + i
+        place = x + (i + 0.5) * step
+        legend.canvas.box(Box(x=place, y=legend.y, width=step + 0.4, height=12, role=Role.CELL, ink=ink))
+    legend.x = x + RAMP_STEPS * step + 8
+    legend.text(high, legend.x, Voice.FAINT)
+    legend.x += text_width(high, _SIZE) + 30
+    if inking.metric is not None and np.isnan(inking.metric).any():
+        legend.entry("unknown", NEUTRAL, voice=Voice.FAINT)
+
+
+def _bad_links(legend: _Legend, wires: Wires) -> None:
+    bad = np.flatnonzero(wires.parts.bad).tolist()
+    if not bad:
+        return
+    legend.entry(f"{count(len(bad), 'bad link')}", BAD, bad=True, voice=Voice.ALARM)
+    for link in bad[:_NAMED_BAD]:
+        legend.new_row()
+        legend.text(f"{wires.name(link)}  {', '.join(wires.facts(link))}", legend.x + 34, Voice.ALARM)
+    if len(bad) > _NAMED_BAD:
+        legend.new_row()
+        legend.text(f"and {len(bad) - _NAMED_BAD:,} more", legend.x + 34, Voice.ALARM)

@@ -1,0 +1,163 @@
+"""Links on their way to become lines: which go together, how strong their stroke is, and what the pointer tells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.draw.inks import BAD, Inking
+from weft.fabric.draw.parts import Parts
+from weft.fabric.draw.scene import Line, Points
+from weft.fabric.kinds import Medium
+from weft.fabric.rates import speeds
+from weft.units import format_gbit_s
+
+_LISTED = 8  # links of a bundle that the pointer lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """Links between the same two ends that look the same."""
+
+    a: int  # what the layout calls its ends
+    b: int
+    links: tuple[int, ...]
+    bad: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Wires:
+    """The links of a fabric with their inks."""
+
+    parts: Parts
+    inking: Inking
+
+    def bundles(
+        self, links: NDArray[np.integer], a: NDArray[np.integer], b: NDArray[np.integer], *, apart: bool = False
+    ) -> list[Bundle]:
+        """Links from a to b, as one bundle for each two ends and ink, or each `apart`. Bad ones are always apart."""
+        bad = self.parts.bad[links]
+        low, high = np.minimum(a, b), np.maximum(a, b)
+        ink = np.zeros(len(links), np.int64) if self.inking.metric is not None else self.inking.of_link[links]
+        single = np.where(bad | apart, 1 + np.arange(len(links)), 0)
+        order = np.lexsort((links, single, ink, high, low))
+        keys = np.stack((low, high, ink, single))[:, order]
+        pieces = np.split(order, 1 + np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(links) else []
+        return [
+            Bundle(a=int(a[piece[0]]), b=int(b[piece[0]]), links=tuple(links[piece].tolist()), bad=bool(bad[piece[0]]))
+            for piece in pieces
+        ]
+
+    def line(
+        self,
+        bundle: Bundle,
+        points: Points,
+        crowd: int,
+        boxes: tuple[int, int],
+        names: tuple[str, str] | None = None,
+    ) -> Line:
+        """A bundle as a line among `crowd` others: the more there are, the finer they get."""
+        width, opacity = self._stroke(bundle, crowd)
+        return Line(
+            points=points,
+            ink=BAD if bundle.bad else self.ink(bundle.links),
+            width=width,
+            opacity=opacity,
+            bad=bundle.bad,
+            title=self.title(bundle.links, names),
+            links=bundle.links,
+            a=boxes[0],
+            b=boxes[1],
+        )
+
+    def ink(self, links: Sequence[int]) -> int:
+        """The ink of one link, or of the one with the highest metric among several."""
+        if self.inking.metric is None or len(links) == 1:
+            return int(self.inking.of_link[links[0]])
+        return self.inking.ramp_ink(self.peak(links))
+
+    def _stroke(self, bundle: Bundle, crowd: int) -> tuple[float, float]:
+        """Width and opacity."""
+        if bundle.bad:
+            return 2.2, 1.0
+        fine = min(max(20 / math.sqrt(crowd + 1), 0.5), 1.6)
+        clear = min(max(10 / math.sqrt(crowd + 1), 0.18), 0.9)
+        if self.inking.metric is None:
+            return fine * min(math.sqrt(len(bundle.links)), 3.0), clear
+        strength = max(self.inking.strength(self.peak(bundle.links)), 0.0)
+        return fine * (0.6 + 3.0 * strength), clear + (1 - clear) * strength
+
+    def peak(self, links: Sequence[int]) -> float:
+        """The highest metric of these; minus infinity where none is known, so that a sort puts them first."""
+        if self.inking.metric is None:
+            return -math.inf
+        return float(np.nan_to_num(self.inking.metric[list(links)], nan=-math.inf).max())
+
+    # -- what the pointer tells ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _port_names(self) -> tuple[list[str], list[str]]:
+        """[link] -> name of the port at each end."""
+        fabric = self.parts.fabric
+        names = fabric.nodes.name
+        first, second = (
+            [f"{names[n]}/{p}" for n, p in zip(node.tolist(), fabric.ports.number[slot].tolist(), strict=True)]
+            for node, slot in zip(fabric.link_nodes, (fabric.links.a, fabric.links.b), strict=True)
+        )
+        return first, second
+
+    @cached_property
+    def _speed_labels(self) -> dict[tuple[int, int], str]:
+        fabric = self.parts.fabric
+        used = set(zip(fabric.links.speed.tolist(), fabric.links.width.tolist(), strict=True))
+        return {(s, w): speeds()[s].label(w) for s, w in used}
+
+    def speed_label(self, link: int) -> str:
+        links = self.parts.fabric.links
+        return self._speed_labels[int(links.speed[link]), int(links.width[link])]
+
+    def name(self, link: int) -> str:
+        """`leaf1/33 - spine1/1`"""
+        return f"{self._port_names[0][link]} - {self._port_names[1][link]}"
+
+    def title(self, links: Sequence[int], names: tuple[str, str] | None = None) -> str:
+        """One link in full, or a bundle with its first few."""
+        if len(links) == 1:
+            return "\n".join([self.name(links[0]), *self.facts(links[0])])
+        kinds = dict.fromkeys(self.speed_label(link) for link in links)
+        lines = [f"{len(links):,} links {', '.join(kinds)}"]
+        if names:
+            lines[0] = f"{names[0]} - {names[1]}: {lines[0]}"
+        if self.inking.metric is not None:
+            peak = self.peak(links)
+            lines.append(f"{self._metric_name} {'unknown' if peak == -math.inf else f'up to {peak:.4g}'}")
+        lines += [self.name(link) for link in links[:_LISTED]]
+        return "\n".join([*lines, f"… and {len(links) - _LISTED:,} more"] if len(links) > _LISTED else lines)
+
+    def facts(self, link: int) -> list[str]:
+        """Speed, cable, metric, and what is wrong with it."""
+        fabric = self.parts.fabric
+        facts = [f"{self.speed_label(link)}, {format_gbit_s(fabric.link_rate_gbit_s[link])} Gbit/s"]
+        medium, length_m = Medium(fabric.links.medium[link]), float(fabric.links.length_m[link])
+        if medium not in (Medium.UNKNOWN, Medium.BOARD):
+            cable = "transceivers" if medium is Medium.TRANSCEIVER else medium.name
+            facts[0] += f", {cable} {length_m:g} m" if length_m else f", {cable}"
+        if self.inking.metric is not None:
+            value = self.inking.metric[link]
+            facts.append(f"{self._metric_name} {'unknown' if math.isnan(value) else f'{value:.4g}'}")
+        if self.parts.bad[link]:
+            facts.append(self.fault(link))
+        return facts
+
+    def fault(self, link: int) -> str:
+        rate = float(self.parts.fabric.links.bit_error_rate[link])
+        return f"bit error rate {rate:.0e}" if rate > 0 else "slower than the links beside it"
+
+    @property
+    def _metric_name(self) -> str:
+        return self.inking.metric_label or "metric"

@@ -1,0 +1,79 @@
+"""Who stands next to whom: pods, racks and rails, from the groups of a fabric or from its cabling alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+import weft
+from weft.fabric.build import FabricBuilder
+from weft.fabric.draw.layout.bands import Stack, stack
+from weft.fabric.draw.parts import Parts, find_parts
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+
+
+def without_groups(fabric: Fabric) -> Fabric:
+    """As it comes back from a file that knows no groups."""
+    nodes = replace(fabric.nodes, group=np.full(len(fabric.nodes), -1, np.int32))
+    return replace(fabric, nodes=nodes, groups=(), spec="a file")
+
+
+def clusters(parts: Parts, found: Stack, band: int) -> list[set[str]]:
+    """Names of the switches in each cluster of a band."""
+    levels = found.bands[band].levels
+    return [{parts.names[s] for level in levels for s in c.switches(level)} for c in found.bands[band].clusters]
+
+
+def test_pods_are_found_with_and_without_groups() -> None:
+    fabric = weft.load("fat-tree:hosts=100,radix=8")
+    given, found = (find_parts(f) for f in (fabric, without_groups(fabric)))
+    assert clusters(given, stack(given), 0) == clusters(found, stack(found), 0)
+    assert [band.levels for band in stack(found).bands] == [(1, 2), (3,)]
+
+
+def test_every_leaf_of_two_tiers_is_a_rack_with_its_hosts() -> None:
+    parts = find_parts(weft.load("fat-tree:hosts=32,radix=16"))
+    bottom, top = stack(parts).bands
+    assert [len(rack.hosts) for c in bottom.clusters for rack in c.racks] == [8, 8, 8, 8]
+    assert top.levels == (2,)
+
+
+def test_rails_join_scalable_units_below_and_planes_of_spines_above() -> None:
+    """Nine units: leaves of one unit share servers; spines join the same rail of all units."""
+    for fabric in (weft.load("superpod:su=9"), without_groups(weft.load("superpod:su=9"))):
+        parts = find_parts(fabric)
+        found = stack(parts)
+        assert [band.levels for band in found.bands] == [(1,), (2,), (3,)]
+        assert [len(c.racks[0].leaves) for c in found.bands[0].clusters] == [8] * 9
+        assert [len(c.racks[0].hosts) for c in found.bands[0].clusters] == [32] * 9
+        assert len(found.bands[1].clusters) == 8
+
+
+def test_what_hangs_above_the_top_tier_is_apart_in_the_row_that_it_mirrors() -> None:
+    """spine1 joins four leaves; x1 hangs on it, and x2 on x1: a spine and a leaf without hosts."""
+    builder = FabricBuilder("appendix")
+    hosts = builder.add_nodes(NodeKind.HCA, [f"h{i}" for i in range(4)], n_ports=1)
+    leaves = builder.add_nodes(NodeKind.SWITCH, [f"leaf{i}" for i in range(4)], n_ports=8)
+    spines = builder.add_nodes(NodeKind.SWITCH, [f"spine{i}" for i in range(4)], n_ports=8)
+    x1, x2 = builder.add_nodes(NodeKind.SWITCH, ["x1", "x2"], n_ports=8)
+    builder.add_links(hosts, 1, leaves, 1, "HDR")
+    builder.add_links(leaves[:, None], 2 + np.arange(4), spines, 1 + np.arange(4)[:, None], "HDR")
+    builder.add_links(spines[0], 8, x1, 1, "HDR")
+    builder.add_links(x1, 2, x2, 1, "HDR")
+    parts = find_parts(builder.build())
+    found = stack(parts)
+    assert found.top == 2
+    assert {level: [parts.names[s] for s in row] for level, row in found.apart.items()} == {1: ["x1", "x2"]}
+
+
+def test_the_tiers_of_selene_are_leaves_spines_and_cores(selene: Fabric) -> None:
+    parts = find_parts(selene)
+    found = stack(parts)
+    assert found.top == 3
+    assert {level: [parts.names[s] for s in row] for level, row in found.apart.items()} == {
+        2: ["MSPINE4-01"],
+        1: ["MLG01-05"],
+    }
+    assert not found.cut_off

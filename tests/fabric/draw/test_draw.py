@@ -1,0 +1,238 @@
+"""The three formats: well-formed, complete, escaped, offline, the same every time; and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import struct
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError, UnknownName
+from weft.fabric import faults
+from weft.fabric.build import FabricBuilder
+from weft.fabric.draw import draw, lay_out
+from weft.fabric.draw.inks import BAD, RAMP_STEPS
+from weft.fabric.draw.scene import Role, box_extent
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+
+SVG = "{http://www.w3.org/2000/svg}"
+WEIRD = ["<leaf&1>", "h\"1'", "]]>", "$x_1$", "ü中\U0001f600", "a\x01b", "</script>", "{braces}", "\udc80"]
+
+
+@pytest.fixture
+def small() -> Fabric:
+    return weft.load("fat-tree:hosts=32,radix=16")
+
+
+@pytest.fixture
+def weird() -> Fabric:
+    """Names that have to be escaped, that a font lacks, and that no XML file can hold."""
+    builder = FabricBuilder('a <spec> & a "title"')
+    leaf = builder.add_nodes(NodeKind.SWITCH, WEIRD[:1], n_ports=20)
+    hosts = builder.add_nodes(NodeKind.HCA, WEIRD[1:], n_ports=1)
+    builder.add_links(hosts, 1, leaf, 1 + np.arange(len(hosts)), "EDR")
+    return builder.build()
+
+
+def texts(root: ET.Element) -> set[str]:
+    return {element.text or "" for element in root.iter(f"{SVG}text")}
+
+
+def test_svg_is_well_formed_and_has_every_name_at_32_hosts(small: Fabric, tmp_path: Path) -> None:
+    draw(small, tmp_path / "fabric.svg")
+    root = ET.parse(tmp_path / "fabric.svg").getroot()
+    assert root.tag == f"{SVG}svg"
+    assert set(small.nodes.name) <= texts(root)
+    assert {"4xNDR  64 links", "fat-tree:hosts=32,radix=16", "32 hosts, 6 switches, 64 links"} <= texts(root)
+    tips = {element.text for element in root.iter(f"{SVG}title")}
+    assert "leaf1/9 - spine1/1\n4xNDR, 400 Gbit/s, transceivers 10 m" in tips
+
+
+def test_names_are_escaped_and_what_xml_cannot_hold_is_replaced(weird: Fabric, tmp_path: Path) -> None:
+    draw(weird, tmp_path / "fabric.svg")
+    shown = texts(ET.parse(tmp_path / "fabric.svg").getroot())
+    assert {name for name in WEIRD if "\x01" not in name and "\udc80" not in name} <= shown
+    assert {"a\ufffdb", "\ufffd", 'a <spec> & a "title"'} <= shown
+
+
+def test_png_of_any_name_is_written(weird: Fabric, tmp_path: Path) -> None:
+    draw(weird, tmp_path / "fabric.png")
+    assert (tmp_path / "fabric.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_png_has_the_signature_a_sensible_size_and_a_picture_in_it(small: Fabric, tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    draw(small, tmp_path / "fabric.png")
+    data = (tmp_path / "fabric.png").read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    assert 1000 < width < 4000
+    assert 400 < height < width
+    pixels = (imread(tmp_path / "fabric.png")[:, :, :3] * 255).astype(int)
+    assert 0.5 < (pixels == 255).all(axis=2).mean() < 0.95
+    ndr = np.abs(pixels - np.array([0x0B, 0x6F, 0xB8])).max(axis=2) < 40
+    assert ndr.sum() > 1000
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".html", ".png"])
+def test_the_same_fabric_gives_the_same_bytes(suffix: str, small: Fabric, tmp_path: Path) -> None:
+    draw(small, tmp_path / f"one{suffix}")
+    draw(weft.load(small.spec), tmp_path / f"two{suffix}")
+    assert (tmp_path / f"one{suffix}").read_bytes() == (tmp_path / f"two{suffix}").read_bytes()
+
+
+class _Outline(HTMLParser):
+    """Tags, and the attributes that could load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loads: list[str] = []
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loads += [f"{name}={value}" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        self.ids |= {value or "" for name, value in attrs if name == "id"}
+
+
+def test_html_stands_alone(weird: Fabric, tmp_path: Path) -> None:
+    """No address, nothing loaded, one script that no name can end early."""
+    draw(weird, tmp_path / "fabric.html")
+    page = (tmp_path / "fabric.html").read_text(encoding="utf-8")
+    outline = _Outline()
+    outline.feed(page)
+    assert not re.search(r"https?://|//[a-z]|@import|url\(", page.replace("// ", ""))
+    assert outline.loads == []
+    assert outline.tags.count("script") == 1
+    assert page.count("</script>") == 1
+    assert "link" not in outline.tags
+    assert {"search", "tip", "fit"} <= outline.ids
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_every_id_that_the_page_s_script_asks_for_is_there(small: Fabric, tmp_path: Path) -> None:
+    draw(small, tmp_path / "fabric.html")
+    page = (tmp_path / "fabric.html").read_text(encoding="utf-8")
+    outline = _Outline()
+    outline.feed(page)
+    assert set(re.findall(r'getElementById\("(\w+)"\)', page)) <= outline.ids
+    joined = {f"b{end}" for pair in re.findall(r'data-e="(\d+ \d+)"', page) for end in pair.split()}
+    hung = {f"b{box}" for box in re.findall(r'data-on="(\d+)"', page)}
+    assert joined
+    assert hung
+    assert joined | hung <= outline.ids
+
+
+def test_a_bad_link_is_red_dashed_ringed_and_named(small: Fabric) -> None:
+    fabric = faults.degrade(small, "leaf2/12", 1e-9)
+    scene = lay_out(fabric)
+    bad = [line for line in scene.lines if line.bad and line.links]
+    assert [str(fabric.link(line.links[0])) for line in bad] == ["leaf2/12 - spine1/8"]
+    assert bad[0].ink == BAD
+    assert [box for box in scene.boxes if box.role is Role.MARK]
+    shown = [text.text for text in scene.texts]
+    assert "1 bad link" in shown
+    assert "leaf2/12 - spine1/8  4xNDR, 400 Gbit/s, transceivers 10 m, bit error rate 1e-09" in shown
+
+
+@pytest.mark.parametrize("hosts", [2, 6, 60])
+def test_a_bad_link_inside_a_server_is_ringed_too(hosts: int) -> None:
+    """Whether the server is drawn open, as a box with a name, or as a column of cells."""
+    fabric = weft.load(f"fat-tree:hosts={hosts},server=dgx-h100")
+    scene = lay_out(faults.degrade(fabric, "dgx2/nvswitch0/3", 1e-10))
+    (mark,) = (box for box in scene.boxes if box.role is Role.MARK)
+    edges = [box_extent(box) for box in scene.boxes if re.match(r"dgx2(/|\n|$)", box.title)]
+    assert min(left for left, *_ in edges) < mark.x < max(right for _, _, right, _ in edges)
+    assert min(top for _, top, *_ in edges) < mark.y < max(bottom for *_, bottom in edges)
+
+
+def test_a_bad_link_is_found_among_thousands() -> None:
+    fabric = faults.slow(weft.load("fat-tree:hosts=4096"), "h3170/1", "4xEDR")
+    scene = lay_out(fabric)
+    (line,) = (line for line in scene.lines if line.bad and line.links)
+    assert str(fabric.link(line.links[0])) == "h3170/1 - leaf100/2"
+    (mark,) = (box for box in scene.boxes if box.role is Role.MARK)
+    (cell,) = (box for box in scene.boxes if box.role is Role.CELL and box.ink == BAD)
+    assert (mark.x, mark.y) == pytest.approx((cell.x, cell.y), abs=1)
+    assert mark.width > cell.width
+
+
+def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabric) -> None:
+    metric = np.arange(len(small.links), dtype=float)
+    metric[3] = np.nan
+    scene = lay_out(small, metric=metric, metric_label="errors")
+    lines = {line.links[0]: line for line in scene.lines if line.links}
+    assert len(lines) == len(small.links)
+    known = [lines[i] for i in range(len(metric)) if i != 3]
+    assert all(a.ink <= b.ink and a.width < b.width for a, b in itertools.pairwise(known))
+    assert known[-1].ink - known[0].ink == RAMP_STEPS - 1
+    assert lines[3].ink < known[0].ink
+    assert {"errors", "0", "63", "unknown"} <= {text.text for text in scene.texts}
+    assert any("errors 42" in line.title for line in scene.lines)
+
+
+def test_a_bundle_has_the_colour_of_its_highest_link() -> None:
+    """Two links between each leaf and spine, one of them busy."""
+    fabric = weft.load("fat-tree:hosts=1024")
+    metric = np.zeros(len(fabric.links))
+    busy = fabric.find_port("leaf5/40").link
+    assert busy is not None
+    metric[busy.index] = 1.0
+    scene = lay_out(fabric, metric=metric)
+    inks = {line.ink for line in scene.lines if busy.index in line.links}
+    assert inks == {max(line.ink for line in scene.lines)}
+
+
+@pytest.mark.parametrize("metric", [np.zeros(3), np.zeros((64, 2)), np.float64(1.0)])
+def test_a_metric_of_another_length_is_refused(metric: np.ndarray, small: Fabric, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the fabric has 64 links: give one for each link"):
+        draw(small, tmp_path / "fabric.svg", metric=metric)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_metric_that_has_no_place_on_a_scale_is_refused(small: Fabric) -> None:
+    metric = np.zeros(64)
+    metric[0] = np.inf
+    with pytest.raises(ConfigError, match="the metric of h1/1 - leaf1/1 is infinite"):
+        lay_out(small, metric=metric)
+    with pytest.raises(ConfigError, match="not an array of numbers"):
+        lay_out(small, metric=np.array(["x"] * 64))
+    with pytest.raises(ConfigError, match="needs a metric"):
+        lay_out(small, colour_by="metric")
+    with pytest.raises(UnknownName, match="did you mean speed"):
+        lay_out(small, colour_by="sped")
+
+
+def test_a_constant_metric_has_one_colour(small: Fabric) -> None:
+    for value in (0.0, 7.0, -7.0):
+        scene = lay_out(small, metric=np.full(64, value))
+        assert len({line.ink for line in scene.lines if line.links}) == 1
+
+
+def test_another_suffix_is_refused_with_the_three_that_work(small: Fabric, tmp_path: Path) -> None:
+    for name in ("fabric.pdf", "fabric"):
+        with pytest.raises(ConfigError, match=r"\.svg, \.png, \.html"):
+            draw(small, tmp_path / name)
+    draw(small, tmp_path / "FABRIC.SVG")
+    with pytest.raises(ConfigError, match="cannot write"):
+        draw(small, tmp_path / "no" / "fabric.svg")
+
+
+def test_the_title_is_the_spec_the_name_of_the_file_or_what_is_given(small: Fabric) -> None:
+    assert lay_out(small).title == "fat-tree:hosts=32,radix=16"
+    assert lay_out(small, title="Our cluster").title == "Our cluster"
+
+
+@pytest.mark.parametrize(("spec", "most_bytes"), [("fat-tree:hosts=4096", 3e6), ("superpod:su=16", 3e6)])
+def test_thousands_of_hosts_make_a_file_of_a_few_megabytes(spec: str, most_bytes: float, tmp_path: Path) -> None:
+    draw(weft.load(spec), tmp_path / "fabric.svg")
+    assert (tmp_path / "fabric.svg").stat().st_size < most_bytes

@@ -1,0 +1,131 @@
+"""The outside judges: programs of the field that look at what weft makes.
+
+Without one of them a test skips and says how to get it; where CI=true is in the environment, its absence is a failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_NUMBER = itertools.count()
+
+
+def find_peer(program: str) -> str:
+    """The path of a program; Debian keeps some where not every PATH looks."""
+    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if found is None:
+        absent = f"{program} is not installed: make peers"
+        if os.environ.get("CI") == "true":
+            pytest.fail(absent)
+        pytest.skip(absent)
+    return found
+
+
+@pytest.fixture(scope="session")
+def peer() -> Callable[[str], str]:
+    """Find a program, or skip."""
+    return find_peer
+
+
+class Ibsim:
+    """A running ibsim, and what runs on its subnet."""
+
+    def __init__(self, net: str, folder: Path, *, nodes: int, switches: int, ports: int) -> None:
+        self.folder = folder
+        self.name = f"weft-{os.getpid()}-{next(_NUMBER)}"  # of its sockets: other ibsims may run beside this one
+        (folder / "net").write_text(net, encoding="utf-8")
+        sizes = ["-N", str(nodes), "-S", str(switches), "-P", str(ports)]
+        with (folder / "ibsim.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [find_peer("ibsim"), "-s", "-n", *sizes, "net"],
+                cwd=folder,
+                env={**os.environ, "IBSIM_SOCKNAME": self.name},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait_until_up(self, timeout_s: float = 60) -> None:
+        """It opens its sockets when it has read the net."""
+        for _ in range(int(timeout_s * 50)):
+            if f"@{self.name}:ctl" in Path("/proc/net/unix").read_text(encoding="ascii", errors="replace"):
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        pytest.fail(f"ibsim did not load the net: {(self.folder / 'ibsim.log').read_text(errors='replace')[-2000:]}")
+
+    def run(self, program: str, *arguments: str, host: str, **environment: str) -> str:
+        """What a program prints that runs on a host, given by its id, of the simulated subnet."""
+        done = subprocess.run(
+            [find_peer("ibsim-run"), find_peer(program), *arguments],
+            cwd=self.folder,
+            env={**os.environ, "IBSIM_SOCKNAME": self.name, "SIM_HOST": host, **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{program} failed: {done.stdout[-1000:]}{done.stderr[-1000:]}"
+        return done.stdout
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=10)
+
+
+@pytest.fixture
+def ibsim(tmp_path) -> Iterator[Callable[[str], Ibsim]]:
+    """Start ibsim with a net; it ends with the test."""
+    running: list[Ibsim] = []
+
+    def start(net: str) -> Ibsim:
+        lines = net.splitlines()
+        heads = [line.split() for line in lines if line.startswith(("Switch\t", "Ca\t", "Hca\t", "Rt\t"))]
+        ports = sum(int(head[1]) + 1 for head in heads)
+        switches = sum(head[0] == "Switch" for head in heads)
+        running.append(Ibsim(net, tmp_path, nodes=len(heads) + 1, switches=switches + 1, ports=ports + 1))
+        running[-1].wait_until_up()
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.stop()
+
+
+@pytest.fixture
+def opensm(ibsim, tmp_path) -> Callable[..., Path]:
+    """Run OpenSM once over a net, from a host of it; returns the folder of its dumps."""
+
+    def run(net: str, host: str, *arguments: str) -> Path:
+        folder = tmp_path / "osm"
+        folder.mkdir()
+        where = {"OSM_CACHE_DIR": str(folder), "OSM_TMP_DIR": str(folder)}
+        log = str(folder / "opensm.log")
+        # 0xc3: errors, infos, routing (which writes the dumps) and system
+        ibsim(net).run("opensm", "-o", "-f", log, "-D", "0xc3", "-d", "2", *arguments, host=host, **where)
+        return folder
+
+    return run
+
+
+@pytest.fixture
+def ibdmchk(tmp_path) -> Callable[[Path], str]:
+    """What ibdmchk says of the dumps in a folder."""
+
+    def check(folder: Path) -> str:
+        (tmp_path / "no-groups.mcfdbs").touch()
+        files = ["-s", str(folder / "opensm-subnet.lst"), "-f", str(folder / "opensm.fdbs")]
+        command = [find_peer("ibdmchk"), *files, "-m", "no-groups.mcfdbs"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return done.stdout
+
+    return check

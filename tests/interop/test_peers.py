@@ -1,0 +1,17 @@
+"""How tests go about a judge that is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_an_absent_peer_skips_with_the_way_to_get_it(peer, monkeypatch):
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no-such-program is not installed: make peers"):
+        peer("no-such-program")
+
+
+def test_an_absent_peer_is_a_failure_where_all_should_be_there(peer, monkeypatch):
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no-such-program is not installed: make peers"):
+        peer("no-such-program")
