@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-def draw(spec: str, /, *, output: Annotated[Path, Parameter(name=["--output", "-o"])]) -> None:
+    from weft.fabric.model import Fabric
+
+
+def draw(
+    spec: str,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    by: Literal["speed", "load", "length"] = "speed",
+) -> None:
     """Draw a fabric: tiers with spines on top and servers in racks, or groups in a ring, or a grid.
 
     Parameters
@@ -17,9 +29,30 @@ def draw(spec: str, /, *, output: Annotated[Path, Parameter(name=["--output", "-
         A topology, `superpod:su=1`, or the path of a file.
     output
         The picture: .svg, .png or .html (which zooms, searches and highlights).
+    by
+        What colours the links: their speed, their load when all hosts talk to all (routed by `auto`), or their length.
     """
     from weft.fabric.draw import draw as draw_fabric
     from weft.fabric.spec import load
 
-    draw_fabric(load(spec), output)
+    fabric = load(spec)
+    if by == "load":
+        draw_fabric(fabric, output, metric=_load(fabric), metric_label="load, all-to-all")
+    elif by == "length":
+        draw_fabric(fabric, output, metric=fabric.links.length_m.astype(float), metric_label="metres")
+    else:
+        draw_fabric(fabric, output)
     print(f"{output}: {output.stat().st_size / 1024:,.0f} KiB")
+
+
+def _load(fabric: Fabric) -> NDArray[np.float64]:
+    """[link] -> flows in the fuller direction; NaN for what is not between switches."""
+    import numpy as np
+
+    from weft.routing.quality import measure
+    from weft.routing.route import route
+
+    quality = measure(route(fabric).fabric, bisections=2)
+    load = np.full(len(fabric.links), np.nan)
+    np.fmax.at(load, fabric.ports.link[quality.links], quality.load)
+    return load

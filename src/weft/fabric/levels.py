@@ -49,13 +49,19 @@ def spread(level: NDArray[np.int16], a: NDArray[np.int32], b: NDArray[np.int32],
 def islands(fabric: Fabric) -> list[NDArray[np.int32]]:
     """The nodes of each connected part of the network, largest first; nodes with no network link are left out."""
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
-    label = np.arange(len(fabric.nodes))
+    label = components(len(fabric.nodes), a, b)
+    plugged = np.union1d(a, b)
+    names, inverse = np.unique(label[plugged], return_inverse=True)
+    parts = [plugged[inverse == i].astype(np.int32) for i in range(len(names))]
+    return sorted(parts, key=len, reverse=True)
+
+
+def components(size: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> NDArray[np.int64]:
+    """[thing] -> the lowest of those that links a-b join it with."""
+    label = np.arange(size)
     while not np.array_equal(label[a], label[b]):  # hook the higher root under the lower, then point all to their root
         low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
         np.minimum.at(label, high, low)
         while not np.array_equal(label, root := label[label]):
             label = root
-    plugged = np.union1d(a, b)
-    names, inverse = np.unique(label[plugged], return_inverse=True)
-    parts = [plugged[inverse == i].astype(np.int32) for i in range(len(names))]
-    return sorted(parts, key=len, reverse=True)
+    return label

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
-from weft.fabric.rates import speeds
 
 MAJORITY = 0.8  # so many of its likes must agree before a thing that differs is called odd
 FEW = 4  # fewer likes than this prove nothing
@@ -90,22 +89,26 @@ def _dead_ends(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
         yield Oddity(what="dead ends, switches that lead to no host", names=names)
 
 
-def _slow_links(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
-    """Slower or narrower than nearly all others between the same two levels."""
+def slow_links(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
+    """[link] -> is it slower than nearly all between the same two levels, inside a group or between groups?"""
     net = np.flatnonzero(fabric.network_links)
-    a, b = (level[end[net]] for end in fabric.link_nodes)
+    a, b = (end[net] for end in fabric.link_nodes)
+    low, high = np.minimum(level[a], level[b]), np.maximum(level[a], level[b])
+    same_group = fabric.nodes.group[a] == fabric.nodes.group[b]
+    _, tier = np.unique(np.stack((low, high, same_group)), axis=1, return_inverse=True)
     rate = fabric.link_rate_gbit_s[net]
-    tier = np.minimum(a, b).astype(np.int64) * 1000 + np.maximum(a, b)
-    for one in np.unique(tier):
-        of_tier = tier == one
-        usual = _usual(rate[of_tier].tolist())
-        slow = of_tier & (rate < usual) if usual is not None else np.zeros(len(net), bool)
-        if slow.any():
-            labels = [
-                f"{fabric.link(int(i))} {speeds()[int(fabric.links.speed[i])].label(int(fabric.links.width[i]))}"
-                for i in net[slow]
-            ]
-            yield Oddity(what=f"slower than the other links of their tier ({usual:g} Gbit/s)", names=tuple(labels))
+    slow = np.zeros(len(fabric.links), bool)
+    for one in range(int(tier.max(initial=-1)) + 1):
+        usual = _usual(rate[tier == one].tolist())
+        if usual is not None:
+            slow[net[(tier == one) & (rate < usual)]] = True
+    return slow
+
+
+def _slow_links(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    slow = [fabric.link(int(i)) for i in np.flatnonzero(slow_links(fabric, level))]
+    if slow:
+        yield Oddity(what="slower than the other links of their tier", names=tuple(f"{s} {s.label}" for s in slow))
 
 
 def _bad_links(fabric: Fabric, level: Levels) -> Iterable[Oddity]:

@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import NO_LEVEL, levels
 from weft.fabric.model import Fabric
-
-# A link is slow where so many of its likes agree on a faster rate, and they are enough to prove anything.
-MAJORITY = 0.8
-FEW = 4
+from weft.fabric.oddities import slow_links
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +58,7 @@ class Parts:
     @cached_property
     def bad(self) -> NDArray[np.bool_]:
         """[link] -> does it have bit errors, or is it slower than nearly all of its likes?"""
-        return (self.fabric.links.bit_error_rate > 0) | _slow(self)
+        return (self.fabric.links.bit_error_rate > 0) | slow_links(self.fabric, levels(self.fabric))
 
     def at(self, level: int) -> NDArray[np.int64]:
         return np.flatnonzero(self.level == level)
@@ -125,40 +122,8 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {'switches' if noun == 'switch' else f'{noun}s'}"
 
 
-def components(size: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> NDArray[np.int64]:
-    """[part] -> the smallest part that links a-b join it with."""
-    label = np.arange(size)
-    while True:
-        new = label.copy()
-        low = np.minimum(label[a], label[b])
-        for end in (a, b):
-            np.minimum.at(new, end, low)
-            np.minimum.at(new, label[end], low)
-        new = new[new]
-        if np.array_equal(new, label):
-            return label
-        label = new
-
-
 def _members(owner: NDArray[np.integer], members: NDArray[np.integer], owners: int) -> list[tuple[int, ...]]:
     order = np.argsort(owner, kind="stable")
     edges = np.searchsorted(owner[order], np.arange(owners + 1))
     found = members[order].tolist()
     return [tuple(found[edges[i] : edges[i + 1]]) for i in range(owners)]
-
-
-def _slow(parts: Parts) -> NDArray[np.bool_]:
-    """Likes are the links between the same two levels; those inside groups and those between them are not alike."""
-    fabric = parts.fabric
-    slow = np.zeros(len(fabric.links), bool)
-    links = parts.between[fabric.network_links[parts.between]]
-    a, b = (end[links] for end in parts.ends)
-    low, high = np.minimum(parts.level[a], parts.level[b]), np.maximum(parts.level[a], parts.level[b])
-    _, tier = np.unique(np.stack((low, high, parts.group[a] == parts.group[b])), axis=1, return_inverse=True)
-    rate = fabric.link_rate_gbit_s[links]
-    for one in range(int(tier.max(initial=-1)) + 1):
-        of_tier = np.flatnonzero(tier == one)
-        rates, counts = np.unique(rate[of_tier], return_counts=True)
-        if len(of_tier) >= FEW and counts.max() >= MAJORITY * len(of_tier):
-            slow[links[of_tier[rate[of_tier] < rates[counts.argmax()]]]] = True
-    return slow
