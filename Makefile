@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 demo: $(VENV)/.installed
 	@mkdir -p out
 	@$(BIN)/weft show superpod:su=1
+	@$(BIN)/weft route superpod:su=1
 	@$(BIN)/weft draw superpod:su=1 -o out/superpod.png
 	@$(BIN)/weft draw superpod:su=1 -o out/superpod.html
 	@echo
@@ -18,6 +19,7 @@ demo: $(VENV)/.installed
 	@echo "  weft show superpod:su=1 dgx7                   one server and where its cables go"
 	@echo "  weft draw fat-tree:hosts=1024,switch=QM9700 -o out/tree.html"
 	@echo "  weft export superpod:su=1 -o out/superpod.net  what ibnetdiscover would print; ibsim loads it"
+	@echo "  weft route torus:6x6 --compare                 routing engines side by side"
 	@echo "  weft topologies                                what else can be built"
 
 test: $(VENV)/.tested
@@ -32,6 +34,7 @@ peers:
 
 bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/fabric.py
+	$(BIN)/python benchmarks/routing.py
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"

@@ -42,8 +42,12 @@ def steps(block: str) -> list[tuple[str, list[str]]]:
 
 
 def matches(expected: list[str], printed: list[str]) -> bool:
-    """Blank lines do not count, and `...` is any number of lines."""
-    pattern = "".join(".*" if line == "..." else re.escape(line) + "\n" for line in expected if line.strip())
+    """Blank lines do not count; a line `...` is any number of lines, and `...` in a line any number of characters."""
+    pattern = "".join(
+        ".*" if line == "..." else re.escape(line).replace(r"\.\.\.", "[^\n]*") + "\n"
+        for line in expected
+        if line.strip()
+    )
     text = "".join(line.rstrip() + "\n" for line in printed if line.strip())
     return re.fullmatch(pattern, text, re.S) is not None
 

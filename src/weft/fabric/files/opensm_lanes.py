@@ -20,23 +20,34 @@ from weft.fabric.tables import lid_block
 
 
 def path_sl_text(fabric: Fabric) -> str:
-    """Of every path from an adapter to a LID of another."""
+    """Of every path from a node to a LID of another."""
     subnet, tables = Subnet.of(fabric), fabric.tables
-    adapters = [node for node in subnet.nodes if subnet.kind[node] != NodeKind.SWITCH]
-    lids = [(node, lid) for node in adapters for slot, _ in subnet.cables(node) for lid in _lids(subnet, slot)]
-    lid_text = [(node, f" {lid} ") for node, lid in lids]
-    columns = [lid for _, lid in lids]
+    owned = [(node, lid) for node in subnet.nodes for lid in _lids_of(subnet, node)]
+    lids = [lid for _, lid in owned]
+    lid_text = [(node, f" {lid} ") for node, lid in owned]
     parts = []
-    for node in adapters:
-        row = next((tables.switch_row[subnet.node[peer]] for _, peer in subnet.cables(node)), -1)
+    for node in subnet.nodes:
+        row = tables.switch_row[_switch_of(subnet, node)]
         if row < 0:
-            continue  # plugged into another adapter, or into nothing
+            continue  # an adapter that is plugged into another adapter, or into nothing
         name = f"0x{subnet.guid[node]:016x}"
-        levels = tables.path_sl[row, columns].tolist()
-        for (other, text), level in zip(lid_text, levels, strict=True):
-            if other != node:
-                parts.append(f"{name}{text}{level}\n")
+        levels = tables.path_sl[row, lids].tolist()
+        parts += [
+            f"{name}{text}{level}\n" for (other, text), level in zip(lid_text, levels, strict=True) if other != node
+        ]
     return "".join(parts)
+
+
+def _lids_of(subnet: Subnet, node: int) -> list[int]:
+    slots = {subnet.lid_slot(slot) for slot, _ in subnet.cables(node)}
+    return [lid for slot in sorted(slots) if subnet.lid[slot] for lid in lid_block(subnet.lid[slot], subnet.lmc[slot])]
+
+
+def _switch_of(subnet: Subnet, node: int) -> int:
+    """Where its packets are first looked up in a table."""
+    if subnet.kind[node] == NodeKind.SWITCH:
+        return node
+    return next((subnet.node[peer] for _, peer in subnet.cables(node)), node)
 
 
 def sl2vl_text(fabric: Fabric) -> str:
@@ -61,8 +72,3 @@ def write_lanes(fabric: Fabric, directory: Path) -> None:
     """Write both files into a directory that exists, each whole or not at all."""
     write_atomically(directory / "opensm.psl", path_sl_text(fabric))
     write_atomically(directory / "opensm.slvl", sl2vl_text(fabric))
-
-
-def _lids(subnet: Subnet, slot: int) -> range:
-    first = subnet.lid[slot]
-    return lid_block(first, subnet.lmc[slot]) if first else range(0)

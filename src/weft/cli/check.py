@@ -1,0 +1,48 @@
+"""`weft check`: do these forwarding tables lead everywhere, and can they deadlock?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from weft.cli.output import console, print_json, table
+
+
+def check(spec: str, /, *, tables: Path | None = None, hosts_only: bool = False, json: bool = False) -> None:
+    """Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.
+
+    Parameters
+    ----------
+    spec
+        A topology, `superpod:su=1`, or the path of a file.
+    tables
+        Dumps of OpenSM: a directory with opensm.fdbs or opensm-lfts.dump, and guid2lid, or one file of routes.
+    hosts_only
+        Only paths between adapters, as ibdmchk does; else also those from and to switches.
+    json
+        Print JSON instead of words.
+    """
+    from dataclasses import asdict
+
+    from weft.errors import ConfigError
+    from weft.fabric.files.opensm_tables import read_tables
+    from weft.fabric.spec import load
+    from weft.routing.check import check as walk_all
+
+    fabric = load(spec)
+    if tables is not None:
+        read_tables(tables, fabric)
+    if "lft" not in vars(fabric.tables):
+        raise ConfigError(
+            f"{spec} comes without forwarding tables: there is nothing to check"
+            "\n  Give OpenSM's with --tables; `weft route` makes its own and proves them."
+        )
+    verdict = walk_all(fabric, hosts_only=hosts_only)
+    if json:
+        print_json({"ok": verdict.ok, "missing": verdict.missing, **asdict(verdict)})
+    else:
+        out = console()
+        out.print(verdict.explain(), markup=False)
+        out.print(table("Paths", ("hops between switches", "pairs"), list(verdict.hops.items())))
+    if not verdict.ok:
+        sys.exit(1)

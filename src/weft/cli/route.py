@@ -1,0 +1,311 @@
+"""`weft route`: forwarding tables, the proof that they hold, and what they are worth."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.output import Cell, console, print_json, table
+
+if TYPE_CHECKING:
+    from weft.fabric.model import Fabric
+    from weft.routing.check import Verdict
+    from weft.routing.engine import Options
+    from weft.routing.quality import PatternLoad, Quality
+    from weft.routing.route import Routing
+
+_QUICK_S = 5.0  # calculations below this are timed a second time: the first may have compiled the kernels
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Judged:
+    """Tables by one engine, proved and measured."""
+
+    routing: Routing
+    calculation_s: float
+    verdict: Verdict
+    quality: Quality
+
+
+def route(
+    spec: str,
+    /,
+    *,
+    engine: str = "auto",
+    lmc: int = 0,
+    max_vls: int = 8,
+    root: str = "",
+    compare: bool = False,
+    dump: Path | None = None,
+    picture: Path | None = None,
+    seed: int = 1,
+    json: bool = False,
+) -> None:
+    """Calculate forwarding tables, prove them, and say how good they are; or compare all engines.
+
+    Parameters
+    ----------
+    spec
+        A topology, `superpod:su=1`, or the path of a file.
+    engine
+        auto, dimension-order, dragonfly, fat-tree, dfsssp, up-down or min-hop.
+    lmc
+        Every host port gets 2**LMC LIDs, and as many paths.
+    max_vls
+        Data lanes that the ports have.
+    root
+        The switch that up/down calls the top; else the engine chooses.
+    compare
+        Route with every engine that can, and print them side by side.
+    dump
+        A folder to write the tables to, as OpenSM dumps them: ibdmchk reads it.
+    picture
+        A histogram of link load, .png or .svg; with --compare of every engine.
+    seed
+        Of the random bisections and, in large fabrics, of the sample of shifts.
+    json
+        Print JSON instead of tables.
+    """
+    from weft.errors import ConfigError
+    from weft.fabric.spec import load
+    from weft.routing.engine import Options
+    from weft.routing.histogram import check_suffix
+
+    if compare and (dump is not None or engine != "auto"):
+        raise ConfigError("--compare looks at every engine: leave out --engine and --dump, or --compare")
+    if picture is not None:
+        check_suffix(picture)
+    fabric = load(spec)
+    options = Options(engine=engine, lmc=lmc, max_vls=max_vls, root=root)
+    if compare:
+        _compare(fabric, options, seed, picture, json)
+    else:
+        _route_one(fabric, options, seed, dump, picture, json)
+
+
+def _route_one(
+    fabric: Fabric, options: Options, seed: int, dump: Path | None, picture: Path | None, json: bool
+) -> None:
+    with _progress(3) as step:
+        judged = _judge(fabric, options, seed, step)
+    written = [_dump(judged, dump)] if dump is not None else []
+    if picture is not None:
+        written.append(_draw(picture, fabric, [judged]))
+    if json:
+        print_json(_head(fabric, options, seed) | _facts(judged))
+    else:
+        _print_one(judged)
+        for path in written:
+            print(f"{path}: written")
+    if not judged.verdict.ok:
+        raise SystemExit(1)
+
+
+def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, json: bool) -> None:
+    from dataclasses import replace
+
+    from weft.routing.engine import CannotRoute
+    from weft.routing.route import ENGINES
+    from weft.routing.route import route as route_fabric
+
+    found: dict[str, Judged] = {}
+    refused: dict[str, str] = {}
+    with _progress(1 + 3 * len(ENGINES)) as step:
+        step("auto")
+        chosen = route_fabric(fabric, options).engine
+        for name in ENGINES:
+            try:
+                found[name] = _judge(fabric, replace(options, engine=name), seed, step, again=True)
+            except CannotRoute as reason:
+                refused[name] = str(reason)
+    if picture is not None:
+        _draw(picture, fabric, list(found.values()))
+    if json:
+        engines = [_facts(one) | {"calculation_s": one.calculation_s} for one in found.values()]
+        print_json(_head(fabric, options, seed) | {"auto": chosen, "engines": engines, "cannot": refused})
+        return
+    _print_comparison(fabric, found, refused, chosen)
+    if picture is not None:
+        print(f"{picture}: written")
+
+
+# -- the work ---------------------------------------------------------------------------------------------------------
+
+
+def _judge(fabric: Fabric, options: Options, seed: int, step: Step, *, again: bool = False) -> Judged:
+    from weft.routing.check import check
+    from weft.routing.quality import measure
+    from weft.routing.route import route as route_fabric
+
+    step(f"{options.engine}: routing")
+    begin = time.perf_counter()
+    routing = route_fabric(fabric, options)
+    calculation_s = time.perf_counter() - begin
+    if again and calculation_s < _QUICK_S:
+        begin = time.perf_counter()
+        route_fabric(fabric, options)
+        calculation_s = time.perf_counter() - begin
+    step(f"{routing.engine}: proving")
+    verdict = check(routing.fabric)
+    step(f"{routing.engine}: measuring")
+    return Judged(
+        routing=routing, calculation_s=calculation_s, verdict=verdict, quality=measure(routing.fabric, seed=seed)
+    )
+
+
+def _dump(judged: Judged, folder: Path) -> Path:
+    from weft.errors import ConfigError
+    from weft.fabric.files.opensm import write_dumps
+    from weft.fabric.files.opensm_lanes import write_lanes
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    write_dumps(judged.routing.fabric, folder)
+    if judged.verdict.vls > 1:
+        write_lanes(judged.routing.fabric, folder)
+    return folder
+
+
+def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> Path:
+    from weft.routing.histogram import draw_loads
+
+    draw_loads(path, _title(fabric), {_label(judged): judged.quality for judged in found})
+    return path
+
+
+@contextmanager
+def _progress(steps: int) -> Iterator[Step]:
+    """A bar on standard error that goes away, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("", total=steps, completed=-1)
+
+        def step(what: str) -> None:
+            bar.update(task, description=what, advance=1)
+            bar.refresh()  # kernels do not let the bar's own clock run
+
+        yield step
+
+
+# -- printing ---------------------------------------------------------------------------------------------------------
+
+
+def _title(fabric: Fabric) -> str:
+    return ", ".join((Path(fabric.spec).name, *fabric.changes))
+
+
+def _label(judged: Judged) -> str:
+    """`dfsssp, 3 lanes`; `min-hop, can deadlock`."""
+    lanes = f", {judged.verdict.vls} lanes" if judged.verdict.vls > 1 else ""
+    return f"{judged.routing.engine}{lanes}{', can deadlock' if judged.verdict.credit_loop else ''}"
+
+
+def _print_one(judged: Judged) -> None:
+    from weft.routing.route import ENGINES
+
+    out, routing, quality = console(), judged.routing, judged.quality
+    promise = f"{routing.engine}: {ENGINES[routing.engine].guarantee}"
+    for line in (promise, *(f"  {note}" for note in routing.notes if note != promise), judged.verdict.explain()):
+        out.print(line, markup=False)
+    hops = "  ".join(f"{count}: {pairs:,}" for count, pairs in judged.verdict.hops.items())
+    out.print(f"Pairs by hops between switches  {hops}", end="\n\n")
+    shifts, share = quality.shifts, quality.bisection
+    which = f"all {shifts.of:,}" if shifts.shifts == shifts.of else f"{shifts.shifts:,} of {shifts.of:,}"
+    rows = [_pattern_row(found.pattern, found) for found in quality.patterns]
+    rows.append(_pattern_row(f"worst {shifts.worst.pattern}", shifts.worst))
+    heads = ("traffic", "flows", "max load", "mean load", "slowdown", "worst link")
+    out.print(table("Link load", heads, rows, _what_load_is(quality)))
+    out.print(
+        f"Shift permutations ({which}): the worst link has {shifts.mean:.3g} flows on average, "
+        f"{shifts.worst.max_load:.3g} at most"
+    )
+    out.print(
+        f"Effective bisection bandwidth: {share.mean:.4f} ± {share.standard_error:.4f}, at least {share.minimum:.4f} "
+        f"({share.bisections} random bisections, seed {quality.seed})"
+    )
+
+
+def _what_load_is(quality: Quality) -> str:
+    return f"Load: flows at {quality.host_rate_gbit_s:g} Gbit/s, the rate of a host port, over the rate of the link."
+
+
+def _pattern_row(what: str, found: PatternLoad) -> tuple[Cell, ...]:
+    return what, found.flows, found.max_load, round(found.mean_load, 3), round(found.slowdown, 2), found.worst_link
+
+
+def _print_comparison(fabric: Fabric, found: dict[str, Judged], refused: dict[str, str], chosen: str) -> None:
+    out = console()
+    rows = [_comparison_row(name + (" *" if name == chosen else ""), judged) for name, judged in found.items()]
+    heads = ("engine", "lanes", "loop", "hops", "max load", "mean", "worst link", "shifts", "eff. bisection")
+    note = f"* what auto takes. Hops and shifts: mean, max. {_what_load_is(next(iter(found.values())).quality)}"
+    out.print(table(_title(fabric), heads, rows, note))
+    for name, reason in refused.items():
+        out.print(f"not {name}: {reason.splitlines()[0]}", markup=False)
+    times = ", ".join(f"{name} {judged.calculation_s:.3f} s" for name, judged in found.items())
+    out.print(f"Calculated in: {times}")
+
+
+def _comparison_row(name: str, judged: Judged) -> tuple[Cell, ...]:
+    verdict, quality = judged.verdict, judged.quality
+    mean_hops = sum(hops * pairs for hops, pairs in verdict.hops.items()) / verdict.arrived
+    loop = f"of {len(verdict.credit_loop)}" if verdict.credit_loop else "none"
+    return (
+        name,
+        verdict.vls,
+        loop,
+        f"{mean_hops:.2f}, {max(verdict.hops)}",
+        quality.all_to_all.max_load,
+        quality.all_to_all.mean_load,
+        quality.all_to_all.worst_link,
+        f"{quality.shifts.mean:.2f}, {quality.shifts.worst.max_load:.3g}",
+        f"{quality.bisection.mean:.4f} ± {quality.bisection.standard_error:.4f}",
+    )
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _head(fabric: Fabric, options: Options, seed: int) -> dict[str, Any]:
+    import weft
+
+    return {
+        "weft": weft.__version__,
+        "spec": fabric.spec,
+        "changes": fabric.changes,
+        "options": asdict(options),
+        "seed": seed,
+    }
+
+
+def _facts(judged: Judged) -> dict[str, Any]:
+    import numpy as np
+
+    from weft.routing.route import ENGINES
+
+    routing, verdict, quality = judged.routing, judged.verdict, judged.quality
+    loads, links = np.unique(quality.load, return_counts=True)
+    return {
+        "engine": routing.engine,
+        "guarantee": ENGINES[routing.engine].guarantee,
+        "notes": routing.notes,
+        "verdict": {"ok": verdict.ok, "missing": verdict.missing} | asdict(verdict),
+        "quality": {
+            "hosts": quality.hosts,
+            "host_rate_gbit_s": quality.host_rate_gbit_s,
+            "patterns": [asdict(found) for found in quality.patterns],
+            "shifts": asdict(quality.shifts),
+            "bisection": asdict(quality.bisection),
+            "histogram": {"load": loads.tolist(), "links": links.tolist()},
+        },
+    }

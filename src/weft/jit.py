@@ -1,0 +1,66 @@
+"""Numba kernels, compiled once and cached where the cache cannot go stale.
+
+Numba's own file cache looks at the file of a kernel alone: it misses edits in what that file calls, and the
+bounds-check flag. So the cache folder is named after a hash of all kernel sources, of what they import, and the flag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+Kernel = Callable[..., Any]  # numba infers the types
+_ROOT = Path(__file__).parent
+BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
+
+
+def _sources() -> dict[str, bytes]:
+    """Every module of weft that holds kernels, and all that those import, by dotted name."""
+    modules = {}
+    for path in _ROOT.rglob("*.py"):
+        parts = path.relative_to(_ROOT).with_suffix("").parts
+        modules[".".join(("weft", *(p for p in parts if p != "__init__")))] = path.read_bytes()
+    found: dict[str, bytes] = {}
+    todo = [name for name, text in modules.items() if b"from weft.jit import" in text]
+    while todo:
+        name = todo.pop()
+        if name in modules and name not in found:
+            found[name] = modules[name]
+            todo += [match.decode() for match in re.findall(rb"from (weft[\w.]*) import", modules[name])]
+    return found
+
+
+def _cache_folder() -> Path:
+    digest = hashlib.sha256(f"{numba.__version__} boundscheck={BOUNDSCHECK}".encode())
+    for name, text in sorted(_sources().items()):
+        digest.update(name.encode() + text)
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "weft" / f"kernels-{digest.hexdigest()[:16]}"
+
+
+def _use_cache(folder: Path) -> None:
+    if not folder.exists() and sys.stderr.isatty():
+        print("weft: compiling kernels, once; this takes some seconds", file=sys.stderr)
+    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+
+
+_use_cache(_cache_folder())
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile on first call, or take it from the cache."""
+    compiled: Kernel = numba.njit(cache=True, boundscheck=BOUNDSCHECK)(function)
+    return compiled
+
+
+def inlined(function: Kernel) -> Kernel:
+    """A small helper of kernels: inlined at the call, which a plain kernel is not."""
+    compiled: Kernel = numba.njit(inline="always", boundscheck=BOUNDSCHECK)(function)
+    return compiled

@@ -1,0 +1,271 @@
+"""Are these tables any good? Every pair arrives, nothing goes round, and no packets can wait for each other for ever.
+
+verdict = check(fabric)          tables of weft, of OpenSM, of anybody; also incomplete or nonsense ones
+verdict.ok                       all pairs arrive and there is no credit loop
+print(verdict.explain())         in words, by the names of ports
+
+A pair is a port that has a LID and a LID of another port. The proof of freedom from deadlock is that the channel
+dependency graph has no circle (see `walk`). It holds for the paths that the tables describe: with `hosts_only` those
+between adapters, which is what ibdmchk looks at; without, also those from and to the switches themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.fabric.tables import NO_ROUTE, Tables
+from weft.routing.graph import SwitchGraph, switch_graph
+from weft.routing.kernels import walk
+from weft.routing.lids import ports_with_lids
+
+_FAILURES = {
+    walk.NO_ENTRY: "no entry",
+    walk.ASTRAY: "astray",
+    walk.DROPPED: "dropped by SL to VL",
+    walk.LOOP: "forwarding loop",
+}
+_VLS = 16
+_FOUR_BITS = np.uint8(15)  # of a service level, and of a lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What `check` found."""
+
+    spec: str
+    hosts_only: bool
+    pairs: int  # from a port with a LID to a LID of another port
+    arrived: int
+    failures: dict[str, int]  # why pairs are missing -> how many
+    first_failure: str  # one of them, hop by hop; empty if there is none
+    hops: dict[int, int]  # links between switches -> pairs that arrive over so many
+    no_lid: tuple[str, ...]  # ports on the network that have no LID: nobody can reach them
+    vls: int  # virtual lanes that are used
+    credit_loop: tuple[str, ...]  # out ports, each waiting for the next and the last for the first; empty if none
+    credit_loop_vls: tuple[int, ...]  # the lane of each
+    credit_loop_paths: tuple[str, ...]  # for each, a path that holds it and waits for the next
+
+    @property
+    def ok(self) -> bool:
+        return self.pairs > 0 and not (self.missing or self.no_lid or self.credit_loop)
+
+    @property
+    def missing(self) -> int:
+        return self.pairs - self.arrived
+
+    def explain(self) -> str:
+        """In words; the first line says it all."""
+        if not self.pairs:
+            return f"{self.spec} has no two ports with LIDs: there is nothing to check\n  Route it first."
+        lines = [self._summary()]
+        if self.no_lid:
+            more = f" and {len(self.no_lid) - 3:,} more" if len(self.no_lid) > 3 else ""
+            lines.append(f"without a LID: {', '.join(self.no_lid[:3])}{more}")
+        if self.missing:
+            causes = ", ".join(f"{count:,} {why}" for why, count in self.failures.items())
+            lines.append(f"{self.missing:,} pairs are missing ({causes}); the first:")
+            lines.append(f"  {self.first_failure}")
+        if self.credit_loop:
+            lines.append(self._loop())
+            lines += [f"  {path}" for path in self.credit_loop_paths]
+        if not self.ok:
+            lines.append('  Route with engine="auto": its tables are complete and cannot deadlock.')
+        return "\n".join(lines)
+
+    def _summary(self) -> str:
+        which = "host to host" if self.hosts_only else "hosts and switches"
+        longest = f", at most {max(self.hops)} hops between switches" if self.hops else ""
+        lanes = f"{self.vls} {'lane' if self.vls == 1 else 'lanes'}"
+        deadlock = "it can deadlock" if self.credit_loop else "no credit loop"
+        return f"{self.spec}: {self.arrived:,} of {self.pairs:,} pairs arrive ({which}){longest}, {lanes}, {deadlock}"
+
+    def _loop(self) -> str:
+        names = list(self.credit_loop)
+        if self.vls > 1:
+            names = [f"{name} VL{vl}" for name, vl in zip(names, self.credit_loop_vls, strict=True)]
+        return f"credit loop of {len(names)} buffers: {' -> '.join([*names, names[0]])}"
+
+
+def check(fabric: Fabric, *, hosts_only: bool = False) -> Verdict:
+    """Walk all paths of the fabric's tables. `hosts_only`: between adapters, aggregation nodes among them."""
+    return _Walker(fabric, hosts_only).verdict()
+
+
+class _Walker:
+    """A fabric and its tables as arrays that the kernels take, and names for what they return."""
+
+    def __init__(self, fabric: Fabric, hosts_only: bool) -> None:
+        self.fabric, self.hosts_only = fabric, hosts_only
+        tables = fabric.tables
+        self.graph = graph = switch_graph(fabric, tables.lid, tables.lmc)
+        self.ports = fabric.nodes.n_ports[graph.switches].astype(np.int64) + 1
+        # Adapters first: they make better examples than switches.
+        wanted = np.concatenate((np.flatnonzero(graph.out > 0), np.flatnonzero((graph.out == 0) & (not hosts_only))))
+        self.lid, self.at, self.out = graph.lid[wanted], graph.at[wanted], graph.out[wanted]
+        self.edge_at = np.full((graph.n_switches, int(self.ports.max(initial=1))), -1, np.int32)
+        self.edge_at[graph.near, graph.port] = np.arange(len(graph.port), dtype=np.int32)
+        self.first_pair = tables.first_pair[graph.switches]
+        top_lid = int(self.lid.max(initial=0))
+        self.routes = _by_lid(tables.lft, top_lid, NO_ROUTE)
+        self.path_sl, self.sl2vl, self.lanes = _service_levels(tables, graph, self.ports, top_lid)
+        self._choose_sources()
+
+    def _choose_sources(self) -> None:
+        """Ports of a switch whose packets take the same lanes are one source. On one lane those are all of them."""
+        wide = NO_ROUTE + 1
+        ports, port_of = np.unique(self.at * wide + self.out, return_inverse=True)
+        switch, number = ports // wide, ports % wide
+        alike: dict[bytes, int] = {}
+        ways = np.zeros(len(ports), np.int64)
+        if len(self.sl2vl):
+            begin = self.first_pair[switch] + number * self.ports[switch]
+            for index, row in enumerate(map(slice, begin.tolist(), (begin + self.ports[switch]).tolist())):
+                ways[index] = alike.setdefault(self.sl2vl[row].tobytes(), len(alike))
+        _, first_of, source_of = np.unique(switch * (len(alike) + 1) + ways, return_index=True, return_inverse=True)
+        self.source, self.source_port = switch[first_of].astype(np.int32), number[first_of].astype(np.int32)
+        self.weight = np.bincount(source_of, minlength=len(first_of)).astype(np.int64)
+        self.own = source_of[port_of].astype(np.int32)  # [destination] -> source that its port is among
+
+    def verdict(self) -> Verdict:
+        graph, lanes = self.graph, self.lanes
+        bits = self.edge_at.shape[1] * lanes
+        depends = np.zeros((len(graph.far) * lanes, (bits + 7) // 8), np.uint8)
+        ends, hops = np.zeros(len(_FAILURES) + 1, np.int64), np.zeros(graph.n_switches + 1, np.int64)
+        used = np.zeros(_VLS, np.uint8)
+        common = (self.edge_at, graph.far, self._far_port, self.ports, self.source, self.source_port, self.weight)
+        lane_tables = (self.routes, self.path_sl, self.sl2vl, self.first_pair, lanes)
+        failed = walk.walk_all(*common, self.lid, self.at, self.out, self.own, *lane_tables, depends, ends, hops, used)
+        circle = walk.find_circle(depends, self.edge_at, graph.far, lanes)
+        waiting = np.empty((0, 2), np.int32)
+        if len(circle):
+            circle = walk.shortest_circle(depends, self.edge_at, graph.far, lanes, circle)
+            waiting = walk.who_waits(*common, self.lid, self.own, *lane_tables, circle)
+        loop = circle.tolist()
+        return Verdict(
+            spec=self.fabric.spec,
+            hosts_only=self.hosts_only,
+            pairs=int(ends.sum()),
+            arrived=int(ends[walk.ARRIVED]),
+            failures={why: int(ends[end]) for end, why in _FAILURES.items() if ends[end]},
+            first_failure=self._failure(*failed) if failed[0] >= 0 else "",
+            hops={count: int(hops[count]) for count in np.flatnonzero(hops).tolist()},
+            no_lid=self._without_lid(),
+            vls=int(used.sum()),
+            credit_loop=tuple(self._port_name(channel // lanes) for channel in loop),
+            credit_loop_vls=tuple(channel % lanes for channel in loop),
+            credit_loop_paths=tuple(self._wait(loop, place, *pair) for place, pair in enumerate(waiting.tolist())),
+        )
+
+    @property
+    def _far_port(self) -> NDArray[np.int32]:
+        return self.graph.port[self.graph.back]
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    def _switch_name(self, switch: int) -> str:
+        return self.fabric.nodes.name[int(self.graph.switches[switch])]
+
+    def _port_name(self, edge: int) -> str:
+        return f"{self._switch_name(int(self.graph.near[edge]))}/{self.graph.port[edge]}"
+
+    def _end_name(self, switch: int, port: int) -> str:
+        """Of what hangs on this port of a switch; of the switch for port 0."""
+        if port == 0:
+            return self._switch_name(switch)
+        slot = int(self.fabric.first_port[self.graph.switches[switch]]) + port
+        return self.fabric.port(int(self.fabric.ports.peer[slot])).name
+
+    def _source_name(self, source: int, destination: int) -> str:
+        """Of a port that the source stands for; a destination does not send to itself."""
+        mine = self.own == source
+        if source == self.own[destination]:
+            mine &= self.out != self.out[destination]
+        return self._end_name(int(self.source[source]), int(self.out[np.argmax(mine)]))
+
+    def _pair_name(self, source: int, destination: int) -> str:
+        to = self._end_name(int(self.at[destination]), int(self.out[destination]))
+        return f"{self._source_name(source, destination)} to {to} (LID {self.lid[destination]})"
+
+    def _channel_name(self, channel: int) -> str:
+        edge, vl = divmod(channel, self.lanes)
+        return self._port_name(edge) + (f" VL{vl}" if self.lanes > 1 else "")
+
+    def _wait(self, circle: list[int], place: int, source: int, destination: int) -> str:
+        holds, waits = self._channel_name(circle[place]), self._channel_name(circle[(place + 1) % len(circle)])
+        return f"{self._pair_name(source, destination)} holds {holds} and waits for {waits}"
+
+    def _without_lid(self) -> tuple[str, ...]:
+        hosts, switches = ports_with_lids(self.fabric)
+        due = hosts if self.hosts_only else np.concatenate((hosts, switches))
+        return tuple(self.fabric.port(slot).name for slot in due[self.fabric.tables.lid[due] == 0].tolist())
+
+    def _failure(self, source: int, destination: int, end: int) -> str:
+        """The path up to where it fails, and why."""
+        lid, here, in_port = int(self.lid[destination]), int(self.source[source]), int(self.source_port[source])
+        sl = int(self.path_sl[lid, here]) if len(self.path_sl) else 0
+        hops: list[str] = []
+        seen: set[int] = set()
+        while True:
+            port = int(self.routes[lid, here])
+            edge = int(self.edge_at[here, port]) if port < self.ports[here] else -1
+            if edge < 0 or here in seen or (end == walk.DROPPED and self._vl(here, in_port, port, sl) == walk.DROP):
+                break
+            seen.add(here)
+            hops.append(self._port_name(edge))
+            here, in_port = int(self.graph.far[edge]), int(self._far_port[edge])
+        way = " -> ".join([*hops, self._switch_name(here)])
+        why = {
+            walk.LOOP: "comes round again",
+            walk.NO_ENTRY: f"has no entry for LID {lid}",
+            walk.DROPPED: f"drops it: SL {sl} from port {in_port} to port {port} is VL {walk.DROP}",
+        }
+        return f"{self._pair_name(source, destination)}: {way} {why.get(end) or self._astray(here, port)}"
+
+    def _vl(self, switch: int, in_port: int, out_port: int, sl: int) -> int:
+        return int(self.sl2vl[self.first_pair[switch] + in_port * self.ports[switch] + out_port, sl])
+
+    def _astray(self, here: int, port: int) -> str:
+        if port >= self.ports[here]:
+            return f"sends it to port {port}; it has ports 1 to {self.ports[here] - 1}"
+        if port == 0:
+            return "keeps it: the entry is port 0"
+        slot = int(self.fabric.first_port[self.graph.switches[here]]) + port
+        peer = self.fabric.port(slot).peer
+        return f"sends it to port {port}, where {f'{peer} is' if peer else 'nothing is plugged in'}"
+
+
+def _by_lid(table: NDArray[np.uint8], top_lid: int, empty: int) -> NDArray[np.uint8]:
+    """A table turned around, so that the entries for one LID stand side by side; as many as there are LIDs."""
+    turned = np.full((top_lid + 1, len(table)), empty, np.uint8)
+    known = min(top_lid + 1, table.shape[1])
+    turned[:known] = table[:, :known].T
+    return turned
+
+
+def _service_levels(
+    tables: Tables, graph: SwitchGraph, ports: NDArray[np.int64], top_lid: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
+    """SL of each path, SL to VL and how many lanes; both tables empty where all is on one lane."""
+    nothing = np.empty((0, 0), np.uint8)
+    if "sl2vl" not in vars(tables):
+        return nothing, nothing, 1
+    path_sl = tables.path_sl & _FOUR_BITS if "path_sl" in vars(tables) else nothing
+    in_use = _values(path_sl) if path_sl.size else np.zeros(1, np.intp)
+    sl2vl = tables.sl2vl & _FOUR_BITS
+    rows = np.zeros(len(sl2vl), bool)
+    for first, width in zip(tables.first_pair[graph.switches].tolist(), ports.tolist(), strict=True):
+        rows[first : first + width**2] = True
+    vls = _values(sl2vl[rows][:, in_use])
+    if not vls.any():
+        return nothing, nothing, 1
+    levels = _by_lid(path_sl, top_lid, 0) if path_sl.size else nothing
+    return levels, sl2vl, int(vls[vls != walk.DROP].max(initial=0)) + 1
+
+
+def _values(table: NDArray[np.uint8]) -> NDArray[np.intp]:
+    """The values that occur; of a table of bytes faster than by sorting it."""
+    return np.flatnonzero(np.bincount(table.ravel(), minlength=1))

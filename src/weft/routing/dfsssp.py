@@ -1,0 +1,44 @@
+"""DFSSSP: shortest paths over the links that carry least so far, and as many virtual lanes as keep them from deadlock.
+
+Domke, Hoefler and Nagel, "Deadlock-free oblivious routing for arbitrary topologies", 2011. Destination by destination,
+every switch takes, among its shortest paths, the one with the least sum of loads; then all hosts' traffic to that
+destination is added to the links on its way. The paths are spread over lanes by `layers`.
+
+Guarantee: shortest paths, even load, no deadlock, in any connected fabric whose ports have lanes enough.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.fabric.tables import NO_ROUTE, Tables
+from weft.routing.engine import NO_PREVIOUS, Options, Subnet
+from weft.routing.islands import explain_islands
+from weft.routing.kernels.dfsssp import route_least_sum
+from weft.routing.layers import spread_over_lanes
+
+
+class Dfsssp:
+    name = "dfsssp"
+    guarantee = "shortest paths, even load, no deadlock; takes as many lanes as that needs"
+
+    def route(self, subnet: Subnet, options: Options) -> Tables:
+        graph, tables = subnet.graph, subnet.new_tables()
+        column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
+        cut_off = route_least_sum(
+            graph.first,
+            graph.far,
+            graph.port,
+            graph.lid,
+            graph.at,
+            graph.out,
+            graph.is_host,
+            graph.hosts,
+            NO_PREVIOUS if subnet.previous is None else subnet.previous,
+            column,
+        )
+        if cut_off >= 0:
+            raise explain_islands(subnet)
+        tables.lft = np.ascontiguousarray(column.T)
+        spread_over_lanes(subnet, options, tables, self.name)
+        return tables

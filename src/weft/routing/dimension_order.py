@@ -1,0 +1,129 @@
+"""Dimension order: correct one coordinate after the other, always in the same order, by the shortest way.
+
+Dally and Seitz, "Deadlock-free message routing in multiprocessor interconnection networks", 1987. It serves every
+torus, mesh and HyperX (Ahn et al. 2009), of any dimension and with parallel links, found from the cabling by `product`.
+
+    0 - 1 - 2 - 3 - 4 - 5      Rows and full meshes need one lane. A ring of five or more could wait for itself. There a
+    |                   |      path that crosses the dateline, the link from 5 to 0, takes lane 1 all along the ring,
+    '----- dateline ----'      the others lane 0. So lane 0 does not use the dateline, nor lane 1 the link opposite, as
+                               no path goes more than half way round: neither closes a circle.
+
+An SL2VL table knows the ports and the service level of a packet, not its path. So bit i of the service level says
+whether the path crosses the dateline of ring i, and a port along ring i takes bit i for the lane, as OpenSM's
+torus-2QoS does: 2 lanes and 2**rings service levels.
+
+Guarantee: shortest paths, no deadlock, on one lane, or on two where there are rings of five or more.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
+from weft.routing.engine import NO_PREVIOUS, CannotRoute, Options, Subnet
+from weft.routing.islands import require_one_island
+from weft.routing.kernels.product import BACK, FULL, ON, RING, route_by_dimensions
+from weft.routing.layers import fill_sl2vl
+from weft.routing.product import Neighbours, NotAProduct, Product, factorise, find_neighbours
+
+MOST_RINGS = 4  # a bit of the service level for each
+
+
+class DimensionOrder:
+    name = "dimension-order"
+    guarantee = "shortest paths, no deadlock; two lanes where there are rings of five or more, else one"
+
+    def route(self, subnet: Subnet, options: Options) -> Tables:
+        require_one_island(subnet)
+        graph, tables = subnet.graph, subnet.new_tables()
+        net = find_neighbours(graph)
+        grid = _find_grid(subnet, net)
+        rings = [i for i, d in enumerate(grid.dimensions) if d.kind == RING]
+        _check_lanes(subnet, options, len(rings))
+        first_step, step = _steps(net, grid)
+        column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
+        path_sl = np.zeros(column.shape if rings else (0, 0), np.uint8)
+        route_by_dimensions(
+            np.array([d.kind for d in grid.dimensions], np.int32),
+            np.array([d.size for d in grid.dimensions], np.int32),
+            np.array([d.place for d in grid.dimensions], np.int32).reshape(-1, max(graph.n_switches, 1)).T.copy(),
+            first_step,
+            step,
+            net.first_link,
+            net.links,
+            graph.port,
+            graph.lid,
+            graph.at,
+            graph.out,
+            graph.is_host,
+            NO_PREVIOUS if subnet.previous is None else subnet.previous,
+            column,
+            path_sl,
+        )
+        tables.lft = np.ascontiguousarray(column.T)
+        if rings:
+            tables.path_sl = np.ascontiguousarray(path_sl.T)
+            _set_lanes(subnet, tables, net, grid, rings)
+        return tables
+
+
+def _find_grid(subnet: Subnet, net: Neighbours) -> Product:
+    try:
+        return factorise(net)
+    except NotAProduct as found:
+        raise CannotRoute(
+            f"dimension-order routing needs a torus, a mesh or a HyperX, and {subnet.fabric.spec} is none: {found}"
+            f"{_odd_switches(subnet, net)}"
+            '\n  Route with engine="dfsssp", or "up-down".'
+        ) from None
+
+
+def _odd_switches(subnet: Subnet, net: Neighbours) -> str:
+    """Where a torus has lost a cable, two switches have fewer neighbours than all the others."""
+    degree = np.diff(net.first)
+    usual = int(np.bincount(degree).argmax())
+    odd = np.flatnonzero(degree < usual)
+    if not 0 < len(odd) <= 4:
+        return ""
+    shown = ", ".join(f"{subnet.switch_name(int(s))} has {degree[s]}" for s in odd)
+    return f"; {shown}, all others have {usual} neighbours"
+
+
+def _check_lanes(subnet: Subnet, options: Options, rings: int) -> None:
+    if rings > MOST_RINGS:
+        raise CannotRoute(
+            f"dimension-order routing of {subnet.fabric.spec} needs a bit of the service level for each of its {rings} "
+            f'rings, and there are {MOST_RINGS}\n  Route with engine="dfsssp", or "up-down".'
+        )
+    if rings and options.max_vls < 2:
+        raise CannotRoute(
+            f"dimension-order routing of {subnet.fabric.spec} needs 2 virtual lanes, the ports have {options.max_vls}"
+            '\n  Route with engine="up-down", which needs one.'
+        )
+
+
+def _steps(net: Neighbours, grid: Product) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Where a dimension begins in the second table: [switch, way] -> edge, -1 where no way leads on."""
+    widths = [d.size if d.kind == FULL else 2 for d in grid.dimensions]
+    first = np.concatenate(([0], np.cumsum(widths, dtype=np.int64))).astype(np.int32)
+    step = np.full((len(net.first) - 1, first[-1]), -1, np.int32)
+    for which, d in enumerate(grid.dimensions):
+        edges = np.flatnonzero(grid.along == which)
+        here, there = d.place[net.near[edges]], d.place[net.far[edges]]
+        way = there if d.kind == FULL else np.where((there - here) % d.size == 1, ON, BACK)
+        step[net.near[edges], first[which] + way] = edges
+    return first, step
+
+
+def _set_lanes(subnet: Subnet, tables: Tables, net: Neighbours, grid: Product, rings: list[int]) -> None:
+    graph, fabric = subnet.graph, subnet.fabric
+    out_kind = np.zeros(len(fabric.ports), np.intp)  # [port slot] -> 1 + ring that it leads along
+    along = np.empty(len(graph.far), np.int32)
+    along[net.links] = np.repeat(grid.along, np.diff(net.first_link))
+    slots = fabric.first_port[graph.switches[graph.near]] + graph.port
+    lanes = np.zeros((1, 1 + len(rings), SERVICE_LEVELS), np.uint8)
+    for bit, which in enumerate(rings):
+        out_kind[slots[along == which]] = 1 + bit
+        lanes[0, 1 + bit] = np.arange(SERVICE_LEVELS) >> bit & 1
+    fill_sl2vl(fabric, tables, np.zeros(len(fabric.ports), np.intp), out_kind, lanes)

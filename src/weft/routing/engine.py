@@ -1,0 +1,91 @@
+"""The seam: what an engine is given and what it returns.
+
+An engine is a pure function of a subnet and options. It fills forwarding tables, and service levels where it needs
+several virtual lanes, or says why it cannot: `CannotRoute`, with the engine that could.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, SubnetError
+from weft.fabric.model import Fabric
+from weft.fabric.tables import Tables
+from weft.routing.graph import SwitchGraph, switch_graph
+from weft.routing.orientation import default_root
+
+NO_PREVIOUS = np.empty((0, 0), np.uint8)
+
+
+class CannotRoute(SubnetError):
+    """This engine cannot serve this fabric: why, and what would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to route. Returned in the result."""
+
+    engine: str = "auto"
+    lmc: int = 0  # every host port gets 2**lmc LIDs, and as many paths
+    max_vls: int = 8  # data lanes that the ports have
+    adaptive: bool = False  # port groups for adaptive routing too
+    root: str = ""  # switch that up/down calls the top; empty: chosen by the engine
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_vls <= 15:
+            raise ConfigError(f"max_vls {self.max_vls} is not from 1 to 15: InfiniBand has 15 data lanes")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subnet:
+    """A fabric with its LIDs, as an engine sees it."""
+
+    fabric: Fabric
+    lid: NDArray[np.int32]  # [port slot]
+    lmc: NDArray[np.uint8]  # [port slot]
+    previous: NDArray[np.uint8] | None = None  # [switch, lid]: tables to stay close to after a fault
+
+    @cached_property
+    def graph(self) -> SwitchGraph:
+        return switch_graph(self.fabric, self.lid, self.lmc)
+
+    def new_tables(self) -> Tables:
+        """Tables with the LIDs and no routes."""
+        tables = self.fabric.tables.like()
+        tables.lid[:], tables.lmc[:] = self.lid, self.lmc
+        return tables
+
+    @cached_property
+    def is_tree(self) -> bool:
+        """Are there switches above those that hosts plug into?"""
+        return bool((self.graph.hosts == 0).any())
+
+    def switch_name(self, switch: int) -> str:
+        return self.fabric.nodes.name[int(self.graph.switches[switch])]
+
+    def root(self, options: Options) -> int:
+        """The switch that up/down calls the top: as told, or the default."""
+        return self.find_switch(options.root) if options.root else default_root(self.graph)
+
+    def find_switch(self, name: str) -> int:
+        """The row of the switch of that name."""
+        found = np.flatnonzero(self.graph.switches == self.fabric.find_node(name).index)
+        if not len(found):
+            raise ConfigError(f"{name} is not a switch: a root must be one")
+        return int(found[0])
+
+
+class RoutingEngine(Protocol):
+    """Held to `check_routing_engine` in tests/conformance."""
+
+    name: str
+    guarantee: str  # one line: what its tables promise
+
+    def route(self, subnet: Subnet, options: Options) -> Tables:
+        """Complete tables, or CannotRoute."""
+        ...

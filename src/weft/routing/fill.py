@@ -1,0 +1,33 @@
+"""Run a filling kernel over a subnet: tables by columns, which is how destinations are routed, then turned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.fabric.tables import NO_ROUTE, Tables
+from weft.routing.engine import NO_PREVIOUS, Subnet
+from weft.routing.islands import explain_islands
+from weft.routing.kernels.balance import route_by_trunks, route_least_loaded
+from weft.routing.orientation import Orientation
+
+
+def fill_tables(subnet: Subnet, way: Orientation | None, *, trunks: bool = False) -> Tables:
+    """Tables by shortest paths, or, given which way is up, by the up/down rule.
+
+    Where there are tables to stay close to, entries that are still allowed are kept, and trunks give way to that.
+    """
+    graph, tables = subnet.graph, subnet.new_tables()
+    edges = graph if way is None else way
+    middle = edges.first[:-1] if way is None else way.middle
+    from_top = np.empty(0, np.int32) if way is None else way.from_top
+    column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
+    where = (edges.first, middle, edges.far, edges.port, from_top, graph.lid, graph.at, graph.out)
+    if trunks and subnet.previous is None:
+        cut_off = route_by_trunks(*where, edges.near, graph.is_host, graph.hosts, column)
+    else:
+        previous = NO_PREVIOUS if subnet.previous is None else subnet.previous
+        cut_off = route_least_loaded(*where, graph.is_host, graph.hosts, previous, column)
+    if cut_off >= 0:
+        raise explain_islands(subnet)
+    tables.lft = np.ascontiguousarray(column.T)
+    return tables

@@ -1,0 +1,173 @@
+"""The picture of link load: how many links carry how much under all-to-all, one row for each engine.
+
+    fat-tree                  max 630 on leaf1/19 · mean 630 · effective bisection bandwidth 0.660 ± 0.001
+    links |           █                  ¦  <- a host's own port: links right of it hold everybody up
+          |     ▁▂▅███████▂▁        ▁    ¦ ▁
+          +-----------------------------------  pairs of hosts that talk over the link
+
+Counts are on a logarithmic scale: one crowded link in 17,000 decides how long an all-to-all takes, and must be seen.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.files.atomic import write_atomically
+from weft.routing.quality import Quality
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg")
+_BARS = 80
+_IDLE, _WITHIN, _BEYOND, _INK, _FAINT = "#b8c0c8", "#0b6fb8", "#d55e00", "#1f2933", "#7b8794"
+_DASHES = (0, (4, 3))
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "svg.hashsalt": "weft",  # else the ids in the file change from run to run
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _FAINT,
+    "axes.labelcolor": _INK,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+}
+
+
+def draw_loads(path: Path | str, title: str, qualities: Mapping[str, Quality]) -> None:
+    """Write the histograms of these engines, on common axes, as PNG or SVG by the suffix."""
+    from matplotlib import rc_context
+
+    suffix = check_suffix(path)
+    output = io.BytesIO()
+    with rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a name in a script the font lacks
+        stamp = {"Date": None} if suffix == ".svg" else {"Software": None}
+        _draw(title, qualities).savefig(output, format=suffix[1:], dpi=160, metadata=stamp)
+    write_atomically(path, output.getvalue())
+
+
+def check_suffix(path: Path | str) -> str:
+    """The suffix, if it names a format that can be drawn."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {' or '.join(FORMATS)}")
+    return suffix
+
+
+def _draw(title: str, qualities: Mapping[str, Quality]) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    height_in = 1.75 + 1.3 * len(qualities)
+    figure = Figure(figsize=(10, height_in), facecolor="white")
+    FigureCanvasAgg(figure)
+    rows = figure.subplots(len(qualities), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    figure.subplots_adjust(left=0.075, right=0.975, top=1 - 1.2 / height_in, bottom=0.58 / height_in, hspace=0.5)
+    own_port = _own_port(qualities)
+    edges = bar_edges([quality.load for quality in qualities.values()], own_port)
+    for axes, (engine, quality) in zip(rows, qualities.items(), strict=True):
+        _draw_row(axes, engine, quality, edges)
+    last = rows[-1]
+    last.set_yscale("log")
+    last.set_ylim(bottom=0.7)
+    last.set_xlim(edges[-1] * -2.5 / _BARS, edges[-1] * (1 + 2.5 / _BARS))
+    last.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    last.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    last.yaxis.set_major_locator(LogLocator(numticks=9))
+    last.yaxis.set_minor_locator(NullLocator())
+    last.set_xlabel("load of a link, one direction (pairs of hosts that talk over it)", fontsize=9.5)
+    _draw_head(figure, title, next(iter(qualities.values())), own_port)
+    return figure
+
+
+def _draw_head(figure: Figure, title: str, quality: Quality, own_port: int) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    inch = 1 / figure.get_figheight()
+    what = f"Link load under all-to-all: {quality.hosts:,} host ports, {len(quality.load):,} directed links"
+    figure.text(0.02, 1 - 0.26 * inch, title, fontsize=13, fontweight="bold", va="center", parse_math=False)
+    figure.text(0.02, 1 - 0.52 * inch, what, fontsize=9, color=_FAINT, va="center")
+    figure.legend(
+        handles=[
+            Patch(color=_IDLE, label="idle"),
+            Patch(color=_WITHIN, label="keeps up with the hosts"),
+            Patch(color=_BEYOND, label="slows all-to-all down"),
+            Line2D([], [], color=_FAINT, linewidth=0.9, linestyle=_DASHES, label=f"a host's own port: {own_port:,}"),
+        ],
+        ncols=4,
+        loc="center left",
+        bbox_to_anchor=(0.01, 1 - 0.77 * inch),
+        fontsize=8.5,
+        frameon=False,
+        handlelength=1.4,
+        columnspacing=1.6,
+    )
+
+
+def _own_port(qualities: Mapping[str, Quality]) -> int:
+    """What a host's own port carries: every other host talks to it."""
+    return next(iter(qualities.values())).hosts - 1
+
+
+def bar_edges(loads: Sequence[NDArray[np.float64]], own_port: int) -> NDArray[np.float64]:
+    """Edges of bars that all rows share, from 0 to the largest load, one of them at the load of a host's own port."""
+    top = max(own_port, *(float(load.max()) for load in loads))
+    within = np.linspace(0, own_port, math.ceil(own_port / top * _BARS) + 1)
+    beyond = np.linspace(own_port, top, math.ceil((top - own_port) / top * _BARS) + 1)
+    return np.concatenate((within, beyond[1:]))
+
+
+def count_bars(load: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """[bar] -> links whose load is above its left edge and not above its right one; idle ones are in none."""
+    return np.bincount(np.searchsorted(edges, load[load > 0], side="left") - 1, minlength=len(edges) - 1)
+
+
+def _draw_row(axes: Axes, engine: str, quality: Quality, edges: NDArray[np.float64]) -> None:
+    own_port, step = quality.hosts - 1, edges[-1] / _BARS
+    idle = int((quality.load == 0).sum())
+    colours = np.where(edges[1:] > own_port, _BEYOND, _WITHIN)
+    axes.bar(
+        edges[:-1],
+        count_bars(quality.load, edges),
+        width=np.diff(edges),
+        align="edge",
+        color=colours,
+        edgecolor="white",
+        linewidth=0.3,
+    )
+    if idle:
+        axes.bar(-step, idle, width=step, color=_IDLE, linewidth=0)
+    axes.axvline(own_port, color=_FAINT, linewidth=0.9, linestyle=_DASHES, zorder=0)
+    axes.set_ylabel("links", fontsize=9)
+    axes.tick_params(labelsize=8.5)
+    axes.grid(axis="y", color="#e4e7eb", linewidth=0.6)
+    axes.set_axisbelow(True)
+    found, bisection = quality.all_to_all, quality.bisection
+    axes.set_title(engine, loc="left", fontsize=10.5, fontweight="bold")
+    where = f" on {found.worst_link}" if found.worst_link else ""
+    axes.set_title(
+        f"max {_number(found.max_load)}{where} · mean {_number(found.mean_load)} · "
+        f"effective bisection bandwidth {bisection.mean:.4f} ± {bisection.standard_error:.4f}",
+        loc="right",
+        fontsize=9,
+        parse_math=False,  # a dollar in a name is a dollar
+    )
+
+
+def _number(load: float) -> str:
+    return f"{load:,.0f}" if load >= 1000 else f"{load:.4g}"

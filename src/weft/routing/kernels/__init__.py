@@ -1,0 +1,1 @@
+"""The hot loops of routing, compiled by numba."""

@@ -1,0 +1,61 @@
+"""LIDs for the ports that need one: switches at port 0, adapters at each plugged port.
+
+Those that a fabric has are kept; the others get the lowest free ones, adapters first, in the order of the nodes, so
+that the hosts of a leaf stand side by side in its tables. A port with LMC takes an aligned block of 2**LMC.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.ids import Lid
+
+
+def assign_lids(fabric: Fabric, lmc: int = 0) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """[port slot] -> LID and LMC, 0 where none is due. A fabric whose LMC differs is numbered anew."""
+    if not 0 <= lmc <= 7:
+        raise ConfigError(f"LMC {lmc} is not from 0 to 7")
+    hosts, switches = ports_with_lids(fabric)
+    lid, lmcs = np.zeros(len(fabric.ports), np.int32), np.zeros(len(fabric.ports), np.uint8)
+    lmcs[hosts] = lmc
+    wanted = np.concatenate((hosts, switches))
+    if (fabric.tables.lmc[hosts] == lmc).all():
+        lid[wanted] = fabric.tables.lid[wanted]
+    missing = wanted[lid[wanted] == 0]
+    if len(missing):
+        lid[missing] = _free_blocks(lid, lmcs, missing)
+    return lid, lmcs
+
+
+def ports_with_lids(fabric: Fabric) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Slots of adapter ports on the network, and of switches' port 0."""
+    ports = fabric.ports
+    kind = fabric.nodes.kind[ports.node]
+    plugged = ports.peer >= 0
+    plugged[plugged] = fabric.network_links[ports.link[plugged]]
+    adapters = np.isin(kind, (NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER))
+    return np.flatnonzero(adapters & plugged), np.flatnonzero((kind == NodeKind.SWITCH) & (ports.number == 0))
+
+
+def _free_blocks(lid: NDArray[np.int32], lmcs: NDArray[np.uint8], missing: NDArray[np.intp]) -> NDArray[np.int32]:
+    used = np.zeros(Lid.FIRST_MULTICAST + 128, bool)
+    used[0] = True
+    for slot in np.flatnonzero(lid).tolist():
+        used[lid[slot] : lid[slot] + (1 << lmcs[slot])] = True
+    made = np.empty(len(missing), np.int32)
+    for size in np.unique(1 << lmcs[missing].astype(np.int64))[::-1].tolist():
+        mine = np.flatnonzero(1 << lmcs[missing].astype(np.int64) == size)
+        free = np.flatnonzero(~used[: Lid.FIRST_MULTICAST].reshape(-1, size).any(axis=1)) * size
+        if len(free) < len(mine):
+            raise ConfigError(
+                f"this fabric needs more LIDs than the {Lid.FIRST_MULTICAST - 1:,} that a subnet has: "
+                f"{len(missing):,} ports want one, in blocks of up to {size}; use a smaller LMC or fewer ports"
+            )
+        made[mine] = free[: len(mine)]
+        for first in made[mine].tolist():
+            used[first : first + size] = True
+    return made

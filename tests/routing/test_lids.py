@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.routing.lids import assign_lids, ports_with_lids
+
+
+def blocks(fabric: Fabric, lmc: int) -> list[range]:
+    lid, lmcs = assign_lids(fabric, lmc)
+    return sorted(
+        (range(int(lid[s]), int(lid[s]) + (1 << int(lmcs[s]))) for s in np.flatnonzero(lid)), key=lambda b: b.start
+    )
+
+
+@pytest.mark.parametrize("lmc", [0, 1, 3])
+def test_every_port_that_needs_one_has_an_aligned_block_of_its_own(lmc):
+    fabric = weft.load("superpod:su=1,servers=3")
+    made = blocks(fabric, lmc)
+    hosts, switches = ports_with_lids(fabric)
+    assert len(made) == len(hosts) + len(switches) == 3 * 8 + 12
+    assert made[0].start >= 1
+    assert all(a.stop <= b.start for a, b in pairwise(made))
+    assert all(block.start % len(block) == 0 for block in made)
+
+
+def test_lids_that_a_fabric_has_are_kept_and_the_gaps_filled():
+    fabric = weft.load("star:hosts=3")
+    fabric.tables.lid[fabric["h2/1"].slot] = 1
+    lid, _ = assign_lids(fabric)
+    assert [int(lid[fabric[name].slot]) for name in ("h1/1", "h2/1", "h3/1", "leaf1/0")] == [2, 1, 3, 4]
+
+
+def test_storage_adapters_without_a_cable_get_none():
+    fabric = weft.load("superpod:su=1,servers=1")
+    lid, _ = assign_lids(fabric)
+    assert lid[fabric["dgx1/mlx5_1/1"].slot] == 0
+    assert lid[fabric["dgx1/mlx5_0/2"].slot] == 0, "the PCIe side of an adapter is no port of the subnet"
+
+
+def test_more_ports_than_a_subnet_has_lids_are_refused_with_the_limit():
+    fabric = weft.load("superpod:su=1")
+    with pytest.raises(ConfigError, match="LMC 8 is not from 0 to 7"):
+        assign_lids(fabric, 8)
+    with pytest.raises(ConfigError, match=r"more LIDs than the 49,151 that a subnet has.*blocks of up to 128"):
+        assign_lids(weft.load("fat-tree:hosts=648,radix=36"), 7)
