@@ -1,4 +1,4 @@
-"""What tests of more than one folder share: the dumps of real fabrics."""
+"""What tests of more than one folder share: kernels with bounds checked, and the dumps of real fabrics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 
 import weft
 from weft.fabric.model import Fabric
