@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, SubnetError
+from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.tables import Tables
 from weft.routing.graph import SwitchGraph, switch_graph
@@ -22,7 +22,7 @@ from weft.routing.orientation import default_root
 NO_PREVIOUS = np.empty((0, 0), np.uint8)
 
 
-class CannotRoute(SubnetError):
+class CannotRoute(ConfigError):
     """This engine cannot serve this fabric: why, and what would."""
 
 
