@@ -16,6 +16,9 @@ from pathlib import Path
 
 import pytest
 
+import weft
+from weft.fabric.draw import draw
+
 ROOT = Path(__file__).parents[2]
 DUMPS = Path(os.environ.get("WEFT_DUMPS", ROOT.parent / "shared" / "dumps"))
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -77,3 +80,10 @@ def test_a_wrong_line_is_noticed():
     assert matches(["one", "...", "three"], ["one", "", "two", "three"])
     assert not matches(["one", "four"], ["one", "two"])
     assert not matches(["one"], ["one", "two"])
+
+
+def test_the_picture_in_the_readme_is_what_weft_draws(tmp_path):
+    draw(weft.load("superpod:su=1"), tmp_path / "superpod.svg")
+    assert (tmp_path / "superpod.svg").read_bytes() == (ROOT / "docs" / "superpod.svg").read_bytes(), (
+        "draw it again: weft draw superpod:su=1 -o docs/superpod.svg"
+    )

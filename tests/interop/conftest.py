@@ -71,7 +71,7 @@ class Ibsim:
             env={**os.environ, "IBSIM_SOCKNAME": self.name, "SIM_HOST": host, **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, f"{program} failed: {done.stdout[-1000:]}{done.stderr[-1000:]}"
@@ -125,7 +125,7 @@ def ibdmchk(tmp_path) -> Callable[[Path], str]:
         (tmp_path / "no-groups.mcfdbs").touch()
         files = ["-s", str(folder / "opensm-subnet.lst"), "-f", str(folder / "opensm.fdbs")]
         command = [find_peer("ibdmchk"), *files, "-m", "no-groups.mcfdbs"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         return done.stdout
 
     return check
