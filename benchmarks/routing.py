@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -49,9 +48,7 @@ def run_opensm(net: Path, engine: str, folder: Path) -> dict[str, object]:
         _wait(log, "SUBNET UP", 1, 300)
         os.killpg(opensm.pid, signal.SIGHUP)
         _wait(log, "tables configured", 2, 300)
-        status = max(
-            int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) for pid in _group(opensm.pid)
-        )
+        peak_mbyte = max(_peak_mbyte(pid) for pid in _group(opensm.pid))
     finally:
         for process in (opensm, ibsim):
             if process is not None:
@@ -60,7 +57,12 @@ def run_opensm(net: Path, engine: str, folder: Path) -> dict[str, object]:
     text = log.read_text()
     used = re.findall(r"(\w+) tables configured", text)[-1]
     begin, end = (_moments(text, words)[-1] for words in ("building routing with", "tables configured"))
-    return {"s": end - begin, "mbyte": status / 1024, "used": used}
+    return {"s": end - begin, "mbyte": peak_mbyte, "used": used}
+
+
+def _peak_mbyte(pid: int | str) -> float:
+    """VmHWM, not ru_maxrss: that one remembers the parent's memory from before the exec."""
+    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
 def _group(leader: int) -> list[int]:
@@ -111,7 +113,7 @@ def run_weft(net: str) -> dict[str, object]:
         begin = time.perf_counter()
         tables = engine.route(subnet, Options())
         times.append(time.perf_counter() - begin)
-    mbyte = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    mbyte = _peak_mbyte("self")
     routed = fabric.configured(tables)
     max_load = measure(routed, bisections=2).all_to_all.max_load
     return {
