@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install the programs that judge weft from the outside, from Debian's packages. Needs root.
 set -eu
-packages="opensm ibsim-utils infiniband-diags ibutils tshark chromium"
+packages="opensm ibsim-utils infiniband-diags ibutils tshark chromium slurmctld slurm-client"
 missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,14 @@ from weft.fabric.files import slurm
 from weft.fabric.files.hostlist import compress
 from weft.fabric.spec import load
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(
-        shutil.which("slurmctld") is None or shutil.which("scontrol") is None,
-        reason="slurmctld and scontrol are not installed (Debian: slurmctld, slurm-client)",
-    ),
-]
+pytestmark = pytest.mark.interop
+
+
+@pytest.fixture(autouse=True)
+def _programs(peer: Callable[[str], str]) -> None:
+    peer("slurmctld")
+    peer("scontrol")
+
 
 CONFIGURATION = """\
 ClusterName=weft

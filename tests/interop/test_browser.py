@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
+from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -46,18 +45,18 @@ addEventListener("load", () => {
 </script>"""
 
 
+@pytest.fixture(autouse=True)
+def _browser(peer: Callable[[str], str]) -> None:
+    peer("chromium")
+
+
 def run_page(fabric: Fabric, folder: Path, script: str) -> dict[str, Any]:
     """Load the page in a browser, run the script in it, and return what it left in `report`."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is not installed")
-        pytest.skip("chromium is not installed")
     draw(fabric, folder / "fabric.html")
     page = (folder / "fabric.html").read_text(encoding="utf-8")
     (folder / "page.html").write_text(page + _REPORT.replace("SCRIPT", script), encoding="utf-8")
     command = [
-        browser,
+        "chromium",
         *_OFFLINE,
         f"--user-data-dir={folder / 'browser'}",
         "--dump-dom",
