@@ -37,7 +37,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     @property
     def summary(self) -> str:
         """What it is, in a few words."""
-        raise NotImplementedError
+        return self.name
 
     def __post_init__(self) -> None:
         if (self.price_usd is None) != (self.price_source == ""):
