@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from weft.errors import ConfigError
 
-PS_PER_S = 1_000_000_000_000
 _SIZE_SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 

@@ -174,3 +174,13 @@ def test_islands_are_named(islands, more):
     assert "east" in done.stderr
     assert "west" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["leaf3/9", "spine2", "h7"])
+def test_what_changes_without_a_cable_a_switch_or_a_host_is_counted(name, capsys):
+    app(["route", "fat-tree:hosts=128,radix=16", "--without", name, "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"]["ok"]
+    assert name in said["changes"][-1]
+    assert said["changed_entries"] < 500
+    assert (said["changed_entries"] == 0) == (name == "h7")

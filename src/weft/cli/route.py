@@ -40,6 +40,7 @@ def route(
     lmc: int = 0,
     max_vls: int = 8,
     root: str = "",
+    without: str = "",
     compare: bool = False,
     dump: Path | None = None,
     picture: Path | None = None,
@@ -60,6 +61,8 @@ def route(
         Data lanes that the ports have.
     root
         The switch that up/down calls the top; else the engine chooses.
+    without
+        Then take this away, a cable by its port, a node or a server, and route again: how many entries change?
     compare
         Route with every engine that can, and print them side by side.
     dump
@@ -76,8 +79,8 @@ def route(
     from weft.routing.engine import Options
     from weft.routing.histogram import check_suffix
 
-    if compare and (dump is not None or engine != "auto"):
-        raise ConfigError("--compare looks at every engine: leave out --engine and --dump, or --compare")
+    if compare and (dump is not None or engine != "auto" or without):
+        raise ConfigError("--compare looks at every engine: leave out --engine, --without and --dump, or --compare")
     if picture is not None:
         check_suffix(picture)
     fabric = load(spec)
@@ -85,19 +88,19 @@ def route(
     if compare:
         _compare(fabric, options, seed, picture, json)
     else:
-        _route_one(fabric, options, seed, dump, picture, json)
+        _route_one(fabric, options, seed, without, dump, picture, json)
 
 
 def _route_one(
-    fabric: Fabric, options: Options, seed: int, dump: Path | None, picture: Path | None, json: bool
+    fabric: Fabric, options: Options, seed: int, without: str, dump: Path | None, picture: Path | None, json: bool
 ) -> None:
     with _progress(3) as step:
-        judged = _judge(fabric, options, seed, step)
+        judged = _judge(fabric, options, seed, step, without=without)
     written = [_dump(judged, dump)] if dump is not None else []
     if picture is not None:
         written.append(_draw(picture, fabric, [judged]))
     if json:
-        print_json(_head(fabric, options, seed) | _facts(judged))
+        print_json(_head(judged.routing.fabric, options, seed) | _facts(judged))
     else:
         _print_one(judged)
         for path in written:
@@ -137,9 +140,12 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
 # -- the work ---------------------------------------------------------------------------------------------------------
 
 
-def _judge(fabric: Fabric, options: Options, seed: int, step: Step, *, again: bool = False) -> Judged:
+def _judge(
+    fabric: Fabric, options: Options, seed: int, step: Step, *, without: str = "", again: bool = False
+) -> Judged:
     from weft.routing.check import check
     from weft.routing.quality import measure
+    from weft.routing.route import reroute
     from weft.routing.route import route as route_fabric
 
     step(f"{options.engine}: routing")
@@ -150,12 +156,21 @@ def _judge(fabric: Fabric, options: Options, seed: int, step: Step, *, again: bo
         begin = time.perf_counter()
         route_fabric(fabric, options)
         calculation_s = time.perf_counter() - begin
+    if without:
+        routing = reroute(_take_away(routing.fabric, without), routing)
     step(f"{routing.engine}: proving")
     verdict = check(routing.fabric)
     step(f"{routing.engine}: measuring")
     return Judged(
         routing=routing, calculation_s=calculation_s, verdict=verdict, quality=measure(routing.fabric, seed=seed)
     )
+
+
+def _take_away(fabric: Fabric, name: str) -> Fabric:
+    from weft.fabric import faults
+    from weft.fabric.views import Port
+
+    return faults.remove_link(fabric, name) if isinstance(fabric[name], Port) else faults.kill(fabric, name)
 
 
 def _dump(judged: Judged, folder: Path) -> Path:
@@ -218,6 +233,10 @@ def _print_one(judged: Judged) -> None:
     promise = f"{routing.engine}: {ENGINES[routing.engine].guarantee}"
     for line in (promise, *(f"  {note}" for note in routing.notes if note != promise), judged.verdict.explain()):
         out.print(line, markup=False)
+    if routing.changed_entries is not None:
+        out.print(
+            f"{routing.fabric.changes[-1]}: {routing.changed_entries:,} of {routing.tables.lft.size:,} entries changed"
+        )
     hops = "  ".join(f"{count}: {pairs:,}" for count, pairs in judged.verdict.hops.items())
     out.print(f"Pairs by hops between switches  {hops}", end="\n\n")
     shifts, share = quality.shifts, quality.bisection
@@ -299,6 +318,7 @@ def _facts(judged: Judged) -> dict[str, Any]:
         "engine": routing.engine,
         "guarantee": ENGINES[routing.engine].guarantee,
         "notes": routing.notes,
+        "changed_entries": routing.changed_entries,
         "verdict": {"ok": verdict.ok, "missing": verdict.missing} | asdict(verdict),
         "quality": {
             "hosts": quality.hosts,
