@@ -121,7 +121,7 @@ class Tables:
             if name in awake:
                 setattr(kept, name, awake[name][ports])
         if "ar_ports" in awake:
-            kept.ar_ports = awake["ar_ports"]
+            kept.ar_ports = awake["ar_ports"].copy()
         if "sl2vl" in awake:
             ends = np.append(self.first_pair[1:], len(self.sl2vl))
             spans = [np.arange(self.first_pair[n], ends[n]) for n in nodes]

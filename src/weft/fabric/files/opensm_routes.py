@@ -166,7 +166,11 @@ class _Routes:
         known[: len(owner)] = owner >= 0
         for index in lines[~known[lid]].tolist():
             if _NO_OWNER_TEXT not in self.line(index):
-                self.refuse(index, f"a LID that a port of {fabric.spec} has; take those of its guid2lid first")
+                self.refuse(
+                    index,
+                    f"a LID that a port of {fabric.spec} has; take those of its guid2lid first, "
+                    "or the opensm-subnet.lst of the same run as the fabric",
+                )
 
     def line(self, index: int) -> str:
         return self.data[self.starts[index] : self.ends[index]].decode("utf-8", "replace").strip()
