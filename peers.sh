@@ -1,7 +1,7 @@
 #!/bin/sh
 # Install the programs that judge weft from the outside, from Debian's packages. Needs root.
 set -eu
-packages="opensm ibsim-utils infiniband-diags ibutils tshark chromium slurmctld slurm-client"
+packages="opensm ibsim-utils infiniband-diags ibutils tshark chromium slurmctld slurm-client g++ pkg-config libns3-dev"
 missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"

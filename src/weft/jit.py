@@ -54,9 +54,32 @@ def _use_cache(folder: Path) -> None:
 _use_cache(_cache_folder())
 
 
+# Counting references to arrays costs 30 times what a simulation step does: kernels that make no array do without.
+_LEAN: dict[str, Any] = {"_nrt": False, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
+_INNER = _LEAN | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
 def kernel(function: Kernel) -> Kernel:
     """Compile on first call, or take it from the cache."""
     compiled: Kernel = numba.njit(cache=True, boundscheck=BOUNDSCHECK)(function)
+    return compiled
+
+
+def lean_kernel(function: Kernel) -> Kernel:
+    """The same for a kernel that makes no array: it changes those that it is given."""
+    compiled: Kernel = numba.njit(cache=True, **_LEAN)(function)
+    return compiled
+
+
+def handler(function: Kernel) -> Kernel:
+    """A part of a lean kernel that runs rarely, or is large."""
+    compiled: Kernel = numba.njit(**_INNER)(function)
+    return compiled
+
+
+def part(function: Kernel) -> Kernel:
+    """A small part of a lean kernel, inlined by LLVM, which takes a tenth of the time that numba's own way takes."""
+    compiled: Kernel = numba.njit(forceinline=True, **_INNER)(function)
     return compiled
 
 

@@ -1,0 +1,94 @@
+"""What adapters, lines, switches and memory cost in time: `catalog/timing.toml`, read and looked up."""
+
+from __future__ import annotations
+
+import datetime
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from weft.fabric import catalog
+from weft.fabric.rates import Technology
+
+
+class _Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    source: str
+    date: datetime.date
+    note: str = ""
+
+
+class AdapterTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One queue pair of an adapter. The fields are explained in timing.toml."""
+
+    post_ns: float
+    read_ns: float
+    inline_bytes: int
+    gap_ns: float
+    setup_ns: float
+    receive_ns: float
+    ack_ns: float
+    respond_ns: float
+
+
+class TcpTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One connection through the kernel."""
+
+    send_ns: float
+    receive_ns: float
+    gap_ns: float
+    packet_ns: float
+    receive_packet_ns: float
+    copy_gbit_s: float
+
+
+class MemoryTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the payload lies."""
+
+    latency_ns: float
+    gbit_s: float | None = None  # None: as fast as PCIe
+
+
+class SwitchTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Port to port, where the catalog has no figure for the model."""
+
+    infiniband_ns: float
+    ethernet_ns: float
+    omni_path_ns: float
+
+
+class LineTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A speed's error correction, and the part of its rate that carries no packets."""
+
+    fec_ns: float
+    overhead: float
+
+
+class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    adapter: dict[str, AdapterTiming]
+    tcp: TcpTiming
+    memory: dict[str, MemoryTiming]
+    switch: SwitchTiming
+    line: dict[str, LineTiming]
+
+    def of_adapter(self, model: str, technology: Technology) -> AdapterTiming:
+        return self.adapter.get(model) or self.adapter[technology]
+
+    def of_line(self, speed: str) -> LineTiming:
+        return self.line.get(speed) or self.line["default"]
+
+    def switch_ns(self, model: str, technology: Technology) -> float:
+        """Port to port: the vendor's figure, or the usual one."""
+        known = next((one.latency_ns for one in catalog.switches() if one.name == model), None)
+        if known is not None:
+            return known
+        usual = {Technology.ETHERNET: self.switch.ethernet_ns, Technology.OMNI_PATH: self.switch.omni_path_ns}
+        return usual.get(technology, self.switch.infiniband_ns)
+
+
+@cache
+def timings() -> Timings:
+    import tomllib
+
+    text = files("weft.fabric").joinpath("catalog", "timing.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Timings)

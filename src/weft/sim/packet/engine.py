@@ -1,0 +1,159 @@
+"""The packet engine: plan, run the kernels slice by slice, say what happened."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.sim.engine import Options, Progress
+from weft.sim.packet.explain import explain
+from weft.sim.packet.loop import run_events
+from weft.sim.packet.plan import Plan, plan
+from weft.sim.packet.state import ROOM, State, Stop, records
+from weft.sim.result import NEVER, PortUse, QueueSamples, Result
+from weft.sim.traffic import Traffic
+
+SLICE_EVENTS = 2_000_000  # between two looks at the clock
+_FOREVER_PS = 1 << 52
+
+
+class PacketEngine:
+    """Every packet, every credit."""
+
+    name = "packet"
+
+    def run(
+        self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
+    ) -> Result:
+        """Run the traffic; raises ConfigError before the clock starts, SubnetError if it can never arrive."""
+        made = plan(fabric, traffic, options or Options())
+        begin = time.perf_counter()
+        run = _Run(made)
+        run.finish(progress)
+        return run.result(traffic, time.perf_counter() - begin)
+
+
+class _Run:
+    """A run under way: the state, and what Python looks at between slices."""
+
+    def __init__(self, made: Plan) -> None:
+        self.plan = made
+        self.state = made.state
+        slots = [made.wiring.fabric.find_port(name).slot for name in made.options.watch]
+        self.watched = made.wiring.port_of_slot[np.array(slots, np.int64)]
+        self.times_ps: list[int] = []
+        self.samples: list[NDArray[np.int64]] = []
+
+    def finish(self, progress: Progress | None) -> None:
+        """Run to the end."""
+        options = self.plan.options
+        stop_ps = options.stop_at_ps or _FOREVER_PS
+        while True:
+            until_ps = min(stop_ps, self._next_look_ps())
+            self.state.run.until_ps[0] = until_ps
+            why = Stop(run_events(self.state, SLICE_EVENTS))
+            if progress is not None:
+                progress(int(self.state.run.delivered[0]), len(self.state.messages))
+            if why is Stop.ROOM:
+                self.state = _with_more_room(self.state)
+            elif why is Stop.MOMENT:
+                if until_ps >= stop_ps:
+                    return
+                self._look(until_ps)
+            elif why is Stop.DONE:
+                return
+            elif why is not Stop.SLICE:
+                raise explain(self.plan, self.state, why)
+
+    def _next_look_ps(self) -> int:
+        if not len(self.watched):
+            return _FOREVER_PS
+        return (self.times_ps[-1] if self.times_ps else 0) + self.plan.options.watch_every_ps
+
+    def _look(self, now_ps: int) -> None:
+        self.times_ps.append(now_ps)
+        self.samples.append(self.state.ports.queue_bytes[self.watched].copy())
+
+    def result(self, traffic: Traffic, wall_s: float) -> Result:
+        state, wiring, posting = self.state, self.plan.wiring, self.plan.posting
+        messages, n = state.messages, len(traffic)
+        last = posting.last_of
+        retransmitted = messages.retransmitted[:n].copy()
+        reads = last != np.arange(n)
+        retransmitted[reads] += messages.retransmitted[last[reads]]
+        return Result(
+            engine=PacketEngine.name,
+            fabric=wiring.fabric,
+            traffic=traffic,
+            options=self.plan.options,
+            start_ps=messages.start_ps[:n].copy(),
+            finish_ps=np.where(messages.finish_ps[last] < 0, NEVER, messages.finish_ps[last]),
+            acked_ps=np.where(reads, messages.finish_ps[last], messages.acked_ps[:n]),
+            retransmitted=retransmitted,
+            use=_port_use(self.plan, state),
+            samples=QueueSamples(
+                port=self.plan.options.watch,
+                time_ps=np.array(self.times_ps, np.int64),
+                queue_bytes=np.array(self.samples, np.int64).reshape(len(self.samples), len(self.watched)),
+            ),
+            packets=int(state.run.packets[0]),
+            packet_hops=int(state.run.hops[0]),
+            events=int(state.run.events[0]),
+            skipped_ps=0,
+            wall_s=wall_s,
+        )
+
+
+def _port_use(made: Plan, state: State) -> PortUse:
+    """What the ports did, by slot of the fabric."""
+    slot, n_slots = made.wiring.slot, len(made.wiring.fabric.ports)
+
+    def spread(column: NDArray[Any]) -> NDArray[np.int64]:
+        found = np.zeros(n_slots, np.int64)
+        found[slot] = column
+        return found
+
+    ports = state.ports
+    n_vls = int(state.run.n_vls[0])
+    return PortUse(
+        xmit_bytes=spread(ports.xmit_bytes),
+        xmit_packets=spread(ports.xmit_packets),
+        busy_ps=spread(ports.busy_ps),
+        xmit_wait_ps=spread(ports.wait_ps),
+        queue_peak_bytes=spread(ports.queue_peak_bytes),
+        buffer_peak_bytes=spread(state.queues.held_peak.reshape(-1, n_vls).max(axis=1)),
+        corrupted_packets=spread(ports.corrupted),
+        dropped_packets=spread(ports.dropped),
+        marked_packets=spread(ports.marked),
+        pauses=spread(ports.pauses),
+    )
+
+
+def _with_more_room(state: State) -> State:
+    """The same state with twice the pool that ran low."""
+    run = state.run[0]
+    if run.free_packets < ROOM:
+        n = len(state.packets)
+        packets = records(2 * n, state.packets.dtype)
+        packets[:n] = state.packets
+        packets.next[n:] = np.arange(n + 1, 2 * n + 1)
+        packets.next[2 * n - 1] = run.free_packet
+        run.free_packet = n
+        run.free_packets += n
+        return state._replace(packets=packets)
+    if run.free_chunks < ROOM:
+        n = len(state.next_chunk)
+        events = records(2 * len(state.events), state.events.dtype)
+        events[: len(state.events)] = state.events
+        next_chunk = np.concatenate((state.next_chunk, np.arange(n + 1, 2 * n + 1, dtype=np.int32)))
+        next_chunk[-1] = run.free_chunk
+        run.free_chunk = n
+        run.free_chunks += n
+        return state._replace(events=events, next_chunk=next_chunk)
+    agenda = records(2 * len(state.agenda), state.agenda.dtype)
+    agenda[: len(state.agenda)] = state.agenda
+    return state._replace(agenda=agenda)

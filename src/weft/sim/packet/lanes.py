@@ -1,0 +1,150 @@
+"""Delay lanes: events without a priority queue.
+
+Serialisation, propagation and credit return take constant times, so events with one delay are caused in the order in
+which they happen: a lane for each delay is first in, first out. A small heap holds the first moment of each lane that
+is not empty. Whatever has an odd delay goes on the agenda, a heap of entries.
+
+At one instant lanes go by their number, first to last, and then the agenda. Lanes are numbered by kind, then by delay.
+Lanes are chains of chunks from one pool, so none can be full while the pool has chunks.
+"""
+
+from __future__ import annotations
+
+from weft.jit import handler, part
+from weft.sim.packet.state import CHUNK_EVENTS, LANE_BITS, LANES
+
+
+@part
+def push(s, lane_index, a, b):
+    """The event (a, b) happens one delay of this lane from now."""
+    run = s.run[0]
+    lane = s.lanes[lane_index]
+    time_ps = run.now_ps + lane.delay_ps
+    if lane.count == 0:
+        s.heads[run.busy_lanes] = (time_ps << LANE_BITS) | lane_index
+        run.busy_lanes += 1
+        _sift_up(s.heads, run.busy_lanes - 1)
+    lane.count += 1
+    if lane.tail_at == CHUNK_EVENTS:
+        chunk = run.free_chunk
+        run.free_chunk = s.next_chunk[chunk]
+        run.free_chunks -= 1
+        s.next_chunk[lane.tail_chunk] = chunk
+        lane.tail_chunk = chunk
+        lane.tail_at = 0
+    event = s.events[lane.tail_chunk * CHUNK_EVENTS + lane.tail_at]
+    event.time_ps = time_ps
+    event.a = a
+    event.b = b
+    lane.tail_at += 1
+
+
+@part
+def pop(s, lane_index):
+    """Take the first event of the lane at the top of the heap: its place among the events."""
+    run = s.run[0]
+    lane = s.lanes[lane_index]
+    place = lane.head_chunk * CHUNK_EVENTS + lane.head_at
+    lane.head_at += 1
+    lane.count -= 1
+    if lane.head_at == CHUNK_EVENTS:
+        if lane.count == 0:  # keep the chunk
+            lane.head_at = 0
+            lane.tail_at = 0
+        else:
+            chunk = lane.head_chunk
+            lane.head_chunk = s.next_chunk[chunk]
+            lane.head_at = 0
+            s.next_chunk[chunk] = run.free_chunk
+            run.free_chunk = chunk
+            run.free_chunks += 1
+    if lane.count > 0:
+        head_ps = s.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps
+        _sift_down(s.heads, run.busy_lanes, (head_ps << LANE_BITS) | lane_index)
+    else:
+        run.busy_lanes -= 1
+        _sift_down(s.heads, run.busy_lanes, s.heads[run.busy_lanes])
+    return place
+
+
+@part
+def first_lane(key):
+    return key & (LANES - 1)
+
+
+@part
+def _sift_up(heads, at):
+    key = heads[at]
+    while at > 0 and heads[(at - 1) >> 1] > key:
+        heads[at] = heads[(at - 1) >> 1]
+        at = (at - 1) >> 1
+    heads[at] = key
+
+
+@part
+def _sift_down(heads, n, key):
+    """Put `key` at the top of a heap of n and let it sink."""
+    at = 0
+    child = 1
+    while child < n:
+        if child + 1 < n and heads[child + 1] < heads[child]:
+            child += 1
+        if heads[child] >= key:
+            break
+        heads[at] = heads[child]
+        at = child
+        child = 2 * at + 1
+    heads[at] = key
+
+
+@handler
+def schedule(s, time_ps, kind, a, b):
+    """Put an event with an odd delay on the agenda."""
+    run = s.run[0]
+    run.order += 1
+    order = run.order
+    agenda = s.agenda
+    at = run.agenda
+    run.agenda += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if agenda[above].time_ps <= time_ps:  # an earlier order is never below a later one of the same time
+            break
+        agenda[at] = agenda[above]
+        at = above
+    entry = agenda[at]
+    entry.time_ps = time_ps
+    entry.order = order
+    entry.kind = kind
+    entry.a = a
+    entry.b = b
+
+
+@handler
+def take_first(s):
+    """Take the first entry off the agenda: kind, a, b."""
+    run = s.run[0]
+    agenda = s.agenda
+    kind, a, b = agenda[0].kind, agenda[0].a, agenda[0].b
+    run.agenda -= 1
+    n = run.agenda
+    last = agenda[n]
+    at = 0
+    child = 1
+    while child < n:
+        if child + 1 < n and _earlier(agenda, child + 1, child):
+            child += 1
+        if not _earlier(agenda, child, n):
+            break
+        agenda[at] = agenda[child]
+        at = child
+        child = 2 * at + 1
+    agenda[at] = last
+    return kind, a, b
+
+
+@part
+def _earlier(agenda, one, other):
+    if agenda[one].time_ps != agenda[other].time_ps:
+        return agenda[one].time_ps < agenda[other].time_ps
+    return agenda[one].order < agenda[other].order

@@ -1,0 +1,158 @@
+"""The loop: take the next event, do what it says, let the port that it concerns send."""
+
+from __future__ import annotations
+
+import math
+
+from weft.jit import handler, lean_kernel, part
+from weft.sim.packet.congestion import speed_up
+from weft.sim.packet.lanes import first_lane, pop, push, take_first
+from weft.sim.packet.link import credit, hold, release
+from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
+from weft.sim.packet.receive import accept, on_packet_at_host
+from weft.sim.packet.reliability import on_lost, on_timeout
+from weft.sim.packet.state import LANE_BITS, NONE, ROOM, Carries, Kind, QpState, Stop
+from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_MODULUS, draw_random, enqueue, on_packet_at_switch
+
+
+@lean_kernel
+def run_events(s, budget):
+    """Handle up to `budget` events; says why it came back."""
+    run = s.run[0]
+    while budget > 0:
+        if run.left == 0:
+            return Stop.DONE
+        if run.free_packets < ROOM or run.free_chunks < ROOM or len(s.agenda) - run.agenda < ROOM:
+            return Stop.ROOM
+        if run.busy_lanes > 0:
+            key = s.heads[0]
+            time_ps = key >> LANE_BITS
+            odd = run.agenda > 0 and s.agenda[0].time_ps < time_ps
+        elif run.agenda > 0:
+            key = 0
+            time_ps = 0
+            odd = True
+        else:
+            return Stop.STUCK if run.alive > 0 else Stop.DONE
+        if odd:
+            time_ps = s.agenda[0].time_ps
+        if time_ps > run.until_ps:
+            return Stop.MOMENT
+        run.now_ps = time_ps
+        budget -= 1
+        run.events += 1
+        if odd:
+            kind, a, b = take_first(s)
+            p = _on_odd_event(s, kind, a, b)
+        else:
+            lane = first_lane(key)
+            place = pop(s, lane)
+            a = s.events[place].a
+            kind = s.lanes[lane].kind
+            if kind == Kind.LINK_FREE:
+                p = _on_link_free(s, a)
+            elif kind == Kind.CREDIT:
+                credit(s, a, s.events[place].b)
+                p = s.queues[a].port
+            elif kind == Kind.ARRIVAL:
+                p = _on_arrival(s, a)
+            elif kind == Kind.READY:
+                p = on_message_ready(s, a)
+            else:
+                p = on_control(s, a)
+        if p >= 0:
+            if s.ports[p].busy == 0:
+                send_next(s, p)
+        elif p != NONE:
+            return -p
+    return Stop.SLICE
+
+
+@part
+def _on_link_free(s, p):
+    """The last byte of a packet has left port p."""
+    port = s.ports[p]
+    s.run[0].hops += 1
+    port.busy = 0
+    if port.cut_through == 0:
+        push(s, port.wire_lane, port.sending, 0)
+    if port.sending_from >= 0:
+        release(s, port.sending_from, port.sending_bytes)
+    return p
+
+
+@part
+def _on_arrival(s, packet_index):
+    """A packet, or its head where the switch does not wait for the rest, is in an input buffer."""
+    packet = s.packets[packet_index]
+    queue_index = packet.held_in
+    if not hold(s, queue_index, packet.bytes):
+        return -Stop.OVERFLOW
+    p = s.queues[queue_index].port
+    port = s.ports[p]
+    if port.bytes_per_error > 0:
+        port.clean_bytes -= packet.bytes
+        if port.clean_bytes < 0:
+            return _on_bit_error(s, p, packet_index)
+    if port.host >= 0:
+        return on_packet_at_host(s, p, packet_index)
+    found = on_packet_at_switch(s, p, packet_index)
+    if found == NOWHERE:
+        s.run[0].stop_a = p
+        s.run[0].stop_b = packet_index
+        return -Stop.NO_ROUTE
+    if found == DROPPED:
+        release(s, queue_index, packet.bytes)
+        on_lost(s, packet_index)
+        return NONE
+    return found
+
+
+@handler
+def _on_bit_error(s, p, packet_index):
+    """The checksum of a packet is wrong: the port drops it."""
+    port = s.ports[p]
+    packet = s.packets[packet_index]
+    port.corrupted += 1
+    port.clean_bytes = int(-math.log(draw_random(s) / RANDOM_MODULUS) * port.bytes_per_error)
+    release(s, packet.held_in, packet.bytes)
+    on_lost(s, packet_index)
+    return NONE
+
+
+@handler
+def _on_odd_event(s, kind, a, b):
+    """An event of the agenda. The port to try."""
+    run = s.run[0]
+    p = NONE
+    if kind == Kind.LINK_FREE:
+        p = _on_link_free(s, a)
+    elif kind == Kind.QP_READY:
+        s.qps[a].state = QpState.IDLE
+        p = wake_qp(s, a)
+    elif kind == Kind.PORT_READY:
+        s.ports[a].wakes = 0
+        p = a
+    elif kind == Kind.READY:
+        p = on_message_ready(s, a)
+    elif kind == Kind.TURN:
+        enqueue(s, b, a)
+        p = s.queues[b].port
+    elif kind == Kind.ACCEPT:
+        p = accept(s, a)
+    elif kind == Kind.RATE:
+        speed_up(s, a)
+    else:
+        p = on_timeout(s, a)
+        if p == -2:
+            run.stop_a = a
+            return -Stop.RETRIES
+        if p == -3:  # ask whether the oldest message has arrived
+            message_index = s.qps[a].oldest
+            message = s.messages[message_index]
+            packet_index = new_packet(
+                s, message_index, message.first_psn + message.packets - 1, message.last, Carries.DATA
+            )
+            s.packets[packet_index].again = 2
+            p = on_control(s, packet_index)
+    return p

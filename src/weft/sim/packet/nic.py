@@ -1,0 +1,217 @@
+"""An adapter sends: queue pairs take turns at the port, packet by packet; its own answers go first.
+
+A message is ready some time after its start (doorbell, work request, first bytes from memory). A queue pair starts no
+message before `clock_ps`, which moves by the gap between messages or by the time to read one from memory; a packet
+is made at the moment that the port takes it.
+"""
+
+from __future__ import annotations
+
+from weft.jit import handler, part
+from weft.sim.packet.lanes import push, schedule
+from weft.sim.packet.link import transmit
+from weft.sim.packet.state import NONE, Carries, Control, Kind, QpState
+from weft.sim.packet.switch import dequeue, enqueue, pick_queue
+
+
+@part
+def new_packet(s, message_index, psn, size, carries):
+    """A packet out of the pool; it is not in the network until it is sent."""
+    run = s.run[0]
+    packet_index = run.free_packet
+    packet = s.packets[packet_index]
+    run.free_packet = packet.next
+    run.free_packets -= 1
+    run.alive += 1
+    run.packets += 1
+    message = s.messages[message_index]
+    packet.message = message_index
+    packet.psn = psn
+    packet.dlid = message.dlid if carries == Carries.DATA else message.slid
+    packet.size = size
+    packet.bytes = s.size_bytes[size]
+    packet.held_in = NONE
+    packet.counts = 0
+    packet.carries = carries
+    packet.sl = message.sl
+    packet.marked = 0
+    packet.again = 0
+    return packet_index
+
+
+@part
+def free_packet(s, packet_index):
+    run = s.run[0]
+    s.packets[packet_index].next = run.free_packet
+    run.free_packet = packet_index
+    run.free_packets += 1
+    run.alive -= 1
+
+
+@part
+def send_next(s, p):
+    """Port p, of a switch or a host, is free: send what may go."""
+    run = s.run[0]
+    port = s.ports[p]
+    if port.waiting > 0:
+        if port.host >= 0 and s.hosts[port.host].clock_ps > run.now_ps:
+            if port.wakes == 0:
+                port.wakes = 1
+                schedule(s, s.hosts[port.host].clock_ps, Kind.PORT_READY, p, 0)
+        else:
+            queue_index = pick_queue(s, p)
+            if queue_index >= 0:
+                if s.queues[queue_index].head >= 0:
+                    transmit(s, p, queue_index, dequeue(s, queue_index))
+                else:
+                    transmit(s, p, queue_index, _next_of_ring(s, queue_index))
+            elif port.wait_since_ps < 0:
+                port.wait_since_ps = run.now_ps
+
+
+@part
+def _next_of_ring(s, queue_index):
+    """The next packet of the queue pair whose turn it is."""
+    queue = s.queues[queue_index]
+    qp_index = s.qps[queue.ring].next
+    qp = s.qps[qp_index]
+    message_index = qp.unsent
+    message = s.messages[message_index]
+    size = message.full
+    if message.sent == message.packets - 1:
+        size = message.last
+    elif message.sent == 0:
+        size = message.first
+    packet_index = new_packet(s, message_index, message.first_psn + message.sent, size, Carries.DATA)
+    if message.sent == 0:
+        read_ps = qp.setup_ps + ((message.bytes * qp.ps_per_kib) >> 10)
+        qp.clock_ps = max(qp.clock_ps, message.ready_ps) + max(qp.gap_ps, read_ps)
+    message.sent += 1
+    if message.sent == message.packets:
+        qp.unsent = message.next
+        qp.outstanding += 1
+    _charge(s, qp_index, s.packets[packet_index].bytes)
+    _take_turn(s, queue_index, qp_index)
+    return packet_index
+
+
+@part
+def _charge(s, qp_index, size_bytes):
+    """What a packet costs its host and its queue pair."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    host = s.hosts[qp.host]
+    if host.packet_ps > 0 or host.ps_per_kib > 0:
+        host.clock_ps = max(host.clock_ps, run.now_ps) + host.packet_ps + ((size_bytes * host.ps_per_kib) >> 10)
+    if qp.pace_ps_per_kib > 0:
+        qp.paced_ps = max(qp.paced_ps, run.now_ps) + ((size_bytes * qp.pace_ps_per_kib) >> 10)
+    qp.in_flight += 1
+    if run.losses and qp.acked:
+        qp.deadline_ps = run.now_ps + run.timeout_ps
+        if qp.timer == 0:
+            qp.timer = 1
+            schedule(s, qp.deadline_ps, Kind.TIMEOUT, qp_index, 0)
+
+
+@part
+def may_send(s, qp_index):
+    """Has it packets, and room in its windows?"""
+    qp = s.qps[qp_index]
+    if qp.unsent < 0:
+        return False
+    if qp.window > 0 and qp.outstanding >= qp.window:
+        return False
+    return s.run[0].control != Control.TCP or qp.in_flight < qp.window_packets
+
+
+@part
+def soonest_ps(s, qp_index):
+    """When its next packet can leave."""
+    qp = s.qps[qp_index]
+    if s.messages[qp.unsent].sent == 0:
+        return max(qp.paced_ps, qp.clock_ps)
+    return qp.paced_ps
+
+
+@part
+def _take_turn(s, queue_index, qp_index):
+    """After its packet a queue pair goes to the end of the ring, or out of it."""
+    run = s.run[0]
+    queue = s.queues[queue_index]
+    qp = s.qps[qp_index]
+    more = may_send(s, qp_index)
+    time_ps = soonest_ps(s, qp_index) if more else 0
+    if more and time_ps <= run.now_ps:
+        queue.ring = qp_index
+    else:
+        s.ports[queue.port].waiting -= 1
+        if queue.ring == qp_index:
+            queue.ring = NONE
+        else:
+            s.qps[queue.ring].next = qp.next
+        qp.state = QpState.IDLE
+        if more:
+            qp.state = QpState.TIMER
+            schedule(s, time_ps, Kind.QP_READY, qp_index, 0)
+
+
+@part
+def wake_qp(s, qp_index):
+    """If it rests and may send, let it: into the ring, or on the agenda. The port to try."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    if qp.state == QpState.IDLE and may_send(s, qp_index):
+        time_ps = soonest_ps(s, qp_index)
+        if time_ps > run.now_ps:
+            qp.state = QpState.TIMER
+            schedule(s, time_ps, Kind.QP_READY, qp_index, 0)
+        else:
+            qp.state = QpState.RING
+            queue = s.queues[qp.queue]
+            if queue.ring < 0:
+                qp.next = qp_index
+            else:
+                qp.next = s.qps[queue.ring].next
+                s.qps[queue.ring].next = qp_index
+            queue.ring = qp_index
+            s.ports[queue.port].waiting += 1
+    return s.queues[qp.queue].port
+
+
+@part
+def on_message_ready(s, message_index):
+    """Its work request has been read, and the first bytes are there."""
+    message = s.messages[message_index]
+    qp = s.qps[message.qp]
+    message.ready_ps = s.run[0].now_ps
+    message.first_psn = qp.given_psn
+    qp.given_psn += message.packets
+    message.next = NONE
+    if qp.last >= 0:
+        s.messages[qp.last].next = message_index
+    qp.last = message_index
+    if qp.unsent < 0:
+        qp.unsent = message_index
+    if qp.oldest < 0:
+        qp.oldest = message_index
+    return wake_qp(s, message.qp)
+
+
+@part
+def on_control(s, packet_index):
+    """An answer of the adapter itself is ready to leave, by the VL of its service level."""
+    packet = s.packets[packet_index]
+    message = s.messages[packet.message]
+    p = message.src if packet.carries == Carries.DATA else message.dst
+    queue_index = p * s.run[0].n_vls + s.host_vl[s.ports[p].host, packet.sl]
+    enqueue(s, queue_index, packet_index)
+    return p
+
+
+@handler
+def answer(s, message_index, psn, carries, counts):
+    """The receiver of a message sends a control packet back."""
+    packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
+    s.packets[packet_index].counts = counts
+    host = s.hosts[s.ports[s.messages[message_index].dst].host]
+    push(s, host.ack_lane, packet_index, 0)

@@ -1,0 +1,133 @@
+"""Before the clock starts: does every pair have a way, and on which VLs?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.tables import NO_ROUTE
+from weft.sim.packet.state import NONE, Records
+from weft.sim.packet.wiring import Wiring
+
+MOST_HOPS = 64
+MANAGEMENT_VL = 15
+
+
+def check_paths(wiring: Wiring, messages: Records) -> None:
+    """Follow the forwarding tables from every sender to every receiver and back; refuse, by name, where they end."""
+    forth = np.column_stack((messages.src, messages.dst))
+    pairs = np.unique(np.concatenate((forth, forth[:, ::-1])), axis=0)
+    ports, tables = wiring.ports, wiring.fabric.tables
+    at = ports.peer[pairs[:, 0]].astype(np.int64)  # port where the packet comes in
+    dlid = tables.lid[wiring.slot[pairs[:, 1]]]
+    going = np.flatnonzero(at != pairs[:, 1])
+    if len(going) and "lft" not in vars(tables):
+        raise ConfigError(
+            f"{wiring.fabric.spec} has no forwarding tables: route it with weft.routing.route.route(fabric), "
+            f"or `weft route --dump` and load OpenSM's"
+        )
+    if len(going) and (missing := dlid[going] == 0).any():
+        name = wiring.name(int(pairs[going[missing][0], 1]))
+        raise ConfigError(f"{name} has no LID, so no packet can be addressed to it: route the fabric first")
+    for _ in range(MOST_HOPS):
+        if not len(going):
+            return
+        switch = ports.switch[at[going]]
+        _refuse(wiring, pairs[going], at[going], switch < 0, "comes out at {at}, which is another host")
+        number = tables.lft[switch, dlid[going]].astype(np.int64)
+        _refuse(wiring, pairs[going], at[going], number == NO_ROUTE, "has no entry for its LID in the switch of {at}")
+        out = ports.first[at[going]] + number
+        _refuse(wiring, pairs[going], out, ports.peer[out] < 0, "is sent out of {at}, which has no cable: route again")
+        at[going] = ports.peer[out]
+        going = going[at[going] != pairs[going, 1]]
+    _refuse(wiring, pairs[going], at[going], np.ones(len(going), bool), "goes round and round past {at}")
+
+
+def _refuse(wiring: Wiring, pairs: Records, at: NDArray[np.int64], bad: NDArray[np.bool_], what: str) -> None:
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        src, dst, place = (wiring.name(int(port)) for port in (*pairs[row], at[row]))
+        raise ConfigError(
+            f"no route: a packet from {src} to {dst} {what.format(at=place)}; `weft check` shows all of them"
+        )
+
+
+def check_subnets(wiring: Wiring, messages: Records) -> None:
+    """RoCEv1 between switches that route IP: only below one leaf."""
+    leaf = wiring.ports.switch[wiring.ports.peer]
+    apart = np.flatnonzero(leaf[messages.src] != leaf[messages.dst])
+    if len(apart):
+        src, dst = (wiring.name(int(messages[side][apart[0]])) for side in ("src", "dst"))
+        raise ConfigError(
+            f"RoCEv1 cannot go from {src} to {dst}: it is a bare Ethernet frame without IP, and the switches are "
+            f"routers (routed). Use network roce, which is RoCEv2 and has IP, or switches that do not route"
+        )
+
+
+def count_vls(wiring: Wiring, levels: NDArray[np.int64]) -> int:
+    """As many data VLs as these service levels can come to use."""
+    tables = wiring.fabric.tables
+    if "sl2vl" not in vars(tables):
+        return 1
+    vls = tables.sl2vl[:, np.unique(levels)]
+    data = vls[vls < MANAGEMENT_VL]
+    return int(data.max(initial=0)) + 1
+
+
+def host_vls(wiring: Wiring, n_vls: int) -> NDArray[np.int32]:
+    """[host, sl] -> the VL by which an adapter sends."""
+    ports = wiring.host_ports
+    if n_vls == 1:
+        return np.zeros((len(ports), 16), np.int32)
+    tables, slots = wiring.fabric.tables, wiring.slot[ports]
+    rows = tables.first_pair[wiring.fabric.ports.node[slots]] + wiring.fabric.ports.number[slots]
+    vls = tables.sl2vl[rows].astype(np.int32)
+    return np.where(vls < n_vls, vls, 0)
+
+
+def arbitration(wiring: Wiring, n_vls: int, packet_bytes: int) -> tuple[NDArray[np.int64], Any, Any, NDArray[np.int64]]:
+    """[port] -> row; [row, low | high, entry] -> VL and weight; [row] -> limit of high priority in bytes, -1 none.
+
+    A port whose tables nobody filled gives every VL a packet in turn.
+    """
+    tables = wiring.fabric.tables
+    turns = np.zeros((2, 64, 2), np.int64)
+    turns[0, :n_vls, 0], turns[0, :n_vls, 1] = np.arange(n_vls), min(-(-packet_bytes // 64), 255)
+    if n_vls == 1 or "vl_arbitration" not in vars(tables):
+        rows, row_of = turns[None], np.zeros(len(wiring.slot), np.int64)
+        limits = np.zeros(1, np.int64)
+    else:
+        given = tables.vl_arbitration[wiring.slot].astype(np.int64)
+        empty = (given[..., 1] == 0).all(axis=(1, 2))
+        given[empty] = turns
+        limit = tables.vl_high_limit[wiring.slot].astype(np.int64)
+        keys, row_of = np.unique(np.column_stack((given.reshape(len(given), -1), limit)), axis=0, return_inverse=True)
+        rows, limits, row_of = keys[:, :-1].reshape(-1, 2, 64, 2), keys[:, -1], row_of.ravel()
+    vl, weight = _packed(rows, n_vls)
+    _refuse_forgotten_vls(wiring, row_of, vl, weight, n_vls)
+    return row_of, vl, weight, np.where(limits == 255, NONE, limits * 4096)
+
+
+def _packed(rows: NDArray[np.int64], n_vls: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Entries with a weight, and a VL of this run, moved to the front of each table."""
+    vl, weight = np.zeros(rows.shape[:3], np.int32), np.zeros(rows.shape[:3], np.int32)
+    for row, side in np.ndindex(*rows.shape[:2]):
+        kept = rows[row, side][(rows[row, side, :, 1] > 0) & (rows[row, side, :, 0] < n_vls)]
+        vl[row, side, : len(kept)], weight[row, side, : len(kept)] = kept[:, 0], kept[:, 1]
+    return vl, weight
+
+
+def _refuse_forgotten_vls(
+    wiring: Wiring, row_of: NDArray[np.int64], vl: NDArray[np.int32], weight: NDArray[np.int32], n_vls: int
+) -> None:
+    for row in range(len(vl)):
+        served = set(vl[row][weight[row] > 0].tolist())
+        if forgotten := set(range(n_vls)) - served:
+            port = wiring.name(int(np.flatnonzero(row_of == row)[0]))
+            raise ConfigError(
+                f"VL {min(forgotten)} of {port} is in no arbitration table: what waits there would never be sent. "
+                f"Give it a weight in vl_arbitration"
+            )

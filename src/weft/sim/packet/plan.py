@@ -1,0 +1,257 @@
+"""A fabric and its traffic become the state that the kernels run; everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.sim.engine import Network, Options
+from weft.sim.packet.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
+from weft.sim.packet.posting import Posting, post
+from weft.sim.packet.rules import Rules, control, fill_in, way
+from weft.sim.packet.state import (
+    CHUNK_EVENTS,
+    ENTRY,
+    EVENT,
+    LANE,
+    LANE_BITS,
+    NONE,
+    PACKET,
+    PAUSED,
+    QUEUE,
+    ROOM,
+    RUN,
+    Control,
+    Flow,
+    Kind,
+    Records,
+    State,
+    Way,
+    records,
+)
+from weft.sim.packet.wiring import Wiring, whole_blocks, wire
+from weft.sim.traffic import Traffic
+from weft.units import transfer_ps
+
+SERIAL_LANES = 256  # at most; rarer packet sizes take the agenda
+WIRE_LANES = 256  # at most; more delays are rounded
+ECN_BYTES_PER_GBIT_S = 1000  # RoCE marks from here on: 400 KB at 400 Gbit/s
+PAUSE_BYTES_PER_GBIT_S = 500
+FECN_BYTES = 64 * 1024
+QUEUE_BYTES_PER_GBIT_S = 5000  # drop-tail: 2 MB at 400 Gbit/s
+RATE_STEP_PS = {Control.DCQCN: 55_000_000, Control.IB: 10_000_000}
+NOTIFY_PS = {Control.DCQCN: 50_000_000, Control.IB: 0}
+TCP_TIMEOUT_PS = 5_000_000_000  # well below Linux's 200 ms, which lossy data centres lower too
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """What a run needs, and what its indices mean."""
+
+    options: Options  # with the defaults filled in
+    rules: Rules
+    wiring: Wiring
+    posting: Posting
+    state: State
+
+
+def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
+    """Everything checked and laid out, the clock at 0."""
+    options, rules = fill_in(fabric, options)
+    wiring = wire(fabric, rules, options.switching)
+    posting = post(wiring, traffic, options, rules)
+    check_paths(wiring, posting.messages)
+    if options.network is Network.ROCE_V1 and options.routed:
+        check_subnets(wiring, posting.messages)
+    n_vls = count_vls(wiring, posting.messages.sl)
+    full_bytes = int(posting.size_bytes.max())
+    queues = _queues(wiring, options, rules, n_vls, full_bytes)
+    ports = wiring.ports
+    ports.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
+    host_vl = host_vls(wiring, n_vls)
+    qps = posting.qps
+    first_message = np.full(len(qps), NONE)
+    first_message[posting.messages.qp[::-1]] = np.arange(len(posting.messages))[::-1]
+    sl = posting.messages.sl[first_message]
+    qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, sl]
+    picks = way(options)
+    qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
+    run = _run(wiring, posting, options, rules, n_vls)
+    lanes = _Lanes(wiring, posting, queues, n_vls)
+    tables = fabric.tables
+    groups = _groups(wiring, picks)
+    needs_vls = n_vls > 1
+    state = State(
+        run=run,
+        ports=ports,
+        queues=queues,
+        packets=_pool(4096),
+        messages=posting.messages,
+        qps=qps,
+        hosts=posting.hosts,
+        lanes=lanes.lanes,
+        heads=np.zeros(len(lanes.lanes) + 1, np.int64),
+        events=lanes.events,
+        next_chunk=lanes.next_chunk,
+        agenda=records(4096, ENTRY),
+        serial_ps=lanes.serial_ps,
+        serial_lane=lanes.serial_lane,
+        size_bytes=posting.size_bytes,
+        lft=tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8),
+        ar_group=groups[0],
+        group_first=groups[1],
+        group_ports=groups[2],
+        slots=fabric.nodes.n_ports[wiring.switch_nodes].astype(np.int64) + 1,
+        first_pair=tables.first_pair[wiring.switch_nodes] if needs_vls else np.zeros(1, np.int64),
+        sl2vl=tables.sl2vl if needs_vls else np.zeros((1, 16), np.uint8),
+        host_vl=host_vl,
+        successor_first=posting.successor_first,
+        successors=posting.successors,
+        arbitration_vl=vl,
+        arbitration_weight=weight,
+        high_limit_bytes=limit,
+    )
+    run.free_chunk, run.free_chunks = lanes.free_chunk, lanes.free_chunks
+    run.free_packet, run.free_packets = 0, len(state.packets)
+    if lanes.first_ready_ps >= 0:
+        state.heads[0] = (lanes.first_ready_ps << LANE_BITS) | lanes.ready_lane
+        run.busy_lanes = 1
+    return Plan(options=options, rules=rules, wiring=wiring, posting=posting, state=state)
+
+
+def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls: int) -> Records:
+    run = records(1, RUN)
+    controls = control(options)
+    fastest_gbit_s = float(wiring.rate_gbit_s.max())
+    run.n_vls, run.flow, run.way, run.control = n_vls, rules.flow, way(options), controls
+    run.losses = rules.flow is Flow.DROP or bool((wiring.ports.bytes_per_error > 0).any())
+    run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
+    run.left = len(posting.messages)
+    run.ack_every, run.ack_size = 2, posting.ack_size
+    if controls is Control.DCQCN:
+        run.mark_low_bytes = round(ECN_BYTES_PER_GBIT_S * fastest_gbit_s)
+        run.mark_high_bytes, run.mark_percent = 4 * run.mark_low_bytes, 20
+    elif controls is Control.IB:
+        run.mark_low_bytes = FECN_BYTES
+    run.notify_ps, run.rate_ps = NOTIFY_PS.get(controls, 0), RATE_STEP_PS.get(controls, 0)
+    rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
+    run.timeout_ps = TCP_TIMEOUT_PS if controls is Control.TCP else rc_timeout_ps
+    return run
+
+
+def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_bytes: int) -> Records:
+    """A queue for every port and VL, with the buffer at the port and the credits for the one at its far end."""
+    ports = wiring.ports
+    n = len(ports)
+    queues = records(n * n_vls, QUEUE)
+    port = np.repeat(np.arange(n), n_vls)
+    vl = np.tile(np.arange(n_vls), n)
+    peer = np.maximum(ports.peer.astype(np.int64), 0)
+    queues.port, queues.upstream = port, peer[port] * n_vls + vl
+    queues.head = queues.tail = queues.ring = NONE
+    rate_gbit_s = wiring.port_rate_gbit_s
+    loop_ps = wiring.arrival_ps[peer] + wiring.credit_ps  # of the link that ends at this port
+    in_flight_bytes = loop_ps * rate_gbit_s / 8_000
+    unit = int(whole_blocks(np.array(full_bytes)))
+    if rules.flow is Flow.CREDITS:
+        room = whole_blocks(np.ceil(2 * in_flight_bytes) + 4 * unit)
+        if options.buffer_bytes:
+            room = np.full(n, max(int(whole_blocks(np.array(options.buffer_bytes))), unit))
+        queues.room = room[port]
+        queues.credits = room[peer][port]
+    else:
+        xoff = np.ceil(PAUSE_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
+        if options.buffer_bytes:
+            xoff = np.full(n, options.buffer_bytes)
+        headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
+        queues.xoff, queues.xon = xoff[port], xoff[port] // 2
+        queues.room = (xoff + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED
+        queues.credits = PAUSED >> 1
+        limit = np.ceil(QUEUE_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
+        queues.limit = (
+            np.maximum(options.buffer_bytes or limit, 2 * full_bytes)[port]
+            if not options.buffer_bytes
+            else max(options.buffer_bytes, 2 * full_bytes)
+        )
+    return queues
+
+
+def _groups(wiring: Wiring, picks: Way) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """[switch, lid] -> group; [group + 1] -> where it begins; its port numbers, those with a cable."""
+    if picks is Way.TABLE:
+        return np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)
+    tables = wiring.fabric.tables
+    sizes = tables.ar_ports.sum(axis=1)
+    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
+    return tables.ar_group, first, np.nonzero(tables.ar_ports)[1].astype(np.int32)
+
+
+def _pool(n: int) -> Records:
+    packets = records(n, PACKET)
+    packets.next = np.arange(1, n + 1)
+    return packets
+
+
+class _Lanes:
+    """A lane for each kind and delay, numbered in the order in which they go at one instant."""
+
+    def __init__(self, wiring: Wiring, posting: Posting, queues: Records, n_vls: int) -> None:
+        ports = wiring.ports
+        plugged = ports.peer >= 0
+        kinds: list[tuple[Kind, int]] = []
+        self.serial_ps = np.array(
+            [[transfer_ps(int(size), rate) for size in posting.size_bytes] for rate in wiring.rate_gbit_s], np.int64
+        )
+        popular = np.sort(np.argsort(-posting.size_packets, kind="stable")[: SERIAL_LANES // len(wiring.rate_gbit_s)])
+        serial = self._lanes_of(kinds, Kind.LINK_FREE, self.serial_ps[:, popular])
+        self.serial_lane = np.full(self.serial_ps.shape, NONE, np.int32)
+        self.serial_lane[:, popular] = serial
+        credit_ps, arrival_ps = _rounded(wiring.credit_ps, plugged), _rounded(wiring.arrival_ps, plugged)
+        queues.credit_lane = np.repeat(self._lanes_of(kinds, Kind.CREDIT, credit_ps), n_vls)
+        ports.wire_lane = self._lanes_of(kinds, Kind.ARRIVAL, arrival_ps)
+        posting.hosts.ack_lane = self._lanes_of(kinds, Kind.CONTROL, posting.ack_ps)
+        self.ready_lane = len(kinds)
+        kinds.append((Kind.READY, 0))
+        self.lanes = records(len(kinds), LANE)
+        self.lanes.kind, self.lanes.delay_ps = [kind for kind, _ in kinds], [delay for _, delay in kinds]
+        self._fill(posting.messages)
+
+    @staticmethod
+    def _lanes_of(kinds: list[tuple[Kind, int]], kind: Kind, delays_ps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Adds a lane for each delay; says which is whose."""
+        unique, which = np.unique(delays_ps, return_inverse=True)
+        begin = len(kinds)
+        kinds.extend((kind, int(delay)) for delay in unique)
+        return begin + which.reshape(delays_ps.shape)
+
+    def _fill(self, messages: Records) -> None:
+        """One chunk for every lane; the messages that wait for nothing stand in the last lane, by time."""
+        ready_ps = messages.start_ps + messages.lead_ps
+        free = np.flatnonzero(messages.waits_for == 0)
+        free = free[np.argsort(ready_ps[free], kind="stable")]
+        n_lanes = len(self.lanes)
+        used = n_lanes - 1 + max(1, -(-len(free) // CHUNK_EVENTS))
+        total = used + 16 * ROOM
+        self.events = records(total * CHUNK_EVENTS, EVENT)
+        self.next_chunk = np.arange(1, total + 1, dtype=np.int32)
+        self.free_chunk, self.free_chunks = used, total - used
+        self.lanes.head_chunk = self.lanes.tail_chunk = np.arange(n_lanes)
+        begin = (n_lanes - 1) * CHUNK_EVENTS
+        self.events.time_ps[begin : begin + len(free)] = ready_ps[free]
+        self.events.a[begin : begin + len(free)] = free
+        ready = self.lanes[self.ready_lane]
+        ready.count, ready.tail_chunk = len(free), used - 1
+        ready.tail_at = len(free) - (used - n_lanes) * CHUNK_EVENTS
+        self.first_ready_ps = int(ready_ps[free[0]]) if len(free) else NONE
+
+
+def _rounded(delays_ps: NDArray[np.int64], plugged: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Rounded only as far as needed to leave room for all lanes."""
+    step, found = 1, delays_ps
+    while len(np.unique(found[plugged])) > WIRE_LANES:
+        step = 1000 if step == 1 else 2 * step
+        found = np.rint(delays_ps / step).astype(np.int64) * step
+    return found

@@ -1,0 +1,323 @@
+"""The traffic as the kernels see it: messages cut into packets, queue pairs, and what each costs its adapter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.rates import parse_label
+from weft.fabric.tables import SERVICE_LEVELS
+from weft.fabric.timing import AdapterTiming, timings
+from weft.sim.engine import Memory, Network, Options
+from weft.sim.packet.rules import RETH, Rules, ack_bytes, first_header_bytes
+from weft.sim.packet.state import HOST, MESSAGE, NONE, QP, Flow, Records, records
+from weft.sim.packet.wiring import Wiring
+from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
+
+PCIE_EFFICIENCY = 0.91  # 256 bytes of payload and 24 of header in each PCIe packet
+FASTEST = 1e9  # Gbit/s: no limit
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Posting:
+    """Messages of a run: those of the traffic, and for each RDMA read the data that answers it."""
+
+    messages: Records  # MESSAGE records
+    qps: Records  # QP records
+    hosts: Records  # HOST records
+    ack_ps: NDArray[np.int64]  # [host]
+    size_bytes: NDArray[np.int32]  # [size] -> on the wire
+    size_packets: NDArray[np.int64]  # [size] -> how many packets will have it
+    ack_size: int
+    successor_first: NDArray[np.int64]
+    successors: NDArray[np.int32]
+    last_of: NDArray[np.int64]  # [message of the traffic] -> the message that finishes it
+
+
+def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Posting:
+    """Check the traffic and cut it up."""
+    _refuse_bad_messages(wiring, traffic, options)
+    src, dst = (wiring.port_of_slot[ends] for ends in (traffic.src, traffic.dst))
+    reads = np.flatnonzero(traffic.operation == Operation.READ)
+    n, n_reads = len(traffic), len(reads)
+    messages = records(n + n_reads, MESSAGE)
+    whose = np.concatenate((np.arange(n), reads))  # [message] -> that of the traffic
+    is_answer = np.arange(n + n_reads) >= n
+    messages.src, messages.dst = (
+        np.where(is_answer, dst[whose], src[whose]),
+        np.where(is_answer, src[whose], dst[whose]),
+    )
+    lid = wiring.fabric.tables.lid[wiring.slot]
+    messages.dlid, messages.slid = lid[messages.dst], lid[messages.src]
+    messages.sl = _service_levels(wiring, traffic, messages)[whose]
+    is_request = (traffic.operation[whose] == Operation.READ) & ~is_answer
+    messages.bytes = np.where(is_request, 0, traffic.size_bytes[whose])
+    sizes, uses, ack_size = _cut(messages, traffic, whose, is_request, options, rules)
+    last_of = np.arange(n)
+    last_of[reads] = np.arange(n, n + n_reads)
+    first, successors, waits_for = _successors(traffic, last_of, reads, n + n_reads)
+    messages.waits_for = waits_for
+    messages.delay_ps[:n] = traffic.delay_ps
+    messages.start_ps[:n] = traffic.start_ps
+    messages.finish_ps = messages.acked_ps = messages.next = NONE
+    _refuse_circles(wiring, traffic, messages, first, successors)
+    qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, options, rules)
+    return Posting(
+        messages=messages,
+        qps=qps,
+        hosts=hosts,
+        ack_ps=ack_ps,
+        size_bytes=sizes,
+        size_packets=uses,
+        ack_size=ack_size,
+        successor_first=first,
+        successors=successors,
+        last_of=last_of,
+    )
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> None:
+    if not len(traffic):
+        raise ConfigError("the traffic has no message: there is nothing to run")
+    ports = wiring.ports
+
+    def refuse(rows: NDArray[np.bool_], rule: str) -> None:
+        if rows.any():
+            row = int(np.flatnonzero(rows)[0])
+            raise ConfigError(f"message {row}, {_ends(wiring, traffic, row)}: {rule}")
+
+    for ends, what in ((traffic.src, "sender"), (traffic.dst, "receiver")):
+        if (bad := (ends < 0) | (ends >= len(wiring.port_of_slot))).any():
+            row = int(np.flatnonzero(bad)[0])
+            raise ConfigError(
+                f"message {row}: its {what} is port slot {ends[row]}, the fabric has {len(wiring.slot):,}"
+            )
+        port = wiring.port_of_slot[ends]
+        refuse((port < 0) | (ports.host[np.maximum(port, 0)] < 0), f"its {what} is no adapter port on this network")
+    refuse(traffic.src == traffic.dst, "it goes to its own sender: give another receiver")
+    refuse(traffic.size_bytes < 0, "its size is below 0 bytes")
+    refuse(traffic.size_bytes > 1 << 42, "its size is above 4 TiB: run a part of it")
+    refuse((traffic.start_ps < 0) | (traffic.delay_ps < 0), "it starts before the clock does: give 0 or more")
+    refuse((traffic.sl < PATH_SL) | (traffic.sl >= SERVICE_LEVELS), "its service level is not from 0 to 15")
+    too_big = (traffic.transport == Transport.UD) & (traffic.size_bytes > options.mtu_bytes)
+    refuse(too_big, f"a datagram (UD) is one packet of at most {options.mtu_bytes} bytes: use RC or UC")
+    read_on_ud = (traffic.operation == Operation.READ) & (traffic.transport != Transport.RC)
+    refuse(read_on_ud, "only RC can read: use RC")
+    if ((traffic.after < 0) | (traffic.after >= len(traffic))).any():
+        raise ConfigError(f"a message waits for one that is not there: messages are 0 to {len(traffic) - 1}")
+
+
+def _ends(wiring: Wiring, traffic: Traffic, row: int) -> str:
+    fabric = wiring.fabric
+    names = [fabric.port(int(ends[row])).name for ends in (traffic.src, traffic.dst)]
+    return f"{names[0]} to {names[1]}, {int(traffic.size_bytes[row]):,} bytes"
+
+
+def _refuse_circles(
+    wiring: Wiring, traffic: Traffic, messages: Records, first: NDArray[np.int64], successors: NDArray[np.int32]
+) -> None:
+    """Take away, wave by wave, what waits for nothing more; what is left waits for itself."""
+    waits = messages.waits_for.astype(np.int64)
+    wave = np.flatnonzero(waits == 0)
+    left = len(messages) - len(wave)
+    while left and len(wave):
+        counts = first[wave + 1] - first[wave]
+        starts = np.repeat(first[wave] - np.cumsum(counts) + counts, counts)
+        reached = successors[starts + np.arange(int(counts.sum()))]
+        np.subtract.at(waits, reached, 1)
+        wave = np.unique(reached)
+        wave = wave[waits[wave] == 0]
+        left -= len(wave)
+    if left:
+        row = int(np.flatnonzero(waits > 0)[0])
+        raise ConfigError(
+            f"message {min(row, len(traffic) - 1)} waits for itself, by {left} messages in a circle: cut a dependency"
+        )
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _service_levels(wiring: Wiring, traffic: Traffic, messages: Records) -> NDArray[np.int64]:
+    """[message of the traffic] -> its own service level, or that of its path."""
+    n = len(traffic)
+    levels: NDArray[np.int64] = traffic.sl.astype(np.int64)
+    tables = wiring.fabric.tables
+    if "path_sl" in vars(tables):
+        leaf = wiring.ports.switch[wiring.ports.peer[messages.src[:n]]]
+        of_path = np.where(leaf >= 0, tables.path_sl[leaf, messages.dlid[:n]], 0)
+    else:
+        of_path = np.zeros(n, np.int64)
+    chosen: NDArray[np.int64] = np.where(levels == PATH_SL, of_path, levels)
+    return chosen
+
+
+def _cut(
+    messages: Records,
+    traffic: Traffic,
+    whose: NDArray[np.int64],
+    is_request: NDArray[np.bool_],
+    options: Options,
+    rules: Rules,
+) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
+    """Packets of each message and their sizes on the wire: [size] -> bytes, and how many there will be."""
+    mtu, unit = options.mtu_bytes, options.mtu_bytes * options.train
+    payload = messages.bytes.astype(np.int64)
+    count = np.maximum(-(-payload // unit), 1)
+    if (count > np.iinfo(np.int32).max).any():
+        raise ConfigError("a message has over 2**31 packets: send it in parts")
+    more = np.zeros((len(Operation), len(Transport)), np.int64)
+    for operation in Operation:
+        for transport in Transport:
+            more[operation, transport] = first_header_bytes(rules, operation, transport)
+    first_more = np.where(is_request, RETH, more[traffic.operation[whose], traffic.transport[whose]])
+
+    def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
+        return -(-size // 4) * 4 + np.maximum(-(-size // mtu), 1) * rules.header_bytes
+
+    full = np.full(len(messages), int(on_wire(np.array([unit]))[0]))
+    last = on_wire(payload - (count - 1) * unit) + np.where(count == 1, first_more, 0)
+    first = np.where(count == 1, last, full + first_more)
+    sizes, index = np.unique(np.concatenate((first, full, last, [ack_bytes(rules)])), return_inverse=True)
+    if len(sizes) > np.iinfo(np.int16).max:
+        raise ConfigError(
+            f"the packets have {len(sizes):,} sizes, at most 32,767 go: use train 1 or fewer message sizes"
+        )
+    messages.packets = count
+    n = len(messages)
+    messages.first, messages.full, messages.last = index[:n], index[n : 2 * n], index[2 * n : 3 * n]
+    uses = np.bincount(index[:n], minlength=len(sizes)) + np.bincount(index[2 * n : 3 * n], minlength=len(sizes))
+    uses += np.bincount(index[n : 2 * n], np.maximum(count - 2, 0), minlength=len(sizes)).astype(np.int64)
+    uses[index[-1]] += n
+    return sizes.astype(np.int32), uses, int(index[-1])
+
+
+def _successors(
+    traffic: Traffic, last_of: NDArray[np.int64], reads: NDArray[np.int64], n_messages: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """[message + 1], the messages that wait for it; and for how many each waits."""
+    n = len(traffic)
+    later = np.repeat(np.arange(n), np.diff(traffic.after_first))
+    before = last_of[traffic.after]
+    pairs = [np.column_stack((before, later)), np.column_stack((reads, last_of[reads]))]
+    if traffic.outstanding and len(reads):  # a read leaves when an earlier one's data has come
+        pairs.append(_read_window(traffic, last_of, reads))
+    arcs = np.concatenate(pairs)
+    arcs = arcs[np.argsort(arcs[:, 0], kind="stable")]
+    first = np.concatenate(([0], np.cumsum(np.bincount(arcs[:, 0], minlength=n_messages)))).astype(np.int64)
+    return first, arcs[:, 1].astype(np.int32), np.bincount(arcs[:, 1], minlength=n_messages)
+
+
+def _read_window(traffic: Traffic, last_of: NDArray[np.int64], reads: NDArray[np.int64]) -> NDArray[np.int64]:
+    keys = np.column_stack([column[reads] for column in (traffic.src, traffic.dst, traffic.qp)])
+    _, group = np.unique(keys, axis=0, return_inverse=True)
+    order = np.argsort(group.ravel(), kind="stable")
+    grouped, ordered = group.ravel()[order], reads[order]
+    k = traffic.outstanding
+    same = grouped[k:] == grouped[:-k] if k < len(order) else np.zeros(0, bool)
+    return (
+        np.column_stack((last_of[ordered[:-k][same]], ordered[k:][same])) if len(same) else np.empty((0, 2), np.int64)
+    )
+
+
+# -- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def _price(
+    wiring: Wiring,
+    traffic: Traffic,
+    messages: Records,
+    whose: NDArray[np.int64],
+    is_answer: NDArray[np.bool_],
+    options: Options,
+    rules: Rules,
+) -> tuple[Records, Records, NDArray[np.int64]]:
+    """Queue pairs and hosts with their costs; fills `qp` and `lead_ps` of the messages."""
+    hosts, cost = _hosts(wiring, options, rules)
+    host = wiring.ports.host[messages.src]
+    keys = np.column_stack(
+        (messages.src, messages.dst, messages.sl, traffic.transport[whose], traffic.qp[whose], is_answer)
+    )
+    unique, qp_of = np.unique(keys, axis=0, return_inverse=True)
+    messages.qp = qp_of.ravel()
+    qps = records(len(unique), QP)
+    owner = wiring.ports.host[unique[:, 0]]
+    qps.dst, qps.host = unique[:, 1], owner
+    qps.flow = np.arange(len(unique)) * 2_654_435 % 2_147_483_647 + options.seed
+    answers = unique[:, 5].astype(bool)
+    qps.acked = (unique[:, 3] == Transport.RC) & ~answers
+    qps.gap_ps, qps.ps_per_kib = cost["gap_ps"][owner], cost["read_ps_per_kib"][owner]
+    qps.setup_ps = cost["setup_ps"][owner] + np.where(answers, cost["respond_ps"][owner], 0)
+    qps.window = np.where(answers, 0, traffic.outstanding)
+    if options.network is Network.TCP:
+        qps.window_packets, qps.threshold = 10.0, 1e9  # RFC 6928
+    qps.rate = qps.target = qps.alpha = 1.0
+    qps.line_ps_per_kib = np.rint(1024 * 8_000 / wiring.port_rate_gbit_s[unique[:, 0]]).astype(np.int64)
+    for name in ("unsent", "oldest", "last", "lost", "next"):
+        qps[name] = NONE
+    qps.notified_ps = -(1 << 60)
+    inlined = messages.bytes <= cost["inline_bytes"][host]
+    lead = np.where(is_answer, 0, cost["post_ps"][host]) + np.where(inlined, 0, cost["read_ps"][host])
+    staged = np.where(messages.bytes > 0, cost["memory_ps"][host], 0)
+    hosts.receive_ps = cost["receive_ps"]
+    at_once = np.where(is_answer, cost["receive_ps"][host], 0)  # no program takes part in answering a read
+    messages.lead_ps = lead + staged - at_once
+    return qps, hosts, cost["ack_ps"]
+
+
+def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dict[str, NDArray[np.int64]]]:
+    """HOST records, and by host what a queue pair of it costs."""
+    ports = wiring.host_ports
+    fabric = wiring.fabric
+    nodes = fabric.ports.node[wiring.slot[ports]]
+    model = fabric.nodes.model[nodes]
+    kinds = {
+        int(index): _host_cost(fabric.models[index] if index >= 0 else "", options, rules) for index in np.unique(model)
+    }
+    cost = {
+        name: np.array([kinds[int(index)][name] for index in model], np.int64)
+        for name in next(iter(kinds.values()), {})
+    }
+    hosts = records(len(ports), HOST)
+    hosts.port = ports
+    wire_ps_per_kib = 1024 * 8_000 / wiring.port_rate_gbit_s[ports]
+    slower = cost["read_ps_per_kib"] > wire_ps_per_kib
+    hosts.ps_per_kib = np.where(slower, cost["read_ps_per_kib"], 0)
+    hosts.receive_ps_per_kib = np.where(cost["write_ps_per_kib"] > wire_ps_per_kib, cost["write_ps_per_kib"], 0)
+    hosts.packet_ps, hosts.receive_packet_ps = cost["packet_ps"], cost["receive_packet_ps"]
+    return hosts, cost
+
+
+def _host_cost(model: str, options: Options, rules: Rules) -> dict[str, int]:
+    """Of one adapter model, in picoseconds."""
+    known = next((one for one in catalog.adapters() if one.name == model), None)
+    timing: AdapterTiming = timings().of_adapter(model, rules.technology)
+    memory = timings().memory[options.memory or Memory.HOST]
+    pcie_gbit_s = FASTEST
+    if known is not None:
+        found, width = parse_label(known.pcie_per_port)
+        pcie_gbit_s = found.rate_gbit_s(width) * PCIE_EFFICIENCY
+    memory_gbit_s = min(pcie_gbit_s, memory.gbit_s or FASTEST)
+    if rules.flow is Flow.DROP:
+        tcp = timings().tcp
+        copy_gbit_s = min(tcp.copy_gbit_s, memory_gbit_s)
+        ns = {"post": tcp.send_ns, "read": 0, "gap": tcp.gap_ns, "setup": 0, "receive": tcp.receive_ns, "ack": 500}
+        ns |= {"respond": 0, "packet": tcp.packet_ns, "receive_packet": tcp.receive_packet_ns}
+        rate_gbit_s, inline_bytes = copy_gbit_s, 0
+    else:
+        ns = {"post": timing.post_ns, "read": timing.read_ns, "gap": timing.gap_ns, "setup": timing.setup_ns}
+        ns |= {"receive": timing.receive_ns, "ack": timing.ack_ns, "respond": timing.respond_ns}
+        ns |= {"packet": 0, "receive_packet": 0}
+        rate_gbit_s, inline_bytes = memory_gbit_s, timing.inline_bytes
+    ns["memory"] = memory.latency_ns
+    ns["receive"] += memory.latency_ns
+    cost = {f"{name}_ps": round(value * 1000) for name, value in ns.items()}
+    cost["read_ps_per_kib"] = cost["write_ps_per_kib"] = round(1024 * 8_000 / rate_gbit_s)
+    return cost | {"inline_bytes": inline_bytes}

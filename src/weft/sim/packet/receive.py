@@ -1,0 +1,134 @@
+"""An adapter receives: data is counted and acknowledged, answers change what it sends."""
+
+from __future__ import annotations
+
+from weft.jit import handler, part
+from weft.sim.packet.congestion import on_tcp_ack, slow_down
+from weft.sim.packet.lanes import schedule
+from weft.sim.packet.link import release
+from weft.sim.packet.nic import answer, free_packet, wake_qp
+from weft.sim.packet.reliability import on_acked, on_nak
+from weft.sim.packet.state import NONE, Carries, Control, Kind
+
+
+@part
+def on_packet_at_host(s, p, packet_index):
+    """A packet has come whole. The port to try."""
+    run = s.run[0]
+    host = s.hosts[s.ports[p].host]
+    if host.receive_packet_ps > 0 or host.receive_ps_per_kib > 0:
+        size_bytes = s.packets[packet_index].bytes
+        cost_ps = host.receive_packet_ps + ((size_bytes * host.receive_ps_per_kib) >> 10)
+        host.receive_clock_ps = max(host.receive_clock_ps, run.now_ps) + cost_ps
+        schedule(s, host.receive_clock_ps, Kind.ACCEPT, packet_index, 0)
+        return NONE
+    return accept(s, packet_index)
+
+
+@part
+def accept(s, packet_index):
+    """The host has taken a packet out of the input buffer. The port to try."""
+    packet = s.packets[packet_index]
+    release(s, packet.held_in, packet.bytes)
+    if packet.carries == Carries.DATA:
+        if s.run[0].losses or packet.marked:
+            _accept_data(s, packet_index)
+        else:  # nothing can be lost or overtaken by a loss: count
+            message = s.messages[packet.message]
+            message.received += 1
+            if message.received == message.packets:
+                _complete(s, packet.message)
+            elif s.run[0].control == Control.TCP:
+                _acknowledge_some(s, packet_index)
+        free_packet(s, packet_index)
+        return NONE
+    return _accept_answer(s, packet_index)
+
+
+@handler
+def _accept_data(s, packet_index):
+    """Data where packets can be lost, or were marked."""
+    run = s.run[0]
+    packet = s.packets[packet_index]
+    message = s.messages[packet.message]
+    qp = s.qps[message.qp]
+    if packet.marked and run.now_ps - qp.notified_ps >= run.notify_ps:
+        qp.notified_ps = run.now_ps
+        answer(s, packet.message, packet.psn, Carries.CNP, 0)
+    if qp.ordered and qp.acked:
+        if packet.psn > qp.expected_psn:
+            if qp.nak_sent == 0:
+                qp.nak_sent = 1
+                answer(s, packet.message, qp.expected_psn, Carries.NAK, 0)
+            return
+        if packet.psn < qp.expected_psn:
+            if packet.psn == message.first_psn + message.packets - 1:  # the acknowledgement may have been lost
+                answer(s, packet.message, packet.psn, Carries.ACK, 0)
+            return
+        qp.expected_psn += 1
+        qp.nak_sent = 0
+    elif packet.again == 2:  # a question: has it arrived?
+        answer(s, packet.message, packet.psn, Carries.ACK, 0)
+        return
+    message.received += 1
+    if message.received == message.packets:
+        _complete(s, packet.message)
+    elif run.control == Control.TCP:
+        _acknowledge_some(s, packet_index)
+
+
+@handler
+def _acknowledge_some(s, packet_index):
+    """TCP acknowledges every few packets, at once after a gap."""
+    packet = s.packets[packet_index]
+    qp = s.qps[s.messages[packet.message].qp]
+    qp.unacked += 1
+    if qp.unacked >= s.run[0].ack_every or packet.psn != qp.expected_psn:
+        answer(s, packet.message, packet.psn, Carries.ACK, qp.unacked)
+        qp.unacked = 0
+    qp.expected_psn = max(qp.expected_psn, packet.psn + 1)
+
+
+@handler
+def _complete(s, message_index):
+    """All of a message has arrived: acknowledge it, and let those go that waited for it."""
+    run = s.run[0]
+    message = s.messages[message_index]
+    qp = s.qps[message.qp]
+    message.finish_ps = run.now_ps + s.hosts[s.ports[message.dst].host].receive_ps
+    run.delivered += 1
+    if qp.acked:
+        psn = message.first_psn + message.packets - 1
+        answer(s, message_index, psn, Carries.ACK, qp.unacked + 1)
+        qp.unacked = 0
+        qp.expected_psn = max(qp.expected_psn, psn + 1)
+    else:
+        run.left -= 1
+    for at in range(s.successor_first[message_index], s.successor_first[message_index + 1]):
+        next_index = s.successors[at]
+        following = s.messages[next_index]
+        following.waits_for -= 1
+        following.free_ps = max(following.free_ps, message.finish_ps)
+        if following.waits_for == 0:
+            following.start_ps = max(following.start_ps, following.free_ps + following.delay_ps)
+            schedule(s, following.start_ps + following.lead_ps, Kind.READY, next_index, 0)
+
+
+@handler
+def _accept_answer(s, packet_index):
+    """An acknowledgement, or word of a loss or of congestion. The port to try."""
+    packet = s.packets[packet_index]
+    message_index, psn, counts, carries = packet.message, packet.psn, packet.counts, packet.carries
+    free_packet(s, packet_index)
+    qp_index = s.messages[message_index].qp
+    if carries == Carries.CNP:
+        slow_down(s, qp_index)
+        return NONE
+    if carries == Carries.NAK:
+        return on_nak(s, qp_index, psn)
+    message = s.messages[message_index]
+    if message.received == message.packets and psn == message.first_psn + message.packets - 1:
+        on_acked(s, message_index)
+    if s.run[0].control == Control.TCP:
+        return on_tcp_ack(s, qp_index, psn, counts)
+    return wake_qp(s, qp_index)

@@ -1,0 +1,139 @@
+"""The rules of each network, as figures for one engine: headers, flow control, paths, congestion control."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology, speeds
+from weft.sim.engine import CongestionControl, Network, Options, Paths
+from weft.sim.packet.state import Control, Flow, Way
+from weft.sim.traffic import Operation, Transport
+
+LRH, BTH, RETH, AETH, DETH, ICRC, VCRC = 8, 12, 16, 4, 8, 4, 2
+ETHERNET_FRAME = 8 + 14 + 4 + 12  # preamble, header, checksum, gap between frames
+IPV4, UDP, GRH, TCP_HEADER = 20, 8, 40, 20 + 12  # TCP with timestamps
+OMNI_PATH_HEADER = 8 + 12 + 36 + 4  # LRH, BTH, KDETH, ICRC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What sets one network apart from the others."""
+
+    technology: Technology
+    flow: Flow
+    paths: Paths
+    congestion_control: CongestionControl
+    header_bytes: int  # of every packet on the wire
+    mtu_bytes: int
+    largest_mtu_bytes: int
+    kilobytes_per_gbit_s: float = 0.0  # where marking begins, for each Gbit/s of the line
+
+
+_ROCE = Rules(
+    technology=Technology.ETHERNET,
+    flow=Flow.PAUSE,
+    paths=Paths.ECMP,
+    congestion_control=CongestionControl.DCQCN,
+    header_bytes=ETHERNET_FRAME + IPV4 + UDP + BTH + ICRC,
+    mtu_bytes=4096,
+    largest_mtu_bytes=4096,
+)
+RULES = {
+    Network.INFINIBAND: Rules(
+        technology=Technology.INFINIBAND,
+        flow=Flow.CREDITS,
+        paths=Paths.TABLE,
+        congestion_control=CongestionControl.NONE,
+        header_bytes=LRH + BTH + ICRC + VCRC,
+        mtu_bytes=4096,
+        largest_mtu_bytes=4096,
+    ),
+    Network.OMNI_PATH: Rules(
+        technology=Technology.OMNI_PATH,
+        flow=Flow.CREDITS,
+        paths=Paths.TABLE,
+        congestion_control=CongestionControl.NONE,
+        header_bytes=OMNI_PATH_HEADER,
+        mtu_bytes=8192,
+        largest_mtu_bytes=10_240,
+    ),
+    Network.ROCE: _ROCE,
+    Network.ROCE_V1: replace(_ROCE, header_bytes=ETHERNET_FRAME + GRH + BTH + ICRC),
+    Network.TCP: Rules(
+        technology=Technology.ETHERNET,
+        flow=Flow.DROP,
+        paths=Paths.ECMP,
+        congestion_control=CongestionControl.NONE,
+        header_bytes=ETHERNET_FRAME + IPV4 + TCP_HEADER,
+        mtu_bytes=8960,
+        largest_mtu_bytes=8960,
+    ),
+}
+_WAYS = {Paths.TABLE: Way.TABLE, Paths.ADAPTIVE: Way.ADAPTIVE, Paths.ECMP: Way.ECMP, Paths.SPRAY: Way.SPRAY}
+_CONTROLS = {
+    CongestionControl.NONE: Control.NONE,
+    CongestionControl.IB: Control.IB,
+    CongestionControl.DCQCN: Control.DCQCN,
+}
+
+
+def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
+    """Options with every default chosen, and the rules of their network; refuses what does not go together."""
+    network = options.network or _usual_network(fabric)
+    rules = RULES[network]
+    if not fabric.links_of(rules.technology).any():
+        raise ConfigError(f"network {network} needs {rules.technology} links, {fabric.spec} has none")
+    control = options.congestion_control or rules.congestion_control
+    if control is CongestionControl.IB and rules.flow is not Flow.CREDITS:
+        raise ConfigError(f"congestion control ib needs InfiniBand's credits, {network} has none: use dcqcn or none")
+    if control is CongestionControl.DCQCN and rules.flow is not Flow.PAUSE:
+        raise ConfigError(f"congestion control dcqcn is RoCE's, not {network}'s: use {rules.congestion_control}")
+    mtu_bytes = options.mtu_bytes or rules.mtu_bytes
+    if not 256 <= mtu_bytes <= rules.largest_mtu_bytes:
+        raise ConfigError(f"mtu_bytes {mtu_bytes} is not from 256 to {rules.largest_mtu_bytes}, what {network} carries")
+    paths = options.paths or rules.paths
+    if paths is not Paths.TABLE and "ar_group" not in vars(fabric.tables):
+        raise ConfigError(
+            f"paths {paths} needs port groups, and the tables of {fabric.spec} have none: "
+            f"route with Options(adaptive=True), or run with paths table"
+        )
+    filled = replace(options, network=network, paths=paths, congestion_control=control, mtu_bytes=mtu_bytes)
+    return filled, rules
+
+
+def _usual_network(fabric: Fabric) -> Network:
+    """The network that most of the links outside the servers speak."""
+    usual = {
+        Technology.INFINIBAND: Network.INFINIBAND,
+        Technology.ETHERNET: Network.ROCE,
+        Technology.OMNI_PATH: Network.OMNI_PATH,
+    }
+    found = [speeds()[i].technology for i in fabric.links.speed[fabric.network_links].tolist()]
+    if not found:
+        raise ConfigError(f"{fabric.spec} has no network cable: there is nothing to run on")
+    return usual[max(set(found), key=found.count)]
+
+
+def way(options: Options) -> Way:
+    assert options.paths is not None
+    return _WAYS[options.paths]
+
+
+def control(options: Options) -> Control:
+    assert options.congestion_control is not None
+    return Control.TCP if options.network is Network.TCP else _CONTROLS[options.congestion_control]
+
+
+def first_header_bytes(rules: Rules, operation: Operation, transport: Transport) -> int:
+    """What the first packet of a message carries more than the others."""
+    if rules.flow is Flow.DROP:
+        return 0
+    if transport is Transport.UD:
+        return DETH
+    return RETH if operation is Operation.WRITE else 0
+
+
+def ack_bytes(rules: Rules) -> int:
+    return rules.header_bytes + (0 if rules.flow is Flow.DROP else AETH)

@@ -1,0 +1,349 @@
+"""All that a run knows, as arrays of records; and the few numbers that the kernels share.
+
+    host --Port--> wire --> Queue (input buffer of a VL) --> switch --> Queue (output) --Port--> wire --> ...
+
+Ports are numbered node by node, with a slot 0 for each, as in a fabric, but only those of hosts and switches. The
+queue of VL v at port p is row `p * n_vls + v`; it holds both what waits to leave through p and the account of p's own
+input buffer. Times are picoseconds. Lists run through `next` fields; -1 ends them.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Records = Any  # a recarray: its fields read as attributes, compiled and interpreted
+
+NONE = -1
+BLOCK_BYTES = 64  # credits are counted in blocks
+CHUNK_EVENTS = 64  # events in one piece of a delay lane
+LANE_BITS = 10
+LANES = 1 << LANE_BITS  # at most
+PAUSED = 1 << 50  # credits that a pause frame takes away
+ROOM = 64  # free packets and chunks that must be there before an event is handled
+
+
+class Kind(enum.IntEnum):
+    """What an event is: that of its lane, or its own on the agenda."""
+
+    LINK_FREE = 0  # a: port
+    CREDIT = 1  # a: queue upstream, b: bytes
+    ARRIVAL = 2  # a: packet
+    CONTROL = 3  # a: packet, from the adapter itself
+    READY = 4  # a: message
+    QP_READY = 5  # a: queue pair
+    PORT_READY = 6  # a: port of a host
+    TURN = 7  # a: packet, b: queue; it came in slower than it leaves
+    ACCEPT = 8  # a: packet; the host has processed it
+    TIMEOUT = 9  # a: queue pair
+    RATE = 10  # a: queue pair; time to send faster again
+
+
+class Carries(enum.IntEnum):
+    """What a packet is."""
+
+    DATA = 0
+    ACK = 1
+    NAK = 2
+    CNP = 3  # congestion notification: BECN
+
+
+class Stop(enum.IntEnum):
+    """Why the kernel came back."""
+
+    DONE = 0
+    SLICE = 1  # its share of events is spent
+    MOMENT = 2  # the next event is later than it was to go
+    ROOM = 3  # a pool runs low
+    STUCK = 4  # nothing can happen, and packets wait
+    OVERFLOW = 5  # an input buffer that was promised room
+    NO_ROUTE = 6  # a table without an entry for a packet that came
+    RETRIES = 7  # a queue pair gave up
+
+
+class Flow(enum.IntEnum):
+    """Who may send."""
+
+    CREDITS = 0
+    PAUSE = 1
+    DROP = 2
+
+
+class Way(enum.IntEnum):
+    """Which port of a group."""
+
+    TABLE = 0
+    ADAPTIVE = 1
+    ECMP = 2
+    SPRAY = 3
+
+
+class Control(enum.IntEnum):
+    """How a queue pair finds its rate."""
+
+    NONE = 0
+    IB = 1
+    DCQCN = 2
+    TCP = 3
+
+
+class QpState(enum.IntEnum):
+    IDLE = 0  # nothing to send, or not allowed to
+    RING = 1  # takes its turns at the port
+    TIMER = 2  # an event will bring it back
+
+
+PORT = np.dtype(
+    [
+        ("peer", np.int32),
+        ("host", np.int32),  # NONE at a switch
+        ("switch", np.int32),  # row of the forwarding tables, NONE at a host
+        ("first", np.int32),  # port 0 of the same node
+        ("wire_lane", np.int32),
+        ("rate", np.int32),  # row of `serial_ps`
+        ("sending", np.int32),  # packet
+        ("sending_from", np.int32),  # input buffer that it leaves, NONE if it came from here
+        ("sending_bytes", np.int32),  # of that buffer
+        ("arbitration", np.int32),  # row of the VL arbitration tables
+        ("busy", np.int8),
+        ("cut_through", np.int8),  # the far end forwards a packet before it has all of it
+        ("wakes", np.int8),  # a PORT_READY is on the agenda
+        ("waiting", np.int32),  # packets in the output queues of all VLs
+        ("queue_bytes", np.int64),
+        ("queue_peak_bytes", np.int64),
+        ("xmit_bytes", np.int64),
+        ("xmit_packets", np.int64),
+        ("busy_ps", np.int64),
+        ("wait_since_ps", np.int64),  # NONE while it need not wait
+        ("wait_ps", np.int64),
+        ("clean_bytes", np.int64),  # that still arrive before the next bit error
+        ("bytes_per_error", np.float64),  # mean; 0 on a good cable
+        ("corrupted", np.int64),
+        ("dropped", np.int64),
+        ("marked", np.int64),
+        ("pauses", np.int64),
+        ("high_at", np.int32),  # where the VL arbiter stands in its tables
+        ("high_left", np.int32),
+        ("low_at", np.int32),
+        ("low_left", np.int32),
+        ("high_spent_bytes", np.int64),
+    ],
+    align=True,
+)
+QUEUE = np.dtype(
+    [
+        ("head", np.int32),  # packets that wait to leave
+        ("tail", np.int32),
+        ("ring", np.int32),  # last of the queue pairs that take turns here; its next is the first
+        ("port", np.int32),
+        ("upstream", np.int32),  # the queue whose credits this buffer gives
+        ("credit_lane", np.int32),  # how they travel
+        ("credits", np.int64),  # bytes that may be sent
+        ("bytes", np.int64),  # waiting to leave
+        ("held", np.int64),  # bytes in the input buffer
+        ("held_peak", np.int64),
+        ("room", np.int64),  # of the input buffer
+        ("limit", np.int64),  # bytes that may wait to leave before packets are dropped
+        ("xoff", np.int64),  # held above: pause
+        ("xon", np.int64),  # held below: go on
+        ("pausing", np.int8),  # a pause was sent upstream
+    ],
+    align=True,
+)
+PACKET = np.dtype(
+    [
+        ("message", np.int32),
+        ("psn", np.int32),  # of the queue pair, counted from 0
+        ("dlid", np.int32),
+        ("bytes", np.int32),  # on the wire
+        ("held_in", np.int32),  # input buffer where it is or will be, NONE at its source
+        ("next", np.int32),
+        ("size", np.int16),  # column of `serial_ps`
+        ("counts", np.int16),  # packets that an acknowledgement is for
+        ("carries", np.int8),
+        ("sl", np.int8),
+        ("marked", np.int8),  # FECN, or ECN's congestion experienced
+        ("again", np.int8),  # sent before
+    ],
+    align=True,
+)
+MESSAGE = np.dtype(
+    [
+        ("src", np.int32),  # port
+        ("dst", np.int32),
+        ("dlid", np.int32),
+        ("slid", np.int32),  # where acknowledgements go
+        ("qp", np.int32),
+        ("packets", np.int32),
+        ("sent", np.int32),
+        ("received", np.int32),
+        ("first_psn", np.int32),
+        ("full", np.int16),  # size of all packets but the first and the last
+        ("first", np.int16),  # size of the first packet
+        ("last", np.int16),
+        ("sl", np.int8),
+        ("waits_for", np.int32),  # messages not yet delivered
+        ("retransmitted", np.int32),
+        ("next", np.int32),  # of its queue pair
+        ("bytes", np.int64),
+        ("lead_ps", np.int64),  # from its start until its first packet can leave
+        ("delay_ps", np.int64),
+        ("free_ps", np.int64),  # when the last of those it waits for was delivered
+        ("start_ps", np.int64),
+        ("ready_ps", np.int64),
+        ("finish_ps", np.int64),
+        ("acked_ps", np.int64),
+    ],
+    align=True,
+)
+QP = np.dtype(
+    [
+        ("queue", np.int32),  # where its packets leave
+        ("dst", np.int32),  # port
+        ("host", np.int32),
+        ("flow", np.int32),  # what ECMP hashes
+        ("next", np.int32),  # in the ring
+        ("state", np.int8),
+        ("acked", np.int8),  # reliable: acknowledged and retransmitted
+        ("ordered", np.int8),  # a gap is a loss: go back N
+        ("nak_sent", np.int8),
+        ("timer", np.int8),  # a TIMEOUT is on the agenda
+        ("rate_timer", np.int8),  # a RATE is on the agenda
+        ("unsent", np.int32),  # first message with packets to send
+        ("oldest", np.int32),  # first message not acknowledged
+        ("last", np.int32),  # message
+        ("outstanding", np.int32),  # messages sent and not acknowledged
+        ("window", np.int32),  # of them, at most
+        ("given_psn", np.int32),  # to messages
+        ("expected_psn", np.int32),  # at the receiver
+        ("acked_psn", np.int32),  # all before have arrived
+        ("lost", np.int32),  # packets that the network lost, by sequence number
+        ("clock_ps", np.int64),  # the next message cannot start before
+        ("paced_ps", np.int64),  # the next packet cannot leave before
+        ("gap_ps", np.int64),  # between messages
+        ("setup_ps", np.int64),  # of reading a message from memory
+        ("ps_per_kib", np.int64),  # of reading it
+        ("deadline_ps", np.int64),
+        ("pace_ps_per_kib", np.int64),  # 0: as fast as the port
+        ("line_ps_per_kib", np.int64),  # the port
+        ("notified_ps", np.int64),  # when the receiver last said that there is congestion
+        ("alpha", np.float64),  # DCQCN: estimate of congestion
+        ("rate", np.float64),  # DCQCN: current and target, parts of the line
+        ("target", np.float64),
+        ("rounds", np.int32),  # DCQCN: increases since the last cut; IB: index in the congestion control table
+        ("in_flight", np.int32),  # TCP: packets
+        ("window_packets", np.float64),  # TCP: congestion window
+        ("threshold", np.float64),  # TCP: where slow start ends
+        ("recover_psn", np.int32),  # TCP: one cut for each window
+        ("unacked", np.int32),  # TCP: packets received since the last acknowledgement
+        ("backoff", np.int32),  # timeouts in a row
+    ],
+    align=True,
+)
+HOST = np.dtype(
+    [
+        ("port", np.int32),
+        ("ack_lane", np.int32),
+        ("clock_ps", np.int64),  # memory can give the next packet then
+        ("ps_per_kib", np.int64),  # of the way from memory, where it is slower than the port; else 0
+        ("packet_ps", np.int64),  # of the processor, for each packet sent
+        ("receive_clock_ps", np.int64),
+        ("receive_ps_per_kib", np.int64),  # of the way to memory, where it is slower than the port; else 0
+        ("receive_packet_ps", np.int64),
+        ("receive_ps", np.int64),  # from the last packet until the program knows
+    ],
+    align=True,
+)
+LANE = np.dtype(
+    [
+        ("delay_ps", np.int64),
+        ("kind", np.int32),
+        ("count", np.int32),
+        ("head_chunk", np.int32),
+        ("head_at", np.int32),
+        ("tail_chunk", np.int32),
+        ("tail_at", np.int32),
+    ],
+    align=True,
+)
+EVENT = np.dtype([("time_ps", np.int64), ("a", np.int32), ("b", np.int32)], align=True)
+ENTRY = np.dtype(
+    [("time_ps", np.int64), ("order", np.int64), ("kind", np.int32), ("a", np.int32), ("b", np.int32)], align=True
+)
+RUN = np.dtype(
+    [
+        ("now_ps", np.int64),
+        ("until_ps", np.int64),  # come back before an event later than this
+        ("events", np.int64),
+        ("packets", np.int64),
+        ("hops", np.int64),
+        ("alive", np.int64),  # packets somewhere in the network
+        ("left", np.int64),  # messages not delivered, or not acknowledged where they ask for it
+        ("delivered", np.int64),
+        ("order", np.int64),  # of the agenda's entries
+        ("random", np.int64),
+        ("busy_lanes", np.int32),
+        ("agenda", np.int32),  # entries
+        ("free_chunk", np.int32),
+        ("free_chunks", np.int32),
+        ("free_packet", np.int32),
+        ("free_packets", np.int32),
+        ("n_vls", np.int32),
+        ("flow", np.int32),
+        ("way", np.int32),
+        ("control", np.int32),
+        ("losses", np.int8),  # packets can be lost: keep timers
+        ("ack_every", np.int32),  # TCP
+        ("ack_size", np.int16),
+        ("mark_low_bytes", np.int64),  # no mark below
+        ("mark_high_bytes", np.int64),  # always above
+        ("mark_percent", np.int64),  # just below that
+        ("notify_ps", np.int64),  # not more often to one sender
+        ("rate_ps", np.int64),  # between two steps back up
+        ("timeout_ps", np.int64),
+        ("stop_a", np.int32),  # where it stopped
+        ("stop_b", np.int32),
+    ],
+    align=True,
+)
+
+
+class State(NamedTuple):
+    """Everything, in the form that kernels take it."""
+
+    run: Records  # one record
+    ports: Records
+    queues: Records
+    packets: Records
+    messages: Records
+    qps: Records
+    hosts: Records
+    lanes: Records
+    heads: NDArray[np.int64]  # a heap of the busy lanes: time of the first event << LANE_BITS | lane
+    events: Records  # [chunk * CHUNK_EVENTS + n]
+    next_chunk: NDArray[np.int32]
+    agenda: Records  # a heap of the events with odd delays
+    serial_ps: NDArray[np.int64]  # [rate, size] -> on the wire
+    serial_lane: NDArray[np.int32]  # [rate, size] -> lane, NONE: the agenda
+    size_bytes: NDArray[np.int32]  # [size] -> on the wire
+    lft: NDArray[np.uint8]  # [switch, lid] -> port number
+    ar_group: NDArray[np.int32]  # [switch, lid] -> group, NONE
+    group_first: NDArray[np.int32]  # [group + 1]
+    group_ports: NDArray[np.int32]  # port numbers
+    slots: NDArray[np.int64]  # [switch] -> its ports, with port 0
+    first_pair: NDArray[np.int64]  # [switch] -> its first row of sl2vl
+    sl2vl: NDArray[np.uint8]  # [row, sl] -> VL
+    host_vl: NDArray[np.int32]  # [host, sl] -> VL by which it sends
+    successor_first: NDArray[np.int64]  # [message + 1]
+    successors: NDArray[np.int32]
+    arbitration_vl: NDArray[np.int32]  # [row, low | high, entry]
+    arbitration_weight: NDArray[np.int32]  # 0 ends the list
+    high_limit_bytes: NDArray[np.int64]  # [row]
+
+
+def records(n: int, dtype: np.dtype[Any]) -> Records:
+    """`n` zeroed records."""
+    return np.zeros(n, dtype).view(np.recarray)

@@ -1,0 +1,248 @@
+"""A switch: which port, which VL, and who goes next.
+
+Packets wait in output queues by VL, in the order in which they came, while the input buffer holds their bytes. With
+equal buffers at all inputs that order is fair between inputs: each gets as much of a full port as it has buffer.
+"""
+
+from __future__ import annotations
+
+from weft.jit import handler, part
+from weft.sim.packet.lanes import schedule
+from weft.sim.packet.link import blocks_bytes
+from weft.sim.packet.state import NONE, Flow, Kind, Way
+
+NO_ROUTE = 255
+RANDOM_FACTOR = 48_271  # Park and Miller's generator: 31 bits, the same compiled and interpreted
+RANDOM_MODULUS = 2_147_483_647
+NOWHERE, DROPPED = -2, -3  # instead of a port
+
+
+@part
+def draw_random(s):
+    """A number from 1 up to RANDOM_MODULUS."""
+    run = s.run[0]
+    run.random = run.random * RANDOM_FACTOR % RANDOM_MODULUS
+    return run.random
+
+
+@part
+def pick_port(s, switch, first, packet_index):
+    """Port number by the forwarding table, or out of the group that leads to the same place."""
+    run = s.run[0]
+    packet = s.packets[packet_index]
+    number = s.lft[switch, packet.dlid]
+    if run.way != Way.TABLE:
+        group = s.ar_group[switch, packet.dlid]
+        if group >= 0:
+            number = _pick_of_group(s, switch, first, group, packet_index)
+    return number
+
+
+@part
+def _pick_of_group(s, switch, first, group, packet_index):
+    run = s.run[0]
+    begin = s.group_first[group]
+    n = s.group_first[group + 1] - begin
+    if run.way == Way.ECMP:
+        flow = s.qps[s.messages[s.packets[packet_index].message].qp].flow
+        return s.group_ports[begin + _hash(flow, switch) % n]
+    at = draw_random(s) % n
+    if run.way == Way.SPRAY:
+        return s.group_ports[begin + at]
+    best = NONE
+    least = 0
+    for _ in range(n):  # the emptiest; of equals the first from a random place on
+        number = s.group_ports[begin + at]
+        port = s.ports[first + number]
+        load = port.queue_bytes + port.busy
+        if best < 0 or load < least:
+            best, least = number, load
+            if load == 0:
+                break
+        at += 1
+        if at == n:
+            at = 0
+    return best
+
+
+@part
+def _hash(flow, switch):
+    mixed = (flow * 31 + switch + 1) * RANDOM_FACTOR % RANDOM_MODULUS
+    mixed = (mixed ^ (mixed >> 13)) * 69_621 % RANDOM_MODULUS
+    return mixed ^ (mixed >> 11)
+
+
+@part
+def enqueue(s, queue_index, packet_index):
+    """A packet waits to leave by this queue, or leaves at once."""
+    run = s.run[0]
+    queue = s.queues[queue_index]
+    packet = s.packets[packet_index]
+    packet.next = NONE
+    if queue.head < 0:
+        queue.head = packet_index
+    else:
+        s.packets[queue.tail].next = packet_index
+    queue.tail = packet_index
+    queue.bytes += packet.bytes
+    port = s.ports[queue.port]
+    port.waiting += 1
+    port.queue_bytes += packet.bytes
+    if port.queue_bytes > port.queue_peak_bytes:
+        port.queue_peak_bytes = port.queue_bytes
+    if run.mark_low_bytes > 0 and queue.bytes > run.mark_low_bytes and packet.marked == 0:
+        _mark(s, queue_index, packet_index)
+
+
+@handler
+def _mark(s, queue_index, packet_index):
+    """FECN where the congestion is: the queue is long although the port may send. ECN as RED does, by chance."""
+    run = s.run[0]
+    queue = s.queues[queue_index]
+    if run.flow == Flow.CREDITS:
+        if queue.credits < blocks_bytes(s.packets[packet_index].bytes):
+            return  # a victim: the root is further down
+    elif queue.bytes < run.mark_high_bytes:
+        span = run.mark_high_bytes - run.mark_low_bytes
+        percent = run.mark_percent * (queue.bytes - run.mark_low_bytes) // span
+        if draw_random(s) % 100 >= percent:
+            return
+    s.packets[packet_index].marked = 1
+    s.ports[queue.port].marked += 1
+
+
+@part
+def dequeue(s, queue_index):
+    """Take the first packet out."""
+    queue = s.queues[queue_index]
+    packet_index = queue.head
+    packet = s.packets[packet_index]
+    queue.head = packet.next
+    queue.bytes -= packet.bytes
+    port = s.ports[queue.port]
+    port.waiting -= 1
+    port.queue_bytes -= packet.bytes
+    return packet_index
+
+
+@part
+def next_bytes(s, queue_index):
+    """What the next packet of this queue takes of a buffer; 0 if there is none."""
+    queue = s.queues[queue_index]
+    if queue.head >= 0:
+        return blocks_bytes(s.packets[queue.head].bytes)
+    if queue.ring >= 0:
+        message = s.messages[s.qps[s.qps[queue.ring].next].unsent]
+        if message.sent == message.packets - 1:
+            return blocks_bytes(s.size_bytes[message.last])
+        if message.sent == 0:
+            return blocks_bytes(s.size_bytes[message.first])
+        return blocks_bytes(s.size_bytes[message.full])
+    return 0
+
+
+@part
+def pick_vl(s, p):
+    """The VL that the arbiter of port p lets send, NONE if none can: high priority first, up to its limit.
+
+    InfiniBand Architecture Specification, "VL arbitration and prioritization".
+    """
+    high = _pick_from_table(s, p, 1)
+    port = s.ports[p]
+    limit = s.high_limit_bytes[port.arbitration]
+    if high >= 0 and (limit < 0 or port.high_spent_bytes <= limit):
+        _spend(s, p, 1, high)
+        return high
+    low = _pick_from_table(s, p, 0)
+    if low >= 0:
+        port.high_spent_bytes = 0
+        _spend(s, p, 0, low)
+        return low
+    if high >= 0:
+        _spend(s, p, 1, high)
+    return high
+
+
+@part
+def _pick_from_table(s, p, side):
+    """The first VL from where the arbiter stands that has a packet and credits; the arbiter moves there."""
+    port = s.ports[p]
+    vls = s.arbitration_vl[port.arbitration, side]
+    weights = s.arbitration_weight[port.arbitration, side]
+    at = port.high_at if side == 1 else port.low_at
+    left = port.high_left if side == 1 else port.low_left
+    n_vls = s.run[0].n_vls
+    for _ in range(len(weights) + 1):
+        if left > 0:
+            queue_index = p * n_vls + vls[at]
+            needed = next_bytes(s, queue_index)
+            if 0 < needed <= s.queues[queue_index].credits:
+                _stand(s, p, side, at, left)
+                return vls[at]
+        at += 1
+        if at == len(weights) or weights[at] == 0:
+            at = 0
+        left = weights[at]
+        if left == 0:
+            break  # an empty table
+    return NONE
+
+
+@part
+def _spend(s, p, side, vl):
+    """The chosen packet takes its blocks from the weight of the entry."""
+    needed = next_bytes(s, p * s.run[0].n_vls + vl)
+    port = s.ports[p]
+    blocks = needed // 64
+    if side == 1:
+        port.high_left -= blocks
+        port.high_spent_bytes += needed
+    else:
+        port.low_left -= blocks
+
+
+@part
+def _stand(s, p, side, at, left):
+    port = s.ports[p]
+    if side == 1:
+        port.high_at, port.high_left = at, left
+    else:
+        port.low_at, port.low_left = at, left
+
+
+@part
+def pick_queue(s, p):
+    """The queue of port p that may send now, NONE if none can."""
+    n_vls = s.run[0].n_vls
+    if n_vls > 1:
+        vl = pick_vl(s, p)
+        return NONE if vl < 0 else p * n_vls + vl
+    needed = next_bytes(s, p)
+    return p if 0 < needed <= s.queues[p].credits else NONE
+
+
+@part
+def on_packet_at_switch(s, in_port_index, packet_index):
+    """Route a packet that has come in: the port to try, or why there is none."""
+    run = s.run[0]
+    in_port = s.ports[in_port_index]
+    packet = s.packets[packet_index]
+    number = pick_port(s, in_port.switch, in_port.first, packet_index)
+    out = in_port.first + number
+    if number == NO_ROUTE or s.ports[out].peer < 0:
+        return NOWHERE
+    vl = 0
+    if run.n_vls > 1:
+        row = s.first_pair[in_port.switch] + (in_port_index - in_port.first) * s.slots[in_port.switch] + number
+        vl = s.sl2vl[row, packet.sl]
+    queue_index = out * run.n_vls + vl
+    if run.flow == Flow.DROP and s.queues[queue_index].bytes + packet.bytes > s.queues[queue_index].limit:
+        s.ports[out].dropped += 1
+        return DROPPED
+    if in_port.rate != s.ports[out].rate and s.ports[in_port.peer].cut_through:
+        late_ps = s.serial_ps[in_port.rate, packet.size] - s.serial_ps[s.ports[out].rate, packet.size]
+        if late_ps > 0:  # it would leave faster than it comes
+            schedule(s, run.now_ps + late_ps, Kind.TURN, packet_index, queue_index)
+            return NONE
+    enqueue(s, queue_index, packet_index)
+    return out

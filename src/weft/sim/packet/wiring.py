@@ -1,0 +1,143 @@
+"""The fabric as the kernels see it: ports, queues, delays, tables. Names end here; indices begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology, speeds
+from weft.fabric.timing import timings
+from weft.sim.engine import Switching
+from weft.sim.packet.rules import Rules
+from weft.sim.packet.state import BLOCK_BYTES, NONE, PORT, Records, records
+
+UNKNOWN_LENGTH_M = 5.0  # a cable whose length nobody wrote down
+_COPPER = (Medium.DAC, Medium.ACC)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Wiring:
+    """Ports of hosts and switches, numbered densely, and what stands on their links."""
+
+    fabric: Fabric
+    ports: Records  # PORT records
+    slot: NDArray[np.int64]  # [port] -> slot in the fabric
+    port_of_slot: NDArray[np.int64]  # [slot] -> port, NONE
+    host_ports: NDArray[np.int64]  # [host] -> port
+    switch_nodes: NDArray[np.int64]  # [switch row] -> node
+    rate_gbit_s: NDArray[np.float64]  # [rate] -> for packets
+    arrival_ps: NDArray[np.int64]  # [port] -> from its first byte until the far end has it
+    credit_ps: NDArray[np.int64]  # [port] -> for word of it to the far end
+
+    @property
+    def port_rate_gbit_s(self) -> NDArray[np.float64]:
+        rates: NDArray[np.float64] = self.rate_gbit_s[self.ports.rate]
+        return rates
+
+    def name(self, port: int) -> str:
+        return self.fabric.port(int(self.slot[port])).name
+
+
+def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
+    """Lay out the ports that speak the rules' technology."""
+    kind = fabric.nodes.kind
+    link_used = fabric.links_of(rules.technology)
+    slots = _slots(fabric, link_used)
+    port_of_slot = np.full(len(fabric.ports), NONE, np.int64)
+    port_of_slot[slots] = np.arange(len(slots))
+    ports = records(len(slots), PORT)
+    node = fabric.ports.node[slots]
+    link = fabric.ports.link[slots]
+    plugged = (link >= 0) & link_used[link]
+    ports.peer = np.where(plugged, port_of_slot[np.where(plugged, fabric.ports.peer[slots], 0)], NONE)
+    is_switch = kind[node] == NodeKind.SWITCH
+    ports.switch = np.where(is_switch, fabric.tables.switch_row[node], NONE)
+    hosts = np.flatnonzero(~is_switch & plugged)
+    ports.host = NONE
+    ports.host[hosts] = np.arange(len(hosts))
+    ports.first = port_of_slot[fabric.first_port[node]]
+    link_gbit_s = _packet_rates(fabric)
+    _refuse_dead_links(fabric, link_used, link_gbit_s)
+    rates, rate_of_link = np.unique(link_gbit_s, return_inverse=True)
+    ports.rate = np.where(plugged, rate_of_link[link], 0)
+    cable_ps, fec_ps = _cable_ps(fabric), _fec_ps(fabric)
+    switch_ps = _switch_ps(fabric, rules.technology)
+    peer_node = fabric.ports.node[np.where(plugged, fabric.ports.peer[slots], 0)]
+    to_switch = kind[peer_node] == NodeKind.SWITCH
+    processing_ps = np.where(to_switch, switch_ps[peer_node], fec_ps[link])
+    ports.cut_through = (to_switch & (switching is Switching.CUT_THROUGH)).astype(np.int8)
+    error_rate = np.where(plugged, fabric.links.bit_error_rate[link], 0)
+    ports.bytes_per_error = np.where(error_rate > 0, 1 / np.maximum(error_rate, 1e-300) / 8, 0)
+    ports.sending = ports.sending_from = ports.wait_since_ps = NONE
+    return Wiring(
+        fabric=fabric,
+        ports=ports,
+        slot=slots,
+        port_of_slot=port_of_slot,
+        host_ports=hosts,
+        switch_nodes=fabric.of_kind(NodeKind.SWITCH).astype(np.int64),
+        rate_gbit_s=rates,
+        arrival_ps=np.where(plugged, cable_ps[link] + processing_ps, 0),
+        credit_ps=np.where(plugged, cable_ps[link] + fec_ps[link], 0),
+    )
+
+
+def _slots(fabric: Fabric, link_used: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The port slots of all switches, and of adapters with a cable of this technology."""
+    kind, port_node = fabric.nodes.kind, fabric.ports.node
+    used = np.zeros(len(fabric.nodes), bool)
+    for ends in (fabric.links.a, fabric.links.b):
+        used[port_node[ends[link_used]]] = True
+    used &= np.isin(kind, (NodeKind.SWITCH, NodeKind.HCA, NodeKind.ROUTER, NodeKind.AGGREGATION))
+    return np.flatnonzero(used[port_node])
+
+
+def _packet_rates(fabric: Fabric) -> NDArray[np.float64]:
+    """[link] -> Gbit/s that packets, headers included, can use."""
+    overhead = np.array([timings().of_line(speed.name).overhead for speed in speeds()])
+    rates: NDArray[np.float64] = fabric.link_rate_gbit_s * (1 - overhead[fabric.links.speed])
+    return rates
+
+
+def _refuse_dead_links(fabric: Fabric, used: NDArray[np.bool_], gbit_s: NDArray[np.float64]) -> None:
+    dead = np.flatnonzero(used & ~(gbit_s > 0))
+    if len(dead):
+        raise ConfigError(f"the link {fabric.link(int(dead[0]))} has a rate of 0: remove it with faults.remove_link")
+
+
+def _cable_ps(fabric: Fabric) -> NDArray[np.int64]:
+    """[link] -> propagation, in whole nanoseconds."""
+    per_m = {cable.medium: cable.delay_ns_per_m for cable in catalog.cables()}
+    copper, fibre = per_m[Medium.DAC], per_m[Medium.AOC]
+    ns_per_m = np.where(np.isin(fabric.links.medium, _COPPER), copper, fibre)
+    known_m = fabric.links.length_m.astype(np.float64)
+    length_m = np.where(known_m > 0, known_m, UNKNOWN_LENGTH_M)
+    cable_ns: NDArray[np.int64] = np.rint(length_m * ns_per_m).astype(np.int64)
+    return cable_ns * 1000
+
+
+def _fec_ps(fabric: Fabric) -> NDArray[np.int64]:
+    """[link] -> error correction at the receiver."""
+    fec_ns = np.array([timings().of_line(speed.name).fec_ns for speed in speeds()])
+    fec_ps: NDArray[np.int64] = np.rint(fec_ns[fabric.links.speed] * 1000).astype(np.int64)
+    return fec_ps
+
+
+def _switch_ps(fabric: Fabric, technology: Technology) -> NDArray[np.int64]:
+    """[node] -> port to port through a switch."""
+    by_model = [timings().switch_ns(model, technology) for model in fabric.models]
+    ns = np.array([*by_model, timings().switch_ns("", technology)])  # index -1 is the unknown model
+    switch_ps: NDArray[np.int64] = np.rint(ns[fabric.nodes.model] * 1000).astype(np.int64)
+    return switch_ps
+
+
+def whole_blocks(size_bytes: NDArray[Any]) -> NDArray[np.int64]:
+    """Rounded up to blocks of credit."""
+    return -(-np.asarray(size_bytes, np.int64) // BLOCK_BYTES) * BLOCK_BYTES

@@ -1,0 +1,169 @@
+"""What a run found: when every message arrived, what every port did, and what it cost to find out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import weft
+from weft.fabric.counters import Counter
+from weft.fabric.model import Fabric
+from weft.sim.engine import Options
+from weft.sim.traffic import Traffic
+
+NEVER = -1  # the time of what did not happen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PortUse:
+    """What every port slot of the fabric did. Bytes are those on the wire, headers included."""
+
+    xmit_bytes: NDArray[np.int64]
+    xmit_packets: NDArray[np.int64]
+    busy_ps: NDArray[np.int64]  # sending
+    xmit_wait_ps: NDArray[np.int64]  # something to send, and no credit, or paused
+    queue_peak_bytes: NDArray[np.int64]  # most that waited to leave through the port
+    buffer_peak_bytes: NDArray[np.int64]  # most in the input buffer of one VL
+    corrupted_packets: NDArray[np.int64]  # arrived with a bit error, and were dropped
+    dropped_packets: NDArray[np.int64]  # found the output queue full
+    marked_packets: NDArray[np.int64]  # FECN or ECN set here
+    pauses: NDArray[np.int64]  # pause frames sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QueueSamples:
+    """Bytes that waited in the output queues of the watched ports, over time."""
+
+    port: tuple[str, ...]
+    time_ps: NDArray[np.int64]
+    queue_bytes: NDArray[np.int64]  # [time, port]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Result:
+    """A finished run."""
+
+    engine: str
+    fabric: Fabric
+    traffic: Traffic
+    options: Options  # with the defaults filled in
+    start_ps: NDArray[np.int64]  # [message], when its dependencies let it go
+    finish_ps: NDArray[np.int64]  # [message], all of it delivered; NEVER
+    acked_ps: NDArray[np.int64]  # [message], the sender knows; NEVER for those without acknowledgement
+    retransmitted: NDArray[np.int32]  # [message], packets sent again
+    use: PortUse
+    samples: QueueSamples
+    packets: int  # sent by hosts, acknowledgements included
+    packet_hops: int  # packets times links crossed
+    events: int
+    skipped_ps: int  # simulated time that was carried forward, not run
+    wall_s: float
+
+    @property
+    def last_arrival_ps(self) -> int:
+        """When the last message had arrived."""
+        return int(self.finish_ps.max(initial=0))
+
+    @property
+    def done(self) -> bool:
+        return bool((self.finish_ps != NEVER).all())
+
+    @property
+    def latency_ps(self) -> NDArray[np.int64]:
+        """[message], from its start to its delivery; NEVER where it was not."""
+        return np.where(self.finish_ps == NEVER, NEVER, self.finish_ps - self.start_ps)
+
+    @property
+    def goodput_gbit_s(self) -> float:
+        """Payload of all delivered messages over the time from the first start to the last arrival."""
+        arrived = self.finish_ps != NEVER
+        if not arrived.any():
+            return 0.0
+        span_ps = self.last_arrival_ps - int(self.start_ps[arrived].min())
+        return float(self.traffic.size_bytes[arrived].sum()) * 8_000 / max(span_ps, 1)
+
+    @property
+    def utilisation(self) -> NDArray[np.float64]:
+        """[port slot], part of the run that it was sending."""
+        return self.use.busy_ps / max(self.last_arrival_ps, 1)
+
+    def link_metric(self, per_port: NDArray[Any]) -> NDArray[np.float64]:
+        """[link], the larger of its two directions: what `draw` colours by; NaN off the network."""
+        links = self.fabric.links
+        worst = np.maximum(per_port[links.a], per_port[links.b]).astype(np.float64)
+        return np.where(self.fabric.network_links, worst, np.nan)
+
+    def digest(self) -> str:
+        """A hash of all that was simulated: the same run gives the same."""
+        said = hashlib.sha256()
+        for column in (self.start_ps, self.finish_ps, self.acked_ps, self.retransmitted, *_columns(self.use)):
+            said.update(np.ascontiguousarray(column).tobytes())
+        return said.hexdigest()
+
+    def write_counters(self) -> None:
+        """Add what the ports did to the fabric's counters, as performance management would have counted."""
+        ports, use = self.fabric.ports, self.use
+        counters = self.fabric.counters
+        plugged = np.flatnonzero(ports.peer >= 0)
+        peer = ports.peer[plugged]
+        counters[:, Counter.PORT_XMIT_DATA_WORDS] += use.xmit_bytes // 4
+        counters[:, Counter.PORT_XMIT_PKTS] += use.xmit_packets
+        counters[:, Counter.PORT_UNICAST_XMIT_PKTS] += use.xmit_packets
+        counters[:, Counter.PORT_XMIT_WAIT] += use.xmit_wait_ps // XMIT_WAIT_TICK_PS
+        counters[:, Counter.PORT_XMIT_DISCARDS] += use.dropped_packets
+        counters[plugged, Counter.PORT_RCV_DATA_WORDS] += use.xmit_bytes[peer] // 4
+        counters[plugged, Counter.PORT_RCV_PKTS] += use.xmit_packets[peer] - use.corrupted_packets[plugged]
+        counters[plugged, Counter.PORT_UNICAST_RCV_PKTS] += use.xmit_packets[peer] - use.corrupted_packets[plugged]
+        counters[:, Counter.PORT_RCV_ERRORS] += use.corrupted_packets
+        counters[:, Counter.SYMBOL_ERROR] += use.corrupted_packets
+
+    def report(self) -> dict[str, Any]:
+        """The run in figures, as `--json` prints it."""
+        arrived = self.finish_ps != NEVER
+        latency_us = self.latency_ps[arrived] / 1e6
+        middle = {f"p{p}": float(np.percentile(latency_us, p)) for p in (50, 99, 99.9)} if arrived.any() else {}
+        return {
+            "weft": weft.__version__,
+            "engine": self.engine,
+            "spec": self.fabric.spec,
+            "changes": self.fabric.changes,
+            "traffic": self.traffic.description,
+            "options": asdict(self.options),
+            "seed": self.options.seed,
+            "messages": len(self.traffic),
+            "delivered": int(arrived.sum()),
+            "payload_bytes": self.traffic.total_bytes,
+            "packets": self.packets,
+            "packet_hops": self.packet_hops,
+            "events": self.events,
+            "wall_s": self.wall_s,
+            "packet_hops_per_s": self.packet_hops / self.wall_s if self.wall_s else 0.0,
+            "last_arrival_ps": self.last_arrival_ps,
+            "skipped_ps": self.skipped_ps,
+            "goodput_gbit_s": self.goodput_gbit_s,
+            "latency_us": {
+                "min": float(latency_us.min()),
+                "mean": float(latency_us.mean()),
+                "max": float(latency_us.max()),
+            }
+            | middle
+            if arrived.any()
+            else {},
+            "retransmitted": int(self.retransmitted.sum()),
+            "corrupted_packets": int(self.use.corrupted_packets.sum()),
+            "dropped_packets": int(self.use.dropped_packets.sum()),
+            "marked_packets": int(self.use.marked_packets.sum()),
+            "pauses": int(self.use.pauses.sum()),
+            "digest": self.digest(),
+        }
+
+
+XMIT_WAIT_TICK_PS = 22_000  # PortXmitWait counts ticks, whose length is the vendor's; on ConnectX about 22 ns
+
+
+def _columns(use: PortUse) -> list[NDArray[np.int64]]:
+    return [getattr(use, name) for name in PortUse.__slots__]
