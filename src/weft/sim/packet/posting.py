@@ -152,7 +152,7 @@ def _service_levels(wiring: Wiring, traffic: Traffic, messages: Records) -> NDAr
     tables = wiring.fabric.tables
     if "path_sl" in vars(tables):
         leaf = wiring.ports.switch[wiring.ports.peer[messages.src[:n]]]
-        of_path = np.where(leaf >= 0, tables.path_sl[leaf, messages.dlid[:n]], 0)
+        of_path: NDArray[np.int64] = np.where(leaf >= 0, tables.path_sl[leaf, messages.dlid[:n]], 0)
     else:
         of_path = np.zeros(n, np.int64)
     chosen: NDArray[np.int64] = np.where(levels == PATH_SL, of_path, levels)
@@ -180,7 +180,8 @@ def _cut(
     first_more = np.where(is_request, RETH, more[traffic.operation[whose], traffic.transport[whose]])
 
     def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
-        return -(-size // 4) * 4 + np.maximum(-(-size // mtu), 1) * rules.header_bytes
+        headers: NDArray[np.int64] = np.maximum(-(-size // mtu), 1) * rules.header_bytes
+        return -(-size // 4) * 4 + headers
 
     full = np.full(len(messages), int(on_wire(np.array([unit]))[0]))
     last = on_wire(payload - (count - 1) * unit) + np.where(count == 1, first_more, 0)
