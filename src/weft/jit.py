@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 Kernel = Callable[..., Any]  # numba infers the types
 _ROOT = Path(__file__).parent
@@ -87,3 +90,25 @@ def inlined(function: Kernel) -> Kernel:
     """A small helper of kernels: inlined at the call, which a plain kernel is not."""
     compiled: Kernel = numba.njit(inline="always", boundscheck=BOUNDSCHECK)(function)
     return compiled
+
+
+def _prefetch(_context: Any, array: Any, _index: Any) -> Any:
+    """Ask for the cache line of `array[index]`, which will be needed soon; does nothing interpreted."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0]
+        made = context.make_array(kind)(context, builder, args[0])
+        item = cgutils.get_item_pointer(  # type: ignore[no-untyped-call]
+            context, builder, kind, made, [args[1]], wraparound=False
+        )
+        pointer = builder.bitcast(item, ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        takes = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], takes)
+        builder.call(function, [pointer, number(0), number(3), number(1)])  # to read, keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), emit
+
+
+prefetch: Kernel = (lambda _array, _index: None) if numba.config.DISABLE_JIT else intrinsic(_prefetch)  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from weft.sim.engine import Options, Progress
 from weft.sim.packet.explain import explain
 from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import Plan, plan
+from weft.sim.packet.skip import Skipper
 from weft.sim.packet.state import ROOM, State, Stop, records
 from weft.sim.result import NEVER, PortUse, QueueSamples, Result
 from weft.sim.traffic import Traffic
@@ -45,6 +46,7 @@ class _Run:
         self.state = made.state
         slots = [made.wiring.fabric.find_port(name).slot for name in made.options.watch]
         self.watched = made.wiring.port_of_slot[np.array(slots, np.int64)]
+        self.skipper = Skipper(made)
         self.times_ps: list[int] = []
         self.samples: list[NDArray[np.int64]] = []
 
@@ -53,7 +55,7 @@ class _Run:
         options = self.plan.options
         stop_ps = options.stop_at_ps or _FOREVER_PS
         while True:
-            until_ps = min(stop_ps, self._next_look_ps())
+            until_ps = min(stop_ps, self._next_look_ps(), self.skipper.next_look_ps)
             self.state.run.until_ps[0] = until_ps
             why = Stop(run_events(self.state, SLICE_EVENTS))
             if progress is not None:
@@ -63,7 +65,10 @@ class _Run:
             elif why is Stop.MOMENT:
                 if until_ps >= stop_ps:
                     return
-                self._look(until_ps)
+                if until_ps == self._next_look_ps():
+                    self._look(until_ps)
+                if until_ps == self.skipper.next_look_ps:
+                    self.skipper.look(self.state)
             elif why is Stop.DONE:
                 return
             elif why is not Stop.SLICE:
@@ -76,7 +81,7 @@ class _Run:
 
     def _look(self, now_ps: int) -> None:
         self.times_ps.append(now_ps)
-        self.samples.append(self.state.ports.queue_bytes[self.watched].copy())
+        self.samples.append(self.state.load[self.watched].astype(np.int64))
 
     def result(self, traffic: Traffic, wall_s: float) -> Result:
         state, wiring, posting = self.state, self.plan.wiring, self.plan.posting
@@ -101,9 +106,9 @@ class _Run:
                 queue_bytes=np.array(self.samples, np.int64).reshape(len(self.samples), len(self.watched)),
             ),
             packets=int(state.run.packets[0]),
-            packet_hops=int(state.run.hops[0]),
+            packet_hops=int(state.ports.xmit_packets.sum()),
             events=int(state.run.events[0]),
-            skipped_ps=0,
+            skipped_ps=self.skipper.skipped_ps,
             wall_s=wall_s,
         )
 
@@ -122,7 +127,7 @@ def _port_use(made: Plan, state: State) -> PortUse:
     return PortUse(
         xmit_bytes=spread(ports.xmit_bytes),
         xmit_packets=spread(ports.xmit_packets),
-        busy_ps=spread(ports.busy_ps),
+        busy_ps=spread(np.rint(ports.xmit_bytes * 8_000 / made.wiring.port_rate_gbit_s)),
         xmit_wait_ps=spread(ports.wait_ps),
         queue_peak_bytes=spread(ports.queue_peak_bytes),
         buffer_peak_bytes=spread(state.queues.held_peak.reshape(-1, n_vls).max(axis=1)),

@@ -1,8 +1,9 @@
 """Delay lanes: events without a priority queue.
 
 Serialisation, propagation and credit return take constant times, so events with one delay are caused in the order in
-which they happen: a lane for each delay is first in, first out. A small heap holds the first moment of each lane that
-is not empty. Whatever has an odd delay goes on the agenda, a heap of entries.
+which they happen: a lane for each delay is first in, first out. The next event is the least of the lanes' first ones:
+a tournament tree has it at its root, and takes no branch that the processor could guess wrong. Whatever has an odd
+delay goes on the agenda, a heap of entries.
 
 At one instant lanes go by their number, first to last, and then the agenda. Lanes are numbered by kind, then by delay.
 Lanes are chains of chunks from one pool, so none can be full while the pool has chunks.
@@ -11,7 +12,7 @@ Lanes are chains of chunks from one pool, so none can be full while the pool has
 from __future__ import annotations
 
 from weft.jit import handler, part
-from weft.sim.packet.state import CHUNK_EVENTS, LANE_BITS, LANES
+from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, LANES
 
 
 @part
@@ -21,9 +22,7 @@ def push(s, lane_index, a, b):
     lane = s.lanes[lane_index]
     time_ps = run.now_ps + lane.delay_ps
     if lane.count == 0:
-        s.heads[run.busy_lanes] = (time_ps << LANE_BITS) | lane_index
-        run.busy_lanes += 1
-        _sift_up(s.heads, run.busy_lanes - 1)
+        _set_head(s.tree, lane_index, (time_ps << LANE_BITS) | lane_index)
     lane.count += 1
     if lane.tail_at == CHUNK_EVENTS:
         chunk = run.free_chunk
@@ -41,7 +40,7 @@ def push(s, lane_index, a, b):
 
 @part
 def pop(s, lane_index):
-    """Take the first event of the lane at the top of the heap: its place among the events."""
+    """Take the first event of a lane: its place among the events."""
     run = s.run[0]
     lane = s.lanes[lane_index]
     place = lane.head_chunk * CHUNK_EVENTS + lane.head_at
@@ -58,43 +57,33 @@ def pop(s, lane_index):
             s.next_chunk[chunk] = run.free_chunk
             run.free_chunk = chunk
             run.free_chunks += 1
+    key = EMPTY
     if lane.count > 0:
-        head_ps = s.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps
-        _sift_down(s.heads, run.busy_lanes, (head_ps << LANE_BITS) | lane_index)
-    else:
-        run.busy_lanes -= 1
-        _sift_down(s.heads, run.busy_lanes, s.heads[run.busy_lanes])
+        key = (s.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps << LANE_BITS) | lane_index
+    _set_head(s.tree, lane_index, key)
     return place
 
 
 @part
-def first_lane(key):
+def first_key(s):
+    """Time and lane of the next event, EMPTY if no lane has one."""
+    return s.tree[1]
+
+
+@part
+def _set_head(tree, lane_index, key):
+    """The first event of a lane has changed: play again the matches on its way to the root."""
+    node = (len(tree) >> 1) + lane_index
+    tree[node] = key
+    while node > 1:
+        key = min(key, tree[node ^ 1])
+        node >>= 1
+        tree[node] = key
+
+
+@part
+def lane_of(key):
     return key & (LANES - 1)
-
-
-@part
-def _sift_up(heads, at):
-    key = heads[at]
-    while at > 0 and heads[(at - 1) >> 1] > key:
-        heads[at] = heads[(at - 1) >> 1]
-        at = (at - 1) >> 1
-    heads[at] = key
-
-
-@part
-def _sift_down(heads, n, key):
-    """Put `key` at the top of a heap of n and let it sink."""
-    at = 0
-    child = 1
-    while child < n:
-        if child + 1 < n and heads[child + 1] < heads[child]:
-            child += 1
-        if heads[child] >= key:
-            break
-        heads[at] = heads[child]
-        at = child
-        child = 2 * at + 1
-    heads[at] = key
 
 
 @handler

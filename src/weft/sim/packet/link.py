@@ -27,19 +27,17 @@ def transmit(s, p, queue_index, packet_index):
     port.busy = 1
     port.xmit_bytes += size_bytes
     port.xmit_packets += 1
-    if port.wait_since_ps >= 0:
+    if port.starved:
+        port.starved = 0
         port.wait_ps += run.now_ps - port.wait_since_ps
-        port.wait_since_ps = NONE
     packet.held_in = queue_index + (port.peer - p) * run.n_vls  # the same VL at the far end
-    serial_ps = s.serial_ps[port.rate, packet.size]
-    port.busy_ps += serial_ps
     if port.cut_through:
         push(s, port.wire_lane, packet_index, 0)
     lane = s.serial_lane[port.rate, packet.size]
     if lane >= 0:
         push(s, lane, p, 0)
     else:
-        schedule(s, run.now_ps + serial_ps, Kind.LINK_FREE, p, 0)
+        schedule(s, run.now_ps + s.serial_ps[port.rate, packet.size], Kind.LINK_FREE, p, 0)
 
 
 @part
@@ -69,17 +67,19 @@ def release(s, queue_index, size_bytes):
     queue.held -= freed
     if run.flow == Flow.CREDITS:
         push(s, queue.credit_lane, queue.upstream, freed)
-    elif queue.pausing and queue.held <= queue.xon:
+    elif queue.pausing and queue.held <= queue.xoff >> 1:
         queue.pausing = 0
         push(s, queue.credit_lane, queue.upstream, -2)
 
 
 @part
-def credit(s, queue_index, freed):
-    """Credits, or the word to pause (-1) or to go on (-2), have come from the far end."""
+def on_credit(s, queue_index, freed):
+    """Credits, or the word to pause (-1) or to go on (-2), have come from the far end. The port to try."""
+    queue = s.queues[queue_index]
     if freed >= 0:
-        s.queues[queue_index].credits += freed
+        queue.credits += freed
     elif freed == -1:
-        s.queues[queue_index].credits -= PAUSED
+        queue.credits -= PAUSED
     else:
-        s.queues[queue_index].credits += PAUSED
+        queue.credits += PAUSED
+    return queue.port if queue.head >= 0 or queue.ring >= 0 else NONE

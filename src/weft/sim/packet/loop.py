@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from weft.jit import handler, lean_kernel, part
+from weft.jit import handler, lean_kernel, part, prefetch
 from weft.sim.packet.congestion import speed_up
-from weft.sim.packet.lanes import first_lane, pop, push, take_first
-from weft.sim.packet.link import credit, hold, release
+from weft.sim.packet.lanes import first_key, lane_of, pop, push, take_first
+from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import on_lost, on_timeout
-from weft.sim.packet.state import LANE_BITS, NONE, ROOM, Carries, Kind, QpState, Stop
-from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_MODULUS, draw_random, enqueue, on_packet_at_switch
+from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, NONE, ROOM, Carries, Flow, Kind, QpState, Stop, Way
+from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_BITS, draw_random, enqueue, on_packet_at_switch
 
 
 @lean_kernel
@@ -24,20 +24,17 @@ def run_events(s, budget):
             return Stop.DONE
         if run.free_packets < ROOM or run.free_chunks < ROOM or len(s.agenda) - run.agenda < ROOM:
             return Stop.ROOM
-        if run.busy_lanes > 0:
-            key = s.heads[0]
-            time_ps = key >> LANE_BITS
-            odd = run.agenda > 0 and s.agenda[0].time_ps < time_ps
-        elif run.agenda > 0:
-            key = 0
-            time_ps = 0
-            odd = True
-        else:
-            return Stop.STUCK if run.alive > 0 else Stop.DONE
+        key = first_key(s)
+        time_ps = key >> LANE_BITS
+        odd = run.agenda > 0 and s.agenda[0].time_ps < time_ps
         if odd:
             time_ps = s.agenda[0].time_ps
+        elif key == EMPTY:
+            return Stop.STUCK if run.alive > 0 else Stop.DONE
         if time_ps > run.until_ps:
             return Stop.MOMENT
+        if key == EMPTY and run.alive > 0 and _only_timers(s):
+            return Stop.STUCK
         run.now_ps = time_ps
         budget -= 1
         run.events += 1
@@ -45,15 +42,15 @@ def run_events(s, budget):
             kind, a, b = take_first(s)
             p = _on_odd_event(s, kind, a, b)
         else:
-            lane = first_lane(key)
+            lane = lane_of(key)
             place = pop(s, lane)
             a = s.events[place].a
             kind = s.lanes[lane].kind
+            _look_ahead(s, lane, kind)
             if kind == Kind.LINK_FREE:
                 p = _on_link_free(s, a)
             elif kind == Kind.CREDIT:
-                credit(s, a, s.events[place].b)
-                p = s.queues[a].port
+                p = on_credit(s, a, s.events[place].b)
             elif kind == Kind.ARRIVAL:
                 p = _on_arrival(s, a)
             elif kind == Kind.READY:
@@ -68,12 +65,53 @@ def run_events(s, budget):
     return Stop.SLICE
 
 
+@handler
+def _only_timers(s):
+    """Is all that will happen the clocks of queue pairs? Then packets that wait for room wait for ever."""
+    if s.run[0].flow == Flow.DROP:
+        return False
+    for at in range(s.run[0].agenda):
+        kind = s.agenda[at].kind
+        if kind != Kind.TIMEOUT and kind != Kind.RATE:
+            return False
+    return True
+
+
+@part
+def _look_ahead(s, lane_index, kind):
+    """Fetch what the next events of the same lane will touch: memory is slower than all the rest."""
+    lane = s.lanes[lane_index]
+    place = lane.head_chunk * CHUNK_EVENTS + lane.head_at
+    known = min(lane.count, CHUNK_EVENTS - lane.head_at)  # events that stand in one piece
+    if kind == Kind.ARRIVAL:
+        if known > 2:
+            prefetch(s.packets, s.events[place + 2].a)
+        if known > 1:
+            prefetch(s.queues, s.packets[s.events[place + 1].a].held_in)
+        if known > 0:
+            packet = s.packets[s.events[place].a]
+            queue = s.queues[packet.held_in]
+            if queue.owner >= 0 and s.run[0].way == Way.TABLE:
+                out = queue.first + s.lft[queue.owner, packet.dlid]
+                prefetch(s.ports, out)
+                prefetch(s.queues, out * s.run[0].n_vls)
+    elif kind == Kind.LINK_FREE:
+        if known > 1:
+            prefetch(s.ports, s.events[place + 1].a)
+        if known > 0:
+            p = s.events[place].a
+            prefetch(s.queues, p * s.run[0].n_vls)
+            prefetch(s.queues, max(s.ports[p].sending_from, 0))
+    elif known > 0:
+        prefetch(s.queues, s.events[place].a)
+
+
 @part
 def _on_link_free(s, p):
     """The last byte of a packet has left port p."""
     port = s.ports[p]
-    s.run[0].hops += 1
     port.busy = 0
+    s.load[p] -= port.sending_bytes
     if port.cut_through == 0:
         push(s, port.wire_lane, port.sending, 0)
     if port.sending_from >= 0:
@@ -88,17 +126,16 @@ def _on_arrival(s, packet_index):
     queue_index = packet.held_in
     if not hold(s, queue_index, packet.bytes):
         return -Stop.OVERFLOW
-    p = s.queues[queue_index].port
-    port = s.ports[p]
-    if port.bytes_per_error > 0:
-        port.clean_bytes -= packet.bytes
-        if port.clean_bytes < 0:
-            return _on_bit_error(s, p, packet_index)
-    if port.host >= 0:
-        return on_packet_at_host(s, p, packet_index)
-    found = on_packet_at_switch(s, p, packet_index)
+    queue = s.queues[queue_index]
+    if queue.errs:
+        s.ports[queue.port].clean_bytes -= packet.bytes
+        if s.ports[queue.port].clean_bytes < 0:
+            return _on_bit_error(s, queue.port, packet_index)
+    if queue.owner < 0:
+        return on_packet_at_host(s, -1 - queue.owner, packet_index)
+    found = on_packet_at_switch(s, queue_index, packet_index)
     if found == NOWHERE:
-        s.run[0].stop_a = p
+        s.run[0].stop_a = queue.port
         s.run[0].stop_b = packet_index
         return -Stop.NO_ROUTE
     if found == DROPPED:
@@ -114,7 +151,7 @@ def _on_bit_error(s, p, packet_index):
     port = s.ports[p]
     packet = s.packets[packet_index]
     port.corrupted += 1
-    port.clean_bytes = int(-math.log(draw_random(s) / RANDOM_MODULUS) * port.bytes_per_error)
+    port.clean_bytes = int(-math.log((draw_random(s) + 1) / (1 << RANDOM_BITS)) * port.bytes_per_error)
     release(s, packet.held_in, packet.bytes)
     on_lost(s, packet_index)
     return NONE

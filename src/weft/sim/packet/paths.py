@@ -35,11 +35,11 @@ def check_paths(wiring: Wiring, messages: Records) -> None:
     for _ in range(MOST_HOPS):
         if not len(going):
             return
-        switch = ports.switch[at[going]]
+        switch = ports.owner[at[going]]
         _refuse(wiring, pairs[going], at[going], switch < 0, "comes out at {at}, which is another host")
         number = tables.lft[switch, dlid[going]].astype(np.int64)
         _refuse(wiring, pairs[going], at[going], number == NO_ROUTE, "has no entry for its LID in the switch of {at}")
-        out = ports.first[at[going]] + number
+        out = wiring.first[at[going]] + number
         _refuse(wiring, pairs[going], out, ports.peer[out] < 0, "is sent out of {at}, which has no cable: route again")
         at[going] = ports.peer[out]
         going = going[at[going] != pairs[going, 1]]
@@ -57,7 +57,7 @@ def _refuse(wiring: Wiring, pairs: Records, at: NDArray[np.int64], bad: NDArray[
 
 def check_subnets(wiring: Wiring, messages: Records) -> None:
     """RoCEv1 between switches that route IP: only below one leaf."""
-    leaf = wiring.ports.switch[wiring.ports.peer]
+    leaf = wiring.ports.owner[wiring.ports.peer]
     apart = np.flatnonzero(leaf[messages.src] != leaf[messages.dst])
     if len(apart):
         src, dst = (wiring.name(int(messages[side][apart[0]])) for side in ("src", "dst"))

@@ -14,6 +14,7 @@ from weft.sim.packet.posting import Posting, post
 from weft.sim.packet.rules import Rules, control, fill_in, way
 from weft.sim.packet.state import (
     CHUNK_EVENTS,
+    EMPTY,
     ENTRY,
     EVENT,
     LANE,
@@ -88,12 +89,13 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         run=run,
         ports=ports,
         queues=queues,
+        load=np.zeros(len(ports), np.int32),
         packets=_pool(4096),
         messages=posting.messages,
         qps=qps,
         hosts=posting.hosts,
         lanes=lanes.lanes,
-        heads=np.zeros(len(lanes.lanes) + 1, np.int64),
+        tree=lanes.tree,
         events=lanes.events,
         next_chunk=lanes.next_chunk,
         agenda=records(4096, ENTRY),
@@ -116,9 +118,6 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     )
     run.free_chunk, run.free_chunks = lanes.free_chunk, lanes.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
-    if lanes.first_ready_ps >= 0:
-        state.heads[0] = (lanes.first_ready_ps << LANE_BITS) | lanes.ready_lane
-        run.busy_lanes = 1
     return Plan(options=options, rules=rules, wiring=wiring, posting=posting, state=state)
 
 
@@ -151,6 +150,9 @@ def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_byt
     vl = np.tile(np.arange(n_vls), n)
     peer = np.maximum(ports.peer.astype(np.int64), 0)
     queues.port, queues.upstream = port, peer[port] * n_vls + vl
+    queues.owner, queues.first, queues.rate = ports.owner[port], wiring.first[port], ports.rate[port]
+    queues.cut_in = ports.cut_through[peer][port]
+    queues.errs = (ports.bytes_per_error > 0)[port]
     queues.head = queues.tail = queues.ring = NONE
     rate_gbit_s = wiring.port_rate_gbit_s
     loop_ps = wiring.arrival_ps[peer] + wiring.credit_ps  # of the link that ends at this port
@@ -167,7 +169,7 @@ def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_byt
         if options.buffer_bytes:
             xoff = np.full(n, options.buffer_bytes)
         headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
-        queues.xoff, queues.xon = xoff[port], xoff[port] // 2
+        queues.xoff = xoff[port]
         queues.room = (xoff + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED
         queues.credits = PAUSED >> 1
         limit = np.ceil(QUEUE_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
@@ -179,14 +181,15 @@ def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_byt
     return queues
 
 
-def _groups(wiring: Wiring, picks: Way) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+def _groups(wiring: Wiring, picks: Way) -> tuple[Records, NDArray[np.int32], NDArray[np.int32]]:
     """[switch, lid] -> group; [group + 1] -> where it begins; its port numbers, those with a cable."""
     if picks is Way.TABLE:
-        return np.zeros((1, 1), np.int32), np.zeros(1, np.int32), np.zeros(1, np.int32)
+        return np.zeros((1, 1), np.int16), np.zeros(1, np.int32), np.zeros(1, np.int32)
     tables = wiring.fabric.tables
     sizes = tables.ar_ports.sum(axis=1)
     first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
-    return tables.ar_group, first, np.nonzero(tables.ar_ports)[1].astype(np.int32)
+    narrow = np.int16 if len(sizes) < 1 << 15 else np.int32  # the table is large: half of it is twice as near
+    return tables.ar_group.astype(narrow), first, np.nonzero(tables.ar_ports)[1].astype(np.int32)
 
 
 def _pool(n: int) -> Records:
@@ -245,7 +248,13 @@ class _Lanes:
         ready = self.lanes[self.ready_lane]
         ready.count, ready.tail_chunk = len(free), used - 1
         ready.tail_at = len(free) - (used - n_lanes) * CHUNK_EVENTS
-        self.first_ready_ps = int(ready_ps[free[0]]) if len(free) else NONE
+        width = 1 << (n_lanes - 1).bit_length()
+        self.tree = np.full(2 * width, EMPTY, np.int64)
+        if len(free):  # the only busy lane is the least all the way up
+            node = width + self.ready_lane
+            while node:
+                self.tree[node] = (int(ready_ps[free[0]]) << LANE_BITS) | self.ready_lane
+                node >>= 1
 
 
 def _rounded(delays_ps: NDArray[np.int64], plugged: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -86,7 +86,6 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
 def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> None:
     if not len(traffic):
         raise ConfigError("the traffic has no message: there is nothing to run")
-    ports = wiring.ports
 
     def refuse(rows: NDArray[np.bool_], rule: str) -> None:
         if rows.any():
@@ -100,7 +99,7 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
                 f"message {row}: its {what} is port slot {ends[row]}, the fabric has {len(wiring.slot):,}"
             )
         port = wiring.port_of_slot[ends]
-        refuse((port < 0) | (ports.host[np.maximum(port, 0)] < 0), f"its {what} is no adapter port on this network")
+        refuse((port < 0) | (wiring.host[np.maximum(port, 0)] < 0), f"its {what} is no adapter port on this network")
     refuse(traffic.src == traffic.dst, "it goes to its own sender: give another receiver")
     refuse(traffic.size_bytes < 0, "its size is below 0 bytes")
     refuse(traffic.size_bytes > 1 << 42, "its size is above 4 TiB: run a part of it")
@@ -151,7 +150,7 @@ def _service_levels(wiring: Wiring, traffic: Traffic, messages: Records) -> NDAr
     levels: NDArray[np.int64] = traffic.sl.astype(np.int64)
     tables = wiring.fabric.tables
     if "path_sl" in vars(tables):
-        leaf = wiring.ports.switch[wiring.ports.peer[messages.src[:n]]]
+        leaf = wiring.ports.owner[wiring.ports.peer[messages.src[:n]]]
         of_path: NDArray[np.int64] = np.where(leaf >= 0, tables.path_sl[leaf, messages.dlid[:n]], 0)
     else:
         of_path = np.zeros(n, np.int64)
@@ -242,14 +241,14 @@ def _price(
 ) -> tuple[Records, Records, NDArray[np.int64]]:
     """Queue pairs and hosts with their costs; fills `qp` and `lead_ps` of the messages."""
     hosts, cost = _hosts(wiring, options, rules)
-    host = wiring.ports.host[messages.src]
+    host = wiring.host[messages.src]
     keys = np.column_stack(
         (messages.src, messages.dst, messages.sl, traffic.transport[whose], traffic.qp[whose], is_answer)
     )
     unique, qp_of = np.unique(keys, axis=0, return_inverse=True)
     messages.qp = qp_of.ravel()
     qps = records(len(unique), QP)
-    owner = wiring.ports.host[unique[:, 0]]
+    owner = wiring.host[unique[:, 0]]
     qps.dst, qps.host = unique[:, 1], owner
     qps.flow = np.arange(len(unique)) * 2_654_435 % 2_147_483_647 + options.seed
     answers = unique[:, 5].astype(bool)

@@ -12,10 +12,10 @@ from weft.sim.packet.state import NONE, Carries, Control, Kind
 
 
 @part
-def on_packet_at_host(s, p, packet_index):
+def on_packet_at_host(s, host_index, packet_index):
     """A packet has come whole. The port to try."""
     run = s.run[0]
-    host = s.hosts[s.ports[p].host]
+    host = s.hosts[host_index]
     if host.receive_packet_ps > 0 or host.receive_ps_per_kib > 0:
         size_bytes = s.packets[packet_index].bytes
         cost_ps = host.receive_packet_ps + ((size_bytes * host.receive_ps_per_kib) >> 10)
@@ -95,7 +95,7 @@ def _complete(s, message_index):
     run = s.run[0]
     message = s.messages[message_index]
     qp = s.qps[message.qp]
-    message.finish_ps = run.now_ps + s.hosts[s.ports[message.dst].host].receive_ps
+    message.finish_ps = run.now_ps + s.hosts[-1 - s.ports[message.dst].owner].receive_ps
     run.delivered += 1
     if qp.acked:
         psn = message.first_psn + message.packets - 1

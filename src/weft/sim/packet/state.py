@@ -22,7 +22,8 @@ BLOCK_BYTES = 64  # credits are counted in blocks
 CHUNK_EVENTS = 64  # events in one piece of a delay lane
 LANE_BITS = 10
 LANES = 1 << LANE_BITS  # at most
-PAUSED = 1 << 50  # credits that a pause frame takes away
+EMPTY = (1 << 63) - 1  # the first event of a lane that has none
+PAUSED = 1 << 30  # credits that a pause frame takes away
 ROOM = 64  # free packets and chunks that must be there before an event is handled
 
 
@@ -96,40 +97,38 @@ class QpState(enum.IntEnum):
     TIMER = 2  # an event will bring it back
 
 
+# The first 64 bytes, a cache line, are what every packet touches.
 PORT = np.dtype(
     [
         ("peer", np.int32),
-        ("host", np.int32),  # NONE at a switch
-        ("switch", np.int32),  # row of the forwarding tables, NONE at a host
-        ("first", np.int32),  # port 0 of the same node
-        ("wire_lane", np.int32),
-        ("rate", np.int32),  # row of `serial_ps`
+        ("owner", np.int32),  # row of the forwarding tables; of a host -1 - host
+        ("wire_lane", np.int16),
+        ("rate", np.int16),  # row of `serial_ps`
+        ("arbitration", np.int16),  # row of the VL arbitration tables
+        ("busy", np.int8),
+        ("cut_through", np.int8),  # the far end forwards a packet before it has all of it
         ("sending", np.int32),  # packet
         ("sending_from", np.int32),  # input buffer that it leaves, NONE if it came from here
         ("sending_bytes", np.int32),  # of that buffer
-        ("arbitration", np.int32),  # row of the VL arbitration tables
-        ("busy", np.int8),
-        ("cut_through", np.int8),  # the far end forwards a packet before it has all of it
-        ("wakes", np.int8),  # a PORT_READY is on the agenda
-        ("waiting", np.int32),  # packets in the output queues of all VLs
-        ("queue_bytes", np.int64),
-        ("queue_peak_bytes", np.int64),
+        ("waiting", np.int32),  # packets in the output queues of all VLs; at a host queue pairs too
+        ("queue_peak_bytes", np.int32),
         ("xmit_bytes", np.int64),
         ("xmit_packets", np.int64),
-        ("busy_ps", np.int64),
-        ("wait_since_ps", np.int64),  # NONE while it need not wait
+        ("starved", np.int8),  # it waits for credits
+        ("wakes", np.int8),  # a PORT_READY is on the agenda
+        ("wait_since_ps", np.int64),
         ("wait_ps", np.int64),
         ("clean_bytes", np.int64),  # that still arrive before the next bit error
         ("bytes_per_error", np.float64),  # mean; 0 on a good cable
-        ("corrupted", np.int64),
-        ("dropped", np.int64),
-        ("marked", np.int64),
-        ("pauses", np.int64),
-        ("high_at", np.int32),  # where the VL arbiter stands in its tables
+        ("corrupted", np.int32),
+        ("dropped", np.int32),
+        ("marked", np.int32),
+        ("pauses", np.int32),
+        ("high_at", np.int16),  # where the VL arbiter stands in its tables
+        ("low_at", np.int16),
         ("high_left", np.int32),
-        ("low_at", np.int32),
         ("low_left", np.int32),
-        ("high_spent_bytes", np.int64),
+        ("high_spent_bytes", np.int32),
     ],
     align=True,
 )
@@ -138,18 +137,22 @@ QUEUE = np.dtype(
         ("head", np.int32),  # packets that wait to leave
         ("tail", np.int32),
         ("ring", np.int32),  # last of the queue pairs that take turns here; its next is the first
+        ("credits", np.int32),  # bytes that may be sent
+        ("bytes", np.int32),  # waiting to leave
         ("port", np.int32),
+        ("owner", np.int32),  # as of the port
+        ("first", np.int32),  # port 0 of the same node
+        ("held", np.int32),  # bytes in the input buffer
+        ("held_peak", np.int32),
+        ("room", np.int32),  # of the input buffer
         ("upstream", np.int32),  # the queue whose credits this buffer gives
-        ("credit_lane", np.int32),  # how they travel
-        ("credits", np.int64),  # bytes that may be sent
-        ("bytes", np.int64),  # waiting to leave
-        ("held", np.int64),  # bytes in the input buffer
-        ("held_peak", np.int64),
-        ("room", np.int64),  # of the input buffer
-        ("limit", np.int64),  # bytes that may wait to leave before packets are dropped
-        ("xoff", np.int64),  # held above: pause
-        ("xon", np.int64),  # held below: go on
+        ("credit_lane", np.int16),  # how they travel
+        ("rate", np.int16),  # as of the port
+        ("cut_in", np.int8),  # packets are here before all of their bytes
+        ("errs", np.int8),  # the cable makes bit errors
         ("pausing", np.int8),  # a pause was sent upstream
+        ("limit", np.int32),  # bytes that may wait to leave before packets are dropped
+        ("xoff", np.int32),  # held above: pause
     ],
     align=True,
 )
@@ -279,13 +282,11 @@ RUN = np.dtype(
         ("until_ps", np.int64),  # come back before an event later than this
         ("events", np.int64),
         ("packets", np.int64),
-        ("hops", np.int64),
         ("alive", np.int64),  # packets somewhere in the network
         ("left", np.int64),  # messages not delivered, or not acknowledged where they ask for it
         ("delivered", np.int64),
         ("order", np.int64),  # of the agenda's entries
         ("random", np.int64),
-        ("busy_lanes", np.int32),
         ("agenda", np.int32),  # entries
         ("free_chunk", np.int32),
         ("free_chunks", np.int32),
@@ -317,12 +318,13 @@ class State(NamedTuple):
     run: Records  # one record
     ports: Records
     queues: Records
+    load: NDArray[np.int32]  # [port] -> bytes that wait to leave or are leaving: what adaptive routing looks at
     packets: Records
     messages: Records
     qps: Records
     hosts: Records
     lanes: Records
-    heads: NDArray[np.int64]  # a heap of the busy lanes: time of the first event << LANE_BITS | lane
+    tree: NDArray[np.int64]  # [n + lane] -> time of its first event << LANE_BITS | lane, or EMPTY; [1] -> the least
     events: Records  # [chunk * CHUNK_EVENTS + n]
     next_chunk: NDArray[np.int32]
     agenda: Records  # a heap of the events with odd delays
@@ -330,7 +332,7 @@ class State(NamedTuple):
     serial_lane: NDArray[np.int32]  # [rate, size] -> lane, NONE: the agenda
     size_bytes: NDArray[np.int32]  # [size] -> on the wire
     lft: NDArray[np.uint8]  # [switch, lid] -> port number
-    ar_group: NDArray[np.int32]  # [switch, lid] -> group, NONE
+    ar_group: NDArray[Any]  # [switch, lid] -> group, NONE
     group_first: NDArray[np.int32]  # [group + 1]
     group_ports: NDArray[np.int32]  # port numbers
     slots: NDArray[np.int64]  # [switch] -> its ports, with port 0
@@ -345,5 +347,7 @@ class State(NamedTuple):
 
 
 def records(n: int, dtype: np.dtype[Any]) -> Records:
-    """`n` zeroed records."""
-    return np.zeros(n, dtype).view(np.recarray)
+    """`n` zeroed records, from the start of a cache line."""
+    space = np.zeros(n * dtype.itemsize + 64, np.uint8)
+    begin = -space.ctypes.data % 64
+    return space[begin : begin + n * dtype.itemsize].view(dtype).view(np.recarray)

@@ -6,23 +6,30 @@ equal buffers at all inputs that order is fair between inputs: each gets as much
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft.jit import handler, part
 from weft.sim.packet.lanes import schedule
-from weft.sim.packet.link import blocks_bytes
+from weft.sim.packet.link import blocks_bytes, transmit
 from weft.sim.packet.state import NONE, Flow, Kind, Way
 
 NO_ROUTE = 255
-RANDOM_FACTOR = 48_271  # Park and Miller's generator: 31 bits, the same compiled and interpreted
-RANDOM_MODULUS = 2_147_483_647
+RANDOM_BITS = 31  # a linear congruential generator that fits in int64: the same compiled and interpreted
 NOWHERE, DROPPED = -2, -3  # instead of a port
 
 
 @part
 def draw_random(s):
-    """A number from 1 up to RANDOM_MODULUS."""
+    """31 bits of chance, of which the upper ones are good."""
     run = s.run[0]
-    run.random = run.random * RANDOM_FACTOR % RANDOM_MODULUS
+    run.random = (run.random * 1_103_515_245 + 12_345) & ((1 << RANDOM_BITS) - 1)
     return run.random
+
+
+@part
+def draw_below(s, n):
+    """A number from 0 to n - 1, without a division."""
+    return ((draw_random(s) >> 8) * n) >> (RANDOM_BITS - 8)
 
 
 @part
@@ -30,12 +37,11 @@ def pick_port(s, switch, first, packet_index):
     """Port number by the forwarding table, or out of the group that leads to the same place."""
     run = s.run[0]
     packet = s.packets[packet_index]
-    number = s.lft[switch, packet.dlid]
     if run.way != Way.TABLE:
         group = s.ar_group[switch, packet.dlid]
         if group >= 0:
-            number = _pick_of_group(s, switch, first, group, packet_index)
-    return number
+            return _pick_of_group(s, switch, first, group, packet_index)
+    return np.int32(s.lft[switch, packet.dlid])
 
 
 @part
@@ -46,15 +52,14 @@ def _pick_of_group(s, switch, first, group, packet_index):
     if run.way == Way.ECMP:
         flow = s.qps[s.messages[s.packets[packet_index].message].qp].flow
         return s.group_ports[begin + _hash(flow, switch) % n]
-    at = draw_random(s) % n
+    at = draw_below(s, n)
     if run.way == Way.SPRAY:
         return s.group_ports[begin + at]
     best = NONE
     least = 0
     for _ in range(n):  # the emptiest; of equals the first from a random place on
         number = s.group_ports[begin + at]
-        port = s.ports[first + number]
-        load = port.queue_bytes + port.busy
+        load = s.load[first + number]
         if best < 0 or load < least:
             best, least = number, load
             if load == 0:
@@ -67,8 +72,8 @@ def _pick_of_group(s, switch, first, group, packet_index):
 
 @part
 def _hash(flow, switch):
-    mixed = (flow * 31 + switch + 1) * RANDOM_FACTOR % RANDOM_MODULUS
-    mixed = (mixed ^ (mixed >> 13)) * 69_621 % RANDOM_MODULUS
+    mixed = (flow * 31 + switch + 1) * 48_271 % 2_147_483_647
+    mixed = (mixed ^ (mixed >> 13)) * 69_621 % 2_147_483_647
     return mixed ^ (mixed >> 11)
 
 
@@ -87,9 +92,8 @@ def enqueue(s, queue_index, packet_index):
     queue.bytes += packet.bytes
     port = s.ports[queue.port]
     port.waiting += 1
-    port.queue_bytes += packet.bytes
-    if port.queue_bytes > port.queue_peak_bytes:
-        port.queue_peak_bytes = port.queue_bytes
+    s.load[queue.port] += packet.bytes
+    port.queue_peak_bytes = max(port.queue_peak_bytes, s.load[queue.port])
     if run.mark_low_bytes > 0 and queue.bytes > run.mark_low_bytes and packet.marked == 0:
         _mark(s, queue_index, packet_index)
 
@@ -105,7 +109,7 @@ def _mark(s, queue_index, packet_index):
     elif queue.bytes < run.mark_high_bytes:
         span = run.mark_high_bytes - run.mark_low_bytes
         percent = run.mark_percent * (queue.bytes - run.mark_low_bytes) // span
-        if draw_random(s) % 100 >= percent:
+        if draw_below(s, 100) >= percent:
             return
     s.packets[packet_index].marked = 1
     s.ports[queue.port].marked += 1
@@ -119,9 +123,7 @@ def dequeue(s, queue_index):
     packet = s.packets[packet_index]
     queue.head = packet.next
     queue.bytes -= packet.bytes
-    port = s.ports[queue.port]
-    port.waiting -= 1
-    port.queue_bytes -= packet.bytes
+    s.ports[queue.port].waiting -= 1
     return packet_index
 
 
@@ -222,27 +224,38 @@ def pick_queue(s, p):
 
 
 @part
-def on_packet_at_switch(s, in_port_index, packet_index):
+def on_packet_at_switch(s, in_queue_index, packet_index):
     """Route a packet that has come in: the port to try, or why there is none."""
     run = s.run[0]
-    in_port = s.ports[in_port_index]
+    came = s.queues[in_queue_index]
     packet = s.packets[packet_index]
-    number = pick_port(s, in_port.switch, in_port.first, packet_index)
-    out = in_port.first + number
+    switch, first = came.owner, came.first
+    number = pick_port(s, switch, first, packet_index)
+    out = first + number
     if number == NO_ROUTE or s.ports[out].peer < 0:
         return NOWHERE
-    vl = 0
+    queue_index = out
     if run.n_vls > 1:
-        row = s.first_pair[in_port.switch] + (in_port_index - in_port.first) * s.slots[in_port.switch] + number
-        vl = s.sl2vl[row, packet.sl]
-    queue_index = out * run.n_vls + vl
+        row = s.first_pair[switch] + (came.port - first) * s.slots[switch] + number
+        queue_index = out * run.n_vls + s.sl2vl[row, packet.sl]
     if run.flow == Flow.DROP and s.queues[queue_index].bytes + packet.bytes > s.queues[queue_index].limit:
         s.ports[out].dropped += 1
         return DROPPED
-    if in_port.rate != s.ports[out].rate and s.ports[in_port.peer].cut_through:
-        late_ps = s.serial_ps[in_port.rate, packet.size] - s.serial_ps[s.ports[out].rate, packet.size]
+    if came.rate != s.ports[out].rate and came.cut_in:
+        late_ps = s.serial_ps[came.rate, packet.size] - s.serial_ps[s.ports[out].rate, packet.size]
         if late_ps > 0:  # it would leave faster than it comes
             schedule(s, run.now_ps + late_ps, Kind.TURN, packet_index, queue_index)
             return NONE
+    if run.n_vls == 1 and _goes_at_once(s, out, packet.bytes):
+        s.load[out] += packet.bytes
+        transmit(s, out, out, packet_index)
+        return NONE
     enqueue(s, queue_index, packet_index)
     return out
+
+
+@part
+def _goes_at_once(s, p, size_bytes):
+    """Nothing is before it, and there are credits."""
+    port = s.ports[p]
+    return port.busy == 0 and port.waiting == 0 and s.queues[p].credits >= blocks_bytes(size_bytes)

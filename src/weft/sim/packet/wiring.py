@@ -29,6 +29,8 @@ class Wiring:
     fabric: Fabric
     ports: Records  # PORT records
     slot: NDArray[np.int64]  # [port] -> slot in the fabric
+    first: NDArray[np.int64]  # [port] -> port 0 of the same node
+    host: NDArray[np.int64]  # [port] -> host, NONE
     port_of_slot: NDArray[np.int64]  # [slot] -> port, NONE
     host_ports: NDArray[np.int64]  # [host] -> port
     switch_nodes: NDArray[np.int64]  # [switch row] -> node
@@ -58,11 +60,9 @@ def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
     plugged = (link >= 0) & link_used[link]
     ports.peer = np.where(plugged, port_of_slot[np.where(plugged, fabric.ports.peer[slots], 0)], NONE)
     is_switch = kind[node] == NodeKind.SWITCH
-    ports.switch = np.where(is_switch, fabric.tables.switch_row[node], NONE)
     hosts = np.flatnonzero(~is_switch & plugged)
-    ports.host = NONE
-    ports.host[hosts] = np.arange(len(hosts))
-    ports.first = port_of_slot[fabric.first_port[node]]
+    ports.owner = fabric.tables.switch_row[node]
+    ports.owner[hosts] = -1 - np.arange(len(hosts))
     link_gbit_s = _packet_rates(fabric)
     _refuse_dead_links(fabric, link_used, link_gbit_s)
     rates, rate_of_link = np.unique(link_gbit_s, return_inverse=True)
@@ -75,11 +75,13 @@ def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
     ports.cut_through = (to_switch & (switching is Switching.CUT_THROUGH)).astype(np.int8)
     error_rate = np.where(plugged, fabric.links.bit_error_rate[link], 0)
     ports.bytes_per_error = np.where(error_rate > 0, 1 / np.maximum(error_rate, 1e-300) / 8, 0)
-    ports.sending = ports.sending_from = ports.wait_since_ps = NONE
+    ports.sending = ports.sending_from = NONE
     return Wiring(
         fabric=fabric,
         ports=ports,
         slot=slots,
+        first=port_of_slot[fabric.first_port[node]],
+        host=np.where(ports.owner < 0, -1 - ports.owner, NONE),
         port_of_slot=port_of_slot,
         host_ports=hosts,
         switch_nodes=fabric.of_kind(NodeKind.SWITCH).astype(np.int64),

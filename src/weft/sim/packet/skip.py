@@ -1,0 +1,123 @@
+"""Steady state, carried forward: when nothing changes from one window to the next, many windows are one sum.
+
+Long messages that share a network settle: in window after window each sends as many packets as before. Once two windows
+in a row agree for every message under way, within the tolerance, the run jumps over as many more as leave each message
+at least two windows to its end. What was in the network stays as it is; counters, and the packets sent and received,
+grow by what a window brought. A rate that is off by the tolerance stays off for the time skipped: that is the error.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.sim.packet.plan import Plan
+from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, Control, Kind, State
+
+_COUNTED = ("xmit_bytes", "xmit_packets", "wait_ps")  # of a port
+
+
+class Skipper:
+    """Looks at a run at the end of each window, and moves it on."""
+
+    def __init__(self, made: Plan) -> None:
+        self.tolerance = made.options.skip_tolerance
+        run = made.state.run[0]
+        if self.tolerance and (run.control != Control.NONE or run.losses):
+            raise ConfigError(
+                f"skip_tolerance {self.tolerance} needs a network that settles: no congestion control, no bit errors, "
+                f"not TCP. Leave it out, or use train to run fewer packets"
+            )
+        self.window_ps = int(made.state.serial_ps.max() * np.ceil(2 / self.tolerance)) if self.tolerance else 0
+        self.skipped_ps = 0
+        self.next_look_ps = self.window_ps if self.tolerance else 1 << 52
+        self._active = np.zeros(0, np.int64)
+        self._sent = self._grown = np.zeros(0, np.int64)
+        self._ports: dict[str, NDArray[np.int64]] = {}
+        self._packets = 0
+
+    def look(self, state: State) -> None:
+        """A window has ended."""
+        messages, run = state.messages, state.run[0]
+        active = np.flatnonzero((messages.sent > 0) & (messages.received < messages.packets))
+        sent = messages.sent[active].astype(np.int64)
+        same = np.array_equal(active, self._active)
+        grown = sent - self._sent if same else np.zeros(0, np.int64)
+        if same and len(grown) == len(self._grown) and len(active):
+            if self._steady(grown):
+                self._jump(state, active, grown)
+                grown = np.zeros(0, np.int64)  # measure anew
+            elif grown.any() and grown[grown > 0].min() < 1 / self.tolerance:
+                self.window_ps *= 2  # a packet is too coarse a measure
+                grown = np.zeros(0, np.int64)
+        self._active, self._sent, self._grown = active, messages.sent[active].astype(np.int64), grown
+        self._ports = {name: state.ports[name].copy() for name in _COUNTED}
+        self._packets = int(run.packets)
+        self.next_look_ps += self.window_ps
+
+    def _steady(self, grown: NDArray[np.int64]) -> bool:
+        """Within the tolerance of the window before; a packet more or less is the grain of the count."""
+        change = np.abs(grown - self._grown)
+        busy = grown[grown > 0]
+        return bool((change <= 1 + self.tolerance * grown).all() and len(busy) and busy.min() >= 1 / self.tolerance)
+
+    def _jump(self, state: State, active: NDArray[np.int64], grown: NDArray[np.int64]) -> None:
+        messages, run = state.messages, state.run[0]
+        remaining = messages.packets[active] - messages.sent[active]
+        busy = grown > 0
+        windows = int((remaining[busy] // grown[busy]).min()) - 2
+        next_start_ps = _next_start_ps(state)
+        windows = min(windows, (next_start_ps - self.next_look_ps) // self.window_ps - 1)
+        if windows < 1:
+            return
+        messages.sent[active] += grown * windows
+        messages.received[active] += grown * windows
+        for name in _COUNTED:
+            state.ports[name] += (state.ports[name] - self._ports[name]) * windows
+        run.packets += (run.packets - self._packets) * windows
+        by_ps = windows * self.window_ps
+        _shift(state, by_ps)
+        self.next_look_ps += by_ps
+        self.skipped_ps += by_ps
+
+
+def _ready_lane(state: State) -> int:
+    return int(np.flatnonzero(state.lanes.kind == Kind.READY)[0])
+
+
+def _next_start_ps(state: State) -> int:
+    """When the next message becomes ready by the clock, not by another message."""
+    lane = state.lanes[_ready_lane(state)]
+    times = [int(state.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps)] if lane.count else []
+    agenda = state.agenda[: int(state.run[0].agenda)]
+    times += agenda.time_ps[agenda.kind == Kind.READY].tolist()
+    return min(times, default=1 << 52)
+
+
+def _shift(state: State, by_ps: int) -> None:
+    """Everything that is under way happens later; the messages that start by the clock do not."""
+    ready = _ready_lane(state)
+    for index, lane in enumerate(state.lanes):
+        if index == ready or not lane.count:
+            continue
+        chunk, at, left = int(lane.head_chunk), int(lane.head_at), int(lane.count)
+        while left:
+            n = min(left, CHUNK_EVENTS - at)
+            begin = chunk * CHUNK_EVENTS + at
+            state.events.time_ps[begin : begin + n] += by_ps
+            chunk, at, left = int(state.next_chunk[chunk]), 0, left - n
+    tree, width = state.tree, len(state.tree) >> 1
+    moved = tree[width:] != EMPTY
+    moved[ready] = False
+    tree[width:][moved] += by_ps << LANE_BITS
+    for node in range(width - 1, 0, -1):
+        tree[node] = min(tree[2 * node], tree[2 * node + 1])
+    agenda = state.agenda[: int(state.run[0].agenda)]
+    agenda.time_ps[agenda.kind != Kind.READY] += by_ps  # READY entries are later than all of these
+    state.run.now_ps += by_ps
+    state.qps.clock_ps += by_ps
+    state.qps.paced_ps += by_ps
+    state.hosts.clock_ps += by_ps
+    state.hosts.receive_clock_ps += by_ps
+    state.ports.wait_since_ps += by_ps
