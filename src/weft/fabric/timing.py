@@ -1,4 +1,4 @@
-"""What adapters, lines, switches and memory cost in time: `catalog/timing.toml`, read and looked up."""
+"""What adapters, PCIe, lines, switches and memory cost in time: `catalog/timing.toml`, read and looked up."""
 
 from __future__ import annotations
 
@@ -23,12 +23,20 @@ class AdapterTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     post_ns: float
     read_ns: float
+    inline_ns: float
     inline_bytes: int
     gap_ns: float
     setup_ns: float
     receive_ns: float
     ack_ns: float
     respond_ns: float
+
+
+class PcieTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Parts of PCIe's data rate."""
+
+    stream: float  # for packet after packet
+    lone: float  # for one at a time
 
 
 class TcpTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -66,13 +74,15 @@ class LineTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     adapter: dict[str, AdapterTiming]
+    pcie: PcieTiming
     tcp: TcpTiming
     memory: dict[str, MemoryTiming]
     switch: SwitchTiming
     line: dict[str, LineTiming]
 
-    def of_adapter(self, model: str, technology: Technology) -> AdapterTiming:
-        return self.adapter.get(model) or self.adapter[technology]
+    def of_adapter(self, model: str, technology: Technology, server: str = "") -> AdapterTiming:
+        """Of a model in a server of this template, of the model anywhere, or of any that speaks the technology."""
+        return self.adapter.get(f"{server}/{model}") or self.adapter.get(model) or self.adapter[technology]
 
     def of_line(self, speed: str) -> LineTiming:
         return self.line.get(speed) or self.line["default"]

@@ -22,7 +22,9 @@ def push(s, lane_index, a, b):
     lane = s.lanes[lane_index]
     time_ps = run.now_ps + lane.delay_ps
     if lane.count == 0:
-        _set_head(s.tree, lane_index, (time_ps << LANE_BITS) | lane_index)
+        key = (time_ps << LANE_BITS) | lane_index
+        set_head(s.tree, lane_index, key)
+        run.rival = min(run.rival, key)
     lane.count += 1
     if lane.tail_at == CHUNK_EVENTS:
         chunk = run.free_chunk
@@ -57,11 +59,27 @@ def pop(s, lane_index):
             s.next_chunk[chunk] = run.free_chunk
             run.free_chunk = chunk
             run.free_chunks += 1
-    key = EMPTY
-    if lane.count > 0:
-        key = (s.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps << LANE_BITS) | lane_index
-    _set_head(s.tree, lane_index, key)
     return place
+
+
+@part
+def head_key(s, lane_index):
+    """Time and lane of the first event of a lane, EMPTY if it has none."""
+    lane = s.lanes[lane_index]
+    if lane.count == 0:
+        return EMPTY
+    return (s.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps << LANE_BITS) | lane_index
+
+
+@part
+def second_key(tree, lane_index):
+    """The least first event of all other lanes."""
+    node = (len(tree) >> 1) + lane_index
+    key = EMPTY
+    while node > 1:
+        key = min(key, tree[node ^ 1])
+        node >>= 1
+    return key
 
 
 @part
@@ -71,7 +89,7 @@ def first_key(s):
 
 
 @part
-def _set_head(tree, lane_index, key):
+def set_head(tree, lane_index, key):
     """The first event of a lane has changed: play again the matches on its way to the root."""
     node = (len(tree) >> 1) + lane_index
     tree[node] = key

@@ -6,7 +6,7 @@ import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
 from weft.sim.packet.congestion import speed_up
-from weft.sim.packet.lanes import first_key, lane_of, pop, push, take_first
+from weft.sim.packet.lanes import first_key, head_key, lane_of, pop, push, second_key, set_head, take_first
 from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
 from weft.sim.packet.receive import accept, on_packet_at_host
@@ -14,12 +14,15 @@ from weft.sim.packet.reliability import on_lost, on_timeout
 from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, NONE, ROOM, Carries, Flow, Kind, QpState, Stop, Way
 from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_BITS, draw_random, enqueue, on_packet_at_switch
 
+IN_A_ROW = 8  # events of one lane before the pools are looked at again
+
 
 @lean_kernel
 def run_events(s, budget):
-    """Handle up to `budget` events; says why it came back."""
+    """Handle events until about `budget` of them are done; says why it came back."""
     run = s.run[0]
-    while budget > 0:
+    end = run.events + budget
+    while run.events < end:
         if run.left == 0:
             return Stop.DONE
         if run.free_packets < ROOM or run.free_chunks < ROOM or len(s.agenda) - run.agenda < ROOM:
@@ -35,34 +38,60 @@ def run_events(s, budget):
             return Stop.MOMENT
         if key == EMPTY and run.alive > 0 and _only_timers(s):
             return Stop.STUCK
-        run.now_ps = time_ps
-        budget -= 1
-        run.events += 1
-        if odd:
-            kind, a, b = take_first(s)
-            p = _on_odd_event(s, kind, a, b)
-        else:
-            lane = lane_of(key)
-            place = pop(s, lane)
-            a = s.events[place].a
-            kind = s.lanes[lane].kind
-            _look_ahead(s, lane, kind)
-            if kind == Kind.LINK_FREE:
-                p = _on_link_free(s, a)
-            elif kind == Kind.CREDIT:
-                p = on_credit(s, a, s.events[place].b)
-            elif kind == Kind.ARRIVAL:
-                p = _on_arrival(s, a)
-            elif kind == Kind.READY:
-                p = on_message_ready(s, a)
-            else:
-                p = on_control(s, a)
-        if p >= 0:
-            if s.ports[p].busy == 0:
-                send_next(s, p)
-        elif p != NONE:
-            return -p
+        trouble = _take_from_agenda(s) if odd else _take_from_lane(s, key)
+        if trouble:
+            return trouble
     return Stop.SLICE
+
+
+@part
+def _take_from_lane(s, key):
+    """Handle the events of one lane, up to a few, until another lane has an earlier one. 0, or why to stop."""
+    run = s.run[0]
+    lane = lane_of(key)
+    kind = s.lanes[lane].kind
+    run.rival = second_key(s.tree, lane)
+    trouble = 0
+    for _ in range(IN_A_ROW):
+        run.now_ps = key >> LANE_BITS
+        run.events += 1
+        place = pop(s, lane)
+        a = s.events[place].a
+        _look_ahead(s, lane, kind)
+        if kind == Kind.LINK_FREE:
+            p = _on_link_free(s, a)
+        elif kind == Kind.CREDIT:
+            p = on_credit(s, a, s.events[place].b)
+        elif kind == Kind.ARRIVAL:
+            p = _on_arrival(s, a)
+        elif kind == Kind.READY:
+            p = on_message_ready(s, a)
+        else:
+            p = on_control(s, a)
+        if p < NONE:
+            trouble = -p
+        elif p >= 0 and s.ports[p].busy == 0:
+            send_next(s, p)
+        key = head_key(s, lane)
+        late = key > run.rival or (run.agenda > 0 and s.agenda[0].time_ps < key >> LANE_BITS)
+        if trouble or late or run.left == 0 or key >> LANE_BITS > run.until_ps:
+            break
+    set_head(s.tree, lane, key)
+    return trouble
+
+
+@part
+def _take_from_agenda(s):
+    """Handle the first event of the agenda. 0, or why to stop."""
+    s.run[0].now_ps = s.agenda[0].time_ps
+    s.run[0].events += 1
+    kind, a, b = take_first(s)
+    p = _on_odd_event(s, kind, a, b)
+    if p < NONE:
+        return -p
+    if p >= 0 and s.ports[p].busy == 0:
+        send_next(s, p)
+    return 0
 
 
 @handler

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.sim.engine import Network, Options
 from weft.sim.packet.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
@@ -186,10 +187,13 @@ def _groups(wiring: Wiring, picks: Way) -> tuple[Records, NDArray[np.int32], NDA
     if picks is Way.TABLE:
         return np.zeros((1, 1), np.int16), np.zeros(1, np.int32), np.zeros(1, np.int32)
     tables = wiring.fabric.tables
-    sizes = tables.ar_ports.sum(axis=1)
-    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
-    narrow = np.int16 if len(sizes) < 1 << 15 else np.int32  # the table is large: half of it is twice as near
-    return tables.ar_group.astype(narrow), first, np.nonzero(tables.ar_ports)[1].astype(np.int32)
+    kinds, kind_of = np.unique(np.packbits(tables.ar_ports, axis=1), axis=0, return_inverse=True)
+    if len(kinds) > np.iinfo(np.int16).max:
+        raise ConfigError(f"{wiring.fabric.spec} has {len(kinds):,} different port groups, at most 32,767 go")
+    ports = np.unpackbits(kinds, axis=1)
+    first = np.concatenate(([0], np.cumsum(ports.sum(axis=1, dtype=np.int64)))).astype(np.int32)
+    narrow = np.append(kind_of.ravel(), NONE).astype(np.int16)  # the table is large: half of it is twice as near
+    return narrow[tables.ar_group], first, np.nonzero(ports)[1].astype(np.int32)
 
 
 def _pool(n: int) -> Records:

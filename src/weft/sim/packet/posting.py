@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
 from weft.fabric.rates import parse_label
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import AdapterTiming, timings
@@ -18,7 +20,6 @@ from weft.sim.packet.state import HOST, MESSAGE, NONE, QP, Flow, Records, record
 from weft.sim.packet.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
 
-PCIE_EFFICIENCY = 0.91  # 256 bytes of payload and 24 of header in each PCIe packet
 FASTEST = 1e9  # Gbit/s: no limit
 
 
@@ -263,13 +264,31 @@ def _price(
     for name in ("unsent", "oldest", "last", "lost", "next"):
         qps[name] = NONE
     qps.notified_ps = -(1 << 60)
-    inlined = messages.bytes <= cost["inline_bytes"][host]
+    if options.network is Network.TCP:
+        qps.pace_ps_per_kib = cost["read_ps_per_kib"][owner]  # a connection is copied by one core
+    inlined = (messages.bytes <= cost["inline_bytes"][host]) & ~is_answer
     lead = np.where(is_answer, 0, cost["post_ps"][host]) + np.where(inlined, 0, cost["read_ps"][host])
     staged = np.where(messages.bytes > 0, cost["memory_ps"][host], 0)
+    copied = messages.bytes * cost["inline_ps"][host]
+    staged += np.where(inlined, copied, _lone_packet_ps(wiring, messages, cost, options))
     hosts.receive_ps = cost["receive_ps"]
     at_once = np.where(is_answer, cost["receive_ps"][host], 0)  # no program takes part in answering a read
     messages.lead_ps = lead + staged - at_once
     return qps, hosts, cost["ack_ps"]
+
+
+def _lone_packet_ps(
+    wiring: Wiring, messages: Records, cost: dict[str, NDArray[np.int64]], options: Options
+) -> NDArray[np.int64]:
+    """[message] -> for its first packet out of memory, and for its last one into it.
+
+    An adapter has all of a packet before it sends or writes it. Between the two, packets overtake nothing and wait for
+    nothing, so both times can stand in front.
+    """
+    packet = np.minimum(messages.bytes, options.mtu_bytes).astype(np.int64)
+    out, into = (cost["lone_ps_per_kib"][wiring.host[ends]] for ends in (messages.src, messages.dst))
+    lone_ps: NDArray[np.int64] = (packet * (out + into)) >> 10
+    return lone_ps
 
 
 def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dict[str, NDArray[np.int64]]]:
@@ -277,47 +296,52 @@ def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dic
     ports = wiring.host_ports
     fabric = wiring.fabric
     nodes = fabric.ports.node[wiring.slot[ports]]
-    model = fabric.nodes.model[nodes]
-    kinds = {
-        int(index): _host_cost(fabric.models[index] if index >= 0 else "", options, rules) for index in np.unique(model)
-    }
-    cost = {
-        name: np.array([kinds[int(index)][name] for index in model], np.int64)
-        for name in next(iter(kinds.values()), {})
-    }
+    made = np.column_stack((fabric.nodes.model[nodes], _template_of_server(fabric)[fabric.nodes.server[nodes]]))
+    unique, kind = np.unique(made, axis=0, return_inverse=True)
+    names = (*fabric.models, "")  # index -1 is the unknown model
+    costs = [_host_cost(names[model], names[template], options, rules) for model, template in unique]
+    cost = {name: np.array([one[name] for one in costs], np.int64)[kind.ravel()] for name in costs[0]}
     hosts = records(len(ports), HOST)
     hosts.port = ports
     wire_ps_per_kib = 1024 * 8_000 / wiring.port_rate_gbit_s[ports]
-    slower = cost["read_ps_per_kib"] > wire_ps_per_kib
-    hosts.ps_per_kib = np.where(slower, cost["read_ps_per_kib"], 0)
-    hosts.receive_ps_per_kib = np.where(cost["write_ps_per_kib"] > wire_ps_per_kib, cost["write_ps_per_kib"], 0)
+    slower = cost["memory_ps_per_kib"] > wire_ps_per_kib
+    hosts.ps_per_kib = hosts.receive_ps_per_kib = np.where(slower, cost["memory_ps_per_kib"], 0)
     hosts.packet_ps, hosts.receive_packet_ps = cost["packet_ps"], cost["receive_packet_ps"]
     return hosts, cost
 
 
-def _host_cost(model: str, options: Options, rules: Rules) -> dict[str, int]:
-    """Of one adapter model, in picoseconds."""
+def _template_of_server(fabric: Fabric) -> NDArray[np.int64]:
+    """[server] -> the model of its processors, which is the name of its template; the last is for no server."""
+    templates = np.full(len(fabric.servers) + 1, NONE, np.int64)
+    cpus = fabric.of_kind(NodeKind.CPU)
+    templates[fabric.nodes.server[cpus]] = fabric.nodes.model[cpus]
+    templates[-1] = NONE
+    return templates
+
+
+def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dict[str, int]:
+    """Of one adapter model in one kind of server, in picoseconds."""
     known = next((one for one in catalog.adapters() if one.name == model), None)
-    timing: AdapterTiming = timings().of_adapter(model, rules.technology)
-    memory = timings().memory[options.memory or Memory.HOST]
+    timing: AdapterTiming = timings().of_adapter(model, rules.technology, template)
+    memory, pcie = timings().memory[options.memory or Memory.HOST], timings().pcie
     pcie_gbit_s = FASTEST
     if known is not None:
         found, width = parse_label(known.pcie_per_port)
-        pcie_gbit_s = found.rate_gbit_s(width) * PCIE_EFFICIENCY
-    memory_gbit_s = min(pcie_gbit_s, memory.gbit_s or FASTEST)
+        pcie_gbit_s = found.rate_gbit_s(width)
+    memory_gbit_s = min(pcie_gbit_s * pcie.stream, memory.gbit_s or FASTEST)
     if rules.flow is Flow.DROP:
         tcp = timings().tcp
-        copy_gbit_s = min(tcp.copy_gbit_s, memory_gbit_s)
-        ns = {"post": tcp.send_ns, "read": 0, "gap": tcp.gap_ns, "setup": 0, "receive": tcp.receive_ns, "ack": 500}
-        ns |= {"respond": 0, "packet": tcp.packet_ns, "receive_packet": tcp.receive_packet_ns}
-        rate_gbit_s, inline_bytes = copy_gbit_s, 0
+        ns = {"post": tcp.send_ns, "inline": 0, "read": 0, "gap": tcp.gap_ns, "setup": 0, "receive": tcp.receive_ns}
+        ns |= {"ack": 500, "respond": 0, "packet": tcp.packet_ns, "receive_packet": tcp.receive_packet_ns}
+        read_gbit_s, lone_gbit_s, inline_bytes = min(tcp.copy_gbit_s, memory_gbit_s), FASTEST, 0
     else:
         ns = {"post": timing.post_ns, "read": timing.read_ns, "gap": timing.gap_ns, "setup": timing.setup_ns}
         ns |= {"receive": timing.receive_ns, "ack": timing.ack_ns, "respond": timing.respond_ns}
-        ns |= {"packet": 0, "receive_packet": 0}
-        rate_gbit_s, inline_bytes = memory_gbit_s, timing.inline_bytes
+        ns |= {"inline": timing.inline_ns, "packet": 0, "receive_packet": 0}
+        read_gbit_s, lone_gbit_s, inline_bytes = memory_gbit_s, pcie_gbit_s * pcie.lone, timing.inline_bytes
     ns["memory"] = memory.latency_ns
     ns["receive"] += memory.latency_ns
     cost = {f"{name}_ps": round(value * 1000) for name, value in ns.items()}
-    cost["read_ps_per_kib"] = cost["write_ps_per_kib"] = round(1024 * 8_000 / rate_gbit_s)
+    for name, gbit_s in (("read", read_gbit_s), ("memory", memory_gbit_s), ("lone", lone_gbit_s)):
+        cost[f"{name}_ps_per_kib"] = round(1024 * 8_000 / gbit_s)
     return cost | {"inline_bytes": inline_bytes}

@@ -24,7 +24,7 @@ LANE_BITS = 10
 LANES = 1 << LANE_BITS  # at most
 EMPTY = (1 << 63) - 1  # the first event of a lane that has none
 PAUSED = 1 << 30  # credits that a pause frame takes away
-ROOM = 64  # free packets and chunks that must be there before an event is handled
+ROOM = 64  # free packets and chunks that must be there before a few events are handled
 
 
 class Kind(enum.IntEnum):
@@ -286,6 +286,7 @@ RUN = np.dtype(
         ("left", np.int64),  # messages not delivered, or not acknowledged where they ask for it
         ("delivered", np.int64),
         ("order", np.int64),  # of the agenda's entries
+        ("rival", np.int64),  # the first event of the lanes other than the one whose turn it is
         ("random", np.int64),
         ("agenda", np.int32),  # entries
         ("free_chunk", np.int32),

@@ -1,0 +1,126 @@
+"""Packet-hops per second of weft's packet engine and of ns-3, on the same permutation in the same run.
+
+    python benchmarks/packet.py [128 1024 11664] [--bytes 2000000] [--no-ns3] [--json]
+
+Every host of a three-level fat tree sends one message to another host, all different: 4 KiB MTU, 400 Gb/s, UC, so that
+no acknowledgements are counted. A packet-hop is one packet over one link. weft's figures are the best of three after
+the kernels are compiled, in a process of its own: `cpu_s` counts one core. ns-3 simulates less: see `ns3_peer.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+
+import weft
+from ns3_peer import run_ns3
+from weft.fabric.model import Fabric
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.patterns import host_ports
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.traffic import Traffic, Transport
+
+SPECS = {
+    128: "fat-tree:hosts=128,radix=8",
+    1024: "fat-tree:hosts=1024,radix=16",
+    11664: "fat-tree:hosts=11664,radix=36",
+}
+CABLE_M = 500 / 4.9  # 500 ns, as published comparisons have it
+
+
+def derangement(hosts: int) -> list[int]:
+    """Host i sends to the i-th: everybody gets one message, nobody its own."""
+    order = np.random.default_rng(1).permutation(hosts)
+    to = np.empty(hosts, np.int64)
+    to[order] = np.roll(order, 1)
+    return [int(host) for host in to]
+
+
+def build(hosts: int) -> Fabric:
+    """The tree with all cables of one length, routed, with port groups for adaptive routing."""
+    fabric = weft.load(SPECS[hosts])
+    links = replace(fabric.links, length_m=np.full(len(fabric.links), CABLE_M, np.float32))
+    return route(fabric.with_links(links), RoutingOptions(adaptive=True)).fabric
+
+
+def run_weft(hosts: int, size_bytes: int, **options: object) -> dict[str, float]:
+    fabric = build(hosts)
+    ports = host_ports(fabric)
+    traffic = Traffic.make(ports, ports[derangement(hosts)], size_bytes, transport=Transport.UC)
+    best: dict[str, float] = {}
+    for attempt in range(4):  # the first may compile
+        begin = time.process_time()
+        result = PacketEngine().run(fabric, traffic, Options(**options))  # type: ignore[arg-type]
+        cpu_s = time.process_time() - begin
+        if attempt and (not best or cpu_s < best["cpu_s"]):
+            train = result.options.train
+            best = {
+                "packet_hops": result.packet_hops * train,
+                "cpu_s": cpu_s,
+                "packet_hops_per_s": result.packet_hops * train / cpu_s,
+                "last_arrival_us": result.last_arrival_ps / 1e6,
+                "mbyte": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+    return best
+
+
+RUNS: dict[str, dict[str, object]] = {
+    "table": {},
+    "adaptive": {"paths": "adaptive"},
+    "adaptive, trains of 4": {"paths": "adaptive", "train": 4},
+}
+
+
+def measure(hosts: int, size_bytes: int, name: str) -> dict[str, float]:
+    """In a process of its own, so that its memory is its own."""
+    command = [sys.executable, __file__, "--child", str(hosts), str(size_bytes), name]
+    found: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--child"]:
+        print(json.dumps(run_weft(int(arguments[1]), int(arguments[2]), **RUNS[arguments[3]])))
+        return
+    size_bytes = int(arguments[arguments.index("--bytes") + 1]) if "--bytes" in arguments else 2_000_000
+    sizes = [int(word) for word in arguments if word.isdecimal() and int(word) in SPECS] or [128, 1024]
+    rows: list[dict[str, object]] = []
+    for hosts in sizes:
+        peer = run_ns3(hosts, derangement(hosts), size_bytes) if "--no-ns3" not in arguments else "ns-3 left out"
+        for name in RUNS:
+            rows.append({"hosts": hosts, "engine": f"weft, {name}", **measure(hosts, size_bytes, name)})
+            if isinstance(peer, dict):
+                rows[-1]["ratio"] = float(str(rows[-1]["packet_hops_per_s"])) * peer["user_s"] / peer["packet_hops"]
+        if isinstance(peer, dict):
+            shown = {"packet_hops": peer["packet_hops"], "cpu_s": peer["user_s"], "mbyte": peer["mbyte"]}
+            per_s = peer["packet_hops"] / peer["user_s"]
+            speed = {"packet_hops_per_s": per_s, "last_arrival_us": peer["last_arrival_ps"] / 1e6}
+            rows.append({"hosts": hosts, "engine": "ns-3", **shown, **speed, "ratio": 1.0})
+        else:
+            print(peer, file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps(rows, indent=2))
+        return
+    heads = f"{'packet-hops':>12}{'cpu s':>8}{'M hops/s':>10}{'× ns-3':>8}{'MB':>7}{'last, µs':>10}"
+    print(f"{'hosts':>6}  {'engine':28}{heads}")
+    for row in rows:
+        hops, cpu_s, speed, last = (
+            float(str(row[key])) for key in ("packet_hops", "cpu_s", "packet_hops_per_s", "last_arrival_us")
+        )
+        ratio = f"{row['ratio']:8.1f}" if "ratio" in row else " " * 8
+        print(
+            f"{row['hosts']:>6}  {row['engine']:28}{hops:>12,.0f}{cpu_s:>8.2f}{speed / 1e6:>10.2f}{ratio}"
+            f"{row['mbyte']:>7.0f}{last:>10.1f}"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,399 @@
+"""`weft sim`: run traffic over a fabric, packet by packet, and say when it arrived and what was in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli.output import Cell, console, print_json, table
+from weft.cli.sim_flags import NO_MESSAGES, NO_NETWORK, NO_OUTPUTS, Messages, Network, Outputs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft.fabric.model import Fabric
+    from weft.sim.engine import Options, Progress
+    from weft.sim.result import Result
+    from weft.sim.traffic import Traffic
+
+_BUSIEST = 8  # links that are listed
+Step = Callable[[str], "Progress"]  # says what comes now; what it returns the engine calls
+
+
+def sim(
+    spec: str,
+    /,
+    *,
+    traffic: str | None = None,
+    messages: Annotated[Messages, Parameter(name="*", group="What is sent")] = NO_MESSAGES,
+    network: Annotated[Network, Parameter(name="*", group="What it runs on")] = NO_NETWORK,
+    outputs: Annotated[Outputs, Parameter(name="*", group="What is looked at, printed and written")] = NO_OUTPUTS,
+) -> None:
+    """Run traffic over a fabric, packet by packet: times, goodput, latency, the busiest links.
+
+    Parameters
+    ----------
+    spec
+        A topology, `superpod:su=1`, or the path of a file.
+    traffic
+        permutation, incast, uniform, shift, bisection, all-to-all, rails, or the path of a traffic file, .csv or
+        .json. [permutation]
+    """
+    _check_outputs(outputs)
+    loads = _loads(traffic, messages, outputs)
+    ways = (network.paths or "").split(",") if loads else [network.paths]
+    options = [_options(network, outputs, way or None) for way in ways]
+    given = _parameters(messages)
+    name = traffic or ("uniform" if loads else "permutation")
+    _check_traffic(name, given)
+    with _progress() as step:
+        step("routing")
+        fabric, routed_by = _load(spec, network, options)
+        if loads:
+            runs = _run_sweep(fabric, name, given, loads, options, step)
+        else:
+            sent = _make(name, fabric, given, network.seed)
+            result = _run(fabric, sent, options[0], outputs, step)
+    if loads:
+        _report_sweep(runs, routed_by, outputs)
+    else:
+        _report_run(result, routed_by, outputs)
+
+
+# -- what was asked ---------------------------------------------------------------------------------------------------
+
+
+def _check_outputs(outputs: Outputs) -> None:
+    """Refuse before a long run what could not be written after it."""
+    from weft.errors import ConfigError
+    from weft.sim import files, plots
+
+    for path, check in (
+        (outputs.plot_queue, plots.check_suffix),
+        (outputs.plot_latency, plots.check_suffix),
+        (outputs.picture, plots.check_heat_suffix),
+        (outputs.write_traffic, files.check_suffix),
+    ):
+        if path is not None:
+            check(path)
+            if not path.parent.is_dir():
+                raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+    if outputs.plot_queue is not None and not outputs.watch:
+        raise ConfigError("--plot-queue needs to know whose queues: add --watch leaf1/3, or several by commas")
+
+
+def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[float]:
+    """The loads of a sweep, none for a single run."""
+    from weft.errors import ConfigError
+
+    if outputs.sweep_load is None:
+        if outputs.plot_latency is not None:
+            raise ConfigError("--plot-latency draws a sweep: add --sweep-load 0.1,0.5,0.9")
+        return []
+    if traffic not in (None, "uniform"):
+        raise ConfigError(f"--sweep-load runs uniform traffic, not {traffic}: leave out --traffic, or --sweep-load")
+    single = {"--load": messages.load, "--watch": outputs.watch, "--picture": outputs.picture}
+    single |= {"--write-traffic": outputs.write_traffic}
+    for flag, value in single.items():
+        if value is not None:
+            raise ConfigError(f"{flag} is for a single run: leave it out, or --sweep-load")
+    try:
+        loads = [float(load) for load in outputs.sweep_load.split(",")]
+    except ValueError:
+        loads = []
+    if not loads or not all(0 < load <= 1 for load in loads):
+        raise ConfigError(
+            f"--sweep-load {outputs.sweep_load} is not a list of loads above 0 and up to 1: write 0.1,0.5,0.9"
+        )
+    return loads
+
+
+def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
+    from weft.sim.engine import Options
+    from weft.units import parse_size_bytes
+
+    chosen: dict[str, Any] = {"network": network.network, "paths": paths, "switching": network.switching}
+    chosen |= {"congestion_control": network.congestion_control, "memory": network.memory}
+    return Options(
+        **chosen,  # by name: Options knows which there are
+        seed=network.seed,
+        routed=network.routed,
+        mtu_bytes=network.mtu,
+        buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
+        train=network.train,
+        skip_tolerance=network.skip_tolerance,
+        watch=tuple(outputs.watch.split(",")) if outputs.watch else (),
+        watch_every_ps=_ps("--watch-every-us", outputs.watch_every_us),
+    )
+
+
+def _parameters(messages: Messages) -> dict[str, Any]:
+    """What was given, as a pattern takes it."""
+    from weft.errors import UnknownName
+    from weft.sim.traffic import Operation, Transport
+    from weft.units import parse_size_bytes
+
+    given = {
+        name: value
+        for name in ("load", "senders", "receiver", "by", "sl")
+        if (value := getattr(messages, name)) is not None
+    }
+    if messages.size is not None:
+        given["size_bytes"] = parse_size_bytes(messages.size)
+    if messages.duration_us is not None:
+        given["duration_ps"] = _ps("--duration-us", messages.duration_us)
+    for kinds, name in ((Operation, messages.operation), (Transport, messages.transport)):
+        if name is not None:
+            what = kinds.__name__.lower()
+            known = {kind.name.lower(): kind for kind in kinds}
+            if name not in known:
+                raise UnknownName(what, name, known)
+            given[what] = known[name]
+    return given
+
+
+def _ps(flag: str, us: float) -> int:
+    from weft.errors import ConfigError
+
+    if not 1e-6 <= us <= 1e9:
+        raise ConfigError(f"{flag} {us:g} is not from 0.000001 to 1,000,000,000 microseconds")
+    return round(us * 1e6)
+
+
+def _check_traffic(name: str, given: dict[str, Any]) -> None:
+    """Is there such traffic, and does it take what was given?"""
+    from weft.errors import ConfigError, UnknownName
+    from weft.sim.files import is_traffic_file
+    from weft.sim.patterns import PATTERNS, takes
+
+    flags = {"size_bytes": "--size", "duration_ps": "--duration-us"}
+    if name not in PATTERNS:
+        if not is_traffic_file(name):
+            raise UnknownName("traffic", name, PATTERNS, "A traffic file has a name that ends in .csv or .json.")
+        if given:
+            named = ", ".join(flags.get(parameter, f"--{parameter}") for parameter in given)
+            raise ConfigError(f"{name} says all of its messages: leave out {named}")
+        return
+    for parameter in given:
+        if parameter not in takes(name):
+            whose = " and ".join(other for other in PATTERNS if parameter in takes(other))
+            raise ConfigError(f"{flags.get(parameter, f'--{parameter}')} is for {whose} traffic, not for {name}")
+
+
+def _make(name: str, fabric: Fabric, given: dict[str, Any], seed: int) -> Traffic:
+    from weft.sim.files import read_traffic
+    from weft.sim.patterns import PATTERNS, make, takes
+
+    if name not in PATTERNS:
+        return read_traffic(name, fabric)
+    return make(name, fabric, **given, **({"seed": seed} if "seed" in takes(name) else {}))
+
+
+# -- the work ---------------------------------------------------------------------------------------------------------
+
+
+def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, str]:
+    """The fabric with tables, and who made them."""
+    from weft.errors import ConfigError
+    from weft.fabric.files.opensm_tables import read_tables
+    from weft.fabric.spec import load
+    from weft.routing.engine import Options as RoutingOptions
+    from weft.routing.route import route
+    from weft.sim.engine import Paths
+
+    fabric = load(spec)
+    if network.tables is not None:
+        if network.routing_engine is not None:
+            raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
+        read_tables(network.tables, fabric)
+    if "lft" in vars(fabric.tables) and network.routing_engine is None:
+        for one in options:
+            if one.paths not in (None, Paths.TABLE) and "ar_group" not in vars(fabric.tables):
+                raise ConfigError(
+                    f"paths {one.paths} needs groups of ports, and OpenSM's dumps have none: "
+                    f"leave out --paths, or --tables and let weft route"
+                )
+        return fabric, f"tables of {network.tables or spec}"
+    if not fabric.switches:
+        return fabric, "no switch to route"
+    routing = route(fabric, RoutingOptions(engine=network.routing_engine or "auto", adaptive=True))
+    return routing.fabric, f"routed by {routing.engine}"
+
+
+def _run(fabric: Fabric, traffic: Traffic, options: Options, outputs: Outputs, step: Step) -> Result:
+    from weft.sim.files import write_traffic
+    from weft.sim.packet.engine import PacketEngine
+
+    if outputs.write_traffic is not None:
+        write_traffic(outputs.write_traffic, fabric, traffic)
+    return PacketEngine().run(fabric, traffic, options, progress=step(traffic.description))
+
+
+def _run_sweep(
+    fabric: Fabric, name: str, given: dict[str, Any], loads: list[float], options: list[Options], step: Step
+) -> list[tuple[float, Result]]:
+    from weft.sim.packet.engine import PacketEngine
+
+    runs = []
+    for one in options:
+        for load in loads:
+            traffic = _make(name, fabric, given | {"load": load}, one.seed)
+            progress = step(f"load {load:g}, paths {one.paths or 'as usual'}")
+            runs.append((load, PacketEngine().run(fabric, traffic, one, progress=progress)))
+    return runs
+
+
+@contextmanager
+def _progress() -> Iterator[Step]:
+    """A bar on standard error that goes away, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def step(what: str) -> Callable[[int, int], None]:
+            bar.update(task, description=what, completed=0, total=None)
+            bar.refresh()  # kernels do not let the bar's own clock run
+
+            def delivered(count: int, total: int) -> None:
+                bar.update(task, completed=count, total=total)
+                bar.refresh()
+
+            return delivered
+
+        yield step
+
+
+# -- one run ----------------------------------------------------------------------------------------------------------
+
+
+def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
+    from weft.sim import plots
+
+    if outputs.picture is not None:
+        plots.draw_heat(outputs.picture, result)
+    if outputs.plot_queue is not None:
+        plots.draw_queues(outputs.plot_queue, result)
+    if outputs.json:
+        print_json(_facts(result, routed_by))
+        return
+    _print_run(result, routed_by)
+    for path in (outputs.write_traffic, outputs.picture, outputs.plot_queue):
+        if path is not None:
+            print(f"{path}: written")
+
+
+def _print_run(result: Result, routed_by: str) -> None:
+    from weft.sim.figures import busiest_links, describe_run, describe_traffic, name_fabric
+
+    out = console()
+    out.print(f"{name_fabric(result.fabric)}, {routed_by}", markup=False)
+    out.print(describe_traffic(result.traffic), markup=False)
+    out.print(describe_run(result.options), markup=False, end="\n\n")
+    for label, value in _figures(result):
+        out.print(f"{label:<12}{value}", markup=False)
+    out.print()
+    heads = ("from", "to", "Gbit/s", "utilisation %", "wait µs", "most queued KiB")
+    rows = [
+        (link.port, link.peer, link.gbit_s, 100 * link.utilisation, link.wait_us, link.queue_peak_bytes / 1024)
+        for link in busiest_links(result, _BUSIEST)
+    ]
+    note = "Utilisation: part of the run that the port was sending. Wait: it had packets, and no credit or a pause."
+    out.print(table("Busiest links", heads, rows, note))
+    out.print(_speed_line([result]), markup=False)
+
+
+def _figures(result: Result) -> Iterator[tuple[str, str]]:
+    """The run in a few lines."""
+    from weft.sim.figures import format_size, goodput_per_sender_gbit_s
+
+    said = result.report()
+    size = format_size(result.traffic.total_bytes)
+    yield "messages", f"{said['delivered']:,} of {said['messages']:,} delivered, {size} in all"
+    yield "time", f"{said['last_arrival_ps'] / 1e6:,.3f} µs"
+    if said["delivered"]:
+        each = goodput_per_sender_gbit_s(result)
+        yield "goodput", f"{said['goodput_gbit_s']:,.1f} Gbit/s"
+        yield (
+            "  a sender",
+            f"min {each.min():,.1f}, mean {each.mean():,.1f}, max {each.max():,.1f} Gbit/s ({len(each):,})",
+        )
+        us = said["latency_us"]
+        yield "latency", f"min {us['min']:,.3f}, median {us['p50']:,.3f}, p99 {us['p99']:,.3f}, max {us['max']:,.3f} µs"
+    trouble = ("retransmitted", "corrupted_packets", "dropped_packets", "marked_packets")
+    counts = ", ".join(f"{said[name]:,} {name.removesuffix('_packets')}" for name in trouble)
+    yield "packets", f"{said['packets']:,} with acknowledgements; {counts}; {said['pauses']:,} pauses"
+
+
+def _facts(result: Result, routed_by: str) -> dict[str, Any]:
+    from weft.sim.figures import busiest_links, goodput_per_sender_gbit_s
+
+    each = goodput_per_sender_gbit_s(result)
+    spread = {"min": each.min(), "mean": each.mean(), "max": each.max()} if len(each) else {}
+    return result.report() | {
+        "routing": routed_by,
+        "goodput_per_sender_gbit_s": {name: float(value) for name, value in spread.items()},
+        "busiest_links": [asdict(link) for link in busiest_links(result, _BUSIEST)],
+    }
+
+
+def _speed_line(results: list[Result]) -> str:
+    """What ran, with what, and how fast."""
+    import weft
+
+    hops, wall_s = sum(one.packet_hops for one in results), sum(one.wall_s for one in results)
+    speed = f"{hops / wall_s / 1e6:.3g} M packet-hops/s" if wall_s else "in no time"
+    return f"weft {weft.__version__}, seed {results[0].options.seed}: {hops:,} packet-hops in {wall_s:.3g} s, {speed}"
+
+
+# -- a sweep ----------------------------------------------------------------------------------------------------------
+
+
+def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Outputs) -> None:
+    from weft.sim.figures import format_size, name_fabric
+
+    first = runs[0][1]
+    options, size = first.options, format_size(int(first.traffic.size_bytes[0]))
+    note = f"uniform traffic of {size}; {options.network}, MTU {options.mtu_bytes}, seed {options.seed}"
+    if outputs.plot_latency is not None:
+        _plot_sweep(runs, outputs.plot_latency, name_fabric(first.fabric), note)
+    if outputs.json:
+        print_json([{"load": load} | _facts(result, routed_by) for load, result in runs])
+        return
+    out = console()
+    out.print(f"{name_fabric(first.fabric)}, {routed_by}\n{note}", markup=False, end="\n\n")
+    heads = ("paths", "load", "messages", "carried", "min µs", "median µs", "p99 µs", "max µs")
+    rows = [_sweep_row(load, result) for load, result in runs]
+    what = (
+        "Load: payload offered, as a share of the hosts' line rate. Carried: delivered in the second half of the time."
+    )
+    out.print(table("Latency against load", heads, rows, what))
+    out.print(_speed_line([result for _, result in runs]), markup=False)
+    if outputs.plot_latency is not None:
+        print(f"{outputs.plot_latency}: written")
+
+
+def _plot_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:
+    import weft
+    from weft.sim.plots import Curve, draw_latency
+
+    curves: dict[str, list[tuple[float, Result]]] = {}
+    for load, result in runs:
+        curves.setdefault(f"paths {result.options.paths}", []).append((load, result))
+    drawn = [Curve.of(name, points) for name, points in curves.items()]
+    draw_latency(path, drawn, title, f"{note}; weft {weft.__version__}")
+
+
+def _sweep_row(load: float, result: Result) -> tuple[Cell, ...]:
+    from weft.sim.figures import carried_load
+
+    us = result.report()["latency_us"]
+    spread = [us.get(name) for name in ("min", "p50", "p99", "max")]
+    return str(result.options.paths), load, len(result.traffic), round(carried_load(result), 3), *spread

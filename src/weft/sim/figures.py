@@ -1,0 +1,97 @@
+"""What an engineer reads off a run: its name in a line, what every sender got, which links were busiest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.routing.patterns import host_ports
+from weft.sim.engine import Options
+from weft.sim.result import NEVER, Result
+from weft.sim.traffic import Traffic
+
+
+def goodput_per_sender_gbit_s(result: Result) -> NDArray[np.float64]:
+    """[sender], its delivered payload over the time from its first start to its last arrival."""
+    arrived = result.finish_ps != NEVER
+    slots, sender = np.unique(result.traffic.src[arrived], return_inverse=True)
+    begin, end = np.full(len(slots), np.iinfo(np.int64).max), np.zeros(len(slots), np.int64)
+    np.minimum.at(begin, sender, result.start_ps[arrived])
+    np.maximum.at(end, sender, result.finish_ps[arrived])
+    size_bytes = np.bincount(sender, result.traffic.size_bytes[arrived], minlength=len(slots))
+    rates: NDArray[np.float64] = size_bytes * 8_000 / np.maximum(end - begin, 1)
+    return rates
+
+
+def carried_load(result: Result) -> float:
+    """Payload that arrived in the second half of the time in which messages start, as a share of the hosts' line rate.
+
+    The first half fills the fabric; what is still under way at the end would make any load look lighter.
+    """
+    fabric = result.fabric
+    hosts = host_ports(fabric)
+    line_gbit_s = float(fabric.link_rate_gbit_s[fabric.ports.link[hosts]].sum())
+    end_ps = int(result.start_ps.max())
+    within = (result.finish_ps > end_ps // 2) & (result.finish_ps <= end_ps)
+    return float(result.traffic.size_bytes[within].sum()) * 8_000 / max(end_ps - end_ps // 2, 1) / line_gbit_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """What a port did in a run, of which it was sending a part."""
+
+    port: str
+    peer: str
+    gbit_s: float  # on the wire, headers included
+    utilisation: float
+    wait_us: float  # it had packets, and no credit or a pause
+    queue_peak_bytes: int
+
+
+def busiest_links(result: Result, count: int) -> list[LinkUse]:
+    """Ports that sent most of the time; among equals those that waited longest."""
+    fabric, use, utilisation = result.fabric, result.use, result.utilisation
+    order = np.lexsort((-use.xmit_wait_ps, -utilisation))[:count]
+    return [
+        LinkUse(
+            port=fabric.port(slot).name,
+            peer=fabric.port(int(fabric.ports.peer[slot])).name,
+            gbit_s=float(use.xmit_bytes[slot]) * 8_000 / max(result.last_arrival_ps, 1),
+            utilisation=float(utilisation[slot]),
+            wait_us=float(use.xmit_wait_ps[slot]) / 1e6,
+            queue_peak_bytes=int(use.queue_peak_bytes[slot]),
+        )
+        for slot in order.tolist()
+        if use.xmit_packets[slot] > 0
+    ]
+
+
+def name_fabric(fabric: Fabric) -> str:
+    """The fabric, and what was done to it."""
+    return ", ".join((Path(fabric.spec).name, *fabric.changes))
+
+
+def describe_traffic(traffic: Traffic) -> str:
+    """`shift by 1: 32 messages of 1 MiB`."""
+    sizes = np.unique(traffic.size_bytes)
+    size = f"of {format_size(int(sizes[0]))}" if len(sizes) == 1 else f"with {format_size(traffic.total_bytes)} in all"
+    messages = "1 message" if len(traffic) == 1 else f"{len(traffic):,} messages"
+    return f"{traffic.description}: {messages} {size}" if traffic.description else f"{messages} {size}"
+
+
+def describe_run(options: Options) -> str:
+    """`infiniband, paths adaptive, MTU 4096, seed 1`."""
+    return f"{options.network}, paths {options.paths}, MTU {options.mtu_bytes}, seed {options.seed}"
+
+
+def format_size(size_bytes: int) -> str:
+    """`64 KiB`, `1.5 MiB`; to four digits."""
+    unit_bytes, unit = 1, "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size_bytes >= 1024 * unit_bytes:
+            unit_bytes, unit = 1024 * unit_bytes, larger
+    return f"{size_bytes / unit_bytes:.4g} {unit}"

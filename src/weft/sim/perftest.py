@@ -1,0 +1,254 @@
+"""Bandwidth and latency between two hosts, as perftest measures them: ib_write_bw, ib_read_lat and their like.
+
+    rows = measure(fabric, "h1", "h2", Settings(test=Test.WRITE_BW), sizes=[65536])
+
+A bandwidth test keeps `tx_depth` messages under way on every queue pair. A latency test is ping-pong: half a round trip
+for write and send, a whole one for read. A simulated adapter has no bad days, so hundreds of messages say what
+perftest needs thousands for, and the first ones, which fill the pipeline, are not counted.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.sim.engine import Options, Paths
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.result import Result
+from weft.sim.traffic import Operation, Traffic, Transport, find_host_port
+
+ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
+_PACKETS = 6_000  # that a test of one size sends, about
+_FEWEST, _MOST_BW, _MOST_LAT = 8, 500, 20
+_LARGEST = 1 << 31  # perftest's own limit
+_MOST_MESSAGES = 5_000_000
+
+
+class Test(enum.StrEnum):
+    __test__ = False  # pytest: this is none of yours
+
+    WRITE_BW = "write_bw"
+    READ_BW = "read_bw"
+    SEND_BW = "send_bw"
+    WRITE_LAT = "write_lat"
+    READ_LAT = "read_lat"
+    SEND_LAT = "send_lat"
+
+    @property
+    def operation(self) -> Operation:
+        return Operation[self.name.partition("_")[0]]
+
+    @property
+    def is_latency(self) -> bool:
+        return self.name.endswith("LAT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a test runs with; the names are perftest's."""
+
+    test: Test
+    iterations: int = 0  # of each queue pair; 0: as many as it takes
+    qps: int = 1
+    tx_depth: int = 128
+    outstanding_reads: int = 16
+    connection: Transport = Transport.RC
+    bidirectional: bool = False
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("iterations", 0, _MOST_MESSAGES),
+            ("qps", 1, 16_384),
+            ("tx_depth", 1, 15_000),
+            ("outstanding_reads", 1, 128),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise ConfigError(f"{name} {getattr(self, name)} is not from {low or 1} to {high:,}")
+        if self.test.is_latency and (self.qps > 1 or self.bidirectional):
+            raise ConfigError(f"{self.test} is a ping-pong on one queue pair: leave out qps and bidirectional")
+        if self.connection is Transport.UD and self.test.operation is not Operation.SEND:
+            raise ConfigError(f"{self.test} cannot run on datagrams: use send_{self.test.partition('_')[2]}, or RC")
+        if self.connection is Transport.UC and self.test.operation is Operation.READ:
+            raise ConfigError(f"{self.test} needs an answer, which only RC gives: use RC")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthRow:
+    """One line of ib_write_bw and its like."""
+
+    size_bytes: int
+    iterations: int  # of all queue pairs
+    peak_gbit_s: float
+    average_gbit_s: float
+    message_rate_mpps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRow:
+    """One line of ib_write_lat and its like."""
+
+    size_bytes: int
+    iterations: int
+    min_us: float
+    max_us: float
+    typical_us: float  # the median
+    average_us: float
+    deviation_us: float
+    p99_us: float
+    p999_us: float
+
+
+def prepare(fabric: Fabric) -> Fabric:
+    """With forwarding tables: its own, or new ones. Two hosts on one cable need none."""
+    from weft.routing.engine import Options as RoutingOptions
+    from weft.routing.route import route
+
+    if "lft" in vars(fabric.tables) or not len(fabric.of_kind(NodeKind.SWITCH)):
+        return fabric
+    return route(fabric, RoutingOptions(adaptive=True)).fabric
+
+
+def measure(
+    fabric: Fabric, client: str, server: str, settings: Settings, sizes: Sequence[int]
+) -> Iterator[BandwidthRow | LatencyRow]:
+    """A row for each size, on a fabric that is prepared."""
+    ends = _ends(fabric, client, server)
+    for size_bytes in sizes:
+        if not 1 <= size_bytes <= _LARGEST:
+            raise ConfigError(f"size {size_bytes} is not from 1 byte to 2 GiB")
+    for size_bytes in sizes:
+        run = _measure_latency if settings.test.is_latency else _measure_bandwidth
+        yield run(fabric, ends, settings, size_bytes)
+
+
+def _ends(fabric: Fabric, client: str, server: str) -> tuple[int, int]:
+    ends = find_host_port(fabric, client), find_host_port(fabric, server)
+    if ends[0] == ends[1]:
+        raise ConfigError(f"client and server are both {client}: a test needs two hosts")
+    return ends
+
+
+def parse_test(name: str) -> Test:
+    """`write_bw`, or `ib_write_bw` as the program is called."""
+    try:
+        return Test(name.removeprefix("ib_"))
+    except ValueError:
+        raise UnknownName("test", name, [*Test, "calibration"]) from None
+
+
+# -- bandwidth --------------------------------------------------------------------------------------------------------
+
+
+def _measure_bandwidth(fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int) -> BandwidthRow:
+    """Count from the completion that ends the warm-up to the last one."""
+    counted = settings.iterations or _enough(settings, size_bytes, _MOST_BW)
+    warm_up = min(_depth(settings), counted)
+    n, ways = warm_up + counted, 2 if settings.bidirectional else 1
+    rows = n * settings.qps * ways
+    if rows > _MOST_MESSAGES:
+        raise ConfigError(f"{rows:,} messages are too many for one run: give at most {_MOST_MESSAGES:,} in all")
+    way = np.arange(rows) % ways
+    reliable = settings.connection is Transport.RC
+    traffic = Traffic.make(
+        np.where(way == 0, *ends),
+        np.where(way == 0, *ends[::-1]),
+        size_bytes,
+        operation=settings.test.operation,
+        transport=settings.connection,
+        qp=np.arange(rows) // ways % settings.qps,
+        outstanding=_depth(settings) if reliable else 0,  # nobody tells when a datagram has left the queue
+        description=f"{settings.test} {size_bytes}",
+    )
+    result = _run(fabric, traffic, settings)
+    done_ps = np.sort(result.acked_ps if reliable else result.finish_ps)
+    begin = warm_up * settings.qps * ways - 1
+    span_ps = int(done_ps[-1] - done_ps[begin])
+    average = (rows - 1 - begin) * 1e6 / max(span_ps, 1)
+    return BandwidthRow(
+        size_bytes=size_bytes,
+        iterations=counted * settings.qps,
+        peak_gbit_s=max(_best_rate_mpps(done_ps[begin:], settings.qps * ways), average) * size_bytes * 8 / 1000,
+        average_gbit_s=average * size_bytes * 8 / 1000,
+        message_rate_mpps=average,
+    )
+
+
+def _depth(settings: Settings) -> int:
+    """Messages that a queue pair has under way."""
+    reads = settings.test.operation is Operation.READ
+    return min(settings.tx_depth, settings.outstanding_reads) if reads else settings.tx_depth
+
+
+def _best_rate_mpps(done_ps: NDArray[np.int64], together: int) -> float:
+    """Over any quarter of the test, in which all queue pairs have the same share."""
+    quarter = max(len(done_ps) // 4 // together, 1) * together
+    spans = done_ps[quarter:] - done_ps[:-quarter]
+    return quarter * 1e6 / max(int(spans.min(initial=1 << 60)), 1)
+
+
+# -- latency ----------------------------------------------------------------------------------------------------------
+
+
+def _measure_latency(fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int) -> LatencyRow:
+    """One message under way at any time; the first iteration is not counted."""
+    counted = settings.iterations or _enough(settings, size_bytes, _MOST_LAT)
+    halves = 1 if settings.test.operation is Operation.READ else 2
+    rows = (counted + 1) * halves
+    way = np.arange(rows) % halves
+    traffic = Traffic.make(
+        np.where(way == 0, *ends),
+        np.where(way == 0, *ends[::-1]),
+        size_bytes,
+        operation=settings.test.operation,
+        transport=settings.connection,
+        after=[[], *([row] for row in range(rows - 1))],
+        description=f"{settings.test} {size_bytes}",
+    )
+    result = _run(fabric, traffic, settings)
+    back_ps = result.finish_ps[halves - 1 :: halves]
+    took_us = np.sort(np.diff(back_ps)) / halves / 1e6
+    return LatencyRow(
+        size_bytes=size_bytes,
+        iterations=counted,
+        min_us=float(took_us[0]),
+        max_us=float(took_us[-1]),
+        typical_us=float(np.median(took_us)),
+        average_us=float(took_us.mean()),
+        deviation_us=float(took_us.std()),
+        p99_us=_percentile(took_us, 0.99),
+        p999_us=_percentile(took_us, 0.999),
+    )
+
+
+def _percentile(ordered: NDArray[np.float64], part: float) -> float:
+    """As perftest takes it: the element at that place, not a mean of two."""
+    return float(ordered[min(int(np.ceil(len(ordered) * part)), len(ordered) - 1)])
+
+
+# -- both -------------------------------------------------------------------------------------------------------------
+
+
+def _enough(settings: Settings, size_bytes: int, most: int) -> int:
+    """Iterations until the figures stand still, and no more packets than that takes."""
+    packets = -(-size_bytes // (settings.options.mtu_bytes or 4096))
+    return int(np.clip(_PACKETS // (packets * settings.qps), _FEWEST, most))
+
+
+def run_options(fabric: Fabric, settings: Settings) -> Options:
+    """As given; on one cable there is no path to choose."""
+    options = settings.options
+    if options.paths is None and not len(fabric.of_kind(NodeKind.SWITCH)):
+        options = replace(options, paths=Paths.TABLE)
+    return options
+
+
+def _run(fabric: Fabric, traffic: Traffic, settings: Settings) -> Result:
+    return PacketEngine().run(fabric, traffic, run_options(fabric, settings))

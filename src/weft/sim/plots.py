@@ -1,0 +1,203 @@
+"""Pictures of runs: latency against load, queues over time, and the links of a fabric by how busy they were.
+
+    draw_latency("latency.png", [Curve.of("table", results), Curve.of("adaptive", others)], title, note)
+    draw_queues("queue.png", result)
+    draw_heat("heat.html", result)
+
+The titles say fabric, traffic and seed, so that a picture found a year later can be run again.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.draw import RENDERERS, draw
+from weft.fabric.files.atomic import write_atomically
+from weft.sim.figures import describe_run, describe_traffic, name_fabric
+from weft.sim.result import NEVER, Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".svg")
+_COLOURS = ("#0b6fb8", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#3ea2dc", "#6a51a3", "#7b8794")
+_INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
+_DASHES = (0, (4, 2.5))
+_MOST_IN_LEGEND = 12
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "svg.hashsalt": "weft",  # else the ids in the file change from run to run
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _FAINT,
+    "axes.labelcolor": _INK,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """Latency at several loads."""
+
+    name: str
+    load: NDArray[np.float64]  # offered, of a host's line rate
+    p50_us: NDArray[np.float64]
+    p99_us: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, name: str, runs: Sequence[tuple[float, Result]]) -> Self:
+        """From (load, result); runs in which nothing arrived are left out."""
+        found = [(load, run.latency_ps[run.finish_ps != NEVER]) for load, run in runs]
+        kept = [(load, *np.percentile(ps, (50, 99)) / 1e6) for load, ps in found if len(ps)]
+        load, p50_us, p99_us = np.array(kept, np.float64).reshape(-1, 3).T
+        return cls(name=name, load=load, p50_us=p50_us, p99_us=p99_us)
+
+
+def check_suffix(path: Path | str) -> str:
+    """The suffix, if it names a format that can be plotted."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {' or '.join(FORMATS)}")
+    return suffix
+
+
+def check_heat_suffix(path: Path | str) -> str:
+    """The same for the picture of a fabric."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in RENDERERS:
+        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
+    return suffix
+
+
+# -- latency against load ---------------------------------------------------------------------------------------------
+
+
+def draw_latency(path: Path | str, curves: Sequence[Curve], title: str, note: str) -> None:
+    """Write the curves, median full and 99th percentile dashed, as PNG or SVG by the suffix."""
+    with _picture(path, title, note) as axes:
+        for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
+            look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "marker": "o", "markersize": 4}
+            axes.plot(curve.load, curve.p50_us, label=f"{curve.name}, median", **look)
+            look |= {"linestyle": _DASHES, "markerfacecolor": "white"}
+            axes.plot(curve.load, curve.p99_us, label=f"{curve.name}, p99", **look)
+        _scale_latency(axes, np.concatenate([us for curve in curves for us in (curve.p50_us, curve.p99_us)]))
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("offered load (payload, share of a host's line rate)", fontsize=9.5)
+        axes.set_ylabel("message latency (µs, logarithmic)", fontsize=9.5)
+        axes.legend(fontsize=8.5, framealpha=1, edgecolor="white", loc="upper left", ncols=min(len(curves), 4))
+
+
+def _scale_latency(axes: Axes, shown_us: NDArray[np.float64]) -> None:
+    """Logarithmic, with room for the legend above, and marks that are not too many nor too few."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = float(shown_us.min(initial=np.inf)), float(shown_us.max(initial=0))
+    if not len(shown_us):
+        low = high = 1.0
+    axes.set_yscale("log")
+    axes.set_ylim(low / 1.2, high * max(1.3, (high / low) ** 0.2))
+    marks = (1, 2, 5) if high > 30 * low else (1, 1.5, 2, 3, 4, 5, 7)
+    axes.yaxis.set_major_locator(LogLocator(subs=marks, numticks=15))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda us, _: f"{us:,g}"))
+
+
+# -- queues over time -------------------------------------------------------------------------------------------------
+
+
+def draw_queues(path: Path | str, result: Result) -> None:
+    """Write what waited at the watched ports until all had arrived, one line for each."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    samples = result.samples
+    if not samples.port:
+        raise ConfigError("no port was watched: name some in Options.watch, or with --watch leaf1/3")
+    note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {weft.__version__}"
+    until = samples.time_ps <= max(result.last_arrival_ps, 1)
+    time_us, queued_kib = samples.time_ps[until] / 1e6, samples.queue_bytes[until] / 1024
+    with _picture(path, name_fabric(result.fabric), note) as axes:
+        for column, (name, colour) in enumerate(zip(samples.port, _cycled(len(samples.port)), strict=True)):
+            queued = queued_kib[:, column]
+            label = f"{name}, at most {queued.max(initial=0):,.0f} KiB" if column < _MOST_IN_LEGEND else None
+            axes.plot(time_us, queued, color=colour, linewidth=1.3, label=label, clip_on=False)
+        axes.set_xlim(0, max(result.last_arrival_ps, 1) / 1e6)
+        axes.set_ylim(0, max(float(queued_kib.max(initial=0)) * 1.08, 1))
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axes.set_xlabel("time (µs)", fontsize=9.5)
+        axes.set_ylabel("waiting to leave the port (KiB)", fontsize=9.5)
+        more = len(samples.port) - _MOST_IN_LEGEND
+        heading = f"the first {_MOST_IN_LEGEND} of {len(samples.port)}" if more > 0 else None
+        axes.legend(
+            fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.02), title=heading, title_fontsize=8.5
+        )
+
+
+# -- the fabric -------------------------------------------------------------------------------------------------------
+
+
+def draw_heat(path: Path | str, result: Result) -> None:
+    """Write the fabric with every cable in the colour of its utilisation, as PNG, SVG or HTML."""
+    options, what = result.options, result.traffic.description or "traffic"
+    seed = "" if "seed" in what else f" (seed {options.seed})"
+    draw(
+        result.fabric,
+        path,
+        metric=100 * result.link_metric(result.utilisation),
+        metric_label=f"utilisation in %, {options.network}, paths {options.paths}",
+        title=f"{name_fabric(result.fabric)}: {what}{seed}",
+    )
+
+
+# -- the look ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _picture(path: Path | str, title: str, note: str) -> Iterator[Axes]:
+    """Axes to draw on; the head is added, and the file written, when the block ends well."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    suffix, output = check_suffix(path), io.BytesIO()
+    with rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a name in a script the font lacks
+        figure = Figure(figsize=(9, 5.2), facecolor="white")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
+        axes.grid(color=_GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=8.5)
+        yield axes
+        lines = textwrap.wrap(note, 125, max_lines=2, placeholder=" …")
+        figure.tight_layout(rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
+        look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
+        figure.text(0.02, 0.975, _shortened(title, 85), fontsize=13, fontweight="bold", **look)
+        figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=_FAINT, **look)
+        stamp = {"Date": None} if suffix == ".svg" else {"Software": None}
+        figure.savefig(output, format=suffix[1:], dpi=160, metadata=stamp)
+    write_atomically(path, output.getvalue())
+
+
+def _shortened(text: str, most: int) -> str:
+    """Its beginning and its end."""
+    return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[-most // 2 + 2 :]}"
+
+
+def _cycled(count: int) -> list[str]:
+    return [_COLOURS[index % len(_COLOURS)] for index in range(count)]

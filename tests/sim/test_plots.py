@@ -1,0 +1,97 @@
+"""Pictures of runs: what they show, and that the same run gives the same bytes."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.patterns import incast, uniform
+from weft.sim.plots import Curve, draw_heat, draw_latency, draw_queues
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic
+
+SPEC = "fat-tree:hosts=16,radix=8"
+
+
+@pytest.fixture(scope="module")
+def fabric() -> weft.Fabric:
+    return route(weft.load(SPEC)).fabric
+
+
+@pytest.fixture(scope="module")
+def run(fabric) -> Result:
+    watched = Options(watch=("leaf1/1", "leaf2/5"), watch_every_ps=500_000)
+    return PacketEngine().run(fabric, incast(fabric, size_bytes=65_536, senders=6), watched)
+
+
+@pytest.fixture(scope="module")
+def curve(fabric) -> Curve:
+    runs = [
+        (load, PacketEngine().run(fabric, uniform(fabric, load=load, duration_ps=10_000_000))) for load in (0.2, 0.8)
+    ]
+    return Curve.of("paths table", runs)
+
+
+def texts_of(path) -> str:
+    """The words of an SVG, which matplotlib keeps as comments."""
+    return " ".join(re.findall(r"<!-- (.*?) -->", path.read_text()))
+
+
+def test_a_curve_is_the_median_and_the_99th_percentile(run):
+    curve = Curve.of("one", [(0.5, run)])
+    assert curve.load.tolist() == [0.5]
+    assert curve.p50_us[0] == pytest.approx(np.median(run.latency_ps) / 1e6)
+    assert curve.p99_us[0] == pytest.approx(np.percentile(run.latency_ps, 99) / 1e6)
+
+
+def test_latency_rises_with_load(curve):
+    assert curve.p99_us[1] > curve.p99_us[0] >= curve.p50_us[0]
+
+
+def test_titles_say_fabric_traffic_and_seed(run, curve, tmp_path):
+    draw_queues(tmp_path / "queue.svg", run)
+    draw_latency(tmp_path / "latency.svg", [curve], SPEC, "uniform, seed 5")
+    draw_heat(tmp_path / "heat.svg", run)
+    for words in (SPEC, "incast of 6 to h1/1 (seed 1): 6 messages of 64 KiB", "time (µs)", "(KiB)", "leaf2/5, at most"):
+        assert words in texts_of(tmp_path / "queue.svg")
+    for words in (SPEC, "uniform, seed 5", "paths table, p99", "offered load", "(µs, logarithmic)"):
+        assert words in texts_of(tmp_path / "latency.svg")
+    for words in (f"{SPEC}: incast of 6 to h1/1 (seed 1)", "utilisation in %, infiniband, paths table"):
+        assert words in (tmp_path / "heat.svg").read_text()
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_same_run_gives_the_same_bytes(run, curve, tmp_path, suffix):
+    for name in ("one", "other"):
+        draw_queues(tmp_path / f"queue-{name}{suffix}", run)
+        draw_latency(tmp_path / f"latency-{name}{suffix}", [curve, curve], SPEC, "")
+    for what in ("queue", "latency"):
+        one, other = (tmp_path / f"{what}-{name}{suffix}" for name in ("one", "other"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_names_of_any_script_and_length_can_be_in_the_title(curve, tmp_path):
+    draw_latency(tmp_path / "latency.png", [curve], "織物 costs $1 and $2_{ " + "x" * 200, "a long note " * 40)
+
+
+def test_a_sweep_in_which_nothing_arrived_still_has_a_picture(tmp_path):
+    draw_latency(tmp_path / "latency.png", [Curve.of("none", [])], SPEC, "")
+
+
+def test_without_watched_ports_there_is_no_queue_to_draw(fabric, tmp_path):
+    bare = PacketEngine().run(fabric, Traffic.of(fabric, [("h1", "h2", 8)]))
+    with pytest.raises(ConfigError, match="no port was watched"):
+        draw_queues(tmp_path / "queue.png", bare)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_suffix_is_refused(run, tmp_path):
+    with pytest.raises(ConfigError, match=r"\.png or \.svg"):
+        draw_queues(tmp_path / "queue.jpg", run)
