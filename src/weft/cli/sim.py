@@ -317,7 +317,8 @@ def _figures(result: Result) -> Iterator[tuple[str, str]]:
     said = result.report()
     size = format_size(result.traffic.total_bytes)
     yield "messages", f"{said['delivered']:,} of {said['messages']:,} delivered, {size} in all"
-    yield "time", f"{said['last_arrival_ps'] / 1e6:,.3f} µs"
+    skipped = f", of which {said['skipped_ps'] / 1e6:,.3f} carried forward" if said["skipped_ps"] else ""
+    yield "time", f"{said['last_arrival_ps'] / 1e6:,.3f} µs{skipped}"
     if said["delivered"]:
         each = goodput_per_sender_gbit_s(result)
         yield "goodput", f"{said['goodput_gbit_s']:,.1f} Gbit/s"
@@ -394,6 +395,5 @@ def _plot_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: 
 def _sweep_row(load: float, result: Result) -> tuple[Cell, ...]:
     from weft.sim.figures import carried_load
 
-    us = result.report()["latency_us"]
-    spread = [us.get(name) for name in ("min", "p50", "p99", "max")]
+    spread = [result.report()["latency_us"].get(name) for name in ("min", "p50", "p99", "max")]
     return str(result.options.paths), load, len(result.traffic), round(carried_load(result), 3), *spread

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.packet.explain import explain
@@ -32,8 +33,9 @@ class PacketEngine:
     ) -> Result:
         """Run the traffic; raises ConfigError before the clock starts, SubnetError if it can never arrive."""
         made = plan(fabric, traffic, options or Options())
-        begin = time.perf_counter()
         run = _Run(made)
+        run_events(made.state, 0)  # compiled, or read from the cache, before the clock
+        begin = time.perf_counter()
         run.finish(progress)
         return run.result(traffic, time.perf_counter() - begin)
 
@@ -46,6 +48,9 @@ class _Run:
         self.state = made.state
         slots = [made.wiring.fabric.find_port(name).slot for name in made.options.watch]
         self.watched = made.wiring.port_of_slot[np.array(slots, np.int64)]
+        for name, port in zip(made.options.watch, self.watched.tolist(), strict=True):
+            if port < 0:
+                raise ConfigError(f"{name} cannot be watched: it is no port of the {made.options.network} network")
         self.skipper = Skipper(made)
         self.times_ps: list[int] = []
         self.samples: list[NDArray[np.int64]] = []

@@ -25,7 +25,7 @@ def run_events(s, budget):
     while run.events < end:
         if run.left == 0:
             return Stop.DONE
-        if run.free_packets < ROOM or run.free_chunks < ROOM or len(s.agenda) - run.agenda < ROOM:
+        if run.free_packets < ROOM or run.free_chunks < ROOM or len(s.agenda) - run.agenda < run.agenda_room:
             return Stop.ROOM
         key = first_key(s)
         time_ps = key >> LANE_BITS

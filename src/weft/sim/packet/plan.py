@@ -131,6 +131,7 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
     run.left = len(posting.messages)
     run.ack_every, run.ack_size = 2, posting.ack_size
+    run.agenda_room = ROOM * (1 + int(np.diff(posting.successor_first).max(initial=0)))
     if controls is Control.DCQCN:
         run.mark_low_bytes = round(ECN_BYTES_PER_GBIT_S * fastest_gbit_s)
         run.mark_high_bytes, run.mark_percent = 4 * run.mark_low_bytes, 20

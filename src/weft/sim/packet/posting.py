@@ -242,7 +242,6 @@ def _price(
 ) -> tuple[Records, Records, NDArray[np.int64]]:
     """Queue pairs and hosts with their costs; fills `qp` and `lead_ps` of the messages."""
     hosts, cost = _hosts(wiring, options, rules)
-    host = wiring.host[messages.src]
     keys = np.column_stack(
         (messages.src, messages.dst, messages.sl, traffic.transport[whose], traffic.qp[whose], is_answer)
     )
@@ -266,29 +265,33 @@ def _price(
     qps.notified_ps = -(1 << 60)
     if options.network is Network.TCP:
         qps.pace_ps_per_kib = cost["read_ps_per_kib"][owner]  # a connection is copied by one core
-    inlined = (messages.bytes <= cost["inline_bytes"][host]) & ~is_answer
-    lead = np.where(is_answer, 0, cost["post_ps"][host]) + np.where(inlined, 0, cost["read_ps"][host])
-    staged = np.where(messages.bytes > 0, cost["memory_ps"][host], 0)
-    copied = messages.bytes * cost["inline_ps"][host]
-    staged += np.where(inlined, copied, _lone_packet_ps(wiring, messages, cost, options))
     hosts.receive_ps = cost["receive_ps"]
-    at_once = np.where(is_answer, cost["receive_ps"][host], 0)  # no program takes part in answering a read
-    messages.lead_ps = lead + staged - at_once
+    messages.lead_ps = _lead_ps(wiring, messages, is_answer, cost, options)
     return qps, hosts, cost["ack_ps"]
 
 
-def _lone_packet_ps(
-    wiring: Wiring, messages: Records, cost: dict[str, NDArray[np.int64]], options: Options
+def _lead_ps(
+    wiring: Wiring,
+    messages: Records,
+    is_answer: NDArray[np.bool_],
+    cost: dict[str, NDArray[np.int64]],
+    options: Options,
 ) -> NDArray[np.int64]:
-    """[message] -> for its first packet out of memory, and for its last one into it.
+    """[message] -> from its start until its first packet can leave.
 
-    An adapter has all of a packet before it sends or writes it. Between the two, packets overtake nothing and wait for
-    nothing, so both times can stand in front.
+    An adapter has all of a packet before it sends it, and before it writes it to memory at the far end. Between the
+    two nothing depends on how long either takes, so the time of both stands here.
     """
+    src, dst = (wiring.host[ends] for ends in (messages.src, messages.dst))
+    inlined = (messages.bytes <= cost["inline_bytes"][src]) & ~is_answer
     packet = np.minimum(messages.bytes, options.mtu_bytes).astype(np.int64)
-    out, into = (cost["lone_ps_per_kib"][wiring.host[ends]] for ends in (messages.src, messages.dst))
-    lone_ps: NDArray[np.int64] = (packet * (out + into)) >> 10
-    return lone_ps
+    both_ends = (packet * (cost["lone_ps_per_kib"][src] + cost["lone_ps_per_kib"][dst])) >> 10
+    fetch = np.where(inlined, messages.bytes * cost["inline_ps"][src], cost["read_ps"][src] + both_ends)
+    staged = np.where(messages.bytes > 0, cost["memory_ps"][src], 0)
+    # No program takes part in answering a read: the answer takes back what receiving the request cost.
+    begin = np.where(is_answer, -cost["receive_ps"][src], cost["post_ps"][src])
+    lead_ps: NDArray[np.int64] = begin + fetch + staged
+    return lead_ps
 
 
 def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dict[str, NDArray[np.int64]]]:

@@ -55,7 +55,7 @@ def _accept_data(s, packet_index):
     if packet.marked and run.now_ps - qp.notified_ps >= run.notify_ps:
         qp.notified_ps = run.now_ps
         answer(s, packet.message, packet.psn, Carries.CNP, 0)
-    if qp.ordered and qp.acked:
+    if run.losses and qp.ordered and qp.acked:
         if packet.psn > qp.expected_psn:
             if qp.nak_sent == 0:
                 qp.nak_sent = 1

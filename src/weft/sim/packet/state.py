@@ -289,6 +289,7 @@ RUN = np.dtype(
         ("rival", np.int64),  # the first event of the lanes other than the one whose turn it is
         ("random", np.int64),
         ("agenda", np.int32),  # entries
+        ("agenda_room", np.int32),  # free entries that must be there before a few events are handled
         ("free_chunk", np.int32),
         ("free_chunks", np.int32),
         ("free_packet", np.int32),

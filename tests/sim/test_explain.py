@@ -1,0 +1,57 @@
+"""A run that cannot finish says who waits for whom."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric import faults
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.patterns import host_ports
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.packet.explain import Deadlock
+from weft.sim.traffic import Traffic
+
+
+def around_the_torus(engine: str) -> tuple[weft.Fabric, Traffic]:
+    """Everybody sends two steps on along each ring: enough to fill every buffer of a ring."""
+    fabric = route(weft.load("torus:6x6"), RoutingOptions(engine=engine)).fabric
+    hosts = host_ports(fabric)
+    n = len(hosts)
+    to = np.concatenate([hosts[(np.arange(n) + step) % n] for step in (2, 12, 14)])
+    return fabric, Traffic.make(np.tile(hosts, 3), to, 100_000)
+
+
+def test_a_deadlock_names_the_ports_that_wait_for_each_other():
+    fabric, traffic = around_the_torus("min-hop")
+    with pytest.raises(Deadlock, match="Route with engine auto") as caught:
+        PacketEngine().run(fabric, traffic, Options(buffer_bytes=8192))
+    circle = caught.value.circle
+    assert len(circle) >= 3
+    for name, following in zip(circle, circle[1:] + circle[:1], strict=True):
+        peer = fabric.find_port(name).peer
+        assert peer is not None
+        assert peer.node.name == fabric.find_port(following).node.name
+
+
+def test_the_same_traffic_arrives_with_tables_that_have_no_circle():
+    fabric, traffic = around_the_torus("auto")
+    assert PacketEngine().run(fabric, traffic, Options(buffer_bytes=8192)).done
+
+
+def test_a_table_that_leads_to_a_pulled_cable_is_refused_before_the_clock_starts():
+    fabric = route(weft.load("fat-tree:hosts=32,radix=8")).fabric
+    used = next(name for name in (f"leaf1/{n}" for n in range(5, 9)) if used_by(fabric, name))
+    broken = faults.remove_link(fabric, used)
+    traffic = Traffic.make(*np.array([(a, b) for a in host_ports(broken)[:4] for b in host_ports(broken)[4:]]).T, 1000)
+    with pytest.raises(ConfigError, match=rf"is sent out of {used}, which has no cable: route again"):
+        PacketEngine().run(broken, traffic)
+
+
+def used_by(fabric: weft.Fabric, name: str) -> bool:
+    port = fabric.find_port(name)
+    return port.peer is not None and port.number in fabric.tables.lft[fabric.tables.switch_row[port.node.index]]
