@@ -35,6 +35,7 @@ peers:
 bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/fabric.py
 	$(BIN)/python benchmarks/routing.py
+	$(BIN)/python benchmarks/packet.py
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"

@@ -50,7 +50,7 @@ def _cache_folder() -> Path:
 
 def _use_cache(folder: Path) -> None:
     if not folder.exists() and sys.stderr.isatty():
-        print("weft: compiling kernels, once; this takes some seconds", file=sys.stderr)
+        print("weft: compiling kernels, once; this takes up to a minute", file=sys.stderr)
     numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
 
 

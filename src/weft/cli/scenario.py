@@ -1,0 +1,207 @@
+"""`weft scenario`: claims about InfiniBand, run and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import App
+
+from weft.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from weft.scenarios.finding import Finding
+
+scenario = App(name="scenario", help="Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.")
+
+
+@scenario.default
+def list_scenarios(name: str | None = None, /, *, json: bool = False) -> None:
+    """Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.
+
+    Parameters
+    ----------
+    name
+        A scenario: qos, incast or bad-link.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.errors import UnknownName
+    from weft.scenarios import SCENARIOS
+
+    if name is not None:
+        raise UnknownName("scenario", name, SCENARIOS)
+    if json:
+        print_json([{"scenario": one, "question": question} for one, question in SCENARIOS.items()])
+    else:
+        note = "Run one: weft scenario NAME. Its options: weft scenario NAME --help"
+        console().print(table("Scenarios", ("scenario", "question"), list(SCENARIOS.items()), note))
+
+
+@scenario.command
+def qos(
+    *,
+    servers: int = 6,
+    messages: int = 600,
+    size: str = "64",
+    buffer: str = "0",
+    seed: int = 1,
+    picture: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Does bulk storage traffic block small MPI messages, and what do virtual lanes do about it?
+
+    Parameters
+    ----------
+    servers
+        Storage servers that send at the same time, 1 to 6.
+    messages
+        MPI messages in all.
+    size
+        Bytes of an MPI message: 64, 16K.
+    buffer
+        Bytes of the input buffer of each port and lane; 0 for two round trips of the cable and four packets.
+    seed
+        Of the moments at which ranks send.
+    picture
+        The distribution of latencies, .png or .svg.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.scenarios import qos as asked
+    from weft.units import parse_size_bytes
+
+    _run(
+        lambda: asked.run(
+            servers=servers,
+            messages=messages,
+            size_bytes=parse_size_bytes(size),
+            buffer_bytes=parse_size_bytes(buffer),
+            seed=seed,
+        ),
+        asked.draw,
+        picture,
+        json,
+    )
+
+
+@scenario.command
+def incast(
+    *,
+    senders: int = 8,
+    size: str = "16M",
+    buffer: str = "0",
+    seed: int = 1,
+    picture: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Many send to one: what happens to a flow that only shares a cable with them, network by network?
+
+    Parameters
+    ----------
+    senders
+        How many send to one receiver; half of them from another leaf.
+    size
+        Bytes that each sends: 16M.
+    buffer
+        Bytes of the input buffer of each port, where Ethernet pauses or drops; 0 for the usual ones.
+    seed
+        Of the marking by chance.
+    picture
+        The victim's rate, and the queue at the receiver over time, .png or .svg.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.scenarios import incast as asked
+    from weft.units import parse_size_bytes
+
+    _run(
+        lambda: asked.run(
+            senders=senders,
+            size_bytes=parse_size_bytes(size),
+            buffer_bytes=parse_size_bytes(buffer),
+            seed=seed,
+        ),
+        asked.draw,
+        picture,
+        json,
+    )
+
+
+@scenario.command(name="bad-link")
+def bad_link(
+    *,
+    hosts: int = 16,
+    size: str = "16M",
+    steps: int = 4,
+    bit_error_rate: tuple[float, ...] = (1e-8, 1e-7, 1e-6),
+    ack_timeout: int = 14,
+    seed: int = 1,
+    picture: Path | None = None,
+    json: bool = False,
+) -> None:
+    """One cable loses packets: which jobs become slower, by how much, and how is it found?
+
+    Parameters
+    ----------
+    hosts
+        Of both jobs together: 8, 12, 16, ...
+    size
+        Bytes of gradients that a job sums in each step.
+    steps
+        Training steps.
+    bit_error_rate
+        Of the bad cable, after error correction; give it several times for several runs.
+    ack_timeout
+        Acknowledgement timeout of a queue pair: 4.096 µs times 2 to this power, as `ibv_modify_qp` takes it.
+    seed
+        Of the errors.
+    picture
+        The slowdown of both jobs, .png or .svg.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.scenarios import bad_link as asked
+    from weft.units import parse_size_bytes
+
+    _run(
+        lambda: asked.run(
+            hosts=hosts,
+            size_bytes=parse_size_bytes(size),
+            steps=steps,
+            bit_error_rates=bit_error_rate,
+            ack_timeout_exponent=ack_timeout,
+            seed=seed,
+        ),
+        asked.draw,
+        picture,
+        json,
+    )
+
+
+def _run(
+    run: Callable[[], Finding], draw: Callable[[Finding, Path | str], None], picture: Path | None, json: bool
+) -> None:
+    from weft.scenarios.picture import check_suffix
+
+    if picture is not None:
+        check_suffix(picture)
+    finding = run()
+    if picture is not None:
+        draw(finding, picture)
+    if json:
+        print_json(finding.report())
+        return
+    _print(finding)
+    if picture is not None:
+        print(f"{picture}: written")
+
+
+def _print(finding: Finding) -> None:
+    out = console()
+    out.print(f'The claim: "{finding.claim}"\n  ({finding.source})', markup=False)
+    out.print(f"What ran: {finding.ran}; seed {finding.options['seed']}", markup=False)
+    out.print(table("", finding.columns, finding.rows))
+    out.print(f"What was found: {finding.finding}", markup=False)
+    out.print(f"How far to trust it: {finding.trust}", markup=False)

@@ -1,0 +1,279 @@
+"""One bad cable: who becomes slower, and how is it found?
+
+    leaf1  A A B B     leaf2  A A B B     leaf3  A A B B     leaf4  A A B B        spines above
+
+Two training jobs share all switches. In each step a job computes, then sums its gradients around a ring (reduce-scatter
+and all-gather: 2 (n - 1) rounds in which every host sends a part to the next). A host sends its part of a round when it
+has the part of the round before, so that one slow hop slows the ring. The bad cable is the one by which, with static
+routes, job A goes from leaf1 to leaf2; job B never needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric import faults
+from weft.fabric.counters import Counter
+from weft.fabric.model import Fabric
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import route
+from weft.scenarios import picture
+from weft.scenarios.experiment import run_packets
+from weft.scenarios.finding import Finding
+from weft.sim.engine import Options, Paths
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic, find_host_port
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CLAIM = (
+    "A single bad cable degrades the entire fabric. One cable causing retransmissions affects every job on the fabric, "
+    "not just the nodes connected to that cable. Finding it without monitoring is a needle-in-a-haystack exercise."
+)
+SOURCE = "InfiniBand Is Not Magic. Here's What It Actually Does."
+TRUST = (
+    "A packet with a bit error is dropped where it arrives. The rates are those after error correction, and "
+    "after the link-level retransmission that newer links have; they are high, so that milliseconds show what "
+    "takes hours. With adaptive routing a gap is no sign of a loss, and the model waits for the acknowledgement "
+    "timeout; adapters that notice sooner pay less: see --ack-timeout."
+)
+RADIX = 8
+HOSTS_PER_LEAF = RADIX // 2
+COMPUTE_PS = 200_000_000  # before the gradients of a step are summed
+RATES = (1e-8, 1e-7, 1e-6)
+COLUMNS = (
+    "routing",
+    "bit error rate",
+    "lost",
+    "A sent again",
+    "A step ms",
+    "A slowdown",
+    "B sent again",
+    "B slowdown",
+)
+ROUTING = {Paths.TABLE: "static", Paths.ADAPTIVE: "adaptive"}
+NOTICED = 1.005  # a slowdown below is none
+ACK_TIMEOUT_PS = 4_096_000  # times 2 to the power of the exponent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One run: `[0]` is job A, `[1]` job B."""
+
+    routing: str
+    bit_error_rate: float
+    step_ms: tuple[float, float]
+    sent_again: tuple[int, int]
+    errors: dict[str, int]  # port -> SymbolErrorCounter, those that are not 0
+
+
+def run(
+    *,
+    hosts: int = 16,
+    size_bytes: int = 16 << 20,
+    steps: int = 4,
+    bit_error_rates: Sequence[float] = RATES,
+    ack_timeout_exponent: int = 14,
+    seed: int = 1,
+) -> Finding:
+    """Both jobs for some steps, with gradients of `size_bytes`, at each error rate and both ways of routing."""
+    if hosts % HOSTS_PER_LEAF or hosts < 2 * HOSTS_PER_LEAF:
+        raise ConfigError(f"hosts {hosts} do not fill two leaves or more of {HOSTS_PER_LEAF}: give 8, 12, 16, ...")
+    if not bit_error_rates or min(bit_error_rates) <= 0:
+        raise ConfigError(f"bit error rates {list(bit_error_rates)} are not all above 0: 1e-8 is a bad cable")
+    given = {
+        "hosts": hosts,
+        "size_bytes": size_bytes,
+        "steps": steps,
+        "bit_error_rates": list(bit_error_rates),
+        "ack_timeout_exponent": ack_timeout_exponent,
+        "seed": seed,
+    }
+    good = route(weft.load(f"fat-tree:hosts={hosts},levels=2,radix={RADIX}"), RoutingOptions(adaptive=True)).fabric
+    cable = find_cable(good, "leaf1", jobs(hosts)[0][HOSTS_PER_LEAF // 2])
+    found = [_measure(good, cable, paths, rate, given) for paths in ROUTING for rate in (0.0, *bit_error_rates)]
+    figures = _figures(good, cable, found, given)
+    return Finding(
+        scenario="bad-link",
+        claim=CLAIM,
+        source=SOURCE,
+        ran=f"{good.spec}: jobs A and B of {hosts // 2} hosts each, {steps} steps with a ring all-reduce of "
+        f"{size_bytes / 1e6:,.1f} MB; the cable of {cable} errs",
+        columns=COLUMNS,
+        rows=tuple(_row(one, found) for one in found),
+        finding=_sentence(cable, found, figures),
+        trust=TRUST,
+        options=given,
+        figures=figures,
+    )
+
+
+def jobs(hosts: int) -> tuple[list[str], list[str]]:
+    """The first half of every leaf, and the second half."""
+    half = HOSTS_PER_LEAF // 2
+    names = [f"h{i}" for i in range(1, hosts + 1)]
+    first = [names[i] for i in range(hosts) if i % HOSTS_PER_LEAF < half]
+    return first, [name for name in names if name not in first]
+
+
+def find_cable(fabric: Fabric, switch: str, host: str) -> str:
+    """The port by which a switch sends to a host."""
+    tables = fabric.tables
+    row = tables.switch_row[fabric.find_node(switch).index]
+    return f"{switch}/{tables.lft[row, tables.lid[find_host_port(fabric, host)]]}"
+
+
+def ring_steps(fabric: Fabric, rings: Sequence[Sequence[str]], size_bytes: int, steps: int) -> tuple[Traffic, Any]:
+    """The traffic of the jobs, and [message] -> its job; -1 for the empty messages at the end.
+
+    Those stand for the step that would follow: without them the loss of a ring's very last packet would wait for the
+    acknowledgement timeout, which in a job that goes on it does not.
+    """
+    rows: list[tuple[str, str, int]] = []
+    after: list[list[int]] = []
+    delay_ps: list[int] = []
+    job: list[int] = []
+    for number, ring in enumerate(rings):
+        n = len(ring)
+        rounds = 2 * (n - 1)
+        begin = len(rows)
+        for at in range(steps * rounds + 1):
+            last = at == steps * rounds
+            previous = begin + (at - 1) * n
+            rows += [(ring[i], ring[(i + 1) % n], 0 if last else size_bytes // n) for i in range(n)]
+            after += [[previous + (i - 1) % n] if at else [] for i in range(n)]
+            delay_ps += [COMPUTE_PS if at % rounds == 0 and not last else 0] * n
+            job += [-1 if last else number] * n
+    start_ps = np.where(np.array([not one for one in after]), COMPUTE_PS, 0)
+    made = Traffic.of(
+        fabric, rows, start_ps=start_ps, delay_ps=np.array(delay_ps), after=after, description="two jobs in rings"
+    )
+    return made, np.array(job)
+
+
+def _measure(good: Fabric, cable: str, paths: Paths, rate: float, given: dict[str, Any]) -> Measured:
+    fabric = faults.degrade(good, cable, rate)
+    traffic, job = ring_steps(fabric, jobs(given["hosts"]), given["size_bytes"], given["steps"])
+    options = Options(seed=given["seed"], paths=paths, ack_timeout_exponent=given["ack_timeout_exponent"])
+    result = run_packets(fabric, traffic, options)
+    step_ms = tuple(float(result.finish_ps[job == one].max()) / 1e9 / given["steps"] for one in (0, 1))
+    again = tuple(int(result.retransmitted[job == one].sum()) for one in (0, 1))
+    return Measured(
+        routing=ROUTING[paths],
+        bit_error_rate=rate,
+        step_ms=(step_ms[0], step_ms[1]),
+        sent_again=(again[0], again[1]),
+        errors=count_errors(result),
+    )
+
+
+def count_errors(result: Result) -> dict[str, int]:
+    """Symbol errors by port, as `perfquery` would read them after the run; ports without errors are left out."""
+    counters = result.fabric.counters
+    counters[:] = 0  # the fabric may have counted an earlier run
+    result.write_counters()
+    errors = counters[:, Counter.SYMBOL_ERROR]
+    worst_first = sorted(np.flatnonzero(errors).tolist(), key=lambda slot: -int(errors[slot]))
+    return {result.fabric.port(slot).name: int(errors[slot]) for slot in worst_first}
+
+
+def _slowdowns(one: Measured, found: list[Measured]) -> tuple[float, float]:
+    """Against the same routing with a good cable."""
+    good = next(other for other in found if other.routing == one.routing and other.bit_error_rate == 0)
+    return one.step_ms[0] / good.step_ms[0], one.step_ms[1] / good.step_ms[1]
+
+
+def _row(one: Measured, found: list[Measured]) -> tuple[str | int | float | None, ...]:
+    slow = _slowdowns(one, found)
+    rate = f"{one.bit_error_rate:.0e}" if one.bit_error_rate else "good cable"
+    lost = sum(one.errors.values())
+    return one.routing, rate, lost, one.sent_again[0], one.step_ms[0], slow[0], one.sent_again[1], slow[1]
+
+
+def _figures(good: Fabric, cable: str, found: list[Measured], given: dict[str, Any]) -> dict[str, Any]:
+    peer = good.find_port(cable).peer
+    assert peer is not None
+    named = set().union(*(one.errors for one in found))
+    return {
+        "cable": [cable, peer.name],
+        "ports_with_errors": sorted(named),
+        "found": bool(named) and named <= {cable, peer.name},
+        "ack_timeout_ms": ACK_TIMEOUT_PS * 2 ** given["ack_timeout_exponent"] / 1e9,
+        "runs": [
+            {
+                "routing": one.routing,
+                "bit_error_rate": one.bit_error_rate,
+                "errors": one.errors,
+                "step_ms": {"A": one.step_ms[0], "B": one.step_ms[1]},
+                "slowdown": dict(zip("AB", _slowdowns(one, found), strict=True)),
+                "sent_again": dict(zip("AB", one.sent_again, strict=True)),
+            }
+            for one in found
+        ],
+    }
+
+
+def _sentence(cable: str, found: list[Measured], figures: dict[str, Any]) -> str:
+    def slowdowns(routing: str, job: int) -> list[float]:
+        return [_slowdowns(one, found)[job] for one in found if one.routing == routing and one.bit_error_rate]
+
+    def told(routing: str, job: int) -> str:
+        return _series([f"{slow:,.3g}" for slow in slowdowns(routing, job)])
+
+    rates = [f"{one.bit_error_rate:.0e}" for one in found if one.bit_error_rate and one.routing == "static"]
+    at = f"At {'a bit error rate' if len(rates) == 1 else 'bit error rates'} of {_series(rates)}"
+    other = f"job B, which never crosses {cable}, notices nothing"
+    if max(slowdowns("static", 1)) > NOTICED:
+        other = f"job B becomes {told('static', 1)} times slower too"
+    named = " and ".join(figures["ports_with_errors"])
+    guilty = (
+        f"SymbolErrorCounter names the cable: {named} count errors, no other port does"
+        if figures["found"]
+        else f"In so short a run SymbolErrorCounter names {named or 'no port'}"
+    )
+    return (
+        f"{at} and with static routes, job A becomes {told('static', 0)} times slower, all of it, since a ring waits "
+        f"for its slowest hop; {other}. With adaptive routing both jobs cross the cable: A becomes "
+        f"{told('adaptive', 0)} times slower and B {told('adaptive', 1)}, as a loss then costs the acknowledgement "
+        f"timeout of {figures['ack_timeout_ms']:,.3g} ms. {guilty}."
+    )
+
+
+def _series(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def draw(finding: Finding, path: Path | str) -> None:
+    """Slowdown of both jobs by error rate, for each way of routing."""
+    runs = [one for one in finding.figures["runs"] if one["bit_error_rate"]]
+
+    def fill(panels: list[Axes]) -> None:
+        top = 1.5 * max(one["slowdown"][job] for one in runs for job in "AB")
+        for axes, routing in zip(panels, ROUTING.values(), strict=True):
+            mine = [one for one in runs if one["routing"] == routing]
+            places = np.arange(len(mine))
+            for job, colour, shift in (("A", "#d55e00", -0.2), ("B", "#0b6fb8", 0.2)):
+                slow = [one["slowdown"][job] for one in mine]
+                whose = {"A": "A, by the bad cable", "B": "B, by other cables"}[job] if routing == "static" else job
+                bars = axes.bar(places + shift, slow, width=0.38, color=colour, label=f"job {whose}")
+                axes.bar_label(bars, [f"{one:,.3g}" for one in slow], fontsize=8, padding=2)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.set_ylim(0.8, max(top, 2))
+            axes.set_xticks(places, [f"{one['bit_error_rate']:.0e}" for one in mine])
+            axes.grid(axis="x", visible=False)
+            axes.axhline(1, color=picture.FAINT, linewidth=0.9)
+            axes.set_xlabel("bit error rate of the cable")
+            axes.set_title(f"{routing} routing", loc="left", fontsize=10.5, fontweight="bold")
+            axes.legend(loc="upper left")
+        panels[0].set_ylabel("times slower than with a good cable")
+
+    picture.save(path, f"One bad cable, {' - '.join(finding.figures['cable'])}, and two jobs", finding, 2, fill)

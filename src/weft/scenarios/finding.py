@@ -1,0 +1,42 @@
+"""What a scenario found: the claim, what was run, a table, and one sentence with numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import weft
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The same for every scenario; `figures` has all numbers of the sentence, and the curves of the picture."""
+
+    scenario: str
+    claim: str  # in the document's words
+    source: str  # the document
+    ran: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    finding: str
+    trust: str  # what the model leaves out, and how that would change the numbers
+    options: dict[str, Any]  # what `run` was given, the seed included
+    figures: dict[str, Any]
+
+    def report(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "weft": weft.__version__,
+            "scenario": self.scenario,
+            "seed": self.options["seed"],
+            "options": self.options,
+            "claim": self.claim,
+            "source": self.source,
+            "ran": self.ran,
+            "rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows],
+            "finding": self.finding,
+            "trust": self.trust,
+            "figures": self.figures,
+        }

@@ -1,0 +1,276 @@
+"""Incast: many send to one, and a victim that sends to somebody else.
+
+    leaf1   far senders, victim's sender  --- trunk ---  leaf2   near senders, victim's receiver, hot receiver
+                                         (by a spine)
+
+The victim has its own ports at both ends and shares only the trunk, which the senders do not need all of. Where the
+network loses nothing, the hot receiver's port pushes back: the input buffer at the end of the trunk fills with packets
+for the hot receiver, and the victim's packets must wait for room in it. Congestion control should keep that buffer
+empty; a network that drops has no such thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import route
+from weft.scenarios import picture
+from weft.scenarios.experiment import run_packets
+from weft.scenarios.finding import Finding
+from weft.sim.engine import CongestionControl, Network, Options
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic, find_host_port
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CLAIM = (
+    "Congestion | InfiniBand NDR: credit-based | 400G Ethernet: drop-based. [InfiniBand is a] lossless fabric with "
+    "hardware-based congestion management. [For RoCE] you need lossless Ethernet configuration (PFC/ECN)."
+)
+SOURCE = "a glossary page; What is InfiniBand?; InfiniBand Is Not Magic. Here's What It Actually Does."
+PIECE_BYTES = 64 * 1024  # of the victim: small enough to see how it gets on
+ALONE_PIECES = 512
+COLUMNS = (
+    "network",
+    "incast ms",
+    "victim alone Gbit/s",
+    "victim Gbit/s",
+    "slowdown",
+    "pauses",
+    "marked",
+    "dropped",
+    "sent again",
+)
+INFINIBAND, ETHERNET = "NDR", "400GbE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A network, on the same cabling as the others."""
+
+    name: str
+    speed: str
+    network: Network
+    control: CongestionControl = CongestionControl.NONE
+
+
+KINDS = (
+    Kind(name="InfiniBand, credits", speed=INFINIBAND, network=Network.INFINIBAND),
+    Kind(
+        name="InfiniBand, congestion control",
+        speed=INFINIBAND,
+        network=Network.INFINIBAND,
+        control=CongestionControl.IB,
+    ),
+    Kind(name="RoCE, PFC", speed=ETHERNET, network=Network.ROCE),
+    Kind(name="RoCE, PFC and DCQCN", speed=ETHERNET, network=Network.ROCE, control=CongestionControl.DCQCN),
+    Kind(name="TCP", speed=ETHERNET, network=Network.TCP),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """Who plays what."""
+
+    far: tuple[str, ...]
+    near: tuple[str, ...]
+    hot: str
+    victim: tuple[str, str]
+    spec: str  # without the speed
+
+    @property
+    def senders(self) -> tuple[str, ...]:
+        return self.far + self.near
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One network."""
+
+    incast_ms: float
+    alone_gbit_s: float  # the victim with nobody else
+    victim_gbit_s: float  # while all senders send
+    all_send_ms: float  # how long that is
+    pauses: int
+    marked: int
+    dropped: int
+    sent_again: int
+    victim_ms: list[float]  # when each of its pieces had arrived
+    queue_ms: list[float]
+    queue_bytes: list[int]  # at the hot receiver's port
+
+    @property
+    def slowdown(self) -> float:
+        return self.alone_gbit_s / self.victim_gbit_s if self.victim_gbit_s else float("inf")
+
+
+def run(*, senders: int = 8, size_bytes: int = 16 << 20, buffer_bytes: int = 0, seed: int = 1) -> Finding:
+    """Every sender sends `size_bytes` to the hot receiver, on each network in turn."""
+    if not 2 <= senders <= 64:
+        raise ConfigError(f"senders {senders} is not from 2 to 64: half of them sit on each of two leaves")
+    if size_bytes < PIECE_BYTES:
+        raise ConfigError(f"size {size_bytes} is below {PIECE_BYTES}: it would be over before anybody pushes back")
+    cast = cast_for(senders)
+    given = {"senders": senders, "size_bytes": size_bytes, "buffer_bytes": buffer_bytes, "seed": seed}
+    found = {kind.name: _measure(kind, cast, given) for kind in KINDS}
+    return Finding(
+        scenario="incast",
+        claim=CLAIM,
+        source=SOURCE,
+        ran=f"{cast.spec}: {senders} hosts send {size_bytes / 1e6:,.1f} MB each to {cast.hot}, {len(cast.far)} of them "
+        f"over the trunk; the victim sends from {cast.victim[0]} to {cast.victim[1]}",
+        columns=COLUMNS,
+        rows=tuple(_row(name, one) for name, one in found.items()),
+        finding=_sentence(cast, found),
+        trust="Without congestion control the victim's share follows from who holds how much of which buffer, and that "
+        "holds for real switches. Congestion control is one setting of many: real fabrics tune thresholds and rate "
+        "steps, and the result moves with them. TCP is limited by the kernels of the hosts here, not by the network.",
+        options=given,
+        figures=_figures(cast, found),
+    )
+
+
+def _row(name: str, one: Measured) -> tuple[str | int | float, ...]:
+    rates = one.incast_ms, one.alone_gbit_s, one.victim_gbit_s, one.slowdown
+    return name, *rates, one.pauses, one.marked, one.dropped, one.sent_again
+
+
+def cast_for(senders: int) -> Cast:
+    """Two leaves with one uplink each, so that there is one way for every network; leaves fill up in order."""
+    n_far = senders // 2
+    n_near = senders - n_far
+    down = max(n_far + 1, n_near + 2)
+    return Cast(
+        far=tuple(f"h{i}" for i in range(1, n_far + 1)),
+        near=tuple(f"h{down + i}" for i in range(1, n_near + 1)),
+        hot=f"h{2 * down}",
+        victim=(f"h{n_far + 1}", f"h{2 * down - 1}"),
+        spec=f"fat-tree:hosts={2 * down},levels=2,radix={down + 1},oversubscription={down}",
+    )
+
+
+def _measure(kind: Kind, cast: Cast, given: dict[str, Any]) -> Measured:
+    fabric = route(weft.load(f"{cast.spec},speed={kind.speed}"), RoutingOptions(adaptive=True)).fabric
+    n = len(cast.senders)
+    pieces = n * given["size_bytes"] // PIECE_BYTES
+    incast = [(sender, cast.hot, given["size_bytes"]) for sender in cast.senders]
+    piece = (*cast.victim, PIECE_BYTES)
+    hot = _switch_port(fabric, cast.hot)
+    alone = _run(fabric, [piece] * ALONE_PIECES, kind, given)
+    result = _run(fabric, [*incast, *[piece] * pieces], kind, given, watch=(hot,))
+    senders_ps, victim_ps = result.finish_ps[:n], result.finish_ps[n:]
+    until_ps = int(senders_ps.min())
+    use = result.use
+    return Measured(
+        incast_ms=float(senders_ps.max()) / 1e9,
+        alone_gbit_s=_rate_gbit_s(alone.finish_ps, alone.last_arrival_ps),
+        victim_gbit_s=_rate_gbit_s(victim_ps, min(until_ps, int(victim_ps.max()))),
+        all_send_ms=until_ps / 1e9,
+        pauses=int(use.pauses.sum()),
+        marked=int(use.marked_packets.sum()),
+        dropped=int(use.dropped_packets.sum()),
+        sent_again=int(result.retransmitted.sum()),
+        victim_ms=(np.sort(victim_ps) / 1e9).tolist(),
+        queue_ms=(result.samples.time_ps / 1e9).tolist(),
+        queue_bytes=result.samples.queue_bytes[:, 0].tolist(),
+    )
+
+
+def _run(
+    fabric: Fabric, rows: list[tuple[str, str, int]], kind: Kind, given: dict[str, Any], watch: tuple[str, ...] = ()
+) -> Result:
+    options = Options(
+        seed=given["seed"],
+        network=kind.network,
+        congestion_control=kind.control,
+        buffer_bytes=given["buffer_bytes"],
+        watch=watch,
+        watch_every_ps=10_000_000,
+    )
+    return run_packets(fabric, Traffic.of(fabric, rows, description=kind.name), options)
+
+
+def _switch_port(fabric: Fabric, host: str) -> str:
+    """The switch's end of a host's cable."""
+    return fabric.port(int(fabric.ports.peer[find_host_port(fabric, host)])).name
+
+
+def _rate_gbit_s(finish_ps: NDArray[np.int64], until_ps: int) -> float:
+    return int((finish_ps <= until_ps).sum()) * PIECE_BYTES * 8_000 / until_ps
+
+
+def _figures(cast: Cast, found: dict[str, Measured]) -> dict[str, Any]:
+    points = np.linspace(0, 1, 61)
+    figures: dict[str, Any] = {
+        # Inputs of leaf2 share the hot port evenly: the trunk is one of them. The victim gets as much of the trunk as
+        # each far sender does.
+        "expected_slowdown_without_control": (len(cast.near) + 1) * len(cast.far),
+        "slowdown": {name: one.slowdown for name, one in found.items()},
+        "alone_gbit_s": {name: one.alone_gbit_s for name, one in found.items()},
+        "victim_gbit_s": {name: one.victim_gbit_s for name, one in found.items()},
+        "incast_ms": {name: one.incast_ms for name, one in found.items()},
+        "curves": {},
+    }
+    for name, one in found.items():
+        time_ms = points * one.all_send_ms
+        arrived = np.searchsorted(one.victim_ms, time_ms, side="right")
+        queue = np.interp(time_ms, one.queue_ms, one.queue_bytes) if one.queue_ms else np.zeros(len(time_ms))
+        figures["curves"][name] = {
+            "time_ms": time_ms.tolist(),
+            "victim_mb": (arrived * PIECE_BYTES / 1e6).tolist(),
+            "queue_kb": (queue / 1e3).tolist(),
+        }
+    return figures
+
+
+def _sentence(cast: Cast, found: dict[str, Measured]) -> str:
+    plain, control, pfc, dcqcn, tcp = (found[kind.name] for kind in KINDS)
+
+    def gets(one: Measured) -> str:
+        return f"{one.victim_gbit_s:.0f} of {one.alone_gbit_s:.0f} Gbit/s ({one.slowdown:.1f} times slower)"
+
+    return (
+        f"While all {len(cast.senders)} send, the victim gets {gets(plain)} with InfiniBand's credits alone and "
+        f"{gets(pfc)} with PFC alone: a lossless network without congestion control makes bystanders wait, InfiniBand "
+        f"as much as Ethernet. With congestion control it gets {gets(control)} on InfiniBand and {gets(dcqcn)} with "
+        f"DCQCN. The incast itself takes {plain.incast_ms:.2f} ms with credits and {control.incast_ms:.2f} with their "
+        f"congestion control, {pfc.incast_ms:.2f} with PFC and {dcqcn.incast_ms:.2f} with DCQCN. TCP drops "
+        f"{tcp.dropped:,} packets, gives the victim {gets(tcp)}, and takes {tcp.incast_ms:.1f} ms."
+    )
+
+
+def draw(finding: Finding, path: Path | str) -> None:
+    """What the victim gets, and the queue that costs it the rest."""
+    figures = finding.figures
+    curves = figures["curves"]
+    colours = ("#d55e00", "#e69f00", "#0b6fb8", "#009e73", "#7b8794")
+
+    def fill(panels: list[Axes]) -> None:
+        left, right = panels
+        left.figure.subplots_adjust(left=0.235)
+        places = -np.arange(len(curves))
+        left.barh(places, list(figures["alone_gbit_s"].values()), color=picture.GRID, height=0.7)
+        bars = left.barh(places, list(figures["victim_gbit_s"].values()), color=colours, height=0.7)
+        left.bar_label(bars, [f"{slow:.1f} × slower" for slow in figures["slowdown"].values()], fontsize=8.5, padding=4)
+        left.set_yticks(places, list(curves))
+        left.grid(axis="y", visible=False)
+        left.set_xlabel("victim's rate while all send, Gbit/s (pale: alone)")
+        for curve, colour in zip(curves.values(), colours, strict=True):
+            right.plot(curve["time_ms"], curve["queue_kb"], color=colour, linewidth=1.4)
+        right.set_xlim(0, max(curve["time_ms"][-1] for name, curve in curves.items() if name != KINDS[-1].name))
+        right.set_ylim(bottom=0)
+        right.set_xlabel("ms, until the first sender is done")
+        right.set_ylabel("waiting at the hot receiver's port, kB")
+
+    title = f"{finding.options['senders']} send to one, and a victim shares only the trunk"
+    picture.save(path, title, finding, 2, fill)

@@ -1,0 +1,231 @@
+"""MPI under storage load: one virtual lane against two.
+
+    leaf1   storage, rank, storage, rank  --+
+    leaf2   storage, rank, storage, rank  --+-- spines -- leaf4 -- h16: reads a file, and is a rank too
+    leaf3   storage, rank, storage, rank  --+
+
+h16 reads a file that is striped over storage servers: together they send faster than its port, so that the input
+buffers of the switches on the way fill up. Ranks send it small messages at random moments. On one lane such a message
+stands in line behind all those buffers. On a lane of its own, with buffers of its own, it waits at most for the packet
+that is on the wire.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.timing import timings
+from weft.routing.route import route
+from weft.scenarios import picture
+from weft.scenarios.experiment import run_packets
+from weft.scenarios.finding import Finding
+from weft.sim.engine import Options
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CLAIM = (
+    "The latency-sensitive MPI traffic shouldn't be blocked by bulk data transfers. Getting the QoS policy right is "
+    "the difference between a fabric that works and one that works until it doesn't."
+)
+SOURCE = "InfiniBand Is Not Magic. Here's What It Actually Does."
+SPEC = "fat-tree:hosts=16,radix=8"
+READER = "h16"
+STORAGE = ("h1", "h5", "h9", "h3", "h7", "h11")  # leaf by leaf in turn
+RANKS = ("h2", "h6", "h10", "h4", "h8", "h12")
+STORAGE_SL, MPI_SL = 0, 1
+STORAGE_VL, MPI_VL = 0, 1
+NO_LIMIT = 255  # of high priority: the other lane gets only what is left
+STRIPE_BYTES = 1 << 20
+FULL_PS = 20_000_000  # by then the buffers are full
+GAP_PS = 5_000_000  # mean, between two messages of a rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the subnet manager writes for service level 1, and whether there is anything to protect it from."""
+
+    name: str
+    storage: bool = True
+    lanes: int = 1
+    first: int | None = None  # the VL with high priority; None: lanes take turns
+
+
+POLICIES = (
+    Policy(name="no storage traffic", storage=False),
+    Policy(name="one lane"),
+    Policy(name="two lanes, in turn", lanes=2),
+    Policy(name="two lanes, MPI first", lanes=2, first=MPI_VL),
+    Policy(name="two lanes, storage first", lanes=2, first=STORAGE_VL),
+)
+IDLE, ONE, TURNS, FIRST, LAST = (policy.name for policy in POLICIES)
+
+
+def run(
+    *, servers: int = 6, messages: int = 600, size_bytes: int = 64, buffer_bytes: int = 0, seed: int = 1
+) -> Finding:
+    """Latency of `messages` MPI messages under each policy, with so many storage servers at work."""
+    given = {
+        "servers": servers,
+        "messages": messages,
+        "size_bytes": size_bytes,
+        "buffer_bytes": buffer_bytes,
+        "seed": seed,
+    }
+    if not 1 <= servers <= len(STORAGE):
+        raise ConfigError(f"servers {servers} is not from 1 to {len(STORAGE)}: {SPEC} has room for so many")
+    if messages < len(RANKS):
+        raise ConfigError(f"messages {messages} is below {len(RANKS)}: each rank sends one at least")
+    results = {policy.name: _run_one(policy, given) for policy in POLICIES}
+    figures = _figures(results, messages)
+    rows = tuple(
+        (name, *(figures[what][name] for what in ("p50_us", "p99_us", "max_us", "storage_gbit_s"))) for name in results
+    )
+    return Finding(
+        scenario="qos",
+        claim=CLAIM,
+        source=SOURCE,
+        ran=f"{SPEC}: {READER} reads from {servers} storage servers, 6 ranks send it {messages} messages of "
+        f"{size_bytes:,} bytes in all",
+        columns=("lanes", "p50 µs", "p99 µs", "max µs", "storage Gbit/s"),
+        rows=rows,
+        finding=_sentence(servers, size_bytes, figures),
+        trust="The wait on one lane is proportional to the buffers, and vendors do not publish theirs: --buffer sets "
+        "them, the default is two round trips of the cable and four packets for each port and lane. The order of the "
+        "policies does not depend on it.",
+        options=given,
+        figures=figures,
+    )
+
+
+def _run_one(policy: Policy, given: dict[str, Any]) -> Result:
+    fabric = route(weft.load(SPEC)).fabric
+    write_policy(fabric, policy)
+    traffic = _traffic(fabric, policy, given)
+    return run_packets(fabric, traffic, Options(seed=given["seed"], buffer_bytes=given["buffer_bytes"]))
+
+
+def write_policy(fabric: Fabric, policy: Policy) -> None:
+    """SL to VL and VL arbitration of all ports, as a subnet manager would."""
+    if policy.lanes == 1:
+        return
+    tables = fabric.tables
+    tables.sl2vl[:, MPI_SL] = MPI_VL  # every way through every switch, and every adapter
+    if policy.first is not None:
+        low, high = 0, 1  # tables; a weight of 64 is 4 KiB
+        tables.vl_arbitration[:, high, 0] = (policy.first, 64)
+        tables.vl_arbitration[:, low, 0] = (MPI_VL if policy.first == STORAGE_VL else STORAGE_VL, 64)
+        tables.vl_high_limit[:] = NO_LIMIT
+
+
+def _traffic(fabric: Fabric, policy: Policy, given: dict[str, Any]) -> Traffic:
+    """First the messages of the ranks, then the stripes, which last as long as there are messages."""
+    random = np.random.default_rng(given["seed"])
+    n = given["messages"]
+    rank = np.arange(n) % len(RANKS)
+    start_ps = np.empty(n, np.int64)
+    for one in range(len(RANKS)):
+        gaps_ps = random.exponential(GAP_PS, int((rank == one).sum()))
+        start_ps[rank == one] = FULL_PS + np.cumsum(gaps_ps).astype(np.int64)
+    rows = [(RANKS[one], READER, given["size_bytes"]) for one in rank]
+    if policy.storage:
+        needed_bytes = _line_gbit_s(fabric) * (int(start_ps.max()) + FULL_PS) / 8_000
+        stripes = int(needed_bytes / given["servers"] / STRIPE_BYTES) + 1
+        rows += [(server, READER, STRIPE_BYTES) for _ in range(stripes) for server in STORAGE[: given["servers"]]]
+    starts_ps = np.zeros(len(rows), np.int64)
+    starts_ps[:n] = start_ps
+    level = np.full(len(rows), STORAGE_SL)
+    level[:n] = MPI_SL
+    return Traffic.of(fabric, rows, start_ps=starts_ps, sl=level, description=policy.name)
+
+
+def _figures(results: dict[str, Result], messages: int) -> dict[str, Any]:
+    latency_us = {name: result.latency_ps[:messages] / 1e6 for name, result in results.items()}
+    one = results[ONE]
+    at_switch = one.fabric.nodes.kind[one.fabric.ports.node] == NodeKind.SWITCH
+    buffers_bytes = int(one.use.buffer_peak_bytes[at_switch].sum())
+    line_gbit_s = _line_gbit_s(one.fabric)
+    percents = np.arange(0, 101)
+    return {
+        "p50_us": {name: _percentile(found, 50) for name, found in latency_us.items()},
+        "p99_us": {name: _percentile(found, 99) for name, found in latency_us.items()},
+        "max_us": {name: _percentile(found, 100) for name, found in latency_us.items()},
+        "storage_gbit_s": {name: _storage_gbit_s(result, messages) for name, result in results.items()},
+        "full_buffers_bytes": buffers_bytes,
+        "full_buffers_us": buffers_bytes * 8e-3 / line_gbit_s,
+        "line_gbit_s": line_gbit_s,
+        "percentiles_us": {name: np.percentile(found, percents).tolist() for name, found in latency_us.items()},
+    }
+
+
+def _line_gbit_s(fabric: Fabric) -> float:
+    """What packets can use of the reader's cable."""
+    link = fabric.find_port(f"{READER}/1").link
+    assert link is not None
+    return link.rate_gbit_s * (1 - timings().of_line(link.speed.name).overhead)
+
+
+def _percentile(found: NDArray[np.float64], percent: float) -> float:
+    return float(np.percentile(found, percent))
+
+
+def _storage_gbit_s(result: Result, messages: int) -> float | None:
+    """What the reader got of its file; None where it read nothing."""
+    finish_ps = result.finish_ps[messages:]
+    if not len(finish_ps):
+        return None
+    return float(result.traffic.size_bytes[messages:].sum() * 8_000 / finish_ps.max())
+
+
+def _sentence(servers: int, size_bytes: int, figures: dict[str, Any]) -> str:
+    p50, p99, storage = figures["p50_us"], figures["p99_us"], figures["storage_gbit_s"]
+    streams = f"{servers} storage streams" if servers > 1 else "One storage stream"
+    return (
+        f"{streams} into the same port take the median latency of a {size_bytes:,}-byte message from "
+        f"{p50[IDLE]:.2f} to {p50[ONE]:.2f} µs on one lane: it stands behind "
+        f"{figures['full_buffers_bytes'] / 1e3:,.0f} kB of filled buffers, {figures['full_buffers_us']:.1f} µs of that "
+        f"port's time. On a lane of its own it takes {p50[TURNS]:.2f} µs (p99 {p99[TURNS]:.2f}) when the lanes take "
+        f"turns and {p50[FIRST]:.2f} µs (p99 {p99[FIRST]:.2f}) when MPI goes first, and storage still gets "
+        f"{storage[FIRST]:.0f} of {storage[ONE]:.0f} Gbit/s. Two lanes with the wrong one first are worse than one: "
+        f"{p50[LAST]:,.0f} µs, until the file has been read."
+    )
+
+
+def _longest(curves: dict[str, list[float]]) -> float:
+    return max(found[-1] for found in curves.values())
+
+
+def draw(finding: Finding, path: Path | str) -> None:
+    """How many messages were as quick as that."""
+    curves, medians = finding.figures["percentiles_us"], finding.figures["p50_us"]
+
+    def fill(panels: list[Axes]) -> None:
+        (axes,) = panels
+        for (name, found), colour in zip(curves.items(), picture.COLOURS, strict=True):
+            axes.plot(
+                found,
+                np.arange(101),
+                color=colour,
+                linewidth={IDLE: 7.0, TURNS: 3.5}.get(name, 1.8),  # they lie upon each other
+                alpha=0.4 if name == IDLE else 1,
+                label=f"{name}: median {medians[name]:,.2f} µs",
+            )
+        axes.set_xscale("log")
+        axes.set_xticks([at for at in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if at <= _longest(curves)])
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.set_xlabel("latency of an MPI message, µs")
+        axes.set_ylabel("messages at most as slow, %")
+        axes.legend(loc="upper left", bbox_to_anchor=(0.38, 0.9))
+
+    picture.save(path, "MPI messages while a node reads from storage", finding, 1, fill)

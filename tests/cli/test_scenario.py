@@ -1,0 +1,60 @@
+"""`weft scenario`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import weft
+from weft.cli import app
+from weft.errors import ConfigError, UnknownName
+from weft.scenarios import SCENARIOS
+
+SMALL = {
+    "qos": ("--messages", "60", "--servers", "3"),
+    "incast": ("--senders", "2", "--size", "1M"),
+    "bad-link": ("--hosts", "8", "--size", "1M", "--steps", "1", "--bit-error-rate", "1e-6", "--ack-timeout", "6"),
+}
+
+
+def test_the_list_has_every_scenario(capsys):
+    app(["scenario"])
+    printed = capsys.readouterr().out
+    for name, question in SCENARIOS.items():
+        assert name in printed
+        assert question in printed
+
+
+def test_every_scenario_is_a_command_with_its_question_as_help():
+    for name, question in SCENARIOS.items():
+        assert (app["scenario"][name].default_command.__doc__ or "").splitlines()[0] == question
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_scenario_prints_claim_finding_and_trust_and_draws(name, capsys, tmp_path):
+    path = tmp_path / "picture.png"
+    app(["scenario", name, *SMALL[name], "--picture", str(path)])
+    printed = capsys.readouterr().out
+    for words in ("The claim: ", "What ran: ", "seed 1", "What was found: ", "How far to trust it: ", "written"):
+        assert words in printed
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_has_the_same_with_seed_options_and_version(capsys):
+    app(["scenario", "qos", *SMALL["qos"], "--seed", "7", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (said["weft"], said["seed"], said["options"]["servers"]) == (weft.__version__, 7, 3)
+    assert said["rows"][1]["p50 µs"] == said["figures"]["p50_us"]["one lane"]
+    assert said["claim"]
+    assert said["finding"]
+
+
+def test_an_unknown_scenario_names_a_near_one():
+    with pytest.raises(UnknownName, match="did you mean incast"):
+        app(["scenario", "incats"])
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(ConfigError, match=r"\.png or \.svg"):
+        app(["scenario", "qos", "--messages", "100000000", "--picture", str(tmp_path / "x.bmp")])

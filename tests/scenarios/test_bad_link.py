@@ -1,0 +1,78 @@
+"""One bad cable: who pays, and who is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.scenarios import bad_link
+
+RATE = 1e-6
+
+
+@pytest.fixture(scope="module")
+def found():
+    return bad_link.run(hosts=8, size_bytes=4 << 20, steps=2, bit_error_rates=(RATE,), ack_timeout_exponent=6)
+
+
+def one_run(found, routing, rate):
+    return next(one for one in found.figures["runs"] if (one["routing"], one["bit_error_rate"]) == (routing, rate))
+
+
+def test_with_static_routes_only_the_job_that_crosses_the_cable_pays(found):
+    bad = one_run(found, "static", RATE)
+    assert bad["slowdown"]["A"] > 1.05
+    assert bad["slowdown"]["B"] == 1
+    assert bad["sent_again"]["B"] == 0
+
+
+def test_with_adaptive_routing_both_jobs_pay(found):
+    bad = one_run(found, "adaptive", RATE)
+    assert bad["slowdown"]["A"] > 1.05
+    assert bad["slowdown"]["B"] > 1.05
+
+
+def test_going_back_resends_more_than_was_lost(found):
+    """Static routes: all packets after the lost one go again. Adaptive: the lost ones alone."""
+    static, adaptive = (one_run(found, routing, RATE) for routing in ("static", "adaptive"))
+    assert static["sent_again"]["A"] > 5 * sum(static["errors"].values())
+    assert sum(adaptive["sent_again"].values()) <= sum(adaptive["errors"].values())
+
+
+def test_the_counters_name_the_cable_and_nothing_else(found):
+    assert found.figures["found"]
+    assert sorted(found.figures["ports_with_errors"]) == sorted(found.figures["cable"])
+    assert " and ".join(found.figures["ports_with_errors"]) in found.finding
+
+
+def test_a_good_cable_costs_nothing(found):
+    for routing in ("static", "adaptive"):
+        good = one_run(found, routing, 0)
+        assert good["errors"] == {}
+        assert good["slowdown"] == {"A": 1, "B": 1}
+
+
+def test_a_step_is_compute_and_a_ring_of_two_n_minus_two_rounds(found):
+    """4 hosts: 6 rounds of a quarter of the gradients at what a 4 KiB packet leaves of the line, and some latency."""
+    rounds_ms = 6 * (1 << 20) * (4122 / 4096) * 8e-6 / 395
+    step_ms = one_run(found, "static", 0)["step_ms"]["A"]
+    assert 0.2 + rounds_ms < step_ms < 0.2 + rounds_ms + 6 * 0.005
+
+
+def test_every_message_of_a_ring_waits_for_the_one_before_it():
+    fabric = weft.load("star:hosts=4")
+    traffic, job = bad_link.ring_steps(fabric, [["h1", "h2", "h3", "h4"]], 4096, steps=2)
+    assert len(traffic) == 2 * 6 * 4 + 4
+    assert (job == -1).sum() == 4
+    waits = np.diff(traffic.after_first)
+    assert waits[:4].tolist() == [0] * 4
+    assert (waits[4:] == 1).all()
+    assert (traffic.dst[traffic.after] == traffic.src[4:]).all()
+
+
+@pytest.mark.parametrize("options", [{"hosts": 10}, {"hosts": 4}, {"bit_error_rates": ()}, {"bit_error_rates": (0.0,)}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(ConfigError):
+        bad_link.run(**options)
