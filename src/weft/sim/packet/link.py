@@ -20,7 +20,8 @@ def transmit(s, p, queue_index, packet_index):
     port = s.ports[p]
     packet = s.packets[packet_index]
     size_bytes = packet.bytes
-    s.queues[queue_index].credits -= blocks_bytes(size_bytes)
+    if run.flow == Flow.CREDITS:  # a pause gives or takes all at once
+        s.queues[queue_index].credits -= blocks_bytes(size_bytes)
     port.sending = packet_index
     port.sending_from = packet.held_in
     port.sending_bytes = size_bytes

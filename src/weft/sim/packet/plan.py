@@ -72,6 +72,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     full_bytes = int(posting.size_bytes.max())
     queues = _queues(wiring, options, rules, n_vls, full_bytes)
     ports = wiring.ports
+    bad = ports.bytes_per_error > 0
+    ports.clean_bytes[bad] = np.random.default_rng(options.seed).exponential(ports.bytes_per_error[bad])
     ports.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
     qps = posting.qps
