@@ -35,13 +35,54 @@ for spec in sys.argv[1:]:
 print(said.hexdigest())
 """
 
+_PACKETS = """
+import weft
+from weft.fabric import faults
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.traffic import Traffic
 
-def digest(disable_jit: str) -> str:
+def run(spec, rows, *, columns={}, bad_cable="", **options):
+    fabric = route(weft.load(spec), RoutingOptions(adaptive=True)).fabric
+    if bad_cable:
+        fabric = faults.degrade(fabric, bad_cable, 8e-6)
+    traffic = Traffic.of(fabric, rows, **columns)
+    print(PacketEngine().run(fabric, traffic, Options(**options)).digest())
+
+tree, ring, star, lossy = "fat-tree:hosts=12,radix=8", "torus:4x4", "star:hosts=5", "star:hosts=12,speed=100GbE"
+shift = [(f"h{i + 1}", f"h{(i + 5) % 12 + 1}", 12_000 + 1000 * i) for i in range(12)]
+incast = [(f"h{i}", "h1", 60_000) for i in range(2, 6)]
+run(tree, shift)
+run(tree, shift, paths="adaptive")
+run(tree, shift, paths="spray", bad_cable="h3/1", ack_timeout_exponent=4)
+run(tree, shift, bad_cable="h3/1", ack_timeout_exponent=4)
+run(tree, shift, switching="store-and-forward", buffer_bytes=4160)
+run(ring, shift)
+run(star, incast, congestion_control="ib", buffer_bytes=200_000)
+run(star, incast, columns={"operation": 2, "outstanding": 1}, memory="staged")
+run(star, incast, columns={"operation": 1, "transport": 1, "after": [[], [0], [0], [1, 2]], "delay_ps": 5})
+run(star, [(f"h{i}", "h1", 1_000_000) for i in range(2, 6)], network="infiniband", train=8)
+run(lossy, [(f"h{i}", "h1", 250_000) for i in range(2, 6)], network="roce")
+run(lossy, [(f"h{i}", "h1", 300_000) for i in range(2, 6)], network="roce", paths="table", buffer_bytes=40_000)
+run(lossy, [(f"h{i}", "h1", 90_000) for i in range(2, 13)], network="tcp", paths="table", buffer_bytes=40_000)
+"""
+
+
+def run_program(program: str, disable_jit: str, *arguments: str) -> str:
     environment = os.environ | {"NUMBA_DISABLE_JIT": disable_jit}
-    command = [sys.executable, "-c", _PROGRAM, *SPECS]
+    command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.slow
 def test_routing_compiled_and_interpreted_give_the_same_digest():
-    assert digest("0") == digest("1")
+    assert run_program(_PROGRAM, "0", *SPECS) == run_program(_PROGRAM, "1", *SPECS)
+
+
+@pytest.mark.slow
+def test_packets_compiled_and_interpreted_give_the_same_digests():
+    compiled, interpreted = (run_program(_PACKETS, jit).split() for jit in "01")
+    assert len(compiled) == 13
+    assert compiled == interpreted

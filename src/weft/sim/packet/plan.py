@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.sim.engine import Network, Options
 from weft.sim.packet.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
@@ -86,7 +85,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     run = _run(wiring, posting, options, rules, n_vls)
     lanes = _Lanes(wiring, posting, queues, n_vls)
     tables = fabric.tables
-    groups = _groups(wiring, picks)
+    choices = _choices(fabric, picks)
     needs_vls = n_vls > 1
     state = State(
         run=run,
@@ -105,10 +104,10 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         serial_ps=lanes.serial_ps,
         serial_lane=lanes.serial_lane,
         size_bytes=posting.size_bytes,
-        lft=tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8),
-        ar_group=groups[0],
-        group_first=groups[1],
-        group_ports=groups[2],
+        lft=choices[0],
+        first_choice=choices[1],
+        choice_first=choices[2],
+        choice_ports=choices[3],
         slots=fabric.nodes.n_ports[wiring.switch_nodes].astype(np.int64) + 1,
         first_pair=tables.first_pair[wiring.switch_nodes] if needs_vls else np.zeros(1, np.int64),
         sl2vl=tables.sl2vl if needs_vls else np.zeros((1, 16), np.uint8),
@@ -185,18 +184,26 @@ def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_byt
     return queues
 
 
-def _groups(wiring: Wiring, picks: Way) -> tuple[Records, NDArray[np.int32], NDArray[np.int32]]:
-    """[switch, lid] -> group; [group + 1] -> where it begins; its port numbers, those with a cable."""
+def _choices(fabric: Fabric, picks: Way) -> tuple[Records, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """[switch, lid] -> port number, or which of the switch's choices; [switch] -> its first; where each begins; ports.
+
+    A byte for each destination: the table is the largest thing that every packet looks at.
+    """
+    tables = fabric.tables
+    nothing = np.zeros(1, np.int32)
     if picks is Way.TABLE:
-        return np.zeros((1, 1), np.int16), np.zeros(1, np.int32), np.zeros(1, np.int32)
-    tables = wiring.fabric.tables
-    kinds, kind_of = np.unique(np.packbits(tables.ar_ports, axis=1), axis=0, return_inverse=True)
-    if len(kinds) > np.iinfo(np.int16).max:
-        raise ConfigError(f"{wiring.fabric.spec} has {len(kinds):,} different port groups, at most 32,767 go")
-    ports = np.unpackbits(kinds, axis=1)
-    first = np.concatenate(([0], np.cumsum(ports.sum(axis=1, dtype=np.int64)))).astype(np.int32)
-    narrow = np.append(kind_of.ravel(), NONE).astype(np.int16)  # the table is large: half of it is twice as near
-    return narrow[tables.ar_group], first, np.nonzero(ports)[1].astype(np.int32)
+        return tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8), nothing, nothing, nothing
+    groups = [np.flatnonzero(row).astype(np.int32) for row in tables.ar_ports]
+    coded, first, ports = [], [0], []
+    for lft, group in zip(tables.lft, tables.ar_group, strict=True):
+        found, code = np.unique(np.where(group >= 0, group, -1 - lft.astype(np.int32)), return_inverse=True)
+        coded.append(code)
+        ports += [groups[one] if one >= 0 else np.array([-1 - one], np.int32) for one in found.tolist()]
+        first.append(first[-1] + len(found))
+    most = int(np.diff(first).max(initial=0))
+    table = np.array(coded, np.uint8 if most <= 256 else np.int16)
+    begins = np.concatenate(([0], np.cumsum([len(one) for one in ports])))
+    return table, np.array(first, np.int32), begins.astype(np.int32), np.concatenate(ports)
 
 
 def _pool(n: int) -> Records:

@@ -333,10 +333,10 @@ class State(NamedTuple):
     serial_ps: NDArray[np.int64]  # [rate, size] -> on the wire
     serial_lane: NDArray[np.int32]  # [rate, size] -> lane, NONE: the agenda
     size_bytes: NDArray[np.int32]  # [size] -> on the wire
-    lft: NDArray[np.uint8]  # [switch, lid] -> port number
-    ar_group: NDArray[Any]  # [switch, lid] -> group, NONE
-    group_first: NDArray[np.int32]  # [group + 1]
-    group_ports: NDArray[np.int32]  # port numbers
+    lft: NDArray[Any]  # [switch, lid] -> port number; where there is a choice: which of the switch's choices
+    first_choice: NDArray[np.int32]  # [switch]
+    choice_first: NDArray[np.int32]  # [choice + 1]
+    choice_ports: NDArray[np.int32]  # port numbers
     slots: NDArray[np.int64]  # [switch] -> its ports, with port 0
     first_pair: NDArray[np.int64]  # [switch] -> its first row of sl2vl
     sl2vl: NDArray[np.uint8]  # [row, sl] -> VL

@@ -35,30 +35,31 @@ def draw_below(s, n):
 @part
 def pick_port(s, switch, first, packet_index):
     """Port number by the forwarding table, or out of the group that leads to the same place."""
-    run = s.run[0]
     packet = s.packets[packet_index]
-    if run.way != Way.TABLE:
-        group = s.ar_group[switch, packet.dlid]
-        if group >= 0:
-            return _pick_of_group(s, switch, first, group, packet_index)
-    return np.int32(s.lft[switch, packet.dlid])
+    found = np.int32(s.lft[switch, packet.dlid])
+    if s.run[0].way == Way.TABLE:
+        return found
+    choice = s.first_choice[switch] + found
+    begin = s.choice_first[choice]
+    n = s.choice_first[choice + 1] - begin
+    if n == 1:
+        return s.choice_ports[begin]
+    return _pick_of_group(s, switch, first, begin, n, packet_index)
 
 
 @part
-def _pick_of_group(s, switch, first, group, packet_index):
+def _pick_of_group(s, switch, first, begin, n, packet_index):
     run = s.run[0]
-    begin = s.group_first[group]
-    n = s.group_first[group + 1] - begin
     if run.way == Way.ECMP:
         flow = s.qps[s.messages[s.packets[packet_index].message].qp].flow
-        return s.group_ports[begin + _hash(flow, switch) % n]
+        return s.choice_ports[begin + _hash(flow, switch) % n]
     at = draw_below(s, n)
     if run.way == Way.SPRAY:
-        return s.group_ports[begin + at]
+        return s.choice_ports[begin + at]
     best = NONE
     least = 0
     for _ in range(n):  # the emptiest; of equals the first from a random place on
-        number = s.group_ports[begin + at]
+        number = s.choice_ports[begin + at]
         load = s.load[first + number]
         if best < 0 or load < least:
             best, least = number, load

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from weft.sim.packet.engine import PacketEngine
+
+_SPEC = importlib.util.spec_from_file_location("conformance_sim", Path(__file__).with_name("sim.py"))
+assert _SPEC is not None
+suite = importlib.util.module_from_spec(_SPEC)
+assert _SPEC.loader is not None
+_SPEC.loader.exec_module(suite)
+
+ENGINES = (PacketEngine(),)
+
+
+@pytest.mark.parametrize("spec", suite.FABRICS)
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_an_engine_keeps_to_the_suite(engine, spec):
+    suite.check_engine(engine, spec)

@@ -1,0 +1,339 @@
+"""InfiniBand once more, in plain Python with one heap: slow, short, and written from the rules, not from the kernels.
+
+It knows RC, UC and UD, forwarding tables, service levels, virtual lanes and their arbitration, credits, cut-through and
+store-and-forward, queue pairs that take turns, and dependencies; no losses, adaptive routing, congestion control or
+RDMA reads. Every finish must be the packet engine's, to the picosecond.
+
+At one instant a port falls free, then credits come, packets come, acknowledgements and then messages are ready, shorter
+delays first and then in the order in which they were caused; last goes what has no fixed delay.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import count
+
+from weft.fabric import catalog
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.rates import Technology, parse_label, speeds
+from weft.fabric.timing import timings
+from weft.sim.traffic import PATH_SL, Operation, Transport
+
+FREE, CREDIT, ARRIVAL, CONTROL, READY, ODD = range(6)
+HEADERS, RETH, AETH, DETH = 8 + 12 + 4 + 2, 16, 4, 8  # LRH, BTH, ICRC and VCRC on every packet
+UNKNOWN_LENGTH_M = 5.0
+
+
+def whole_blocks(size_bytes):
+    return -(-size_bytes // 64) * 64
+
+
+@dataclass(eq=False)
+class Port:
+    slot: int
+    node: int
+    number: int
+    is_switch: bool
+    rate_gbit_s: float
+    cable_ps: int
+    fec_ps: int
+    model: str
+    busy: bool = False
+    stands: list[list[int]] = field(default_factory=lambda: [[0, 0], [0, 0]])  # low, high: entry, blocks left
+    high_spent_bytes: int = 0
+
+    def serial_ps(self, size_bytes):
+        return round(size_bytes * 8_000 / self.rate_gbit_s)
+
+    @property
+    def cost(self):
+        return timings().of_adapter(self.model, Technology.INFINIBAND)
+
+    def memory_ps_per_kib(self, part):
+        """At a part of PCIe's rate: `stream` for packet after packet, `lone` for a single one."""
+        speed, width = parse_label(next(one.pcie_per_port for one in catalog.adapters() if one.name == self.model))
+        return round(1024 * 8_000 / (speed.rate_gbit_s(width) * getattr(timings().pcie, part)))
+
+
+@dataclass(eq=False)
+class Qp:
+    port: Port
+    dst: Port
+    sl: int
+    back_sl: int  # of the acknowledgements, whose path may take another
+    reliable: bool
+    todo: deque[Message] = field(default_factory=deque)
+    resting: bool = True
+    clock_ps: int = 0
+    unacknowledged: int = 0
+
+
+@dataclass(eq=False)
+class Message:
+    qp: Qp
+    payload_bytes: int
+    sizes: list[int]  # of its packets on the wire
+    start_ps: int
+    delay_ps: int
+    waits_for: int
+    followers: list[Message] = field(default_factory=list)
+    ready_ps: int = 0
+    sent: int = 0
+    received: int = 0
+    finish_ps: int = -1
+
+
+@dataclass(eq=False)
+class Packet:
+    message: Message
+    size_bytes: int
+    target: Port
+    sl: int
+    buffer: tuple[Port, int] | None = None  # input buffer that it is in, by port and VL
+
+
+class Oracle:
+    def __init__(self, fabric, traffic, *, mtu_bytes=4096, buffer_bytes=0, store_and_forward=False):
+        self.fabric, self.tables, self.traffic = fabric, fabric.tables, traffic
+        self.mtu_bytes, self.cut_through = mtu_bytes, not store_and_forward
+        self.heap, self.order, self.now_ps = [], count(), 0
+        self.ports = {port.slot: port for link in range(len(fabric.links)) for port in self._ends(link)}
+        qps = {}
+        self.messages = [self._message(i, qps) for i in range(len(traffic))]
+        levels = {level for message in self.messages for level in (message.qp.sl, message.qp.back_sl)}
+        vls = self.tables.sl2vl[:, sorted(levels)] if "sl2vl" in vars(self.tables) else None
+        self.n_vls = 1 if vls is None else int(vls.max()) + 1
+        for i, message in enumerate(self.messages):
+            for before in traffic.after[traffic.after_first[i] : traffic.after_first[i + 1]]:
+                self.messages[before].followers.append(message)
+        largest_bytes = whole_blocks(max(HEADERS + AETH, *(max(message.sizes) for message in self.messages)))
+        for port in self.ports.values():
+            self._equip(port, buffer_bytes, largest_bytes)
+
+    def _ends(self, link):
+        """The two ports of a link."""
+        fabric, links, speed = self.fabric, self.fabric.links, speeds()[self.fabric.links.speed[link]]
+        line = timings().of_line(speed.name)
+        medium = Medium.DAC if links.medium[link] in (Medium.DAC, Medium.ACC) else Medium.AOC
+        ns_per_m = next(cable.delay_ns_per_m for cable in catalog.cables() if cable.medium == medium)
+        cable_ps = round((float(links.length_m[link]) or UNKNOWN_LENGTH_M) * ns_per_m) * 1000
+        rate_gbit_s = speed.lane_gbit_s * int(links.width[link]) * (1 - line.overhead)
+        for slot in (int(links.a[link]), int(links.b[link])):
+            node, number = int(fabric.ports.node[slot]), int(fabric.ports.number[slot])
+            is_switch, model = fabric.nodes.kind[node] == NodeKind.SWITCH, int(fabric.nodes.model[node])
+            name = fabric.models[model] if model >= 0 else ""
+            yield Port(slot, node, number, is_switch, rate_gbit_s, cable_ps, round(line.fec_ns * 1000), name)
+
+    def _service_level(self, sl, src, dst):
+        """As told, or that of the path."""
+        leaf = self.tables.switch_row[self.fabric.ports.node[self.fabric.ports.peer[src]]]
+        if sl != PATH_SL or leaf < 0 or "path_sl" not in vars(self.tables):
+            return max(sl, 0)
+        return int(self.tables.path_sl[leaf, self.tables.lid[dst]])
+
+    def _message(self, i, qps):
+        traffic = self.traffic
+        src, dst = int(traffic.src[i]), int(traffic.dst[i])
+        sl, back_sl = (self._service_level(int(traffic.sl[i]), *way) for way in ((src, dst), (dst, src)))
+        transport, payload_bytes = Transport(int(traffic.transport[i])), int(traffic.size_bytes[i])
+        new = Qp(self.ports[src], self.ports[dst], sl, back_sl, transport is Transport.RC)
+        qp = qps.setdefault((src, dst, sl, transport, int(traffic.qp[i])), new)
+        more = DETH if transport is Transport.UD else RETH if traffic.operation[i] == Operation.WRITE else 0
+        begins = range(0, max(payload_bytes, 1), self.mtu_bytes)
+        sizes = [-(-min(self.mtu_bytes, payload_bytes - at) // 4) * 4 + HEADERS + (0 if at else more) for at in begins]
+        waits_for = int(traffic.after_first[i + 1] - traffic.after_first[i])
+        return Message(qp, payload_bytes, sizes, int(traffic.start_ps[i]), int(traffic.delay_ps[i]), waits_for)
+
+    def _vl(self, port, out_number, sl):
+        """By which lane: an adapter has a row for each port, a switch one for each pair of ports."""
+        if self.n_vls == 1:
+            return 0
+        row = int(self.tables.first_pair[port.node]) + port.number
+        if out_number is not None:
+            row += port.number * int(self.fabric.nodes.n_ports[port.node]) + out_number
+        return int(self.tables.sl2vl[row, sl])
+
+    def _equip(self, port, buffer_bytes, largest_bytes):
+        """Delays, credits and arbitration tables."""
+        port.peer = self.ports[int(self.fabric.ports.peer[port.slot])]
+        switch_ps = round(timings().switch_ns(port.peer.model, Technology.INFINIBAND) * 1000)  # error correction too
+        port.arrival_ps = port.cable_ps + (switch_ps if port.peer.is_switch else port.fec_ps)
+        loop_ps = port.arrival_ps + port.cable_ps + port.fec_ps
+        usual_bytes = math.ceil(2 * (loop_ps * port.rate_gbit_s / 8_000)) + 4 * largest_bytes
+        room_bytes = whole_blocks(max(buffer_bytes, largest_bytes) if buffer_bytes else usual_bytes)
+        port.waiting, port.ring = ([deque() for _ in range(self.n_vls)] for _ in range(2))
+        port.credits_bytes = [room_bytes] * self.n_vls
+        port.tables = [[(vl, largest_bytes // 64) for vl in range(self.n_vls)], []]
+        port.high_limit_bytes = 0
+        if "vl_arbitration" in vars(self.tables) and self.tables.vl_arbitration[port.slot, ..., 1].any():
+            given = self.tables.vl_arbitration[port.slot].tolist()
+            port.tables = [[(vl, weight) for vl, weight in side if weight and vl < self.n_vls] for side in given]
+            limit = int(self.tables.vl_high_limit[port.slot])
+            port.high_limit_bytes = math.inf if limit == 255 else limit * 4096
+
+    def at(self, time_ps, rank, what, *arguments):
+        heapq.heappush(self.heap, (time_ps, rank, next(self.order), what, arguments))
+
+    def after(self, delay_ps, kind, what, *arguments):
+        self.at(self.now_ps + delay_ps, (kind, delay_ps), what, *arguments)
+
+    def run(self):
+        """When each message was delivered."""
+        for message in self.messages:
+            if not message.waits_for:
+                self.on_started(message, READY)
+        while self.heap:
+            self.now_ps, _, _, what, arguments = heapq.heappop(self.heap)
+            port = what(*arguments)
+            if port is not None and not port.busy:
+                self.send_next(port)
+        return [message.finish_ps for message in self.messages]
+
+    def on_started(self, message, kind):
+        """Small payloads come with the doorbell; of others the first packet is read, and written at its end, alone."""
+        src, dst, payload_bytes = message.qp.port, message.qp.dst, message.payload_bytes
+        fetch_ps = payload_bytes * round(src.cost.inline_ns * 1000)
+        if payload_bytes > src.cost.inline_bytes:
+            both_ps_per_kib = src.memory_ps_per_kib("lone") + dst.memory_ps_per_kib("lone")
+            lone_ps = min(payload_bytes, self.mtu_bytes) * both_ps_per_kib >> 10
+            fetch_ps = round(src.cost.read_ns * 1000) + lone_ps
+        lead_ps = round(src.cost.post_ns * 1000) + fetch_ps
+        self.at(message.start_ps + lead_ps, (kind, 0), self.on_ready, message)
+
+    def next_bytes(self, port, vl):
+        """What the next packet takes of a buffer; 0 if there is none. An adapter's own answers go first."""
+        if port.waiting[vl]:
+            return whole_blocks(port.waiting[vl][0].size_bytes)
+        message = port.ring[vl][0].todo[0] if port.ring[vl] else None
+        return whole_blocks(message.sizes[message.sent]) if message else 0
+
+    def can_send(self, port, vl):
+        return 0 < self.next_bytes(port, vl) <= port.credits_bytes[vl]
+
+    def first_ready(self, port, side):
+        """Entry, and its blocks left, of the first from where the arbiter stands whose VL can send."""
+        table, (at, left) = port.tables[side], port.stands[side]
+        for _ in range(len(table) + 1 if table else 0):
+            if left > 0 and self.can_send(port, table[at][0]):
+                return at, left
+            at = (at + 1) % len(table)
+            left = table[at][1]
+        return None
+
+    def arbitrate(self, port):
+        """The VL that sends: high priority until it has spent its limit, or while low priority has nothing."""
+        low, high = (self.first_ready(port, side) for side in (0, 1))
+        side = int(high is not None and (low is None or port.high_spent_bytes <= port.high_limit_bytes))
+        at, left = (low, high)[side] or (0, 0)
+        if not left:
+            return None
+        vl = port.tables[side][at][0]
+        port.stands[side] = [at, left - self.next_bytes(port, vl) // 64]
+        port.high_spent_bytes = port.high_spent_bytes + self.next_bytes(port, vl) if side else 0
+        return vl
+
+    def send_next(self, port):
+        vl = self.arbitrate(port) if self.n_vls > 1 else 0 if self.can_send(port, 0) else None
+        if vl is None:
+            return
+        packet = port.waiting[vl].popleft() if port.waiting[vl] else self.take_turn(port.ring[vl])
+        left, packet.buffer = packet.buffer, (port.peer, vl)
+        port.credits_bytes[vl] -= whole_blocks(packet.size_bytes)
+        port.busy = True
+        early = self.cut_through and port.peer.is_switch
+        if early:
+            self.after(port.arrival_ps, ARRIVAL, self.on_arrival, packet)
+        self.after(port.serial_ps(packet.size_bytes), FREE, self.on_free, port, packet, left, early)
+
+    def on_free(self, port, packet, left, early):
+        port.busy = False
+        if not early:
+            self.after(port.arrival_ps, ARRIVAL, self.on_arrival, packet)
+        if left:
+            self.give_credits(left, packet)
+        return port
+
+    def give_credits(self, buffer, packet):
+        port, vl = buffer
+        self.after(port.cable_ps + port.fec_ps, CREDIT, self.on_credits, port.peer, vl, whole_blocks(packet.size_bytes))
+
+    def on_credits(self, port, vl, freed_bytes):
+        port.credits_bytes[vl] += freed_bytes
+        return port
+
+    def on_arrival(self, packet):
+        port = packet.buffer[0]
+        if not port.is_switch:
+            return self.on_host(port, packet)
+        number = int(self.tables.lft[self.tables.switch_row[port.node], self.tables.lid[packet.target.slot]])
+        out, vl = self.ports[port.slot - port.number + number], self._vl(port, number, packet.sl)
+        late_ps = port.serial_ps(packet.size_bytes) - out.serial_ps(packet.size_bytes)
+        if self.cut_through and late_ps > 0:  # its last byte must not leave before it came
+            return self.at(self.now_ps + late_ps, (ODD, 0), self.enqueue, out, vl, packet)
+        return self.enqueue(out, vl, packet)
+
+    def enqueue(self, port, vl, packet):
+        port.waiting[vl].append(packet)
+        return port
+
+    def on_ready(self, message):
+        message.ready_ps = self.now_ps
+        message.qp.todo.append(message)
+        return self.wake(message.qp)
+
+    def wake(self, qp):
+        """A queue pair that rests takes its place at the port, now or when its clock says."""
+        limit = self.traffic.outstanding
+        if qp.resting and qp.todo and not 0 < limit <= qp.unacknowledged:
+            qp.resting = False
+            if qp.todo[0].sent or qp.clock_ps <= self.now_ps:
+                qp.port.ring[self._vl(qp.port, None, qp.sl)].append(qp)
+            else:
+                self.at(qp.clock_ps, (ODD, 0), self.wake_again, qp)
+        return qp.port
+
+    def wake_again(self, qp):
+        qp.resting = True
+        return self.wake(qp)
+
+    def take_turn(self, ring):
+        """The next packet of the queue pair whose turn it is, which then goes to the end."""
+        qp = ring.popleft()
+        message = qp.todo[0]
+        if message.sent == 0:  # the next waits for the gap, or until this one is read from memory
+            stream_ps = message.payload_bytes * qp.port.memory_ps_per_kib("stream") >> 10
+            read_ps = round(qp.port.cost.setup_ns * 1000) + stream_ps
+            qp.clock_ps = max(qp.clock_ps, message.ready_ps) + max(round(qp.port.cost.gap_ns * 1000), read_ps)
+        message.sent += 1
+        if message.sent == len(message.sizes):
+            qp.todo.popleft()
+            qp.unacknowledged += 1
+        self.wake_again(qp)
+        return Packet(message, message.sizes[message.sent - 1], qp.dst, qp.sl)
+
+    def on_host(self, port, packet):
+        """A packet has come whole; its room is free at once."""
+        self.give_credits(packet.buffer, packet)
+        message = packet.message
+        if packet.target is message.qp.port:  # an acknowledgement
+            message.qp.unacknowledged -= 1
+            return self.wake(message.qp)
+        message.received += 1
+        if message.received == len(message.sizes):
+            self.on_complete(port, message)
+        return None
+
+    def on_complete(self, port, message):
+        message.finish_ps = self.now_ps + round(port.cost.receive_ns * 1000)
+        if message.qp.reliable:
+            ack = Packet(message, HEADERS + AETH, message.qp.port, message.qp.back_sl)
+            vl = self._vl(port, None, ack.sl)
+            self.after(round(port.cost.ack_ns * 1000), CONTROL, self.enqueue, port, vl, ack)
+        for later in message.followers:
+            later.waits_for -= 1
+            later.start_ps = max(later.start_ps, message.finish_ps + later.delay_ps)
+            if later.waits_for == 0:
+                self.on_started(later, ODD)
