@@ -34,11 +34,11 @@ def transmit(s, p, queue_index, packet_index):
     packet.held_in = queue_index + (port.peer - p) * run.n_vls  # the same VL at the far end
     if port.cut_through:
         push(s, port.wire_lane, packet_index, 0)
-    lane = s.serial_lane[port.rate, packet.size]
+    lane = s.serial_lane[port.rate, packet.length]
     if lane >= 0:
         push(s, lane, p, 0)
     else:
-        schedule(s, run.now_ps + s.serial_ps[port.rate, packet.size], Kind.LINK_FREE, p, 0)
+        schedule(s, run.now_ps + s.serial_ps[port.rate, packet.length], Kind.LINK_FREE, p, 0)
 
 
 @part

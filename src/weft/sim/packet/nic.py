@@ -28,12 +28,12 @@ def new_packet(s, message_index, psn, size, carries):
     packet.message = message_index
     packet.psn = psn
     packet.dlid = message.dlid if carries == Carries.DATA else message.slid
-    packet.size = size
+    packet.length = size
     packet.bytes = s.size_bytes[size]
     packet.held_in = NONE
     packet.counts = 0
     packet.carries = carries
-    packet.sl = message.sl
+    packet.sl = message.sl if carries == Carries.DATA else message.back_sl
     packet.marked = 0
     packet.again = 0
     return packet_index

@@ -67,7 +67,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     check_paths(wiring, posting.messages)
     if options.network is Network.ROCE_V1 and options.routed:
         check_subnets(wiring, posting.messages)
-    n_vls = count_vls(wiring, posting.messages.sl)
+    n_vls = count_vls(wiring, np.concatenate((posting.messages.sl, posting.messages.back_sl)))
     full_bytes = int(posting.size_bytes.max())
     queues = _queues(wiring, options, rules, n_vls, full_bytes)
     ports = wiring.ports

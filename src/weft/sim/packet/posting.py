@@ -54,7 +54,8 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     )
     lid = wiring.fabric.tables.lid[wiring.slot]
     messages.dlid, messages.slid = lid[messages.dst], lid[messages.src]
-    messages.sl = _service_levels(wiring, traffic, messages)[whose]
+    messages.sl = _service_levels(wiring, traffic.sl[whose], messages.src, messages.dlid)
+    messages.back_sl = _service_levels(wiring, traffic.sl[whose], messages.dst, messages.slid)
     is_request = (traffic.operation[whose] == Operation.READ) & ~is_answer
     messages.bytes = np.where(is_request, 0, traffic.size_bytes[whose])
     sizes, uses, ack_size = _cut(messages, traffic, whose, is_request, options, rules)
@@ -145,17 +146,16 @@ def _refuse_circles(
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _service_levels(wiring: Wiring, traffic: Traffic, messages: Records) -> NDArray[np.int64]:
-    """[message of the traffic] -> its own service level, or that of its path."""
-    n = len(traffic)
-    levels: NDArray[np.int64] = traffic.sl.astype(np.int64)
+def _service_levels(
+    wiring: Wiring, given: NDArray[np.int8], src: NDArray[np.int32], dlid: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """[message] -> the service level that it was given, or that of the path from this port to this LID."""
     tables = wiring.fabric.tables
+    of_path = np.zeros(len(given), np.int64)
     if "path_sl" in vars(tables):
-        leaf = wiring.ports.owner[wiring.ports.peer[messages.src[:n]]]
-        of_path: NDArray[np.int64] = np.where(leaf >= 0, tables.path_sl[leaf, messages.dlid[:n]], 0)
-    else:
-        of_path = np.zeros(n, np.int64)
-    chosen: NDArray[np.int64] = np.where(levels == PATH_SL, of_path, levels)
+        leaf = wiring.ports.owner[wiring.ports.peer[src]]
+        of_path = np.where(leaf >= 0, tables.path_sl[leaf, dlid], 0)
+    chosen: NDArray[np.int64] = np.where(given == PATH_SL, of_path, given)
     return chosen
 
 
@@ -252,10 +252,11 @@ def _price(
     qps.dst, qps.host = unique[:, 1], owner
     qps.flow = np.arange(len(unique)) * 2_654_435 % 2_147_483_647 + options.seed
     answers = unique[:, 5].astype(bool)
-    qps.acked = (unique[:, 3] == Transport.RC) & ~answers
+    losses = rules.flow is Flow.DROP or bool((wiring.ports.bytes_per_error > 0).any())
+    qps.acked = (unique[:, 3] == Transport.RC) & (~answers | losses)  # in a good network answers need none
     qps.gap_ps, qps.ps_per_kib = cost["gap_ps"][owner], cost["read_ps_per_kib"][owner]
     qps.setup_ps = cost["setup_ps"][owner] + np.where(answers, cost["respond_ps"][owner], 0)
-    qps.window = np.where(answers, 0, traffic.outstanding)
+    qps.window = np.where(qps.acked & ~answers, traffic.outstanding, 0)
     if options.network is Network.TCP:
         qps.window_packets, qps.threshold = 10.0, 1e9  # RFC 6928
     qps.rate = qps.target = qps.alpha = 1.0

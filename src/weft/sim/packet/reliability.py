@@ -22,7 +22,7 @@ def on_lost(s, packet_index):
     packet = s.packets[packet_index]
     qp = s.qps[s.messages[packet.message].qp]
     free_packet(s, packet_index)
-    if packet.carries == Carries.DATA and qp.acked and not qp.ordered:
+    if packet.carries == Carries.DATA and qp.acked and not qp.ordered and packet.again != 2:  # questions: ask anew
         run = s.run[0]  # out of the pool again: it waits here
         run.free_packet = packet.next
         run.free_packets -= 1

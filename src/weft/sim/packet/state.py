@@ -164,7 +164,7 @@ PACKET = np.dtype(
         ("bytes", np.int32),  # on the wire
         ("held_in", np.int32),  # input buffer where it is or will be, NONE at its source
         ("next", np.int32),
-        ("size", np.int16),  # column of `serial_ps`
+        ("length", np.int16),  # column of `serial_ps`; `size` is an attribute of every numpy record
         ("counts", np.int16),  # packets that an acknowledgement is for
         ("carries", np.int8),
         ("sl", np.int8),
@@ -188,6 +188,7 @@ MESSAGE = np.dtype(
         ("first", np.int16),  # size of the first packet
         ("last", np.int16),
         ("sl", np.int8),
+        ("back_sl", np.int8),  # of its acknowledgements: their path may take another
         ("waits_for", np.int32),  # messages not yet delivered
         ("retransmitted", np.int32),
         ("next", np.int32),  # of its queue pair

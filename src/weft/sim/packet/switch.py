@@ -199,7 +199,7 @@ def _spend(s, p, side, vl):
     blocks = needed // 64
     if side == 1:
         port.high_left -= blocks
-        port.high_spent_bytes += needed
+        port.high_spent_bytes = min(port.high_spent_bytes + needed, 1 << 30)
     else:
         port.low_left -= blocks
 
@@ -243,7 +243,7 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
         s.ports[out].dropped += 1
         return DROPPED
     if came.rate != s.ports[out].rate and came.cut_in:
-        late_ps = s.serial_ps[came.rate, packet.size] - s.serial_ps[s.ports[out].rate, packet.size]
+        late_ps = s.serial_ps[came.rate, packet.length] - s.serial_ps[s.ports[out].rate, packet.length]
         if late_ps > 0:  # it would leave faster than it comes
             schedule(s, run.now_ps + late_ps, Kind.TURN, packet_index, queue_index)
             return NONE
