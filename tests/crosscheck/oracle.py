@@ -68,6 +68,7 @@ class Qp:
     todo: deque[Message] = field(default_factory=deque)
     resting: bool = True
     clock_ps: int = 0
+    posted_ps: int = 0
     unacknowledged: int = 0
 
 
@@ -182,7 +183,7 @@ class Oracle:
 
     def run(self):
         """When each message was delivered."""
-        for message in self.messages:
+        for message in sorted(self.messages, key=lambda message: message.start_ps):
             if not message.waits_for:
                 self.on_started(message, READY)
         while self.heap:
@@ -201,7 +202,8 @@ class Oracle:
             lone_ps = min(payload_bytes, self.mtu_bytes) * both_ps_per_kib >> 10
             fetch_ps = round(src.cost.read_ns * 1000) + lone_ps
         lead_ps = round(src.cost.post_ns * 1000) + fetch_ps
-        self.at(message.start_ps + lead_ps, (kind, 0), self.on_ready, message)
+        message.qp.posted_ps = max(message.qp.posted_ps, message.start_ps + lead_ps)  # none overtakes another
+        self.at(message.qp.posted_ps, (kind, 0), self.on_ready, message)
 
     def next_bytes(self, port, vl):
         """What the next packet takes of a buffer; 0 if there is none. An adapter's own answers go first."""

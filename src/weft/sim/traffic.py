@@ -4,7 +4,7 @@
     traffic = patterns.permutation(fabric, size_bytes=2_000_000, seed=1)
 
 A message starts at `start_ps`, or, if it waits for others, `delay_ps` after the last of them was delivered. Messages
-of one sender and receiver with the same queue pair number go in the order in which they become ready.
+of one sender and receiver with the same queue pair number go in the order in which they start.
 """
 
 from __future__ import annotations

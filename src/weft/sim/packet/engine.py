@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SimulationBug
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.packet.explain import explain
@@ -75,6 +75,7 @@ class _Run:
                 if until_ps == self.skipper.next_look_ps:
                     self.skipper.look(self.state)
             elif why is Stop.DONE:
+                _refuse_silence(self.state)
                 return
             elif why is not Stop.SLICE:
                 raise explain(self.plan, self.state, why)
@@ -116,6 +117,13 @@ class _Run:
             skipped_ps=self.skipper.skipped_ps,
             wall_s=wall_s,
         )
+
+
+def _refuse_silence(state: State) -> None:
+    """Nothing is left to happen: then no reliable queue pair may still have something to send or to hear."""
+    unheard = np.flatnonzero(state.qps.acked & ((state.qps.unsent >= 0) | (state.qps.oldest >= 0)))
+    if state.run[0].left and len(unheard):
+        raise SimulationBug(f"the run ended, and {len(unheard)} queue pairs still wait for acknowledgements")
 
 
 def _port_use(made: Plan, state: State) -> PortUse:

@@ -18,8 +18,9 @@ MANAGEMENT_VL = 15
 
 def check_paths(wiring: Wiring, messages: Records) -> None:
     """Follow the forwarding tables from every sender to every receiver and back; refuse, by name, where they end."""
-    forth = np.column_stack((messages.src, messages.dst))
-    pairs = np.unique(np.concatenate((forth, forth[:, ::-1])), axis=0)
+    forth = np.column_stack((messages.src, messages.dst, messages.sl))
+    back = np.column_stack((messages.dst, messages.src, messages.back_sl))
+    pairs = np.unique(np.concatenate((forth, back)), axis=0)
     ports, tables = wiring.ports, wiring.fabric.tables
     at = ports.peer[pairs[:, 0]].astype(np.int64)  # port where the packet comes in
     dlid = tables.lid[wiring.slot[pairs[:, 1]]]
@@ -41,6 +42,12 @@ def check_paths(wiring: Wiring, messages: Records) -> None:
         _refuse(wiring, pairs[going], at[going], number == NO_ROUTE, "has no entry for its LID in the switch of {at}")
         out = wiring.first[at[going]] + number
         _refuse(wiring, pairs[going], out, ports.peer[out] < 0, "is sent out of {at}, which has no cable: route again")
+        if "sl2vl" in vars(tables):
+            node = wiring.switch_nodes[switch]
+            slots = wiring.fabric.nodes.n_ports[node].astype(np.int64) + 1
+            row = tables.first_pair[node] + (at[going] - wiring.first[at[going]]) * slots + number
+            vl = tables.sl2vl[row, pairs[going, 2]]
+            _refuse(wiring, pairs[going], out, vl >= MANAGEMENT_VL, "has VL 15 for its service level at {at}")
         at[going] = ports.peer[out]
         going = going[at[going] != pairs[going, 1]]
     _refuse(wiring, pairs[going], at[going], np.ones(len(going), bool), "goes round and round past {at}")
@@ -49,7 +56,7 @@ def check_paths(wiring: Wiring, messages: Records) -> None:
 def _refuse(wiring: Wiring, pairs: Records, at: NDArray[np.int64], bad: NDArray[np.bool_], what: str) -> None:
     if bad.any():
         row = int(np.flatnonzero(bad)[0])
-        src, dst, place = (wiring.name(int(port)) for port in (*pairs[row], at[row]))
+        src, dst, place = (wiring.name(int(port)) for port in (*pairs[row, :2], at[row]))
         raise ConfigError(
             f"no route: a packet from {src} to {dst} {what.format(at=place)}; `weft check` shows all of them"
         )

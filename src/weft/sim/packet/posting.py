@@ -15,7 +15,7 @@ from weft.fabric.rates import parse_label
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import AdapterTiming, timings
 from weft.sim.engine import Memory, Network, Options
-from weft.sim.packet.rules import RETH, Rules, ack_bytes, first_header_bytes
+from weft.sim.packet.rules import AETH, RETH, Rules, ack_bytes, first_header_bytes
 from weft.sim.packet.state import HOST, MESSAGE, NONE, QP, Flow, Records, records
 from weft.sim.packet.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
@@ -178,13 +178,15 @@ def _cut(
         for transport in Transport:
             more[operation, transport] = first_header_bytes(rules, operation, transport)
     first_more = np.where(is_request, RETH, more[traffic.operation[whose], traffic.transport[whose]])
+    is_answer = (traffic.operation[whose] == Operation.READ) & ~is_request
+    first_more[is_answer] = AETH  # in the first and in the last packet
 
     def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
         headers: NDArray[np.int64] = np.maximum(-(-size // mtu), 1) * rules.header_bytes
         return -(-size // 4) * 4 + headers
 
     full = np.full(len(messages), int(on_wire(np.array([unit]))[0]))
-    last = on_wire(payload - (count - 1) * unit) + np.where(count == 1, first_more, 0)
+    last = on_wire(payload - (count - 1) * unit) + np.where(count == 1, first_more, np.where(is_answer, AETH, 0))
     first = np.where(count == 1, last, full + first_more)
     sizes, index = np.unique(np.concatenate((first, full, last, [ack_bytes(rules)])), return_inverse=True)
     if len(sizes) > np.iinfo(np.int16).max:
@@ -268,6 +270,7 @@ def _price(
         qps.pace_ps_per_kib = cost["read_ps_per_kib"][owner]  # a connection is copied by one core
     hosts.receive_ps = cost["receive_ps"]
     messages.lead_ps = _lead_ps(wiring, messages, is_answer, cost, options)
+    _keep_order(messages)
     return qps, hosts, cost["ack_ps"]
 
 
@@ -293,6 +296,17 @@ def _lead_ps(
     begin = np.where(is_answer, -cost["receive_ps"][src], cost["post_ps"][src])
     lead_ps: NDArray[np.int64] = begin + fetch + staged
     return lead_ps
+
+
+def _keep_order(messages: Records) -> None:
+    """A send queue goes in the order of posting: a small message, ready sooner, waits for a large one before it."""
+    free = np.flatnonzero(messages.waits_for == 0)
+    order = free[np.lexsort((messages.start_ps[free], messages.qp[free]))]
+    ready_ps = messages.start_ps[order] + messages.lead_ps[order]
+    qp = messages.qp[order].astype(np.int64)
+    apart_ps = int(ready_ps.max(initial=0)) + 1  # lifts each queue pair above the ones before it
+    in_order_ps = np.maximum.accumulate(ready_ps + qp * apart_ps) - qp * apart_ps
+    messages.lead_ps[order] = in_order_ps - messages.start_ps[order]
 
 
 def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dict[str, NDArray[np.int64]]]:

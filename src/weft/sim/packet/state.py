@@ -225,6 +225,7 @@ QP = np.dtype(
         ("expected_psn", np.int32),  # at the receiver
         ("acked_psn", np.int32),  # all before have arrived
         ("lost", np.int32),  # packets that the network lost, by sequence number
+        ("posted_ps", np.int64),  # when the last message posted is ready: none overtakes it
         ("clock_ps", np.int64),  # the next message cannot start before
         ("paced_ps", np.int64),  # the next packet cannot leave before
         ("gap_ps", np.int64),  # between messages
