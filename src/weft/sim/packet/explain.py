@@ -6,7 +6,8 @@ from collections import defaultdict
 
 from weft.errors import SimulationBug, SubnetError, WeftError
 from weft.sim.packet.plan import Plan
-from weft.sim.packet.state import State, Stop
+from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
+from weft.sim.packet.state import Control, State, Stop
 
 
 class Deadlock(SubnetError):
@@ -34,9 +35,11 @@ def explain(made: Plan, state: State, why: Stop) -> WeftError:
         )
     if why is Stop.RETRIES:
         qp = state.qps[run.stop_a]
+        tcp = run.control == Control.TCP
+        retries = f"{TCP_RETRIES} retries (ETIMEDOUT)" if tcp else f"{RETRIES} retries (IBV_WC_RETRY_EXC_ERR)"
         return SubnetError(
-            f"{name(int(state.hosts[qp.host].port))} got no acknowledgement from {name(int(qp.dst))} after 7 retries "
-            f"(IBV_WC_RETRY_EXC_ERR): a cable on the way loses nearly every packet"
+            f"{name(int(state.hosts[qp.host].port))} got no acknowledgement from {name(int(qp.dst))} after {retries}: "
+            f"a cable on the way loses nearly every packet"
         )
     return _deadlock(made, state)
 

@@ -10,7 +10,7 @@ from weft.sim.packet.lanes import first_key, head_key, lane_of, pop, push, secon
 from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
 from weft.sim.packet.receive import accept, on_packet_at_host
-from weft.sim.packet.reliability import on_lost, on_timeout
+from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
 from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, NONE, ROOM, Carries, Flow, Kind, QpState, Stop, Way
 from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_BITS, draw_random, enqueue, on_packet_at_switch
 
@@ -210,15 +210,15 @@ def _on_odd_event(s, kind, a, b):
         speed_up(s, a)
     else:
         p = on_timeout(s, a)
-        if p == -2:
+        if p == GIVES_UP:
             run.stop_a = a
             return -Stop.RETRIES
-        if p == -3:  # ask whether the oldest message has arrived
+        if p == ASK:
             message_index = s.qps[a].oldest
             message = s.messages[message_index]
             packet_index = new_packet(
                 s, message_index, message.first_psn + message.packets - 1, message.last, Carries.DATA
             )
-            s.packets[packet_index].again = 2
+            s.packets[packet_index].again = ASKS
             p = on_control(s, packet_index)
     return p

@@ -31,7 +31,7 @@ def new_packet(s, message_index, psn, size, carries):
     packet.length = size
     packet.bytes = s.size_bytes[size]
     packet.held_in = NONE
-    packet.counts = 0
+    packet.total = 0
     packet.carries = carries
     packet.sl = message.sl if carries == Carries.DATA else message.back_sl
     packet.marked = 0
@@ -103,16 +103,25 @@ def _charge(s, qp_index, size_bytes):
     run = s.run[0]
     qp = s.qps[qp_index]
     host = s.hosts[qp.host]
-    if host.packet_ps > 0 or host.ps_per_kib > 0:
-        host.clock_ps = max(host.clock_ps, run.now_ps) + host.packet_ps + ((size_bytes * host.ps_per_kib) >> 10)
+    if host.ps_per_kib > 0:
+        host.clock_ps = max(host.clock_ps, run.now_ps) + ((size_bytes * host.ps_per_kib) >> 10)
     if qp.pace_ps_per_kib > 0:
-        qp.paced_ps = max(qp.paced_ps, run.now_ps) + ((size_bytes * qp.pace_ps_per_kib) >> 10)
+        pace_ps = max(qp.packet_ps, (size_bytes * qp.pace_ps_per_kib) >> 10)
+        qp.paced_ps = max(qp.paced_ps, run.now_ps) + pace_ps
+        qp.paced_bytes += size_bytes
     qp.in_flight += 1
     if run.losses and qp.acked:
-        qp.deadline_ps = run.now_ps + run.timeout_ps
-        if qp.timer == 0:
-            qp.timer = 1
-            schedule(s, qp.deadline_ps, Kind.TIMEOUT, qp_index, 0)
+        set_timer(s, qp_index, run.now_ps + run.timeout_ps)
+
+
+@handler
+def set_timer(s, qp_index, deadline_ps):
+    """A TIMEOUT comes then: one on the agenda that rings earlier will be moved on, one that rings later is replaced."""
+    qp = s.qps[qp_index]
+    qp.deadline_ps = deadline_ps
+    if qp.timer_ps < 0 or deadline_ps < qp.timer_ps:
+        qp.timer_ps = deadline_ps
+        schedule(s, deadline_ps, Kind.TIMEOUT, qp_index, 0)
 
 
 @part
@@ -211,9 +220,9 @@ def on_control(s, packet_index):
 
 
 @handler
-def answer(s, message_index, psn, carries, counts):
+def answer(s, message_index, psn, carries):
     """The receiver of a message sends a control packet back."""
     packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
-    s.packets[packet_index].counts = counts
+    s.packets[packet_index].total = s.qps[s.messages[message_index].qp].arrived & 0x7FFF
     host = s.hosts[-1 - s.ports[s.messages[message_index].dst].owner]
     push(s, host.ack_lane, packet_index, 0)

@@ -39,13 +39,20 @@ from weft.units import transfer_ps
 
 SERIAL_LANES = 256  # at most; rarer packet sizes take the agenda
 WIRE_LANES = 256  # at most; more delays are rounded
-ECN_BYTES_PER_GBIT_S = 1000  # RoCE marks from here on: 400 KB at 400 Gbit/s
-PAUSE_BYTES_PER_GBIT_S = 500
-FECN_BYTES = 64 * 1024
-QUEUE_BYTES_PER_GBIT_S = 5000  # drop-tail: 2 MB at 400 Gbit/s
-RATE_STEP_PS = {Control.DCQCN: 55_000_000, Control.IB: 10_000_000}
-NOTIFY_PS = {Control.DCQCN: 50_000_000, Control.IB: 0}
-TCP_TIMEOUT_PS = 5_000_000_000  # well below Linux's 200 ms, which lossy data centres lower too
+# NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all speeds.
+ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT = 150_000, 1_500_000, 100
+# Switch chips have 3 to 5 KB for each Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8 Tbit/s).
+# They share it among ports by need; here an input has the part of its port before it pauses, and an output that drops
+# has what some idle ports leave it.
+BUFFER_BYTES_PER_GBIT_S = 3000
+OUTPUT_PARTS = 4
+# Defaults of the congestion control manager in MLNX_OFED: marking_rate 0xa, packet_size 0x200.
+FECN_EVERY, FECN_SMALLEST_BYTES = 10, 512
+# DCQCN: the timers T and K, and N between notifications, of the paper (Zhu et al., SIGCOMM 2015), for its line of
+# 40 Gbit/s. On a faster line all goes faster: 5 µs between notifications at 400 Gbit/s, NVIDIA's firmware has 4.
+DCQCN_LINE_GBIT_S, DCQCN_STEP_PS, DCQCN_NOTIFY_PS = 40, 55_000_000, 50_000_000
+CCTI_TIMER_PS = 150 * 1_024_000  # Gran et al., IPDPS 2010
+TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies, at 250 of them a second; round trips are far below
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,7 +89,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, sl]
     picks = way(options)
     qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
-    run = _run(wiring, posting, options, rules, n_vls)
+    run = _run(wiring, posting, options, rules, queues, n_vls)
     lanes = _Lanes(wiring, posting, queues, n_vls)
     tables = fabric.tables
     choices = _choices(fabric, picks)
@@ -123,24 +130,26 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     return Plan(options=options, rules=rules, wiring=wiring, posting=posting, state=state)
 
 
-def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls: int) -> Records:
+def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, queues: Records, n_vls: int) -> Records:
     run = records(1, RUN)
     controls = control(options)
-    fastest_gbit_s = float(wiring.rate_gbit_s.max())
+    ports = wiring.ports
     run.n_vls, run.flow, run.way, run.control = n_vls, rules.flow, way(options), controls
-    run.losses = rules.flow is Flow.DROP or bool((wiring.ports.bytes_per_error > 0).any())
+    run.losses = rules.flow is Flow.DROP or bool((ports.bytes_per_error > 0).any())
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
+    ports.clean_bytes = np.random.default_rng(options.seed).exponential(ports.bytes_per_error)
     run.left = len(posting.messages)
     run.ack_every, run.ack_size = 2, posting.ack_size
     run.agenda_room = ROOM * (1 + int(np.diff(posting.successor_first).max(initial=0)))
     if controls is Control.DCQCN:
-        run.mark_low_bytes = round(ECN_BYTES_PER_GBIT_S * fastest_gbit_s)
-        run.mark_high_bytes, run.mark_percent = 4 * run.mark_low_bytes, 20
-    elif controls is Control.IB:
-        run.mark_low_bytes = FECN_BYTES
-    run.notify_ps, run.rate_ps = NOTIFY_PS.get(controls, 0), RATE_STEP_PS.get(controls, 0)
+        run.mark_low_bytes, run.mark_high_bytes, run.mark_percent = ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT
+        slower = DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max())
+        run.notify_ps, run.rate_ps = round(DCQCN_NOTIFY_PS * slower), round(DCQCN_STEP_PS * slower)
+    elif controls is Control.IB:  # an output that may send, and half of what an input can hold waits for it
+        run.mark_low_bytes, run.mark_percent = int(queues.room.max()) // 2, 100 // FECN_EVERY
+        run.mark_smallest_bytes, run.rate_ps = FECN_SMALLEST_BYTES, CCTI_TIMER_PS
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
-    run.timeout_ps = TCP_TIMEOUT_PS if controls is Control.TCP else rc_timeout_ps
+    run.timeout_ps = TCP_PROBE_PS if controls is Control.TCP else rc_timeout_ps
     return run
 
 
@@ -168,19 +177,16 @@ def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_byt
         queues.room = room[port]
         queues.credits = room[peer][port]
     else:
-        xoff = np.ceil(PAUSE_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
+        share = np.ceil(BUFFER_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
+        limit = OUTPUT_PARTS * share
         if options.buffer_bytes:
-            xoff = np.full(n, options.buffer_bytes)
+            share = limit = np.full(n, options.buffer_bytes)
+        # Until a pause arrives a round trip is under way, and up to a packet at either end; blocks at most double it.
         headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
-        queues.xoff = xoff[port]
-        queues.room = (xoff + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED
+        queues.xoff = share[port]
+        queues.room = (share + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED
         queues.credits = PAUSED >> 1
-        limit = np.ceil(QUEUE_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
-        queues.limit = (
-            np.maximum(options.buffer_bytes or limit, 2 * full_bytes)[port]
-            if not options.buffer_bytes
-            else max(options.buffer_bytes, 2 * full_bytes)
-        )
+        queues.limit = np.maximum(limit, 2 * full_bytes)[port]
     return queues
 
 

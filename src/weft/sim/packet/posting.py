@@ -111,6 +111,8 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
     refuse(too_big, f"a datagram (UD) is one packet of at most {options.mtu_bytes} bytes: use RC or UC")
     read_on_ud = (traffic.operation == Operation.READ) & (traffic.transport != Transport.RC)
     refuse(read_on_ud, "only RC can read: use RC")
+    if options.network is Network.TCP:
+        refuse(traffic.transport != Transport.RC, "TCP knows no unreliable transport: use RC")
     if ((traffic.after < 0) | (traffic.after >= len(traffic))).any():
         raise ConfigError(f"a message waits for one that is not there: messages are 0 to {len(traffic) - 1}")
 
@@ -252,7 +254,7 @@ def _price(
     qps = records(len(unique), QP)
     owner = wiring.host[unique[:, 0]]
     qps.dst, qps.host = unique[:, 1], owner
-    qps.flow = np.arange(len(unique)) * 2_654_435 % 2_147_483_647 + options.seed
+    qps.flow = np.random.default_rng(options.seed).integers(1 << 30, size=len(unique))  # UDP source ports, as it were
     answers = unique[:, 5].astype(bool)
     losses = rules.flow is Flow.DROP or bool((wiring.ports.bytes_per_error > 0).any())
     qps.acked = (unique[:, 3] == Transport.RC) & (~answers | losses)  # in a good network answers need none
@@ -261,13 +263,15 @@ def _price(
     qps.window = np.where(qps.acked & ~answers, traffic.outstanding, 0)
     if options.network is Network.TCP:
         qps.window_packets, qps.threshold = 10.0, 1e9  # RFC 6928
+        # A connection has a core at either end.
+        qps.pace_ps_per_kib, qps.packet_ps = cost["read_ps_per_kib"][owner], cost["packet_ps"][owner]
+        qps.receive_packet_ps = cost["receive_packet_ps"][wiring.host[unique[:, 1]]]
     qps.rate = qps.target = qps.alpha = 1.0
     qps.line_ps_per_kib = np.rint(1024 * 8_000 / wiring.port_rate_gbit_s[unique[:, 0]]).astype(np.int64)
-    for name in ("unsent", "oldest", "last", "lost", "next"):
+    for name in ("unsent", "oldest", "last", "lost", "again", "next"):
         qps[name] = NONE
+    qps.timer_ps = NONE
     qps.notified_ps = -(1 << 60)
-    if options.network is Network.TCP:
-        qps.pace_ps_per_kib = cost["read_ps_per_kib"][owner]  # a connection is copied by one core
     hosts.receive_ps = cost["receive_ps"]
     messages.lead_ps = _lead_ps(wiring, messages, is_answer, cost, options)
     _keep_order(messages)
@@ -324,7 +328,6 @@ def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dic
     wire_ps_per_kib = 1024 * 8_000 / wiring.port_rate_gbit_s[ports]
     slower = cost["memory_ps_per_kib"] > wire_ps_per_kib
     hosts.ps_per_kib = hosts.receive_ps_per_kib = np.where(slower, cost["memory_ps_per_kib"], 0)
-    hosts.packet_ps, hosts.receive_packet_ps = cost["packet_ps"], cost["receive_packet_ps"]
     return hosts, cost
 
 

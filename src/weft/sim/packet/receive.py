@@ -7,7 +7,7 @@ from weft.sim.packet.congestion import on_tcp_ack, slow_down
 from weft.sim.packet.lanes import schedule
 from weft.sim.packet.link import release
 from weft.sim.packet.nic import answer, free_packet, wake_qp
-from weft.sim.packet.reliability import on_acked, on_nak
+from weft.sim.packet.reliability import ASKS, on_acked, on_nak
 from weft.sim.packet.state import NONE, Carries, Control, Kind
 
 
@@ -16,13 +16,28 @@ def on_packet_at_host(s, host_index, packet_index):
     """A packet has come whole. The port to try."""
     run = s.run[0]
     host = s.hosts[host_index]
-    if host.receive_packet_ps > 0 or host.receive_ps_per_kib > 0:
-        size_bytes = s.packets[packet_index].bytes
-        cost_ps = host.receive_packet_ps + ((size_bytes * host.receive_ps_per_kib) >> 10)
+    came_ps = run.now_ps
+    if host.receive_ps_per_kib > 0:
+        cost_ps = (s.packets[packet_index].bytes * host.receive_ps_per_kib) >> 10
         host.receive_clock_ps = max(host.receive_clock_ps, run.now_ps) + cost_ps
-        schedule(s, host.receive_clock_ps, Kind.ACCEPT, packet_index, 0)
+        came_ps = host.receive_clock_ps
+    if run.control == Control.TCP:
+        came_ps = _process(s, packet_index, came_ps)
+    if came_ps > run.now_ps:
+        schedule(s, came_ps, Kind.ACCEPT, packet_index, 0)
         return NONE
     return accept(s, packet_index)
+
+
+@handler
+def _process(s, packet_index, came_ps):
+    """When the kernel has taken a packet: each connection has a core; data occupies it, acknowledgements only pass."""
+    packet = s.packets[packet_index]
+    qp = s.qps[s.messages[packet.message].qp]
+    if packet.carries != Carries.DATA:
+        return came_ps + qp.receive_packet_ps
+    qp.receive_clock_ps = max(qp.receive_clock_ps, came_ps) + qp.receive_packet_ps
+    return qp.receive_clock_ps
 
 
 @part
@@ -31,45 +46,54 @@ def accept(s, packet_index):
     packet = s.packets[packet_index]
     release(s, packet.held_in, packet.bytes)
     if packet.carries == Carries.DATA:
-        if s.run[0].losses or packet.marked:
+        if packet.marked:
+            _tell_congestion(s, packet_index)
+        if s.run[0].losses:
             _accept_data(s, packet_index)
-        else:  # nothing can be lost or overtaken by a loss: count
+        else:  # nothing can be lost: count
             message = s.messages[packet.message]
             message.received += 1
             if message.received == message.packets:
                 _complete(s, packet.message)
-            elif s.run[0].control == Control.TCP:
-                _acknowledge_some(s, packet_index)
         free_packet(s, packet_index)
         return NONE
     return _accept_answer(s, packet_index)
 
 
 @handler
+def _tell_congestion(s, packet_index):
+    """A switch marked this packet: tell its sender, not more often than every `notify_ps`."""
+    run = s.run[0]
+    packet = s.packets[packet_index]
+    qp = s.qps[s.messages[packet.message].qp]
+    if run.now_ps - qp.notified_ps >= run.notify_ps:
+        qp.notified_ps = run.now_ps
+        answer(s, packet.message, packet.psn, Carries.CNP)
+
+
+@handler
 def _accept_data(s, packet_index):
-    """Data where packets can be lost, or were marked."""
+    """Data where packets can be lost."""
     run = s.run[0]
     packet = s.packets[packet_index]
     message = s.messages[packet.message]
     qp = s.qps[message.qp]
-    if packet.marked and run.now_ps - qp.notified_ps >= run.notify_ps:
-        qp.notified_ps = run.now_ps
-        answer(s, packet.message, packet.psn, Carries.CNP, 0)
-    if run.losses and qp.ordered and qp.acked:
+    if qp.ordered and qp.acked:
         if packet.psn > qp.expected_psn:
             if qp.nak_sent == 0:
                 qp.nak_sent = 1
-                answer(s, packet.message, qp.expected_psn, Carries.NAK, 0)
+                answer(s, packet.message, qp.expected_psn, Carries.NAK)
             return
         if packet.psn < qp.expected_psn:
             if packet.psn == message.first_psn + message.packets - 1:  # the acknowledgement may have been lost
-                answer(s, packet.message, packet.psn, Carries.ACK, 0)
+                answer(s, packet.message, packet.psn, Carries.ACK)
             return
         qp.expected_psn += 1
         qp.nak_sent = 0
-    elif packet.again == 2:  # a question: has it arrived?
-        answer(s, packet.message, packet.psn, Carries.ACK, 0)
+    elif packet.again == ASKS:
+        answer(s, packet.message, packet.psn, Carries.ACK)
         return
+    qp.arrived += 1
     message.received += 1
     if message.received == message.packets:
         _complete(s, packet.message)
@@ -79,12 +103,12 @@ def _accept_data(s, packet_index):
 
 @handler
 def _acknowledge_some(s, packet_index):
-    """TCP acknowledges every few packets, at once after a gap."""
+    """TCP acknowledges every few packets; at once after a gap, and what was sent again."""
     packet = s.packets[packet_index]
     qp = s.qps[s.messages[packet.message].qp]
     qp.unacked += 1
-    if qp.unacked >= s.run[0].ack_every or packet.psn != qp.expected_psn:
-        answer(s, packet.message, packet.psn, Carries.ACK, qp.unacked)
+    if qp.unacked >= s.run[0].ack_every or packet.psn != qp.expected_psn or packet.again:
+        answer(s, packet.message, packet.psn, Carries.ACK)
         qp.unacked = 0
     qp.expected_psn = max(qp.expected_psn, packet.psn + 1)
 
@@ -99,7 +123,7 @@ def _complete(s, message_index):
     run.delivered += 1
     if qp.acked:
         psn = message.first_psn + message.packets - 1
-        answer(s, message_index, psn, Carries.ACK, qp.unacked + 1)
+        answer(s, message_index, psn, Carries.ACK)
         qp.unacked = 0
         qp.expected_psn = max(qp.expected_psn, psn + 1)
     else:
@@ -120,7 +144,7 @@ def _complete(s, message_index):
 def _accept_answer(s, packet_index):
     """An acknowledgement, or word of a loss or of congestion. The port to try."""
     packet = s.packets[packet_index]
-    message_index, psn, counts, carries = packet.message, packet.psn, packet.counts, packet.carries
+    message_index, psn, total, carries = packet.message, packet.psn, packet.total, packet.carries
     free_packet(s, packet_index)
     qp_index = s.messages[message_index].qp
     if carries == Carries.CNP:
@@ -132,5 +156,5 @@ def _accept_answer(s, packet_index):
     if message.received == message.packets and psn == message.first_psn + message.packets - 1:
         on_acked(s, message_index)
     if s.run[0].control == Control.TCP:
-        return on_tcp_ack(s, qp_index, psn, counts)
+        return on_tcp_ack(s, qp_index, psn, total)
     return wake_qp(s, qp_index)

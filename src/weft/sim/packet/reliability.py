@@ -1,60 +1,135 @@
 """Reliable connections: acknowledge, notice a loss, send again.
 
 InfiniBand and RoCE see a gap in the sequence numbers and go back N. Where packets may overtake each other (adaptive
-routing, spraying) and in TCP, which acknowledges selectively, only what was lost is sent again: those queue pairs keep
-the lost packets in a list. A queue pair that hears nothing sends again after the timeout, and gives up after seven.
+routing, spraying) and in TCP, which acknowledges selectively, only what was lost is sent again. Those queue pairs keep
+two lists: `lost`, what the network lost and the sender does not know, and `again`, what it will send again. A gap says
+nothing where packets overtake, so there, and when the last packets are lost, only the timeout tells.
+
+RC hears nothing for its timeout, sends again, and gives up after seven times. TCP as in Linux sends one probe after
+two jiffies (tail loss probe, RFC 8985); if that tells nothing either, or if it had one packet in flight, the
+retransmission timeout of 200 ms comes, and doubles each time.
 """
 
 from __future__ import annotations
 
 from weft.jit import handler
-from weft.sim.packet.lanes import schedule
-from weft.sim.packet.nic import free_packet, on_control, wake_qp
-from weft.sim.packet.state import NONE, Carries, Control, Kind
+from weft.sim.packet.nic import free_packet, on_control, set_timer, wake_qp
+from weft.sim.packet.state import NONE, Carries, Control, QpState
 
 RETRIES = 7  # what the 3 bits of retry_cnt can say
-DUPLICATES = 3  # TCP: so many later packets mean that one is lost
+TCP_RETRIES = 15  # Linux: tcp_retries2
+TCP_TIMEOUT_PS = 200_000_000_000  # Linux: TCP_RTO_MIN; round trips in a data centre are far below
+DUPLICATES = 3  # TCP: so many later packets mean that one is lost (RFC 5681)
+ASKS = 2  # `again` of a packet that asks whether its message has arrived
+GIVES_UP, ASK = -2, -3  # instead of a port
 
 
 @handler
 def on_lost(s, packet_index):
     """The network lost a packet. Only the simulator knows; the queue pair will notice."""
     packet = s.packets[packet_index]
-    qp = s.qps[s.messages[packet.message].qp]
+    qp_index = s.messages[packet.message].qp
+    qp = s.qps[qp_index]
     free_packet(s, packet_index)
-    if packet.carries == Carries.DATA and qp.acked and not qp.ordered and packet.again != 2:  # questions: ask anew
+    if packet.carries == Carries.DATA and qp.acked and not qp.ordered and packet.again != ASKS:
         run = s.run[0]  # out of the pool again: it waits here
         run.free_packet = packet.next
         run.free_packets -= 1
-        packet.next = qp.lost
-        qp.lost = packet_index
+        # What was sent again can be missed only when something sent later than that has arrived.
+        packet.held_in = packet.psn if packet.again == 0 else _sent_psn(s, qp_index)
+        packet.next = NONE
+        if qp.lost < 0:
+            qp.lost = packet_index
+        else:
+            s.packets[qp.lost_tail].next = packet_index
+        qp.lost_tail = packet_index
 
 
 @handler
-def send_lost(s, qp_index, before_psn):
-    """Send again what was lost before this sequence number. How many."""
+def _sent_psn(s, qp_index):
+    """The sequence number of the next new packet."""
+    qp = s.qps[qp_index]
+    if qp.unsent < 0:
+        return qp.given_psn
+    return s.messages[qp.unsent].first_psn + s.messages[qp.unsent].sent
+
+
+@handler
+def notice(s, qp_index, before_psn):
+    """What was lost before this sequence number will be sent again; the window is cut once for all that was in it."""
     run = s.run[0]
     qp = s.qps[qp_index]
+    if run.control == Control.TCP:
+        if qp.backoff > 0:  # a probe was answered, and all the others left before it (RACK, RFC 8985)
+            before_psn = _sent_psn(s, qp_index) + 1
+        elif qp.acked_psn > qp.recover_psn:  # in recovery one later packet is enough
+            before_psn -= DUPLICATES
+    before = NONE  # in the list
     packet_index = qp.lost
-    qp.lost = NONE
-    count = 0
     while packet_index >= 0:
         packet = s.packets[packet_index]
         following = packet.next
-        if packet.psn < before_psn:
-            packet.held_in = NONE
-            packet.marked = 0
-            packet.again = 1
-            run.alive += 1
-            run.packets += 1
-            s.messages[packet.message].retransmitted += 1
-            on_control(s, packet_index)
-            count += 1
+        if packet.held_in < before_psn:
+            _take_out(s, qp_index, before, packet_index)
+            packet.next = NONE
+            if qp.again < 0:
+                qp.again = packet_index
+            else:
+                s.packets[qp.again_tail].next = packet_index
+            qp.again_tail = packet_index
+            if run.control == Control.TCP:
+                qp.in_flight -= 1
+                if packet.psn >= qp.recover_psn:
+                    _cut_window(s, qp_index)
         else:
-            packet.next = qp.lost
-            qp.lost = packet_index
+            before = packet_index
         packet_index = following
-    return count
+
+
+@handler
+def _take_out(s, qp_index, before, packet_index):
+    """Out of the list of the lost, where it comes after `before`."""
+    qp = s.qps[qp_index]
+    following = s.packets[packet_index].next
+    if before < 0:
+        qp.lost = following
+    else:
+        s.packets[before].next = following
+    if following < 0:
+        qp.lost_tail = before
+
+
+@handler
+def _cut_window(s, qp_index):
+    qp = s.qps[qp_index]
+    qp.threshold = max(qp.window_packets / 2, 2.0)
+    qp.window_packets = qp.threshold
+    qp.recover_psn = _sent_psn(s, qp_index)
+
+
+@handler
+def resend(s, qp_index):
+    """Send again what is known to be lost, in TCP as far as the window goes."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    while qp.again >= 0 and (run.control != Control.TCP or qp.in_flight < qp.window_packets):
+        packet_index = qp.again
+        qp.again = s.packets[packet_index].next
+        qp.in_flight += 1
+        _send_copy(s, packet_index)
+
+
+@handler
+def _send_copy(s, packet_index):
+    run = s.run[0]
+    packet = s.packets[packet_index]
+    packet.held_in = NONE
+    packet.marked = 0
+    packet.again = 1
+    run.alive += 1
+    run.packets += 1
+    s.messages[packet.message].retransmitted += 1
+    on_control(s, packet_index)
 
 
 @handler
@@ -65,31 +140,59 @@ def on_acked(s, message_index):
     if message.acked_ps < 0:
         if qp.ordered:
             while qp.oldest >= 0 and s.messages[qp.oldest].first_psn <= message.first_psn:
-                _settle(s, qp.oldest)
+                settle(s, qp.oldest)
                 qp.oldest = s.messages[qp.oldest].next
         else:
-            _settle(s, message_index)
+            settle(s, message_index)
             while qp.oldest >= 0 and s.messages[qp.oldest].acked_ps >= 0:
                 qp.oldest = s.messages[qp.oldest].next
-    qp.deadline_ps = s.run[0].now_ps + s.run[0].timeout_ps
-    qp.backoff = 0
+    hear(s, message.qp)
     return wake_qp(s, message.qp)
 
 
 @handler
-def _settle(s, message_index):
+def hear(s, qp_index):
+    """The other end lives: wait for the whole timeout again."""
+    set_timer(s, qp_index, s.run[0].now_ps + s.run[0].timeout_ps)
+    s.qps[qp_index].backoff = 0
+
+
+@handler
+def settle(s, message_index):
+    """The sender knows that this message has arrived."""
     message = s.messages[message_index]
     qp = s.qps[message.qp]
     run = s.run[0]
+    if message.acked_ps >= 0:
+        return
     message.acked_ps = run.now_ps
     run.left -= 1
-    qp.acked_psn = max(qp.acked_psn, message.first_psn + message.packets)
+    if qp.ordered:
+        qp.acked_psn = max(qp.acked_psn, message.first_psn + message.packets)
     if message.sent == message.packets:
         qp.outstanding -= 1
-    else:  # it was to be sent again, in vain
+    else:  # it was to be sent again, which is not needed any more
+        message.retransmitted -= message.packets - message.sent
         message.sent = message.packets
         if qp.unsent == message_index:
             qp.unsent = message.next
+            if qp.unsent < 0 and qp.state == QpState.RING:
+                _leave_ring(s, message.qp)
+
+
+@handler
+def _leave_ring(s, qp_index):
+    """A queue pair that waits for its turn has nothing to send any more."""
+    qp = s.qps[qp_index]
+    queue = s.queues[qp.queue]
+    before = queue.ring
+    while s.qps[before].next != qp_index:
+        before = s.qps[before].next
+    s.qps[before].next = qp.next
+    if queue.ring == qp_index:
+        queue.ring = NONE if before == qp_index else before
+    qp.state = QpState.IDLE
+    s.ports[queue.port].waiting -= 1
 
 
 @handler
@@ -97,9 +200,9 @@ def on_nak(s, qp_index, psn):
     """The receiver misses this packet: all before it has arrived; go back to it. The port to try."""
     qp = s.qps[qp_index]
     while qp.oldest >= 0 and s.messages[qp.oldest].first_psn + s.messages[qp.oldest].packets <= psn:
-        _settle(s, qp.oldest)
+        settle(s, qp.oldest)
         qp.oldest = s.messages[qp.oldest].next
-    qp.backoff = 0
+    hear(s, qp_index)
     _go_back(s, qp_index, psn)
     return wake_qp(s, qp_index)
 
@@ -111,9 +214,9 @@ def _go_back(s, qp_index, psn):
     qp.acked_psn = max(qp.acked_psn, psn)
     message_index = qp.oldest
     found = False
-    while message_index >= 0:
+    while message_index >= 0 and s.messages[message_index].sent > 0:
         message = s.messages[message_index]
-        if message.first_psn + message.packets > psn and message.sent > 0:
+        if message.first_psn + message.packets > psn:
             sent = max(0, psn - message.first_psn)
             if sent < message.sent:
                 if message.sent == message.packets:
@@ -128,34 +231,54 @@ def _go_back(s, qp_index, psn):
 
 @handler
 def on_timeout(s, qp_index):
-    """Nothing was heard for long. The port to try, or -2 when the queue pair gives up."""
+    """Nothing was heard for long. The port to try; GIVES_UP; or ASK, when only the acknowledgement can be missing."""
     run = s.run[0]
     qp = s.qps[qp_index]
-    qp.timer = 0
+    if run.now_ps != qp.timer_ps:  # another was set in its place
+        return NONE
+    qp.timer_ps = NONE
     if qp.oldest < 0 or s.messages[qp.oldest].sent == 0:
         return NONE
-    qp.timer = 1
     if run.now_ps < qp.deadline_ps:
-        schedule(s, qp.deadline_ps, Kind.TIMEOUT, qp_index, 0)
+        set_timer(s, qp_index, qp.deadline_ps)
         return NONE
     qp.backoff += 1
-    if qp.backoff > RETRIES:
-        return -2
-    qp.deadline_ps = run.now_ps + (
-        run.timeout_ps << min(qp.backoff, 6) if run.control == Control.TCP else run.timeout_ps
-    )
-    schedule(s, qp.deadline_ps, Kind.TIMEOUT, qp_index, 0)
+    if qp.backoff > (TCP_RETRIES if run.control == Control.TCP else RETRIES):
+        return GIVES_UP
+    wait_ps = run.timeout_ps
+    if run.control == Control.TCP:
+        wait_ps = TCP_TIMEOUT_PS << min(int(qp.backoff) - 1, 9)
+    set_timer(s, qp_index, run.now_ps + wait_ps)
     if qp.ordered:
         _go_back(s, qp_index, qp.acked_psn)
+        return wake_qp(s, qp_index)
+    if run.control == Control.TCP:
+        _time_out_tcp(s, qp_index)
     else:
-        if run.control == Control.TCP:
-            qp.threshold = max(qp.window_packets / 2, 2.0)
-            qp.window_packets = 1.0
-            qp.in_flight = 0
-        lost = send_lost(s, qp_index, qp.given_psn)
-        if run.control == Control.TCP:
-            qp.in_flight = lost
-        oldest = s.messages[qp.oldest]
-        if oldest.received == oldest.packets:  # its acknowledgement was lost: ask for it again
-            return -3
+        notice(s, qp_index, _sent_psn(s, qp_index) + 1)
+    resend(s, qp_index)
+    oldest = s.messages[qp.oldest]
+    if oldest.received == oldest.packets:
+        return ASK
     return wake_qp(s, qp_index)
+
+
+@handler
+def _time_out_tcp(s, qp_index):
+    """First a probe, the last packet that is missing, unless one packet was all; then slow start from one packet."""
+    qp = s.qps[qp_index]
+    if qp.backoff > 1:
+        _cut_window(s, qp_index)
+        qp.window_packets = 1.0
+        notice(s, qp_index, qp.recover_psn + 1)
+        qp.in_flight = 0
+    elif qp.lost >= 0 and qp.in_flight > 1:
+        before = NONE
+        packet_index = qp.lost
+        while s.packets[packet_index].next >= 0:
+            before = packet_index
+            packet_index = s.packets[packet_index].next
+        _take_out(s, qp_index, before, packet_index)
+        if s.packets[packet_index].psn >= qp.recover_psn:
+            _cut_window(s, qp_index)
+        _send_copy(s, packet_index)

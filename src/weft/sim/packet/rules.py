@@ -28,7 +28,6 @@ class Rules:
     header_bytes: int  # of every packet on the wire
     mtu_bytes: int
     largest_mtu_bytes: int
-    kilobytes_per_gbit_s: float = 0.0  # where marking begins, for each Gbit/s of the line
 
 
 _ROCE = Rules(
@@ -84,7 +83,9 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
     network = options.network or _usual_network(fabric)
     rules = RULES[network]
     if not fabric.links_of(rules.technology).any():
-        raise ConfigError(f"network {network} needs {rules.technology} links, {fabric.spec} has none")
+        raise ConfigError(
+            f"network {network} needs {rules.technology} links, {fabric.spec} has none: speed=400GbE, say"
+        )
     control = options.congestion_control or rules.congestion_control
     if control is CongestionControl.IB and rules.flow is not Flow.CREDITS:
         raise ConfigError(f"congestion control ib needs InfiniBand's credits, {network} has none: use dcqcn or none")

@@ -165,7 +165,7 @@ PACKET = np.dtype(
         ("held_in", np.int32),  # input buffer where it is or will be, NONE at its source
         ("next", np.int32),
         ("length", np.int16),  # column of `serial_ps`; `size` is an attribute of every numpy record
-        ("counts", np.int16),  # packets that an acknowledgement is for
+        ("total", np.int16),  # TCP: packets that had arrived when this acknowledgement left, modulo 2^15
         ("carries", np.int8),
         ("sl", np.int8),
         ("marked", np.int8),  # FECN, or ECN's congestion experienced
@@ -214,7 +214,6 @@ QP = np.dtype(
         ("acked", np.int8),  # reliable: acknowledged and retransmitted
         ("ordered", np.int8),  # a gap is a loss: go back N
         ("nak_sent", np.int8),
-        ("timer", np.int8),  # a TIMEOUT is on the agenda
         ("rate_timer", np.int8),  # a RATE is on the agenda
         ("unsent", np.int32),  # first message with packets to send
         ("oldest", np.int32),  # first message not acknowledged
@@ -224,25 +223,37 @@ QP = np.dtype(
         ("given_psn", np.int32),  # to messages
         ("expected_psn", np.int32),  # at the receiver
         ("acked_psn", np.int32),  # all before have arrived
-        ("lost", np.int32),  # packets that the network lost, by sequence number
+        ("lost", np.int32),  # packets that the network lost, unknown to the sender
+        ("lost_tail", np.int32),
+        ("again", np.int32),  # packets known to be lost, to be sent again
+        ("again_tail", np.int32),
         ("posted_ps", np.int64),  # when the last message posted is ready: none overtakes it
         ("clock_ps", np.int64),  # the next message cannot start before
         ("paced_ps", np.int64),  # the next packet cannot leave before
         ("gap_ps", np.int64),  # between messages
         ("setup_ps", np.int64),  # of reading a message from memory
         ("ps_per_kib", np.int64),  # of reading it
-        ("deadline_ps", np.int64),
-        ("pace_ps_per_kib", np.int64),  # 0: as fast as the port
+        ("deadline_ps", np.int64),  # to hear from the other end
+        ("timer_ps", np.int64),  # when the TIMEOUT on the agenda rings, NONE
+        ("pace_ps_per_kib", np.int64),  # of its rate limit, in TCP of copying; 0: as fast as the port
+        ("packet_ps", np.int64),  # TCP: of its processor, for each packet sent
+        ("receive_packet_ps", np.int64),  # TCP: of the other processor, for each packet received
+        ("receive_clock_ps", np.int64),
         ("line_ps_per_kib", np.int64),  # the port
         ("notified_ps", np.int64),  # when the receiver last said that there is congestion
         ("alpha", np.float64),  # DCQCN: estimate of congestion
         ("rate", np.float64),  # DCQCN: current and target, parts of the line
         ("target", np.float64),
+        ("rate_due_ps", np.int64),  # when the rate rises next
+        ("paced_bytes", np.int64),  # DCQCN: sent since the byte counter last ran out
+        ("byte_rounds", np.int32),  # DCQCN: times that it ran out since the last cut
         ("rounds", np.int32),  # DCQCN: increases since the last cut; IB: index in the congestion control table
         ("in_flight", np.int32),  # TCP: packets
         ("window_packets", np.float64),  # TCP: congestion window
         ("threshold", np.float64),  # TCP: where slow start ends
         ("recover_psn", np.int32),  # TCP: one cut for each window
+        ("arrived", np.int32),  # TCP: packets received in all
+        ("counted", np.int32),  # TCP: of them known to the sender, modulo 2^15
         ("unacked", np.int32),  # TCP: packets received since the last acknowledgement
         ("backoff", np.int32),  # timeouts in a row
     ],
@@ -254,10 +265,8 @@ HOST = np.dtype(
         ("ack_lane", np.int32),
         ("clock_ps", np.int64),  # memory can give the next packet then
         ("ps_per_kib", np.int64),  # of the way from memory, where it is slower than the port; else 0
-        ("packet_ps", np.int64),  # of the processor, for each packet sent
         ("receive_clock_ps", np.int64),
         ("receive_ps_per_kib", np.int64),  # of the way to memory, where it is slower than the port; else 0
-        ("receive_packet_ps", np.int64),
         ("receive_ps", np.int64),  # from the last packet until the program knows
     ],
     align=True,
@@ -305,7 +314,8 @@ RUN = np.dtype(
         ("ack_size", np.int16),
         ("mark_low_bytes", np.int64),  # no mark below
         ("mark_high_bytes", np.int64),  # always above
-        ("mark_percent", np.int64),  # just below that
+        ("mark_percent", np.int64),  # just below that; of InfiniBand above low
+        ("mark_smallest_bytes", np.int64),  # packets below are not marked
         ("notify_ps", np.int64),  # not more often to one sender
         ("rate_ps", np.int64),  # between two steps back up
         ("timeout_ps", np.int64),

@@ -11,7 +11,7 @@ import numpy as np
 from weft.jit import handler, part
 from weft.sim.packet.lanes import schedule
 from weft.sim.packet.link import blocks_bytes, transmit
-from weft.sim.packet.state import NONE, Flow, Kind, Way
+from weft.sim.packet.state import NONE, Carries, Flow, Kind, Way
 
 NO_ROUTE = 255
 RANDOM_BITS = 31  # a linear congruential generator that fits in int64: the same compiled and interpreted
@@ -104,15 +104,19 @@ def _mark(s, queue_index, packet_index):
     """FECN where the congestion is: the queue is long although the port may send. ECN as RED does, by chance."""
     run = s.run[0]
     queue = s.queues[queue_index]
+    packet = s.packets[packet_index]
+    if packet.carries != Carries.DATA or packet.bytes < run.mark_smallest_bytes:
+        return
+    percent = run.mark_percent
     if run.flow == Flow.CREDITS:
-        if queue.credits < blocks_bytes(s.packets[packet_index].bytes):
+        if queue.credits < blocks_bytes(packet.bytes):
             return  # a victim: the root is further down
     elif queue.bytes < run.mark_high_bytes:
         span = run.mark_high_bytes - run.mark_low_bytes
-        percent = run.mark_percent * (queue.bytes - run.mark_low_bytes) // span
-        if draw_below(s, 100) >= percent:
-            return
-    s.packets[packet_index].marked = 1
+        percent = percent * (queue.bytes - run.mark_low_bytes) // span
+    if draw_below(s, 100) >= percent:
+        return
+    packet.marked = 1
     s.ports[queue.port].marked += 1
 
 
@@ -224,6 +228,15 @@ def pick_queue(s, p):
     return p if 0 < needed <= s.queues[p].credits else NONE
 
 
+@handler
+def _is_full(s, queue_index, size_bytes):
+    """Drop-tail whose end moves a little, as in a buffer that others share: else a flow in step with the line never
+    loses a packet, and one that is not loses all (Floyd and Jacobson, Traffic Phase Effects, 1991)."""
+    queue = s.queues[queue_index]
+    over_bytes = queue.bytes + size_bytes - queue.limit
+    return over_bytes > -(queue.limit >> 3) and over_bytes > -draw_below(s, queue.limit >> 3)
+
+
 @part
 def on_packet_at_switch(s, in_queue_index, packet_index):
     """Route a packet that has come in: the port to try, or why there is none."""
@@ -239,7 +252,7 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
     if run.n_vls > 1:
         row = s.first_pair[switch] + (came.port - first) * s.slots[switch] + number
         queue_index = out * run.n_vls + s.sl2vl[row, packet.sl]
-    if run.flow == Flow.DROP and s.queues[queue_index].bytes + packet.bytes > s.queues[queue_index].limit:
+    if run.flow == Flow.DROP and _is_full(s, queue_index, packet.bytes):
         s.ports[out].dropped += 1
         return DROPPED
     if came.rate != s.ports[out].rate and came.cut_in:

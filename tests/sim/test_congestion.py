@@ -1,0 +1,112 @@
+"""DCQCN on RoCE and the congestion control of InfiniBand: who caused it slows down, the others get their share back."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic
+
+MIB = 1 << 20
+ROCE = "star:hosts=9,switch=SN4700"  # 400 Gbit/s
+TREE = "fat-tree:hosts=16,switch=QM8700,radix=8"
+INCAST = [(f"h{i}", "h16", 8 * MIB) for i in (1, 5, 6, 7)]
+
+
+@cache
+def routed(spec: str) -> Fabric:
+    return route(weft.load(spec), RoutingOptions(adaptive=True)).fabric
+
+
+def send(spec: str, messages: list[tuple[str, str, int]], start_ps: Any = 0, **options: Any) -> Result:
+    fabric = routed(spec)
+    return PacketEngine().run(fabric, Traffic.of(fabric, messages, start_ps=start_ps), Options(**options))
+
+
+@pytest.mark.parametrize("flows", [2, 4, 8])
+def test_dcqcn_shares_a_port_fairly_near_its_rate_with_hardly_a_pause(flows: int):
+    messages = [(f"h{i}", "h9", 320 * MIB // flows) for i in range(1, flows + 1)]
+    paused = send(ROCE, messages, congestion_control="none")
+    controlled = send(ROCE, messages)
+    assert controlled.use.marked_packets.sum() > 0
+    assert paused.use.marked_packets.sum() == 0
+    assert controlled.use.pauses.sum() < 0.05 * paused.use.pauses.sum()
+    assert controlled.goodput_gbit_s > 0.85 * paused.goodput_gbit_s
+    assert controlled.finish_ps.min() > 0.85 * controlled.finish_ps.max()
+
+
+def test_dcqcn_leaves_a_lossless_network_in_order():
+    """A mark is no gap in the sequence: nothing is sent again."""
+    result = send(ROCE, [(f"h{i}", "h9", 4 * MIB) for i in range(1, 9)])
+    assert result.use.marked_packets.sum() > 100
+    assert result.retransmitted.sum() == 0
+
+
+def test_after_the_congestion_a_flow_finds_its_way_back_to_the_line():
+    """h1 sends on after h2 has stopped: without ever coming back it would stay at half."""
+    result = send(ROCE, [("h1", "h9", 256 * MIB), ("h2", "h9", 16 * MIB)])
+    assert result.use.marked_packets.sum() > 0
+    late_ps = result.finish_ps[0] - result.finish_ps[1]
+    late_bytes = 256 * MIB - 20 * MIB
+    assert late_bytes * 8_000 / late_ps > 0.8 * 390
+
+
+def test_a_flow_alone_is_never_marked():
+    result = send(ROCE, [("h1", "h9", 32 * MIB)])
+    assert result.use.marked_packets.sum() == 0
+    assert result.goodput_gbit_s > 385
+
+
+# -- InfiniBand -------------------------------------------------------------------------------------------------------
+
+
+def test_infiniband_marks_where_the_congestion_begins():
+    """All four cross spine1 to reach h16: its port 7 is the root, and what backs up behind it is not marked."""
+    result = send(TREE, INCAST, congestion_control="ib")
+    marks = result.use.marked_packets
+    assert marks[result.fabric.find_port("spine1/7").slot] > 0.8 * marks.sum() > 20
+
+
+def test_a_victim_behind_an_incast_gets_its_share_back():
+    """h4 shares an uplink with h1, which the incast holds back; slowed down at its source h1 leaves the uplink free."""
+    victim = ("h4", "h12", 8 * MIB)
+    alone = send(TREE, [victim]).latency_ps[-1]
+    lost = send(TREE, [*INCAST, victim]).latency_ps[-1] - alone
+    controlled = [
+        send(TREE, [*INCAST, victim], congestion_control="ib", seed=seed).latency_ps[-1] - alone for seed in range(4)
+    ]
+    assert lost > 0.9 * alone
+    assert max(controlled) < 0.95 * lost
+    assert np.mean(controlled) < 0.8 * lost
+
+
+def test_the_index_decays_when_the_congestion_is_over():
+    """20 ms later the flow starts with its full rate again: the timer has taken back even 127 times a BECN."""
+    later_ps = 20_000_000_000
+    incast = [(f"h{i}", "h16", 2 * MIB) for i in (1, 5, 6, 7)]
+    messages = [*incast, ("h1", "h16", 2 * MIB)]
+    result = send(TREE, messages, start_ps=[0] * 4 + [later_ps], congestion_control="ib")
+    alone = send(TREE, [("h1", "h16", 2 * MIB)])
+    assert result.use.marked_packets.sum() > 0
+    assert result.latency_ps[-1] == alone.latency_ps[0]
+    soon = send(TREE, messages, start_ps=[0] * 4 + [int(result.finish_ps[:4].max())], congestion_control="ib")
+    assert soon.latency_ps[-1] > 1.05 * alone.latency_ps[0]
+
+
+def test_each_control_belongs_to_its_network():
+    with pytest.raises(ConfigError, match="dcqcn is RoCE's"):
+        send(TREE, INCAST, congestion_control="dcqcn")
+    with pytest.raises(ConfigError, match="needs InfiniBand's credits"):
+        send(ROCE, [("h1", "h2", 1)], congestion_control="ib")
+    assert np.all(send(TREE, INCAST[:1], congestion_control="ib").use.marked_packets == 0)
