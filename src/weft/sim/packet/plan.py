@@ -78,17 +78,11 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     full_bytes = int(posting.size_bytes.max())
     queues = _queues(wiring, options, rules, n_vls, full_bytes)
     ports = wiring.ports
-    bad = ports.bytes_per_error > 0
-    ports.clean_bytes[bad] = np.random.default_rng(options.seed).exponential(ports.bytes_per_error[bad])
     ports.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
-    qps = posting.qps
-    first_message = np.full(len(qps), NONE)
-    first_message[posting.messages.qp[::-1]] = np.arange(len(posting.messages))[::-1]
-    sl = posting.messages.sl[first_message]
-    qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, sl]
     picks = way(options)
-    qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
+    _give_lanes(posting, host_vl, n_vls)
+    posting.qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
     run = _run(wiring, posting, options, rules, queues, n_vls)
     lanes = _Lanes(wiring, posting, queues, n_vls)
     tables = fabric.tables
@@ -101,7 +95,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         load=np.zeros(len(ports), np.int32),
         packets=_pool(4096),
         messages=posting.messages,
-        qps=qps,
+        qps=posting.qps,
         hosts=posting.hosts,
         lanes=lanes.lanes,
         tree=lanes.tree,
@@ -128,6 +122,14 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     run.free_chunk, run.free_chunks = lanes.free_chunk, lanes.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
     return Plan(options=options, rules=rules, wiring=wiring, posting=posting, state=state)
+
+
+def _give_lanes(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
+    """Each queue pair sends by the VL of its service level, which all its messages have."""
+    qps, messages = posting.qps, posting.messages
+    level = np.zeros(len(qps), np.int64)
+    level[messages.qp] = messages.sl
+    qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, level]
 
 
 def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, queues: Records, n_vls: int) -> Records:
