@@ -120,10 +120,14 @@ def _look_ahead(s, lane_index, kind):
         if known > 0:
             packet = s.packets[s.events[place].a]
             queue = s.queues[packet.held_in]
-            if queue.owner >= 0 and s.run[0].way == Way.TABLE:
-                out = queue.first + s.lft[queue.owner, packet.dlid]
-                prefetch(s.ports, out)
-                prefetch(s.queues, out * s.run[0].n_vls)
+            if queue.owner >= 0:
+                found = s.lft[queue.owner, packet.dlid]
+                if s.run[0].way == Way.TABLE:
+                    prefetch(s.ports, queue.first + found)
+                    prefetch(s.queues, (queue.first + found) * s.run[0].n_vls)
+                else:
+                    prefetch(s.choice_first, s.first_choice[queue.owner] + found)
+                    prefetch(s.load, queue.first)
     elif kind == Kind.LINK_FREE:
         if known > 1:
             prefetch(s.ports, s.events[place + 1].a)
