@@ -185,7 +185,7 @@ class Fabric:
         return None
 
     def _names_like(self, name: str) -> list[str]:
-        owner = name.rpartition("/")[0]
+        owner = name if name in self.node_index else name.rpartition("/")[0]
         if owner in self.node_index:
             last = int(self.nodes.n_ports[self.node_index[owner]])
             return [f"{owner}/{n}" for n in ([1] if last == 1 else [1, last])]

@@ -91,7 +91,7 @@ class Options:
         ):
             given = getattr(self, name)
             if given is not None and given not in list(kind):
-                raise UnknownName(name.replace("_", " "), str(given), list(kind))
+                raise UnknownName(f"kind of {name.replace('_', ' ')}", str(given), list(kind))
             object.__setattr__(self, name, None if given is None else kind(given))
         for name, low, high, why in (
             ("mtu_bytes", 0, 65_536, "256 to 4096 on InfiniBand, 0 for the usual one"),
