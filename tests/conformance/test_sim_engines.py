@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.sim.flow.engine import FlowEngine
 from weft.sim.packet.engine import PacketEngine
 
 _SPEC = importlib.util.spec_from_file_location("conformance_sim", Path(__file__).with_name("sim.py"))
@@ -13,7 +14,7 @@ suite = importlib.util.module_from_spec(_SPEC)
 assert _SPEC.loader is not None
 _SPEC.loader.exec_module(suite)
 
-ENGINES = (PacketEngine(),)
+ENGINES = (PacketEngine(), FlowEngine())
 
 
 @pytest.mark.parametrize("spec", suite.FABRICS)

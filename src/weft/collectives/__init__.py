@@ -1,0 +1,9 @@
+"""Collectives: who sends what when.
+
+What NCCL would take for one, and why:
+
+    from weft.collectives.choose import choose
+    from weft.collectives.cluster import from_server
+    from weft.collectives.kinds import Collective
+    print(choose(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 64 << 20).explain())
+"""

@@ -1,0 +1,168 @@
+"""The proof of a program: execute it on symbols, and look at what every rank ends with.
+
+A symbol stands for what one rank put into one chunk at the beginning. Sums of symbols are told apart by random 62-bit
+numbers, one for each symbol: two different sums have the same number with a chance of 2 to the -62, whatever the
+program. Where a rank ends with a wrong sum, that chunk alone is executed again with true counts, to say what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.kinds import Collective
+from weft.collectives.program import Program, Sends
+from weft.errors import ConfigError
+
+
+class WrongProgram(ConfigError):
+    """A program that does not compute its collective. `rank` and `chunk` are the first wrong ones."""
+
+    def __init__(self, message: str, rank: int, chunk: int) -> None:
+        super().__init__(message)
+        self.rank, self.chunk = rank, chunk
+
+
+def check(program: Program) -> None:
+    """Raises WrongProgram with the first wrong chunk and rank."""
+    if program.collective is Collective.BARRIER:
+        _check_barrier(program)
+        return
+    n, chunks = program.n_ranks, program.n_chunks
+    random = np.random.default_rng(0xC0FFEE)
+    symbols = random.integers(1, 1 << 62, (n, chunks), np.int64)  # [rank, chunk]
+    held = np.zeros((n + program.n_reducers, chunks), np.int64)
+    held[:n] = np.where(begins_with(program), symbols, random.integers(1, 1 << 62, (n, chunks), np.int64))
+    for number, sends in enumerate(program.rounds()):
+        _refuse_bad_sends(program, number, sends)
+        _execute(held, sends)
+    expected, matters = _ends_with(program, symbols)
+    wrong = np.argwhere(matters & (held[:n] != expected))
+    if len(wrong):
+        rank, chunk = (int(value) for value in wrong[0])
+        raise WrongProgram(
+            f"{program.name} of {n} ranks is wrong: at the end chunk {chunk} of rank {rank} "
+            f"{_tell(program, rank, chunk)}; {len(wrong):,} of {int(matters.sum()):,} chunks are wrong",
+            rank,
+            chunk,
+        )
+
+
+def _check_barrier(program: Program) -> None:
+    """Every rank must have heard, over others or not, from every rank."""
+    n = program.n_ranks
+    heard = np.eye(n + program.n_reducers, n, dtype=np.bool_)  # [rank, rank]
+    for number, sends in enumerate(program.rounds()):
+        _refuse_bad_sends(program, number, sends)
+        told = heard[sends.src]
+        np.logical_or.at(heard, sends.dst, told)
+    deaf = np.argwhere(~heard[:n])
+    if len(deaf):
+        rank, other = (int(value) for value in deaf[0])
+        raise WrongProgram(f"{program.name} of {n} ranks is wrong: rank {rank} does not hear from {other}", rank, 0)
+
+
+def begins_with(program: Program) -> NDArray[np.bool_]:
+    """[rank, chunk] -> is there data of this rank at the beginning?"""
+    n, chunks = program.n_ranks, program.n_chunks
+    here = np.ones((n, chunks), np.bool_)
+    if program.collective is Collective.ALL_GATHER:
+        here = _blocks(n, chunks)
+    elif program.collective is Collective.BROADCAST:
+        here[:] = False
+        here[program.root] = True
+    elif program.collective is Collective.ALL_TO_ALL:
+        here[:, chunks // 2 :] = False  # the second half is where others' data goes
+    return here
+
+
+def _ends_with(program: Program, symbols: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """[rank, chunk] -> what it must hold, and whether anybody cares."""
+    n, chunks = program.n_ranks, program.n_chunks
+    kind, everywhere = program.collective, np.ones((n, chunks), np.bool_)
+    total = np.broadcast_to(symbols.sum(axis=0), (n, chunks))
+    at_root = np.zeros((n, chunks), np.bool_)
+    at_root[program.root] = True
+    if kind is Collective.ALL_GATHER:
+        owner = np.arange(chunks) * n // chunks
+        return np.broadcast_to(symbols[owner, np.arange(chunks)], (n, chunks)), everywhere
+    if kind is Collective.BROADCAST:
+        return np.broadcast_to(symbols[program.root], (n, chunks)), everywhere
+    if kind is Collective.ALL_TO_ALL:
+        half = chunks // 2
+        expected = np.zeros((n, chunks), np.int64)
+        expected[:, half:] = symbols[:, :half].reshape(n, n, -1).transpose(1, 0, 2).reshape(n, half)
+        everywhere[:, :half] = False
+        everywhere[:, half:] &= ~_blocks(n, half)  # what a rank sends to itself is a copy, not a send
+        return expected, everywhere
+    if kind is Collective.REDUCE_SCATTER:
+        return total, _blocks(n, chunks)
+    return total, at_root if kind is Collective.REDUCE else everywhere
+
+
+def _blocks(n_ranks: int, n_chunks: int) -> NDArray[np.bool_]:
+    """[rank, chunk] -> is it of the rank's own part of the buffer?"""
+    owned: NDArray[np.bool_] = np.arange(n_ranks)[:, None] == (np.arange(n_chunks) * n_ranks // n_chunks)[None, :]
+    return owned
+
+
+def _execute(held: NDArray[np.int64], sends: Sends) -> None:
+    """One round: all read before any is written."""
+    rows = np.repeat(np.arange(len(sends)), sends.n_chunks)
+    within = np.arange(len(rows)) - np.repeat(np.cumsum(sends.n_chunks) - sends.n_chunks, sends.n_chunks)
+    read = held[sends.src[rows], sends.src_chunk[rows] + within]
+    to = sends.dst[rows], sends.dst_chunk[rows] + within
+    add = sends.add[rows]
+    held[to[0][~add], to[1][~add]] = read[~add]
+    with np.errstate(over="ignore"):  # sums of symbols are modulo 2**64
+        np.add.at(held, (to[0][add], to[1][add]), read[add])
+
+
+def _refuse_bad_sends(program: Program, number: int, sends: Sends) -> None:
+    n = program.n_ranks + program.n_reducers
+    outside = (np.minimum(sends.src, sends.dst) < 0) | (np.maximum(sends.src, sends.dst) >= n)
+    past = np.maximum(sends.src_chunk, sends.dst_chunk) + sends.n_chunks > program.n_chunks
+    if (bad := np.flatnonzero(outside | past | (sends.src == sends.dst))).size:
+        row = int(bad[0])
+        raise ConfigError(
+            f"{program.name}: in round {number} rank {sends.src[row]} sends {sends.n_chunks[row]} chunks from "
+            f"{sends.src_chunk[row]} on to rank {sends.dst[row]}: there are {n} ranks and {program.n_chunks} chunks, "
+            f"and nobody sends to itself"
+        )
+
+
+def _tell(program: Program, rank: int, chunk: int) -> str:
+    """What the wrong chunk holds, by counting: whose parts are missing, whose are in it twice."""
+    held: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
+    here = begins_with(program)
+    for sends in program.rounds():
+        rows = [(row, k) for row in range(len(sends)) for k in range(int(sends.n_chunks[row]))]
+        read = [_get(held, here, int(sends.src[row]), int(sends.src_chunk[row]) + k) for row, k in rows]
+        for (row, k), value in zip(rows, read, strict=True):
+            to = int(sends.dst[row]), int(sends.dst_chunk[row]) + k
+            held[to] = _get(held, here, *to) + value if sends.add[row] else Counter(value)
+    found = _get(held, here, rank, chunk)
+    reduces = program.collective in (Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER)
+    missing = [one for one in range(program.n_ranks) if (one, chunk) not in found] if reduces else []
+    twice = [one for (one, _), count in found.items() if count > 1]
+    parts = (
+        [f"lacks the part of rank {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else "")]
+        if missing
+        else []
+    )
+    parts += [f"has the part of rank {twice[0]} {found[twice[0], chunk]} times"] if twice else []
+    return ", ".join(parts) or f"holds {_name(found)}"
+
+
+def _get(
+    held: dict[tuple[int, int], Counter[tuple[int, int]]], here: NDArray[np.bool_], rank: int, chunk: int
+) -> Counter[tuple[int, int]]:
+    if (rank, chunk) in held:
+        return held[rank, chunk]
+    return Counter({(rank, chunk): 1}) if rank < len(here) and here[rank, chunk] else Counter()
+
+
+def _name(found: Counter[tuple[int, int]]) -> str:
+    return " + ".join(f"chunk {chunk} of rank {rank}" for rank, chunk in sorted(found)) or "nothing"

@@ -1,0 +1,188 @@
+"""Which algorithm and protocol NCCL would take, on how many channels, and why.
+
+    choice = choose(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 64 << 20)
+    choice.algorithm, choice.protocol, choice.channels, choice.time_us
+    print(choice.explain())
+
+NCCL takes the row of its table with the least time for the size, then as many channels as have work for all their
+threads (topoGetAlgoInfo, src/enqueue.cc). The times are NCCL's belief, made to compare algorithms, no prediction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.collectives.cluster import Cluster
+from weft.collectives.constants import constants
+from weft.collectives.graphs import Graphs, search
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.tuning import Row, log2_down, table
+from weft.errors import ConfigError
+
+_BLACKWELL = 100
+_AMPERE = 80
+_CORRECTION_BYTES = 64  # where the corrections of trees begin
+_COLLNET_FIRST_SWITCH = 16
+_LEAST_WARPS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What NCCL would do with a collective of this size. `size_bytes` is the larger of a rank's two buffers."""
+
+    cluster: Cluster
+    graphs: Graphs
+    collective: Collective
+    size_bytes: int
+    rows: tuple[Row, ...]
+    times_us: tuple[float | None, ...]  # of each row; None where it is off
+    row: Row
+    time_us: float
+    channels: int  # at most
+    threads: int  # of each
+
+    @property
+    def algorithm(self) -> Algorithm:
+        return self.row.algorithm
+
+    @property
+    def protocol(self) -> Protocol:
+        return self.row.protocol
+
+    @property
+    def bus_gbyte_s(self) -> float:
+        """What nccl-tests would print for this time."""
+        return self.size_bytes / self.time_us / 1000 * self.collective.bus_factor(self.cluster.ranks)
+
+    def ranking(self) -> list[tuple[Row, float]]:
+        """The rows that are on, fastest first."""
+        on = [(row, time) for row, time in zip(self.rows, self.times_us, strict=True) if time is not None]
+        return sorted(on, key=lambda pair: pair[1])
+
+    def explain(self) -> str:
+        """In words: what, how long, what would have been next, and what is off."""
+        lines = [
+            f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster} (NCCL {constants().version})",
+            f"{self.row.name}: {_us(self.time_us)}, {self.channels} channels of {self.threads} threads",
+        ]
+        following = [f"{row.name}: {_us(time)}" for row, time in self.ranking()[1:4]]
+        if following:
+            lines.append(f"next {', '.join(following)}")
+        lines += [f"{name} off: {why}" for name, why in self._off().items()]
+        return "\n".join(lines)
+
+    def _off(self) -> dict[str, str]:
+        """Algorithms, and protocols of those that are on, which something about this cluster forbids."""
+        never = ("not for ", "with ")
+        on = {row.algorithm for row in self.rows if not row.off}
+        off = [row for row in self.rows if row.off and not row.off.startswith(never)]
+        return {row.name if row.algorithm in on else row.algorithm.label: row.off for row in off}
+
+
+def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs: Graphs | None = None) -> Choice:
+    """What NCCL would do. `graphs` is what its search found, where that is known better than `search` knows it."""
+    if size_bytes < 1:
+        raise ConfigError(f"{collective} of {size_bytes} bytes: there is nothing to choose below 1 byte")
+    found = graphs if graphs is not None else search(cluster)
+    rows = table(cluster, found, collective)
+    times_us = tuple(time_us(cluster, found, collective, row, size_bytes) for row in rows)
+    on = [(time, row) for time, row in zip(times_us, rows, strict=True) if time is not None]
+    time, row = min(on, key=lambda pair: pair[0])
+    channels, threads = _width(cluster, found, row, size_bytes)
+    return Choice(
+        cluster=cluster,
+        graphs=found,
+        collective=collective,
+        size_bytes=size_bytes,
+        rows=rows,
+        times_us=times_us,
+        row=row,
+        time_us=time,
+        channels=channels,
+        threads=threads,
+    )
+
+
+def time_us(cluster: Cluster, graphs: Graphs, collective: Collective, row: Row, size_bytes: int) -> float | None:
+    """What NCCL believes that this row takes for this size; None where it is off."""
+    if row.off:
+        return None
+    step, latency_us = constants().step, row.latency_us
+    ring = row.algorithm == Algorithm.RING and row.protocol == Protocol.SIMPLE
+    if ring and cluster.nodes > 1 and collective == Collective.ALL_REDUCE:
+        part_bytes = size_bytes // (graphs.channels(cluster) * cluster.ranks)
+        if part_bytes >= step.ring_plateau_bytes:
+            latency_us *= step.ring_plateau if cluster.sm >= _AMPERE else step.ring_plateau_before_ampere
+    corrected_gbyte_s = row.algo_gbyte_s * _tree_correction(cluster, collective, row, size_bytes)
+    return latency_us + size_bytes / (1000 * corrected_gbyte_s)
+
+
+def _tree_correction(cluster: Cluster, collective: Collective, row: Row, size_bytes: int) -> float:
+    factors = constants().tree_correction[row.protocol]
+    power = log2_down(size_bytes // _CORRECTION_BYTES)
+    if collective != Collective.ALL_REDUCE or power < 0:
+        return 1.0
+    if row.algorithm == Algorithm.TREE and power < len(factors) - 1:
+        return factors[power]
+    nvls = row.algorithm == Algorithm.NVLS_TREE and cluster.sm >= _BLACKWELL and cluster.processor.x86
+    return factors[power] if nvls and power < len(factors) else 1.0
+
+
+def _width(cluster: Cluster, graphs: Graphs, row: Row, size_bytes: int) -> tuple[int, int]:
+    """Channels, and threads of each: fewer where there are too few bytes for all."""
+    limit, channels = constants().threads, graphs.channels(cluster)
+    threads, least_bytes = _most_threads(graphs, row), _thread_bytes(cluster, row)
+    if row.algorithm == Algorithm.COLLNET_DIRECT:
+        heads = min(cluster.gpus, cluster.nics)
+        return _collnet_channels(channels, threads * heads * least_bytes, size_bytes), threads
+    if row.algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE):
+        own = graphs.nvls_channels(cluster)
+        return (min(own, channels) if cluster.nodes > 1 and row.algorithm == Algorithm.NVLS else own), threads
+    if row.algorithm == Algorithm.PAT:
+        return channels, limit.most
+    while channels > 1 and size_bytes < channels * threads * least_bytes:
+        channels -= 1
+    if row.algorithm == Algorithm.TREE:
+        return channels, limit.most
+    while threads % (4 * limit.warp) == 0 and size_bytes < channels * threads * least_bytes:
+        threads //= 2
+    if row.algorithm == Algorithm.RING and row.protocol == Protocol.SIMPLE:
+        threads += limit.warp  # one more warp, which only waits and signals
+    return channels, max(threads, _LEAST_WARPS * limit.warp)
+
+
+def _most_threads(graphs: Graphs, row: Row) -> int:
+    limit = constants().threads
+    if row.algorithm not in (Algorithm.RING, Algorithm.TREE):
+        return limit.most
+    if row.protocol != Protocol.SIMPLE:
+        return limit.ll if row.protocol == Protocol.LL else limit.ll128
+    ring = graphs.ring.channels * graphs.ring.intra_gbyte_s
+    return limit.slow_ring if row.algorithm == Algorithm.RING and ring <= limit.slow_ring_gbyte_s else limit.simple
+
+
+def _thread_bytes(cluster: Cluster, row: Row) -> int:
+    """So many bytes a thread must have."""
+    limit = constants().threads
+    if row.protocol == Protocol.LL:
+        return limit.bytes_ll * (cluster.ranks if row.algorithm == Algorithm.RING else 1)
+    if row.protocol == Protocol.LL128:
+        return limit.bytes_ll128
+    collnet = row.algorithm in (Algorithm.COLLNET_DIRECT, Algorithm.COLLNET_CHAIN)
+    return limit.bytes_collnet if collnet else limit.bytes_simple
+
+
+def _collnet_channels(channels: int, channel_bytes: int, size_bytes: int) -> int:
+    """Down to 16, 8, 4, ... channels while they have too few bytes; half-way to each, half the bytes are enough."""
+    switch = _COLLNET_FIRST_SWITCH
+    while switch >= 1 and size_bytes < channels * channel_bytes:
+        while channels > switch and size_bytes < channels * channel_bytes:
+            if channels == switch + switch // 2:
+                channel_bytes //= 2
+            channels -= 1
+        switch //= 2
+    return channels
+
+
+def _us(value: float) -> str:
+    return f"{value:,.0f} us" if value >= 100 else f"{value:.1f} us"

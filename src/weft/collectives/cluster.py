@@ -1,0 +1,198 @@
+"""What NCCL looks at before it chooses: the GPUs of a job, and what joins them.
+
+Cluster(sm=90, gpus=8, nodes=4, nics=8, nic_gbit_s=400)      plain numbers
+from_server("dgx-h100", nodes=4)                             a template of the catalog
+from_fabric(fabric, ["dgx1", "dgx2"])                        servers of a fabric, with what is broken in it
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.collectives.constants import constants
+from weft.errors import ConfigError, UnknownName
+from weft.fabric import catalog
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology, parse_label
+from weft.fabric.views import Node, Server
+from weft.units import gbyte_s
+
+_NETWORKS = (Technology.INFINIBAND, Technology.ETHERNET, Technology.OMNI_PATH)
+
+
+class Processor(enum.StrEnum):
+    """Whose processors: their way to post to adapters and to write small messages differs."""
+
+    INTEL = "intel"
+    AMD = "amd"
+    ARM = "arm"
+
+    @property
+    def x86(self) -> bool:
+        return self != Processor.ARM
+
+
+_VENDORS = {"GenuineIntel": Processor.INTEL, "AuthenticAMD": Processor.AMD}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Nodes that are all alike, one rank on each GPU."""
+
+    sm: int  # compute capability of the GPUs: 90 is 9.0
+    gpus: int  # of a node
+    nodes: int
+    nics: int = 0  # of a node
+    nic_gbit_s: float = 0.0  # each
+    nvlinks: int | None = None  # from each GPU to NVSwitches, 0 where there are none; None: as the generation has them
+    pcie_gbyte_s: float | None = None  # of a GPU's or adapter's slot by NCCL's count; None: as the generation has it
+    processor: Processor = Processor.INTEL
+    near: bool = True  # every adapter has a GPU below the same PCIe switch
+    sharp: bool = False  # switches reduce, and NCCL has the plugin for it
+    nvls: bool = True  # NVLink multicast where GPUs and NVSwitches have it: NCCL_NVLS_ENABLE
+
+    def __post_init__(self) -> None:
+        for what, value, least in (("gpus", self.gpus, 1), ("nodes", self.nodes, 1), ("nvlinks", self.nvlinks or 0, 0)):
+            if value < least:
+                raise ConfigError(f"a cluster with {what}={value}: the least is {least}")
+        if self.ranks < 2:
+            raise ConfigError("a cluster of one GPU has nobody to talk to: give it gpus=2 or nodes=2")
+        if self.nodes > 1 and (self.nics < 1 or self.nic_gbit_s <= 0):
+            raise ConfigError(
+                f"{self.nodes} nodes with nics={self.nics} of nic_gbit_s={self.nic_gbit_s:g}: nodes talk over adapters"
+            )
+
+    @property
+    def ranks(self) -> int:
+        return self.gpus * self.nodes
+
+    @property
+    def nvswitch(self) -> bool:
+        return self.nvlink_gbyte_s > 0
+
+    @property
+    def nvlink_gbyte_s(self) -> float:
+        """Of a GPU, by NCCL's count."""
+        kind = constants().of_sm(self.sm)
+        return (kind.nvlinks if self.nvlinks is None else self.nvlinks) * kind.nvlink_gbyte_s
+
+    @property
+    def slot_gbyte_s(self) -> float:
+        """Of a PCIe slot, by NCCL's count."""
+        if self.pcie_gbyte_s is not None:
+            return self.pcie_gbyte_s
+        return _pcie_gbyte_s(6 if self.nic_gbit_s > 400 else constants().of_sm(self.sm).pcie)
+
+    @property
+    def nic_gbyte_s(self) -> float:
+        """What of an adapter's rate its slot lets through."""
+        return min(gbyte_s(self.nic_gbit_s), self.slot_gbyte_s)
+
+    def __str__(self) -> str:
+        network = f", {self.nics} × {self.nic_gbit_s:g} Gb/s each" if self.nodes > 1 else ""
+        return f"{self.nodes} × {self.gpus} GPUs of sm_{self.sm}{network}"
+
+
+def _pcie_gbyte_s(generation: int, lanes: int = 16) -> float:
+    """NCCL counts 6 Gbit/s a lane of PCIe 3, twice as much for each generation since (src/graph/topo.cc)."""
+    return gbyte_s(lanes * 6 * 2 ** (generation - 3))
+
+
+def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = True) -> Cluster:
+    """Nodes of a server template of the catalog, all rails plugged."""
+    kind = catalog.server(template)
+    if not kind.gpus:
+        known = [one.name for one in catalog.servers() if one.gpus]
+        raise ConfigError(f"{kind.name} has no GPUs: NCCL runs on {', '.join(known)}")
+    gpu = catalog.gpu(kind.gpu)
+    above = {name: switch for switch, names in kind.pcie_tree.items() for name in names}
+    switches = {above[f"gpu{number}"] for number in range(kind.gpus)} & above.keys()  # processors are below nothing
+    return Cluster(
+        sm=gpu.sm,
+        gpus=kind.gpus,
+        nodes=nodes,
+        nics=kind.rails,
+        nic_gbit_s=kind.adapter.rate_gbit_s,
+        nvlinks=sum(kind.nvlink_spread),
+        pcie_gbyte_s=_slot(gpu.pcie),
+        processor=_VENDORS.get(kind.cpu.vendor, Processor.ARM) if kind.cpu else Processor.INTEL,
+        near={above[name] for name in kind.compute} <= switches,
+        sharp=sharp,
+        nvls=nvls,
+    )
+
+
+def from_fabric(
+    fabric: Fabric, servers: Sequence[str] | None = None, *, sharp: bool = False, nvls: bool = True
+) -> Cluster:
+    """These servers of a fabric, or all of them. NCCL tunes for the weakest, and so does this.
+
+    Adapters are those of the compute rails that have a cable, as NCCL_IB_HCA would name them.
+    """
+    names = list(fabric.servers if servers is None else servers)
+    unknown = next((name for name in names if name not in fabric.server_index), None)
+    if unknown is not None:
+        raise UnknownName("server", unknown, fabric.servers, f"In {fabric.spec}.")
+    boxes = [_Box(Server(fabric, fabric.server_index[name])) for name in names]
+    if not boxes:
+        raise ConfigError(f"{fabric.spec}: a job needs at least one server")
+    odd = next((box for box in boxes if box.shape != boxes[0].shape), None)
+    if odd is not None:
+        raise ConfigError(
+            f"{boxes[0].server} has {boxes[0]}, {odd.server} has {odd}: NCCL's model wants nodes that are alike. "
+            f"Name servers of one kind"
+        )
+    whole = from_server(boxes[0].template, nodes=len(boxes), sharp=sharp, nvls=nvls)
+    rates = [rate for box in boxes for rate in box.rates_gbit_s]
+    return Cluster(
+        sm=whole.sm,
+        gpus=len(boxes[0].gpus),
+        nodes=len(boxes),
+        nics=min(len(box.rates_gbit_s) for box in boxes),
+        nic_gbit_s=min(rates, default=0.0),
+        nvlinks=min(box.nvlinks for box in boxes),
+        pcie_gbyte_s=whole.pcie_gbyte_s,
+        processor=whole.processor,
+        near=whole.near,
+        sharp=sharp,
+        nvls=nvls,
+    )
+
+
+class _Box:
+    """What of a server a job can use."""
+
+    def __init__(self, server: Server) -> None:
+        nodes = server.nodes
+        self.server = server
+        self.gpus = [node for node in nodes if node.kind == NodeKind.GPU]
+        cpus = [node for node in nodes if node.kind == NodeKind.CPU]
+        if not self.gpus or not cpus:
+            known = [one.name for one in catalog.servers() if one.gpus]
+            raise ConfigError(f"{server} has no GPUs: NCCL needs a fabric with server={' or '.join(known)}")
+        self.template = cpus[0].model
+        rails = catalog.server(self.template).compute
+        adapters = [n for n in nodes if n.kind == NodeKind.HCA and n.name.rpartition("/")[2] in rails]
+        self.rates_gbit_s = [rate for node in adapters for rate in _rates_gbit_s(node, _NETWORKS)]
+        self.nvlinks = min(len(_rates_gbit_s(gpu, (Technology.NVLINK,))) for gpu in self.gpus)
+
+    @property
+    def shape(self) -> tuple[str, int]:
+        return self.gpus[0].model, len(self.gpus)
+
+    def __str__(self) -> str:
+        return f"{len(self.gpus)} × {self.gpus[0].model}"
+
+
+def _rates_gbit_s(node: Node, technologies: Sequence[Technology]) -> list[float]:
+    """Of the links of a node that speak one of these."""
+    links = (port.link for port in node.ports)
+    return [link.rate_gbit_s for link in links if link is not None and link.technology in technologies]
+
+
+def _slot(label: str) -> float:
+    speed, lanes = parse_label(label)
+    return _pcie_gbyte_s(int(speed.name.removeprefix("PCIe")), lanes)

@@ -1,0 +1,128 @@
+"""The constants of NCCL's tuning model: `catalog/nccl.toml`, read. The fields are explained there."""
+
+from __future__ import annotations
+
+import datetime
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from weft.collectives.kinds import Algorithm, Protocol
+
+Three = tuple[float, float, float]
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class Latencies(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """By algorithm, then [LL, LL128, Simple]."""
+
+    base: dict[Algorithm, Three]
+    nvlink: dict[Algorithm, Three]
+    pcie: dict[Algorithm, Three]
+    network: dict[Algorithm, Three]
+
+
+class Step(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    network_post_us: float
+    network_post_amd_us: float
+    simple_posts: int
+    collnet_arity_us: float
+    pat_us: float
+    pat_overlap: float
+    ring_plateau: float
+    ring_plateau_before_ampere: float
+    ring_plateau_bytes: int
+
+
+class Generation(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What GPUs of a generation can do; a list of three is [1 node, 2 nodes, more]."""
+
+    sm: int
+    ll_gbyte_s: Three
+    ring_ll128_channel_gbyte_s: Three
+    tree_ll128_channel_gbyte_s: Three
+    tree_channel_gbyte_s: Three
+    nvls_tree_channel_gbyte_s: Three
+    nvls: float
+    nvlinks: int
+    nvlink_gbyte_s: float
+    pcie: int
+    one_node: tuple[float, ...]
+    network: tuple[float, ...]
+
+
+class Search(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    again: float
+    cut_gbyte_s: float
+    cut_hopper_gbyte_s: float
+    cut_hopper_channels: int
+    many_gbyte_s: float
+    many_channels: int
+
+
+class Factors(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    ring_ll: float
+    ring_ll128: float
+    tree: float
+    tree_ll: float
+    tree_ll128_one_node: float
+    tree_ll128: float
+    simple_tree: float
+    pat: float
+    collnet_direct_hopper: float
+    collnet_gather: float
+
+
+class Threads(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    ll: int
+    ll128: int
+    simple: int
+    most: int
+    slow_ring: int
+    slow_ring_gbyte_s: float
+    warp: int
+    bytes_ll: int
+    bytes_ll128: int
+    bytes_simple: int
+    bytes_collnet: int
+
+
+class Limits(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    channels: int
+    collnet_gpus: int
+    nvls_gpus: int
+    collnet_nodes: int
+    nvls_channels: int
+    nvls_channels_blackwell: int
+    nvls_channels_blackwell_network: int
+    nvls_fast_gbyte_s: float
+
+
+class Constants(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    version: str
+    source: str
+    date: datetime.date
+    latency_us: Latencies
+    step: Step
+    generation: dict[str, Generation]
+    search: Search
+    factor: Factors
+    tree_correction: dict[Protocol, tuple[float, ...]]
+    threads: Threads
+    limits: Limits
+
+    def of_sm(self, sm: int) -> Generation:
+        """The newest generation that a GPU of this compute capability belongs to."""
+        return max((one for one in self.generation.values() if one.sm <= sm), key=lambda one: one.sm)
+
+
+@cache
+def constants() -> Constants:
+    import tomllib
+
+    text = files("weft.fabric").joinpath("catalog", "nccl.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Constants)

@@ -1,0 +1,129 @@
+r"""Trees: up to add, down to tell, slice after slice.
+
+        0                    each rank is at most 2 log2(n) hops from any other; a binary tree alone leaves
+        |                    half of the links of its leaves unused, so NCCL uses two of them at once,
+        4                    each for half of the buffer: a leaf of one is inside the other
+      /   \                  (Sanders, Speck and Träff, 2009).
+     2     6
+    / \   / \
+   1   3 5   7
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.kinds import Collective
+from weft.collectives.program import Program, Sends, in_runs
+from weft.errors import ConfigError
+
+
+def double_tree_all_reduce(n_ranks: int, slices: int = 8) -> Program:
+    """Every rank ends with the sum of all buffers: two trees, each for half of it."""
+    trees = [_Tree(parents(n_ranks), 0, slices), _Tree(twin_parents(n_ranks), slices, slices)]
+    n_rounds = max(slices + tree.top + tree.bottom - 1 for tree in trees)
+
+    def make_round(number: int) -> Sends:
+        return Sends.join([part for tree in trees for part in (tree.up(number), tree.down(number - tree.top))])
+
+    return _program("double tree all-reduce", Collective.ALL_REDUCE, n_ranks, 2 * slices, n_rounds, make_round, 0)
+
+
+def tree_broadcast(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
+    """The root's buffer goes down a binary tree, slice after slice."""
+    tree = _Tree(_rooted(n_ranks, root), 0, slices)
+    n_rounds = slices + tree.bottom - 1
+    return _program("tree broadcast", Collective.BROADCAST, n_ranks, slices, n_rounds, tree.down, root)
+
+
+def tree_reduce(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
+    """The sum of all buffers comes up a binary tree to the root, slice after slice."""
+    tree = _Tree(_rooted(n_ranks, root), 0, slices)
+    return _program("tree reduce", Collective.REDUCE, n_ranks, slices, slices + tree.top - 1, tree.up, root)
+
+
+def parents(n_ranks: int) -> NDArray[np.int64]:
+    """[rank] -> its parent, -1 for the root 0: in order, so that neighbours in rank are near each other."""
+    rank = np.arange(n_ranks)
+    bit = rank & -rank
+    up = (rank ^ bit) | (bit << 1)
+    up = np.where(up >= n_ranks, rank ^ bit, up)
+    up[0] = -1
+    return up
+
+
+def twin_parents(n_ranks: int) -> NDArray[np.int64]:
+    """Another tree, in which the leaves of the first are inside: mirrored, or moved on by one where n is odd."""
+    rank, up = np.arange(n_ranks), parents(n_ranks)
+    if n_ranks % 2 == 0:
+        mirrored = up[::-1]
+        return np.where(mirrored < 0, -1, n_ranks - 1 - mirrored)
+    moved = up[(rank - 1) % n_ranks]
+    return np.where(moved < 0, -1, (moved + 1) % n_ranks)
+
+
+def _rooted(n_ranks: int, root: int) -> NDArray[np.int64]:
+    """The first tree with its ranks moved on, so that this one is the root."""
+    moved = np.roll(parents(n_ranks), root)
+    return np.where(moved < 0, -1, (moved + root) % n_ranks)
+
+
+class _Tree:
+    """A tree and the slices that go over it, in chunks from `first` on."""
+
+    def __init__(self, parent: NDArray[np.int64], first: int, slices: int) -> None:
+        self.first, self.slices = first, slices
+        self.child = np.flatnonzero(parent >= 0)
+        self.parent = parent[self.child]
+        height, depth = _levels(parent)
+        self.child_height, self.parent_depth = height[self.child], depth[self.parent]
+        self.top, self.bottom = int(height.max()), int(depth.max())
+
+    def up(self, number: int) -> Sends:
+        """A rank sends a slice up in the round after the last of its children has."""
+        return self._sends(self.child, self.parent, number - self.child_height, True)
+
+    def down(self, number: int) -> Sends:
+        """A rank sends a slice down in the round after it came."""
+        return self._sends(self.parent, self.child, number - self.parent_depth, False)
+
+    def _sends(self, src: NDArray[np.int64], dst: NDArray[np.int64], which: NDArray[np.int64], add: bool) -> Sends:
+        now = (which >= 0) & (which < self.slices)
+        return Sends.make(src[now], dst[now], self.first + which[now], add=add)
+
+
+def _levels(parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """[rank] -> how far it is above its lowest leaf, and below the root."""
+    height, depth = np.zeros(len(parent), np.int64), np.zeros(len(parent), np.int64)
+    above, steps = parent.copy(), 0
+    while (above >= 0).any():  # everybody tells its ancestors, one step further each time
+        steps += 1
+        np.maximum.at(height, above[above >= 0], steps)
+        depth[above >= 0] = steps
+        above = np.where(above >= 0, parent[above], -1)
+    return height, depth
+
+
+def _program(
+    name: str,
+    collective: Collective,
+    n_ranks: int,
+    chunks: int,
+    n_rounds: int,
+    make_round: Callable[[int], Sends],
+    root: int,
+) -> Program:
+    if chunks < 1:
+        raise ConfigError(f"{name} in no slices: give one or more")
+    return Program(
+        name=name,
+        collective=collective,
+        n_ranks=n_ranks,
+        n_chunks=chunks,
+        runs=in_runs(*(1,) * n_rounds),
+        make_round=make_round,
+        root=root,
+    )

@@ -1,0 +1,277 @@
+"""NCCL's tuning model: a latency and a bandwidth for each algorithm and protocol, as NCCL's own table has them.
+
+A collective of n bytes is said to take latency + n / bandwidth. Latency is a start, plus steps inside nodes (over
+NVLink or PCIe) and between them; bandwidth is that of the channels that the search found, times what is lost to flags,
+up to what the protocol or one channel can do. `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING` prints the same table.
+
+The formulas are those of ncclTopoTuneModel (src/graph/tuning.cc), for one rank on each GPU, nodes that are alike, sums
+of float32, no environment variables, and adapters that report no latency of their own, as InfiniBand's. The constants
+are in `catalog/nccl.toml`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.collectives.cluster import Cluster, Processor
+from weft.collectives.constants import constants
+from weft.collectives.graphs import Graph, Graphs
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.errors import ConfigError
+
+_PROTOCOLS = list(Protocol)
+_SCATTERED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
+_ROOTED = (Collective.BROADCAST, Collective.REDUCE)
+_COLLNET = (Algorithm.COLLNET_DIRECT, Algorithm.COLLNET_CHAIN)
+_NVLS = (Algorithm.NVLS, Algorithm.NVLS_TREE)
+_SCATTERING = (Algorithm.RING, Algorithm.COLLNET_DIRECT, Algorithm.NVLS, Algorithm.PAT)
+_ALGORITHMS: dict[Collective, tuple[Algorithm, ...]] = {
+    Collective.ALL_REDUCE: tuple(one for one in Algorithm if one != Algorithm.PAT),
+    Collective.ALL_GATHER: _SCATTERING,
+    Collective.REDUCE_SCATTER: _SCATTERING,
+    Collective.BROADCAST: (Algorithm.RING,),
+    Collective.REDUCE: (Algorithm.RING,),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What NCCL believes of one algorithm with one protocol; `off` says why it would not take it."""
+
+    algorithm: Algorithm
+    protocol: Protocol
+    latency_us: float
+    algo_gbyte_s: float  # size over time
+    bus_gbyte_s: float  # what each rank's link carries, as nccl-tests counts
+    off: str = ""
+
+    @property
+    def name(self) -> str:
+        """`Ring/Simple`."""
+        return f"{self.algorithm.label}/{self.protocol.label}"
+
+
+def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row, ...]:
+    """All rows, in the order in which NCCL compares them: of equal ones, the first wins."""
+    if collective not in _ALGORITHMS:
+        raise ConfigError(
+            f"NCCL has no choice of algorithms for {collective}: its model is for {', '.join(_ALGORITHMS)}. "
+            f"Everything else is sends and receives between pairs"
+        )
+    model = _Model(cluster, graphs, collective)
+    return tuple(model.row(one, protocol) for one in Algorithm for protocol in Protocol)
+
+
+def log2_down(value: int) -> int:
+    """The largest power of two that fits in it; -1 for 0, as NCCL has it."""
+    return value.bit_length() - 1
+
+
+class _Model:
+    """One collective on one cluster."""
+
+    def __init__(self, cluster: Cluster, graphs: Graphs, collective: Collective) -> None:
+        self.cluster, self.graphs, self.collective = cluster, graphs, collective
+        self.constants = constants()
+        self.generation = self.constants.of_sm(cluster.sm)
+        self.scale = min(cluster.nodes, 3) - 1  # the column of lists for 1 node, 2 nodes, more
+        self.ranks, self.nodes, self.per_node = cluster.ranks, cluster.nodes, cluster.gpus
+        steps = self.ranks if collective in _ROOTED else self.ranks - 1
+        self.steps = 2 * steps if collective == Collective.ALL_REDUCE else steps  # of a ring
+
+    def row(self, algorithm: Algorithm, protocol: Protocol) -> Row:
+        off = self._off(algorithm, protocol)
+        algo_gbyte_s = 0.0 if off else self._algo_gbyte_s(algorithm, protocol)
+        return Row(
+            algorithm=algorithm,
+            protocol=protocol,
+            latency_us=0.0 if off else self._latency_us(algorithm, _PROTOCOLS.index(protocol)),
+            algo_gbyte_s=algo_gbyte_s,
+            bus_gbyte_s=algo_gbyte_s * self.collective.bus_factor(self.ranks),
+            off=off,
+        )
+
+    # Which there are.
+
+    def _off(self, algorithm: Algorithm, protocol: Protocol) -> str:
+        """Why NCCL would not take it, or nothing."""
+        if algorithm not in _ALGORITHMS[self.collective]:
+            return f"not for {self.collective}"
+        if protocol != Protocol.SIMPLE and algorithm not in (Algorithm.RING, Algorithm.TREE):
+            return "with Simple only"
+        if algorithm in _COLLNET:
+            return self._collnet_off(algorithm)
+        if algorithm in _NVLS:
+            return self._nvls_off(algorithm)
+        if algorithm == Algorithm.PAT and self.per_node > 1:
+            return "more than one GPU in a node"
+        if protocol == Protocol.LL128:
+            return self._ll128_off()
+        return ""
+
+    def _collnet_off(self, algorithm: Algorithm) -> str:
+        limits = self.constants.limits
+        if self.nodes < limits.collnet_nodes:
+            return "one node"
+        if not self.cluster.sharp:
+            return "no SHARP"
+        if self.per_node > limits.collnet_gpus:
+            return f"more than {limits.collnet_gpus} GPUs in a node"
+        if algorithm == Algorithm.COLLNET_DIRECT and not self.cluster.nvswitch:
+            return "no NVSwitch"
+        return self._heads_off()
+
+    def _nvls_off(self, algorithm: Algorithm) -> str:
+        if self.cluster.sm < 90:
+            return "GPUs before Hopper"
+        if self.per_node == 1:
+            return "one GPU in a node"
+        if not self.cluster.nvswitch:
+            return "no NVSwitch"
+        if not self.cluster.nvls:
+            return "switched off"
+        if algorithm == Algorithm.NVLS_TREE and self.nodes == 1:
+            return "one node"
+        if algorithm == Algorithm.NVLS and self.nodes > 1 and not self.cluster.sharp:
+            return "more than one node without SHARP"
+        if self.graphs.nvls.channels < 2:
+            return "fewer than two channels"
+        if self.collective in _SCATTERED and self.per_node > self.constants.limits.nvls_gpus:
+            return f"more than {self.constants.limits.nvls_gpus} GPUs in a node"
+        return self._heads_off()
+
+    def _heads_off(self) -> str:
+        """Gathering in the network wants an adapter for every GPU."""
+        short = self.collective in _SCATTERED and self.nodes > 1 and self.cluster.nics < self.per_node
+        return "fewer adapters than GPUs" if short else ""
+
+    def _ll128_off(self) -> str:
+        """LL128 needs 128 bytes to arrive as one, which paths through a processor do not promise."""
+        if self.cluster.sm < 70:
+            return "GPUs before Volta"
+        if self.nodes > 1 and not self.cluster.near:
+            return "adapters behind the processor"
+        if self.per_node > 1 and not self.cluster.nvswitch:
+            return "GPUs joined by PCIe"
+        return ""
+
+    # How fast.
+
+    def _graph(self, algorithm: Algorithm) -> Graph:
+        found = {
+            Algorithm.RING: self.graphs.ring,
+            Algorithm.COLLNET_DIRECT: self.graphs.collnet_direct,
+            Algorithm.COLLNET_CHAIN: self.graphs.collnet_chain,
+            Algorithm.NVLS: self.graphs.nvls,
+            Algorithm.NVLS_TREE: self.graphs.nvls,
+        }
+        return found.get(algorithm, self.graphs.tree)
+
+    def _algo_gbyte_s(self, algorithm: Algorithm, protocol: Protocol) -> float:
+        """Size over time. NCCL takes the bus bandwidth itself for all_gather and reduce_scatter other than on rings."""
+        bus = self._bus_gbyte_s(algorithm, protocol)
+        if algorithm != Algorithm.RING and self.collective in _SCATTERED:
+            return bus
+        return bus * (self.ranks / self.steps if algorithm in (Algorithm.RING, *_NVLS) else 0.5)
+
+    def _bus_gbyte_s(self, algorithm: Algorithm, protocol: Protocol) -> float:
+        graph = self._graph(algorithm)
+        if algorithm in _NVLS:
+            return graph.channels * self._nvls_channel_gbyte_s(algorithm)
+        inside = self.nodes <= 2 or algorithm in _COLLNET
+        total = graph.channels * (graph.intra_gbyte_s if inside else graph.inter_gbyte_s)
+        if algorithm == Algorithm.RING:
+            return self._ring_gbyte_s(total, protocol)
+        if algorithm == Algorithm.TREE:
+            return self._tree_gbyte_s(total, protocol)
+        if algorithm == Algorithm.PAT:
+            return total * self.constants.factor.pat
+        return self._collnet_direct_gbyte_s(total) if algorithm == Algorithm.COLLNET_DIRECT else total
+
+    def _ring_gbyte_s(self, total: float, protocol: Protocol) -> float:
+        factor, channels = self.constants.factor, self.graphs.ring.channels
+        if protocol == Protocol.LL:
+            return min(self._ll_gbyte_s(), total * factor.ring_ll)
+        if protocol == Protocol.LL128:
+            limit = self.generation.ring_ll128_channel_gbyte_s[self.scale]
+            return min(total * factor.ring_ll128, channels * limit)
+        return total
+
+    def _tree_gbyte_s(self, total: float, protocol: Protocol) -> float:
+        factor, channels = self.constants.factor, self.graphs.tree.channels
+        bus = min(total * factor.tree, channels * self.generation.tree_channel_gbyte_s[self.scale])
+        if protocol == Protocol.LL:
+            bus = min(bus * factor.tree_ll, self._ll_gbyte_s())
+        if protocol == Protocol.LL128:
+            part = factor.tree_ll128_one_node if self.nodes == 1 else factor.tree_ll128
+            bus = min(bus * part, channels * self.generation.tree_ll128_channel_gbyte_s[self.scale])
+        return bus * (factor.simple_tree if self.graphs.simple_tree else 1.0)
+
+    def _ll_gbyte_s(self) -> float:
+        """Inside a node the GPU is the limit of LL, between nodes the processor that relays it."""
+        generation = self.generation
+        if self.nodes > 1:
+            row = "ampere" if self.cluster.processor == Processor.AMD else "volta"
+            generation = self.constants.generation[row]
+        return generation.ll_gbyte_s[self.scale]
+
+    def _nvls_channel_gbyte_s(self, algorithm: Algorithm) -> float:
+        graph = self.graphs.nvls
+        inside = graph.intra_gbyte_s * self.generation.nvls * (graph.channels - 1) / graph.channels
+        # all_reduce has two operations in the pipe; the others leave out the rank itself.
+        inside *= 2 if self.collective == Collective.ALL_REDUCE else (self.per_node - 1) / self.per_node
+        if algorithm == Algorithm.NVLS:
+            return min(inside, graph.inter_gbyte_s)
+        # Of two nodes, each has one neighbour only.
+        between = graph.inter_gbyte_s * (2 if self.nodes == 2 else 1)
+        return min(inside, between, self.generation.nvls_tree_channel_gbyte_s[self.scale])
+
+    def _collnet_direct_gbyte_s(self, total: float) -> float:
+        graph, factor = self.graphs.collnet_direct, self.constants.factor
+        if self.collective in _SCATTERED:
+            return self.per_node * min(graph.intra_gbyte_s, graph.inter_gbyte_s * factor.collnet_gather)
+        share = self.per_node / graph.channels  # GPUs of an adapter; what is above one counts half
+        return total / (share - (share - 1) / 2) * (factor.collnet_direct_hopper if self.cluster.sm >= 90 else 1.0)
+
+    # How soon.
+
+    @property
+    def _inside(self) -> dict[Algorithm, tuple[float, float, float]]:
+        """Latencies of the steps inside a node. NCCL counts a GPU that is alone there as one on PCIe."""
+        nvlink = self.per_node > 1 and self.cluster.nvswitch
+        return self.constants.latency_us.nvlink if nvlink else self.constants.latency_us.pcie
+
+    def _latency_us(self, algorithm: Algorithm, protocol: int) -> float:
+        latency, step = self.constants.latency_us, self.constants.step
+        # One GPU in a node has no NVLink to hide behind: all latency of the network shows, as in a tree.
+        between = latency.network[Algorithm.TREE if self.per_node == 1 else algorithm][protocol]
+        inside = self._inside[algorithm][protocol]
+        base, others, depth = latency.base[algorithm][protocol], self.per_node - 1, log2_down(self.nodes)
+        if algorithm == Algorithm.RING:
+            return base + self._ring_steps_us(protocol, inside, between)
+        if algorithm == Algorithm.TREE:
+            return base + 2 * (others * inside + depth * between)
+        if algorithm == Algorithm.COLLNET_DIRECT:
+            return base + 2 * (min(1, others) * inside + others * step.collnet_arity_us) + between
+        if algorithm == Algorithm.COLLNET_CHAIN:
+            return base + 2 * others * inside + between
+        if algorithm == Algorithm.NVLS:
+            return inside + (between if self.nodes > 1 else 0.0)
+        if algorithm == Algorithm.NVLS_TREE:
+            return base + inside + 2 * depth * between
+        return base + depth * between / step.pat_overlap + self.ranks * step.pat_us
+
+    def _ring_steps_us(self, protocol: int, inside: float, between: float) -> float:
+        latency, step = self.constants.latency_us, self.constants.step
+        simple = _PROTOCOLS[protocol] == Protocol.SIMPLE
+        if self.collective in _ROOTED:
+            # A pipe: its latency is one step where all channels go the same way, else a step for each rank.
+            like = Algorithm.TREE if simple and not self.graphs.same_channels else Algorithm.RING
+            one = (latency.network if self.nodes > 1 else self._inside)[like][protocol]
+            return one if self.graphs.same_channels else self.steps * one
+        crossings = (self.nodes - 1) * (2 if self.collective == Collective.ALL_REDUCE else 1)
+        if self.nodes > 1:
+            amd = self.cluster.processor == Processor.AMD
+            post = step.network_post_amd_us if amd else step.network_post_us
+            inside = max(inside, post * (step.simple_posts if simple else 1))
+        return (self.steps - crossings) * inside + crossings * between

@@ -1,0 +1,1 @@
+"""The flow engine: messages as fluids that share links max-min fairly."""

@@ -1,0 +1,323 @@
+"""The loop: go to the next moment, end and start messages, solve the rates that change.
+
+All that happens at one moment is one change of rates: the steps of a collective start and end together. A queue pair
+whose next message follows at once keeps its rate, and nothing is solved.
+"""
+
+from __future__ import annotations
+
+from weft.jit import handler, lean_kernel, part
+from weft.sim.flow.share import choose, choose_held, link_up, solve, unlink
+from weft.sim.flow.state import Agenda, Kind, Stop
+from weft.sim.packet.lanes import schedule, take_first
+from weft.sim.packet.state import NONE
+
+NEVER_PS = 1 << 60
+FEW = 4  # packets that stand for a message of any length: first, two full ones, last
+SAME = 1e-12  # relative: a rate that changes less has not
+
+
+@lean_kernel
+def run_moments(s, budget):
+    """Go from moment to moment, `budget` of them at most; says why it came back."""
+    run = s.run[0]
+    for _ in range(budget):
+        if run.left == 0:
+            return Stop.DONE
+        now_ps = _next_ps(s)
+        if now_ps > run.until_ps:
+            return Stop.DONE if now_ps == NEVER_PS else Stop.MOMENT
+        run.now_ps = now_ps
+        while run.ends > 0 and s.flows[s.ends[0]].end_ps == now_ps:
+            _on_end(s, s.ends[0])
+        while run.next_ready < len(s.ready) and s.ready_ps[run.next_ready] == now_ps:
+            run.next_ready += 1
+            _on_ready(s, s.ready[run.next_ready - 1])
+        while run.agenda > 0 and s.agenda[0].time_ps == now_ps:
+            kind, a, _b = take_first(Agenda(s.run, s.agenda))
+            if kind == Kind.DELIVERED:
+                _on_delivered(s, a)
+            elif kind == Kind.READY:
+                _on_ready(s, a)
+            else:
+                s.flows[a].wakes = 0
+                _start_next(s, a)
+        _share_again(s)
+    return Stop.SLICE
+
+
+@part
+def _next_ps(s):
+    run = s.run[0]
+    time_ps = NEVER_PS
+    if run.ends > 0:
+        time_ps = s.flows[s.ends[0]].end_ps
+    if run.next_ready < len(s.ready):
+        time_ps = min(time_ps, s.ready_ps[run.next_ready])
+    if run.agenda > 0:
+        time_ps = min(time_ps, s.agenda[0].time_ps)
+    return time_ps
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+@handler
+def _on_ready(s, index):
+    """Its work request has been read, and the first bytes are there."""
+    message = s.messages[index]
+    qp = s.qps[message.qp]
+    message.ready_ps = s.run[0].now_ps
+    message.next = NONE
+    if qp.last >= 0:
+        s.messages[qp.last].next = index
+    qp.last = index
+    if qp.unsent < 0:
+        qp.unsent = index
+    if qp.oldest < 0:
+        qp.oldest = index
+    _start_next(s, message.qp)
+
+
+@handler
+def _start_next(s, index):
+    """Start the next message of a queue pair, now or when it may."""
+    run = s.run[0]
+    flow = s.flows[index]
+    qp = s.qps[index]
+    if flow.message >= 0 or qp.unsent < 0 or flow.wakes:
+        return
+    time_ps = qp.clock_ps
+    full = 0 < qp.window <= flow.started  # the message that makes room has ended, so its acknowledgement has a time
+    if full:
+        time_ps = max(time_ps, s.messages[qp.oldest].acked_ps)
+    if time_ps > run.now_ps:
+        flow.wakes = 1
+        schedule(Agenda(s.run, s.agenda), time_ps, Kind.WAKE, index, 0)
+        return
+    if full:
+        qp.oldest = s.messages[qp.oldest].next
+    message = s.messages[qp.unsent]
+    read_ps = qp.setup_ps + ((message.bytes * qp.ps_per_kib) >> 10)
+    qp.clock_ps = max(qp.clock_ps, message.ready_ps) + max(qp.gap_ps, read_ps)
+    flow.message = qp.unsent
+    flow.left_bytes = wire_bytes(s, flow.message)
+    flow.since_ps = run.now_ps
+    flow.started += 1
+    qp.unsent = message.next
+    _note_change(s, index)
+
+
+@part
+def wire_bytes(s, index):
+    """A message with all of its headers."""
+    message = s.messages[index]
+    if message.packets == 1:
+        return s.size_bytes[message.last] + 0.0
+    ends = s.size_bytes[message.first] + s.size_bytes[message.last]
+    return ends + (message.packets - 2) * s.size_bytes[message.full] + 0.0
+
+
+@part
+def _on_end(s, index):
+    """The last byte of a message has left: say when it will be there, and let the next one start."""
+    run = s.run[0]
+    flow = s.flows[index]
+    _remove_end(s, index)
+    message = s.messages[flow.message]
+    sent_bytes = wire_bytes(s, flow.message)
+    arrival_ps = run.now_ps + idle_ps(s, flow.message) - _round(sent_bytes / flow.alone)
+    message.finish_ps = arrival_ps + flow.receive_ps
+    if s.qps[index].acked:
+        message.acked_ps = arrival_ps + flow.ack_ps
+    flow.sent_bytes += int(sent_bytes)
+    flow.sent_packets += message.packets
+    run.left -= 1
+    if s.successor_first[flow.message + 1] > s.successor_first[flow.message]:
+        schedule(Agenda(s.run, s.agenda), arrival_ps, Kind.DELIVERED, flow.message, 0)
+    flow.message = NONE
+    _note_change(s, index)
+    _start_next(s, index)
+
+
+@part
+def _on_delivered(s, index):
+    """All of a message has arrived: let those go that waited for it."""
+    message = s.messages[index]
+    for at in range(s.successor_first[index], s.successor_first[index + 1]):
+        following = s.messages[s.successors[at]]
+        following.waits_for -= 1
+        following.free_ps = max(following.free_ps, message.finish_ps)
+        if following.waits_for == 0:
+            following.start_ps = max(following.start_ps, following.free_ps + following.delay_ps)
+            qp = s.qps[following.qp]
+            qp.posted_ps = max(qp.posted_ps, following.start_ps + following.lead_ps)
+            schedule(Agenda(s.run, s.agenda), qp.posted_ps, Kind.READY, s.successors[at], 0)
+
+
+@part
+def idle_ps(s, index):
+    """From the first byte sent until the last is there, on an idle network, as the packet engine has it.
+
+    Packets follow each other through a line of links, each busy with one at a time. What a message has more of than a
+    few packets are full ones, and each adds the time of the slowest link.
+    """
+    message = s.messages[index]
+    flow = s.flows[message.qp]
+    begin, end = s.hop_first[message.qp], s.hop_first[message.qp + 1]
+    few = min(message.packets, FEW)
+    for hop in range(end - begin):
+        s.free_ps[hop] = 0
+    sent_ps = taken_ps = processed_ps = came_ps = 0
+    for i in range(few):
+        size = message.full
+        if i == few - 1:
+            size = message.last
+        elif i == 0:
+            size = message.first
+        came_ps = sent_ps
+        for hop in range(begin, end):
+            serial_ps = s.serial_ps[s.hop_rate[hop], size]
+            leaves_ps = max(came_ps, s.free_ps[hop - begin])
+            s.free_ps[hop - begin] = leaves_ps + serial_ps
+            if hop == begin:
+                sent_ps = leaves_ps + _pace_ps(flow, s.size_bytes[size])
+            came_ps = leaves_ps + s.hop_ps[hop]
+            if s.hop_cut[hop] == 0:
+                came_ps += serial_ps
+            else:  # it cannot leave faster than it comes
+                came_ps += max(serial_ps - s.serial_ps[s.hop_rate[hop + 1], size], 0)
+        taken_ps = came_ps = max(came_ps, taken_ps) + ((s.size_bytes[size] * flow.take_ps_per_kib) >> 10)
+        processed_ps = came_ps = max(came_ps, processed_ps) + flow.receive_packet_ps
+    return came_ps + _more_ps(s, index, message.packets - few)
+
+
+@part
+def _more_ps(s, index, packets):
+    """Time of so many more full packets."""
+    message = s.messages[index]
+    flow = s.flows[message.qp]
+    size_bytes = s.size_bytes[message.full]
+    if s.spreads:
+        return _round(packets * size_bytes / flow.alone)
+    slowest_ps = max(_pace_ps(flow, size_bytes), (size_bytes * flow.take_ps_per_kib) >> 10, flow.receive_packet_ps)
+    for hop in range(s.hop_first[message.qp], s.hop_first[message.qp + 1]):
+        slowest_ps = max(slowest_ps, s.serial_ps[s.hop_rate[hop], message.full])
+    return packets * slowest_ps
+
+
+@part
+def _pace_ps(flow, size_bytes):
+    """Between two packets of the sender."""
+    return max(flow.packet_ps, (size_bytes * flow.pace_ps_per_kib) >> 10)
+
+
+@part
+def _round(time):
+    return int(time + 0.5)
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+@part
+def _note_change(s, index):
+    run = s.run[0]
+    if s.flows[index].changed == 0:
+        s.flows[index].changed = 1
+        s.changed[run.changed] = index
+        run.changed += 1
+
+
+@part
+def _share_again(s):
+    """Rates after all that has happened at this moment."""
+    run = s.run[0]
+    run.solution += 1
+    run.chosen = run.touched = 0
+    for i in range(run.changed):
+        index = s.changed[i]
+        flow = s.flows[index]
+        if flow.message < 0 and flow.linked:
+            unlink(s, index)
+        elif flow.message >= 0 and not flow.linked:
+            link_up(s, index)
+            flow.bottleneck = NONE
+            choose(s, index)
+        elif flow.message >= 0:
+            _set_end(s, index)
+    for i in range(run.changed):
+        flow = s.flows[s.changed[i]]
+        flow.changed = 0
+        if flow.message < 0 or flow.chosen == run.solution:
+            choose_held(s, s.changed[i])
+    run.changed = 0
+    if run.chosen > 0:
+        solve(s)
+        _put_in_force(s)
+
+
+@part
+def _put_in_force(s):
+    """The rates found are the rates; ends move."""
+    run = s.run[0]
+    for i in range(run.touched):
+        link = s.classes[s.touched[i]]
+        link.load = link.capacity - link.residual
+    for i in range(run.chosen):
+        flow = s.flows[s.chosen[i]]
+        flow.bottleneck = flow.new_bottleneck
+        if abs(flow.new_rate - flow.rate) > SAME * flow.rate:
+            flow.left_bytes -= flow.rate * (run.now_ps - flow.since_ps)
+            flow.since_ps = run.now_ps
+            flow.rate = flow.new_rate
+            _set_end(s, s.chosen[i])
+
+
+@part
+def _set_end(s, index):
+    """When a flow will be through, at the rate that it has; it moves to its place in `ends`."""
+    run = s.run[0]
+    flow = s.flows[index]
+    flow.end_ps = flow.since_ps + max(_round(max(flow.left_bytes, 0.0) / flow.rate), 1)
+    if flow.place < 0:
+        flow.place = run.ends
+        s.ends[run.ends] = index
+        run.ends += 1
+    _sift(s.ends, s.flows, run.ends, index)
+
+
+@part
+def _remove_end(s, index):
+    run = s.run[0]
+    at = s.flows[index].place
+    s.flows[index].place = NONE
+    run.ends -= 1
+    if at < run.ends:
+        moved = s.ends[run.ends]
+        s.ends[at] = moved
+        s.flows[moved].place = at
+        _sift(s.ends, s.flows, run.ends, moved)
+
+
+@handler
+def _sift(ends, flows, n, index):
+    """Move a flow up or down the heap of ends, to where its end belongs."""
+    end_ps = flows[index].end_ps
+    at = flows[index].place
+    while at > 0 and flows[ends[(at - 1) >> 1]].end_ps > end_ps:
+        ends[at] = ends[(at - 1) >> 1]
+        flows[ends[at]].place = at
+        at = (at - 1) >> 1
+    child = 2 * at + 1
+    while child < n:
+        if child + 1 < n and flows[ends[child + 1]].end_ps < flows[ends[child]].end_ps:
+            child += 1
+        if flows[ends[child]].end_ps >= end_ps:
+            break
+        ends[at] = ends[child]
+        flows[ends[at]].place = at
+        at = child
+        child = 2 * at + 1
+    ends[at] = index
+    flows[index].place = at

@@ -1,0 +1,178 @@
+"""Which links a flow takes, and how much of it each carries.
+
+By the forwarding table or ECMP a flow has one path. Adaptive routing and spraying spread it: of what comes to a switch
+each port of the group takes the same part, so a flow over 32 spines is 1/32 on each. ECMP hashes as the packet engine
+does, so both take the same path with the same seed.
+"""
+
+from __future__ import annotations
+
+from weft.jit import lean_kernel, part
+from weft.sim.packet.paths import MOST_HOPS
+from weft.sim.packet.state import NONE, Way
+from weft.sim.packet.switch import NO_ROUTE, _hash
+
+LOST = -1  # instead of a number of links: there is no way
+
+
+@part
+def _choices(n, switch, lid, hashed):
+    """Where the ports stand that lead on, NONE for the one of the forwarding table; and how many."""
+    if n.way == Way.TABLE:
+        return NONE, 1
+    group = n.group[switch, lid]
+    if group < 0:
+        return NONE, 1
+    begin = n.group_first[group]
+    ports = n.group_first[group + 1] - begin
+    if n.way == Way.ECMP:
+        return begin + _hash(hashed, switch) % ports, 1
+    return begin, ports
+
+
+@part
+def _port(n, switch, lid, at):
+    """Port by its place in a group; NONE if it leads nowhere."""
+    number = n.lft[switch, lid] if at < 0 else n.group_ports[at]
+    if number == NO_ROUTE:
+        return NONE
+    port = n.first[switch] + number
+    return port if n.peer[port] >= 0 else NONE
+
+
+@part
+def _add(n, count, link, share):
+    """Write a link down, once."""
+    if n.share[link] == 0:
+        n.found[count] = link
+        count += 1
+    n.share[link] += share
+    return count
+
+
+@part
+def spread(n, src, dst, lid, hashed):
+    """Links from a port to another, in `found`, with their parts of the flow in `share`: how many, or LOST.
+
+    `mass` holds what comes to each switch after so many hops; the caller sets `share` back to 0.
+    """
+    count = _add(n, 0, src, 1.0)
+    waiting = 0
+    if n.peer[src] != dst:
+        n.front[0, 0] = n.owner[n.peer[src]]
+        n.mass[0, n.front[0, 0]] = 1.0
+        waiting = 1
+    for hop in range(MOST_HOPS):
+        here, there = hop & 1, 1 - (hop & 1)
+        onward = 0
+        for i in range(waiting):
+            switch = n.front[here, i]
+            at, ports = _choices(n, switch, lid, hashed)
+            each = n.mass[here, switch] / ports
+            n.mass[here, switch] = 0
+            for j in range(ports):
+                port = _port(n, switch, lid, at + j)
+                if port < 0:
+                    return LOST
+                count = _add(n, count, port, each)
+                come = n.peer[port]
+                if come != dst:
+                    to = n.owner[come]
+                    if to < 0:
+                        return LOST
+                    if n.mass[there, to] == 0:
+                        n.front[there, onward] = to
+                        onward += 1
+                    n.mass[there, to] += each
+        waiting = onward
+        if waiting == 0:
+            return count
+    return LOST
+
+
+@part
+def _links(n, flow):
+    """All that a flow takes: the links of its way, and those that stand for memories and processors."""
+    count = spread(n, n.src[flow], n.dst[flow], n.dlid[flow], n.hashed[flow])
+    if count >= 0:
+        for i in range(n.extra.shape[1]):
+            if n.extra[flow, i] >= 0:
+                count = _add(n, count, n.extra[flow, i], 1.0)
+    return count
+
+
+@part
+def _clear(n, count):
+    for i in range(count):
+        n.share[n.found[i]] = 0
+
+
+@lean_kernel
+def sign_links(n, salt, signs):
+    """Give each link a sum over its flows that only links with the same flows and shares have. The flow that is lost.
+
+    Every link adds up in the order of flows, so equal links get equal floats.
+    """
+    for flow in range(len(n.src)):
+        count = _links(n, flow)
+        if count < 0:
+            return flow
+        for i in range(count):
+            link = n.found[i]
+            signs[link, 0] += salt[flow, 0] * n.share[link]
+            signs[link, 1] += salt[flow, 1] * n.share[link]
+        _clear(n, count)
+    return NONE
+
+
+@lean_kernel
+def list_nodes(n, class_of, seen, node_first, node_class, node_share, fill):
+    """[flow] -> its classes, each once, and its share. Without `fill` only where each flow's begin."""
+    at = 0
+    for flow in range(len(n.src)):
+        node_first[flow] = at
+        count = _links(n, flow)
+        for i in range(count):
+            link = n.found[i]
+            of = class_of[link]
+            if seen[of] != flow:
+                seen[of] = flow
+                if fill:
+                    node_class[at] = of
+                    node_share[at] = n.share[link]
+                at += 1
+        _clear(n, count)
+    node_first[len(n.src)] = at
+
+
+@lean_kernel
+def list_hops(n, src, dst, lid, hop_first, hop_port, fill):
+    """[flow] -> ports of one path: where there are many, of the first port of each group."""
+    at = 0
+    for flow in range(len(src)):
+        hop_first[flow] = at
+        port = src[flow]
+        for _ in range(MOST_HOPS):
+            if fill:
+                hop_port[at] = port
+            at += 1
+            come = n.peer[port]
+            if come == dst[flow]:
+                break
+            switch = n.owner[come]
+            begin, _ports = _choices(n, switch, lid[flow], n.hashed[flow])
+            port = _port(n, switch, lid[flow], begin)
+    hop_first[len(src)] = at
+
+
+@lean_kernel
+def add_use(n, src, dst, lid, sent_bytes, sent_packets, xmit_bytes, xmit_packets):
+    """Count what each flow sent at every port of its way."""
+    for flow in range(len(src)):
+        if sent_packets[flow] > 0:
+            count = spread(n, src[flow], dst[flow], lid[flow], n.hashed[flow])
+            for i in range(count):
+                port = n.found[i]
+                xmit_bytes[port] += sent_bytes[flow] * n.share[port]
+                xmit_packets[port] += sent_packets[flow] * n.share[port]
+            _clear(n, count)

@@ -1,0 +1,216 @@
+"""A fabric and its traffic become flows over classes of links. Messages, queue pairs, their costs and all that can be
+refused are the packet engine's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.sim.engine import Network, Options
+from weft.sim.flow.paths import list_hops, list_nodes, sign_links
+from weft.sim.flow.state import CLASS, FLOW, LEVEL, RUN, Net, State
+from weft.sim.packet.paths import check_paths, check_subnets
+from weft.sim.packet.posting import Posting, post
+from weft.sim.packet.rules import Rules, fill_in, way
+from weft.sim.packet.state import ENTRY, NONE, Records, Way, records
+from weft.sim.packet.wiring import Wiring, wire
+from weft.sim.traffic import Traffic
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """What a run needs, and what its indices mean."""
+
+    options: Options  # with the defaults filled in
+    rules: Rules
+    wiring: Wiring
+    posting: Posting
+    net: Net
+    state: State
+
+
+def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
+    """Everything checked and laid out, the clock at 0."""
+    options, rules = fill_in(fabric, options)
+    if options.watch:
+        raise ConfigError(f"{options.watch[0]} cannot be watched: flows have no queues. Use the packet engine")
+    wiring = wire(fabric, rules, options.switching)
+    posting = post(wiring, traffic, replace(options, train=1), rules)
+    _, first_of_qp = np.unique(posting.messages.qp, return_index=True)
+    one_each = posting.messages[first_of_qp]  # all messages of a queue pair go the same way
+    check_paths(wiring, one_each)
+    if options.network is Network.ROCE_V1 and options.routed:
+        check_subnets(wiring, one_each)
+    net, capacity = _net(wiring, posting, way(options), options.mtu_bytes + rules.header_bytes)
+    nodes = _Nodes(wiring, net, capacity)
+    state = _state(wiring, posting, net, nodes)
+    return Plan(options=options, rules=rules, wiring=wiring, posting=posting, net=net, state=state)
+
+
+def _net(wiring: Wiring, posting: Posting, picks: Way, full_bytes: int) -> tuple[Net, NDArray[np.float64]]:
+    """The tables for following a path; and [link] -> bytes for each picosecond.
+
+    Behind the ports stand more links: the way from a host's memory, the way to it, and of a TCP connection its cores.
+    """
+    tables, ports, qps, hosts = wiring.fabric.tables, wiring.ports, posting.qps, posting.hosts
+    n_ports, n_hosts, n_flows = len(ports), len(hosts), len(qps)
+    src, dst = hosts.port[qps.host], qps.dst
+    far = wiring.host[dst]
+    core_ps = np.maximum.reduce(
+        (qps.packet_ps, (full_bytes * qps.pace_ps_per_kib) >> 10, qps.receive_packet_ps)
+    )  # for a full packet
+    extra = np.column_stack(
+        (
+            np.where(hosts.ps_per_kib[qps.host] > 0, n_ports + qps.host, NONE),
+            np.where(hosts.receive_ps_per_kib[far] > 0, n_ports + n_hosts + far, NONE),
+            np.where(core_ps > 0, n_ports + 2 * n_hosts + np.arange(n_flows), NONE),
+        )
+    )
+    per_host = (1024 / np.maximum(column, 1) for column in (hosts.ps_per_kib, hosts.receive_ps_per_kib))
+    capacity = np.concatenate((wiring.port_rate_gbit_s / 8_000, *per_host, full_bytes / np.maximum(core_ps, 1)))
+    switch_ports = np.flatnonzero(ports.owner >= 0)
+    n_switches = int(ports.owner.max(initial=0)) + 1
+    first = np.zeros(n_switches, np.int64)
+    first[ports.owner[switch_ports]] = wiring.first[switch_ports]
+    chooses = picks is not Way.TABLE
+    groups = tables.ar_ports if chooses else np.zeros((1, 1), np.bool_)
+    lid = tables.lid[wiring.slot].astype(np.int32)
+    return Net(
+        way=int(picks),
+        peer=np.ascontiguousarray(ports.peer),
+        owner=np.ascontiguousarray(ports.owner),
+        first=first,
+        lft=tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8),
+        group=tables.ar_group if chooses else np.zeros((1, 1), np.int32),
+        group_first=np.concatenate(([0], np.cumsum(groups.sum(axis=1)))).astype(np.int64),
+        group_ports=np.nonzero(groups)[1].astype(np.int32),
+        src=src.astype(np.int32),
+        dst=dst.astype(np.int32),
+        slid=lid[src],
+        dlid=lid[dst],
+        hashed=qps.flow.astype(np.int64),
+        extra=extra.astype(np.int32),
+        found=np.zeros(len(capacity), np.int32),
+        share=np.zeros(len(capacity)),
+        mass=np.zeros((2, n_switches)),
+        front=np.zeros((2, n_switches), np.int32),
+    ), capacity
+
+
+class _Nodes:
+    """Links with the same flows put together, and the lists of flows on them."""
+
+    def __init__(self, wiring: Wiring, net: Net, capacity: NDArray[np.float64]) -> None:
+        n_flows = len(net.src)
+        signs = np.zeros((len(capacity), 2))
+        lost = sign_links(net, np.random.default_rng(0).random((n_flows, 2)) + 0.5, signs)
+        if lost >= 0:
+            src, dst = (wiring.name(int(ends[lost])) for ends in (net.src, net.dst))
+            raise ConfigError(f"no route: the port groups from {src} to {dst} do not all lead there: route again")
+        used = np.flatnonzero(signs[:, 0] > 0)
+        _refuse_losses(wiring, used)
+        unique, of = np.unique(signs[used], axis=0, return_inverse=True)
+        class_of = np.full(len(capacity), NONE, np.int32)
+        class_of[used] = of.ravel()
+        self.classes = records(len(unique), CLASS)
+        self.classes.capacity = np.inf
+        np.minimum.at(self.classes.capacity, of.ravel(), capacity[used])
+        self.classes.head = NONE
+        self.first = np.zeros(n_flows + 1, np.int64)
+        self.of, self.share = np.zeros(0, np.int32), np.zeros(0)
+        for fill in (False, True):
+            seen = np.full(len(unique), NONE, np.int32)
+            list_nodes(net, class_of, seen, self.first, self.of, self.share, fill)
+            if not fill:
+                self.of, self.share = np.zeros(self.first[-1], np.int32), np.zeros(self.first[-1])
+        self.flow = np.repeat(np.arange(n_flows, dtype=np.int32), np.diff(self.first))
+
+    def alone(self) -> NDArray[np.float64]:
+        """[flow] -> its rate on an idle network."""
+        slowest: NDArray[np.float64] = np.minimum.reduceat(self.classes.capacity[self.of] / self.share, self.first[:-1])
+        return slowest
+
+
+def _refuse_losses(wiring: Wiring, used: NDArray[np.int64]) -> None:
+    bad = used[used < len(wiring.ports)]
+    bad = bad[wiring.ports.bytes_per_error[bad] > 0]
+    if len(bad):
+        raise ConfigError(
+            f"the cable of {wiring.name(int(bad[0]))} makes bit errors, and flows lose nothing: use the packet engine"
+        )
+
+
+def _hops(net: Net, src: NDArray[np.int32], dst: NDArray[np.int32], lid: NDArray[np.int32]) -> tuple[Records, Records]:
+    """[flow + 1], where its hops begin; [hop] -> port."""
+    first, port = np.zeros(len(src) + 1, np.int64), np.zeros(0, np.int32)
+    for fill in (False, True):
+        list_hops(net, src, dst, lid, first, port, fill)
+        if not fill:
+            port = np.zeros(first[-1], np.int32)
+    return first, port
+
+
+def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
+    messages, n_flows = posting.messages, len(posting.qps)
+    serial_ps = np.rint(posting.size_bytes * 8_000 / wiring.rate_gbit_s[:, None]).astype(np.int64)
+    hop_first, hop_port = _hops(net, net.src, net.dst, net.dlid)
+    free = np.flatnonzero(messages.waits_for == 0)
+    ready_ps = messages.start_ps[free] + messages.lead_ps[free]
+    order = np.argsort(ready_ps, kind="stable")
+    run = records(1, RUN)
+    run.left = len(messages)
+    return State(
+        run=run,
+        messages=messages,
+        qps=posting.qps,
+        flows=_flows(wiring, posting, net, nodes, serial_ps[:, posting.ack_size]),
+        classes=nodes.classes,
+        agenda=records(len(messages) + n_flows + 1, ENTRY),
+        ready=free[order].astype(np.int32),
+        ready_ps=ready_ps[order],
+        ends=np.zeros(n_flows, np.int32),
+        changed=np.zeros(n_flows, np.int32),
+        chosen=np.zeros(n_flows, np.int32),
+        touched=np.zeros(len(nodes.classes), np.int32),
+        levels=records(len(nodes.classes) + 1, LEVEL),
+        node_first=nodes.first,
+        node_class=nodes.of,
+        node_share=nodes.share,
+        node_flow=nodes.flow,
+        node_next=np.full(len(nodes.of), NONE, np.int32),
+        node_prev=np.full(len(nodes.of), NONE, np.int32),
+        hop_first=hop_first,
+        hop_rate=wiring.ports.rate[hop_port].astype(np.int32),
+        hop_ps=wiring.arrival_ps[hop_port],
+        hop_cut=wiring.ports.cut_through[hop_port],
+        free_ps=np.zeros(int(np.diff(hop_first).max()), np.int64),
+        serial_ps=serial_ps,
+        size_bytes=posting.size_bytes.astype(np.int64),
+        spreads=net.way in (Way.ADAPTIVE, Way.SPRAY),
+        successor_first=posting.successor_first,
+        successors=posting.successors,
+    )
+
+
+def _flows(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes, ack_serial_ps: NDArray[np.int64]) -> Records:
+    """FLOW records: what each costs at its ends."""
+    qps, hosts = posting.qps, posting.hosts
+    far = wiring.host[net.dst]
+    flows = records(len(qps), FLOW)
+    flows.message = flows.place = flows.bottleneck = NONE
+    flows.alone = nodes.alone()
+    flows.pace_ps_per_kib = np.maximum(hosts.ps_per_kib[qps.host], qps.pace_ps_per_kib)
+    flows.packet_ps, flows.receive_packet_ps = qps.packet_ps, qps.receive_packet_ps
+    flows.take_ps_per_kib, flows.receive_ps = hosts.receive_ps_per_kib[far], hosts.receive_ps[far]
+    first, port = _hops(net, net.dst, net.src, net.slid)
+    serial_ps = ack_serial_ps[wiring.ports.rate[port]]
+    behind_ps = np.where(wiring.ports.cut_through[port], np.maximum(serial_ps - np.roll(serial_ps, -1), 0), serial_ps)
+    ack_bytes = int(posting.size_bytes[posting.ack_size])
+    back_ps = np.add.reduceat(wiring.arrival_ps[port] + behind_ps, first[:-1])
+    taken_ps = (ack_bytes * hosts.receive_ps_per_kib[qps.host]) >> 10
+    flows.ack_ps = posting.ack_ps[far] + back_ps + taken_ps + qps.receive_packet_ps
+    return flows

@@ -1,0 +1,231 @@
+"""Max-min fair rates, solved again only where something changed.
+
+A rate is max-min fair if it cannot grow without taking from one that is not larger (Bertsekas and Gallager, Data
+Networks, 6.5.2). The test for it is local: every flow has a *bottleneck*, a full link where no flow is faster. So the
+solution starts with the flows at hand: those that begin, and those whose bottleneck has lost or gained a flow. Their
+rates are filled up together while all others keep theirs; then every flow that met them is tested, and those that fail
+are added, until none does. What comes out is the max-min solution of the whole network, since every flow passed.
+
+Filling (progressive filling): all open flows grow at one rate until a link is full; its flows are frozen; the others go
+on. A heap has the rate at which each link would be full; freezing flows elsewhere only raises it, so a link that comes
+up too early is put back.
+"""
+
+from __future__ import annotations
+
+from weft.jit import part
+from weft.sim.packet.state import NONE
+
+SLACK = 1e-9  # relative: rates and loads closer than this are equal
+PATIENCE = 6  # rounds in which only flows that fail the test are added; after that all that meet an open flow
+
+
+@part
+def link_up(s, flow):
+    """A flow begins: its nodes go to the head of their lists."""
+    s.flows[flow].linked = 1
+    for node in range(s.node_first[flow], s.node_first[flow + 1]):
+        link = s.classes[s.node_class[node]]
+        s.node_prev[node] = NONE
+        s.node_next[node] = link.head
+        if link.head >= 0:
+            s.node_prev[link.head] = node
+        link.head = node
+        link.flows += 1
+
+
+@part
+def unlink(s, flow):
+    """A flow has ended, and takes no more of its links."""
+    rate = s.flows[flow].rate
+    s.flows[flow].linked = 0
+    s.flows[flow].rate = 0
+    for node in range(s.node_first[flow], s.node_first[flow + 1]):
+        link = s.classes[s.node_class[node]]
+        before, after = s.node_prev[node], s.node_next[node]
+        if before >= 0:
+            s.node_next[before] = after
+        else:
+            link.head = after
+        if after >= 0:
+            s.node_prev[after] = before
+        link.flows -= 1
+        link.load = link.load - rate * s.node_share[node] if link.flows > 0 else 0.0  # no rounding is left behind
+
+
+@part
+def choose(s, flow):
+    """Open a flow's rate."""
+    run = s.run[0]
+    if s.flows[flow].chosen != run.solution:
+        s.flows[flow].chosen = run.solution
+        s.flows[flow].frozen = 0
+        s.chosen[run.chosen] = flow
+        run.chosen += 1
+
+
+@part
+def choose_held(s, flow):
+    """Open the rates of all that a link of this flow holds."""
+    for node in range(s.node_first[flow], s.node_first[flow + 1]):
+        index = s.node_class[node]
+        at = s.classes[index].head
+        if s.classes[index].asked == s.run[0].solution:
+            at = NONE  # another flow of this moment has been here
+        s.classes[index].asked = s.run[0].solution
+        while at >= 0:
+            if s.flows[s.node_flow[at]].bottleneck == index:
+                choose(s, s.node_flow[at])
+            at = s.node_next[at]
+
+
+@part
+def solve(s):
+    """Find `new_rate` of the chosen flows and of those that must change with them."""
+    s.run[0].solutions += 1
+    for attempt in range(1 << 20):
+        _open(s)
+        _fill(s)
+        if not _choose_more(s, attempt >= PATIENCE):
+            break
+
+
+@part
+def _open(s):
+    """What the chosen flows can share: the capacity of their links less what others take."""
+    run = s.run[0]
+    for i in range(run.touched):
+        s.classes[s.touched[i]].seen = 0
+    run.touched = 0
+    for i in range(run.chosen):
+        index = s.chosen[i]
+        flow = s.flows[index]
+        flow.frozen = 0
+        for node in range(s.node_first[index], s.node_first[index + 1]):
+            link = s.classes[s.node_class[node]]
+            if link.seen != run.solution:
+                link.seen = run.solution
+                link.residual = link.capacity - link.load
+                link.weight = 0.0
+                link.level = NONE
+                link.open = link.chosen = 0
+                s.touched[run.touched] = s.node_class[node]
+                run.touched += 1
+            link.residual += flow.rate * s.node_share[node]
+            link.weight += s.node_share[node]
+            link.open += 1
+            link.chosen += 1
+    run.levels = 0
+    for i in range(run.touched):
+        _push_level(s, s.touched[i])
+
+
+@part
+def _fill(s):
+    """Freeze link after link, the one that is full at the lowest rate first."""
+    run = s.run[0]
+    left = run.chosen
+    while left > 0:
+        expected = s.levels[0].rate
+        index = _pop_level(s)
+        link = s.classes[index]
+        if link.open > 0:
+            rate = _level(link)
+            if rate > expected and run.levels > 0 and rate > s.levels[0].rate:
+                _push_level(s, index)
+            else:
+                left -= _freeze(s, index, rate)
+
+
+@part
+def _freeze(s, index, rate):
+    """A link is full: its open flows have their rate. How many."""
+    s.classes[index].level = rate
+    frozen = 0
+    at = s.classes[index].head
+    while at >= 0:
+        flow = s.flows[s.node_flow[at]]
+        if flow.chosen == s.run[0].solution and flow.frozen == 0:
+            flow.frozen = 1
+            flow.new_rate = rate
+            flow.new_bottleneck = index
+            frozen += 1
+            for node in range(s.node_first[s.node_flow[at]], s.node_first[s.node_flow[at] + 1]):
+                other = s.classes[s.node_class[node]]
+                other.residual -= rate * s.node_share[node]
+                other.weight -= s.node_share[node]
+                other.open -= 1
+        at = s.node_next[at]
+    return frozen
+
+
+@part
+def _choose_more(s, all_of_them):
+    """Choose the flows that met a chosen one and have no bottleneck now. Says whether there are any."""
+    run = s.run[0]
+    before = run.chosen
+    for i in range(run.touched):
+        index = s.touched[i]
+        link = s.classes[index]
+        if link.flows > link.chosen:
+            full = link.residual <= SLACK * link.capacity
+            fastest = 0.0
+            at = link.head
+            while at >= 0:
+                flow = s.flows[s.node_flow[at]]
+                if flow.chosen == run.solution and flow.frozen:
+                    fastest = max(fastest, flow.new_rate)
+                at = s.node_next[at]
+            at = link.head
+            while at >= 0:
+                flow = s.flows[s.node_flow[at]]
+                if flow.chosen != run.solution:
+                    unfair = link.level >= 0 and flow.rate > link.level * (1 + SLACK)
+                    freed = flow.bottleneck == index and (not full or fastest > flow.rate * (1 + SLACK))
+                    if unfair or freed or all_of_them:
+                        choose(s, s.node_flow[at])
+                at = s.node_next[at]
+    return run.chosen > before
+
+
+@part
+def _level(link):
+    """The rate at which it would be full."""
+    return max(link.residual, 0.0) / link.weight
+
+
+@part
+def _push_level(s, index):
+    run = s.run[0]
+    rate = _level(s.classes[index])
+    at = run.levels
+    run.levels += 1
+    while at > 0:
+        above = (at - 1) >> 1
+        if s.levels[above].rate <= rate:
+            break
+        s.levels[at] = s.levels[above]
+        at = above
+    s.levels[at].rate = rate
+    s.levels[at].link = index
+
+
+@part
+def _pop_level(s):
+    """Take off the link that is full first."""
+    run = s.run[0]
+    index = s.levels[0].link
+    run.levels -= 1
+    n = run.levels
+    at = 0
+    child = 1
+    while child < n:
+        if child + 1 < n and s.levels[child + 1].rate < s.levels[child].rate:
+            child += 1
+        if s.levels[child].rate >= s.levels[n].rate:
+            break
+        s.levels[at] = s.levels[child]
+        at = child
+        child = 2 * at + 1
+    s.levels[at] = s.levels[n]
+    return index

@@ -1,0 +1,164 @@
+"""All that a run of flows knows, as columns.
+
+A queue pair sends one message at a time, so a queue pair is a flow: row q of `qps` (what the packet engine knows of it)
+and of `flows` (its rate, and what is left of its message). Links that carry the same flows with the same shares can
+never differ but in capacity: they are one *class*, with the least capacity of its members. A *node* is one flow in the
+list of one class; it stands at a fixed place, whether the flow is under way or not. Times are picoseconds, rates bytes
+for each picosecond. Lists run through `next` fields; -1 ends them.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sim.packet.state import Records
+
+
+class Kind(enum.IntEnum):
+    """What happens at a moment of the agenda."""
+
+    DELIVERED = 0  # a: message
+    READY = 1  # a: message
+    WAKE = 2  # a: flow, whose next message may start
+
+
+class Stop(enum.IntEnum):
+    """Why the kernel came back."""
+
+    DONE = 0
+    SLICE = 1  # its share of moments is spent
+    MOMENT = 2  # the next event is later than it was to go
+
+
+FLOW = np.dtype(
+    [
+        ("message", np.int32),  # under way, NONE
+        ("place", np.int32),  # in `ends`, NONE
+        ("left_bytes", np.float64),  # on the wire, at `since_ps`
+        ("rate", np.float64),
+        ("new_rate", np.float64),  # found, not yet in force
+        ("since_ps", np.int64),
+        ("end_ps", np.int64),
+        ("bottleneck", np.int32),  # class that holds it at its rate
+        ("new_bottleneck", np.int32),
+        ("chosen", np.int32),  # the solution in which its rate is open
+        ("frozen", np.int8),  # its rate is found
+        ("linked", np.int8),  # its nodes stand in the lists
+        ("changed", np.int8),  # it ended or started at this moment
+        ("wakes", np.int8),  # a WAKE is on the agenda
+        ("started", np.int64),  # messages
+        ("sent_bytes", np.int64),  # of messages that are through
+        ("sent_packets", np.int64),
+        ("alone", np.float64),  # rate on an idle network
+        ("ack_ps", np.int64),  # from the arrival of a message until its sender knows
+        ("pace_ps_per_kib", np.int64),  # of the way from memory or of the processor that copies
+        ("packet_ps", np.int64),  # of that processor, at least
+        ("take_ps_per_kib", np.int64),  # of the way to memory
+        ("receive_packet_ps", np.int64),  # of the processor that receives
+        ("receive_ps", np.int64),  # from the last packet until the program knows
+    ],
+    align=True,
+)
+CLASS = np.dtype(
+    [
+        ("capacity", np.float64),
+        ("load", np.float64),  # rates in force times shares
+        ("residual", np.float64),  # in this solution: for flows whose rate is open
+        ("weight", np.float64),  # their shares
+        ("level", np.float64),  # rate at which it froze flows, NONE if it froze none
+        ("head", np.int32),  # node
+        ("flows", np.int32),  # under way
+        ("open", np.int32),  # of them open and not frozen
+        ("chosen", np.int32),  # of them open
+        ("seen", np.int32),  # the solution that touched it last
+        ("asked", np.int32),  # the solution for which those it holds were chosen
+    ],
+    align=True,
+)
+RUN = np.dtype(
+    [
+        ("now_ps", np.int64),
+        ("until_ps", np.int64),
+        ("left", np.int64),  # messages not through
+        ("next_ready", np.int64),  # place in `ready`
+        ("order", np.int64),  # of the agenda's entries
+        ("agenda", np.int32),  # entries
+        ("ends", np.int32),  # entries
+        ("changed", np.int32),  # entries
+        ("chosen", np.int32),  # entries
+        ("touched", np.int32),  # entries
+        ("levels", np.int32),  # entries
+        ("solution", np.int32),
+        ("solutions", np.int64),
+    ],
+    align=True,
+)
+LEVEL = np.dtype([("rate", np.float64), ("link", np.int32)], align=True)
+
+
+class State(NamedTuple):
+    """Everything, in the form that kernels take it."""
+
+    run: Records  # one record
+    messages: Records  # as of the packet engine
+    qps: Records
+    flows: Records
+    classes: Records
+    agenda: Records  # a heap, as of the packet engine
+    ready: NDArray[np.int32]  # messages that wait for none, by time
+    ready_ps: NDArray[np.int64]
+    ends: NDArray[np.int32]  # flows under way, a heap by `end_ps`
+    changed: NDArray[np.int32]  # flows
+    chosen: NDArray[np.int32]  # flows whose rate is open
+    touched: NDArray[np.int32]  # classes of the chosen
+    levels: Records  # a heap of classes by the rate at which they would be full
+    node_first: NDArray[np.int64]  # [flow + 1]
+    node_class: NDArray[np.int32]
+    node_share: NDArray[np.float64]  # part of the flow that takes a link of the class
+    node_flow: NDArray[np.int32]
+    node_next: NDArray[np.int32]
+    node_prev: NDArray[np.int32]
+    hop_first: NDArray[np.int64]  # [flow + 1]
+    hop_rate: NDArray[np.int32]  # row of `serial_ps`
+    hop_ps: NDArray[np.int64]  # from the first byte until the far end has it
+    hop_cut: NDArray[np.int8]  # the far end forwards a packet before it has all of it
+    free_ps: NDArray[np.int64]  # [hop], scratch: when a link is free
+    serial_ps: NDArray[np.int64]  # [rate, size]
+    size_bytes: NDArray[np.int64]  # [size] -> on the wire
+    spreads: bool  # flows take many paths
+    successor_first: NDArray[np.int64]
+    successors: NDArray[np.int32]
+
+
+class Agenda(NamedTuple):
+    """The part of the state that the packet engine's agenda needs: a call with all of it costs more than the call."""
+
+    run: Records
+    agenda: Records
+
+
+class Net(NamedTuple):
+    """The tables that paths are read from, and room to write one down."""
+
+    way: int
+    peer: NDArray[np.int32]  # [port]
+    owner: NDArray[np.int32]  # [port] -> switch, or -1 - host
+    first: NDArray[np.int64]  # [switch] -> its port 0
+    lft: NDArray[np.uint8]
+    group: NDArray[np.int32]  # [switch, lid] -> group, -1: as the forwarding table says
+    group_first: NDArray[np.int64]  # [group + 1]
+    group_ports: NDArray[np.int32]  # port numbers
+    src: NDArray[np.int32]  # [flow] -> port
+    dst: NDArray[np.int32]
+    slid: NDArray[np.int32]
+    dlid: NDArray[np.int32]
+    hashed: NDArray[np.int64]  # [flow] -> what ECMP hashes
+    extra: NDArray[np.int32]  # [flow, 3] -> links that stand for its memories and processors, -1
+    found: NDArray[np.int32]  # scratch: links of a path
+    share: NDArray[np.float64]  # [link], scratch: part of the flow on it
+    mass: NDArray[np.float64]  # [2, switch], scratch: part of the flow that comes to it
+    front: NDArray[np.int32]  # [2, switch], scratch: where it is after so many hops

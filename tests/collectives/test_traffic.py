@@ -1,0 +1,68 @@
+"""Programs on the packet engine take the time that theory gives them."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.collectives.program import Program
+from weft.collectives.recursive import dissemination_barrier, halving_doubling_all_reduce, pairwise_all_to_all
+from weft.collectives.ring import ring_all_gather, ring_all_reduce
+from weft.collectives.traffic import program_traffic
+from weft.collectives.tree import double_tree_all_reduce
+from weft.errors import ConfigError
+from weft.routing.patterns import host_ports
+from weft.routing.route import route
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.traffic import Traffic
+
+HOSTS = 8
+
+
+@pytest.fixture(scope="module")
+def star() -> weft.Fabric:
+    return route(weft.load(f"star:hosts={HOSTS}")).fabric
+
+
+def time_ps(fabric: weft.Fabric, program: Program, size_bytes: int) -> int:
+    result = PacketEngine().run(fabric, program_traffic(program, host_ports(fabric), size_bytes))
+    assert result.done
+    return result.last_arrival_ps
+
+
+def alone_ps(fabric: weft.Fabric, size_bytes: int) -> int:
+    """One message from a host to another, and nothing else."""
+    ports = host_ports(fabric)
+    return PacketEngine().run(fabric, Traffic.make(ports[:1], ports[1:2], size_bytes)).last_arrival_ps
+
+
+@pytest.mark.parametrize("size_bytes", [HOSTS * 64, HOSTS * 65_536, HOSTS << 20])
+def test_a_ring_takes_a_message_after_the_other(star, size_bytes):
+    """2 (n - 1) times a part of the buffer: alpha-beta, with the packet engine's own alpha and beta."""
+    step_ps = alone_ps(star, size_bytes // HOSTS)
+    assert time_ps(star, ring_all_reduce(HOSTS), size_bytes) == pytest.approx(2 * (HOSTS - 1) * step_ps, rel=0.001)
+    assert time_ps(star, ring_all_gather(HOSTS), size_bytes) == pytest.approx((HOSTS - 1) * step_ps, rel=0.001)
+
+
+def test_halving_and_doubling_are_faster_for_small_messages_and_as_fast_for_large_ones(star):
+    small = [time_ps(star, program(HOSTS), 8 * HOSTS) for program in (ring_all_reduce, halving_doubling_all_reduce)]
+    large = [time_ps(star, program(HOSTS), 64 << 20) for program in (ring_all_reduce, halving_doubling_all_reduce)]
+    assert small[1] == pytest.approx(small[0] * 6 / 14, rel=0.03)
+    assert large[1] == pytest.approx(large[0], rel=0.02)
+
+
+def test_a_barrier_takes_log2_of_the_ranks_in_messages_of_no_bytes(star):
+    assert time_ps(star, dissemination_barrier(HOSTS), 0) == pytest.approx(3 * alone_ps(star, 0), rel=0.01)
+
+
+def test_the_other_programs_run_too(star):
+    parts = time_ps(star, pairwise_all_to_all(HOSTS), 2 * HOSTS * 65_536)
+    assert parts >= (HOSTS - 1) * 65_536 * 8_000 / 400
+    assert time_ps(star, double_tree_all_reduce(HOSTS), 8 << 20) > 8 * (8 << 20) * 1_000 / 400
+
+
+def test_what_does_not_fit_is_refused(star):
+    with pytest.raises(ConfigError, match="has 4 ranks, and there are 8 ports"):
+        program_traffic(ring_all_reduce(4), host_ports(star), 1 << 20)
+    with pytest.raises(ConfigError, match="into 8 chunks, 3 bytes are too few"):
+        program_traffic(ring_all_reduce(8), host_ports(star), 3)

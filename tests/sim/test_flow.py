@@ -1,0 +1,168 @@
+"""The flow engine by itself: fair rates, where a flow goes, and what it refuses."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric import faults
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.flow.engine import FlowEngine
+from weft.sim.flow.loop import run_moments
+from weft.sim.flow.plan import plan
+from weft.sim.result import NEVER
+from weft.sim.traffic import Traffic
+
+TREE = "fat-tree:hosts=16,radix=8"
+
+
+@cache
+def routed(spec):
+    return route(weft.load(spec), RoutingOptions(adaptive=True)).fabric
+
+
+def host_ports(fabric):
+    return np.array([int(fabric.first_port[node.index]) + 1 for node in fabric.hcas])
+
+
+def run(fabric, rows, *, columns=None, **options):
+    return FlowEngine().run(fabric, Traffic.of(fabric, rows, **(columns or {})), Options(**options))
+
+
+def follow(wiring, src, dst):
+    """Ports from one to another by the forwarding tables, one by one."""
+    tables = wiring.fabric.tables
+    lid = tables.lid[wiring.slot[dst]]
+    path, at = [src], int(wiring.ports.peer[src])
+    while at != dst:
+        path.append(int(wiring.first[at] + tables.lft[wiring.ports.owner[at], lid]))
+        at = int(wiring.ports.peer[path[-1]])
+    return path
+
+
+def fair_rates(capacity, paths):
+    """Max-min fair rates by the textbook: all grow together, who meets a full link stops."""
+    rates = np.zeros(len(paths))
+    open_flows = set(range(len(paths)))
+    room = {link: capacity[link] for path in paths for link in path}
+    while open_flows:
+        users = {link: sum(link in paths[flow] for flow in open_flows) for link in room}
+        step = min(room[link] / n for link, n in users.items() if n)
+        for flow in open_flows:
+            rates[flow] += step
+        for link, n in users.items():
+            room[link] -= n * step
+        full = {link for link, n in users.items() if n and room[link] < 1e-9 * capacity[link]}
+        open_flows = {flow for flow in open_flows if not full & set(paths[flow])}
+    return rates
+
+
+@pytest.mark.parametrize("spec", [TREE, "torus:4x4", "dragonfly:p=1,a=4,h=1"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_rates_are_max_min_fair_at_every_moment(spec, seed):
+    """Random flows that start and end at random: the rates in force are those of a solver that knows no shortcuts."""
+    fabric = routed(spec)
+    chance = np.random.default_rng(seed)
+    src, dst = chance.choice(host_ports(fabric), (2, 60))
+    apart = src != dst
+    start_ps = chance.integers(20_000_000, size=60)
+    traffic = Traffic.make(
+        src[apart], dst[apart], chance.integers(1, 1_000_000, size=apart.sum()), start_ps=start_ps[apart]
+    )
+    made = plan(fabric, traffic, Options())
+    wiring, net, state = made.wiring, made.net, made.state
+    paths = [follow(wiring, int(net.src[flow]), int(net.dst[flow])) for flow in range(len(net.src))]
+    state.run.until_ps = 1 << 52
+    most = 0
+    while run_moments(state, 5):
+        active = np.flatnonzero(state.flows.message >= 0)
+        expected = fair_rates(wiring.port_rate_gbit_s / 8_000, [paths[flow] for flow in active])
+        assert state.flows.rate[active] == pytest.approx(expected, rel=1e-9)
+        most = max(most, len(active))
+    assert most > 10
+
+
+def test_links_that_carry_the_same_flows_are_one():
+    """A shift between leaves leaves every flow alone on its path, host to host: one class of links each."""
+    fabric = routed(TREE)
+    hosts = host_ports(fabric)
+    made = plan(fabric, Traffic.make(hosts, np.roll(hosts, -4), 1000), Options())
+    assert len(made.state.classes) == len(hosts)
+
+
+def test_nothing_is_solved_for_messages_that_follow_each_other():
+    fabric = routed(TREE)
+    result = run(fabric, [("h1", "h16", 1_000_000)] * 20)
+    assert result.events == 1
+
+
+def test_a_flow_that_ends_leaves_its_rate_to_the_others():
+    """Three to one, of 1, 2 and 3 parts: the first ends after 3 parts' time, the second after 5, the last after 6."""
+    fabric = routed("star:hosts=6")
+    part = 4_096_000
+    result = run(fabric, [("h2", "h1", part), ("h3", "h1", 2 * part), ("h4", "h1", 3 * part)])
+    one, two = (run(fabric, [("h2", "h1", n * part)]).latency_ps[0] for n in (1, 2))
+    assert (result.latency_ps - one) / (two - one) + 1 == pytest.approx([3, 5, 6], rel=1e-5)
+
+
+@pytest.mark.parametrize("paths", ["adaptive", "spray"])
+def test_a_spread_flow_takes_an_even_part_of_every_spine(paths):
+    fabric = routed(TREE)
+    result = run(fabric, [("h1", "h16", 4_000_000)], paths=paths)
+    leaf = fabric.ports.node[fabric.ports.peer[host_ports(fabric)[0]]]
+    mine = fabric.ports.node == leaf
+    up = result.use.xmit_bytes[mine]
+    up = up[up > 4_000_000 // 8]
+    assert len(up) == 4
+    assert up.max() - up.min() <= 1
+
+
+def test_a_spread_permutation_runs_at_line_rate_on_a_tree_that_does_not_block():
+    fabric = routed(TREE)
+    hosts = host_ports(fabric)
+    order = np.random.default_rng(3).permutation(len(hosts))
+    traffic = Traffic.make(hosts[order], hosts[np.roll(order, 1)], 2_000_000)
+    spread, table = (FlowEngine().run(fabric, traffic, Options(paths=paths)) for paths in ("spray", "table"))
+    alone = run(fabric, [("h1", "h16", 2_000_000)]).latency_ps[0]
+    assert spread.latency_ps.max() <= alone * 1.001
+    assert table.latency_ps.max() > alone * 1.9
+
+
+def test_a_slow_cable_holds_only_the_flows_that_take_it():
+    fabric = faults.slow(routed("star:hosts=6"), "h2/1", "1xHDR")
+    result = run(fabric, [("h2", "h1", 1_000_000), ("h3", "h1", 1_000_000)])
+    alone = run(fabric, [("h3", "h1", 1_000_000)]).latency_ps[0]
+    assert result.latency_ps[0] == run(fabric, [("h2", "h1", 1_000_000)]).latency_ps[0]
+    assert alone * 1.05 < result.latency_ps[1] < alone * 1.25
+
+
+def test_a_run_that_is_stopped_says_what_has_arrived_and_what_was_sent():
+    fabric = routed(TREE)
+    result = run(fabric, [("h1", "h16", 10_000), ("h2", "h15", 5_000_000)], stop_at_ps=50_000_000)
+    assert result.finish_ps[0] > 0
+    assert result.finish_ps[1] == result.acked_ps[1] == NEVER
+    sent = result.use.xmit_bytes[result.traffic.src[1]]
+    assert 2_000_000 < sent < 2_500_000
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (lambda fabric: fabric, {"watch": ("h1/1",)}, "no queues"),
+        (lambda fabric: faults.degrade(fabric, "h1/1", 1e-8), {}, "bit errors"),
+    ],
+)
+def test_what_flows_cannot_show_is_refused(change, options, words):
+    with pytest.raises(ConfigError, match=words):
+        run(change(routed(TREE)), [("h1", "h16", 1000)], **options)
+
+
+def test_a_bad_cable_that_nobody_uses_is_no_matter():
+    fabric = faults.degrade(routed(TREE), "h2/1", 1e-8)
+    assert run(fabric, [("h1", "h16", 1000)]).done
