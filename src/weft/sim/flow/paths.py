@@ -10,7 +10,7 @@ from __future__ import annotations
 from weft.jit import lean_kernel, part
 from weft.sim.packet.paths import MOST_HOPS
 from weft.sim.packet.state import NONE, Way
-from weft.sim.packet.switch import NO_ROUTE, _hash
+from weft.sim.packet.switch import NO_ROUTE, hash_flow
 
 LOST = -1  # instead of a number of links: there is no way
 
@@ -26,7 +26,7 @@ def _choices(n, switch, lid, hashed):
     begin = n.group_first[group]
     ports = n.group_first[group + 1] - begin
     if n.way == Way.ECMP:
-        return begin + _hash(hashed, switch) % ports, 1
+        return begin + hash_flow(hashed, switch) % ports, 1
     return begin, ports
 
 

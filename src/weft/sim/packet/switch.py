@@ -52,7 +52,7 @@ def _pick_of_group(s, switch, first, begin, n, packet_index):
     run = s.run[0]
     if run.way == Way.ECMP:
         flow = s.qps[s.messages[s.packets[packet_index].message].qp].flow
-        return s.choice_ports[begin + _hash(flow, switch) % n]
+        return s.choice_ports[begin + hash_flow(flow, switch) % n]
     at = draw_below(s, n)
     if run.way == Way.SPRAY:
         return s.choice_ports[begin + at]
@@ -72,8 +72,8 @@ def _pick_of_group(s, switch, first, begin, n, packet_index):
 
 
 @part
-def _hash(flow, switch):
-    mixed = (flow * 31 + switch + 1) * 48_271 % 2_147_483_647
+def hash_flow(flow, switch):
+    mixed = (np.int64(flow) * 31 + switch + 1) * 48_271 % 2_147_483_647
     mixed = (mixed ^ (mixed >> 13)) * 69_621 % 2_147_483_647
     return mixed ^ (mixed >> 11)
 
