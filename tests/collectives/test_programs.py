@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.collectives.check import WrongProgram, check
-from weft.collectives.program import Program, Sends, schedule
+from weft.collectives.kinds import Collective
+from weft.collectives.program import Program, Sends, in_runs, schedule
 from weft.collectives.recursive import (
     dissemination_barrier,
     doubling_all_gather,
@@ -121,6 +122,27 @@ def test_a_copy_instead_of_a_sum_is_found():
     with pytest.raises(WrongProgram, match="is wrong") as caught:
         check(spoil(ring_all_reduce(6), 2, lambda sends: replace(sends, add=np.zeros(len(sends), bool))))
     assert 0 <= caught.value.rank < 6
+
+
+def through_a_switch(n: int) -> Program:
+    """All send to a reducer in the network, which sends the sum back: SHARP in two rounds."""
+    ranks = np.arange(n)
+    rounds = [Sends.make(ranks, n, 0, add=True), Sends.make(np.full(n, n), ranks, 0, add=False)]
+    return Program(
+        name="all-reduce in a switch",
+        collective=Collective.ALL_REDUCE,
+        n_ranks=n,
+        n_chunks=1,
+        runs=in_runs(1, 1),
+        make_round=rounds.__getitem__,
+        n_reducers=1,
+    )
+
+
+def test_a_reducer_in_the_network_begins_with_nothing_and_adds():
+    check(through_a_switch(5))
+    with pytest.raises(WrongProgram, match="has the part of rank 0 2 times"):
+        check(spoil(through_a_switch(5), 1, lambda sends: replace(sends, add=np.ones(len(sends), bool))))
 
 
 def test_a_barrier_with_a_round_too_few_is_found():

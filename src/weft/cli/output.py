@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich import box
@@ -42,3 +43,20 @@ def _show(cell: Cell) -> str:
     if isinstance(cell, float):
         return f"{cell:,.4g}" if abs(cell) < 1000 else f"{cell:,.0f}"
     return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[..., None]]:
+    """A bar on standard error that goes away, if that is a terminal; yields what changes it, in rich's words."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    screen = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task("", total=None)
+
+        def change(**words: Any) -> None:
+            bar.update(task, **words)
+            bar.refresh()  # kernels do not let the bar's own clock run
+
+        yield change

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.output import Cell, console, print_json, table
+from weft.cli.output import Cell, console, print_json, progress_bar, table
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -75,9 +75,9 @@ def route(
         Print JSON instead of tables.
     """
     from weft.errors import ConfigError
+    from weft.fabric.draw.chart import check_suffix
     from weft.fabric.spec import load
     from weft.routing.engine import Options
-    from weft.routing.histogram import check_suffix
 
     if compare and (dump is not None or engine != "auto" or without):
         raise ConfigError("--compare looks at every engine: leave out --engine, --without and --dump, or --compare")
@@ -197,20 +197,9 @@ def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> Path:
 
 @contextmanager
 def _progress(steps: int) -> Iterator[Step]:
-    """A bar on standard error that goes away, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=steps, completed=-1)
-
-        def step(what: str) -> None:
-            bar.update(task, description=what, advance=1)
-            bar.refresh()  # kernels do not let the bar's own clock run
-
-        yield step
+    with progress_bar() as change:
+        change(total=steps, completed=-1)
+        yield lambda what: change(description=what, advance=1)
 
 
 # -- printing ---------------------------------------------------------------------------------------------------------

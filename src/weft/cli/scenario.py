@@ -183,7 +183,7 @@ def bad_link(
 def _run(
     run: Callable[[], Finding], draw: Callable[[Finding, Path | str], None], picture: Path | None, json: bool
 ) -> None:
-    from weft.scenarios.picture import check_suffix
+    from weft.fabric.draw.chart import check_suffix
 
     if picture is not None:
         check_suffix(picture)

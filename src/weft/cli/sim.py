@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.output import Cell, console, print_json, table
+from weft.cli.output import Cell, console, print_json, progress_bar, table
 from weft.cli.sim_flags import NO_MESSAGES, NO_NETWORK, NO_OUTPUTS, Messages, Network, Outputs
 
 if TYPE_CHECKING:
@@ -70,11 +70,12 @@ def sim(
 def _check_outputs(outputs: Outputs) -> None:
     """Refuse before a long run what could not be written after it."""
     from weft.errors import ConfigError
+    from weft.fabric.draw.chart import check_suffix
     from weft.sim import files, plots
 
     for path, check in (
-        (outputs.plot_queue, plots.check_suffix),
-        (outputs.plot_latency, plots.check_suffix),
+        (outputs.plot_queue, check_suffix),
+        (outputs.plot_latency, check_suffix),
         (outputs.picture, plots.check_heat_suffix),
         (outputs.write_traffic, files.check_suffix),
     ):
@@ -249,24 +250,11 @@ def _run_sweep(
 
 @contextmanager
 def _progress() -> Iterator[Step]:
-    """A bar on standard error that goes away, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=None)
+    with progress_bar() as change:
 
         def step(what: str) -> Callable[[int, int], None]:
-            bar.update(task, description=what, completed=0, total=None)
-            bar.refresh()  # kernels do not let the bar's own clock run
-
-            def delivered(count: int, total: int) -> None:
-                bar.update(task, completed=count, total=total)
-                bar.refresh()
-
-            return delivered
+            change(description=what, completed=0, total=None)
+            return lambda count, total: change(completed=count, total=total)
 
         yield step
 

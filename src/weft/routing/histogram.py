@@ -10,71 +10,36 @@ Counts are on a logarithmic scale: one crowded link in 17,000 decides how long a
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError
-from weft.fabric.files.atomic import write_atomically
+from weft.fabric.draw.chart import FAINT, chart
 from weft.routing.quality import Quality
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
 _BARS = 80
-_IDLE, _WITHIN, _BEYOND, _INK, _FAINT = "#b8c0c8", "#0b6fb8", "#d55e00", "#1f2933", "#7b8794"
+_IDLE, _WITHIN, _BEYOND = "#b8c0c8", "#0b6fb8", "#d55e00"
 _DASHES = (0, (4, 3))
-_STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "svg.hashsalt": "weft",  # else the ids in the file change from run to run
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-}
 
 
 def draw_loads(path: Path | str, title: str, qualities: Mapping[str, Quality]) -> None:
     """Write the histograms of these engines, on common axes, as PNG or SVG by the suffix."""
-    from matplotlib import rc_context
-
-    suffix = check_suffix(path)
-    output = io.BytesIO()
-    with rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a name in a script the font lacks
-        stamp = {"Date": None} if suffix == ".svg" else {"Software": None}
-        _draw(title, qualities).savefig(output, format=suffix[1:], dpi=160, metadata=stamp)
-    write_atomically(path, output.getvalue())
+    with chart(path, width_in=10, height_in=1.75 + 1.3 * len(qualities)) as figure:
+        _draw(figure, title, qualities)
 
 
-def check_suffix(path: Path | str) -> str:
-    """The suffix, if it names a format that can be drawn."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {' or '.join(FORMATS)}")
-    return suffix
-
-
-def _draw(title: str, qualities: Mapping[str, Quality]) -> Figure:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _draw(figure: Figure, title: str, qualities: Mapping[str, Quality]) -> None:
     from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-    height_in = 1.75 + 1.3 * len(qualities)
-    figure = Figure(figsize=(10, height_in), facecolor="white")
-    FigureCanvasAgg(figure)
+    height_in = figure.get_figheight()
     rows = figure.subplots(len(qualities), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     figure.subplots_adjust(left=0.075, right=0.975, top=1 - 1.2 / height_in, bottom=0.58 / height_in, hspace=0.5)
     own_port = _own_port(qualities)
@@ -91,7 +56,6 @@ def _draw(title: str, qualities: Mapping[str, Quality]) -> Figure:
     last.yaxis.set_minor_locator(NullLocator())
     last.set_xlabel("load of a link, one direction (pairs of hosts that talk over it)", fontsize=9.5)
     _draw_head(figure, title, next(iter(qualities.values())), own_port)
-    return figure
 
 
 def _draw_head(figure: Figure, title: str, quality: Quality, own_port: int) -> None:
@@ -101,13 +65,13 @@ def _draw_head(figure: Figure, title: str, quality: Quality, own_port: int) -> N
     inch = 1 / figure.get_figheight()
     what = f"Link load under all-to-all: {quality.hosts:,} host ports, {len(quality.load):,} directed links"
     figure.text(0.02, 1 - 0.26 * inch, title, fontsize=13, fontweight="bold", va="center", parse_math=False)
-    figure.text(0.02, 1 - 0.52 * inch, what, fontsize=9, color=_FAINT, va="center")
+    figure.text(0.02, 1 - 0.52 * inch, what, fontsize=9, color=FAINT, va="center")
     figure.legend(
         handles=[
             Patch(color=_IDLE, label="idle"),
             Patch(color=_WITHIN, label="keeps up with the hosts"),
             Patch(color=_BEYOND, label="slows all-to-all down"),
-            Line2D([], [], color=_FAINT, linewidth=0.9, linestyle=_DASHES, label=f"a host's own port: {own_port:,}"),
+            Line2D([], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label=f"a host's own port: {own_port:,}"),
         ],
         ncols=4,
         loc="center left",
@@ -152,7 +116,7 @@ def _draw_row(axes: Axes, engine: str, quality: Quality, edges: NDArray[np.float
     )
     if idle:
         axes.bar(-step, idle, width=step, color=_IDLE, linewidth=0)
-    axes.axvline(own_port, color=_FAINT, linewidth=0.9, linestyle=_DASHES, zorder=0)
+    axes.axvline(own_port, color=FAINT, linewidth=0.9, linestyle=_DASHES, zorder=0)
     axes.set_ylabel("links", fontsize=9)
     axes.tick_params(labelsize=8.5)
     axes.grid(axis="y", color="#e4e7eb", linewidth=0.6)

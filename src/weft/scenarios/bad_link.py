@@ -21,6 +21,7 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.counters import Counter
+from weft.fabric.draw.chart import FAINT
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
@@ -270,7 +271,7 @@ def draw(finding: Finding, path: Path | str) -> None:
             axes.set_ylim(0.8, max(top, 2))
             axes.set_xticks(places, [f"{one['bit_error_rate']:.0e}" for one in mine])
             axes.grid(axis="x", visible=False)
-            axes.axhline(1, color=picture.FAINT, linewidth=0.9)
+            axes.axhline(1, color=FAINT, linewidth=0.9)
             axes.set_xlabel("bit error rate of the cable")
             axes.set_title(f"{routing} routing", loc="left", fontsize=10.5, fontweight="bold")
             axes.legend(loc="upper left")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric.draw.chart import GRID
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
@@ -259,7 +260,7 @@ def draw(finding: Finding, path: Path | str) -> None:
         left, right = panels
         left.figure.subplots_adjust(left=0.235)
         places = -np.arange(len(curves))
-        left.barh(places, list(figures["alone_gbit_s"].values()), color=picture.GRID, height=0.7)
+        left.barh(places, list(figures["alone_gbit_s"].values()), color=GRID, height=0.7)
         bars = left.barh(places, list(figures["victim_gbit_s"].values()), color=colours, height=0.7)
         left.bar_label(bars, [f"{slow:.1f} × slower" for slow in figures["slowdown"].values()], fontsize=8.5, padding=4)
         left.set_yticks(places, list(curves))

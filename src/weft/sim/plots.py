@@ -9,9 +9,7 @@ The titles say fabric, traffic and seed, so that a picture found a year later ca
 
 from __future__ import annotations
 
-import io
 import textwrap
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,30 +22,16 @@ from numpy.typing import NDArray
 import weft
 from weft.errors import ConfigError
 from weft.fabric.draw import RENDERERS, draw
-from weft.fabric.files.atomic import write_atomically
+from weft.fabric.draw.chart import FAINT, GRID, chart
 from weft.sim.figures import describe_run, describe_traffic, name_fabric
 from weft.sim.result import NEVER, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = (".png", ".svg")
 _COLOURS = ("#0b6fb8", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#3ea2dc", "#6a51a3", "#7b8794")
-_INK, _FAINT, _GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _DASHES = (0, (4, 2.5))
 _MOST_IN_LEGEND = 12
-_STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "svg.hashsalt": "weft",  # else the ids in the file change from run to run
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
-    "text.color": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,16 +52,8 @@ class Curve:
         return cls(name=name, load=load, p50_us=p50_us, p99_us=p99_us)
 
 
-def check_suffix(path: Path | str) -> str:
-    """The suffix, if it names a format that can be plotted."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
-        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {' or '.join(FORMATS)}")
-    return suffix
-
-
 def check_heat_suffix(path: Path | str) -> str:
-    """The same for the picture of a fabric."""
+    """The suffix, if it names a format that the picture of a fabric can have."""
     suffix = Path(path).suffix.lower()
     if suffix not in RENDERERS:
         raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
@@ -170,17 +146,9 @@ def draw_heat(path: Path | str, result: Result) -> None:
 @contextmanager
 def _picture(path: Path | str, title: str, note: str) -> Iterator[Axes]:
     """Axes to draw on; the head is added, and the file written, when the block ends well."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    suffix, output = check_suffix(path), io.BytesIO()
-    with rc_context(_STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a name in a script the font lacks
-        figure = Figure(figsize=(9, 5.2), facecolor="white")
-        FigureCanvasAgg(figure)
+    with chart(path, width_in=9, height_in=5.2) as figure:
         axes = figure.subplots()
-        axes.grid(color=_GRID, linewidth=0.6)
+        axes.grid(color=GRID, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.tick_params(labelsize=8.5)
         yield axes
@@ -188,10 +156,7 @@ def _picture(path: Path | str, title: str, note: str) -> Iterator[Axes]:
         figure.tight_layout(rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
         look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
         figure.text(0.02, 0.975, _shortened(title, 85), fontsize=13, fontweight="bold", **look)
-        figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=_FAINT, **look)
-        stamp = {"Date": None} if suffix == ".svg" else {"Software": None}
-        figure.savefig(output, format=suffix[1:], dpi=160, metadata=stamp)
-    write_atomically(path, output.getvalue())
+        figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=FAINT, **look)
 
 
 def _shortened(text: str, most: int) -> str:
