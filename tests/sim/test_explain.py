@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import weft
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SimulationBug
 from weft.fabric import faults
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim.engine import Options
-from weft.sim.packet.engine import PacketEngine
+from weft.sim.packet.engine import PacketEngine, refuse_silence
 from weft.sim.packet.explain import Deadlock
+from weft.sim.packet.plan import plan
 from weft.sim.traffic import Traffic
 
 
@@ -55,3 +56,12 @@ def test_a_table_that_leads_to_a_pulled_cable_is_refused_before_the_clock_starts
 def used_by(fabric: weft.Fabric, name: str) -> bool:
     port = fabric.find_port(name)
     return port.peer is not None and port.number in fabric.tables.lft[fabric.tables.switch_row[port.node.index]]
+
+
+def test_a_run_that_ends_while_a_sender_still_waits_is_a_bug_of_ours():
+    fabric = route(weft.load("star:hosts=2")).fabric
+    made = plan(fabric, Traffic.of(fabric, [("h1", "h2", 1000)]), Options())
+    refuse_silence(made.state)
+    made.state.qps.oldest = 0  # it was sent, and nothing was heard
+    with pytest.raises(SimulationBug, match="1 queue pairs still wait for acknowledgements"):
+        refuse_silence(made.state)

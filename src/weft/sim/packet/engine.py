@@ -75,7 +75,7 @@ class _Run:
                 if until_ps == self.skipper.next_look_ps:
                     self.skipper.look(self.state)
             elif why is Stop.DONE:
-                _refuse_silence(self.state)
+                refuse_silence(self.state)
                 return
             elif why is not Stop.SLICE:
                 raise explain(self.plan, self.state, why)
@@ -119,7 +119,7 @@ class _Run:
         )
 
 
-def _refuse_silence(state: State) -> None:
+def refuse_silence(state: State) -> None:
     """Nothing is left to happen: then no reliable queue pair may still have something to send or to hear."""
     unheard = np.flatnonzero(state.qps.acked & ((state.qps.unsent >= 0) | (state.qps.oldest >= 0)))
     if state.run[0].left and len(unheard):
