@@ -1,0 +1,103 @@
+"""What a fabric gives to each pattern of a collective, by the flow engine over the fabric's own routes.
+
+Once a collective is under way, all edges of its ring or tree carry data at the same time. So the flows of all edges are
+run together, each with the bytes that its share of the collective puts on it: oversubscribed uplinks, hashes that
+collide, cables that came up slow, processors that copy: all of it shows in the time of the last one. With TCP a thread
+copies for each of an adapter's connections to one peer, however many peers there are: NCCL's proxies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.ranks import Ranks
+from weft.collectives.tree import parents, twin_parents
+from weft.errors import ConfigError
+from weft.fabric.timing import timings
+from weft.sim import engine as sim
+from weft.sim.engine import Engine, Options
+from weft.sim.flow.engine import FlowEngine
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic
+from weft.units import gbyte_s
+
+CONNECTIONS = 2  # between two adapters: NCCL's channels for each, the least that it takes between servers
+_EDGE_BYTES = 256 << 20  # of a whole edge; any large number gives the same rates
+_SMALL_BYTES = 8
+_MOST_SHIFTS = 32  # of all pairs of many servers, so many evenly spaced shifts are run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Measured:
+    """The figures, and the runs that they come from."""
+
+    networks: Networks
+    results: dict[Pattern, Result]
+
+
+def measure(
+    ranks: Ranks,
+    options: Options | None = None,
+    *,
+    patterns: Iterable[Pattern] = tuple(Pattern),
+    connections: int = CONNECTIONS,
+    engine: Engine | None = None,
+) -> Measured:
+    """Run the patterns between the servers of a job; the fabric must be routed."""
+    if len(ranks.servers) < 2:
+        raise ConfigError(f"{ranks.servers[0]} is alone: a network is measured between two servers or more")
+    results, networks = {}, {}
+    clock, options = engine or FlowEngine(), options or Options()
+    for pattern in patterns:
+        traffic = pattern_traffic(ranks, pattern, connections)
+        result = clock.run(ranks.fabric, traffic, options)
+        small = clock.run(ranks.fabric, _one_each(traffic), options)
+        step_ps = int(small.latency_ps.max())
+        sent = np.bincount(traffic.src, traffic.size_bytes)
+        adapter_gbyte_s = float(sent.max()) * 1000 / (result.last_arrival_ps - step_ps)
+        if result.options.network is sim.Network.TCP:
+            adapter_gbyte_s = min(adapter_gbyte_s, connections * gbyte_s(timings().tcp.copy_gbit_s))
+        networks[pattern] = Network(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s)
+        results[pattern] = result
+    return Measured(networks=networks, results=results)
+
+
+def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIONS) -> Traffic:
+    """A message for each edge, rail and connection; its bytes are the edge's share."""
+    src, dst = _edges(pattern, len(ranks.servers))
+    ends = [np.repeat(ranks.adapters[servers].ravel(), connections) for servers in (src, dst)]
+    return Traffic.make(
+        ends[0],
+        ends[1],
+        _EDGE_BYTES // connections,
+        qp=np.tile(np.arange(connections), len(src) * ranks.rails),
+        description=f"{pattern} over {len(ranks.servers)} servers and {ranks.rails} rails",
+    )
+
+
+def _edges(pattern: Pattern, servers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Senders and receivers. All edges of a pattern carry the same."""
+    every = np.arange(servers)
+    if pattern is Pattern.RING:
+        return every, np.roll(every, -1)
+    if pattern is Pattern.TREE:
+        up = np.concatenate((parents(servers), twin_parents(servers)))
+        child, parent = np.tile(every, 2)[up >= 0], up[up >= 0]
+        return np.concatenate((child, parent)), np.concatenate((parent, child))
+    shifts = np.unique(np.linspace(1, servers - 1, min(servers - 1, _MOST_SHIFTS)).astype(np.int64))
+    return np.tile(every, len(shifts)), np.concatenate([np.roll(every, -shift) for shift in shifts])
+
+
+def _one_each(traffic: Traffic) -> Traffic:
+    """One small message from every sender, to the first and to the last of its receivers."""
+    _, first = np.unique(traffic.src, return_index=True)
+    _, last = np.unique(traffic.src[::-1], return_index=True)
+    rows = np.unique(np.concatenate((first, len(traffic) - 1 - last)))
+    return Traffic.make(
+        traffic.src[rows], traffic.dst[rows], _SMALL_BYTES, description=f"small messages: {traffic.description}"
+    )

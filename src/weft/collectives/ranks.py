@@ -1,0 +1,111 @@
+"""Which rank is where: its server, its GPU, and the adapter of its rail.
+
+    ranks = place(weft.load("superpod:su=1"))
+    ranks.port[9]          slot of the port through which rank 9, the second GPU of the second server, talks
+
+Ranks are numbered as NCCL and MPI number them: all GPUs of the first server, then those of the second. A server without
+GPUs has one rank for each adapter. GPU g uses the adapter that the template names for it; where that has no cable, the
+rail is missing and its GPUs share what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric import catalog
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ranks:
+    """Ranks of a job on servers that are alike."""
+
+    fabric: Fabric
+    servers: tuple[str, ...]
+    per_server: int
+    gpu: NDArray[np.int32]  # [rank] -> node, NONE where a rank is a plain host
+    adapters: NDArray[np.int32]  # [server, rail] -> slot of the adapter's port
+    rail_of: NDArray[np.int32]  # [rank of a server] -> rail
+
+    def __len__(self) -> int:
+        return len(self.gpu)
+
+    @property
+    def rails(self) -> int:
+        return self.adapters.shape[1]
+
+    @property
+    def server(self) -> NDArray[np.int32]:
+        """[rank] -> which of the servers."""
+        return np.repeat(np.arange(len(self.servers), dtype=np.int32), self.per_server)
+
+    @property
+    def port(self) -> NDArray[np.int32]:
+        """[rank] -> slot of the port that it talks through."""
+        return self.adapters[:, self.rail_of].ravel()
+
+
+def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
+    """One rank on each GPU of these servers, or of all."""
+    names = tuple(fabric.servers if servers is None else servers)
+    unknown = next((name for name in names if name not in fabric.server_index), None)
+    if unknown is not None:
+        raise UnknownName("server", unknown, fabric.servers, f"In {fabric.spec}.")
+    if not names:
+        raise ConfigError(f"{fabric.spec}: a job needs at least one server, and there is none")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"server {twice} is named twice: a job has one rank on each GPU")
+    chosen = np.array([fabric.server_index[name] for name in names])
+    gpus = _by_server(fabric, fabric.of_kind(NodeKind.GPU), chosen, "GPUs")
+    adapters = _by_server(fabric, _compute_adapters(fabric), chosen, "adapters with a cable of the compute network")
+    if not adapters.shape[1]:
+        raise ConfigError(f"{names[0]} has no adapter with a network cable: it cannot talk to other servers")
+    per_server = gpus.shape[1] or adapters.shape[1]
+    return Ranks(
+        fabric=fabric,
+        servers=names,
+        per_server=per_server,
+        gpu=gpus.ravel() if gpus.shape[1] else np.full(len(names) * per_server, NONE, np.int32),
+        adapters=(fabric.first_port[adapters] + 1).astype(np.int32),
+        rail_of=(np.arange(per_server) * adapters.shape[1] // per_server).astype(np.int32),
+    )
+
+
+def _compute_adapters(fabric: Fabric) -> NDArray[np.int32]:
+    """HCAs whose first port has a network cable, but for those that the server's template keeps for storage."""
+    nodes = fabric.of_kind(NodeKind.HCA)
+    link = fabric.ports.link[fabric.first_port[nodes] + 1]
+    nodes = nodes[(link >= 0) & fabric.network_links[link]]
+    cpus = fabric.of_kind(NodeKind.CPU)
+    models = np.unique(fabric.nodes.model[cpus])
+    stored = {name for model in models.tolist() if model >= 0 for name in catalog.server(fabric.models[model]).storage}
+    if not stored:
+        return nodes
+    own = [fabric.nodes.name[node].rpartition("/")[2] not in stored for node in nodes.tolist()]
+    return nodes[np.array(own, bool)]
+
+
+def _by_server(fabric: Fabric, nodes: NDArray[np.int32], servers: NDArray[np.int64], what: str) -> NDArray[np.int32]:
+    """[server, n] -> node; refuses servers that are not alike."""
+    of = fabric.nodes.server[nodes]
+    count = np.bincount(of[of >= 0], minlength=len(fabric.servers))[servers]
+    odd = np.flatnonzero(count != count[0])
+    if len(odd):
+        one, other = fabric.servers[servers[0]], fabric.servers[servers[odd[0]]]
+        raise ConfigError(
+            f"{one} has {count[0]} {what}, {other} has {count[odd[0]]}: ranks are placed on servers that are alike. "
+            f"Name servers of one kind, all cabled"
+        )
+    order = np.argsort(of, kind="stable")
+    first = np.searchsorted(of[order], servers)
+    picked: NDArray[np.int32] = nodes[order][first[:, None] + np.arange(count[0])]
+    return picked
