@@ -1,11 +1,12 @@
 """Which rank is where: its server, its GPU, and the adapter of its rail.
 
-    ranks = place(weft.load("superpod:su=1"))
+    ranks = place(join_nvlinks(route(weft.load("superpod:su=1")).fabric))
     ranks.port[9]          slot of the port through which rank 9, the second GPU of the second server, talks
 
 Ranks are numbered as NCCL and MPI number them: all GPUs of the first server, then those of the second. A server without
 GPUs has one rank for each adapter. GPU g uses the adapter that the template names for it; where that has no cable, the
-rail is missing and its GPUs share what is left.
+rail is missing and its GPUs share what is left. Inside a server ranks talk over NVLink, if the fabric's NVLinks are
+joined (`weft.fabric.nvlink`).
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ class Ranks:
     fabric: Fabric
     servers: tuple[str, ...]
     per_server: int
-    gpu: NDArray[np.int32]  # [rank] -> node, NONE where a rank is a plain host
+    nvlink: NDArray[np.int32]  # [rank] -> slot of its GPU's port, NONE where no NVLinks are joined
     adapters: NDArray[np.int32]  # [server, rail] -> slot of the adapter's port
     rail_of: NDArray[np.int32]  # [rank of a server] -> rail
 
     def __len__(self) -> int:
-        return len(self.gpu)
+        return len(self.nvlink)
 
     @property
     def rails(self) -> int:
-        return self.adapters.shape[1]
+        return int(self.adapters.shape[1])
 
     @property
     def server(self) -> NDArray[np.int32]:
@@ -50,7 +51,8 @@ class Ranks:
     @property
     def port(self) -> NDArray[np.int32]:
         """[rank] -> slot of the port that it talks through."""
-        return self.adapters[:, self.rail_of].ravel()
+        ports: NDArray[np.int32] = self.adapters[:, self.rail_of].ravel()
+        return ports
 
 
 def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
@@ -65,36 +67,50 @@ def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"server {twice} is named twice: a job has one rank on each GPU")
     chosen = np.array([fabric.server_index[name] for name in names])
-    gpus = _by_server(fabric, fabric.of_kind(NodeKind.GPU), chosen, "GPUs")
+    gpus = _by_server(fabric, _gpus(fabric), chosen, "GPUs")
     adapters = _by_server(fabric, _compute_adapters(fabric), chosen, "adapters with a cable of the compute network")
-    if not adapters.shape[1]:
+    if not adapters.shape[1] and (len(names) > 1 or not gpus.shape[1]):
         raise ConfigError(f"{names[0]} has no adapter with a network cable: it cannot talk to other servers")
     per_server = gpus.shape[1] or adapters.shape[1]
     return Ranks(
         fabric=fabric,
         servers=names,
         per_server=per_server,
-        gpu=gpus.ravel() if gpus.shape[1] else np.full(len(names) * per_server, NONE, np.int32),
+        nvlink=_nvlink_ports(fabric, gpus.ravel())
+        if gpus.shape[1]
+        else np.full(len(names) * per_server, NONE, np.int32),
         adapters=(fabric.first_port[adapters] + 1).astype(np.int32),
         rail_of=(np.arange(per_server) * adapters.shape[1] // per_server).astype(np.int32),
     )
 
 
-def _compute_adapters(fabric: Fabric) -> NDArray[np.int32]:
+def _gpus(fabric: Fabric) -> NDArray[np.intp]:
+    """GPUs, which are hosts where NVLinks are joined: so by their models."""
+    known = {one.name for one in catalog.gpus()}
+    models = [index for index, model in enumerate(fabric.models) if model in known]
+    found: NDArray[np.intp] = np.flatnonzero(np.isin(fabric.nodes.model, models))
+    return found
+
+
+def _nvlink_ports(fabric: Fabric, gpus: NDArray[np.intp]) -> NDArray[np.int32]:
+    joined = fabric.nodes.kind[gpus] == NodeKind.HCA
+    return np.where(joined, fabric.first_port[gpus] + 1, NONE).astype(np.int32)
+
+
+def _compute_adapters(fabric: Fabric) -> NDArray[np.intp]:
     """HCAs whose first port has a network cable, but for those that the server's template keeps for storage."""
-    nodes = fabric.of_kind(NodeKind.HCA)
+    nodes = np.flatnonzero(fabric.nodes.kind == NodeKind.HCA)
     link = fabric.ports.link[fabric.first_port[nodes] + 1]
     nodes = nodes[(link >= 0) & fabric.network_links[link]]
     cpus = fabric.of_kind(NodeKind.CPU)
     models = np.unique(fabric.nodes.model[cpus])
     stored = {name for model in models.tolist() if model >= 0 for name in catalog.server(fabric.models[model]).storage}
-    if not stored:
-        return nodes
     own = [fabric.nodes.name[node].rpartition("/")[2] not in stored for node in nodes.tolist()]
-    return nodes[np.array(own, bool)]
+    kept: NDArray[np.intp] = nodes[np.array(own, bool)]
+    return kept
 
 
-def _by_server(fabric: Fabric, nodes: NDArray[np.int32], servers: NDArray[np.int64], what: str) -> NDArray[np.int32]:
+def _by_server(fabric: Fabric, nodes: NDArray[np.intp], servers: NDArray[np.int64], what: str) -> NDArray[np.intp]:
     """[server, n] -> node; refuses servers that are not alike."""
     of = fabric.nodes.server[nodes]
     count = np.bincount(of[of >= 0], minlength=len(fabric.servers))[servers]
@@ -107,5 +123,5 @@ def _by_server(fabric: Fabric, nodes: NDArray[np.int32], servers: NDArray[np.int
         )
     order = np.argsort(of, kind="stable")
     first = np.searchsorted(of[order], servers)
-    picked: NDArray[np.int32] = nodes[order][first[:, None] + np.arange(count[0])]
+    picked: NDArray[np.intp] = nodes[order][first[:, None] + np.arange(count[0])]
     return picked

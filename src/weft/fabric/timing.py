@@ -63,6 +63,7 @@ class SwitchTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     infiniband_ns: float
     ethernet_ns: float
     omni_path_ns: float
+    nvlink_ns: float
 
 
 class LineTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -92,6 +93,8 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         known = next((one.latency_ns for one in catalog.switches() if one.name == model), None)
         if known is not None:
             return known
+        if any(one.name == model for one in catalog.servers()):  # an NVSwitch comes with the board
+            return self.switch.nvlink_ns
         usual = {Technology.ETHERNET: self.switch.ethernet_ns, Technology.OMNI_PATH: self.switch.omni_path_ns}
         return usual.get(technology, self.switch.infiniband_ns)
 

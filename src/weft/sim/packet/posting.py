@@ -11,9 +11,9 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.rates import parse_label
+from weft.fabric.rates import Technology, parse_label
 from weft.fabric.tables import SERVICE_LEVELS
-from weft.fabric.timing import AdapterTiming, timings
+from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.packet.rules import AETH, RETH, Rules, ack_bytes, first_header_bytes
 from weft.sim.packet.state import HOST, MESSAGE, NONE, QP, Flow, Records, records
@@ -341,16 +341,17 @@ def _template_of_server(fabric: Fabric) -> NDArray[np.int64]:
 
 
 def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dict[str, int]:
-    """Of one adapter model in one kind of server, in picoseconds."""
+    """Of one adapter model in one kind of server, or of a GPU on its NVLinks, in picoseconds."""
     known = next((one for one in catalog.adapters() if one.name == model), None)
-    timing: AdapterTiming = timings().of_adapter(model, rules.technology, template)
-    memory, pcie = timings().memory[options.memory or Memory.HOST], timings().pcie
+    is_gpu = any(one.name == model for one in catalog.gpus())
+    timing = timings().of_adapter(model, Technology.NVLINK if is_gpu else rules.technology, template)
+    memory, pcie = timings().memory[Memory.HOST if is_gpu else options.memory], timings().pcie
     pcie_gbit_s = FASTEST
     if known is not None:
         found, width = parse_label(known.pcie_per_port)
         pcie_gbit_s = found.rate_gbit_s(width)
     memory_gbit_s = min(pcie_gbit_s * pcie.stream, memory.gbit_s or FASTEST)
-    if rules.flow is Flow.DROP:
+    if rules.flow is Flow.DROP and not is_gpu:
         tcp = timings().tcp
         ns = {"post": tcp.send_ns, "inline": 0, "read": 0, "gap": tcp.gap_ns, "setup": 0, "receive": tcp.receive_ns}
         ns |= {"ack": 500, "respond": 0, "packet": tcp.packet_ns, "receive_packet": tcp.receive_packet_ns}

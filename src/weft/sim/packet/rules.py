@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
 from weft.sim.engine import CongestionControl, Network, Options, Paths
@@ -82,7 +83,7 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
     """Options with every default chosen, and the rules of their network; refuses what does not go together."""
     network = options.network or _usual_network(fabric)
     rules = RULES[network]
-    if not fabric.links_of(rules.technology).any():
+    if not (fabric.links_of(rules.technology).any() or _has_gpu_hosts(fabric)):
         raise ConfigError(
             f"network {network} needs {rules.technology} links, {fabric.spec} has none: speed=400GbE, say"
         )
@@ -112,9 +113,17 @@ def _usual_network(fabric: Fabric) -> Network:
         Technology.OMNI_PATH: Network.OMNI_PATH,
     }
     found = [speeds()[i].technology for i in fabric.links.speed[fabric.network_links].tolist()]
+    if not found and _has_gpu_hosts(fabric):
+        return Network.INFINIBAND  # credits, as NVLink has them
     if not found:
         raise ConfigError(f"{fabric.spec} has no network cable: there is nothing to run on")
     return usual[max(set(found), key=found.count)]
+
+
+def _has_gpu_hosts(fabric: Fabric) -> bool:
+    """Are the NVLinks of its GPUs joined? Then an adapter is at the end of one."""
+    a, _ = fabric.link_nodes
+    return bool((fabric.nodes.kind[a[fabric.links_of(Technology.NVLINK)]] == NodeKind.HCA).any())
 
 
 def way(options: Options) -> Way:

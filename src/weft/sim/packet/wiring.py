@@ -48,9 +48,9 @@ class Wiring:
 
 
 def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
-    """Lay out the ports that speak the rules' technology."""
+    """Lay out the ports that speak the rules' technology, and those of GPUs whose NVLinks are joined."""
     kind = fabric.nodes.kind
-    link_used = fabric.links_of(rules.technology)
+    link_used = fabric.links_of(rules.technology, Technology.NVLINK)
     slots = _slots(fabric, link_used)
     port_of_slot = np.full(len(fabric.ports), NONE, np.int64)
     port_of_slot[slots] = np.arange(len(slots))

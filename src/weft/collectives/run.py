@@ -1,0 +1,220 @@
+"""A program over a fabric, by any engine: how long the network and the NVLinks take for it.
+
+    ranks = place(join_nvlinks(route(weft.load("superpod:su=1")).fabric))
+    timing = run_program(program, ranks, 1 << 30)
+    timing.time_us, timing.bus_gbyte_s
+
+Where rounds repeat (`Program.runs`) and there are too many to run, the first of each run are run, until they take as
+long as those before them; the others are counted as these. Where a round crosses servers and also stays inside them, a
+ring through all GPUs say, a slow hop comes round only once in as many rounds as a server has ranks: so many are
+compared with as many. What a rank does between receiving and sending on, the
+kernels and proxies of NCCL, takes `step_ps`, 0 unless given: `weft.collectives.estimate` knows what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.program import Program, Schedule, Sends, in_runs, schedule
+from weft.collectives.ranks import Ranks
+from weft.errors import ConfigError
+from weft.sim.engine import Engine, Options, Progress
+from weft.sim.flow.engine import FlowEngine
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic
+
+MOST_SENDS = 500_000  # of a program that is run whole
+_MOST_ROUNDS = 64  # of a run
+_STEADY = 1e-3  # rounds take the same, if they differ by no more than this part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timing:
+    """A collective, timed. `result` is the engine's of the rounds that were run."""
+
+    program: Program
+    size_bytes: int
+    time_ps: int
+    rounds_run: int
+    result: Result
+
+    @property
+    def time_us(self) -> float:
+        return self.time_ps / 1e6
+
+    @property
+    def algo_gbyte_s(self) -> float:
+        return self.size_bytes * 1000 / self.time_ps
+
+    @property
+    def bus_gbyte_s(self) -> float:
+        """What nccl-tests would print for this time."""
+        return self.algo_gbyte_s * self.program.collective.bus_factor(self.program.n_ranks)
+
+
+def run_program(
+    program: Program,
+    ranks: Ranks,
+    size_bytes: int,
+    options: Options | None = None,
+    *,
+    engine: Engine | None = None,
+    step_ps: int = 0,
+    pxn: bool = True,
+    progress: Progress | None = None,
+) -> Timing:
+    """Time a collective of `size_bytes` at each rank.
+
+    With `pxn`, a message to another rail goes over NVLink to the GPU of that rail first, as NCCL's does; without, it
+    crosses rails in the network.
+    """
+    _refuse(program, ranks, size_bytes)
+    clock, options = engine or FlowEngine(), options or Options()
+    window = _window(program, ranks)
+    keep = program.n_rounds if count_sends(program) <= MOST_SENDS else 2 * window + 1
+    while True:
+        short = shortened(program, keep)
+        made = schedule(program) if short is program else _in_rounds(short)
+        traffic = rank_traffic(program, made, ranks, size_bytes, step_ps=step_ps, pxn=pxn)
+        result = clock.run(ranks.fabric, traffic, options, progress=progress)
+        end_ps = np.zeros(short.n_rounds, np.int64)
+        np.maximum.at(end_ps, made.round, result.finish_ps[: len(made.round)])
+        more_ps, steady = _rest(program, short, end_ps, window)
+        if steady or keep >= _MOST_ROUNDS:
+            break
+        keep *= 2
+    return Timing(
+        program=program,
+        size_bytes=size_bytes,
+        time_ps=result.last_arrival_ps + more_ps,
+        rounds_run=short.n_rounds,
+        result=result,
+    )
+
+
+def count_sends(program: Program) -> int:
+    """Sends of the whole program; one round of each run is made."""
+    return sum(len(program.make_round(run.first)) * run.n_rounds for run in program.runs)
+
+
+def shortened(program: Program, keep: int) -> Program:
+    """The first `keep` rounds of each run: no collective any more, but as long in each round."""
+    if all(run.n_rounds <= keep for run in program.runs):
+        return program
+    kept = [min(run.n_rounds, keep) for run in program.runs]
+    numbers = np.concatenate([run.first + np.arange(n) for run, n in zip(program.runs, kept, strict=True)])
+    return replace(program, runs=in_runs(*kept), make_round=lambda number: program.make_round(int(numbers[number])))
+
+
+def _window(program: Program, ranks: Ranks) -> int:
+    """Rounds after which a program that repeats comes round to the same hops."""
+    for run in program.runs:
+        one = program.make_round(run.first)
+        inside = one.src // ranks.per_server == one.dst // ranks.per_server
+        if run.n_rounds > 1 and inside.any() and not inside.all():
+            return ranks.per_server
+    return 1
+
+
+def _rest(program: Program, short: Program, end_ps: NDArray[np.int64], window: int) -> tuple[int, bool]:
+    """Picoseconds that the rounds take which were left out, and whether that is known."""
+    more_ps, steady = 0, True
+    for whole, kept in zip(program.runs, short.runs, strict=True):
+        left = whole.n_rounds - kept.n_rounds
+        if left:
+            last = kept.first + kept.n_rounds - 1
+            now_ps, before_ps = (int(end_ps[at] - end_ps[at - window]) for at in (last, last - window))
+            steady &= abs(now_ps - before_ps) <= _STEADY * now_ps
+            more_ps += left * now_ps // window
+    return more_ps, steady
+
+
+def _in_rounds(program: Program) -> Schedule:
+    """Every send waits for all that its sender got in the last round in which it got anything."""
+    rounds = list(program.rounds())
+    n_ranks = program.n_ranks + program.n_reducers
+    begin, count = np.zeros(n_ranks, np.int64), np.zeros(n_ranks, np.int64)  # [rank] -> its part of `arrived`
+    arrived, counts, spans, at = [], [], [], 0
+    for one in rounds:
+        counts.append(count[one.src])
+        spans.append(begin[one.src])
+        arrived.append(at + np.argsort(one.dst, kind="stable"))
+        got = np.bincount(one.dst, minlength=n_ranks)
+        first = at + np.cumsum(got) - got
+        begin, count = np.where(got > 0, first, begin), np.where(got > 0, got, count)
+        at += len(one)
+    many, start = np.concatenate(counts), np.concatenate(spans)
+    first = np.concatenate(([0], np.cumsum(many)))
+    flat = np.repeat(start - first[:-1], many) + np.arange(int(first[-1]))
+    return Schedule(
+        sends=Sends.join(rounds),
+        round=np.repeat(np.arange(len(rounds), dtype=np.int32), [len(one) for one in rounds]),
+        after_first=first.astype(np.int64),
+        after=np.concatenate(arrived)[flat].astype(np.int32),
+    )
+
+
+def rank_traffic(
+    program: Program, made: Schedule, ranks: Ranks, size_bytes: int, *, step_ps: int = 0, pxn: bool = True
+) -> Traffic:
+    """The messages of these sends, in their order; then the hops over NVLink of those that change rails."""
+    sends, per_server = made.sends, ranks.per_server
+    server = [np.asarray(end) // per_server for end in (sends.src, sends.dst)]
+    inside = server[0] == server[1]
+    if (inside & (ranks.nvlink[sends.src] < 0)).any():
+        raise ConfigError(
+            f"{program.name}: ranks of one server talk over NVLink, and {ranks.fabric.spec} has none that are joined: "
+            f"use weft.fabric.nvlink.join_nvlinks(fabric), or servers with GPUs"
+        )
+    rail = [ranks.rail_of[np.asarray(end) % per_server] for end in (sends.src, sends.dst)]
+    hops = np.flatnonzero(~inside & (rail[0] != rail[1])) if pxn and (ranks.nvlink >= 0).all() else np.zeros(0, int)
+    leaves = rail[0].copy()
+    leaves[hops] = rail[1][hops]
+    adapters = ranks.adapters if ranks.rails else np.zeros((len(ranks.servers), 1), np.int32)
+    src = np.where(inside, ranks.nvlink[sends.src], adapters[server[0], leaves])
+    dst = np.where(inside, ranks.nvlink[sends.dst], adapters[server[1], rail[1]])
+    proxy = ranks.nvlink[server[0][hops] * per_server + np.searchsorted(ranks.rail_of, rail[1][hops])]
+    bytes_each = sends.n_chunks.astype(np.int64) * program.chunk_bytes(size_bytes)
+    n, n_hops = len(sends), len(hops)
+    first, flat = _with_hops(made, hops)
+    return Traffic.make(
+        np.concatenate((src, ranks.nvlink[sends.src[hops]])),
+        np.concatenate((dst, proxy)),
+        np.concatenate((bytes_each, bytes_each[hops])),
+        delay_ps=np.where(np.diff(first) > 0, step_ps, 0),
+        qp=np.concatenate((np.zeros(n, np.int64), np.ones(n_hops, np.int64))),
+        after=(first, flat),
+        description=f"{program.name} of {size_bytes:,} bytes",
+    )
+
+
+def _with_hops(made: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Who waits for whom, where sends wait for their hop, and the hop for what they waited for."""
+    n, count = len(made.sends), np.diff(made.after_first)
+    many = np.concatenate((count, count[hops]))
+    many[hops] = 1
+    first = np.concatenate(([0], np.cumsum(many)))
+    where = np.concatenate((made.after_first[:-1], made.after_first[hops]))
+    at = np.repeat(where - first[:-1], many) + np.arange(int(first[-1]))
+    hop_of = np.full(n + len(hops), -1)
+    hop_of[hops] = n + np.arange(len(hops))
+    waits = np.repeat(hop_of, many)
+    flat = np.where(
+        waits >= 0, waits, made.after[np.minimum(at, max(len(made.after) - 1, 0))] if len(made.after) else 0
+    )
+    return first.astype(np.int64), flat.astype(np.int32)
+
+
+def _refuse(program: Program, ranks: Ranks, size_bytes: int) -> None:
+    if program.n_reducers:
+        raise ConfigError(f"{program.name} adds in the network: it is more than messages between ports")
+    if len(ranks) != program.n_ranks:
+        raise ConfigError(f"{program.name} has {program.n_ranks} ranks, the job has {len(ranks)} on its servers")
+    if size_bytes < program.n_chunks:
+        raise ConfigError(
+            f"{program.name} cuts the buffer of a rank into {program.n_chunks} chunks, {size_bytes} bytes are too few: "
+            f"give {program.n_chunks} bytes or more"
+        )
