@@ -35,9 +35,10 @@ def test_figures_are_possible() -> None:
     for name, adapter in timings().adapter.items():
         costs = {key: getattr(adapter, key) for key in adapter.__struct_fields__ if key.endswith("_ns")}
         assert all(cost >= 0 for cost in costs.values()), name
-        assert adapter.post_ns + adapter.receive_ns >= 500, f"{name}: no adapter is that fast"
+        least_ns = 300 if name == Technology.NVLINK else 500
+        assert adapter.post_ns + adapter.receive_ns >= least_ns, f"{name}: no adapter is that fast"
     for name, line in timings().line.items():
-        assert 0 <= line.overhead < 0.05, name
+        assert 0 <= line.overhead < (0.25 if name.startswith("NVLink") else 0.05), name
         assert 0 <= line.fec_ns < 200, name
     assert 0 < timings().pcie.lone < timings().pcie.stream < 1
 

@@ -180,11 +180,13 @@ def rank_traffic(
     bytes_each = sends.n_chunks.astype(np.int64) * program.chunk_bytes(size_bytes)
     n, n_hops = len(sends), len(hops)
     first, flat = _with_hops(made, hops)
+    delay_ps = np.where(np.diff(first) > 0, step_ps, 0)
+    delay_ps[hops] = 0  # nobody works between a hop and the rest of the way
     return Traffic.make(
         np.concatenate((src, ranks.nvlink[sends.src[hops]])),
         np.concatenate((dst, proxy)),
         np.concatenate((bytes_each, bytes_each[hops])),
-        delay_ps=np.where(np.diff(first) > 0, step_ps, 0),
+        delay_ps=delay_ps,
         qp=np.concatenate((np.zeros(n, np.int64), np.ones(n_hops, np.int64))),
         after=(first, flat),
         description=f"{program.name} of {size_bytes:,} bytes",

@@ -153,7 +153,7 @@ class Link:
 
     @property
     def rate_gbit_s(self) -> float:
-        return self.speed.rate_gbit_s(self.width)
+        return float(self.fabric.link_rate_gbit_s[self.index])
 
     @property
     def label(self) -> str:
