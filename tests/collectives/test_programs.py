@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from weft.collectives.check import WrongProgram, check
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs, schedule
+from weft.collectives.program import Program, Schedule, Sends, in_runs, schedule
 from weft.collectives.recursive import (
     dissemination_barrier,
     doubling_all_gather,
+    doubling_all_reduce,
     halving_doubling_all_reduce,
     halving_reduce_scatter,
     pairwise_all_to_all,
@@ -42,7 +43,12 @@ ANY_NUMBER: list[Callable[[int], Program]] = [
     pairwise_all_to_all,
     dissemination_barrier,
 ]
-POWERS: list[Callable[[int], Program]] = [halving_doubling_all_reduce, halving_reduce_scatter, doubling_all_gather]
+POWERS: list[Callable[[int], Program]] = [
+    halving_doubling_all_reduce,
+    doubling_all_reduce,
+    halving_reduce_scatter,
+    doubling_all_gather,
+]
 
 
 @pytest.mark.parametrize("write", ANY_NUMBER)
@@ -163,6 +169,11 @@ def test_what_cannot_be_is_refused():
     bad = spoil(ring_all_gather(4), 1, lambda sends: replace(sends, dst=sends.src))
     with pytest.raises(ConfigError, match="nobody sends to itself"):
         check(bad)
+    beyond = spoil(ring_all_gather(4), 1, lambda _: Sends.make([0], 1, 1, n=2, stride=3, add=False))
+    with pytest.raises(ConfigError, match="sends 2 chunks from 1 on, 3 apart, to rank 1: there are 4"):
+        check(beyond)
+    with pytest.raises(ConfigError, match="no room for 8 chunks that a rank receives"):
+        check(replace(pairwise_all_to_all(4), n_beside=0))
 
 
 def test_a_send_waits_for_what_it_reads_and_for_nothing_else():
@@ -176,3 +187,58 @@ def test_a_send_waits_for_what_it_reads_and_for_nothing_else():
         assert made.sends.dst[before] == made.sends.src[at]
         assert made.sends.dst_chunk[before] == made.sends.src_chunk[at]
         assert made.round[before] == made.round[at] - 1
+
+
+def plain_schedule(program: Program) -> list[list[int]]:
+    """[send] -> those it waits for: by the book, one chunk after the other."""
+    writers: dict[tuple[int, int], list[int]] = {}
+    after: list[list[int]] = []
+    for one in program.rounds():
+        begin = len(after)
+        moves = [
+            (begin + row, int(one.src_chunk[row] + k * one.stride[row]), int(one.dst_chunk[row] + k * one.stride[row]))
+            for row in range(len(one))
+            for k in range(one.n_chunks[row])
+        ]
+        after += [[] for _ in range(len(one))]
+        for send, chunk, _ in moves:
+            after[send] += writers.get((int(one.src[send - begin]), chunk), [])
+        for send, _, chunk in moves:
+            place = int(one.dst[send - begin]), chunk
+            writers[place] = [*writers.get(place, []), send] if one.add[send - begin] else [send]
+    return [sorted(set(needed)) for needed in after]
+
+
+def lists(made: Schedule) -> list[list[int]]:
+    return [part.tolist() for part in np.split(made.after, made.after_first[1:-1])]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), ranks=st.integers(2, 5), chunks=st.integers(1, 6), rounds=st.integers(1, 6))
+def test_the_schedule_is_that_of_a_plain_reading(seed, ranks, chunks, rounds):
+    """Of sends that make no sense too: several to one place in a round, put and added, near and far apart."""
+    random = np.random.default_rng(seed)
+
+    def some() -> Sends:
+        n = int(random.integers(0, 8))
+        begin = random.integers(0, chunks, (2, n))
+        stride = random.integers(1, 3, n)
+        count = random.integers(1, (chunks - 1 - begin.max(axis=0)) // stride + 2)
+        rank, add = random.integers(0, ranks, (2, n)), random.random(n) < 0.5
+        return Sends.make(rank[0], rank[1], begin[0], to=begin[1], n=count, stride=stride, add=add)
+
+    made = [Sends.make([0], 1, 0, add=False), *(some() for _ in range(rounds))]
+    program = Program(
+        name="at random",
+        collective=Collective.ALL_REDUCE,
+        n_ranks=ranks,
+        n_chunks=chunks,
+        runs=in_runs(*(1,) * len(made)),
+        make_round=made.__getitem__,
+    )
+    assert lists(schedule(program)) == plain_schedule(program)
+
+
+@pytest.mark.parametrize("write", [*ANY_NUMBER, *POWERS])
+def test_the_schedule_of_a_program_is_that_of_a_plain_reading(write):
+    assert lists(schedule(write(8))) == plain_schedule(write(8))

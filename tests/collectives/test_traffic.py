@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 import weft
+from weft.collectives.hierarchical import hierarchical_all_reduce
+from weft.collectives.pat import pat_all_gather
 from weft.collectives.program import Program
-from weft.collectives.recursive import dissemination_barrier, halving_doubling_all_reduce, pairwise_all_to_all
+from weft.collectives.recursive import (
+    dissemination_barrier,
+    doubling_all_gather,
+    halving_doubling_all_reduce,
+    pairwise_all_to_all,
+)
 from weft.collectives.ring import ring_all_gather, ring_all_reduce
+from weft.collectives.sharp import sharp_all_reduce
 from weft.collectives.traffic import program_traffic
 from weft.collectives.tree import double_tree_all_reduce
 from weft.errors import ConfigError
@@ -56,9 +64,19 @@ def test_a_barrier_takes_log2_of_the_ranks_in_messages_of_no_bytes(star):
 
 
 def test_the_other_programs_run_too(star):
-    parts = time_ps(star, pairwise_all_to_all(HOSTS), 2 * HOSTS * 65_536)
+    parts = time_ps(star, pairwise_all_to_all(HOSTS), HOSTS * 65_536)
     assert parts >= (HOSTS - 1) * 65_536 * 8_000 / 400
     assert time_ps(star, double_tree_all_reduce(HOSTS), 8 << 20) > 8 * (8 << 20) * 1_000 / 400
+
+
+def test_parts_that_go_together_are_one_message(star):
+    """PAT's are apart in the buffer: it takes as long as recursive doubling, whose parts are not."""
+    pat, doubling = pat_all_gather(HOSTS), doubling_all_gather(HOSTS)
+    traffic = program_traffic(pat, host_ports(star), 1 << 20)
+    assert len(traffic) == 3 * HOSTS
+    assert traffic.total_bytes == HOSTS * (HOSTS - 1) * (1 << 20) // HOSTS
+    for size_bytes in (8 * HOSTS, 1 << 20):
+        assert time_ps(star, pat, size_bytes) == pytest.approx(time_ps(star, doubling, size_bytes), rel=0.02)
 
 
 def test_what_does_not_fit_is_refused(star):
@@ -66,3 +84,7 @@ def test_what_does_not_fit_is_refused(star):
         program_traffic(ring_all_reduce(4), host_ports(star), 1 << 20)
     with pytest.raises(ConfigError, match="into 8 chunks, 3 bytes are too few"):
         program_traffic(ring_all_reduce(8), host_ports(star), 3)
+    with pytest.raises(ConfigError, match="inside its nodes of 4 GPUs, which go over NVLink"):
+        program_traffic(hierarchical_all_reduce(2, 4), host_ports(star), 1 << 20)
+    with pytest.raises(ConfigError, match="SHARP all-reduce adds in the network"):
+        program_traffic(sharp_all_reduce(8), host_ports(star), 1 << 20)

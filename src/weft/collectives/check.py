@@ -66,40 +66,47 @@ def _check_barrier(program: Program) -> None:
 
 def begins_with(program: Program) -> NDArray[np.bool_]:
     """[rank, chunk] -> is there data of this rank at the beginning?"""
-    n, chunks = program.n_ranks, program.n_chunks
-    here = np.ones((n, chunks), np.bool_)
-    if program.collective is Collective.ALL_GATHER:
-        here = _blocks(n, chunks)
-    elif program.collective is Collective.BROADCAST:
-        here[:] = False
-        here[program.root] = True
-    elif program.collective is Collective.ALL_TO_ALL:
-        here[:, chunks // 2 :] = False  # the second half is where others' data goes
+    here = np.zeros((program.n_ranks, program.n_chunks), np.bool_)
+    parts = here[:, : program.n_parts]
+    if program.collective in (Collective.ALL_GATHER, Collective.GATHER):
+        parts[:] = _blocks(*parts.shape)
+    elif program.collective in (Collective.BROADCAST, Collective.SCATTER):
+        parts[program.root] = True
+    else:
+        parts[:] = True
     return here
 
 
 def _ends_with(program: Program, symbols: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """[rank, chunk] -> what it must hold, and whether anybody cares."""
-    n, chunks = program.n_ranks, program.n_chunks
-    kind, everywhere = program.collective, np.ones((n, chunks), np.bool_)
-    total = np.broadcast_to(symbols.sum(axis=0), (n, chunks))
-    at_root = np.zeros((n, chunks), np.bool_)
-    at_root[program.root] = True
-    if kind is Collective.ALL_GATHER:
-        owner = np.arange(chunks) * n // chunks
-        return np.broadcast_to(symbols[owner, np.arange(chunks)], (n, chunks)), everywhere
-    if kind is Collective.BROADCAST:
-        return np.broadcast_to(symbols[program.root], (n, chunks)), everywhere
-    if kind is Collective.ALL_TO_ALL:
-        half = chunks // 2
-        expected = np.zeros((n, chunks), np.int64)
-        expected[:, half:] = symbols[:, :half].reshape(n, n, -1).transpose(1, 0, 2).reshape(n, half)
-        everywhere[:, :half] = False
-        everywhere[:, half:] &= ~_blocks(n, half)  # what a rank sends to itself is a copy, not a send
-        return expected, everywhere
-    if kind is Collective.REDUCE_SCATTER:
-        return total, _blocks(n, chunks)
-    return total, at_root if kind is Collective.REDUCE else everywhere
+    n, parts, kind = program.n_ranks, program.n_parts, program.collective
+    expected, matters = np.zeros_like(symbols), np.zeros(symbols.shape, np.bool_)
+    begun = symbols[:, :parts]
+    if kind in (Collective.ALL_TO_ALL, Collective.SEND_RECV):  # received after what is sent
+        if program.n_beside < parts:
+            raise ConfigError(
+                f"{program.name} has no room for {parts} chunks that a rank receives: give n_beside={parts}"
+            )
+        received = slice(parts, 2 * parts)
+        if kind is Collective.SEND_RECV:
+            expected[:, received], matters[:, received] = np.roll(begun, 1, axis=0), True
+        else:
+            expected[:, received] = begun.reshape(n, n, -1).transpose(1, 0, 2).reshape(n, parts)
+            matters[:, received] = ~_blocks(n, parts)  # what a rank sends to itself is a copy, not a send
+        return expected, matters
+    if kind in (Collective.ALL_GATHER, Collective.GATHER):
+        expected[:, :parts] = begun[np.arange(parts) * n // parts, np.arange(parts)]
+    elif kind in (Collective.BROADCAST, Collective.SCATTER):
+        expected[:, :parts] = begun[program.root]
+    else:
+        expected[:, :parts] = begun.sum(axis=0)
+    if kind in (Collective.REDUCE_SCATTER, Collective.SCATTER):
+        matters[:, :parts] = _blocks(n, parts)
+    elif kind in (Collective.REDUCE, Collective.GATHER):
+        matters[program.root, :parts] = True
+    else:
+        matters[:, :parts] = True
+    return expected, matters
 
 
 def _blocks(n_ranks: int, n_chunks: int) -> NDArray[np.bool_]:
@@ -110,11 +117,10 @@ def _blocks(n_ranks: int, n_chunks: int) -> NDArray[np.bool_]:
 
 def _execute(held: NDArray[np.int64], sends: Sends) -> None:
     """One round: all read before any is written."""
-    rows = np.repeat(np.arange(len(sends)), sends.n_chunks)
-    within = np.arange(len(rows)) - np.repeat(np.cumsum(sends.n_chunks) - sends.n_chunks, sends.n_chunks)
-    read = held[sends.src[rows], sends.src_chunk[rows] + within]
-    to = sends.dst[rows], sends.dst_chunk[rows] + within
-    add = sends.add[rows]
+    row, src_chunk, dst_chunk = sends.chunks()
+    read = held[sends.src[row], src_chunk]
+    to = sends.dst[row], dst_chunk
+    add = sends.add[row]
     held[to[0][~add], to[1][~add]] = read[~add]
     with np.errstate(over="ignore"):  # sums of symbols are modulo 2**64
         np.add.at(held, (to[0][add], to[1][add]), read[add])
@@ -123,13 +129,16 @@ def _execute(held: NDArray[np.int64], sends: Sends) -> None:
 def _refuse_bad_sends(program: Program, number: int, sends: Sends) -> None:
     n = program.n_ranks + program.n_reducers
     outside = (np.minimum(sends.src, sends.dst) < 0) | (np.maximum(sends.src, sends.dst) >= n)
-    past = np.maximum(sends.src_chunk, sends.dst_chunk) + sends.n_chunks > program.n_chunks
+    lowest = np.minimum(sends.src_chunk, sends.dst_chunk)
+    highest = np.maximum(sends.src_chunk, sends.dst_chunk) + (sends.n_chunks - 1) * sends.stride
+    past = (lowest < 0) | (highest >= program.n_chunks) | (sends.n_chunks < 1) | (sends.stride < 1)
     if (bad := np.flatnonzero(outside | past | (sends.src == sends.dst))).size:
         row = int(bad[0])
+        apart = f", {sends.stride[row]} apart," if sends.stride[row] != 1 else ""
         raise ConfigError(
             f"{program.name}: in round {number} rank {sends.src[row]} sends {sends.n_chunks[row]} chunks from "
-            f"{sends.src_chunk[row]} on to rank {sends.dst[row]}: there are {n} ranks and {program.n_chunks} chunks, "
-            f"and nobody sends to itself"
+            f"{sends.src_chunk[row]} on{apart} to rank {sends.dst[row]}: "
+            f"there are {n} ranks and {program.n_chunks} chunks, and nobody sends to itself"
         )
 
 
@@ -138,10 +147,10 @@ def _tell(program: Program, rank: int, chunk: int) -> str:
     held: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
     here = begins_with(program)
     for sends in program.rounds():
-        rows = [(row, k) for row in range(len(sends)) for k in range(int(sends.n_chunks[row]))]
-        read = [_get(held, here, int(sends.src[row]), int(sends.src_chunk[row]) + k) for row, k in rows]
-        for (row, k), value in zip(rows, read, strict=True):
-            to = int(sends.dst[row]), int(sends.dst_chunk[row]) + k
+        moves = [tuple(int(value) for value in one) for one in zip(*sends.chunks(), strict=True)]
+        read = [_get(held, here, int(sends.src[row]), src_chunk) for row, src_chunk, _ in moves]
+        for (row, _, dst_chunk), value in zip(moves, read, strict=True):
+            to = int(sends.dst[row]), dst_chunk
             held[to] = _get(held, here, *to) + value if sends.add[row] else Counter(value)
     found = _get(held, here, rank, chunk)
     reduces = program.collective in (Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER)

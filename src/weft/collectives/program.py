@@ -6,8 +6,12 @@
     round 1   rank 1 sends chunk 0, now of two ranks, to rank 2
 
 Every rank has a buffer of `n_chunks` chunks of equal size. Rounds are an order, not a barrier: a send waits only for
-what its sender must have received before (`dependencies`). The same program runs on real bytes, on the packet engine,
+what its sender must have received before (`schedule`). The same program runs on real bytes, on the packet engine,
 on the flow engine and in closed form; `check` proves what it computes before anybody times it.
+
+In a round all is read before anything is written. Who runs a program on real bytes keeps the order of rounds between
+what a rank sends from a chunk and what arrives for it; almost all programs are right without that too, for the ways of
+the data forbid any other order, but not where partners add to each other what they send.
 
 Rounds are made when they are asked for, so that a ring of 65,536 ranks costs no memory. `runs` says which rounds in a
 row differ in nothing but the numbers of their chunks: an engine that knows one of them knows all.
@@ -16,7 +20,7 @@ row differ in nothing but the numbers of their chunks: an engine that knows one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,10 +38,18 @@ class Sends:
     src_chunk: NDArray[np.int32]  # the first of those sent
     dst_chunk: NDArray[np.int32]  # where it goes
     n_chunks: NDArray[np.int32]
+    stride: NDArray[np.int32]  # from one of them to the next, at both ends: 1 where they lie together
     add: NDArray[np.bool_]  # added to what is there; else put in its place
 
     def __len__(self) -> int:
         return len(self.src)
+
+    def chunks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """One row for each chunk that moves: of which send it is, where it comes from, where it goes."""
+        row = np.repeat(np.arange(len(self)), self.n_chunks)
+        nth = np.arange(len(row)) - np.repeat(np.cumsum(self.n_chunks) - self.n_chunks, self.n_chunks)
+        step = nth * self.stride[row]
+        return row, self.src_chunk[row] + step, self.dst_chunk[row] + step
 
     @classmethod
     def make(
@@ -48,6 +60,7 @@ class Sends:
         *,
         to: ArrayLike | None = None,
         n: ArrayLike = 1,
+        stride: ArrayLike = 1,
         add: ArrayLike,
     ) -> Sends:
         """Single values stand for all; chunks go to the place that they come from, unless `to` says another."""
@@ -62,6 +75,7 @@ class Sends:
             src_chunk=column(chunk),
             dst_chunk=column(chunk if to is None else to),
             n_chunks=column(n),
+            stride=column(stride),
             add=np.broadcast_to(np.asarray(add, np.bool_), len(rows)),
         )
 
@@ -89,8 +103,11 @@ class Program:
     n_chunks: int  # of the buffer of a rank
     runs: tuple[Run, ...]
     make_round: Callable[[int], Sends]
-    root: int = 0  # of a broadcast or a reduction
+    root: int = 0  # of a broadcast, a reduction, a gather or a scatter
     n_reducers: int = 0
+    n_beside: int = 0  # chunks at the end of the buffer beside the data: where an all-to-all receives, or passes on
+    gpus: int = 1  # ranks of a node, which NVLink joins: rank // gpus is the node
+    aggregated: bool = False  # sends of a round from one rank to another go as one message
 
     def __post_init__(self) -> None:
         if self.n_ranks < 2:
@@ -105,9 +122,14 @@ class Program:
     def rounds(self) -> Iterator[Sends]:
         return (self.make_round(number) for number in range(self.n_rounds))
 
+    @property
+    def n_parts(self) -> int:
+        """Chunks of what nccl-tests calls the size: the larger of what a rank sends and what it receives."""
+        return self.n_chunks - self.n_beside
+
     def chunk_bytes(self, size_bytes: int) -> int:
-        """Of a collective whose buffer at each rank has `size_bytes`: rounded up, as NCCL pads."""
-        return -(-size_bytes // self.n_chunks)
+        """Of a collective of `size_bytes` as nccl-tests counts them: rounded up, as NCCL pads."""
+        return -(-size_bytes // self.n_parts)
 
 
 def in_runs(*n_rounds: int) -> tuple[Run, ...]:
@@ -134,28 +156,49 @@ def schedule(program: Program) -> Schedule:
     rounds = list(program.rounds())
     sends = Sends.join(rounds)
     number = np.repeat(np.arange(len(rounds), dtype=np.int32), [len(one) for one in rounds])
-    writers: dict[tuple[int, int], list[int]] = {}
-    after: list[list[int]] = []
-    begin = 0
-    for one in rounds:
-        after += [_needed(sends, at, writers) for at in range(begin, begin + len(one))]
-        for at in range(begin, begin + len(one)):
-            _note(sends, at, writers)
-        begin += len(one)
-    first = np.concatenate(([0], np.cumsum([len(needed) for needed in after]))).astype(np.int64)
-    flat = np.array([send for needed in after for send in needed], np.int32)
-    return Schedule(sends=sends, round=number, after_first=first, after=flat)
+    row, src_chunk, dst_chunk = sends.chunks()
+    read, written = (
+        of[row].astype(np.int64) * program.n_chunks + chunk
+        for of, chunk in ((sends.src, src_chunk), (sends.dst, dst_chunk))
+    )
+    order = np.argsort(written, kind="stable")  # by place, and there in the order of time
+    writer, place = row[order], written[order]
+    end = np.searchsorted(place * len(rounds) + number[writer], read * len(rounds) + number[row])
+    begin = _last_put(place, sends.add[writer])[end - 1]
+    begin = np.where((end > 0) & (place[end - 1] == read), begin, end)
+    needed = end - begin
+    nth = np.arange(needed.sum()) - np.repeat(np.cumsum(needed) - needed, needed)
+    first, after = _waits(np.repeat(row, needed), writer[np.repeat(begin, needed) + nth], len(sends))
+    return Schedule(sends=sends, round=number, after_first=first, after=after)
 
 
-def _needed(sends: Sends, at: int, writers: dict[tuple[int, int], list[int]]) -> list[int]:
-    rank, chunk, n = int(sends.src[at]), int(sends.src_chunk[at]), int(sends.n_chunks[at])
-    return sorted({send for one in range(chunk, chunk + n) for send in writers.get((rank, one), ())})
+def joined(made: Schedule) -> Schedule:
+    """Sends of a round from one rank to another as one, which waits for all that they wait for.
+
+    Their chunks are counted, and no longer told apart.
+    """
+    sends = made.sends
+    n = int(max(sends.src.max(), sends.dst.max())) + 1
+    key = (made.round.astype(np.int64) * n + sends.src) * n + sends.dst
+    _, first, message = np.unique(key, return_index=True, return_inverse=True)
+    n_chunks = np.bincount(message, sends.n_chunks).astype(np.int32)
+    one = replace(Sends(**{name: getattr(sends, name)[first] for name in Sends.__slots__}), n_chunks=n_chunks)
+    after_first, after = _waits(np.repeat(message, np.diff(made.after_first)), message[made.after], len(first))
+    return Schedule(sends=one, round=made.round[first], after_first=after_first, after=after)
 
 
-def _note(sends: Sends, at: int, writers: dict[tuple[int, int], list[int]]) -> None:
-    rank, chunk, n = int(sends.dst[at]), int(sends.dst_chunk[at]), int(sends.n_chunks[at])
-    for one in range(chunk, chunk + n):
-        if sends.add[at]:
-            writers.setdefault((rank, one), []).append(at)
-        else:
-            writers[rank, one] = [at]
+def _waits(waiting: NDArray[np.int64], other: NDArray[np.int64], n: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """[n + 1] -> where its part of the second array begins: who waits for which others, each named once, in order."""
+    pairs = np.sort(waiting * n + other, kind="stable")
+    pairs = pairs[np.diff(pairs, prepend=-1) > 0]  # np.unique takes ten times as long: these are almost in order
+    who, after = np.divmod(pairs, max(n, 1))
+    first = np.concatenate(([0], np.cumsum(np.bincount(who, minlength=n)))).astype(np.int64)
+    return first, after.astype(np.int32)
+
+
+def _last_put(place: NDArray[np.int64], add: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """[write] -> the last one not after it that put something into its place, or the first to add to it."""
+    opens = ~add
+    opens[:1] = True
+    opens[1:] |= place[1:] != place[:-1]
+    return np.maximum.accumulate(np.where(opens, np.arange(len(place)), 0))

@@ -30,6 +30,23 @@ def halving_doubling_all_reduce(n_ranks: int) -> Program:
     )
 
 
+def doubling_all_reduce(n_ranks: int) -> Program:
+    """Every rank ends with the sum of all buffers, in half as many rounds and of all of it: for small ones.
+
+    Both partners send what they add to: a real one receives beside its buffer and adds afterwards, as MPI's does.
+    """
+    bits = _bits("doubling all-reduce", n_ranks)
+    rank = np.arange(n_ranks)
+    return Program(
+        name="doubling all-reduce",
+        collective=Collective.ALL_REDUCE,
+        n_ranks=n_ranks,
+        n_chunks=1,
+        runs=in_runs(*(1,) * bits),
+        make_round=lambda number: Sends.make(rank, rank ^ (1 << number), 0, add=True),
+    )
+
+
 def halving_reduce_scatter(n_ranks: int) -> Program:
     """Every rank ends with the sum of its own part of the buffers."""
     bits = _bits("halving reduce-scatter", n_ranks)
@@ -74,6 +91,7 @@ def pairwise_all_to_all(n_ranks: int) -> Program:
         n_chunks=2 * n_ranks,
         runs=in_runs(*(1,) * (n_ranks - 1)),
         make_round=make_round,
+        n_beside=n_ranks,
     )
 
 
@@ -92,7 +110,7 @@ def dissemination_barrier(n_ranks: int) -> Program:
 
 def _bits(name: str, n_ranks: int) -> int:
     if n_ranks < 2 or n_ranks & (n_ranks - 1):
-        raise ConfigError(f"{name} needs a power of two of ranks, not {n_ranks}: use a ring or a tree")
+        raise ConfigError(f"{name} needs a power of two of ranks, not {n_ranks}: use a ring")
     return n_ranks.bit_length() - 1
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.program import Program, Schedule, Sends, in_runs, schedule
+from weft.collectives.program import Program, Schedule, Sends, in_runs, joined, schedule
 from weft.collectives.ranks import Ranks
 from weft.errors import ConfigError
 from weft.sim.engine import Engine, Options, Progress
@@ -78,6 +78,7 @@ def run_program(
     while True:
         short = shortened(program, keep)
         made = schedule(program) if short is program else _in_rounds(short)
+        made = joined(made) if program.aggregated else made
         traffic = rank_traffic(program, made, ranks, size_bytes, step_ps=step_ps, pxn=pxn)
         result = clock.run(ranks.fabric, traffic, options, progress=progress)
         end_ps = np.zeros(short.n_rounds, np.int64)
@@ -215,8 +216,8 @@ def _refuse(program: Program, ranks: Ranks, size_bytes: int) -> None:
         raise ConfigError(f"{program.name} adds in the network: it is more than messages between ports")
     if len(ranks) != program.n_ranks:
         raise ConfigError(f"{program.name} has {program.n_ranks} ranks, the job has {len(ranks)} on its servers")
-    if size_bytes < program.n_chunks:
+    if size_bytes < program.n_parts:
         raise ConfigError(
-            f"{program.name} cuts the buffer of a rank into {program.n_chunks} chunks, {size_bytes} bytes are too few: "
-            f"give {program.n_chunks} bytes or more"
+            f"{program.name} cuts the buffer of a rank into {program.n_parts} chunks, {size_bytes} bytes are too few: "
+            f"give {program.n_parts} bytes or more"
         )

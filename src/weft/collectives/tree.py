@@ -23,7 +23,7 @@ from weft.errors import ConfigError
 
 def double_tree_all_reduce(n_ranks: int, slices: int = 8) -> Program:
     """Every rank ends with the sum of all buffers: two trees, each for half of it."""
-    trees = [_Tree(parents(n_ranks), 0, slices), _Tree(twin_parents(n_ranks), slices, slices)]
+    trees = [Tree(parents(n_ranks), 0, slices), Tree(twin_parents(n_ranks), slices, slices)]
     n_rounds = max(slices + tree.top + tree.bottom - 1 for tree in trees)
 
     def make_round(number: int) -> Sends:
@@ -34,14 +34,14 @@ def double_tree_all_reduce(n_ranks: int, slices: int = 8) -> Program:
 
 def tree_broadcast(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
     """The root's buffer goes down a binary tree, slice after slice."""
-    tree = _Tree(_rooted(n_ranks, root), 0, slices)
+    tree = Tree(_rooted(n_ranks, root), 0, slices)
     n_rounds = slices + tree.bottom - 1
     return _program("tree broadcast", Collective.BROADCAST, n_ranks, slices, n_rounds, tree.down, root)
 
 
 def tree_reduce(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
     """The sum of all buffers comes up a binary tree to the root, slice after slice."""
-    tree = _Tree(_rooted(n_ranks, root), 0, slices)
+    tree = Tree(_rooted(n_ranks, root), 0, slices)
     return _program("tree reduce", Collective.REDUCE, n_ranks, slices, slices + tree.top - 1, tree.up, root)
 
 
@@ -71,14 +71,14 @@ def _rooted(n_ranks: int, root: int) -> NDArray[np.int64]:
     return np.where(moved < 0, -1, (moved + root) % n_ranks)
 
 
-class _Tree:
+class Tree:
     """A tree and the slices that go over it, in chunks from `first` on."""
 
     def __init__(self, parent: NDArray[np.int64], first: int, slices: int) -> None:
         self.first, self.slices = first, slices
         self.child = np.flatnonzero(parent >= 0)
         self.parent = parent[self.child]
-        height, depth = _levels(parent)
+        height, depth = levels(parent)
         self.child_height, self.parent_depth = height[self.child], depth[self.parent]
         self.top, self.bottom = int(height.max()), int(depth.max())
 
@@ -95,7 +95,7 @@ class _Tree:
         return Sends.make(src[now], dst[now], self.first + which[now], add=add)
 
 
-def _levels(parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def levels(parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """[rank] -> how far it is above its lowest leaf, and below the root."""
     height, depth = np.zeros(len(parent), np.int64), np.zeros(len(parent), np.int64)
     above, steps = parent.copy(), 0

@@ -1,0 +1,170 @@
+"""Everybody to everybody, or one to all and all to one.
+
+    pairwise        n - 1 messages from each rank, one part in each; in `recursive`
+    Bruck           log2(n) messages, about half of the buffer in each: for small ones
+    hierarchical    as NCCL's PXN: what GPUs of a node send to rail r goes over NVLink to their own GPU r, and from
+                    there in one message to each node: 1/g of the messages, and none from one rail to another
+
+                    node 0                     node 1
+                    GPU 0 ─┐
+                    GPU 1 ─┼─> GPU 2 ────────> GPU 2      parts of all GPUs of node 0 for GPU 2 of node 1
+                    GPU 3 ─┘
+
+A buffer of an all-to-all is what a rank sends, by receiver; after it what it receives, by sender; and then room for
+what it passes on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.collectives.kinds import Collective
+from weft.collectives.program import Program, Sends, in_runs
+from weft.errors import ConfigError
+
+
+def bruck_all_to_all(n_ranks: int) -> Program:
+    """A part that has to go s places on goes by the bits of s: in round k over 2 to the k (Bruck and others, 1997).
+
+    What is passed on waits in a row of its own for each round, so that nothing is overwritten before it was sent.
+    """
+    n, bits = n_ranks, (n_ranks - 1).bit_length()
+
+    def make_round(number: int) -> Sends:
+        bit = 1 << number
+        far = np.arange(n)
+        far = far[far & bit > 0]
+        rank, far = np.repeat(np.arange(n), len(far)), np.tile(far, n)
+        gone = far & (bit - 1)  # so far it has come already, and in the round of the highest bit of that
+        last = np.frexp(gone)[1] - 1
+        begin = np.where(gone == 0, (rank + far) % n, (2 + last) * n + far)
+        end = np.where(far < 2 * bit, n + (rank - gone) % n, (2 + number) * n + far)
+        return Sends.make(rank, (rank + bit) % n, begin, to=end, add=False)
+
+    return Program(
+        name="Bruck all-to-all",
+        collective=Collective.ALL_TO_ALL,
+        n_ranks=n,
+        n_chunks=(2 + bits) * n,
+        runs=in_runs(*(1,) * bits),
+        make_round=make_round,
+        n_beside=(1 + bits) * n,
+        aggregated=True,
+    )
+
+
+def hierarchical_all_to_all(n_nodes: int, gpus: int) -> Program:
+    """Inside the nodes first, then from node to node on each rail: in round k to the one k nodes on."""
+    if n_nodes < 1 or gpus < 1:
+        raise ConfigError(f"hierarchical all-to-all on {n_nodes} nodes of {gpus} GPUs: there is one or more of each")
+    n_inside = 1 if gpus > 1 else 0
+
+    def make_round(number: int) -> Sends:
+        if number < n_inside:
+            return _onto_rails(n_nodes, gpus)
+        return _along_rails(n_nodes, gpus, number - n_inside + 1)
+
+    n_ranks = n_nodes * gpus
+    return Program(
+        name="hierarchical all-to-all",
+        collective=Collective.ALL_TO_ALL,
+        n_ranks=n_ranks,
+        n_chunks=3 * n_ranks,
+        runs=in_runs(*(1,) * (n_inside + n_nodes - 1)),
+        make_round=make_round,
+        n_beside=2 * n_ranks,
+        gpus=gpus,
+        aggregated=True,
+    )
+
+
+def _onto_rails(n_nodes: int, gpus: int) -> Sends:
+    """From GPU to GPU of a node: what is for that one, and what it has to pass on along its rail."""
+    n = n_nodes * gpus
+    rank = np.repeat(np.arange(n), gpus - 1)
+    node, own = np.divmod(rank, gpus)
+    rail = (own + np.tile(np.arange(1, gpus), n)) % gpus
+    peer = node * gpus + rail
+    before, behind = node > 0, node < n_nodes - 1
+    parts = [
+        Sends.make(rank, peer, peer, to=n + rank, add=False),
+        Sends.make(
+            rank[before], peer[before], rail[before], to=2 * n + own[before], n=node[before], stride=gpus, add=False
+        ),
+        Sends.make(
+            rank[behind],
+            peer[behind],
+            (peer + gpus)[behind],
+            to=2 * n + (rank + gpus)[behind],
+            n=(n_nodes - 1 - node)[behind],
+            stride=gpus,
+            add=False,
+        ),
+    ]
+    return Sends.join(parts)
+
+
+def _along_rails(n_nodes: int, gpus: int, shift: int) -> Sends:
+    """One message from each GPU: its own part between those which the GPUs before and behind it gave it."""
+    n = n_nodes * gpus
+    rank = np.arange(n)
+    node, own = np.divmod(rank, gpus)
+    peer = (rank + shift * gpus) % n
+    held, to = 2 * n + peer - own, n + node * gpus  # where the parts of GPU 0 are, and go
+    low, high = own > 0, own < gpus - 1
+    parts = [
+        Sends.make(rank, peer, peer, to=n + rank, add=False),
+        Sends.make(rank[low], peer[low], held[low], to=to[low], n=own[low], add=False),
+        Sends.make(
+            rank[high],
+            peer[high],
+            (held + own + 1)[high],
+            to=(n + rank + 1)[high],
+            n=(gpus - 1 - own)[high],
+            add=False,
+        ),
+    ]
+    return Sends.join(parts)
+
+
+def linear_gather(n_ranks: int, root: int = 0) -> Program:
+    """The root ends with the parts of all, which send at once."""
+    rank = np.delete(np.arange(n_ranks), root) if 0 <= root < n_ranks else np.arange(n_ranks)
+    sends = Sends.make(rank, root, rank, add=False)
+    return _at_once("linear gather", Collective.GATHER, n_ranks, sends, n_chunks=n_ranks, root=root)
+
+
+def linear_scatter(n_ranks: int, root: int = 0) -> Program:
+    """Every rank ends with its part of the root's buffer."""
+    rank = np.delete(np.arange(n_ranks), root) if 0 <= root < n_ranks else np.arange(n_ranks)
+    sends = Sends.make(np.full(len(rank), root), rank, rank, add=False)
+    return _at_once("linear scatter", Collective.SCATTER, n_ranks, sends, n_chunks=n_ranks, root=root)
+
+
+def shift_send_recv(n_ranks: int) -> Program:
+    """Every rank sends its buffer to the next, and the last one to the first, as sendrecv_perf of nccl-tests does."""
+    rank = np.arange(n_ranks)
+    sends = Sends.make(rank, (rank + 1) % n_ranks, 0, to=1, add=False)
+    return _at_once("shift", Collective.SEND_RECV, n_ranks, sends, n_chunks=2, n_beside=1)
+
+
+def _at_once(
+    name: str,
+    collective: Collective,
+    n_ranks: int,
+    sends: Sends,
+    *,
+    n_chunks: int,
+    n_beside: int = 0,
+    root: int = 0,
+) -> Program:
+    return Program(
+        name=name,
+        collective=collective,
+        n_ranks=n_ranks,
+        n_chunks=n_chunks,
+        runs=in_runs(1),
+        make_round=lambda _number: sends,
+        root=root,
+        n_beside=n_beside,
+    )

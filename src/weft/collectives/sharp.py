@@ -1,0 +1,169 @@
+r"""SHARP: the switches between the nodes add (Graham and others, 2016).
+
+           6            up: every node sends its buffer to its switch, which adds and passes on one sum;
+         /   \          down: the sum comes back the same way, copied at every switch
+        4     5
+       / \   / \        each node sends S and receives S, however many there are, in as many hops as the tree is high
+      0   1 2   3
+
+An aggregation tree is an array: [node, then switch] -> the switch above it, -1 for the one at the top. Node i is
+rank i, and switch k is the reducer `n_ranks` + k. With several GPUs in a node there is a tree on each rail, and inside
+the node what `hierarchical` does: directly (NCCL's CollNetDirect), along a chain (CollNetChain) or over NVSwitches
+(`nvls`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from weft.collectives.hierarchical import Inside, Parts, direct, two_levels
+from weft.collectives.kinds import Collective
+from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.tree import Tree, levels
+from weft.errors import ConfigError
+
+RADIX = 32  # nodes under a leaf of a switch with 64 ports that is not blocking
+
+
+def aggregation_tree(n_nodes: int, radix: int = RADIX) -> NDArray[np.int64]:
+    """Neighbours share a leaf switch, neighbouring switches one above: up to `radix` each, until there is one."""
+    if radix < 2 or n_nodes < 1:
+        raise ConfigError(
+            f"an aggregation tree of {n_nodes} nodes, {radix} under a switch: give a node and a 2 at least"
+        )
+    parents: list[NDArray[np.int64]] = []
+    begin, width = 0, n_nodes
+    while width > 1 or not parents:
+        parents.append(begin + width + np.arange(width) // radix)
+        begin, width = begin + width, -(-width // radix)
+    return np.concatenate([*parents, [-1]])
+
+
+def sharp_all_reduce(n_ranks: int, parents: ArrayLike | None = None, slices: int = 8) -> Program:
+    """Every rank ends with the sum of all buffers, slice after slice; one rank for each node."""
+    above = _tree(n_ranks, parents)
+    tree = Tree(above, 0, slices)
+    return Program(
+        name="SHARP all-reduce",
+        collective=Collective.ALL_REDUCE,
+        n_ranks=n_ranks,
+        n_chunks=slices,
+        runs=in_runs(*(1,) * (slices + tree.top + tree.bottom - 1)),
+        make_round=lambda number: Sends.join([tree.up(number), tree.down(number - tree.top)]),
+        n_reducers=len(above) - n_ranks,
+    )
+
+
+def sharp_reduce_scatter(n_ranks: int, parents: ArrayLike | None = None) -> Program:
+    """Every rank ends with the sum of its own part: all goes up, and down only what lies under a switch."""
+    above = _tree(n_ranks, parents)
+    height, depth = levels(above)
+    top, way = int(height.max()), _ways_down(above, n_ranks)
+
+    def make_round(number: int) -> Sends:
+        if number < top:
+            child = np.flatnonzero(height == number)
+            return Sends.make(child, above[child], 0, n=n_ranks, add=True)
+        src, dst = way[number - top], way[number - top + 1]
+        node = np.flatnonzero(dst >= 0)
+        return Sends.make(src[node], dst[node], node, add=False)
+
+    return _whole("SHARP reduce-scatter", Collective.REDUCE_SCATTER, above, n_ranks, top + int(depth.max()), make_round)
+
+
+def sharp_all_gather(n_ranks: int, parents: ArrayLike | None = None) -> Program:
+    """Every rank ends with the parts of all: each goes up to the top alone, and all come down to all."""
+    above = _tree(n_ranks, parents)
+    depth = levels(above)[1]
+    bottom, way = int(depth.max()), _ways_down(above, n_ranks)
+
+    def make_round(number: int) -> Sends:
+        if number < bottom:
+            src, dst = way[bottom - number], way[bottom - number - 1]
+            node = np.flatnonzero(src >= 0)
+            return Sends.make(src[node], dst[node], node, add=False)
+        child = np.flatnonzero(depth == number - bottom + 1)
+        return Sends.make(above[child], child, 0, n=n_ranks, add=False)
+
+    return _whole("SHARP all-gather", Collective.ALL_GATHER, above, n_ranks, 2 * bottom, make_round)
+
+
+# One rank for each node, on the default tree or a given one.
+ALONE: dict[Collective, Callable[..., Program]] = {
+    Collective.ALL_REDUCE: sharp_all_reduce,
+    Collective.REDUCE_SCATTER: sharp_reduce_scatter,
+    Collective.ALL_GATHER: sharp_all_gather,
+}
+
+
+def sharp(
+    collective: Collective,
+    n_nodes: int,
+    gpus: int = 1,
+    *,
+    parents: ArrayLike | None = None,
+    inside: Callable[[Parts], Inside] = direct,
+    name: str = "SHARP",
+) -> Program:
+    """All-reduce, reduce-scatter or all-gather with a tree of switches on each rail; `parents` as of one rail.
+
+    Switch k of rail r is the reducer `n_ranks` + (those inside the nodes) + r * (switches of a rail) + k.
+    """
+    if n_nodes < 2:
+        raise ConfigError(f"{name} adds in the switches between nodes, and there is one node: use nvls or a ring")
+    title = f"{name} {collective.replace('_', '-')}"
+    alone = ALONE[collective]
+    return two_levels(title, collective, n_nodes, gpus, outside=lambda n: alone(n, parents), inside=inside)
+
+
+def _tree(n_ranks: int, parents: ArrayLike | None) -> NDArray[np.int64]:
+    """Checked: every node is under a switch, and all under one."""
+    above = aggregation_tree(n_ranks) if parents is None else np.asarray(parents, np.int64)
+    if len(above) <= n_ranks or (above[:n_ranks] < n_ranks).any() or (above >= len(above)).any():
+        raise ConfigError(
+            f"an aggregation tree of {n_ranks} nodes has {len(above)} rows: it gives the switch above each node, and "
+            f"then above each switch, from {n_ranks} on"
+        )
+    switches = above[n_ranks:]
+    if (switches < 0).sum() != 1 or ((switches >= 0) & (switches < n_ranks)).any():
+        raise ConfigError(f"an aggregation tree has one switch at the top, marked -1, not {int((switches < 0).sum())}")
+    reached = above
+    for _ in range(len(switches)):
+        reached = np.where(reached >= 0, above[reached], -1)
+    if (lost := np.flatnonzero(reached >= 0)).size:
+        raise ConfigError(f"an aggregation tree goes in circles above {lost[0]}")
+    return above
+
+
+def _ways_down(above: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64]:
+    """[depth, node] -> the switch on the way from the top to it, itself at its own depth, -1 below."""
+    depth = levels(above)[1][:n_ranks]
+    way = np.full((int(depth.max()) + 1, n_ranks), -1, np.int64)
+    at, node = np.arange(n_ranks), np.arange(n_ranks)
+    for step in range(len(way)):
+        still = depth >= step
+        way[depth[still] - step, node[still]] = at[still]
+        at = np.where(still, above[at], -1)
+    return way
+
+
+def _whole(
+    name: str,
+    collective: Collective,
+    above: NDArray[np.int64],
+    n_ranks: int,
+    n_rounds: int,
+    make_round: Callable[[int], Sends],
+) -> Program:
+    return Program(
+        name=name,
+        collective=collective,
+        n_ranks=n_ranks,
+        n_chunks=n_ranks,
+        runs=in_runs(*(1,) * n_rounds),
+        make_round=make_round,
+        n_reducers=len(above) - n_ranks,
+    )
