@@ -88,7 +88,7 @@ def choose(cluster: Cluster, collective: Collective, size_bytes: int, *, graphs:
     times_us = tuple(time_us(cluster, found, collective, row, size_bytes) for row in rows)
     on = [(time, row) for time, row in zip(times_us, rows, strict=True) if time is not None]
     time, row = min(on, key=lambda pair: pair[0])
-    channels, threads = _width(cluster, found, row, size_bytes)
+    channels, threads = width(cluster, found, row, size_bytes)
     return Choice(
         cluster=cluster,
         graphs=found,
@@ -128,7 +128,7 @@ def _tree_correction(cluster: Cluster, collective: Collective, row: Row, size_by
     return factors[power] if nvls and power < len(factors) else 1.0
 
 
-def _width(cluster: Cluster, graphs: Graphs, row: Row, size_bytes: int) -> tuple[int, int]:
+def width(cluster: Cluster, graphs: Graphs, row: Row, size_bytes: int) -> tuple[int, int]:
     """Channels, and threads of each: fewer where there are too few bytes for all."""
     limit, channels = constants().threads, graphs.channels(cluster)
     threads, least_bytes = _most_threads(graphs, row), _thread_bytes(cluster, row)

@@ -14,17 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.collectives.ideal import TcpNetwork, tcp_gbyte_s
 from weft.collectives.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.collectives.tree import parents, twin_parents
 from weft.errors import ConfigError
-from weft.fabric.timing import timings
 from weft.sim import engine as sim
 from weft.sim.engine import Engine, Options
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
-from weft.units import gbyte_s
 
 CONNECTIONS = 2  # between two adapters: NCCL's channels for each, the least that it takes between servers
 _EDGE_BYTES = 256 << 20  # of a whole edge; any large number gives the same rates
@@ -60,9 +59,10 @@ def measure(
         step_ps = int(small.latency_ps.max())
         sent = np.bincount(traffic.src, traffic.size_bytes)
         adapter_gbyte_s = float(sent.max()) * 1000 / (result.last_arrival_ps - step_ps)
+        kind = Network
         if result.options.network is sim.Network.TCP:
-            adapter_gbyte_s = min(adapter_gbyte_s, connections * gbyte_s(timings().tcp.copy_gbit_s))
-        networks[pattern] = Network(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s)
+            kind, adapter_gbyte_s = TcpNetwork, min(adapter_gbyte_s, tcp_gbyte_s(connections))
+        networks[pattern] = kind(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s)
         results[pattern] = result
     return Measured(networks=networks, results=results)
 

@@ -1,0 +1,215 @@
+"""Published nccl-tests runs beside the model: what was measured, what weft says, how far apart, within which promise.
+
+The runs are data, `calibration.toml`, each with its source; the constants that were fitted to some of them are in
+`weft/fabric/catalog/nccl_times.toml`. What a run does not tell and weft must know, its note says.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from weft.collectives.choose import choose
+from weft.collectives.cluster import Cluster
+from weft.collectives.estimate import Estimate, estimate
+from weft.collectives.ideal import ideal_networks
+from weft.collectives.kinds import Algorithm, Collective
+from weft.errors import UnknownName
+
+SMALL_BYTES = 64 << 10  # up to which time is latency
+CURVE_BYTES = 1_000_000  # above which the curve is promised
+LARGE_BYTES = 1 << 30  # from which bandwidth is what counts
+
+
+class Band(enum.StrEnum):
+    """Which promise a size falls under."""
+
+    SMALL = "small"  # latency up to 64 KiB
+    MIDDLE = "middle"  # up to 1 MB: reported
+    CURVE = "curve"  # above 1 MB
+    LARGE = "large"  # bus bandwidth from 1 GiB
+
+
+# How far off a promised figure may be, as a part of the measured one.
+LIMITS = {Band.SMALL: 0.25, Band.MIDDLE: None, Band.CURVE: 0.25, Band.LARGE: 0.10}
+
+
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One run of nccl-tests that somebody published."""
+
+    name: str
+    collective: Collective
+    cluster: Cluster
+    source: str
+    date: datetime.date
+    rows: tuple[tuple[int, float], ...]  # bytes, microseconds
+    in_place: tuple[int, ...] = ()
+    network: str = "infiniband"
+    speed: str = ""
+    cloud: bool = False
+    algorithm: Algorithm | None = None
+    absent: tuple[Algorithm, ...] = ()  # that its NCCL did not have yet
+    channels: int | None = None
+    call_us: float = 0.0
+    promised: bool = True
+    note: str = ""
+
+    def estimate(self, size_bytes: int) -> Estimate:
+        networks = None
+        if self.cluster.nodes > 1:
+            networks = ideal_networks(self.cluster, network=self.network, speed=self.speed, cloud=self.cloud)
+        algorithm, protocol = self.algorithm, None
+        if self.absent:
+            ranking = choose(self.cluster, self.collective, size_bytes).ranking()
+            row = next(row for row, _ in ranking if row.algorithm not in self.absent)
+            algorithm, protocol = row.algorithm, row.protocol
+        return estimate(
+            self.cluster,
+            self.collective,
+            size_bytes,
+            networks=networks,
+            algorithm=algorithm,
+            protocol=protocol,
+            channels=self.channels,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One published time and weft's."""
+
+    run: str
+    size_bytes: int
+    measured_us: float
+    estimate: Estimate
+    simulated_us: float
+    promised: bool
+
+    @property
+    def error(self) -> float:
+        """Part of the measured time; above 0 where weft is too slow."""
+        return self.simulated_us / self.measured_us - 1
+
+    @property
+    def band(self) -> Band:
+        if self.size_bytes >= LARGE_BYTES:
+            return Band.LARGE
+        if self.size_bytes > CURVE_BYTES:
+            return Band.CURVE
+        return Band.SMALL if self.size_bytes <= SMALL_BYTES else Band.MIDDLE
+
+    @property
+    def kept(self) -> bool | None:
+        """Is the promise kept? None where there is none. Of large sizes the bandwidth counts."""
+        limit = LIMITS[self.band]
+        if limit is None or not self.promised:
+            return None
+        off = self.measured_us / self.simulated_us - 1 if self.band is Band.LARGE else self.error
+        return abs(off) <= limit
+
+    @property
+    def measured_bus_gbyte_s(self) -> float:
+        made = self.estimate
+        return self.size_bytes / self.measured_us / 1000 * made.collective.bus_factor(made.cluster.ranks)
+
+
+@cache
+def runs() -> tuple[Run, ...]:
+    import tomllib
+
+    tables = tomllib.loads(files("weft.collectives").joinpath("calibration.toml").read_text(encoding="utf-8"))
+    return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Run, ...])
+
+
+def find(name: str) -> Run:
+    for one in runs():
+        if one.name == name:
+            return one
+    raise UnknownName("run", name, [one.name for one in runs()], "`weft nccl calibration` lists them.")
+
+
+def compare(run: Run) -> tuple[Figure, ...]:
+    """Every size of a run."""
+    made = [(size, measured_us, run.estimate(size)) for size, measured_us in run.rows]
+    return tuple(
+        Figure(
+            run=run.name,
+            size_bytes=size,
+            measured_us=measured_us,
+            estimate=found,
+            simulated_us=found.time_us + run.call_us,
+            promised=run.promised,
+        )
+        for size, measured_us, found in made
+    )
+
+
+def compare_all() -> tuple[Figure, ...]:
+    """Every size of every run."""
+    return tuple(figure for run in runs() for figure in compare(run))
+
+
+def mean_error(figures: Iterable[Figure]) -> float:
+    """Mean of absolute errors."""
+    errors = [abs(figure.error) for figure in figures]
+    return sum(errors) / len(errors)
+
+
+COLUMNS = ("run", "sizes", "mean error", "worst error", "small ≤ 25 %", "above 1 MB ≤ 25 %", "bandwidth ≤ 10 %")
+
+
+def calibration_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+    """Columns, a row for each run, and a note, for a table."""
+    rows: list[tuple[str, ...]] = []
+    for run in runs():
+        figures = compare(run)
+        worst = max(figures, key=lambda figure: abs(figure.error))
+        met = [_verdict(figures, band) for band in (Band.SMALL, Band.CURVE, Band.LARGE)]
+        place = f"{worst.error:+.0%} at {worst.size_bytes:,} B"
+        rows.append((run.name, str(len(figures)), f"{mean_error(figures):.1%}", place, *met))
+    every = compare_all()
+    missed = sum(figure.kept is False for figure in every)
+    held = sum(figure.kept is not None for figure in every)
+    note = (
+        f"{len(every)} times, mean absolute error {mean_error(every):.1%}; of {held} that are promised, {missed} miss. "
+        f"Each size, source and note: weft nccl calibration NAME, or --json"
+    )
+    return COLUMNS, rows, note
+
+
+def figure_table(run: Run) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+    """Columns, a row for each size of one run, and its source and note."""
+    rows: list[tuple[str, ...]] = []
+    for figure in compare(run):
+        promise = {None: "", True: "met", False: "MISSED"}[figure.kept]
+        rows.append(
+            (
+                f"{figure.size_bytes:,}",
+                f"{figure.measured_us:,.1f}",
+                f"{figure.simulated_us:,.1f}",
+                f"{figure.error:+.1%}",
+                f"{figure.measured_bus_gbyte_s:,.2f}",
+                f"{figure.estimate.bus_gbyte_s:,.2f}",
+                figure.estimate.name,
+                figure.estimate.bound,
+                promise,
+            )
+        )
+    heads = ("bytes", "measured us", "weft us", "error", "busbw", "weft busbw", "algorithm", "bound by", "promise")
+    return heads, rows, f"Source: {run.source}" + (f"\nNote: {run.note}" if run.note else "")
+
+
+def _verdict(figures: Iterable[Figure], band: Band) -> str:
+    kept = [figure.kept for figure in figures if figure.band is band]
+    if not kept:
+        return ""
+    if kept[0] is None:
+        return "reported"
+    missed = kept.count(False)
+    return f"missed at {missed} of {len(kept)}" if missed else "met"

@@ -1,0 +1,171 @@
+"""How long a collective takes, in closed form: NCCL's choice, timed with constants fitted to published measurements.
+
+    made = estimate(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 64 << 20)
+    made.time_us, made.bus_gbyte_s, made.bound
+    print(made.explain())
+
+`choose` says what NCCL believes, and so what it takes; this says what that takes. How far to trust it:
+`weft nccl calibration`, docs/collectives.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from weft.collectives.choose import choose, time_us, width
+from weft.collectives.cluster import Cluster
+from weft.collectives.graphs import Graphs, search
+from weft.collectives.ideal import ideal_networks
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.network import Networks
+from weft.collectives.pairs import pairs_parts, pairs_protocol
+from weft.collectives.parts import Case, Parts, parts
+from weft.collectives.tuning import Row, table
+from weft.errors import ConfigError
+
+PAIRWISE = (Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER, Collective.SEND_RECV)
+_BARRIER_BYTES = 4  # PyTorch's barrier over NCCL: an all_reduce of one number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How long, of which parts. `size_bytes` is the larger of a rank's two buffers, as nccl-tests counts it."""
+
+    cluster: Cluster
+    collective: Collective
+    size_bytes: int
+    algorithm: Algorithm | None  # None: sends between pairs
+    protocol: Protocol
+    channels: int
+    parts: dict[str, float]  # microseconds that add up to the time
+    bound: str  # who limits the data part: adapters, NVLink or channels
+
+    @property
+    def time_us(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def algo_gbyte_s(self) -> float:
+        return self.size_bytes / self.time_us / 1000
+
+    @property
+    def bus_gbyte_s(self) -> float:
+        """What nccl-tests prints as busbw."""
+        return self.algo_gbyte_s * self.collective.bus_factor(self.cluster.ranks)
+
+    @property
+    def name(self) -> str:
+        """`Ring/Simple`."""
+        return f"{self.algorithm.label if self.algorithm else 'Pairs'}/{self.protocol.label}"
+
+    def explain(self) -> str:
+        """In words: how long, of what, and who is the limit."""
+        made = ", ".join(f"{name} {value:,.1f} us" for name, value in self.parts.items())
+        channels = f" on {self.channels} channels" if self.channels else ""
+        return (
+            f"{self.collective} of {self.size_bytes:,} bytes on {self.cluster}\n"
+            f"{self.name}{channels}: {self.time_us:,.1f} us, bus bandwidth {self.bus_gbyte_s:,.2f} GB/s\n"
+            f"{made}; the data is bound by {self.bound}"
+        )
+
+
+def estimate(
+    cluster: Cluster,
+    collective: Collective,
+    size_bytes: int,
+    *,
+    networks: Networks | None = None,
+    algorithm: Algorithm | None = None,
+    protocol: Protocol | None = None,
+    graphs: Graphs | None = None,
+    channels: int | None = None,
+) -> Estimate:
+    """`networks` is what `measure` found between the servers; None: InfiniBand without flaws, one switch.
+
+    `algorithm`, `protocol` and `channels` overrule NCCL's choice, as NCCL_ALGO, NCCL_PROTO and NCCL_MIN_CTAS do.
+    """
+    if collective == Collective.BARRIER:
+        made = estimate(cluster, Collective.ALL_REDUCE, _BARRIER_BYTES, networks=networks, graphs=graphs)
+        return replace(made, collective=collective, size_bytes=size_bytes)
+    for what, value in (("bytes", size_bytes), ("channels", 1 if channels is None else channels)):
+        if value < 1:
+            raise ConfigError(f"{collective} with {value} {what}: the least is 1")
+    if networks is None:
+        networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
+    if collective in PAIRWISE:
+        used = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol)
+        found = pairs_parts(cluster, collective, size_bytes, used, networks)
+        return _made(cluster, collective, size_bytes, None, used, channels or 0, found)
+    whole = graphs if graphs is not None else search(cluster)
+    row = _row(cluster, whole, collective, size_bytes, algorithm, protocol)
+    case = Case(
+        cluster=cluster,
+        graphs=whole,
+        collective=collective,
+        size_bytes=size_bytes,
+        row=row,
+        channels=channels or width(cluster, whole, row, size_bytes)[0],
+        networks=networks,
+    )
+    return _made(cluster, collective, size_bytes, row.algorithm, row.protocol, case.channels, parts(case))
+
+
+def _made(
+    cluster: Cluster,
+    collective: Collective,
+    size_bytes: int,
+    algorithm: Algorithm | None,
+    protocol: Protocol,
+    channels: int,
+    found: Parts,
+) -> Estimate:
+    return Estimate(
+        cluster=cluster,
+        collective=collective,
+        size_bytes=size_bytes,
+        algorithm=algorithm,
+        protocol=protocol,
+        channels=channels,
+        parts={
+            "launch": found.launch_us,
+            "steps": found.steps_us,
+            "pipeline": found.pipeline_us,
+            "data": found.data_us,
+        },
+        bound=found.bound,
+    )
+
+
+def _pairs_protocol(
+    cluster: Cluster,
+    collective: Collective,
+    size_bytes: int,
+    algorithm: Algorithm | None,
+    protocol: Protocol | None,
+) -> Protocol:
+    if algorithm is not None or protocol == Protocol.LL128:
+        asked = algorithm or protocol
+        raise ConfigError(f"{collective} is sends between pairs, with LL or Simple: there is no {asked} for it")
+    return protocol or pairs_protocol(cluster, collective, size_bytes)
+
+
+def _row(
+    cluster: Cluster,
+    graphs: Graphs,
+    collective: Collective,
+    size_bytes: int,
+    algorithm: Algorithm | None,
+    protocol: Protocol | None,
+) -> Row:
+    """NCCL's choice, among those that are asked for."""
+    if algorithm is None and protocol is None:
+        return choose(cluster, collective, size_bytes, graphs=graphs).row
+    rows = [row for row in table(cluster, graphs, collective) if not row.off]
+    asked = [row for row in rows if algorithm in (None, row.algorithm) and protocol in (None, row.protocol)]
+    if not asked:
+        name = "/".join(one.label for one in (algorithm, protocol) if one is not None)
+        raise ConfigError(
+            f"{name} is off for {collective} on {cluster}; on are {', '.join(row.name for row in rows)}. "
+            f"`choose(...).explain()` says why others are off"
+        )
+    return min(asked, key=lambda row: time_us(cluster, graphs, collective, row, size_bytes) or 0.0)

@@ -1,0 +1,79 @@
+"""A network without flaws, in closed form: every adapter at its rate, so many switches between any two servers.
+
+For a fabric of your own, with its routes and what is broken in it, `weft.collectives.measure` has the same figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.collectives.cluster import Cluster
+from weft.collectives.graphs import search
+from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.times import times
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.rates import Technology, parse_label, speeds
+from weft.fabric.timing import LineTiming, timings
+from weft.sim import engine as sim
+from weft.sim.packet.rules import RULES
+from weft.units import gbyte_s
+
+_CABLE_NS = 25  # 5 m, as the engines take it where nobody wrote a length down
+_SWITCHES = {Technology.INFINIBAND: "QM9700"}  # which stands for all; others by timing.toml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpNetwork(Network):
+    """The kernel carries it: NCCL's threads copy, and post to no adapter."""
+
+
+def ideal_networks(
+    cluster: Cluster, *, network: str = "infiniband", speed: str = "", switches: int = 1, cloud: bool = False
+) -> Networks:
+    """What such a network gives to every pattern: `infiniband`, `roce`, `tcp` or `omni-path`.
+
+    `speed` is the line, `NDR` or `400GbE`, where it is not as fast as NCCL takes the adapters to be. `cloud` is for
+    virtual machines on Ethernet, whose steps are longer; on InfiniBand they cost nothing.
+    """
+    if cluster.nodes < 2:
+        raise ConfigError(f"{cluster}: a network is between two nodes or more")
+    if network not in list(sim.Network):
+        raise UnknownName("network", network, list(sim.Network))
+    kind = sim.Network(network)
+    rules = RULES[kind]
+    rate_gbit_s, line = _line(cluster, rules.technology, speed)
+    payload = rules.mtu_bytes / (rules.mtu_bytes + rules.header_bytes)
+    adapter_gbyte_s = gbyte_s(rate_gbit_s * (1 - line.overhead) * payload)
+    switch_ns = timings().switch_ns(_SWITCHES.get(rules.technology, ""), rules.technology)
+    between_us = (switches * switch_ns + (switches + 1) * (_CABLE_NS + line.fec_ns)) / 1000
+    if cloud and rules.technology is Technology.ETHERNET:
+        between_us += times().network.cloud_ethernet_us
+    made: Network
+    if kind is sim.Network.TCP:
+        tcp, connections = timings().tcp, max(1, search(cluster).channels(cluster) // cluster.nics)
+        made = TcpNetwork(
+            step_us=between_us + (tcp.send_ns + tcp.receive_ns) / 1000,
+            adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections)),
+        )
+    else:
+        ends = timings().of_adapter("", rules.technology)
+        made = Network(step_us=between_us + (ends.post_ns + ends.receive_ns) / 1000, adapter_gbyte_s=adapter_gbyte_s)
+    return dict.fromkeys(Pattern, made)
+
+
+def _line(cluster: Cluster, technology: Technology, speed: str) -> tuple[float, LineTiming]:
+    """Rate, and what the line itself takes of it: of the named speed, or of the one that has the adapters' rate."""
+    if speed:
+        found, width = parse_label(speed)
+        return found.rate_gbit_s(width), timings().of_line(found.name)
+    same = [
+        one.name
+        for one in speeds()
+        if one.technology is technology and abs(one.rate_gbit_s() / cluster.nic_gbit_s - 1) < 0.01
+    ]
+    return cluster.nic_gbit_s, timings().of_line(same[0] if same else "")
+
+
+def tcp_gbyte_s(connections: int) -> float:
+    """In each direction, both in use: NCCL has one thread copy in and out for a connection."""
+    return connections * times().network.tcp_copy * gbyte_s(timings().tcp.copy_gbit_s)

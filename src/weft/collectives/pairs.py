@@ -1,0 +1,88 @@
+"""Collectives that NCCL does with sends and receives between pairs: all_to_all, gather, scatter, send_recv.
+
+A GPU's network traffic goes through the adapter of the peer's rail (PXN), so all adapters of a node share it. One
+proxy thread for each adapter moves it chunk by chunk, which is the limit of fast adapters. For N nodes, the bus
+bandwidth of an all_to_all is N/(N-1) times what the network gives to each GPU.
+"""
+
+from __future__ import annotations
+
+from weft.collectives.cluster import Cluster, Processor
+from weft.collectives.constants import constants
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.parts import (
+    ADAPTERS,
+    CHANNELS,
+    NVLINK,
+    Parts,
+    adapters_gbyte_s,
+    copies_gbyte_s,
+    crossing_us,
+    find,
+    post_ratio,
+)
+from weft.collectives.times import times
+
+_BLACKWELL = 100
+_INSIDE, _OUTSIDE = 0, 1
+
+
+def pairs_protocol(cluster: Cluster, collective: Collective, size_bytes: int) -> Protocol:
+    """LL for little messages."""
+    peer_bytes = size_bytes if collective == Collective.SEND_RECV else size_bytes / cluster.ranks
+    return Protocol.LL if peer_bytes <= times().pairs.ll_bytes else Protocol.SIMPLE
+
+
+def pairs_parts(
+    cluster: Cluster, collective: Collective, size_bytes: int, protocol: Protocol, networks: Networks
+) -> Parts:
+    latency, index = constants().latency_us, list(Protocol).index(protocol)
+    inside = latency.nvlink if cluster.gpus > 1 and cluster.nvswitch else latency.pcie
+    steps_us = inside[Algorithm.RING][index]
+    times_us = {NVLINK: _wire_bytes(cluster, collective, size_bytes, protocol, _INSIDE) / _inside_gbyte_s(cluster)}
+    if cluster.nodes > 1:
+        network = find(networks, Pattern.PAIRS)
+        away = 1 if collective == Collective.SEND_RECV else cluster.ranks - cluster.gpus
+        post_us = constants().step.network_post_us * post_ratio(cluster, network)
+        steps_us = crossing_us(cluster, network, latency.network[Algorithm.TREE][index]) + away * post_us
+        out_bytes = _wire_bytes(cluster, collective, size_bytes, protocol, _OUTSIDE)
+        for name, gbyte_s in _limits(cluster, collective, network).items():
+            times_us[name] = out_bytes / gbyte_s
+    bound = max(times_us, key=lambda name: times_us[name])
+    return Parts(
+        launch_us=latency.base[Algorithm.RING][index],
+        steps_us=steps_us,
+        pipeline_us=0.0,
+        data_us=times_us[bound] / 1000,
+        bound=bound,
+    )
+
+
+def _wire_bytes(cluster: Cluster, collective: Collective, size_bytes: int, protocol: Protocol, where: int) -> float:
+    """That the busiest GPU sends or receives, to all others or to other nodes; LL sends a flag with every word."""
+    flags = 2 if protocol == Protocol.LL else 1
+    if collective == Collective.SEND_RECV:
+        return size_bytes * flags
+    peers = cluster.ranks - (cluster.gpus if where == _OUTSIDE else 1)
+    return size_bytes * flags * peers / cluster.ranks
+
+
+def _inside_gbyte_s(cluster: Cluster) -> float:
+    return copies_gbyte_s(cluster) if cluster.nvswitch else cluster.slot_gbyte_s
+
+
+def _limits(cluster: Cluster, collective: Collective, network: Network) -> dict[str, float]:
+    """What one GPU gets of the network."""
+    adapters = adapters_gbyte_s(cluster, network)
+    if collective == Collective.SEND_RECV:  # to one peer, through the adapters of one rail
+        return {ADAPTERS: adapters / min(cluster.nics, cluster.gpus)}
+    sharing = cluster.gpus if collective == Collective.ALL_TO_ALL else 1
+    proxies = min(cluster.nics, cluster.gpus) * _proxy_gbyte_s(cluster)
+    return {ADAPTERS: adapters / sharing, CHANNELS: proxies / sharing}
+
+
+def _proxy_gbyte_s(cluster: Cluster) -> float:
+    pairs = times().pairs
+    grace = cluster.sm >= _BLACKWELL and cluster.processor == Processor.ARM
+    return (pairs.chunk_bytes_grace if grace else pairs.chunk_bytes) / pairs.chunk_us / 1000

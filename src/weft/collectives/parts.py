@@ -1,0 +1,361 @@
+"""The parts of a collective's time, algorithm by algorithm.
+
+    launch      until the kernel runs
+    steps       of the longest way through GPUs and nodes, by NCCL's latencies (nccl.toml), longer where the network is
+    pipeline    the first chunk on its way while nothing comes out yet, and chunks that wait for each other
+    data        all bytes at the rate of whatever is slowest: channels, NVLink or adapters
+
+NCCL's latencies hold for InfiniBand with one switch and Intel's processors. A step over another network has what that
+one takes more; with AMD's processors it is twice as long, the ratio of NCCL's own constants for posting to an adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from weft.collectives.cluster import Cluster, Processor
+from weft.collectives.constants import constants
+from weft.collectives.graphs import Graphs
+from weft.collectives.ideal import TcpNetwork
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.times import Chunk, times
+from weft.collectives.tuning import Row, log2_down
+from weft.errors import ConfigError
+
+CHANNELS, NVLINK, ADAPTERS = "channels", "NVLink", "adapters"
+_PROTOCOLS = list(Protocol)
+_BLACKWELL = 100
+_MANY_NODES = 4  # from which NVLS trees have small chunks
+_WIRE = {Protocol.LL: 0.5, Protocol.LL128: 120 / 128, Protocol.SIMPLE: 1.0}  # of bytes on the wire, what is data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    launch_us: float
+    steps_us: float
+    pipeline_us: float
+    data_us: float
+    bound: str  # who limits the data part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One collective on one cluster, done as one row of NCCL's table."""
+
+    cluster: Cluster
+    graphs: Graphs
+    collective: Collective
+    size_bytes: int
+    row: Row
+    channels: int
+    networks: Networks
+
+    @property
+    def levels(self) -> int:
+        """Of a tree between nodes."""
+        return log2_down(self.cluster.nodes)
+
+    @property
+    def base_us(self) -> float:
+        return constants().latency_us.base[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
+
+    @property
+    def inside_us(self) -> float:
+        """Of a step inside a node."""
+        latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvswitch
+        return (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
+
+    def crossing_us(self, pattern: Pattern) -> float:
+        """Of a step between nodes. NCCL hides some of a ring's, which measurements do not show: a tree's counts."""
+        like = Algorithm.TREE if self.row.algorithm == Algorithm.RING else self.row.algorithm
+        latency_us = constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
+        return crossing_us(self.cluster, find(self.networks, pattern), latency_us)
+
+    def adapters_gbyte_s(self, pattern: Pattern) -> float:
+        """Data that all adapters of a node send."""
+        return adapters_gbyte_s(self.cluster, find(self.networks, pattern)) * _WIRE[self.row.protocol]
+
+    @property
+    def peer_us(self) -> float:
+        """That each chunk waits for a neighbour in another node."""
+        pipeline = times().pipeline
+        simple = pipeline.simple_peer if self.row.protocol == Protocol.SIMPLE else 1.0
+        return pipeline.peer_us * simple * post_ratio(self.cluster, find(self.networks, Pattern.TREE))
+
+    def data(self, limits: dict[str, float]) -> tuple[str, float]:
+        """Who is slowest, and how long all bytes take at its algorithm bandwidth."""
+        bound = min(limits, key=lambda name: limits[name])
+        return bound, self.size_bytes / limits[bound] / 1000
+
+
+def find(networks: Networks, pattern: Pattern) -> Network:
+    if pattern not in networks:
+        raise ConfigError(f"networks has {', '.join(networks) or 'nothing'}, and this algorithm needs {pattern}")
+    return networks[pattern]
+
+
+def post_ratio(cluster: Cluster, network: Network) -> float:
+    """How much longer this processor takes to post to an adapter; to the kernel, all take the same."""
+    step = constants().step
+    slow = cluster.processor == Processor.AMD and not isinstance(network, TcpNetwork)
+    return step.network_post_amd_us / step.network_post_us if slow else 1.0
+
+
+def crossing_us(cluster: Cluster, network: Network, latency_us: float) -> float:
+    """NCCL's latency of a step between nodes, and what this network takes more than the one that it was measured on."""
+    return latency_us * post_ratio(cluster, network) + network.step_us - times().network.reference_step_us
+
+
+def adapters_gbyte_s(cluster: Cluster, network: Network) -> float:
+    return cluster.nics * network.adapter_gbyte_s * times().bandwidth.adapter
+
+
+def copies_gbyte_s(cluster: Cluster) -> float:
+    """Of a GPU's NVLink, for copies."""
+    return cluster.nvlink_gbyte_s * times().bandwidth.nvlink
+
+
+def parts(case: Case) -> Parts:
+    return _OF[case.row.algorithm](case)
+
+
+def _ring(case: Case) -> Parts:
+    if case.collective in (Collective.BROADCAST, Collective.REDUCE):
+        return _line(case)
+    cluster = case.cluster
+    steps = (cluster.ranks - 1) * (2 if case.collective == Collective.ALL_REDUCE else 1)
+    crossings = ceil(steps / cluster.gpus) if cluster.nodes > 1 else 0
+    crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
+    bound, data_us = case.data(_ring_limits(case))
+    return Parts(
+        launch_us=case.base_us,
+        steps_us=(steps - crossings) * case.inside_us + crossings * crossing_us,
+        pipeline_us=0.0,
+        data_us=data_us,
+        bound=bound,
+    )
+
+
+def _ring_limits(case: Case) -> dict[str, float]:
+    """As algorithm bandwidths."""
+    cluster, protocol, limits = case.cluster, case.row.protocol, {}
+    if protocol == Protocol.LL:
+        limits[CHANNELS] = _ll_gbyte_s(cluster)
+    elif protocol == Protocol.LL128:
+        channel_gbyte_s = constants().of_sm(cluster.sm).ring_ll128_channel_gbyte_s[_scale(cluster)]
+        limits[CHANNELS] = case.graphs.ring.channels * channel_gbyte_s
+    elif cluster.nodes > 1:
+        limits[CHANNELS] = case.channels * times().bandwidth.channel_gbyte_s
+    if cluster.gpus > 1:
+        # Between nodes a ring begins and ends at adapters: one hop of the GPUs' is not on NVLink.
+        around = 1.0 if cluster.nodes == 1 else cluster.gpus / (cluster.gpus - 1)
+        limits[NVLINK] = _inside_gbyte_s(case) * around * _WIRE[protocol]
+    if cluster.nodes > 1:
+        limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.RING)
+    factor = case.collective.bus_factor(cluster.ranks)
+    return {name: bus_gbyte_s / factor for name, bus_gbyte_s in limits.items()}
+
+
+def _inside_gbyte_s(case: Case) -> float:
+    """What a ring gets inside a node: NVLink, or whatever NCCL's search found where there is none."""
+    ring = case.graphs.ring
+    return copies_gbyte_s(case.cluster) if case.cluster.nvswitch else ring.channels * ring.intra_gbyte_s
+
+
+def _scale(cluster: Cluster) -> int:
+    """The column of lists for one node, two, more."""
+    return min(cluster.nodes, 3) - 1
+
+
+def _ll_gbyte_s(cluster: Cluster) -> float:
+    """All channels of LL: inside a node the GPU is the limit, between nodes the processor that relays it."""
+    between = constants().generation["ampere" if cluster.processor == Processor.AMD else "volta"]
+    return (constants().of_sm(cluster.sm) if cluster.nodes == 1 else between).ll_gbyte_s[_scale(cluster)]
+
+
+def _line(case: Case) -> Parts:
+    """Broadcast and reduce: a ring cut open, through which chunks follow each other."""
+    cluster, crossings = case.cluster, case.cluster.nodes - 1
+    hops = cluster.ranks - 1
+    crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
+    bound, data_us = case.data(_ring_limits(case))
+    # LL and LL128 pass on inside a node what has come of a chunk; the network and Simple wait for the whole.
+    waits = hops if case.row.protocol == Protocol.SIMPLE else crossings
+    return Parts(
+        launch_us=case.base_us,
+        steps_us=(hops - crossings) * case.inside_us + crossings * crossing_us,
+        pipeline_us=max(0, waits - 1) * data_us / _rounds(case, _chunk_of(case.row.protocol), case.channels),
+        data_us=data_us,
+        bound=bound,
+    )
+
+
+def _chunk_of(protocol: Protocol) -> Chunk:
+    return times().chunk["ring" if protocol == Protocol.SIMPLE else protocol]
+
+
+def _rounds(case: Case, chunk: Chunk, lanes: int, scale: float = 1.0) -> float:
+    """How often every lane carries a chunk."""
+    return max(1.0, case.size_bytes / (lanes * chunk.of(case.size_bytes, lanes, scale)))
+
+
+def _tree(case: Case) -> Parts:
+    cluster, levels = case.cluster, case.levels
+    others, protocol = cluster.gpus - 1, case.row.protocol
+    limits = {CHANNELS: _tree_gbyte_s(case)}
+    crossing_us = peers_us = 0.0
+    if cluster.nodes > 1:
+        crossing_us = case.crossing_us(Pattern.TREE)
+        limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster)
+        peers_us = case.peer_us * min(2, cluster.nodes - 1)
+    bound, data_us = case.data(limits)
+    chunk, scale = _chunk_of(protocol), 1.0
+    if protocol == Protocol.LL128:
+        chunk, scale = times().chunk["tree-ll128"], (1 + levels + 0.1 * cluster.gpus) / cluster.gpus
+    rounds = _rounds(case, chunk, case.channels, scale)
+    pipeline_us = rounds * peers_us
+    if protocol == Protocol.SIMPLE:
+        copy_us = case.size_bytes / rounds / case.channels / times().bandwidth.channel_gbyte_s / 1000
+        pipeline_us += 2 * others * copy_us
+    if levels:
+        pipeline_us += (2 * levels - 1) * case.size_bytes / rounds / limits[ADAPTERS] / 1000
+    return Parts(
+        launch_us=case.base_us,
+        steps_us=2 * (others * case.inside_us + levels * crossing_us),
+        pipeline_us=pipeline_us,
+        data_us=data_us,
+        bound=bound,
+    )
+
+
+def _tree_gbyte_s(case: Case) -> float:
+    """All channels of a tree; each byte goes up and down."""
+    cluster, generation = case.cluster, constants().of_sm(case.cluster.sm)
+    channels = case.graphs.tree.channels * (constants().factor.simple_tree if case.graphs.simple_tree else 1.0)
+    simple = channels * generation.tree_channel_gbyte_s[_scale(cluster)]
+    ll128 = channels * generation.tree_ll128_channel_gbyte_s[_scale(cluster)]
+    return {
+        Protocol.LL: min(simple * constants().factor.tree_ll, _ll_gbyte_s(cluster)),
+        Protocol.LL128: min(simple * constants().factor.tree_ll128, ll128),
+        Protocol.SIMPLE: simple,
+    }[case.row.protocol] / 2
+
+
+def _tree_loads(cluster: Cluster) -> int:
+    """How often all bytes leave a node, up and down: of two nodes each has one neighbour only."""
+    return 1 if cluster.nodes == 2 else 2
+
+
+def _nvls(case: Case) -> Parts:
+    """NVLink multicast, over SHARP where there are more nodes than one."""
+    limits, steps_us = {NVLINK: _nvls_gbyte_s(case)}, case.inside_us
+    if case.cluster.nodes > 1:
+        limits |= _sharp_limit(case)
+        steps_us += case.crossing_us(Pattern.TREE)
+    return _heads(case, "nvls", steps_us, limits, levels=min(1, case.cluster.nodes - 1))
+
+
+def _nvls_gbyte_s(case: Case) -> float:
+    """Each GPU sends all bytes once to be added, and its part of the sum once: g + 1 parts of g."""
+    cluster = case.cluster
+    if case.collective != Collective.ALL_REDUCE:
+        return case.row.algo_gbyte_s
+    nvls = constants().of_sm(cluster.sm).nvls * times().bandwidth.nvls
+    return cluster.nvlink_gbyte_s * nvls * cluster.gpus / (cluster.gpus + 1)
+
+
+def _sharp_limit(case: Case) -> dict[str, float]:
+    """All bytes go to the switches once and come back once; what is gathered comes from the other nodes only."""
+    nodes = case.cluster.nodes
+    share = (nodes - 1) / nodes if case.collective == Collective.ALL_GATHER else 1.0
+    return {ADAPTERS: case.adapters_gbyte_s(Pattern.TREE) / share}
+
+
+def _nvls_tree(case: Case) -> Parts:
+    cluster = case.cluster
+    limits = {
+        NVLINK: _nvls_gbyte_s(case),
+        ADAPTERS: case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster),
+    }
+    few = cluster.nodes < _MANY_NODES and not (cluster.sm >= _BLACKWELL and cluster.near)
+    steps_us = case.inside_us + 2 * case.levels * case.crossing_us(Pattern.TREE)
+    return _heads(case, "nvls-tree" if few else "nvls-tree-many", steps_us, limits, levels=case.levels)
+
+
+def _collnet_direct(case: Case) -> Parts:
+    arity_us = (case.cluster.gpus - 1) * constants().step.collnet_arity_us
+    steps_us = 2 * (case.inside_us + arity_us) + case.crossing_us(Pattern.TREE)
+    return _heads(case, "collnet-direct", steps_us, _collnet_limits(case), levels=0)
+
+
+def _heads(case: Case, chunk: str, steps_us: float, limits: dict[str, float], *, levels: int) -> Parts:
+    """GPUs of a node share every chunk: each is the head of some, and they wait for each other.
+
+    The network waits for nobody but its peers: where it is slower than the GPUs with their meetings, those do not show.
+    """
+    pipeline, cluster = times().pipeline, case.cluster
+    heads = min(cluster.gpus, cluster.nics) if cluster.nodes > 1 else cluster.gpus
+    bound, data_us = case.data(limits)
+    rounds = _rounds(case, times().chunk[chunk], case.channels * heads)
+    stages_us = {name: case.size_bytes / rounds / limit / 1000 for name, limit in limits.items()}
+    waiting_us = max(us + (0.0 if name == ADAPTERS else pipeline.meeting_us) for name, us in stages_us.items())
+    waiting_us += (case.peer_us if cluster.nodes > 1 else 0.0) - stages_us[bound]
+    return Parts(
+        launch_us=case.base_us,
+        steps_us=steps_us,
+        pipeline_us=(pipeline.fill + levels * pipeline.fill_level) * stages_us[bound] + (rounds - 1) * waiting_us,
+        data_us=data_us,
+        bound=bound,
+    )
+
+
+def _collnet_chain(case: Case) -> Parts:
+    """Along the GPUs of a node to the head and back: one neighbour at a time, nobody waits for others."""
+    cluster = case.cluster
+    hops = 2 * (cluster.gpus - 1)
+    limits = _collnet_limits(case)
+    bound, data_us = case.data(limits)
+    rounds = _rounds(case, times().chunk["collnet-chain"], case.channels, cluster.gpus)
+    copy_us = case.size_bytes / rounds / case.channels / times().bandwidth.channel_gbyte_s / 1000
+    return Parts(
+        launch_us=case.base_us,
+        steps_us=hops * case.inside_us + case.crossing_us(Pattern.TREE),
+        pipeline_us=hops * copy_us + data_us / rounds,
+        data_us=data_us,
+        bound=bound,
+    )
+
+
+def _collnet_limits(case: Case) -> dict[str, float]:
+    """NCCL's own figure for the GPUs, which has measured how many of them share a head."""
+    return {CHANNELS: case.row.algo_gbyte_s, **_sharp_limit(case)}
+
+
+def _pat(case: Case) -> Parts:
+    """One GPU in each node; network steps overlap."""
+    step, ranks = constants().step, case.cluster.ranks
+    factor = case.collective.bus_factor(ranks)
+    bound, data_us = case.data(
+        {CHANNELS: case.row.algo_gbyte_s, ADAPTERS: case.adapters_gbyte_s(Pattern.RING) / factor}
+    )
+    return Parts(
+        launch_us=case.base_us,
+        steps_us=case.levels * case.crossing_us(Pattern.RING) / step.pat_overlap + ranks * step.pat_us,
+        pipeline_us=0.0,
+        data_us=data_us,
+        bound=bound,
+    )
+
+
+_OF: dict[Algorithm, Callable[[Case], Parts]] = {
+    Algorithm.TREE: _tree,
+    Algorithm.RING: _ring,
+    Algorithm.COLLNET_DIRECT: _collnet_direct,
+    Algorithm.COLLNET_CHAIN: _collnet_chain,
+    Algorithm.NVLS: _nvls,
+    Algorithm.NVLS_TREE: _nvls_tree,
+    Algorithm.PAT: _pat,
+}

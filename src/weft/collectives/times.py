@@ -1,0 +1,79 @@
+"""Constants of what NCCL's collectives take: `catalog/nccl_times.toml`, read. The fields are explained there."""
+
+from __future__ import annotations
+
+import datetime
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class _Fitted(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    source: str
+    date: datetime.date
+    note: str = ""
+
+
+class Bandwidth(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    channel_gbyte_s: float
+    nvlink: float
+    nvls: float
+    adapter: float
+
+
+class Pipeline(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    fill: float
+    fill_level: float
+    meeting_us: float
+    peer_us: float
+    simple_peer: float
+
+
+class Pairs(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    chunk_us: float
+    chunk_bytes: int
+    chunk_bytes_grace: int
+    ll_bytes: int
+
+
+class NetworkTimes(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    reference_step_us: float
+    cloud_ethernet_us: float
+    tcp_copy: float
+
+
+class Chunk(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The largest, and when it is halved."""
+
+    most: int
+    halve: tuple[tuple[int, int], ...] = ()
+
+    def of(self, size_bytes: int, lanes: int, scale: float = 1.0) -> int:
+        """Bytes of a chunk where `lanes` carry one each at a time; `scale` is what the rounds are times."""
+        chunk = self.most
+        for rounds, floor in self.halve:
+            while chunk > floor and size_bytes // (lanes * chunk) < rounds * scale:
+                chunk //= 2
+        return chunk
+
+
+class Times(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    version: str
+    bandwidth: Bandwidth
+    pipeline: Pipeline
+    pairs: Pairs
+    network: NetworkTimes
+    chunk: dict[str, Chunk]
+
+
+@cache
+def times() -> Times:
+    import tomllib
+
+    text = files("weft.fabric").joinpath("catalog", "nccl_times.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Times)
