@@ -5,8 +5,8 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
 
     cli                            one module per command; no logic
     scenarios                      claims of the documents, each a small program with a number
-    collectives                    who sends what when: program + check, ring, tree, recursive; choose (what NCCL would)
-    sim                            TIME: engine (protocol), traffic, result; packet/ and flow/ (kernels)
+    collectives                    who sends what when: program + check, writers; ranks, run; choose, estimate (NCCL)
+    sim                            TIME: engine (protocol), engines, traffic, result; analytic, flow/, packet/ (kernels)
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
     jit                            kernels, compiled once and cached

@@ -164,6 +164,7 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
     ("arguments", "words"),
     [
         (("--traffic", "incst"), "did you mean incast"),
+        (("--engine", "flwo"), "did you mean flow"),
         (("--traffic", "missing.csv"), "missing.csv"),
         (("--size", "1X"), "1X"),
         (("--load", "0.4"), "--load is for uniform traffic, not for permutation"),

@@ -24,7 +24,7 @@ COMMANDS = {
     "export": "Write a fabric in the form of another tool. With no SPEC, list the formats.",
     "check": "Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.",
     "route": "Calculate forwarding tables, prove them, and say how good they are; or compare all engines.",
-    "sim": "Run traffic over a fabric, packet by packet: times, goodput, latency, the busiest links.",
+    "sim": "Run traffic over a fabric: times, goodput, latency, the busiest links.",
     "perf": "Measure bandwidth or latency between two hosts as perftest does; or run all published measurements again.",
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "topologies": "List the topologies, their parameters and an example of each.",

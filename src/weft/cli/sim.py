@@ -1,4 +1,4 @@
-"""`weft sim`: run traffic over a fabric, packet by packet, and say when it arrived and what was in its way."""
+"""`weft sim`: run traffic over a fabric, and say when it arrived and what was in its way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.fabric.model import Fabric
-    from weft.sim.engine import Options, Progress
+    from weft.sim.engine import Engine, Options, Progress
     from weft.sim.result import Result
     from weft.sim.traffic import Traffic
 
@@ -29,11 +29,12 @@ def sim(
     /,
     *,
     traffic: str | None = None,
+    engine: str = "packet",
     messages: Annotated[Messages, Parameter(name="*", group="What is sent")] = NO_MESSAGES,
     network: Annotated[Network, Parameter(name="*", group="What it runs on")] = NO_NETWORK,
     outputs: Annotated[Outputs, Parameter(name="*", group="What is looked at, printed and written")] = NO_OUTPUTS,
 ) -> None:
-    """Run traffic over a fabric, packet by packet: times, goodput, latency, the busiest links.
+    """Run traffic over a fabric: times, goodput, latency, the busiest links.
 
     Parameters
     ----------
@@ -42,8 +43,13 @@ def sim(
     traffic
         permutation, incast, uniform, shift, bisection, all-to-all, rails, or the path of a traffic file, .csv or
         .json. [permutation]
+    engine
+        packet (every packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """
+    from weft.sim.engines import find_engine
+
     _check_outputs(outputs)
+    chosen = find_engine(engine)
     loads = _loads(traffic, messages, outputs)
     ways = (network.paths or "").split(",") if loads else [network.paths]
     options = [_options(network, outputs, way or None) for way in ways]
@@ -54,10 +60,10 @@ def sim(
         step("routing")
         fabric, routed_by = _load(spec, network, options)
         if loads:
-            runs = _run_sweep(fabric, name, given, loads, options, step)
+            runs = _run_sweep(chosen, fabric, name, given, loads, options, step)
         else:
             sent = _make(name, fabric, given, network.seed)
-            result = _run(fabric, sent, options[0], outputs, step)
+            result = _run(chosen, fabric, sent, options[0], outputs, step)
     if loads:
         _report_sweep(runs, routed_by, outputs)
     else:
@@ -225,26 +231,29 @@ def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, 
     return routing.fabric, f"routed by {routing.engine}"
 
 
-def _run(fabric: Fabric, traffic: Traffic, options: Options, outputs: Outputs, step: Step) -> Result:
+def _run(engine: Engine, fabric: Fabric, traffic: Traffic, options: Options, outputs: Outputs, step: Step) -> Result:
     from weft.sim.files import write_traffic
-    from weft.sim.packet.engine import PacketEngine
 
     if outputs.write_traffic is not None:
         write_traffic(outputs.write_traffic, fabric, traffic)
-    return PacketEngine().run(fabric, traffic, options, progress=step(traffic.description))
+    return engine.run(fabric, traffic, options, progress=step(traffic.description))
 
 
 def _run_sweep(
-    fabric: Fabric, name: str, given: dict[str, Any], loads: list[float], options: list[Options], step: Step
+    engine: Engine,
+    fabric: Fabric,
+    name: str,
+    given: dict[str, Any],
+    loads: list[float],
+    options: list[Options],
+    step: Step,
 ) -> list[tuple[float, Result]]:
-    from weft.sim.packet.engine import PacketEngine
-
     runs = []
     for one in options:
         for load in loads:
             traffic = _make(name, fabric, given | {"load": load}, one.seed)
             progress = step(f"load {load:g}, paths {one.paths or 'as usual'}")
-            runs.append((load, PacketEngine().run(fabric, traffic, one, progress=progress)))
+            runs.append((load, engine.run(fabric, traffic, one, progress=progress)))
     return runs
 
 
@@ -284,7 +293,7 @@ def _print_run(result: Result, routed_by: str) -> None:
     out = console()
     out.print(f"{name_fabric(result.fabric)}, {routed_by}", markup=False)
     out.print(describe_traffic(result.traffic), markup=False)
-    out.print(describe_run(result.options), markup=False, end="\n\n")
+    out.print(f"{describe_run(result.options)}, {result.engine} engine", markup=False, end="\n\n")
     for label, value in _figures(result):
         out.print(f"{label:<12}{value}", markup=False)
     out.print()
@@ -351,6 +360,7 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     first = runs[0][1]
     options, size = first.options, format_size(int(first.traffic.size_bytes[0]))
     note = f"uniform traffic of {size}; {options.network}, MTU {options.mtu_bytes}, seed {options.seed}"
+    note += f", {first.engine} engine"
     if outputs.plot_latency is not None:
         _plot_sweep(runs, outputs.plot_latency, name_fabric(first.fabric), note)
     if outputs.json:

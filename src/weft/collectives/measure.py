@@ -1,9 +1,10 @@
-"""What a fabric gives to each pattern of a collective, by the flow engine over the fabric's own routes.
+"""What a fabric gives to each pattern of a collective, in closed form over the fabric's own routes.
 
-Once a collective is under way, all edges of its ring or tree carry data at the same time. So the flows of all edges are
-run together, each with the bytes that its share of the collective puts on it: oversubscribed uplinks, hashes that
-collide, cables that came up slow, processors that copy: all of it shows in the time of the last one. With TCP a thread
-copies for each of an adapter's connections to one peer, however many peers there are: NCCL's proxies.
+Once a collective is under way, all edges of its ring or tree carry data at the same time and in step, so the busiest
+link decides: that is what the analytic engine counts. All edges are run together, each with its share of the bytes:
+oversubscribed uplinks, hashes that collide, cables that came up slow, processors that copy, all of it shows in the time
+of the last one. With TCP a thread copies for each of an adapter's connections to one peer, however many peers there
+are: NCCL's proxies.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from weft.collectives.ranks import Ranks
 from weft.collectives.tree import parents, twin_parents
 from weft.errors import ConfigError
 from weft.sim import engine as sim
+from weft.sim.analytic import AnalyticEngine
 from weft.sim.engine import Engine, Options
-from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
 
@@ -51,7 +52,7 @@ def measure(
     if len(ranks.servers) < 2:
         raise ConfigError(f"{ranks.servers[0]} is alone: a network is measured between two servers or more")
     results, networks = {}, {}
-    clock, options = engine or FlowEngine(), options or Options()
+    clock, options = engine or AnalyticEngine(), options or Options()
     for pattern in patterns:
         traffic = pattern_traffic(ranks, pattern, connections)
         result = clock.run(ranks.fabric, traffic, options)

@@ -7,13 +7,13 @@ whose next message follows at once keeps its rate, and nothing is solved.
 from __future__ import annotations
 
 from weft.jit import handler, lean_kernel, part
+from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
 from weft.sim.flow.share import choose, choose_held, link_up, solve, unlink
 from weft.sim.flow.state import Agenda, Kind, Stop
 from weft.sim.packet.lanes import schedule, take_first
 from weft.sim.packet.state import NONE
 
 NEVER_PS = 1 << 60
-FEW = 4  # packets that stand for a message of any length: first, two full ones, last
 SAME = 1e-12  # relative: a rate that changes less has not
 
 
@@ -109,16 +109,6 @@ def _start_next(s, index):
 
 
 @part
-def wire_bytes(s, index):
-    """A message with all of its headers."""
-    message = s.messages[index]
-    if message.packets == 1:
-        return s.size_bytes[message.last] + 0.0
-    ends = s.size_bytes[message.first] + s.size_bytes[message.last]
-    return ends + (message.packets - 2) * s.size_bytes[message.full] + 0.0
-
-
-@part
 def _on_end(s, index):
     """The last byte of a message has left: say when it will be there, and let the next one start."""
     run = s.run[0]
@@ -126,7 +116,7 @@ def _on_end(s, index):
     _remove_end(s, index)
     message = s.messages[flow.message]
     sent_bytes = wire_bytes(s, flow.message)
-    arrival_ps = run.now_ps + idle_ps(s, flow.message) - _round(sent_bytes / flow.alone)
+    arrival_ps = run.now_ps + idle_ps(s, flow.message) - round_ps(sent_bytes / flow.alone)
     message.finish_ps = arrival_ps + flow.receive_ps
     if s.qps[index].acked:
         message.acked_ps = arrival_ps + flow.ack_ps
@@ -153,68 +143,6 @@ def _on_delivered(s, index):
             qp = s.qps[following.qp]
             qp.posted_ps = max(qp.posted_ps, following.start_ps + following.lead_ps)
             schedule(Agenda(s.run, s.agenda), qp.posted_ps, Kind.READY, s.successors[at], 0)
-
-
-@part
-def idle_ps(s, index):
-    """From the first byte sent until the last is there, on an idle network, as the packet engine has it.
-
-    Packets follow each other through a line of links, each busy with one at a time. What a message has more of than a
-    few packets are full ones, and each adds the time of the slowest link.
-    """
-    message = s.messages[index]
-    flow = s.flows[message.qp]
-    begin, end = s.hop_first[message.qp], s.hop_first[message.qp + 1]
-    few = min(message.packets, FEW)
-    for hop in range(end - begin):
-        s.free_ps[hop] = 0
-    sent_ps = taken_ps = processed_ps = came_ps = 0
-    for i in range(few):
-        size = message.full
-        if i == few - 1:
-            size = message.last
-        elif i == 0:
-            size = message.first
-        came_ps = sent_ps
-        for hop in range(begin, end):
-            serial_ps = s.serial_ps[s.hop_rate[hop], size]
-            leaves_ps = max(came_ps, s.free_ps[hop - begin])
-            s.free_ps[hop - begin] = leaves_ps + serial_ps
-            if hop == begin:
-                sent_ps = leaves_ps + _pace_ps(flow, s.size_bytes[size])
-            came_ps = leaves_ps + s.hop_ps[hop]
-            if s.hop_cut[hop] == 0:
-                came_ps += serial_ps
-            else:  # it cannot leave faster than it comes
-                came_ps += max(serial_ps - s.serial_ps[s.hop_rate[hop + 1], size], 0)
-        taken_ps = came_ps = max(came_ps, taken_ps) + ((s.size_bytes[size] * flow.take_ps_per_kib) >> 10)
-        processed_ps = came_ps = max(came_ps, processed_ps) + flow.receive_packet_ps
-    return came_ps + _more_ps(s, index, message.packets - few)
-
-
-@part
-def _more_ps(s, index, packets):
-    """Time of so many more full packets."""
-    message = s.messages[index]
-    flow = s.flows[message.qp]
-    size_bytes = s.size_bytes[message.full]
-    if s.spreads:
-        return _round(packets * size_bytes / flow.alone)
-    slowest_ps = max(_pace_ps(flow, size_bytes), (size_bytes * flow.take_ps_per_kib) >> 10, flow.receive_packet_ps)
-    for hop in range(s.hop_first[message.qp], s.hop_first[message.qp + 1]):
-        slowest_ps = max(slowest_ps, s.serial_ps[s.hop_rate[hop], message.full])
-    return packets * slowest_ps
-
-
-@part
-def _pace_ps(flow, size_bytes):
-    """Between two packets of the sender."""
-    return max(flow.packet_ps, (size_bytes * flow.pace_ps_per_kib) >> 10)
-
-
-@part
-def _round(time):
-    return int(time + 0.5)
 
 
 # -- rates ------------------------------------------------------------------------------------------------------------
@@ -279,7 +207,7 @@ def _set_end(s, index):
     """When a flow will be through, at the rate that it has; it moves to its place in `ends`."""
     run = s.run[0]
     flow = s.flows[index]
-    flow.end_ps = flow.since_ps + max(_round(max(flow.left_bytes, 0.0) / flow.rate), 1)
+    flow.end_ps = flow.since_ps + max(round_ps(max(flow.left_bytes, 0.0) / flow.rate), 1)
     if flow.place < 0:
         flow.place = run.ends
         s.ends[run.ends] = index

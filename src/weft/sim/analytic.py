@@ -1,0 +1,350 @@
+"""The analytic engine: closed forms, wave by wave, and no clock.
+
+    arrival = ready + alpha + bytes × beta + what sharing adds
+
+Alpha and beta are those of an idle network, as the flow engine has them: posting, every hop of the path, the slowest
+link. So a message alone arrives when the packet engine says, to the picosecond.
+
+A wave is all messages of one dependency depth. On each link a wave falls into busy stretches: who finds the link at
+work joins, who comes later begins the next one. A stretch is shared equally by its queue pairs, each of which sends
+one message after the other. While one sends x bytes, another that has B in all sends min(x, B) at most; so x bytes are
+through after the sum of min(x, B) over the stretch, divided by the rate, and at the latest when the stretch ends
+(processor sharing: Kleinrock, Queueing Systems, volume 2, chapter 4). For a link by itself this is exact if all are
+ready at once, whatever their sizes. The link that takes longest decides.
+
+What is left out, besides what the flow engine leaves out:
+
+- Who is held at another link gives nothing back. On a link that n queue pairs share a message is taken to need up to n
+  times its own time, and with max-min fair rates it may need less. Of equal messages that start together the last one
+  is exact nevertheless: nobody gives anything back to it.
+- Who joins a stretch late is taken to have been there from its beginning: the time found is the most that it can be.
+- Messages of different depth do not share. Who is ready while a link works for an earlier wave comes after that; who
+  is ready sooner, and is still sending when that work begins, is not slowed by it.
+- Messages that wait for room among the `outstanding` ones of their queue pair do so by depth, start and number.
+
+`events` counts the waves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.sim.engine import Options, Progress
+from weft.sim.flow.idle import list_idle
+from weft.sim.flow.outcome import collect
+from weft.sim.flow.plan import Plan, plan
+from weft.sim.result import NEVER, Result
+from weft.sim.traffic import Traffic
+
+LONG_AGO_PS = -(1 << 60)
+TOUCH_PS = 0.5  # who comes within this of a stretch's end does not share it
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class AnalyticEngine:
+    """Sums, no simulation."""
+
+    name = "analytic"
+
+    def run(
+        self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
+    ) -> Result:
+        """Add up the traffic; raises ConfigError before it begins."""
+        made = plan(fabric, traffic, options or Options())
+        sums = _Sums(made)
+        begin = time.perf_counter()
+        waves = done = 0
+        for wave, reached, counts in _waves(sums.arcs, sums.waits_for):
+            sums.send(wave)
+            sums.release(wave, reached, counts)
+            waves, done = waves + 1, done + len(wave)
+            if progress is not None:
+                progress(done, len(sums.qp))
+        sums.write(made)
+        return collect(made, traffic, self.name, waves, time.perf_counter() - begin)
+
+
+# -- waves ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Arcs:
+    """Who waits for whom."""
+
+    first: Ints  # [message + 1] -> where its arcs begin
+    to: Ints  # [arc] -> message that waits
+    by_ack: NDArray[np.bool_]  # [arc] -> it waits for room among the outstanding ones, not for the data
+
+
+def _waves(arcs: _Arcs, waits_for: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Messages that wait for none, then those that waited only for such, and so on; with the arcs of each."""
+    waits = waits_for.copy()
+    wave = np.flatnonzero(waits == 0)
+    while len(wave):
+        at, counts = _ranges(arcs.first, wave)
+        yield wave, at, counts
+        np.subtract.at(waits, arcs.to[at], 1)
+        wave = np.unique(arcs.to[at])
+        wave = wave[waits[wave] == 0]
+
+
+def _arcs(made: Plan) -> tuple[_Arcs, Ints]:
+    """Dependencies, and the limit of messages outstanding; and for how many arcs each message waits."""
+    messages, window = made.state.messages, made.state.qps.window
+    arcs = _Arcs(
+        first=made.posting.successor_first,
+        to=made.posting.successors.astype(np.int64),
+        by_ack=np.zeros(len(made.posting.successors), np.bool_),
+    )
+    waits_for = messages.waits_for.astype(np.int64)
+    if not window.any():
+        return arcs, waits_for
+    depth = np.zeros(len(messages), np.int64)
+    for number, (wave, _, _) in enumerate(_waves(arcs, waits_for)):
+        depth[wave] = number
+    order = np.lexsort((messages.start_ps, depth, messages.qp))
+    place = np.arange(len(order))
+    qp = messages.qp[order]
+    behind = place + window[qp]  # where the message stands for which this one makes room
+    fits = (behind > place) & (behind < np.searchsorted(qp, qp, side="right"))
+    room, waiting = order[fits], order[behind[fits]]
+    source = np.concatenate((np.repeat(np.arange(len(messages)), np.diff(arcs.first)), room))
+    sort = np.argsort(source, kind="stable")
+    counts = np.bincount(source, minlength=len(messages))
+    merged = _Arcs(
+        first=np.concatenate(([0], np.cumsum(counts))),
+        to=np.concatenate((arcs.to, waiting))[sort],
+        by_ack=np.concatenate((arcs.by_ack, np.ones(len(room), np.bool_)))[sort],
+    )
+    return merged, waits_for + np.bincount(waiting, minlength=len(messages))
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
+
+
+class _Sums:
+    """Columns of the messages, and what earlier waves have left their queue pairs and links to do."""
+
+    def __init__(self, made: Plan) -> None:
+        state = made.state
+        messages, qps, flows = state.messages, state.qps, state.flows
+        n = len(messages)
+        self.arcs, self.waits_for = _arcs(made)
+        self.bytes, self.idle_ps = np.zeros(n), np.zeros(n, np.int64)
+        list_idle(state, self.bytes, self.idle_ps)
+        self.qp = messages.qp.astype(np.int64)
+        self.lead_ps, self.delay_ps = messages.lead_ps.copy(), messages.delay_ps.copy()
+        read_ps = qps.setup_ps[self.qp] + ((messages.bytes * qps.ps_per_kib[self.qp]) >> 10)
+        self.gap_ps = np.maximum(qps.gap_ps[self.qp], read_ps).astype(np.float64)  # until the next can be ready
+        self.alone, self.receive_ps, self.ack_ps = flows.alone.copy(), flows.receive_ps.copy(), flows.ack_ps.copy()
+        self.acked = qps.acked.astype(np.bool_)
+        self.link_first, self.link, self.share = state.node_first, state.node_class.astype(np.int64), state.node_share
+        self.capacity = state.classes.capacity.copy()
+        self.start_ps, self.free_ps = messages.start_ps.copy(), np.full(n, LONG_AGO_PS)
+        self.allowed_ps = np.full(n, LONG_AGO_PS)  # by the limit of outstanding messages
+        self.finish_ps, self.acked_ps = np.full(n, NEVER), np.full(n, NEVER)
+        self.begin_ps, self.end_ps = np.zeros(n), np.zeros(n)  # of sending
+        self.readers, self.links = _Servers(), _Servers()
+
+    def send(self, wave: Ints) -> None:
+        """When the messages of a wave are sent and there."""
+        self.start_ps[wave] = np.maximum(self.start_ps[wave], self.free_ps[wave] + self.delay_ps[wave])
+        rows = wave[np.lexsort((self.start_ps[wave], self.qp[wave]))]
+        qp, row_bytes = self.qp[rows], self.bytes[rows]
+        posted_ps = (self.start_ps[rows] + self.lead_ps[rows]).astype(np.float64)
+        ready = self.readers.serve(qp, posted_ps, self.gap_ps[rows])  # a queue pair reads one message after the other
+        ready_ps = np.maximum(ready.begun_ps, self.allowed_ps[rows])
+        end_ps = self._shared_ps(qp, row_bytes, ready_ps)
+        self.begin_ps[rows] = np.maximum(ready_ps, _before(end_ps, qp, LONG_AGO_PS))
+        self.end_ps[rows] = end_ps
+        sent_ps = np.floor(end_ps - row_bytes / self.alone[qp] + 0.5).astype(np.int64)
+        arrival_ps = sent_ps + self.idle_ps[rows]
+        self.finish_ps[rows] = arrival_ps + self.receive_ps[qp]
+        self.acked_ps[rows] = np.where(self.acked[qp], arrival_ps + self.ack_ps[qp], NEVER)
+
+    def release(self, wave: Ints, arcs: Ints, counts: Ints) -> None:
+        """Tell those that waited for the messages of a wave."""
+        to, by_ack = self.arcs.to[arcs], self.arcs.by_ack[arcs]
+        sender = np.repeat(wave, counts)
+        np.maximum.at(self.free_ps, to[~by_ack], self.finish_ps[sender[~by_ack]])
+        np.maximum.at(self.allowed_ps, to[by_ack], self.acked_ps[sender[by_ack]])
+
+    def _shared_ps(self, qp: Ints, row_bytes: Floats, ready_ps: Floats) -> Floats:
+        """When the last byte of each message has left, by the link of its path that takes longest."""
+        at, counts = _ranges(self.link_first, qp)
+        row = np.repeat(np.arange(len(qp)), counts)
+        order = np.lexsort((qp[row], ready_ps[row], self.link[at]))
+        at, row = at[order], row[order]
+        link, share, each_bytes = self.link[at], self.share[at], row_bytes[row]
+        served = self.links.serve(link, ready_ps[row], each_bytes * share / self.capacity[link])
+        flows = _Flows(served.stretch, qp[row], share, self.capacity[link])
+        done_ps = np.minimum(flows.end_ps(each_bytes, served.come_ps), served.until_ps)
+        found: Floats = np.full(len(qp), float(LONG_AGO_PS))
+        np.maximum.at(found, row, done_ps)
+        return found
+
+    def write(self, made: Plan) -> None:
+        """Into the plan, up to the moment at which the run is to stop."""
+        state, stop_ps = made.state, made.options.stop_at_ps
+        messages, flows, n_qps = state.messages, state.flows, len(state.qps)
+        sent_bytes, sent_packets = self.bytes, messages.packets.astype(np.float64)
+        if stop_ps:
+            self.finish_ps[self.finish_ps - self.receive_ps[self.qp] > stop_ps] = NEVER
+            self.acked_ps[self.acked_ps > stop_ps] = NEVER
+            part = np.clip((stop_ps - self.begin_ps) / np.maximum(self.end_ps - self.begin_ps, 1), 0, 1)
+            sent_bytes, sent_packets = np.floor(part * sent_bytes), np.ceil(part * sent_packets)
+        messages.start_ps, messages.finish_ps, messages.acked_ps = self.start_ps, self.finish_ps, self.acked_ps
+        flows.sent_bytes = np.bincount(self.qp, sent_bytes, minlength=n_qps).astype(np.int64)
+        flows.sent_packets = np.bincount(self.qp, sent_packets, minlength=n_qps).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Served:
+    """Work of a wave, a row for each piece."""
+
+    come_ps: Floats  # when it could begin, were it alone in its wave
+    begun_ps: Floats  # if the pieces are done one after the other
+    stretch: Ints  # busy stretch
+    until_ps: Floats  # end of that
+
+
+class _Servers:
+    """Links or queue pairs, each with one thing to do at a time; they remember when they were busy."""
+
+    def __init__(self) -> None:
+        self.server, self.from_ps, self.until_ps = np.zeros(0, np.int64), np.zeros(0), np.zeros(0)  # by server and time
+
+    def serve(self, server: Ints, ready_ps: Floats, work_ps: Floats) -> _Served:
+        """Rows by server and time. What is ready while a server is busy with an earlier wave comes after that."""
+        come_ps = np.maximum(ready_ps, self._busy_until_ps(server, ready_ps))
+        of_server = _number(server)
+        begun_ps = _queue(come_ps, work_ps, of_server)
+        end_ps = begun_ps + work_ps
+        opens = come_ps >= _before(end_ps, of_server, LONG_AGO_PS) - TOUCH_PS
+        stretch = np.cumsum(opens) - 1
+        until_ps = end_ps[_last(stretch)]
+        self._remember(server[opens], come_ps[opens], until_ps, ready_ps.min())
+        return _Served(come_ps=come_ps, begun_ps=begun_ps, stretch=stretch, until_ps=until_ps[stretch])
+
+    def _busy_until_ps(self, server: Ints, ready_ps: Floats) -> Floats:
+        """[row] -> end of what its server last began, in earlier waves, before the row is ready."""
+        # Complex numbers are ordered by their real part, then by the other.
+        at = np.searchsorted(self.server + 1j * self.from_ps, server + 1j * ready_ps, side="right") - 1
+        known = np.flatnonzero(at >= 0)
+        known = known[self.server[at[known]] == server[known]]
+        until_ps = np.full(len(server), float(LONG_AGO_PS))
+        until_ps[known] = self.until_ps[at[known]]
+        return until_ps
+
+    def _remember(self, server: Ints, from_ps: Floats, until_ps: Floats, now_ps: float) -> None:
+        """These times too, joined where they meet; and no more what was over before all that can still come."""
+        kept = self.until_ps > now_ps
+        server = np.concatenate((self.server[kept], server))
+        from_ps = np.concatenate((self.from_ps[kept], from_ps))
+        order = np.lexsort((from_ps, server))
+        server, from_ps = server[order], from_ps[order]
+        of_server = _number(server)
+        until_ps = _running_max(np.concatenate((self.until_ps[kept], until_ps))[order], of_server)
+        apart = from_ps > _before(until_ps, of_server, LONG_AGO_PS) + TOUCH_PS
+        self.server, self.from_ps = server[apart], from_ps[apart]
+        self.until_ps = until_ps[_last(np.cumsum(apart))]
+
+
+class _Flows:
+    """Busy stretches of links, shared by queue pairs; a row for each message, by stretch and time."""
+
+    def __init__(self, stretch: Ints, qp: Ints, share: Floats, capacity: Floats) -> None:
+        self.order = np.lexsort((qp, stretch))  # the messages of one queue pair in one stretch are one flow
+        self.stretch = stretch[self.order]
+        self.flow = _number(self.stretch, qp[self.order])
+        self.share, self.capacity = share[self.order], capacity[self.order]
+
+    def end_ps(self, row_bytes: Floats, begin_ps: Floats) -> Floats:
+        """[row] -> when its flow has sent it, each message as soon as it is there and the ones before are through."""
+        sent_bytes = _running_sum(row_bytes[self.order], self.flow)
+        through_ps = self._through_ps(sent_bytes)
+        work_ps = through_ps - _before(through_ps, self.flow, 0)
+        end_ps: Floats = np.empty(len(begin_ps))
+        end_ps[self.order] = _queue(begin_ps[self.order], work_ps, self.flow) + work_ps
+        return end_ps
+
+    def _through_ps(self, sent_bytes: Floats) -> Floats:
+        """[row] -> how long its flow needs for so many bytes: while one sends x, one of B in all sends min(x, B)."""
+        order = np.lexsort((sent_bytes, self.stretch))
+        stretch, x = self.stretch[order], sent_bytes[order]
+        ends = np.zeros(len(order))
+        last = _last(self.flow)
+        ends[last] = self.share[last]
+        ended = ends[order]
+        present = np.bincount(stretch, ended)[stretch] - (_running_sum(ended, stretch) - ended)
+        more = x - _before(x, stretch, 0)
+        through_ps: Floats = np.empty(len(order))
+        through_ps[order] = _running_sum(more * present, stretch) / self.capacity[order]
+        return through_ps
+
+
+# -- columns in segments ----------------------------------------------------------------------------------------------
+
+
+def _ranges(first: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Places of all entries of these rows, one row after the other; and how many each has."""
+    counts = first[rows + 1] - first[rows]
+    places: Ints = np.repeat(first[rows] - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+    return places, counts
+
+
+def _begins(*sorted_columns: Ints) -> NDArray[np.bool_]:
+    """[row] -> it has not in all columns what the row before it has: a segment begins."""
+    begins = np.zeros(len(sorted_columns[0]), np.bool_)
+    begins[:1] = True
+    for column in sorted_columns:
+        begins[1:] |= column[1:] != column[:-1]
+    return begins
+
+
+def _number(*sorted_columns: Ints) -> Ints:
+    """[row] -> segment."""
+    return np.cumsum(_begins(*sorted_columns)) - 1
+
+
+def _last(segment: Ints) -> Ints:
+    """[segment] -> its last row."""
+    return np.append(np.flatnonzero(segment[1:] != segment[:-1]), len(segment) - 1)
+
+
+def _before(values: Floats, segment: Ints, none: float) -> Floats:
+    """[row] -> value of the row before it in its segment."""
+    return np.where(_begins(segment), none, np.roll(values, 1))
+
+
+def _queue(come_ps: Floats, work_ps: Floats, segment: Ints) -> Floats:
+    """When each is begun, if those of a segment are done in order, one at a time (Lindley's recursion)."""
+    before_ps = _running_sum(work_ps, segment) - work_ps
+    begun_ps: Floats = before_ps + _running_max(come_ps - before_ps, segment)
+    return begun_ps
+
+
+def _running_sum(values: Floats, segment: Ints) -> Floats:
+    total = np.cumsum(values)
+    ends = total[_last(segment)]
+    summed: Floats = total - np.concatenate((ends[:1] * 0, ends[:-1]))[segment]
+    return summed
+
+
+def _running_max(values: Floats, segment: Ints) -> Floats:
+    """The largest so far in each segment, by steps that double."""
+    found = values
+    longest, step = int(np.bincount(segment).max()), 1
+    while step < longest:
+        same = segment[step:] == segment[:-step]
+        found = np.concatenate((found[:step], np.where(same, np.maximum(found[step:], found[:-step]), found[step:])))
+        step *= 2
+    return found

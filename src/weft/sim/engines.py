@@ -1,0 +1,21 @@
+"""The engines by name: what `--engine` takes, and what the conformance suite runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.errors import UnknownName
+from weft.sim.analytic import AnalyticEngine
+from weft.sim.flow.engine import FlowEngine
+from weft.sim.packet.engine import PacketEngine
+
+if TYPE_CHECKING:
+    from weft.sim.engine import Engine
+
+ENGINES: dict[str, Engine] = {engine.name: engine for engine in (PacketEngine(), FlowEngine(), AnalyticEngine())}
+
+
+def find_engine(name: str) -> Engine:
+    if name not in ENGINES:
+        raise UnknownName("engine", name, ENGINES)
+    return ENGINES[name]

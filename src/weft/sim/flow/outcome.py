@@ -1,0 +1,79 @@
+"""What was found, in the words of the fabric: times of messages, and what the ports did. Queues and waits are 0."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sim.engine import Network
+from weft.sim.flow.paths import add_use
+from weft.sim.flow.plan import Plan
+from weft.sim.result import NEVER, PortUse, QueueSamples, Result
+from weft.sim.traffic import Traffic
+
+TCP_ACK_EVERY = 2  # packets, as in the packet engine
+
+
+def collect(made: Plan, traffic: Traffic, engine: str, events: int, wall_s: float) -> Result:
+    """The result of a plan whose messages have their times, and whose flows know what they sent."""
+    messages, n = made.state.messages, len(traffic)
+    last = made.posting.last_of
+    reads = last != np.arange(n)
+    use, packets = _port_use(made)
+    return Result(
+        engine=engine,
+        fabric=made.wiring.fabric,
+        traffic=traffic,
+        options=made.options,
+        start_ps=messages.start_ps[:n].copy(),
+        finish_ps=messages.finish_ps[last].copy(),
+        acked_ps=np.where(reads, messages.finish_ps[last], messages.acked_ps[:n]),
+        retransmitted=np.zeros(n, np.int32),
+        use=use,
+        samples=QueueSamples(port=(), time_ps=np.zeros(0, np.int64), queue_bytes=np.zeros((0, 0), np.int64)),
+        packets=packets,
+        packet_hops=int(use.xmit_packets.sum()),
+        events=events,
+        skipped_ps=0,
+        wall_s=wall_s,
+    )
+
+
+def _acks(made: Plan) -> NDArray[np.int64]:
+    """[flow] -> acknowledgements that went back."""
+    messages, qps = made.state.messages, made.state.qps
+    acked = messages.acked_ps != NEVER
+    each = np.ones(len(messages))
+    if made.options.network is Network.TCP:  # the last packet of a message is acknowledged in any case
+        each += (messages.packets - 1) // TCP_ACK_EVERY
+    return np.bincount(messages.qp[acked], each[acked], minlength=len(qps)).astype(np.int64)
+
+
+def _port_use(made: Plan) -> tuple[PortUse, int]:
+    """What the ports did, by slot of the fabric; and the packets that hosts sent."""
+    net, flows, wiring, posting = made.net, made.state.flows, made.wiring, made.posting
+    xmit_bytes, xmit_packets = np.zeros(len(wiring.ports)), np.zeros(len(wiring.ports))
+    acks = _acks(made)
+    sent_bytes, sent_packets = flows.sent_bytes.copy(), flows.sent_packets.copy()
+    add_use(net, net.src, net.dst, net.dlid, sent_bytes, sent_packets, xmit_bytes, xmit_packets)
+    ack_bytes = acks * int(posting.size_bytes[posting.ack_size])
+    add_use(net, net.dst, net.src, net.slid, ack_bytes, acks, xmit_bytes, xmit_packets)
+
+    def spread(column: NDArray[np.float64]) -> NDArray[np.int64]:
+        found = np.zeros(len(wiring.fabric.ports), np.int64)
+        found[wiring.slot] = np.rint(column).astype(np.int64)
+        return found
+
+    nothing = spread(np.zeros(len(wiring.ports)))
+    return PortUse(
+        xmit_bytes=spread(xmit_bytes),
+        xmit_packets=spread(xmit_packets),
+        busy_ps=spread(xmit_bytes * 8_000 / wiring.port_rate_gbit_s),
+        xmit_wait_ps=nothing,
+        queue_peak_bytes=nothing,
+        buffer_peak_bytes=nothing,
+        corrupted_packets=nothing,
+        dropped_packets=nothing,
+        marked_packets=nothing,
+        pauses=nothing,
+    ), int(sent_packets.sum() + acks.sum())
