@@ -78,9 +78,11 @@ def _parts(template: catalog.Server) -> Iterator[_Part]:
     """All devices: compute adapters first, then storage."""
     for model, devices in ((template.compute_adapter, template.compute), (template.storage_adapter, template.storage)):
         for name in devices:
-            yield _part(name, NodeKind.HCA, catalog.adapter(model), n_ports=1)
+            card = catalog.adapter(model)
+            yield _part(name, NodeKind.HCA, card, template.slot(card), n_ports=1)
     for number in range(template.gpus):
-        yield _part(f"gpu{number}", NodeKind.GPU, catalog.gpu(template.gpu))
+        gpu = catalog.gpu(template.gpu)
+        yield _part(f"gpu{number}", NodeKind.GPU, gpu, gpu.pcie)
     for number in range(len(template.nvlink_spread)):
         yield _Part(name=f"nvswitch{number}", kind=NodeKind.NVSWITCH, model=template.name)
     for number in range(template.pcie_switches):
@@ -89,14 +91,14 @@ def _parts(template: catalog.Server) -> Iterator[_Part]:
         yield _Part(name=f"cpu{number}", kind=NodeKind.CPU, model=template.name)
 
 
-def _part(name: str, kind: NodeKind, entry: catalog.Adapter | catalog.Gpu, n_ports: int = 0) -> _Part:
+def _part(name: str, kind: NodeKind, entry: catalog.Adapter | catalog.Gpu, pcie: str, n_ports: int = 0) -> _Part:
     return _Part(
         name=name,
         kind=kind,
         model=entry.name,
         vendor_id=entry.vendor_id,
         device_id=entry.device_id,
-        pcie=entry.pcie_per_port if isinstance(entry, catalog.Adapter) else entry.pcie,
+        pcie=pcie,
         n_ports=n_ports,
     )
 

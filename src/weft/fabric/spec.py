@@ -20,7 +20,7 @@ from typing import Any
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.model import Fabric
 from weft.fabric.topologies import TOPOLOGIES
-from weft.fabric.topologies.registry import EXAMPLES, Parameter, parameters, usage
+from weft.fabric.topologies.registry import EXAMPLES, Parameter, parameters, usage, write_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,23 @@ def load(spec: str) -> Fabric:
     if "/" in name or "." in name:
         raise ConfigError(f"there is no file {spec!r}, and no topology of that name either\n  {hint}")
     raise UnknownName("topology", name, sorted(TOPOLOGIES), hint)
+
+
+def is_topology(spec: str) -> bool:
+    """A topology with parameters, and no file."""
+    return spec.strip().partition(":")[0] in TOPOLOGIES
+
+
+def parse(spec: str) -> tuple[str, dict[str, Any]]:
+    """Name and parameters of a topology's spec."""
+    name, _, rest = spec.strip().partition(":")
+    return name, _parse(name, rest)
+
+
+def rewrite(spec: str, **changes: object) -> str:
+    """The spec of the same topology with other parameters; one that becomes None goes back to its default."""
+    name, given = parse(spec)
+    return write_spec(name, {key: value for key, value in {**given, **changes}.items() if value is not None})
 
 
 def describe() -> list[Topology]:

@@ -2,6 +2,7 @@
 
     catalog.switch("QM9700").ports        catalog.find("h100")               any kind, any case
     catalog.server("dgx-h100").rails      catalog.cable_for("NDR", 30)       the cheapest medium that reaches
+    catalog.interconnect("roce-400")      catalog.server("dgx-h100+ConnectX-8")   with another card in every rail
 
 Every entry names its source and the day it was read; a price is a band with a source of its own, or absent.
 """
@@ -188,6 +189,16 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The compute adapter."""
         return adapter(self.compute_adapter)
 
+    def slot(self, card: Adapter) -> str:
+        """What a port of this card speaks to the server: the slower of the two."""
+        return min((label for label in (card.pcie_per_port, self.pcie) if label), key=_label_gbit_s)
+
+    def equipped(self, card: Adapter) -> Server:
+        """The same box with this card in every rail."""
+        if card.name == self.compute_adapter:
+            return self
+        return msgspec.structs.replace(self, name=f"{self.name}+{card.name}", compute_adapter=card.name)
+
     @property
     def summary(self) -> str:
         rails = f"{self.rails} × {self.compute_adapter}"
@@ -211,7 +222,29 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return f"{', '.join(self.speeds)}: {self.medium.name} up to {self.length_m[1]:g} m"
 
 
+class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A fabric by name: which links, switches and adapters, run by whose rules."""
+
+    kind: ClassVar[str] = "fabric"
+
+    label: str
+    speed: str
+    switch: str
+    adapter: str
+    network: str  # as `weft.sim` calls the rules: infiniband, roce, tcp, omni-path
+    paths: str  # as `weft.sim` calls them: table, adaptive, ecmp
+
+    @property
+    def summary(self) -> str:
+        return f"{self.label}: {self.switch}, {self.adapter}, paths {self.paths}"
+
+
 _Kind = TypeVar("_Kind", bound=Entry)
+
+
+def _label_gbit_s(label: str) -> float:
+    found, width = parse_label(label)
+    return found.rate_gbit_s(width)
 
 
 def _read(file: str) -> list[dict[str, Any]]:
@@ -247,9 +280,14 @@ def cables() -> tuple[Cable, ...]:
     return msgspec.convert(tables, tuple[Cable, ...])
 
 
+@cache
+def interconnects() -> tuple[Interconnect, ...]:
+    return msgspec.convert(_read("fabrics.toml"), tuple[Interconnect, ...])
+
+
 def entries() -> list[Entry]:
     """Everything, kind by kind."""
-    return [*switches(), *adapters(), *gpus(), *servers(), *cables()]
+    return [*switches(), *adapters(), *gpus(), *servers(), *cables(), *interconnects()]
 
 
 def switch(name: str) -> Switch:
@@ -268,8 +306,15 @@ def gpu(name: str) -> Gpu:
 
 
 def server(name: str) -> Server:
-    """The server template of that name, in any case."""
-    return _pick(servers(), "server template", name)
+    """The server template of that name, in any case; `dgx-h100+ConnectX-8` has that card in every rail."""
+    box, plus, card = name.partition("+")
+    template = _pick(servers(), "server template", box)
+    return template.equipped(adapter(card)) if plus else template
+
+
+def interconnect(name: str) -> Interconnect:
+    """The fabric of that name, in any case."""
+    return _pick(interconnects(), "fabric", name)
 
 
 def find(name: str) -> Entry:

@@ -358,7 +358,7 @@ def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dic
     memory, pcie = timings().memory[Memory.HOST if is_gpu else options.memory], timings().pcie
     pcie_gbit_s = FASTEST
     if known is not None:
-        found, width = parse_label(known.pcie_per_port)
+        found, width = parse_label(_slot(known, template))
         pcie_gbit_s = found.rate_gbit_s(width)
     memory_gbit_s = min(pcie_gbit_s * pcie.stream, memory.gbit_s or FASTEST)
     if rules.flow is Flow.DROP and not is_gpu:
@@ -377,3 +377,9 @@ def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dic
     for name, gbit_s in (("read", read_gbit_s), ("memory", memory_gbit_s), ("lone", lone_gbit_s)):
         cost[f"{name}_ps_per_kib"] = round(1024 * 8_000 / gbit_s)
     return cost | {"inline_bytes": inline_bytes}
+
+
+def _slot(card: catalog.Adapter, template: str) -> str:
+    """What a port of the card speaks to its server; a server that the catalog does not know has slots for any card."""
+    known = any(one.name == template.partition("+")[0] for one in catalog.servers())
+    return catalog.server(template).slot(card) if known else card.pcie_per_port

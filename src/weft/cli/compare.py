@@ -1,0 +1,111 @@
+"""`weft compare`: which fabric for this cluster, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.cli.output import Cell, console, print_json, progress_bar, table
+
+if TYPE_CHECKING:
+    from weft.compare.comparison import Comparison
+
+
+def compare(
+    spec: str,
+    /,
+    *,
+    job: str = "all_reduce:1G",
+    fabrics: str | None = None,
+    servers: int | None = None,
+    report: Path | None = None,
+    seed: int = 1,
+    json: bool = False,
+) -> None:
+    """Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.
+
+    Parameters
+    ----------
+    spec
+        A topology with GPU servers: superpod:su=1, fat-tree:hosts=16,server=dgx-h100; or a file, which is one fabric.
+    job
+        A collective and its size, all_reduce:1G or all_to_all:64M; or trace:FILE with lines collective,size,count.
+    fabrics
+        Which, by commas, the names as in `weft catalog`. [ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
+    servers
+        Only the first so many servers take part. [all]
+    report
+        Write a page with curves, the fabric and its busy cables, .html; it needs no network.
+    seed
+        Of the hashes by which Ethernet switches choose paths.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.compare.comparison import compare as run
+    from weft.compare.job import parse_job
+    from weft.compare.report import check_path, write_report
+
+    if report is not None:
+        check_path(report)
+    asked = parse_job(job)
+    names = None if fabrics is None else [name.strip() for name in fabrics.split(",") if name.strip()]
+    with progress_bar() as change:
+        found = run(
+            spec,
+            asked,
+            names,
+            servers=servers,
+            seed=seed,
+            progress=lambda label: change(description=f"running {label}"),
+        )
+    if report is not None:
+        write_report(found, report)
+    if json:
+        print_json(found.report())
+        return
+    _print(found)
+    if report is not None:
+        print(f"{report}: written")
+
+
+def _print(found: Comparison) -> None:
+    from weft.compare.words import without_price
+
+    out = console()
+    out.print(found.finding, markup=False)
+    out.print(f"How far to trust it: {found.trust}", markup=False)
+    out.print(table("", _COLUMNS, _rows(found)))
+    for one in found.outcomes:
+        out.print(f"{one.wire.name}: {one.why}", markup=False)
+    missing = {one.wire.name: without_price(one.bill) for one in found.outcomes if one.bill.missing}
+    if missing:
+        told = "; ".join(f"{name}: {items}" for name, items in missing.items())
+        out.print(f"Without a price, and not in the sums: {told}", markup=False)
+    template, seed = found.outcomes[0].template.name.partition("+")[0], found.seed
+    out.print(f"{found.spec}: {found.servers:,} × {template}, {found.gpus:,} GPUs; {found.job.name}; seed {seed}")
+
+
+_COLUMNS = (
+    *("fabric", "adapters/server", "switches", "time", "published", "bus GB/s", "speed-up"),
+    *("where the time goes, %", "bound by", "fabric USD"),
+)
+
+
+def _rows(found: Comparison) -> list[tuple[Cell, ...]]:
+    from weft.compare.words import show_parts, show_time, show_usd
+
+    return [
+        (
+            one.wire.name,
+            f"{one.cluster.nics} × {one.wire.adapter}",
+            one.bill.count("switch"),
+            show_time(one.time_us),
+            str(one.published),
+            one.bus_gbyte_s,
+            found.speedup(one),
+            show_parts(one.parts_us),
+            one.bound,
+            show_usd(one.bill),
+        )
+        for one in found.outcomes
+    ]

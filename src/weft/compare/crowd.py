@@ -1,0 +1,64 @@
+"""The cable on which more comes together than it can carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.fabric.kinds import NodeKind
+from weft.sim.engine import Paths
+from weft.sim.result import Result
+
+_CROWDED = 1.05  # times what the busiest adapter's own cable has to do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """A port of a switch towards another that has more to send than any adapter."""
+
+    port: str  # `leaf3/33`
+    switch: str
+    peer: str  # the switch at the other end
+    choices: int  # ports of the switch that lead to other switches
+    load: float  # what it has to send, over what the busiest adapter has to send: 2 makes both half as fast
+    paths: Paths
+
+    def __str__(self) -> str:
+        adapters = f"what {self.load:.2g} adapters send"
+        if self.paths is Paths.ECMP:
+            return (
+                f"Flows that hash to the same port share it: {self.port}, to {self.peer}, one of {self.choices} such "
+                f"ports of {self.switch}, has to carry {adapters}"
+            )
+        if self.paths is Paths.TABLE:
+            return f"The forwarding tables put {adapters} on one cable: {self.port}, to {self.peer}"
+        return f"There are too few cables between switches: {self.port}, to {self.peer}, has to carry {adapters}"
+
+
+def find_crowd(result: Result) -> Crowd | None:
+    """The busiest cable between switches, if it has more to do than the busiest adapter; by time, so speeds count."""
+    fabric, busy_ps = result.fabric, result.use.busy_ps
+    link = fabric.ports.link
+    plugged = (link >= 0) & fabric.network_links[np.maximum(link, 0)]
+    is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
+    trunk = plugged & is_switch
+    trunk[plugged] &= is_switch[fabric.ports.peer[plugged]]
+    most_ps = int(busy_ps[plugged & ~is_switch].max(initial=0))
+    if not trunk.any() or not most_ps:
+        return None
+    worst = int(np.where(trunk, busy_ps, -1).argmax())
+    load = float(busy_ps[worst]) / most_ps
+    if load < _CROWDED:
+        return None
+    port = fabric.port(worst)
+    assert port.peer is not None
+    assert result.options.paths is not None
+    return Crowd(
+        port=port.name,
+        switch=port.node.name,
+        peer=port.peer.node.name,
+        choices=int(trunk[fabric.ports.node == port.node.index].sum()),
+        load=load,
+        paths=result.options.paths,
+    )

@@ -1,0 +1,117 @@
+"""What the GPUs do: one collective, or all that a trace counts.
+
+    all_reduce:1G            one collective and its size: the larger of a rank's two buffers, as nccl-tests counts
+    trace:FILE               lines `collective,size,count`: what a training step calls, and how often
+
+A trace may have blank lines and comments after `#`, and a first line that names the columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.collectives.kinds import Collective, collective
+from weft.errors import ConfigError, FileError
+from weft.units import parse_size_bytes
+
+COLLECTIVES = (
+    Collective.ALL_REDUCE,
+    Collective.ALL_GATHER,
+    Collective.REDUCE_SCATTER,
+    Collective.BROADCAST,
+    Collective.REDUCE,
+    Collective.ALL_TO_ALL,
+)  # those that have a closed form
+LARGEST_BYTES = 1 << 42
+_USAGE = "write all_reduce:1G, all_to_all:64M or trace:FILE"
+_LINE = "collective,size,count such as all_reduce,64M,12"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A collective of one size, so many times."""
+
+    collective: Collective
+    size_bytes: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        times = f"{self.count:,} × " if self.count > 1 else ""
+        return f"{times}{self.collective} of {show_size(self.size_bytes)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Calls one after the other."""
+
+    name: str  # as it was asked for
+    calls: tuple[Call, ...]
+
+    @property
+    def leading(self) -> Call:
+        """The call with the most bytes in all: the one that curves are drawn for."""
+        return max(self.calls, key=lambda call: call.size_bytes * call.count)
+
+    def __str__(self) -> str:
+        if len(self.calls) == 1:
+            return str(self.calls[0])
+        return f"the {sum(call.count for call in self.calls):,} collectives of {self.name.removeprefix('trace:')}"
+
+
+def parse_job(text: str) -> Job:
+    """The job of `all_reduce:1G` or `trace:FILE`."""
+    kind, colon, rest = text.partition(":")
+    if not colon or not rest:
+        raise ConfigError(f"job {text!r} is not a collective and its size: {_USAGE}")
+    if kind.strip().lower() == "trace":
+        return Job(name=text, calls=_read_trace(Path(rest)))
+    return Job(name=text, calls=(_call(kind, rest, "1"),))
+
+
+def show_size(size_bytes: int) -> str:
+    """`1 GiB`, `64 MiB`, `1,000 bytes`: as short as it is true."""
+    for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 1 << shift and size_bytes % (1 << shift) == 0:
+            return f"{size_bytes >> shift:,} {unit}"
+    return f"{size_bytes:,} bytes"
+
+
+def _call(name: str, size: str, count: str) -> Call:
+    known = collective(name.strip())
+    if known not in COLLECTIVES:
+        raise ConfigError(f"{known} has no closed form: compare knows {', '.join(COLLECTIVES)}")
+    size_bytes = parse_size_bytes(size)
+    if not 1 <= size_bytes <= LARGEST_BYTES:
+        raise ConfigError(f"{known} of {size_bytes:,} bytes: a size is from 1 byte to 4 TiB")
+    number = count.strip()
+    if not (number.isascii() and number.isdecimal() and 1 <= int(number) <= 10**9):
+        raise ConfigError(f"count {count.strip()!r} is not a whole number from 1 to 1,000,000,000")
+    return Call(collective=known, size_bytes=size_bytes, count=int(number))
+
+
+def _read_trace(path: Path) -> tuple[Call, ...]:
+    """Calls of a file, the same ones counted together, in the order in which they come first."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read the trace {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise FileError(path, None, "bytes that are not UTF-8", f"lines {_LINE}") from error
+    found: Counter[tuple[Collective, int]] = Counter()
+    for number, line in enumerate(lines, 1):
+        told = line.partition("#")[0].strip()
+        if not told or (not found and told.replace(" ", "").lower().startswith("collective,size")):
+            continue
+        fields = told.split(",")
+        if len(fields) not in (2, 3):
+            raise FileError(path, number, told, _LINE)
+        try:
+            call = _call(fields[0], fields[1], fields[2] if len(fields) == 3 else "1")
+        except ConfigError as error:
+            raise FileError(path, number, told, f"{_LINE}: {error}") from error
+        found[call.collective, call.size_bytes] += call.count
+    if not found:
+        raise FileError(path, None, "no collective", f"lines {_LINE}")
+    return tuple(Call(collective=kind, size_bytes=size, count=count) for (kind, size), count in found.items())

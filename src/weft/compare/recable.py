@@ -1,0 +1,96 @@
+"""The same servers in the same topology with other links, switches, adapters and rules.
+
+superpod:su=1 + hdr  ->  superpod:su=2,server=dgx-h100+ConnectX-6,servers=32,switch=QM8700
+
+A switch with other ports makes another number of switches and cables: that is part of the comparison. A server's slots
+stay what they are, so a card that is faster than its slot gets what the slot gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.catalog import Interconnect
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
+from weft.fabric.spec import is_topology, parse, rewrite
+
+
+def recable(spec: str, wires: Sequence[Interconnect]) -> list[Fabric]:
+    """One fabric for each: a topology is built anew, a file is only what it is."""
+    fabric = weft.load(spec)
+    template = template_of(fabric)
+    if not is_topology(spec):
+        for wire in wires:
+            _refuse_other(fabric, wire)
+        return [fabric for _ in wires]
+    return [_build(_respec(spec, wire, template, len(fabric.servers)), wire) for wire in wires]
+
+
+def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
+    """The fabrics to compare when none are named: the usual ones, or for a file those that its links can be."""
+    if is_topology(spec):
+        return [catalog.interconnect(name) for name in usual]
+    fabric = weft.load(spec)
+    template_of(fabric)
+    own = _speeds(fabric)
+    found = [wire for wire in catalog.interconnects() if wire.speed in own]
+    if not found:
+        raise ConfigError(
+            f"{fabric.spec} has links of {', '.join(sorted(own)) or 'no network'}: no fabric of the catalog has those. "
+            f"{_WAY_OUT}"
+        )
+    return found
+
+
+def _build(spec: str, wire: Interconnect) -> Fabric:
+    try:
+        return weft.load(spec)
+    except ConfigError as error:
+        raise ConfigError(f"{wire.name} cannot be cabled: {error}\n  Leave {wire.name} out of the fabrics.") from error
+
+
+_WAY_OUT = "Give a topology spec, superpod:su=1 or fat-tree:hosts=16,server=dgx-h100: its cables can be changed"
+
+
+def _refuse_other(fabric: Fabric, wire: Interconnect) -> None:
+    own = _speeds(fabric)
+    if wire.speed not in own:
+        raise ConfigError(
+            f"{fabric.spec} is a file with links of {', '.join(sorted(own))}, and {wire.name} has {wire.speed}: "
+            f"a file is what it is. {_WAY_OUT}"
+        )
+
+
+def _speeds(fabric: Fabric) -> set[str]:
+    return {speeds()[index].name for index in set(fabric.links.speed[fabric.network_links].tolist())}
+
+
+def template_of(fabric: Fabric) -> catalog.Server:
+    """What the servers are; all must be alike and have GPUs."""
+    cpus = {node.model for node in map(fabric.node, fabric.of_kind(NodeKind.CPU).tolist())}
+    known = [one.name for one in catalog.servers() if one.gpus]
+    if not len(fabric.of_kind(NodeKind.GPU)) or not cpus:
+        raise ConfigError(
+            f"{fabric.spec} has no servers with GPUs, and compare runs collectives between GPUs: "
+            f"give server={' or '.join(known)}, fat-tree:hosts=16,server=dgx-h100"
+        )
+    if len(cpus) > 1:
+        raise ConfigError(f"{fabric.spec} has servers of more kinds, {', '.join(sorted(cpus))}: compare one kind")
+    return catalog.server(cpus.pop())
+
+
+def _respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int) -> str:
+    """Switch and card of the fabric; the number of servers stays."""
+    box = catalog.server(template.name.partition("+")[0]).equipped(catalog.adapter(wire.adapter))
+    name, given = parse(spec)
+    size: dict[str, object] = {}
+    if name == "superpod":  # a unit has as many servers as half the ports of a leaf
+        half = int(given.get("radix") or catalog.switch(wire.switch).ports) // 2
+        units = -(-servers // half)
+        size = {"su": units, "servers": None if servers == units * half else servers}
+    return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)

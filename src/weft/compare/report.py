@@ -1,0 +1,274 @@
+"""The comparison as one HTML page that opens without a network: the finding first, then table, curves and cables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import weft
+from weft.compare.comparison import Comparison, Outcome, Point
+from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
+from weft.compare.job import show_size
+from weft.compare.words import show_time, show_usd, without_price
+from weft.errors import ConfigError
+from weft.fabric.draw import lay_out
+from weft.fabric.draw.svg import clean, to_svg
+from weft.fabric.files.atomic import write_atomically
+
+_PARTS = {
+    "launch": "launch: kernels start",
+    "steps": "steps: ranks wait for the message before",
+    "pipeline": "pipeline: filling and draining",
+    "data": "data: bytes move",
+}
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>weft compare {spec}</title>
+<style>{style}</style>
+</head>
+<body>
+<h1>Which fabric for {spec}? {servers}, {gpus:,} GPUs, {job}</h1>
+<p class="finding">{finding}</p>
+<p class="trust"><b>How far to trust it.</b> {trust}</p>
+{table}
+<h2>Why</h2>
+<dl>{why}</dl>
+<h2>Other sizes, other clusters</h2>
+<div class="pair">{curves}</div>
+<h2>Where the load is</h2>
+{heat}
+<h2>What it costs</h2>
+{costs}
+<footer>{footer}</footer>
+</body>
+</html>
+"""
+
+
+def check_path(path: Path) -> None:
+    """Refuse what cannot be written before anything runs."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"cannot write the report {path}: it is a page, name it .html")
+    if not path.parent.is_dir():
+        raise ConfigError(f"cannot write the report {path}: there is no folder {path.parent}, make it first")
+
+
+def write_report(found: Comparison, path: Path) -> None:
+    """Write the page, whole or not at all."""
+    write_atomically(path, to_html(found))
+
+
+def to_html(found: Comparison) -> str:
+    template = found.outcomes[0].template.name.partition("+")[0]
+    return _PAGE.format(
+        spec=clean(found.spec),
+        style=files("weft.compare").joinpath("report.css").read_text("utf-8"),
+        servers=clean(f"{found.servers:,} × {template}"),
+        gpus=found.gpus,
+        job=clean(str(found.job)),
+        finding=_prose(found.finding),
+        trust=_prose(found.trust),
+        table=_table(found),
+        why="".join(f"<dt>{_name(found, one)}</dt><dd>{_prose(one.why)}</dd>" for one in found.outcomes),
+        curves=_curves(found),
+        heat=_heat(found),
+        costs=_costs(found),
+        footer=_footer(found),
+    )
+
+
+def _prose(text: str) -> str:
+    """A number and its unit stay on one line."""
+    return re.sub(r"(?<=\d) (?=%|µs|ms|s\b|GB/s|million|thousand|GPUs)", "&nbsp;", clean(text))
+
+
+def _colour(found: Comparison, one: Outcome) -> str:
+    return COLOURS[found.outcomes.index(one) % len(COLOURS)]
+
+
+def _name(found: Comparison, one: Outcome) -> str:
+    return f'<span class="swatch" style="background:{_colour(found, one)}"></span>{clean(one.wire.label)}'
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+_HEADS = (
+    *("fabric", "adapters of a server", "switches", "time", "", "bus bandwidth", "times faster"),
+    *("where the time goes", "bound by", "fabric, USD"),
+)
+_NUMBERS = {"switches", "time", "bus bandwidth", "times faster"}
+
+
+def _table(found: Comparison) -> str:
+    head = "".join(f'<th class="n">{name}</th>' if name in _NUMBERS else f"<th>{name}</th>" for name in _HEADS)
+    rows = "".join(_row(found, one) for one in found.outcomes)
+    key = "".join(f'<span><i class="swatch {part}"></i>{told}</span>' for part, told in _PARTS.items())
+    return f'<table><tr>{head}</tr>{rows}</table><p class="note key">{key}</p>'
+
+
+def _row(found: Comparison, one: Outcome) -> str:
+    longest = 100 * one.time_us / found.slowest.time_us
+    time = f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(found, one)}"></div>'
+    total = sum(one.parts_us.values()) or 1.0
+    parts = "".join(
+        f'<i class="{part}" style="width:{100 * one.parts_us.get(part, 0) / total:.2f}%" '
+        f'title="{part} {show_time(one.parts_us.get(part, 0))}"></i>'
+        for part in _PARTS
+    )
+    cells = (
+        ("nowrap", f'{_name(found, one)}<br><small class="below">{clean(one.wire.name)}</small>'),
+        (
+            "nowrap",
+            f"{one.cluster.nics} × {clean(one.wire.adapter)}<br><small>{one.cluster.nic_gbit_s:g} Gbit/s each</small>",
+        ),
+        ("n", f"{one.bill.count('switch'):,}<br><small>{clean(one.wire.switch)}</small>"),
+        ("n nowrap", f"<b>{show_time(one.time_us)}</b><br><small>{clean(str(one.published))}</small>"),
+        ("wide", time),
+        ("n nowrap", f"{one.bus_gbyte_s:,.3g} GB/s"),
+        ("n", f"{found.speedup(one):,.3g}"),
+        ("wide", f'<div class="bar">{parts}</div>'),
+        ("", clean(one.bound)),
+        ("", clean(show_usd(one.bill))),
+    )
+    return "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in cells) + "</tr>"
+
+
+# -- curves -----------------------------------------------------------------------------------------------------------
+
+
+def _curves(found: Comparison) -> str:
+    leading = found.job.leading
+    by_size = _chart(
+        found,
+        lambda one: one.by_size,
+        lambda point: point.bus_gbyte_s,
+        Axis(label="size of the collective", ticks=powers(1 << 10, 1 << 34, 4), show=_short_size),
+        "bus bandwidth, GB/s",
+        leading.size_bytes,
+        show_size,
+    )
+    counts = [point.at for point in found.outcomes[0].by_servers]
+    by_servers = _chart(
+        found,
+        lambda one: one.by_servers,
+        lambda point: point.time_us / 1000,
+        Axis(label="servers", ticks=powers(counts[0], counts[-1], 2), show=lambda at: f"{at:g}"),
+        "time, ms",
+        found.servers,
+        lambda count: f"{count:,} servers",
+    )
+    titles = (
+        f"{leading.collective} of other sizes on these {found.servers:,} servers",
+        f"{found.job} on fewer and more servers, each getting of the network what it gets here",
+    )
+    pairs = zip(titles, (by_size, by_servers), strict=True)
+    return "".join(f"<figure><figcaption>{clean(title)}</figcaption>{svg}</figure>" for title, svg in pairs)
+
+
+def _chart(
+    found: Comparison,
+    points: Callable[[Outcome], tuple[Point, ...]],
+    value: Callable[[Point], float],
+    x: Axis,
+    y_label: str,
+    mark: float,
+    where: Callable[[int], str],
+) -> str:
+    curves = [
+        Curve(
+            name=one.wire.label,
+            colour=_colour(found, one),
+            points=tuple((float(point.at), value(point)) for point in points(one)),
+            tips=tuple(
+                f"{one.wire.label}, {where(point.at)}: {show_time(point.time_us)}, {point.bus_gbyte_s:,.3g} GB/s"
+                for point in points(one)
+            ),
+        )
+        for one in found.outcomes
+    ]
+    values = [height for curve in curves for _, height in curve.points]
+    y = Axis(label=y_label, ticks=powers(min(values), max(values), 10), show=lambda at: f"{at:,.10g}")
+    return draw_curves(curves, x, y, mark=mark)
+
+
+def _short_size(size: float) -> str:
+    """`1K`, `4M`: every other tick."""
+    power = int(size).bit_length() - 1
+    return f"{1 << power % 10}{'KMGT'[power // 10 - 1]}" if (power - 10) % 4 == 0 else ""
+
+
+# -- the fabric -------------------------------------------------------------------------------------------------------
+
+
+def _heat(found: Comparison) -> str:
+    """The first fabric, and the most crowded one: cables in the colour of their load."""
+    crowded = [one for one in found.outcomes if one.crowd is not None]
+    shown = [found.outcomes[0], *sorted(crowded, key=lambda one: -(one.crowd.load if one.crowd else 0))[:1]]
+    return "".join(_heat_of(found, one) for one in dict.fromkeys(shown))
+
+
+def _heat_of(found: Comparison, one: Outcome) -> str:
+    result = one.results[one.pattern]
+    told = f"{one.wire.label}: each cable's load while every edge of the {one.pattern} carries data"
+    scene = lay_out(
+        one.fabric,
+        metric=100 * result.link_metric(result.utilisation),
+        metric_label="busy, % of the time",
+        title=one.fabric.spec,
+    )
+    frame = f'style="aspect-ratio:{scene.width:.0f}/{scene.height:.0f}"'
+    fit = "html{overflow:hidden}body{margin:0}svg{width:100%;height:auto;display:block}"
+    page = f"<style>{fit}</style>{to_svg(scene).partition('?>')[2]}"
+    crowd = f'<p class="note">{clean(str(one.crowd))}</p>' if one.crowd is not None else ""
+    return (
+        f"<figure><figcaption>{clean(told)}</figcaption>"
+        f'<iframe {frame} title="{clean(told)}" srcdoc="{clean(page)}"></iframe>{crowd}</figure>'
+    )
+
+
+# -- money and provenance ---------------------------------------------------------------------------------------------
+
+
+def _costs(found: Comparison) -> str:
+    kinds = ("switch", "adapter", "cable")
+    rows = []
+    for one in found.outcomes:
+        cells = [
+            "<br>".join(
+                f"{clean(str(item))}<br><small>{_price(item.price_usd)}</small>"
+                for item in one.bill.items
+                if item.kind == kind
+            )
+            for kind in kinds
+        ]
+        left_out = clean(without_price(one.bill)) or "nothing"
+        columns = (_name(found, one), *cells, clean(show_usd(one.bill)), f"<small>{left_out}</small>")
+        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in columns) + "</tr>")
+    heads = ("fabric", "switches", "adapters", "cables", "sum, USD", "without a price, not in the sum")
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    note = "Bands from the catalog, low to high, from weak sources: put in your own quotes. Servers are not in it."
+    return f'<table><tr>{head}</tr>{"".join(rows)}</table><p class="note">{note}</p>'
+
+
+def _price(price_usd: tuple[float, float] | None) -> str:
+    if price_usd is None:
+        return "no price"
+    low, high = (f"{usd:,.0f}" for usd in price_usd)
+    return f"{low} USD each" if low == high else f"{low} to {high} USD each"
+
+
+def _footer(found: Comparison) -> str:
+    specs = "; ".join(f"{one.wire.name}: <code>{clean(one.fabric.spec)}</code>" for one in found.outcomes)
+    names = ",".join(one.wire.name for one in found.outcomes)
+    told = (
+        f"weft {weft.__version__}: <code>weft compare {clean(found.spec)} --job {clean(found.job.name)} "
+        f"--fabrics {names} --servers {found.servers} --seed {found.seed}</code>"
+    )
+    return f"{told}<br>{specs}"

@@ -1,0 +1,85 @@
+"""`weft compare`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import weft
+from weft.cli import app
+from weft.errors import ConfigError, FileError, UnknownName
+
+SMALL = ("superpod:su=1,servers=2", "--fabrics", "ndr,eth-100-tcp")
+
+
+def test_the_finding_opens_the_table_follows_and_the_report_is_written(capsys, tmp_path):
+    path = tmp_path / "compare.html"
+    app(["compare", *SMALL, "--report", str(path)])
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert lines[0].startswith("On 16 GPUs all_reduce of 1 GiB takes ")
+    assert "times as long with TCP on 100G Ethernet." in lines[0]
+    assert lines[1].startswith("How far to trust it: ")
+    for words in ("where the time goes", "8 × ConnectX-7 ", "8 × ConnectX-5-EN", "ndr: ", "eth-100-tcp: ", "seed 1"):
+        assert words in printed
+    assert lines[-1] == f"{path}: written"
+    assert path.read_text().startswith("<!doctype html>")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_json_has_the_same_with_seed_job_and_version(capsys):
+    app(["compare", *SMALL, "--job", "all_to_all:64M", "--seed", "7", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert (said["weft"], said["seed"], said["job"], said["gpus"]) == (weft.__version__, 7, "all_to_all:64M", 16)
+    assert [one["fabric"] for one in said["fabrics"]] == ["ndr", "eth-100-tcp"]
+    for one in said["fabrics"]:
+        assert one["time_us"] == pytest.approx(sum(one["parts_us"].values()))
+        assert one["adapters"]["per_server"] == 8
+        assert one["cost"]["low_usd"] > 0
+        assert len(one["by_size"]) > 10
+        assert one["why"]
+    assert said["finding"]
+    assert said["trust"]
+
+
+def test_a_trace_of_a_training_step(capsys, tmp_path):
+    path = tmp_path / "step.csv"
+    path.write_text("collective,size,count\nreduce_scatter,256M,4\nall_gather,256M,4\n")
+    app(["compare", *SMALL, "--job", f"trace:{path}"])
+    assert f"the 8 collectives of {path} take " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (
+            ("superpod:su=1", "--fabrics", "ndr,roce400"),
+            UnknownName,
+            "there is no fabric in the catalog 'roce400'; did you mean roce-400",
+        ),
+        (("superpod:su=1", "--fabrics", ","), ConfigError, "no fabric is named"),
+        (("superpod:su=1", "--job", "all_reduce"), ConfigError, "write all_reduce:1G"),
+        (("superpod:su=1", "--job", "allreduse:1G"), UnknownName, "did you mean all_reduce"),
+        (("superpod:su=1", "--job", "all_reduce:1Q"), ConfigError, "size '1Q' is not a number of bytes"),
+        (("superpod:su=1", "--job", "trace:/nosuch"), ConfigError, "cannot read the trace"),
+        (("superpod:su=1", "--servers", "33"), ConfigError, "a job takes 2 to 32"),
+        (("superpod:su=1", "--report", "x.pdf"), ConfigError, r"name it \.html"),
+        (("fat-tree:hosts=16",), ConfigError, "no servers with GPUs"),
+        (("nosuch:4",), UnknownName, "there is no topology"),
+    ],
+)
+def test_a_wrong_input_is_refused_before_anything_runs(arguments, error, says, monkeypatch):
+    def fail(*_args, **_options):
+        raise AssertionError("something ran")
+
+    monkeypatch.setattr("weft.compare.comparison.measure", fail)
+    with pytest.raises(error, match=says):
+        app(["compare", *arguments])
+
+
+def test_a_wrong_line_of_a_trace_is_named(tmp_path):
+    path = tmp_path / "step.csv"
+    path.write_text("all_reduce,1M\nall_reduce;1M\n")
+    with pytest.raises(FileError, match=r"step.csv:2: read 'all_reduce;1M', expected collective,size,count"):
+        app(["compare", *SMALL, "--job", f"trace:{path}"])

@@ -1,0 +1,150 @@
+"""The comparison: what it says follows from what was run, and from closed forms."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from weft.collectives.calibration import compare as against
+from weft.collectives.calibration import runs
+from weft.collectives.estimate import estimate
+from weft.collectives.network import Pattern
+from weft.compare.comparison import Comparison, Outcome, compare
+from weft.compare.job import parse_job
+from weft.compare.words import show_parts, show_time, show_usd
+from weft.errors import ConfigError
+from weft.fabric.prices import Bill, Item
+from weft.units import gbyte_s
+
+SMALL = "superpod:su=1,servers=2"
+
+
+def of(found: Comparison, name: str) -> Outcome:
+    return next(one for one in found.outcomes if one.wire.name == name)
+
+
+def test_faster_links_carry_more_and_headers_take_little(found: Comparison) -> None:
+    """Of its line an adapter of InfiniBand with adaptive routing carries what headers leave: 96 to 100 %."""
+    for name in ("ndr", "hdr"):
+        one = of(found, name)
+        part = one.networks[Pattern.RING].adapter_gbyte_s / gbyte_s(one.cluster.nic_gbit_s)
+        assert 0.96 < part < 1
+    assert of(found, "ndr").time_us < of(found, "hdr").time_us < of(found, "eth-100-tcp").time_us
+    assert (found.fastest.wire.network, found.slowest.wire.name) == ("infiniband", "eth-100-tcp")
+
+
+def test_hashes_collide_on_ethernet_and_the_words_name_the_port(found: Comparison) -> None:
+    """Two flows on one cable halve both, whatever the adapters could do."""
+    roce = of(found, "roce-400")
+    assert roce.crowd is not None
+    assert roce.crowd.load >= 1.5
+    ideal = of(found, "ndr").networks[Pattern.RING].adapter_gbyte_s
+    assert roce.networks[Pattern.RING].adapter_gbyte_s == pytest.approx(ideal / roce.crowd.load, rel=0.02)
+    assert f"Flows that hash to the same port share it: {roce.crowd.port}, to {roce.crowd.peer}" in roce.why
+    assert of(found, "ndr").crowd is None
+
+
+def test_a_slot_that_is_slower_than_the_line_is_named(found: Comparison) -> None:
+    xdr = of(found, "xdr")
+    assert xdr.networks[Pattern.RING].adapter_gbyte_s < 65  # 16 lanes of PCIe 5 at 504 Gbit/s
+    if xdr.leading.bound == "adapters":
+        assert "slots speak 16xPCIe5 and the card is made for 16xPCIe6" in xdr.why
+
+
+def test_kernel_copies_bound_tcp(found: Comparison) -> None:
+    tcp = of(found, "eth-100-tcp")
+    assert tcp.networks[Pattern.RING].adapter_gbyte_s < 0.5 * gbyte_s(tcp.cluster.nic_gbit_s)
+    assert "the kernel copies every byte" in tcp.why
+
+
+def test_the_parts_add_up_to_the_time(found: Comparison) -> None:
+    for one in found.outcomes:
+        assert sum(one.parts_us.values()) == pytest.approx(one.time_us)
+        assert found.speedup(one) == pytest.approx(found.slowest.time_us / one.time_us)
+
+
+def test_the_curves_go_through_the_figures_of_the_table(found: Comparison) -> None:
+    for one in found.outcomes:
+        (at_size,) = [point for point in one.by_size if point.at == 1 << 30]
+        (at_servers,) = [point for point in one.by_servers if point.at == found.servers]
+        assert at_size.time_us == pytest.approx(one.time_us)
+        assert at_servers.time_us == pytest.approx(one.time_us)
+        assert at_servers.bus_gbyte_s == pytest.approx(one.bus_gbyte_s)
+
+
+def test_a_trace_takes_as_long_as_its_calls_together(tmp_path) -> None:
+    path = tmp_path / "step.csv"
+    path.write_text("all_reduce,64M,3\nall_to_all,1M,2\n")
+    (one,) = compare(SMALL, parse_job(f"trace:{path}"), ["ndr"]).outcomes
+    alone = [estimate(one.cluster, call.collective, call.size_bytes, networks=one.networks) for call in one.job.calls]
+    assert one.time_us == pytest.approx(3 * alone[0].time_us + 2 * alone[1].time_us)
+    assert sum(one.parts_us.values()) == pytest.approx(one.time_us)
+    assert set(one.networks) == set(Pattern)
+
+
+def test_only_the_patterns_of_the_job_are_run() -> None:
+    (one,) = compare(SMALL, parse_job("all_to_all:1M"), ["ndr"]).outcomes
+    assert set(one.networks) == {Pattern.PAIRS}
+
+
+def test_the_same_seed_gives_the_same_and_the_report_is_json(found: Comparison) -> None:
+    again = compare(found.spec, found.job, [one.wire.name for one in found.outcomes])
+    assert json.loads(json.dumps(again.report())) == json.loads(json.dumps(found.report()))
+
+
+def test_servers_are_counted_before_anything_runs() -> None:
+    job = parse_job("all_reduce:1M")
+    three = compare(SMALL.replace("servers=2", "servers=3"), job, ["ndr"])
+    assert [point.at for point in three.outcomes[0].by_servers] == [2, 3, 4, 8, 16]
+    assert compare(SMALL.replace("servers=2", "servers=3"), job, ["ndr"], servers=2).gpus == 16
+    for servers in (0, 1, 3):
+        with pytest.raises(ConfigError, match="a job takes 2 to 2; GPUs of one server need no fabric"):
+            compare(SMALL, job, ["ndr"], servers=servers)
+
+
+def test_fabrics_are_named_once_and_at_least_one() -> None:
+    job = parse_job("all_reduce:1M")
+    with pytest.raises(ConfigError, match="fabric ndr is named twice"):
+        compare(SMALL, job, ["ndr", "NDR"])
+    with pytest.raises(ConfigError, match="no fabric is named: give some of ndr"):
+        compare(SMALL, job, [])
+
+
+def test_the_finding_has_the_fastest_the_slowest_and_the_prices(found: Comparison) -> None:
+    best, worst = found.fastest, found.slowest
+    said = found.finding
+    assert said.startswith(f"On 32 GPUs all_gather of 1 GiB takes {show_time(best.time_us)} (")
+    assert f"times as long with {worst.wire.label}." in said
+    ndr = of(found, "ndr")
+    assert f"costs {show_usd(ndr.bill)} USD for the fabric" in said
+
+
+def test_beside_a_time_stands_how_far_weft_is_off_in_published_runs(found: Comparison) -> None:
+    """Of the same network and speed, of a size up to 4 times larger or smaller."""
+    ndr = of(found, "ndr").published
+    like = [run for run in runs() if (run.network, run.cluster.nic_gbit_s) == ("infiniband", 400)]
+    errors = [abs(one.error) for run in like for one in against(run) if 1 << 28 <= one.size_bytes <= 1 << 32]
+    assert (ndr.times, ndr.worst) == (len(errors), max(errors))
+    assert set(ndr.runs) <= {run.name for run in like}
+    assert f"ndr {100 * ndr.worst:.0f} %" in found.trust
+    assert not of(found, "xdr").published.runs
+    assert "No published run is like xdr" in found.trust
+
+
+def test_times_money_and_shares_are_shown_short() -> None:
+    assert [show_time(us) for us in (0.5, 12.34, 999, 5_470, 1.2e6)] == [
+        "0.50 µs",
+        "12.3 µs",
+        "999 µs",
+        "5.47 ms",
+        "1.20 s",
+    ]
+    items = (Item(kind="switch", name="x", count=3, price_usd=(400_000, 900_000)),)
+    assert show_usd(Bill(items=items)) == "1.2 to 2.7 million"
+    assert (
+        show_usd(Bill(items=(Item(kind="switch", name="x", count=1, price_usd=(9_000, 12_000)),)))
+        == "9.0 to 12 thousand"
+    )
+    assert show_usd(Bill(items=(Item(kind="switch", name="x", count=1),))) == "no price"
+    assert show_parts({"launch": 1, "steps": 50, "data": 149, "pipeline": 0.1}) == "data 74, steps 25"

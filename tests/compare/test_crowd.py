@@ -1,0 +1,45 @@
+"""Crowds: cables between switches that have more to do than any adapter; a port that all send to is none."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.compare.crowd import find_crowd
+from weft.fabric import faults
+from weft.routing.engine import Options as Routing
+from weft.routing.route import route
+from weft.sim.engine import Options, Paths
+from weft.sim.flow.engine import FlowEngine
+from weft.sim.patterns import incast
+from weft.sim.result import Result
+from weft.sim.traffic import Traffic
+
+
+def run(fabric: weft.Fabric, pairs: list[tuple[str, str]], paths: Paths) -> Result:
+    routed = route(fabric, Routing(adaptive=True)).fabric
+    return FlowEngine().run(routed, Traffic.of(routed, [(a, b, 1 << 20) for a, b in pairs]), Options(paths=paths))
+
+
+def test_a_port_to_a_host_is_no_crowd() -> None:
+    fabric = route(weft.load("star:hosts=4")).fabric
+    assert find_crowd(FlowEngine().run(fabric, incast(fabric, senders=3, size_bytes=1 << 20), Options())) is None
+
+
+@pytest.mark.parametrize(
+    ("paths", "says"),
+    [
+        (Paths.TABLE, "The forwarding tables put what 2 adapters send on one cable: leaf1/3, to spine1"),
+        (Paths.ADAPTIVE, "There are too few cables between switches: leaf1/3, to spine1, has to carry what 2 adapters"),
+        (Paths.ECMP, r"Flows that hash to the same port share it: leaf1/3, to spine1, one of 1 such ports of leaf1"),
+    ],
+)
+def test_two_flows_on_the_only_cable_are_named_after_who_put_them_there(paths: Paths, says: str) -> None:
+    tree = weft.load("fat-tree:hosts=4,levels=2,radix=4")
+    whole = run(tree, [("h1", "h3"), ("h2", "h4")], Paths.ADAPTIVE)
+    assert find_crowd(whole) is None
+    cut = faults.remove_link(tree, "leaf1/4")
+    crowd = find_crowd(run(cut, [("h1", "h3"), ("h2", "h4")], paths))
+    assert crowd is not None
+    assert crowd.load == pytest.approx(2, rel=0.01)
+    assert str(crowd).startswith(says)

@@ -1,0 +1,85 @@
+"""Jobs: a collective and its size, or a trace; every wrong one is refused with its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.collectives.kinds import Collective
+from weft.compare.job import Call, parse_job, show_size
+from weft.errors import ConfigError, FileError
+
+
+def test_a_job_is_a_collective_and_its_size() -> None:
+    job = parse_job("AllReduce:64M")
+    assert job.calls == (Call(collective=Collective.ALL_REDUCE, size_bytes=64 << 20),)
+    assert str(job) == "all_reduce of 64 MiB"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("all_reduce", "write all_reduce:1G"),
+        ("all_reduce:", "write all_reduce:1G"),
+        ("allreduse:1G", "did you mean all_reduce"),
+        ("barrier:1G", "barrier has no closed form: compare knows all_reduce"),
+        ("all_reduce:1X", "size '1X' is not a number of bytes"),
+        ("all_reduce:-5", "size '-5' is not a number of bytes"),
+        ("all_reduce:0", "a size is from 1 byte to 4 TiB"),
+        ("all_reduce:5T", "a size is from 1 byte to 4 TiB"),
+        ("trace:nosuch.csv", "cannot read the trace nosuch.csv: No such file"),
+    ],
+)
+def test_a_wrong_job_says_what_is_right(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse_job(text)
+
+
+def test_a_trace_adds_up_what_is_the_same(tmp_path) -> None:
+    path = tmp_path / "step.csv"
+    path.write_text(
+        "collective,size,count\n# one step\nall_reduce, 64M, 12\n\nall_to_all,1M  # once\nall_reduce,67108864,3\n"
+    )
+    job = parse_job(f"trace:{path}")
+    assert job.calls == (
+        Call(collective=Collective.ALL_REDUCE, size_bytes=64 << 20, count=15),
+        Call(collective=Collective.ALL_TO_ALL, size_bytes=1 << 20, count=1),
+    )
+    assert job.leading.collective is Collective.ALL_REDUCE
+    assert str(job) == f"the 16 collectives of {path}"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("all_reduce", "expected collective,size,count"),
+        ("all_reduce,1M,2,3", "expected collective,size,count"),
+        ("allreduse,1M,2", "did you mean all_reduce"),
+        ("all_reduce,big,2", "size 'big' is not a number of bytes"),
+        ("all_reduce,1M,0", "count '0' is not a whole number from 1"),
+        ("all_reduce,1M,1.5", "count '1.5' is not a whole number from 1"),
+    ],
+)
+def test_a_wrong_line_of_a_trace_is_named(line: str, says: str, tmp_path) -> None:
+    path = tmp_path / "step.csv"
+    path.write_text(f"all_reduce,1M,1\n{line}\n")
+    with pytest.raises(FileError, match=says) as caught:
+        parse_job(f"trace:{path}")
+    assert caught.value.line == 2
+
+
+def test_an_empty_trace_and_one_that_is_no_text_are_refused(tmp_path) -> None:
+    path = tmp_path / "step.csv"
+    path.write_text("collective,size,count\n")
+    with pytest.raises(FileError, match="read 'no collective'"):
+        parse_job(f"trace:{path}")
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match="not UTF-8"):
+        parse_job(f"trace:{path}")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(1, "1 bytes"), (1000, "1,000 bytes"), (1 << 10, "1 KiB"), (3 << 29, "1,536 MiB"), (1 << 40, "1 TiB")],
+)
+def test_sizes_are_shown_as_short_as_is_true(size: int, shown: str) -> None:
+    assert show_size(size) == shown

@@ -1,0 +1,66 @@
+"""Another fabric between the same servers: their number, their rails and the topology stay."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.compare.recable import natural, recable
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.files import write
+from weft.fabric.rates import Technology
+
+
+@pytest.mark.parametrize("wire", catalog.interconnects(), ids=lambda wire: wire.name)
+def test_every_fabric_joins_the_same_servers_by_the_same_rails(wire: catalog.Interconnect) -> None:
+    (fabric,) = recable("superpod:su=1,servers=4", [wire])
+    assert fabric.servers == ("dgx1", "dgx2", "dgx3", "dgx4")
+    assert {node.model for node in fabric.switches} == {wire.switch}
+    for server in range(1, 5):
+        ports = [fabric[f"dgx{server}/{name}/1"] for name in catalog.server("dgx-h100").compute]
+        assert [port.link.label for port in ports] == [catalog.switch(wire.switch).label] * 8
+        assert {port.node.model for port in ports} == {wire.adapter}
+
+
+def test_a_switch_with_fewer_ports_makes_more_units() -> None:
+    """Half the 40 ports of QM8700 hold 20 servers; 32 of them are two units, with 8 leaves each."""
+    (fabric,) = recable("superpod:su=1", [catalog.interconnect("hdr")])
+    assert fabric.spec == "superpod:su=2,server=dgx-h100+ConnectX-6,servers=32,switch=QM8700"
+    assert len(fabric.servers) == 32
+    assert sum(node.name.startswith("leaf") for node in fabric.switches) == 16
+
+
+def test_what_the_spec_said_of_cables_gives_way_and_the_rest_stays() -> None:
+    spec = "fat-tree:hosts=4,server=dgx-h100+ConnectX-8,oversubscription=2,speed=NDR,switch=Q3400,radix=36"
+    (fabric,) = recable(spec, [catalog.interconnect("roce-400")])
+    assert fabric.spec == "fat-tree:hosts=4,server=dgx-h100+ConnectX-7-EN,oversubscription=2,switch=SN5400,radix=36"
+    assert fabric.links_of(Technology.ETHERNET).sum() == fabric.network_links.sum()
+
+
+def test_servers_without_gpus_are_refused_with_the_way_out() -> None:
+    with pytest.raises(ConfigError, match=r"no servers with GPUs.*give server=dgx-a100 or dgx-h100"):
+        recable("fat-tree:hosts=16", [catalog.interconnect("ndr")])
+
+
+def test_a_fabric_that_the_topology_cannot_have_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"eth-100-tcp cannot be cabled: star: hosts=8 take 64 ports, SN2700 has 32"):
+        recable("star:hosts=8,server=dgx-h100", [catalog.interconnect("ndr"), catalog.interconnect("eth-100-tcp")])
+
+
+@pytest.fixture
+def file(tmp_path) -> str:
+    write(weft.load("star:hosts=2,server=dgx-h100"), tmp_path / "two.yaml")
+    return str(tmp_path / "two.yaml")
+
+
+def test_a_file_is_only_the_fabric_that_it_is(file: str) -> None:
+    assert [wire.name for wire in natural(file, ["hdr"])] == ["ndr"]
+    (fabric,) = recable(file, [catalog.interconnect("ndr")])
+    assert fabric.spec == file
+    with pytest.raises(ConfigError, match=r"links of NDR, and hdr has HDR: a file is what it is. Give a topology spec"):
+        recable(file, [catalog.interconnect("hdr")])
+
+
+def test_a_topology_is_compared_with_the_usual_fabrics() -> None:
+    assert [wire.name for wire in natural("superpod:su=1", ["hdr", "ndr"])] == ["hdr", "ndr"]

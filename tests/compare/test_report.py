@@ -1,0 +1,83 @@
+"""The page: finding first, everything inside, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.compare.comparison import Comparison
+from weft.compare.curves import Axis, Curve, draw_curves, powers
+from weft.compare.report import check_path, to_html, write_report
+from weft.errors import ConfigError
+
+
+@pytest.fixture(scope="module")
+def page(found: Comparison) -> str:
+    return to_html(found)
+
+
+def test_the_finding_comes_first_and_how_far_to_trust_it_next(found: Comparison, page: str) -> None:
+    text = unescape(re.sub(r"<[^>]+>", "", page.partition("<body>")[2])).replace("\xa0", " ")
+    assert found.trust in text
+    assert text.index(found.finding) < text.index(found.trust) < text.index("where the time goes")
+
+
+def test_the_page_needs_no_network(page: str) -> None:
+    elsewhere = re.sub(r"xmlns=(\"|&quot;)http://www.w3.org/2000/svg", "", page)
+    assert not re.findall(r"https?://|url\(|@import|<script|<link|src=", elsewhere)
+
+
+def test_the_page_has_every_fabric_in_table_words_and_curves(found: Comparison, page: str) -> None:
+    for one in found.outcomes:
+        assert unescape(page).count(one.wire.label) >= 5  # table, why, two curves, costs
+        assert one.fabric.spec in page
+    assert page.count('class="curve"') == 2 * len(found.outcomes)
+
+
+def test_the_page_shows_the_first_fabric_and_the_crowded_one(found: Comparison, page: str) -> None:
+    assert page.count("<iframe") == 2
+    roce = next(one for one in found.outcomes if one.wire.name == "roce-400")
+    assert str(roce.crowd) in unescape(page)
+
+
+def test_the_page_says_how_to_make_it_again(found: Comparison, page: str) -> None:
+    assert f"weft {weft.__version__}: <code>weft compare {found.spec} --job all_gather:1G --fabrics ndr,xdr," in page
+    assert "--seed 1</code>" in page
+
+
+def test_names_in_the_page_are_escaped(found: Comparison) -> None:
+    from dataclasses import replace
+
+    assert "<b>&" not in to_html(replace(found, spec="<b>&"))
+
+
+def test_a_report_is_an_html_file_in_a_folder_that_is_there(found: Comparison, tmp_path: Path) -> None:
+    write_report(found, tmp_path / "a.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
+    with pytest.raises(ConfigError, match=r"it is a page, name it \.html"):
+        check_path(tmp_path / "a.pdf")
+    with pytest.raises(ConfigError, match="there is no folder"):
+        check_path(tmp_path / "nosuch" / "a.html")
+
+
+def test_labels_at_the_ends_of_curves_do_not_touch() -> None:
+    curves = [
+        Curve(name=f"c{i}", colour="#000", points=((1.0, 10.0), (100.0, 50.0 + i / 100)), tips=("", ""))
+        for i in range(6)
+    ]
+    axis = Axis(label="", ticks=powers(1, 100, 10), show=str)
+    svg = draw_curves(curves, axis, axis, mark=10)
+    heights = sorted(float(y) for y in re.findall(r'class="end" x="[\d.]+" y="([\d.]+)"', svg))
+    assert len(heights) == 6
+    assert min(b - a for a, b in pairwise(heights)) >= 14.9
+
+
+def test_ticks_enclose_the_values() -> None:
+    assert powers(3, 120, 10) == (1, 10, 100, 1000)
+    assert powers(1024, 4096, 4) == (1024, 4096)
+    assert powers(5, 5, 10) == (1, 10)
