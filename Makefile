@@ -9,13 +9,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 demo: $(VENV)/.installed
 	@mkdir -p out
-	@$(BIN)/weft show superpod:su=1
-	@$(BIN)/weft route superpod:su=1
-	@$(BIN)/weft draw superpod:su=1 -o out/superpod.png
+	@$(BIN)/weft compare superpod:su=1 --report out/compare.html
 	@$(BIN)/weft draw superpod:su=1 -o out/superpod.html
 	@echo
-	@echo "The pictures are out/superpod.png and out/superpod.html. Try next:"
+	@echo "Open out/compare.html, the report, and out/superpod.html, the fabric. Try next:"
 	@echo "  . $(BIN)/activate"
+	@echo "  weft nccl all_reduce -b 1M -e 8G superpod:su=1 what nccl-tests would print"
 	@echo "  weft show superpod:su=1 dgx7                   one server and where its cables go"
 	@echo "  weft draw fat-tree:hosts=1024,switch=QM9700 -o out/tree.html"
 	@echo "  weft export superpod:su=1 -o out/superpod.net  what ibnetdiscover would print; ibsim loads it"
@@ -36,6 +35,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/fabric.py
 	$(BIN)/python benchmarks/routing.py
 	$(BIN)/python benchmarks/packet.py
+	$(BIN)/python benchmarks/collectives.py
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"
