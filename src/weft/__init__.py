@@ -10,6 +10,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     sim                            TIME: engine (protocol), engines, traffic, result; analytic, flow/, packet/ (kernels)
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
+    wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached
     units | ids
     errors                         you, the fabric, or us

@@ -1,0 +1,42 @@
+"""BYTES: every header and every management datagram that InfiniBand and RoCE put on a wire.
+
+    fields, format      how a format is declared, checked, packed and read
+    headers, opcodes    LRH, GRH, BTH and the extended headers; which follow an opcode
+    roce                Ethernet, IPv4, IPv6 and UDP around them
+    crc                 ICRC and VCRC
+    packet              whole packets, built and parsed
+    mad, rmpp           the common MAD header; transfers of more than one MAD
+    smp, port_info, notice, sa, perf, cm, cc      the management classes and their attributes
+    attributes          from a MAD to the format of what is in it
+    sa_query            component masks, tables of records
+    bulk, kernels       the same bytes for arrays of records
+    pcap                files for Wireshark
+
+It knows no fabric. `formats()` lists all that is declared.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.wire.format import Format
+
+_DECLARE = ("headers", "roce", "mad", "port_info", "smp", "notice", "sa", "perf", "cm", "cc", "pcap")
+
+
+def formats() -> dict[str, type[Format]]:
+    """Every format of the package, by name."""
+    for module in _DECLARE:
+        importlib.import_module(f"weft.wire.{module}")
+    from weft.wire.format import Format
+
+    return {form.__name__: form for form in _below(Format) if form.__module__.startswith("weft.wire.")}
+
+
+def _below(form: type[Format]) -> Iterator[type[Format]]:
+    for sub in form.__subclasses__():
+        yield sub
+        yield from _below(sub)

@@ -1,0 +1,93 @@
+"""Queries to the SA: component masks, and tables of records.
+
+    mask = component_mask(PathRecord, "sgid", "dgid", "numb_path")
+    component_names(PathRecord, mask)        ["dgid", "sgid", "numb_path"]
+    matches(record, query, mask)             whether a record has what the query asks for
+
+A component is a field as the standard lists them: reserved ones count, parts are spelled out (`node_info.node_guid`),
+and so are tables (`guid_info.guid[3]`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import NamedTuple, TypeVar
+
+from weft.errors import UnknownName
+from weft.wire.fields import Buffer, Numbers, Part, Reserved
+from weft.wire.format import Format, Malformed
+
+F = TypeVar("F", bound=Format)
+
+
+class Component(NamedTuple):
+    """A field that a bit of the mask stands for; no name if it is reserved."""
+
+    name: str
+    bit: int
+    width: int
+
+
+@cache
+def components(form: type[Format]) -> tuple[Component, ...]:
+    """The first 64 of a record: the n-th is bit n of the mask."""
+    return tuple(_spelled_out(form, "", 0))[:64]
+
+
+def _spelled_out(form: type[Format], prefix: str, base: int) -> Iterator[Component]:
+    for field in form.layout:
+        bit = base + field.bit
+        if isinstance(field, Part):
+            yield from _spelled_out(field.form, f"{prefix}{field.name}.", bit)
+        elif isinstance(field, Numbers):
+            for i in range(field.count):
+                yield Component(f"{prefix}{field.name}[{i}]", bit + i * field.each, field.each)
+        elif field.component:
+            yield Component("" if isinstance(field, Reserved) else prefix + field.name, bit, field.width)
+
+
+def component_mask(form: type[Format], *names: str) -> int:
+    """The mask for some components of a record."""
+    known = {component.name: n for n, component in enumerate(components(form)) if component.name}
+    mask = 0
+    for name in names:
+        if name not in known:
+            raise UnknownName(f"component of {form.__name__}", name, known)
+        mask |= 1 << known[name]
+    return mask
+
+
+def component_names(form: type[Format], mask: int) -> list[str]:
+    """What a mask asks for; reserved components are left out."""
+    return [component.name for n, component in enumerate(components(form)) if mask >> n & 1 and component.name]
+
+
+@cache
+def covered_bits(form: type[Format], mask: int) -> int:
+    """The bits of a record, as a number, that a mask covers."""
+    covered = 0
+    for n, component in enumerate(components(form)):
+        if mask >> n & 1 and component.name:
+            covered |= (1 << component.width) - 1 << 8 * form.size - component.bit - component.width
+    return covered
+
+
+def matches(record: F, query: F, mask: int) -> bool:
+    """Whether a record equals a query in all components of the mask. What selectors mean is the SA's to judge."""
+    differ = int.from_bytes(record.raw, "big") ^ int.from_bytes(query.raw, "big")
+    return not differ & covered_bits(type(record), mask)
+
+
+def pack_records(records: Iterable[Format]) -> bytes:
+    """A table as RMPP carries it: records of 8 n bytes, one behind the other."""
+    return b"".join(record.raw.ljust(-(-record.size // 8) * 8, b"\0") for record in records)
+
+
+def unpack_records(form: type[F], data: Buffer, attribute_offset: int) -> list[F]:
+    """The records of a table, whose offset counts 8 bytes; the padding of the last one need not have been sent."""
+    step, whole = 8 * attribute_offset, bytes(data)
+    if whole and step < form.size:
+        raise Malformed(f"attribute offset {attribute_offset} is too small for a {form.__name__} of {form.size} bytes")
+    starts = range(0, len(whole) - (form.size - 8), step) if whole else ()
+    return [form.unpack(whole[at : at + form.size].ljust(form.size, b"\0")) for at in starts]

@@ -1,0 +1,39 @@
+"""Packets whose CRCs are known: published, or captured from adapters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from weft.wire.packet import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """A packet of vectors.json, which says where it comes from."""
+
+    name: str
+    link: Link
+    frame: bytes
+    has_grh: bool
+    icrc: bytes | None  # as it stands on the wire, if it is known
+    vcrc: int | None
+
+
+@pytest.fixture(scope="session")
+def vectors() -> list[Vector]:
+    text = (Path(__file__).parent / "vectors.json").read_text(encoding="utf-8")
+    return [
+        Vector(
+            name=one["name"],
+            link=Link.INFINIBAND if one["link"].startswith("InfiniBand") else Link.ETHERNET,
+            frame=bytes.fromhex(one["hex"]),
+            has_grh="no GRH" not in one["link"],
+            icrc=bytes.fromhex(one["icrc_on_wire"]) if one["icrc_on_wire"] else None,
+            vcrc=int(one["vcrc_computed_here"], 16) if "vcrc_computed_here" in one else None,
+        )
+        for one in json.loads(text)["vectors"]
+    ]

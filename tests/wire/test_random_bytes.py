@@ -1,0 +1,71 @@
+"""Whatever comes over the wire, the parsers read it or call it malformed; nothing else is raised.
+
+20,000 of each; the tests marked slow take 300,000 MADs and 200,000 packets.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from weft.wire.attributes import CLASSES, parse_mad
+from weft.wire.format import Malformed
+from weft.wire.headers import BTH, GRH, LRH, Opcode
+from weft.wire.mad import MAD_BYTES
+from weft.wire.opcodes import EXTENDED_HEADERS
+from weft.wire.packet import Link, Packet
+from weft.wire.roce import UDP, Ethernet, IPv4, IPv6
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(300_000, marks=pytest.mark.slow)])
+def test_random_mads_are_read(count):
+    """Of all classes and attributes that weft knows, and of some that it does not."""
+    source, pool = random.Random(1), random.Random(2).randbytes(1 << 16)
+    kinds = [(mgmt_class, number) for mgmt_class, (_, known) in CLASSES.items() for number in (*known, 0x13, 0x7777)]
+    kinds.append((0x55, 0x01))
+    found: Counter[str] = Counter()
+    for i in range(count):
+        mgmt_class, number = kinds[i % len(kinds)]
+        at = source.randrange(len(pool) - MAD_BYTES)
+        mad = pool[at : at + 1] + bytes((mgmt_class,)) + pool[at + 2 : at + 16] + number.to_bytes(2, "big")
+        whole, attribute = parse_mad(mad + pool[at + 18 : at + MAD_BYTES])
+        if i % 50 == 0:
+            assert repr(whole)
+            assert repr(attribute)
+        found[type(attribute).__name__] += 1
+    assert len(found) > 70
+
+
+def valid_frames() -> list[tuple[bytes, Link]]:
+    routes = [(LRH(),), (LRH(), GRH()), (Ethernet(), GRH()), (Ethernet(), IPv4(), UDP()), (Ethernet(), IPv6(), UDP())]
+    frames = []
+    for opcode in (Opcode.RC_SEND_ONLY, Opcode.RC_COMPARE_SWAP, Opcode.UD_SEND_ONLY, Opcode.RD_RDMA_WRITE_ONLY):
+        for route in routes:
+            extended = [kind() for kind in EXTENDED_HEADERS[opcode]]
+            link = Link.INFINIBAND if isinstance(route[0], LRH) else Link.ETHERNET
+            frames.append((Packet((*route, BTH(opcode=opcode), *extended), bytes(20)).pack(), link))
+    return frames
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_damaged_packets_are_read_or_malformed(count):
+    """Some bytes changed, some cut off, and now and then nothing but noise."""
+    source, frames = random.Random(3), valid_frames()
+    read = malformed = 0
+    for i in range(count):
+        frame, link = frames[i % len(frames)]
+        damaged = bytearray(frame)
+        for _ in range(i % 4):
+            damaged[source.randrange(len(damaged))] = source.getrandbits(8)
+        if i % 5 == 0:
+            damaged = damaged[: source.randrange(len(damaged))]
+        if i % 7 == 0:
+            damaged = bytearray(source.randbytes(source.randrange(100)))
+        try:
+            Packet.parse(damaged, link)
+            read += 1
+        except Malformed:
+            malformed += 1
+    assert min(read, malformed) > count // 10
