@@ -92,14 +92,19 @@ def inlined(function: Kernel) -> Kernel:
     return compiled
 
 
-def _prefetch(_context: Any, array: Any, _index: Any) -> Any:
-    """Ask for the cache line of `array[index]`, which will be needed soon; does nothing interpreted."""
+def _prefetch(_context: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of `array[index]`, which will be needed soon; does nothing interpreted.
+
+    An index that is nowhere does no harm.
+    """
+    place = types.intp if array.ndim == 1 else types.UniTuple(types.intp, array.ndim)  # type: ignore[no-untyped-call]
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = signature.args[0]
         made = context.make_array(kind)(context, builder, args[0])
+        indices = cgutils.unpack_tuple(builder, args[1]) if kind.ndim > 1 else [args[1]]  # type: ignore[no-untyped-call]
         item = cgutils.get_item_pointer(  # type: ignore[no-untyped-call]
-            context, builder, kind, made, [args[1]], wraparound=False
+            context, builder, kind, made, indices, wraparound=False
         )
         pointer = builder.bitcast(item, ir.IntType(8).as_pointer())
         number = ir.IntType(32)
@@ -108,7 +113,7 @@ def _prefetch(_context: Any, array: Any, _index: Any) -> Any:
         builder.call(function, [pointer, number(0), number(3), number(1)])  # to read, keep, data
         return context.get_dummy_value()
 
-    return types.void(array, types.intp), emit
+    return types.void(array, place), emit
 
 
 prefetch: Kernel = (lambda _array, _index: None) if numba.config.DISABLE_JIT else intrinsic(_prefetch)  # type: ignore[attr-defined]

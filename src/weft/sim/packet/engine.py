@@ -87,7 +87,7 @@ class _Run:
 
     def _look(self, now_ps: int) -> None:
         self.times_ps.append(now_ps)
-        self.samples.append(self.state.load[self.watched].astype(np.int64))
+        self.samples.append(self.state.loads.bytes[self.watched].astype(np.int64))
 
     def result(self, traffic: Traffic, wall_s: float) -> Result:
         state, wiring, posting = self.state, self.plan.wiring, self.plan.posting
@@ -135,19 +135,19 @@ def _port_use(made: Plan, state: State) -> PortUse:
         found[slot] = column
         return found
 
-    ports = state.ports
+    ports, plugs = state.ports, state.plugs
     n_vls = int(state.run.n_vls[0])
     return PortUse(
         xmit_bytes=spread(ports.xmit_bytes),
         xmit_packets=spread(ports.xmit_packets),
         busy_ps=spread(np.rint(ports.xmit_bytes * 8_000 / made.wiring.port_rate_gbit_s)),
-        xmit_wait_ps=spread(ports.wait_ps),
-        queue_peak_bytes=spread(ports.queue_peak_bytes),
-        buffer_peak_bytes=spread(state.queues.held_peak.reshape(-1, n_vls).max(axis=1)),
-        corrupted_packets=spread(ports.corrupted),
-        dropped_packets=spread(ports.dropped),
-        marked_packets=spread(ports.marked),
-        pauses=spread(ports.pauses),
+        xmit_wait_ps=spread(plugs.wait_ps),
+        queue_peak_bytes=spread(state.loads.peak_bytes),
+        buffer_peak_bytes=spread(state.buffers.held_peak.reshape(-1, n_vls).max(axis=1)),
+        corrupted_packets=spread(plugs.corrupted),
+        dropped_packets=spread(plugs.dropped),
+        marked_packets=spread(plugs.marked),
+        pauses=spread(plugs.pauses),
     )
 
 

@@ -22,10 +22,10 @@ def explain(made: Plan, state: State, why: Stop) -> WeftError:
     """The error to raise."""
     run, name = state.run[0], made.wiring.name
     if why is Stop.OVERFLOW:
-        queue = state.queues[run.stop_a]
+        buffer = state.buffers[run.stop_a]
         return SimulationBug(
-            f"the input buffer of {name(int(queue.port))} holds {int(queue.held):,} bytes and has room for "
-            f"{int(queue.room):,}: flow control failed"
+            f"the input buffer of {name(int(state.queues[run.stop_a].port))} holds {int(buffer.held):,} bytes and has "
+            f"room for {int(buffer.room):,}: flow control failed"
         )
     if why is Stop.NO_ROUTE:
         message = state.messages[state.packets[run.stop_b].message]
@@ -73,7 +73,7 @@ def _find_circle(state: State) -> list[int]:
         queue = start
         while queue >= 0 and queue not in path:
             path.append(queue)
-            fills = waits_in[int(state.queues[queue].upstream)]  # the same VL at the far end: the buffer it waits for
+            fills = waits_in[int(state.buffers[queue].upstream)]  # the same VL at the far end: the buffer it waits for
             queue = fills[0] if fills else -1
         if queue >= 0:
             return path[path.index(queue) :]

@@ -6,13 +6,14 @@ a tournament tree has it at its root, and takes no branch that the processor cou
 delay goes on the agenda, a heap of entries.
 
 At one instant lanes go by their number, first to last, and then the agenda. Lanes are numbered by kind, then by delay.
-Lanes are chains of chunks from one pool, so none can be full while the pool has chunks.
+Lanes are chains of chunks from one pool, so none can be full while the pool has chunks. The chunk where the next event
+will stand is always there: a lane whose head is its tail is empty.
 """
 
 from __future__ import annotations
 
 from weft.jit import handler, part
-from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, LANES
+from weft.sim.packet.state import CHUNK_BITS, CHUNK_EVENTS, EMPTY, LANE_BITS, LANES
 
 
 @part
@@ -21,54 +22,54 @@ def push(s, lane_index, a, b):
     run = s.run[0]
     lane = s.lanes[lane_index]
     time_ps = run.now_ps + lane.delay_ps
-    if lane.count == 0:
+    tail = lane.tail
+    if lane.head == tail:
         key = (time_ps << LANE_BITS) | lane_index
         set_head(s.tree, lane_index, key)
         run.rival = min(run.rival, key)
-    lane.count += 1
-    if lane.tail_at == CHUNK_EVENTS:
-        chunk = run.free_chunk
-        run.free_chunk = s.next_chunk[chunk]
-        run.free_chunks -= 1
-        s.next_chunk[lane.tail_chunk] = chunk
-        lane.tail_chunk = chunk
-        lane.tail_at = 0
-    event = s.events[lane.tail_chunk * CHUNK_EVENTS + lane.tail_at]
+    event = s.events[tail]
     event.time_ps = time_ps
     event.a = a
     event.b = b
-    lane.tail_at += 1
+    tail += 1
+    if tail & (CHUNK_EVENTS - 1) == 0:
+        chunk = run.free_chunk
+        run.free_chunk = s.next_chunk[chunk]
+        run.free_chunks -= 1
+        s.next_chunk[(tail >> CHUNK_BITS) - 1] = chunk
+        tail = chunk << CHUNK_BITS
+    lane.tail = tail
 
 
 @part
-def pop(s, lane_index):
-    """Take the first event of a lane: its place among the events."""
-    run = s.run[0]
+def in_one_piece(s, lane_index):
+    """Where the first events of a lane begin, and where those of them end that stand one after the other."""
     lane = s.lanes[lane_index]
-    place = lane.head_chunk * CHUNK_EVENTS + lane.head_at
-    lane.head_at += 1
-    lane.count -= 1
-    if lane.head_at == CHUNK_EVENTS:
-        if lane.count == 0:  # keep the chunk
-            lane.head_at = 0
-            lane.tail_at = 0
-        else:
-            chunk = lane.head_chunk
-            lane.head_chunk = s.next_chunk[chunk]
-            lane.head_at = 0
-            s.next_chunk[chunk] = run.free_chunk
-            run.free_chunk = chunk
-            run.free_chunks += 1
-    return place
+    if (lane.head ^ lane.tail) < CHUNK_EVENTS:
+        return lane.head, lane.tail
+    return lane.head, (lane.head | (CHUNK_EVENTS - 1)) + 1
+
+
+@part
+def drop(s, lane_index, end):
+    """Take the first events out of a lane, up to a place in one piece with them."""
+    run = s.run[0]
+    if end & (CHUNK_EVENTS - 1) == 0:
+        chunk = (end >> CHUNK_BITS) - 1
+        end = s.next_chunk[chunk] << CHUNK_BITS
+        s.next_chunk[chunk] = run.free_chunk
+        run.free_chunk = chunk
+        run.free_chunks += 1
+    s.lanes[lane_index].head = end
 
 
 @part
 def head_key(s, lane_index):
     """Time and lane of the first event of a lane, EMPTY if it has none."""
     lane = s.lanes[lane_index]
-    if lane.count == 0:
+    if lane.head == lane.tail:
         return EMPTY
-    return (s.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps << LANE_BITS) | lane_index
+    return (s.events[lane.head].time_ps << LANE_BITS) | lane_index
 
 
 @part

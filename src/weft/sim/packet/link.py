@@ -22,7 +22,6 @@ def transmit(s, p, queue_index, packet_index):
     size_bytes = packet.bytes
     if run.flow == Flow.CREDITS:  # a pause gives or takes all at once
         s.queues[queue_index].credits -= blocks_bytes(size_bytes)
-    port.sending = packet_index
     port.sending_from = packet.held_in
     port.sending_bytes = size_bytes
     port.busy = 1
@@ -30,52 +29,53 @@ def transmit(s, p, queue_index, packet_index):
     port.xmit_packets += 1
     if port.starved:
         port.starved = 0
-        port.wait_ps += run.now_ps - port.wait_since_ps
-    packet.held_in = queue_index + (port.peer - p) * run.n_vls  # the same VL at the far end
+        s.plugs[p].wait_ps += run.now_ps - s.plugs[p].wait_since_ps
+    far_queue = queue_index + (port.peer - p) * run.n_vls  # the same VL at the far end
+    packet.held_in = far_queue
     if port.cut_through:
-        push(s, port.wire_lane, packet_index, 0)
+        push(s, port.wire_lane, packet_index, far_queue)
     lane = s.serial_lane[port.rate, packet.length]
     if lane >= 0:
-        push(s, lane, p, 0)
+        push(s, lane, p, packet_index)
     else:
-        schedule(s, run.now_ps + s.serial_ps[port.rate, packet.length], Kind.LINK_FREE, p, 0)
+        schedule(s, run.now_ps + s.serial_ps[port.rate, packet.length], Kind.LINK_FREE, p, packet_index)
 
 
 @part
-def hold(s, queue_index, size_bytes):
+def hold(s, buffer_index, size_bytes):
     """A packet has come into the input buffer. Says whether it fitted."""
     run = s.run[0]
-    queue = s.queues[queue_index]
-    queue.held += blocks_bytes(size_bytes)
-    if queue.held > queue.held_peak:
-        queue.held_peak = queue.held
-    if run.flow == Flow.PAUSE and queue.held > queue.xoff and queue.pausing == 0:
-        queue.pausing = 1
-        s.ports[queue.port].pauses += 1
-        push(s, queue.credit_lane, queue.upstream, -1)
-    if queue.held > queue.room:
-        run.stop_a = queue_index
+    buffer = s.buffers[buffer_index]
+    buffer.held += blocks_bytes(size_bytes)
+    if buffer.held > buffer.held_peak:
+        buffer.held_peak = buffer.held
+    if run.flow == Flow.PAUSE and buffer.pausing == 0 and buffer.held > s.pause_above[buffer_index]:
+        buffer.pausing = 1
+        s.plugs[s.queues[buffer_index].port].pauses += 1
+        push(s, buffer.credit_lane, buffer.upstream, -1)
+    if buffer.held > buffer.room:
+        run.stop_a = buffer_index
         return False
     return True
 
 
 @part
-def release(s, queue_index, size_bytes):
+def release(s, buffer_index, size_bytes):
     """A packet has left the input buffer: its room is offered upstream."""
     run = s.run[0]
-    queue = s.queues[queue_index]
+    buffer = s.buffers[buffer_index]
     freed = blocks_bytes(size_bytes)
-    queue.held -= freed
+    buffer.held -= freed
     if run.flow == Flow.CREDITS:
-        push(s, queue.credit_lane, queue.upstream, freed)
-    elif queue.pausing and queue.held <= queue.xoff >> 1:
-        queue.pausing = 0
-        push(s, queue.credit_lane, queue.upstream, -2)
+        push(s, buffer.credit_lane, buffer.upstream, freed)
+    elif buffer.pausing and buffer.held <= s.pause_above[buffer_index] >> 1:
+        buffer.pausing = 0
+        push(s, buffer.credit_lane, buffer.upstream, -2)
 
 
 @part
 def on_credit(s, queue_index, freed):
-    """Credits, or the word to pause (-1) or to go on (-2), have come from the far end. The port to try."""
+    """Credits, or the word to pause (-1) or go on (-2), have come from the far end. The port, if it waits for them."""
     queue = s.queues[queue_index]
     if freed >= 0:
         queue.credits += freed
@@ -83,4 +83,4 @@ def on_credit(s, queue_index, freed):
         queue.credits -= PAUSED
     else:
         queue.credits += PAUSED
-    return queue.port if queue.head >= 0 or queue.ring >= 0 else NONE
+    return queue.port if s.ports[queue.port].starved else NONE

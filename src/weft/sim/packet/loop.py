@@ -6,15 +6,25 @@ import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
 from weft.sim.packet.congestion import speed_up
-from weft.sim.packet.lanes import first_key, head_key, lane_of, pop, push, second_key, set_head, take_first
+from weft.sim.packet.lanes import (
+    drop,
+    first_key,
+    head_key,
+    in_one_piece,
+    lane_of,
+    push,
+    second_key,
+    set_head,
+    take_first,
+)
 from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
-from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, NONE, ROOM, Carries, Flow, Kind, QpState, Stop, Way
+from weft.sim.packet.state import EMPTY, LANE_BITS, NONE, ROOM, Carries, Flow, Kind, QpState, Stop, Way
 from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_BITS, draw_random, enqueue, on_packet_at_switch
 
-IN_A_ROW = 8  # events of one lane before the pools are looked at again
+IN_A_ROW = 24  # events of one lane before the pools are looked at again
 
 
 @lean_kernel
@@ -48,36 +58,49 @@ def run_events(s, budget):
 def _take_from_lane(s, key):
     """Handle the events of one lane, up to a few, until another lane has an earlier one. 0, or why to stop."""
     run = s.run[0]
-    lane = lane_of(key)
-    kind = s.lanes[lane].kind
-    run.rival = second_key(s.tree, lane)
+    lane_index = lane_of(key)
+    kind = s.lanes[lane_index].kind
+    run.rival = second_key(s.tree, lane_index)
+    run.now_ps = key >> LANE_BITS
+    begin, known = in_one_piece(s, lane_index)
+    end = min(known, begin + IN_A_ROW)
+    at = begin
     trouble = 0
-    for _ in range(IN_A_ROW):
-        run.now_ps = key >> LANE_BITS
-        run.events += 1
-        place = pop(s, lane)
-        a = s.events[place].a
-        _look_ahead(s, lane, kind)
-        if kind == Kind.LINK_FREE:
-            p = _on_link_free(s, a)
-        elif kind == Kind.CREDIT:
-            p = on_credit(s, a, s.events[place].b)
-        elif kind == Kind.ARRIVAL:
-            p = _on_arrival(s, a)
-        elif kind == Kind.READY:
-            p = on_message_ready(s, a)
-        else:
-            p = on_control(s, a)
+    while True:
+        _look_ahead(s, kind, at, known - 1)
+        p = _on_event(s, kind, s.events[at].a, s.events[at].b)
         if p < NONE:
             trouble = -p
         elif p >= 0 and s.ports[p].busy == 0:
             send_next(s, p)
-        key = head_key(s, lane)
-        late = key > run.rival or (run.agenda > 0 and s.agenda[0].time_ps < key >> LANE_BITS)
-        if trouble or late or run.left == 0 or key >> LANE_BITS > run.until_ps:
+        at += 1
+        if at == end or trouble or run.left == 0:
             break
-    set_head(s.tree, lane, key)
+        time_ps = s.events[at].time_ps
+        if (time_ps << LANE_BITS) | lane_index > run.rival:
+            break
+        if time_ps > run.now_ps:
+            if time_ps > run.until_ps or (run.agenda > 0 and s.agenda[0].time_ps < time_ps):
+                break
+            run.now_ps = time_ps
+    run.events += at - begin
+    drop(s, lane_index, at)
+    set_head(s.tree, lane_index, head_key(s, lane_index))
     return trouble
+
+
+@part
+def _on_event(s, kind, a, b):
+    """An event of a lane. The port to try."""
+    if kind == Kind.LINK_FREE:
+        return _on_link_free(s, a, b)
+    if kind == Kind.CREDIT:
+        return on_credit(s, a, b)
+    if kind == Kind.ARRIVAL:
+        return _on_arrival(s, a, b)
+    if kind == Kind.READY:
+        return on_message_ready(s, a)
+    return on_control(s, a)
 
 
 @part
@@ -107,68 +130,65 @@ def _only_timers(s):
 
 
 @part
-def _look_ahead(s, lane_index, kind):
-    """Fetch what the next events of the same lane will touch: memory is slower than all the rest."""
-    lane = s.lanes[lane_index]
-    place = lane.head_chunk * CHUNK_EVENTS + lane.head_at
-    known = min(lane.count, CHUNK_EVENTS - lane.head_at)  # events that stand in one piece
+def _look_ahead(s, kind, at, last):
+    """Fetch what the next events of the same lane will touch: memory is slower than all the rest.
+
+    An arrival needs its packet and its buffer to find the entry of the forwarding table, and that to find the port: one
+    after the other is fetched, two events apart. Behind the last known event the last is fetched again.
+    """
     if kind == Kind.ARRIVAL:
-        if known > 2:
-            prefetch(s.packets, s.events[place + 2].a)
-        if known > 1:
-            prefetch(s.queues, s.packets[s.events[place + 1].a].held_in)
-        if known > 0:
-            packet = s.packets[s.events[place].a]
-            queue = s.queues[packet.held_in]
-            if queue.owner >= 0:
-                found = s.lft[queue.owner, packet.dlid]
-                if s.run[0].way == Way.TABLE:
-                    prefetch(s.ports, queue.first + found)
-                    prefetch(s.queues, (queue.first + found) * s.run[0].n_vls)
-                else:
-                    prefetch(s.choice_first, s.first_choice[queue.owner] + found)
-                    prefetch(s.load, queue.first)
+        sixth, fourth, second = s.events[min(at + 6, last)], s.events[min(at + 4, last)], s.events[min(at + 2, last)]
+        prefetch(s.packets, sixth.a)
+        prefetch(s.buffers, sixth.b)
+        prefetch(s.lft, (s.buffers[fourth.b].owner, s.packets[fourth.a].dlid))
+        buffer = s.buffers[second.b]
+        if buffer.owner >= 0:
+            found = s.lft[buffer.owner, s.packets[second.a].dlid]
+            if s.run[0].way == Way.TABLE:
+                prefetch(s.ports, buffer.first + found)
+            else:
+                prefetch(s.choice_first, s.first_choice[buffer.owner] + found)
+        else:
+            prefetch(s.messages, s.packets[second.a].message)
     elif kind == Kind.LINK_FREE:
-        if known > 1:
-            prefetch(s.ports, s.events[place + 1].a)
-        if known > 0:
-            p = s.events[place].a
-            prefetch(s.queues, p * s.run[0].n_vls)
-            prefetch(s.queues, max(s.ports[p].sending_from, 0))
-    elif known > 0:
-        prefetch(s.queues, s.events[place].a)
+        p = s.events[min(at + 2, last)].a
+        prefetch(s.ports, s.events[min(at + 4, last)].a)
+        prefetch(s.buffers, s.ports[p].sending_from)
+        prefetch(s.packets, s.queues[p * s.run[0].n_vls].head)
+    elif kind == Kind.CREDIT:
+        prefetch(s.queues, s.events[min(at + 4, last)].a)
 
 
 @part
-def _on_link_free(s, p):
+def _on_link_free(s, p, packet_index):
     """The last byte of a packet has left port p."""
     port = s.ports[p]
     port.busy = 0
-    s.load[p] -= port.sending_bytes
+    s.loads[p].bytes -= port.sending_bytes
     if port.cut_through == 0:
-        push(s, port.wire_lane, port.sending, 0)
+        push(s, port.wire_lane, packet_index, s.packets[packet_index].held_in)
     if port.sending_from >= 0:
         release(s, port.sending_from, port.sending_bytes)
     return p
 
 
 @part
-def _on_arrival(s, packet_index):
+def _on_arrival(s, packet_index, queue_index):
     """A packet, or its head where the switch does not wait for the rest, is in an input buffer."""
     packet = s.packets[packet_index]
-    queue_index = packet.held_in
     if not hold(s, queue_index, packet.bytes):
         return -Stop.OVERFLOW
-    queue = s.queues[queue_index]
-    if queue.errs:
-        s.ports[queue.port].clean_bytes -= packet.bytes
-        if s.ports[queue.port].clean_bytes < 0:
-            return _on_bit_error(s, queue.port, packet_index)
-    if queue.owner < 0:
-        return on_packet_at_host(s, -1 - queue.owner, packet_index)
+    buffer = s.buffers[queue_index]
+    if buffer.errs:
+        p = s.queues[queue_index].port
+        s.plugs[p].clean_bytes -= packet.bytes
+        if s.plugs[p].clean_bytes < 0:
+            return _on_bit_error(s, p, packet_index)
+    if buffer.owner < 0:
+        return on_packet_at_host(s, -1 - buffer.owner, packet_index)
     found = on_packet_at_switch(s, queue_index, packet_index)
     if found == NOWHERE:
-        s.run[0].stop_a = queue.port
+        s.run[0].stop_a = s.queues[queue_index].port
         s.run[0].stop_b = packet_index
         return -Stop.NO_ROUTE
     if found == DROPPED:
@@ -181,7 +201,7 @@ def _on_arrival(s, packet_index):
 @handler
 def _on_bit_error(s, p, packet_index):
     """The checksum of a packet is wrong: the port drops it."""
-    port = s.ports[p]
+    port = s.plugs[p]
     packet = s.packets[packet_index]
     port.corrupted += 1
     port.clean_bytes = int(-math.log((draw_random(s) + 1) / (1 << RANDOM_BITS)) * port.bytes_per_error)
@@ -196,12 +216,12 @@ def _on_odd_event(s, kind, a, b):
     run = s.run[0]
     p = NONE
     if kind == Kind.LINK_FREE:
-        p = _on_link_free(s, a)
+        p = _on_link_free(s, a, b)
     elif kind == Kind.QP_READY:
         s.qps[a].state = QpState.IDLE
         p = wake_qp(s, a)
     elif kind == Kind.PORT_READY:
-        s.ports[a].wakes = 0
+        s.plugs[a].wakes = 0
         p = a
     elif kind == Kind.READY:
         p = on_message_ready(s, a)

@@ -54,10 +54,10 @@ def send_next(s, p):
     run = s.run[0]
     port = s.ports[p]
     if port.waiting > 0:
-        if port.owner < 0 and s.hosts[-1 - port.owner].clock_ps > run.now_ps:
-            if port.wakes == 0:
-                port.wakes = 1
-                schedule(s, s.hosts[-1 - port.owner].clock_ps, Kind.PORT_READY, p, 0)
+        if port.gated and s.hosts[-1 - s.plugs[p].owner].clock_ps > run.now_ps:
+            if s.plugs[p].wakes == 0:
+                s.plugs[p].wakes = 1
+                schedule(s, s.hosts[-1 - s.plugs[p].owner].clock_ps, Kind.PORT_READY, p, 0)
         else:
             queue_index = pick_queue(s, p)
             if queue_index >= 0:
@@ -67,7 +67,7 @@ def send_next(s, p):
                     transmit(s, p, queue_index, _next_of_ring(s, queue_index))
             elif port.starved == 0:
                 port.starved = 1
-                port.wait_since_ps = run.now_ps
+                s.plugs[p].wait_since_ps = run.now_ps
 
 
 @part
@@ -91,7 +91,7 @@ def _next_of_ring(s, queue_index):
     if message.sent == message.packets:
         qp.unsent = message.next
         qp.outstanding += 1
-    s.load[queue.port] += s.packets[packet_index].bytes
+    s.loads[queue.port].bytes += s.packets[packet_index].bytes
     _charge(s, qp_index, s.packets[packet_index].bytes)
     _take_turn(s, queue_index, qp_index)
     return packet_index
@@ -214,7 +214,7 @@ def on_control(s, packet_index):
     packet = s.packets[packet_index]
     message = s.messages[packet.message]
     p = message.src if packet.carries == Carries.DATA else message.dst
-    queue_index = p * s.run[0].n_vls + s.host_vl[-1 - s.ports[p].owner, packet.sl]
+    queue_index = p * s.run[0].n_vls + s.host_vl[-1 - s.plugs[p].owner, packet.sl]
     enqueue(s, queue_index, packet_index)
     return p
 
@@ -224,5 +224,5 @@ def answer(s, message_index, psn, carries):
     """The receiver of a message sends a control packet back."""
     packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
     s.packets[packet_index].total = s.qps[s.messages[message_index].qp].arrived & 0x7FFF
-    host = s.hosts[-1 - s.ports[s.messages[message_index].dst].owner]
+    host = s.hosts[-1 - s.plugs[s.messages[message_index].dst].owner]
     push(s, host.ack_lane, packet_index, 0)

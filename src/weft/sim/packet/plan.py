@@ -8,20 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.model import Fabric
+from weft.fabric.tables import NO_ROUTE
 from weft.sim.engine import Network, Options
 from weft.sim.packet.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
 from weft.sim.packet.posting import Posting, post
 from weft.sim.packet.rules import Rules, control, fill_in, way
 from weft.sim.packet.state import (
+    BUFFER,
     CHUNK_EVENTS,
     EMPTY,
     ENTRY,
     EVENT,
     LANE,
     LANE_BITS,
+    LOAD,
     NONE,
     PACKET,
     PAUSED,
+    PORT,
     QUEUE,
     ROOM,
     RUN,
@@ -76,24 +80,29 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         check_subnets(wiring, posting.messages)
     n_vls = count_vls(wiring, np.concatenate((posting.messages.sl, posting.messages.back_sl)))
     full_bytes = int(posting.size_bytes.max())
-    queues = _queues(wiring, options, rules, n_vls, full_bytes)
-    ports = wiring.ports
-    ports.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
+    buffers, drop_above, pause_above = _buffers(wiring, options, rules, n_vls, full_bytes)
+    plugs = wiring.ports
+    plugs.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
     picks = way(options)
     _give_lanes(posting, host_vl, n_vls)
     posting.qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
-    run = _run(wiring, posting, options, rules, queues, n_vls)
-    lanes = _Lanes(wiring, posting, queues, n_vls)
+    run = _run(wiring, posting, options, rules, buffers, n_vls)
+    lanes = _Lanes(wiring, posting, buffers, n_vls)
+    ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
     tables = fabric.tables
     choices = _choices(fabric, picks)
     needs_vls = n_vls > 1
     state = State(
         run=run,
         ports=ports,
+        plugs=plugs,
         queues=queues,
-        load=np.zeros(len(ports), np.int32),
-        packets=_pool(4096),
+        buffers=buffers,
+        loads=records(len(ports), LOAD),
+        drop_above=drop_above.astype(np.int32),
+        pause_above=pause_above.astype(np.int32),
+        packets=_pool(4096 + 8 * len(ports)),  # a few in each buffer
         messages=posting.messages,
         qps=posting.qps,
         hosts=posting.hosts,
@@ -132,7 +141,7 @@ def _give_lanes(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> Non
     qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, level]
 
 
-def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, queues: Records, n_vls: int) -> Records:
+def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, buffers: Records, n_vls: int) -> Records:
     run = records(1, RUN)
     controls = control(options)
     ports = wiring.ports
@@ -148,26 +157,26 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, queue
         slower = DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max())
         run.notify_ps, run.rate_ps = round(DCQCN_NOTIFY_PS * slower), round(DCQCN_STEP_PS * slower)
     elif controls is Control.IB:  # an output that may send, and half of what an input can hold waits for it
-        run.mark_low_bytes, run.mark_percent = int(queues.room.max()) // 2, 100 // FECN_EVERY
+        run.mark_low_bytes, run.mark_percent = int(buffers.room.max()) // 2, 100 // FECN_EVERY
         run.mark_smallest_bytes, run.rate_ps = FECN_SMALLEST_BYTES, CCTI_TIMER_PS
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
     run.timeout_ps = TCP_PROBE_PS if controls is Control.TCP else rc_timeout_ps
     return run
 
 
-def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_bytes: int) -> Records:
-    """A queue for every port and VL, with the buffer at the port and the credits for the one at its far end."""
+def _buffers(
+    wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_bytes: int
+) -> tuple[Records, NDArray[np.int64], NDArray[np.int64]]:
+    """An input buffer for every port and VL; [queue] -> bytes that may wait to leave, and be held before a pause."""
     ports = wiring.ports
     n = len(ports)
-    queues = records(n * n_vls, QUEUE)
-    port = np.repeat(np.arange(n), n_vls)
-    vl = np.tile(np.arange(n_vls), n)
+    buffers = records(n * n_vls, BUFFER)
+    port, vl = np.repeat(np.arange(n), n_vls), np.tile(np.arange(n_vls), n)
     peer = np.maximum(ports.peer.astype(np.int64), 0)
-    queues.port, queues.upstream = port, peer[port] * n_vls + vl
-    queues.owner, queues.first, queues.rate = ports.owner[port], wiring.first[port], ports.rate[port]
-    queues.cut_in = ports.cut_through[peer][port]
-    queues.errs = (ports.bytes_per_error > 0)[port]
-    queues.head = queues.tail = queues.ring = NONE
+    buffers.upstream = peer[port] * n_vls + vl
+    buffers.owner, buffers.first, buffers.rate = ports.owner[port], wiring.first[port], ports.rate[port]
+    buffers.cut_in = ports.cut_through[peer][port]
+    buffers.errs = (ports.bytes_per_error > 0)[port]
     rate_gbit_s = wiring.port_rate_gbit_s
     loop_ps = wiring.arrival_ps[peer] + wiring.credit_ps  # of the link that ends at this port
     in_flight_bytes = loop_ps * rate_gbit_s / 8_000
@@ -176,20 +185,33 @@ def _queues(wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_byt
         room = whole_blocks(np.ceil(2 * in_flight_bytes) + 4 * unit)
         if options.buffer_bytes:
             room = np.full(n, max(int(whole_blocks(np.array(options.buffer_bytes))), unit))
-        queues.room = room[port]
-        queues.credits = room[peer][port]
-    else:
-        share = np.ceil(BUFFER_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
-        limit = OUTPUT_PARTS * share
-        if options.buffer_bytes:
-            share = limit = np.full(n, options.buffer_bytes)
-        # Until a pause arrives a round trip is under way, and up to a packet at either end; blocks at most double it.
-        headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
-        queues.xoff = share[port]
-        queues.room = (share + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED
-        queues.credits = PAUSED >> 1
-        queues.limit = np.maximum(limit, 2 * full_bytes)[port]
-    return queues
+        buffers.room = room[port]
+        return buffers, np.zeros(1, np.int64), np.zeros(1, np.int64)
+    share = np.ceil(BUFFER_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
+    limit = OUTPUT_PARTS * share
+    if options.buffer_bytes:
+        share = limit = np.full(n, options.buffer_bytes)
+    # Until a pause arrives a round trip is under way, and up to a packet at either end; blocks at most double it.
+    headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
+    buffers.room = (share + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED
+    return buffers, np.maximum(limit, 2 * full_bytes)[port], share[port]
+
+
+def _ports_and_queues(
+    wiring: Wiring, hosts: Records, buffers: Records, rules: Rules, n_vls: int
+) -> tuple[Records, Records]:
+    """A queue for every port and VL, with credits for the buffer at its far end. With one VL both have one memory."""
+    plugs = wiring.ports
+    ports = records(len(plugs), PORT)
+    queues = records(len(buffers), QUEUE) if n_vls > 1 else ports.view(np.ndarray).view(QUEUE).view(np.recarray)
+    for name in ("peer", "wire_lane", "rate", "cut_through"):
+        ports[name] = plugs[name]
+    ports.sending_from = NONE
+    ports.gated[hosts.port] = hosts.ps_per_kib > 0
+    queues.port = np.repeat(np.arange(len(ports)), n_vls)
+    queues.head = queues.tail = queues.ring = NONE
+    queues.credits = buffers.room[buffers.upstream] if rules.flow is Flow.CREDITS else PAUSED >> 1
+    return ports, queues
 
 
 def _choices(fabric: Fabric, picks: Way) -> tuple[Records, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
@@ -201,17 +223,26 @@ def _choices(fabric: Fabric, picks: Way) -> tuple[Records, NDArray[np.int32], ND
     nothing = np.zeros(1, np.int32)
     if picks is Way.TABLE:
         return tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8), nothing, nothing, nothing
-    groups = [np.flatnonzero(row).astype(np.int32) for row in tables.ar_ports]
-    coded, first, ports = [], [0], []
-    for lft, group in zip(tables.lft, tables.ar_group, strict=True):
-        found, code = np.unique(np.where(group >= 0, group, -1 - lft.astype(np.int32)), return_inverse=True)
-        coded.append(code)
-        ports += [groups[one] if one >= 0 else np.array([-1 - one], np.int32) for one in found.tolist()]
-        first.append(first[-1] + len(found))
-    most = int(np.diff(first).max(initial=0))
-    table = np.array(coded, np.uint8 if most <= 256 else np.int16)
-    begins = np.concatenate(([0], np.cumsum([len(one) for one in ports])))
-    return table, np.array(first, np.int32), begins.astype(np.int32), np.concatenate(ports)
+    n_groups, n_numbers = len(tables.ar_ports), NO_ROUTE + 1
+    group, number = np.nonzero(tables.ar_ports)
+    size = np.concatenate((np.bincount(group, minlength=n_groups), np.ones(n_numbers, np.int64)))  # and single ports
+    members = np.concatenate((number, np.arange(n_numbers))).astype(np.int32)
+    leads_to = np.where(tables.ar_group >= 0, tables.ar_group, n_groups + tables.lft.astype(np.int32))
+    table = np.empty(leads_to.shape, np.int16)
+    chosen = []
+    for row, coded in zip(leads_to, table, strict=True):
+        chosen.append(np.flatnonzero(np.bincount(row, minlength=len(size))))
+        code = np.zeros(len(size), np.int16)
+        code[chosen[-1]] = np.arange(len(chosen[-1]))
+        coded[:] = code[row]
+    first = np.concatenate(([0], np.cumsum([len(some) for some in chosen])))
+    choices = np.concatenate(chosen)
+    begins = np.concatenate(([0], np.cumsum(size[choices])))
+    begins_of_group = np.cumsum(size) - size
+    place = np.repeat(begins_of_group[choices] - begins[:-1], size[choices]) + np.arange(begins[-1])
+    if table.max(initial=0) < 256:
+        table = table.astype(np.uint8)
+    return table, first.astype(np.int32), begins.astype(np.int32), members[place]
 
 
 def _pool(n: int) -> Records:
@@ -223,7 +254,7 @@ def _pool(n: int) -> Records:
 class _Lanes:
     """A lane for each kind and delay, numbered in the order in which they go at one instant."""
 
-    def __init__(self, wiring: Wiring, posting: Posting, queues: Records, n_vls: int) -> None:
+    def __init__(self, wiring: Wiring, posting: Posting, buffers: Records, n_vls: int) -> None:
         ports = wiring.ports
         plugged = ports.peer >= 0
         kinds: list[tuple[Kind, int]] = []
@@ -235,7 +266,7 @@ class _Lanes:
         self.serial_lane = np.full(self.serial_ps.shape, NONE, np.int32)
         self.serial_lane[:, popular] = serial
         credit_ps, arrival_ps = _rounded(wiring.credit_ps, plugged), _rounded(wiring.arrival_ps, plugged)
-        queues.credit_lane = np.repeat(self._lanes_of(kinds, Kind.CREDIT, credit_ps), n_vls)
+        buffers.credit_lane = np.repeat(self._lanes_of(kinds, Kind.CREDIT, credit_ps), n_vls)
         ports.wire_lane = self._lanes_of(kinds, Kind.ARRIVAL, arrival_ps)
         posting.hosts.ack_lane = self._lanes_of(kinds, Kind.CONTROL, posting.ack_ps)
         self.ready_lane = len(kinds)
@@ -258,18 +289,16 @@ class _Lanes:
         free = np.flatnonzero(messages.waits_for == 0)
         free = free[np.argsort(ready_ps[free], kind="stable")]
         n_lanes = len(self.lanes)
-        used = n_lanes - 1 + max(1, -(-len(free) // CHUNK_EVENTS))
-        total = used + 16 * ROOM
+        used = n_lanes + len(free) // CHUNK_EVENTS
+        total = used + 8 * ROOM
         self.events = records(total * CHUNK_EVENTS, EVENT)
         self.next_chunk = np.arange(1, total + 1, dtype=np.int32)
         self.free_chunk, self.free_chunks = used, total - used
-        self.lanes.head_chunk = self.lanes.tail_chunk = np.arange(n_lanes)
+        self.lanes.head = self.lanes.tail = np.arange(n_lanes) * CHUNK_EVENTS
         begin = (n_lanes - 1) * CHUNK_EVENTS
         self.events.time_ps[begin : begin + len(free)] = ready_ps[free]
         self.events.a[begin : begin + len(free)] = free
-        ready = self.lanes[self.ready_lane]
-        ready.count, ready.tail_chunk = len(free), used - 1
-        ready.tail_at = len(free) - (used - n_lanes) * CHUNK_EVENTS
+        self.lanes.tail[self.ready_lane] += len(free)
         width = 1 << (n_lanes - 1).bit_length()
         self.tree = np.full(2 * width, EMPTY, np.int64)
         if len(free):  # the only busy lane is the least all the way up

@@ -119,7 +119,7 @@ def _complete(s, message_index):
     run = s.run[0]
     message = s.messages[message_index]
     qp = s.qps[message.qp]
-    message.finish_ps = run.now_ps + s.hosts[-1 - s.ports[message.dst].owner].receive_ps
+    message.finish_ps = run.now_ps + s.hosts[-1 - s.plugs[message.dst].owner].receive_ps
     run.delivered += 1
     if qp.acked:
         psn = message.first_psn + message.packets - 1

@@ -15,7 +15,7 @@ from weft.errors import ConfigError
 from weft.sim.packet.plan import Plan
 from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, Control, Kind, State
 
-_COUNTED = ("xmit_bytes", "xmit_packets", "wait_ps")  # of a port
+_COUNTED = (("ports", "xmit_bytes"), ("ports", "xmit_packets"), ("plugs", "wait_ps"))
 
 
 class Skipper:
@@ -34,7 +34,7 @@ class Skipper:
         self.next_look_ps = self.window_ps if self.tolerance else 1 << 52
         self._active = np.zeros(0, np.int64)
         self._sent = self._grown = np.zeros(0, np.int64)
-        self._ports: dict[str, NDArray[np.int64]] = {}
+        self._counted: list[NDArray[np.int64]] = []
         self._packets = 0
 
     def look(self, state: State) -> None:
@@ -52,7 +52,7 @@ class Skipper:
                 self.window_ps *= 2  # a packet is too coarse a measure
                 grown = np.zeros(0, np.int64)
         self._active, self._sent, self._grown = active, messages.sent[active].astype(np.int64), grown
-        self._ports = {name: state.ports[name].copy() for name in _COUNTED}
+        self._counted = [getattr(state, of)[name].copy() for of, name in _COUNTED]
         self._packets = int(run.packets)
         self.next_look_ps += self.window_ps
 
@@ -73,8 +73,9 @@ class Skipper:
             return
         messages.sent[active] += grown * windows
         messages.received[active] += grown * windows
-        for name in _COUNTED:
-            state.ports[name] += (state.ports[name] - self._ports[name]) * windows
+        for (of, name), before in zip(_COUNTED, self._counted, strict=True):
+            column = getattr(state, of)[name]
+            column += (column - before) * windows
         run.packets += (run.packets - self._packets) * windows
         by_ps = windows * self.window_ps
         _shift(state, by_ps)
@@ -89,7 +90,7 @@ def _ready_lane(state: State) -> int:
 def _next_start_ps(state: State) -> int:
     """When the next message becomes ready by the clock, not by another message."""
     lane = state.lanes[_ready_lane(state)]
-    times = [int(state.events[lane.head_chunk * CHUNK_EVENTS + lane.head_at].time_ps)] if lane.count else []
+    times = [int(state.events[lane.head].time_ps)] if lane.head != lane.tail else []
     agenda = state.agenda[: int(state.run[0].agenda)]
     times += agenda.time_ps[agenda.kind == Kind.READY].tolist()
     return min(times, default=1 << 52)
@@ -99,14 +100,14 @@ def _shift(state: State, by_ps: int) -> None:
     """Everything that is under way happens later; the messages that start by the clock do not."""
     ready = _ready_lane(state)
     for index, lane in enumerate(state.lanes):
-        if index == ready or not lane.count:
+        if index == ready:
             continue
-        chunk, at, left = int(lane.head_chunk), int(lane.head_at), int(lane.count)
-        while left:
-            n = min(left, CHUNK_EVENTS - at)
-            begin = chunk * CHUNK_EVENTS + at
-            state.events.time_ps[begin : begin + n] += by_ps
-            chunk, at, left = int(state.next_chunk[chunk]), 0, left - n
+        begin, tail = int(lane.head), int(lane.tail)
+        while begin != tail:
+            chunk = begin // CHUNK_EVENTS
+            end = tail if chunk == tail // CHUNK_EVENTS else (chunk + 1) * CHUNK_EVENTS
+            state.events.time_ps[begin:end] += by_ps
+            begin = end if end == tail else int(state.next_chunk[chunk]) * CHUNK_EVENTS
     tree, width = state.tree, len(state.tree) >> 1
     moved = tree[width:] != EMPTY
     moved[ready] = False
@@ -120,4 +121,4 @@ def _shift(state: State, by_ps: int) -> None:
     state.qps.paced_ps += by_ps
     state.hosts.clock_ps += by_ps
     state.hosts.receive_clock_ps += by_ps
-    state.ports.wait_since_ps += by_ps
+    state.plugs.wait_since_ps += by_ps

@@ -3,8 +3,8 @@
     host --Port--> wire --> Queue (input buffer of a VL) --> switch --> Queue (output) --Port--> wire --> ...
 
 Ports are numbered node by node, with a slot 0 for each, as in a fabric, but only those of hosts and switches. The
-queue of VL v at port p is row `p * n_vls + v`; it holds both what waits to leave through p and the account of p's own
-input buffer. Times are picoseconds. Lists run through `next` fields; -1 ends them.
+queue of VL v at port p is row `p * n_vls + v`, which is also the row of p's own input buffer of that VL. Times are
+picoseconds. Lists run through `next` fields; -1 ends them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ Records = Any  # a recarray: its fields read as attributes, compiled and interpr
 
 NONE = -1
 BLOCK_BYTES = 64  # credits are counted in blocks
-CHUNK_EVENTS = 64  # events in one piece of a delay lane
+LINE_BYTES = 64  # of the cache
+CHUNK_BITS = 6
+CHUNK_EVENTS = 1 << CHUNK_BITS  # events in one piece of a delay lane
 LANE_BITS = 10
 LANES = 1 << LANE_BITS  # at most
 EMPTY = (1 << 63) - 1  # the first event of a lane that has none
 PAUSED = 1 << 30  # credits that a pause frame takes away
-ROOM = 64  # free packets and chunks that must be there before a few events are handled
+ROOM = 128  # free packets and chunks that must be there before a few events are handled
 
 
 class Kind(enum.IntEnum):
     """What an event is: that of its lane, or its own on the agenda."""
 
-    LINK_FREE = 0  # a: port
+    LINK_FREE = 0  # a: port, b: packet that it sent
     CREDIT = 1  # a: queue upstream, b: bytes
-    ARRIVAL = 2  # a: packet
+    ARRIVAL = 2  # a: packet, b: input buffer
     CONTROL = 3  # a: packet, from the adapter itself
     READY = 4  # a: message
     QP_READY = 5  # a: queue pair
@@ -97,24 +99,51 @@ class QpState(enum.IntEnum):
     TIMER = 2  # an event will bring it back
 
 
-# The first 64 bytes, a cache line, are what every packet touches.
-PORT = np.dtype(
+def _line(begin: int, *fields: tuple[str, type]) -> np.dtype[Any]:
+    """A record in a cache line of its own, with these fields from some byte of it on."""
+    formats = [np.dtype(kind) for _, kind in fields]
+    ends = begin + np.cumsum([kind.itemsize for kind in formats])
+    offsets = [int(end) - kind.itemsize for end, kind in zip(ends, formats, strict=True)]
+    names = [name for name, _ in fields]
+    layout = {"names": names, "formats": formats, "offsets": offsets, "itemsize": LINE_BYTES}
+    return np.dtype(layout, align=True)  # type: ignore[call-overload, no-any-return]
+
+
+# What every packet touches, of a port and of a queue. Where there is one VL they are two views of one array, so that a
+# port and its queue share a line: the one begins where the other ends.
+PORT = _line(
+    0,
+    ("xmit_bytes", np.int64),
+    ("xmit_packets", np.int64),
+    ("peer", np.int32),
+    ("wire_lane", np.int16),
+    ("rate", np.int16),  # row of `serial_ps`
+    ("sending_from", np.int32),  # input buffer that the packet leaves, NONE if it came from here
+    ("sending_bytes", np.int32),  # of that buffer
+    ("waiting", np.int32),  # packets in the output queues of all VLs; at a host queue pairs too
+    ("busy", np.int8),
+    ("starved", np.int8),  # it waits for credits
+    ("cut_through", np.int8),  # the far end forwards a packet before it has all of it
+    ("gated", np.int8),  # of a host whose memory may be slower
+)
+QUEUE = _line(
+    40,
+    ("head", np.int32),  # packets that wait to leave
+    ("tail", np.int32),
+    ("ring", np.int32),  # last of the queue pairs that take turns here; its next is the first
+    ("credits", np.int32),  # bytes that may be sent
+    ("bytes", np.int32),  # waiting to leave
+    ("port", np.int32),
+)
+# The rest of what a port is, and what happens to it seldom.
+PLUG = np.dtype(
     [
         ("peer", np.int32),
         ("owner", np.int32),  # row of the forwarding tables; of a host -1 - host
         ("wire_lane", np.int16),
-        ("rate", np.int16),  # row of `serial_ps`
+        ("rate", np.int16),
         ("arbitration", np.int16),  # row of the VL arbitration tables
-        ("busy", np.int8),
-        ("cut_through", np.int8),  # the far end forwards a packet before it has all of it
-        ("sending", np.int32),  # packet
-        ("sending_from", np.int32),  # input buffer that it leaves, NONE if it came from here
-        ("sending_bytes", np.int32),  # of that buffer
-        ("waiting", np.int32),  # packets in the output queues of all VLs; at a host queue pairs too
-        ("queue_peak_bytes", np.int32),
-        ("xmit_bytes", np.int64),
-        ("xmit_packets", np.int64),
-        ("starved", np.int8),  # it waits for credits
+        ("cut_through", np.int8),
         ("wakes", np.int8),  # a PORT_READY is on the agenda
         ("wait_since_ps", np.int64),
         ("wait_ps", np.int64),
@@ -132,30 +161,23 @@ PORT = np.dtype(
     ],
     align=True,
 )
-QUEUE = np.dtype(
+BUFFER = np.dtype(  # 32 bytes: half a line
     [
-        ("head", np.int32),  # packets that wait to leave
-        ("tail", np.int32),
-        ("ring", np.int32),  # last of the queue pairs that take turns here; its next is the first
-        ("credits", np.int32),  # bytes that may be sent
-        ("bytes", np.int32),  # waiting to leave
-        ("port", np.int32),
+        ("held", np.int32),  # bytes
+        ("held_peak", np.int32),
+        ("room", np.int32),
+        ("upstream", np.int32),  # the queue whose credits this buffer gives
         ("owner", np.int32),  # as of the port
         ("first", np.int32),  # port 0 of the same node
-        ("held", np.int32),  # bytes in the input buffer
-        ("held_peak", np.int32),
-        ("room", np.int32),  # of the input buffer
-        ("upstream", np.int32),  # the queue whose credits this buffer gives
-        ("credit_lane", np.int16),  # how they travel
+        ("credit_lane", np.int16),  # how credits travel
         ("rate", np.int16),  # as of the port
         ("cut_in", np.int8),  # packets are here before all of their bytes
         ("errs", np.int8),  # the cable makes bit errors
         ("pausing", np.int8),  # a pause was sent upstream
-        ("limit", np.int32),  # bytes that may wait to leave before packets are dropped
-        ("xoff", np.int32),  # held above: pause
     ],
     align=True,
 )
+LOAD = np.dtype([("bytes", np.int32), ("peak_bytes", np.int32)], align=True)
 PACKET = np.dtype(
     [
         ("message", np.int32),
@@ -275,11 +297,8 @@ LANE = np.dtype(
     [
         ("delay_ps", np.int64),
         ("kind", np.int32),
-        ("count", np.int32),
-        ("head_chunk", np.int32),
-        ("head_at", np.int32),
-        ("tail_chunk", np.int32),
-        ("tail_at", np.int32),
+        ("head", np.int32),  # place of the first event
+        ("tail", np.int32),  # place of the next one to come
     ],
     align=True,
 )
@@ -331,8 +350,12 @@ class State(NamedTuple):
 
     run: Records  # one record
     ports: Records
+    plugs: Records  # [port]
     queues: Records
-    load: NDArray[np.int32]  # [port] -> bytes that wait to leave or are leaving: what adaptive routing looks at
+    buffers: Records  # [queue]
+    loads: Records  # [port] -> what waits to leave or is leaving, which adaptive routing looks at; and the most
+    drop_above: NDArray[np.int32]  # [queue] -> bytes that may wait to leave
+    pause_above: NDArray[np.int32]  # [queue] -> bytes that the buffer may hold
     packets: Records
     messages: Records
     qps: Records
@@ -362,6 +385,6 @@ class State(NamedTuple):
 
 def records(n: int, dtype: np.dtype[Any]) -> Records:
     """`n` zeroed records, from the start of a cache line."""
-    space = np.zeros(n * dtype.itemsize + 64, np.uint8)
-    begin = -space.ctypes.data % 64
+    space = np.zeros(n * dtype.itemsize + LINE_BYTES, np.uint8)
+    begin = -space.ctypes.data % LINE_BYTES
     return space[begin : begin + n * dtype.itemsize].view(dtype).view(np.recarray)

@@ -60,7 +60,7 @@ def _pick_of_group(s, switch, first, begin, n, packet_index):
     least = 0
     for _ in range(n):  # the emptiest; of equals the first from a random place on
         number = s.choice_ports[begin + at]
-        load = s.load[first + number]
+        load = s.loads[first + number].bytes
         if best < 0 or load < least:
             best, least = number, load
             if load == 0:
@@ -91,10 +91,10 @@ def enqueue(s, queue_index, packet_index):
         s.packets[queue.tail].next = packet_index
     queue.tail = packet_index
     queue.bytes += packet.bytes
-    port = s.ports[queue.port]
-    port.waiting += 1
-    s.load[queue.port] += packet.bytes
-    port.queue_peak_bytes = max(port.queue_peak_bytes, s.load[queue.port])
+    s.ports[queue.port].waiting += 1
+    load = s.loads[queue.port]
+    load.bytes += packet.bytes
+    load.peak_bytes = max(load.peak_bytes, load.bytes)
     if run.mark_low_bytes > 0 and queue.bytes > run.mark_low_bytes and packet.marked == 0:
         _mark(s, queue_index, packet_index)
 
@@ -117,7 +117,7 @@ def _mark(s, queue_index, packet_index):
     if draw_below(s, 100) >= percent:
         return
     packet.marked = 1
-    s.ports[queue.port].marked += 1
+    s.plugs[queue.port].marked += 1
 
 
 @part
@@ -155,7 +155,7 @@ def pick_vl(s, p):
     InfiniBand Architecture Specification, "VL arbitration and prioritization".
     """
     high = _pick_from_table(s, p, 1)
-    port = s.ports[p]
+    port = s.plugs[p]
     limit = s.high_limit_bytes[port.arbitration]
     if high >= 0 and (limit < 0 or port.high_spent_bytes <= limit):
         _spend(s, p, 1, high)
@@ -173,7 +173,7 @@ def pick_vl(s, p):
 @part
 def _pick_from_table(s, p, side):
     """The first VL from where the arbiter stands that has a packet and credits; the arbiter moves there."""
-    port = s.ports[p]
+    port = s.plugs[p]
     vls = s.arbitration_vl[port.arbitration, side]
     weights = s.arbitration_weight[port.arbitration, side]
     at = port.high_at if side == 1 else port.low_at
@@ -199,7 +199,7 @@ def _pick_from_table(s, p, side):
 def _spend(s, p, side, vl):
     """The chosen packet takes its blocks from the weight of the entry."""
     needed = next_bytes(s, p * s.run[0].n_vls + vl)
-    port = s.ports[p]
+    port = s.plugs[p]
     blocks = needed // 64
     if side == 1:
         port.high_left -= blocks
@@ -210,7 +210,7 @@ def _spend(s, p, side, vl):
 
 @part
 def _stand(s, p, side, at, left):
-    port = s.ports[p]
+    port = s.plugs[p]
     if side == 1:
         port.high_at, port.high_left = at, left
     else:
@@ -232,16 +232,16 @@ def pick_queue(s, p):
 def _is_full(s, queue_index, size_bytes):
     """Drop-tail whose end moves a little, as in a buffer that others share: else a flow in step with the line never
     loses a packet, and one that is not loses all (Floyd and Jacobson, Traffic Phase Effects, 1991)."""
-    queue = s.queues[queue_index]
-    over_bytes = queue.bytes + size_bytes - queue.limit
-    return over_bytes > -(queue.limit >> 3) and over_bytes > -draw_below(s, queue.limit >> 3)
+    limit = s.drop_above[queue_index]
+    over_bytes = s.queues[queue_index].bytes + size_bytes - limit
+    return over_bytes > -(limit >> 3) and over_bytes > -draw_below(s, limit >> 3)
 
 
 @part
 def on_packet_at_switch(s, in_queue_index, packet_index):
     """Route a packet that has come in: the port to try, or why there is none."""
     run = s.run[0]
-    came = s.queues[in_queue_index]
+    came = s.buffers[in_queue_index]
     packet = s.packets[packet_index]
     switch, first = came.owner, came.first
     number = pick_port(s, switch, first, packet_index)
@@ -250,10 +250,10 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
         return NOWHERE
     queue_index = out
     if run.n_vls > 1:
-        row = s.first_pair[switch] + (came.port - first) * s.slots[switch] + number
+        row = s.first_pair[switch] + (s.queues[in_queue_index].port - first) * s.slots[switch] + number
         queue_index = out * run.n_vls + s.sl2vl[row, packet.sl]
     if run.flow == Flow.DROP and _is_full(s, queue_index, packet.bytes):
-        s.ports[out].dropped += 1
+        s.plugs[out].dropped += 1
         return DROPPED
     if came.rate != s.ports[out].rate and came.cut_in:
         late_ps = s.serial_ps[came.rate, packet.length] - s.serial_ps[s.ports[out].rate, packet.length]
@@ -261,7 +261,7 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
             schedule(s, run.now_ps + late_ps, Kind.TURN, packet_index, queue_index)
             return NONE
     if run.n_vls == 1 and _goes_at_once(s, out, packet.bytes):
-        s.load[out] += packet.bytes
+        s.loads[out].bytes += packet.bytes
         transmit(s, out, out, packet_index)
         return NONE
     enqueue(s, queue_index, packet_index)

@@ -16,7 +16,7 @@ from weft.fabric.rates import Technology, speeds
 from weft.fabric.timing import timings
 from weft.sim.engine import Switching
 from weft.sim.packet.rules import Rules
-from weft.sim.packet.state import BLOCK_BYTES, NONE, PORT, Records, records
+from weft.sim.packet.state import BLOCK_BYTES, NONE, PLUG, Records, records
 
 UNKNOWN_LENGTH_M = 5.0  # a cable whose length nobody wrote down
 _COPPER = (Medium.DAC, Medium.ACC)
@@ -27,7 +27,7 @@ class Wiring:
     """Ports of hosts and switches, numbered densely, and what stands on their links."""
 
     fabric: Fabric
-    ports: Records  # PORT records
+    ports: Records  # PLUG records
     slot: NDArray[np.int64]  # [port] -> slot in the fabric
     first: NDArray[np.int64]  # [port] -> port 0 of the same node
     host: NDArray[np.int64]  # [port] -> host, NONE
@@ -54,7 +54,7 @@ def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
     slots = _slots(fabric, link_used)
     port_of_slot = np.full(len(fabric.ports), NONE, np.int64)
     port_of_slot[slots] = np.arange(len(slots))
-    ports = records(len(slots), PORT)
+    ports = records(len(slots), PLUG)
     node = fabric.ports.node[slots]
     link = fabric.ports.link[slots]
     plugged = (link >= 0) & link_used[link]
@@ -75,7 +75,6 @@ def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
     ports.cut_through = (to_switch & (switching is Switching.CUT_THROUGH)).astype(np.int8)
     error_rate = np.where(plugged, fabric.links.bit_error_rate[link], 0)
     ports.bytes_per_error = np.where(error_rate > 0, 1 / np.maximum(error_rate, 1e-300) / 8, 0)
-    ports.sending = ports.sending_from = NONE
     return Wiring(
         fabric=fabric,
         ports=ports,
