@@ -6,7 +6,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     cli                            one module per command; no logic
     scenarios                      claims of the documents, each a small program with a number
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
-    collectives                    who sends what when: program + check, writers; ranks, run; choose, estimate (NCCL)
+    collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine (protocol), engines, traffic, result; analytic, flow/, packet/ (kernels)
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/

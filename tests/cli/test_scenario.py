@@ -15,6 +15,8 @@ SMALL = {
     "qos": ("--messages", "60", "--servers", "3"),
     "incast": ("--senders", "2", "--size", "1M"),
     "bad-link": ("--hosts", "8", "--size", "1M", "--steps", "1", "--bit-error-rate", "1e-6", "--ack-timeout", "6"),
+    "ib-vs-ethernet": ("--servers", "2", "--size", "1M"),
+    "gpudirect": (),
 }
 
 

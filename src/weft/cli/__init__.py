@@ -26,6 +26,7 @@ COMMANDS = {
     "route": "Calculate forwarding tables, prove them, and say how good they are; or compare all engines.",
     "sim": "Run traffic over a fabric: times, goodput, latency, the busiest links.",
     "perf": "Measure bandwidth or latency between two hosts as perftest does; or run all published measurements again.",
+    "nccl": "Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.",
     "compare": "Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.",
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "topologies": "List the topologies, their parameters and an example of each.",

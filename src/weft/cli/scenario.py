@@ -23,7 +23,7 @@ def list_scenarios(name: str | None = None, /, *, json: bool = False) -> None:
     Parameters
     ----------
     name
-        A scenario: qos, incast or bad-link.
+        A scenario: qos, incast, bad-link, ib-vs-ethernet or gpudirect.
     json
         Print JSON instead of a table.
     """
@@ -178,6 +178,60 @@ def bad_link(
         picture,
         json,
     )
+
+
+@scenario.command(name="ib-vs-ethernet")
+def ib_vs_ethernet(
+    *, servers: int = 16, size: str = "16M", seed: int = 1, picture: Path | None = None, json: bool = False
+) -> None:
+    """InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?
+
+    Parameters
+    ----------
+    servers
+        DGX H100 that all-reduce together, 2 to 16.
+    size
+        Bytes of each message of the permutations.
+    seed
+        Of permutations, hashes and marking.
+    picture
+        Latency, the tail of a permutation and all-reduce by network, .png or .svg.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.scenarios import ib_vs_ethernet as asked
+    from weft.units import parse_size_bytes
+
+    _run(lambda: asked.run(servers=servers, size_bytes=parse_size_bytes(size), seed=seed), asked.draw, picture, json)
+
+
+@scenario.command
+def gpudirect(
+    *,
+    servers: int = 2,
+    server: str = "dgx-h100",
+    seed: int = 1,
+    picture: Path | None = None,
+    json: bool = False,
+) -> None:
+    """What does it cost when data between GPUs is copied through host memory?
+
+    Parameters
+    ----------
+    servers
+        How many all-reduce together.
+    server
+        Their template in the catalog: dgx-a100, dgx-h100, dgx-b200.
+    seed
+        Of the run.
+    picture
+        Latency and all-reduce by size, .png or .svg.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.scenarios import gpudirect as asked
+
+    _run(lambda: asked.run(servers=servers, server=server, seed=seed), asked.draw, picture, json)
 
 
 def _run(

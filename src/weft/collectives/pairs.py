@@ -75,7 +75,8 @@ def _inside_gbyte_s(cluster: Cluster) -> float:
 def _limits(cluster: Cluster, collective: Collective, network: Network) -> dict[str, float]:
     """What one GPU gets of the network."""
     adapters = adapters_gbyte_s(cluster, network)
-    if collective == Collective.SEND_RECV:  # to one peer, through the adapters of one rail
+    # To one peer, or to and from the root: through the adapters of one rail, that of the GPU at the far end.
+    if collective in (Collective.SEND_RECV, Collective.GATHER, Collective.SCATTER):
         return {ADAPTERS: adapters / min(cluster.nics, cluster.gpus)}
     sharing = cluster.gpus if collective == Collective.ALL_TO_ALL else 1
     proxies = min(cluster.nics, cluster.gpus) * _proxy_gbyte_s(cluster)

@@ -1,0 +1,199 @@
+"""`weft nccl`: what all_reduce_perf and its like would print on a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from cyclopts import Parameter
+
+from weft.cli.output import console, print_json, table
+
+if TYPE_CHECKING:
+    from weft.collectives.bench import Sizes
+    from weft.collectives.calibration import Run
+    from weft.collectives.kinds import Algorithm, Protocol
+    from weft.collectives.ranks import Ranks
+
+_TITLE = "Published runs of nccl-tests, and how far weft is off"
+_Label = TypeVar("_Label", "Algorithm", "Protocol")
+
+
+def nccl(
+    collective: str,
+    spec: str = "",
+    /,
+    *,
+    min_bytes: Annotated[str, Parameter(name=["--minbytes", "-b"])] = "8",
+    max_bytes: Annotated[str, Parameter(name=["--maxbytes", "-e"])] = "8G",
+    factor: Annotated[int | None, Parameter(name=["--stepfactor", "-f"])] = None,
+    step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
+    servers: str = "",
+    algo: str = "",
+    proto: str = "",
+    channels: int | None = None,
+    network: str | None = None,
+    paths: str | None = None,
+    gpudirect: bool = True,
+    tuner: Path | None = None,
+    explain: bool = False,
+    seed: int = 1,
+    json: bool = False,
+) -> None:
+    """Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.
+
+    Parameters
+    ----------
+    collective
+        all_reduce, or as PyTorch, MPI, NCCL and nccl-tests call it: AllReduce, MPI_Allreduce, all_reduce_perf; or
+        `calibration`, alone or with the name of a published run.
+    spec
+        A topology, `superpod:su=1`, or the path of a file. Its servers must have GPUs.
+    min_bytes
+        The smallest size.
+    max_bytes
+        The largest.
+    factor
+        From one size to the next. Else 2, unless --stepbytes is given.
+    step
+        Bytes from one size to the next, in place of a factor.
+    servers
+        The first so many servers of the fabric, or these by name: dgx1,dgx3. Else all.
+    algo
+        Ring, Tree, NVLS, NVLSTree, CollNetDirect, CollNetChain or PAT, as NCCL_ALGO. Else what NCCL would choose.
+    proto
+        LL, LL128 or Simple, as NCCL_PROTO. Else what NCCL would choose.
+    channels
+        So many. Else what NCCL would choose.
+    network
+        infiniband, omni-path, roce, roce-v1 or tcp. Else as the links speak; Ethernet is roce.
+    paths
+        table, adaptive, ecmp or spray. Else table, on Ethernet ecmp.
+    gpudirect
+        Adapters read and write GPU memory; else data is copied through host memory.
+    tuner
+        Write what weft finds fastest at each size for NCCL's example tuner plugin, .csv.
+    explain
+        Two more columns: algorithm, protocol and channels, and what bounds them.
+    seed
+        Of hashes.
+    json
+        Print what nccl-tests writes with -J.
+    """
+    from weft.collectives import nccl_tests
+    from weft.collectives.bench import Settings, run
+    from weft.collectives.kinds import Algorithm, Protocol
+    from weft.collectives.kinds import collective as find_collective
+    from weft.errors import ConfigError
+    from weft.sim.engine import Memory, Network, Options
+
+    if collective == "calibration":
+        _calibrate(spec, json)
+        return
+    # Sockets read host memory, to which NCCL's kernels write.
+    direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
+    chosen: dict[str, Any] = {"network": network, "paths": paths}  # by name: Options knows which there are
+    chosen["memory"] = direct if gpudirect else Memory.STAGED
+    settings = Settings(
+        collective=find_collective(collective),
+        sizes=_sizes(min_bytes, max_bytes, factor, step),
+        algorithm=_pick("algorithm", algo, Algorithm),
+        protocol=_pick("protocol", proto, Protocol),
+        channels=channels,
+        options=Options(**chosen, seed=seed),
+    )
+    if not spec:
+        raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")
+    found = run(_place(spec, servers), settings)
+    if tuner is not None:
+        from weft.collectives.tuner import to_text
+        from weft.fabric.files.atomic import write_atomically
+
+        write_atomically(tuner, to_text(found))
+    if json:
+        print_json(nccl_tests.report(found))
+        return
+    for line in nccl_tests.text(found, explain=explain):
+        print(line)
+    if tuner is not None:
+        print(f"# {tuner}: written")
+
+
+def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:
+    """A factor goes before a step, as in nccl-tests."""
+    from weft.collectives.bench import Sizes
+    from weft.units import parse_size_bytes
+
+    return Sizes(
+        min_bytes=parse_size_bytes(min_bytes),
+        max_bytes=parse_size_bytes(max_bytes),
+        factor=factor if factor is not None else 1 if step else 2,
+        step_bytes=parse_size_bytes(step) if step else 1 << 20,
+    )
+
+
+def _pick(what: str, name: str, known: type[_Label]) -> _Label | None:
+    """By NCCL's label, in any case."""
+    from weft.errors import UnknownName
+
+    if not name:
+        return None
+    for one in known:
+        if one.label.lower() == name.lower():
+            return one
+    raise UnknownName(what, name, [one.label for one in known])
+
+
+def _place(spec: str, servers: str) -> Ranks:
+    from weft.collectives.ranks import place
+    from weft.errors import ConfigError
+    from weft.fabric.spec import load
+    from weft.sim.perftest import prepare
+
+    fabric = prepare(load(spec))
+    if not servers.isdecimal():
+        return place(fabric, servers.split(",") if servers else None)
+    if not 1 <= int(servers) <= len(fabric.servers):
+        raise ConfigError(f"--servers {servers}: {fabric.spec} has {len(fabric.servers)}")
+    return place(fabric, fabric.servers[: int(servers)])
+
+
+# -- published runs ---------------------------------------------------------------------------------------------------
+
+
+def _calibrate(name: str, json: bool) -> None:
+    from weft.collectives import calibration
+
+    chosen = (calibration.find(name),) if name else calibration.runs()
+    if json:
+        print_json([_run_facts(one) for one in chosen])
+        return
+    columns, rows, note = calibration.figure_table(chosen[0]) if name else calibration.calibration_table()
+    out = console()
+    out.print(table(f"{name}, measured and simulated" if name else _TITLE, columns, rows))
+    out.print(note, markup=False)
+
+
+def _run_facts(one: Run) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from weft.collectives.calibration import compare
+
+    about = {key: getattr(one, key) for key in ("name", "collective", "network", "promised", "source", "date", "note")}
+    return about | {
+        "cluster": asdict(one.cluster),
+        "figures": [
+            {
+                "size_bytes": figure.size_bytes,
+                "measured_us": figure.measured_us,
+                "simulated_us": figure.simulated_us,
+                "error": figure.error,
+                "kept": figure.kept,
+                "algorithm": figure.estimate.name,
+                "channels": figure.estimate.channels,
+                "bound": figure.estimate.bound,
+                "parts_us": figure.estimate.parts,
+            }
+            for figure in compare(one)
+        ],
+    }

@@ -1,0 +1,176 @@
+"""A collective at every size, as nccl-tests runs it.
+
+    fabric = route(weft.load("superpod:su=1"), RoutingOptions(adaptive=True)).fabric
+    table = run(place(fabric, ["dgx1", "dgx2"]), Settings(collective=Collective.ALL_REDUCE))
+    table.rows[0].estimate.time_us
+    print("\\n".join(nccl_tests.text(table)))
+
+The network is measured once, by the flow engine over the fabric's routes; every size is then a closed form. Sizes are
+cut as nccl-tests cuts them; those of which nothing is left for a rank are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weft.collectives.check import check
+from weft.collectives.cluster import Cluster, from_fabric
+from weft.collectives.estimate import PAIRWISE, Estimate, estimate
+from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.measure import measure
+from weft.collectives.network import Networks, Pattern
+from weft.collectives.ranks import Ranks
+from weft.collectives.writers import algorithms, program
+from weft.errors import ConfigError
+from weft.sim.engine import Memory, Options
+
+MOST_PROVED = 64  # ranks; the proof executes every send
+_WORD_BYTES = 4  # of a float
+_ALIGNED_WORDS = 4  # where every rank has a part of its own, parts begin at multiples of 16 bytes
+
+_PROGRAMS = {
+    Collective.ALL_TO_ALL: "alltoall_perf",
+    Collective.SEND_RECV: "sendrecv_perf",
+}
+_PARTED = frozenset(
+    {
+        Collective.ALL_GATHER,
+        Collective.REDUCE_SCATTER,
+        Collective.ALL_TO_ALL,
+        Collective.GATHER,
+        Collective.SCATTER,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """`-b`, `-e`, `-f` and `-i` of nccl-tests."""
+
+    min_bytes: int = 8
+    max_bytes: int = 8 << 30
+    factor: int = 2  # 1: by steps
+    step_bytes: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_bytes <= self.max_bytes:
+            raise ConfigError(f"sizes from {self.min_bytes} to {self.max_bytes} bytes: -b is from 1 byte to -e")
+        if self.factor < 1 or (self.factor == 1 and self.step_bytes < 1):
+            raise ConfigError(f"sizes do not grow with -f {self.factor} -i {self.step_bytes}: give -f 2, or -i 1M")
+
+    def __iter__(self) -> Iterator[int]:
+        size_bytes = self.min_bytes
+        while size_bytes <= self.max_bytes:
+            yield size_bytes
+            size_bytes = size_bytes * self.factor if self.factor > 1 else size_bytes + self.step_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to run. What is None NCCL chooses, size by size."""
+
+    collective: Collective
+    sizes: Sizes = field(default_factory=Sizes)
+    algorithm: Algorithm | None = None
+    protocol: Protocol | None = None
+    channels: int | None = None
+    options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
+
+    @property
+    def program(self) -> str:
+        """As nccl-tests calls it."""
+        return _PROGRAMS.get(self.collective, f"{self.collective}_perf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One size. `size_bytes` is that of the larger buffer of a rank, `count` the elements that a program would give."""
+
+    size_bytes: int
+    count: int
+    estimate: Estimate
+    wrong: int | None  # None: not proved
+
+    @property
+    def choice(self) -> str:
+        """`Ring/LL128/16`; `Pairs/Simple`, which has as many channels as there are pairs."""
+        return f"{self.estimate.name}/{self.estimate.channels}" if self.estimate.channels else self.estimate.name
+
+    @property
+    def bound(self) -> str:
+        """What most of the time goes to: launch, steps, pipeline, or who limits the data."""
+        parts = self.estimate.parts
+        most = max(parts, key=lambda name: parts[name])
+        return self.estimate.bound if most == "data" else most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table:
+    """All rows, and what they stand on."""
+
+    ranks: Ranks
+    settings: Settings
+    cluster: Cluster
+    networks: Networks | None  # None: one server
+    rows: tuple[Row, ...]
+
+    @property
+    def average_gbyte_s(self) -> float:
+        return sum(row.estimate.bus_gbyte_s for row in self.rows) / len(self.rows)
+
+
+def run(ranks: Ranks, settings: Settings) -> Table:
+    """Measure the network under the servers of these ranks, then every size."""
+    kind = settings.collective
+    if not kind.nccl:
+        raise ConfigError(f"NCCL has no {kind}: PyTorch makes one of an all_reduce of one element")
+    cluster = from_fabric(ranks.fabric, ranks.servers)
+    sizes = [(cut, count) for cut, count in (_cut(kind, size, cluster.ranks) for size in settings.sizes) if count]
+    if not sizes:
+        raise ConfigError(
+            f"{kind} of {settings.sizes.max_bytes} bytes leaves nothing for each of {cluster.ranks} ranks: "
+            f"-e {_WORD_BYTES * (_ALIGNED_WORDS if kind in _PARTED else 1) * cluster.ranks} is the least"
+        )
+    networks = None
+    if cluster.nodes > 1:
+        patterns = (Pattern.PAIRS,) if kind in PAIRWISE else (Pattern.RING, Pattern.TREE)
+        networks = measure(ranks, settings.options, patterns=patterns).networks
+    proved: dict[Algorithm | None, int | None] = {}
+    rows = []
+    for size_bytes, count in sizes:
+        found = estimate(
+            cluster,
+            kind,
+            size_bytes,
+            networks=networks,
+            algorithm=settings.algorithm,
+            protocol=settings.protocol,
+            channels=settings.channels,
+        )
+        if found.algorithm not in proved:
+            proved[found.algorithm] = _prove(cluster, kind, found.algorithm)
+        rows.append(Row(size_bytes=size_bytes, count=count, estimate=found, wrong=proved[found.algorithm]))
+    return Table(ranks=ranks, settings=settings, cluster=cluster, networks=networks, rows=tuple(rows))
+
+
+def _cut(kind: Collective, size_bytes: int, ranks: int) -> tuple[int, int]:
+    """Bytes and elements that nccl-tests makes of a size (getCollByteCount of each test)."""
+    words = size_bytes // _WORD_BYTES
+    if kind not in _PARTED:
+        return words * _WORD_BYTES, words
+    part = words // ranks // _ALIGNED_WORDS * _ALIGNED_WORDS
+    return part * ranks * _WORD_BYTES, part
+
+
+def _prove(cluster: Cluster, kind: Collective, algorithm: Algorithm | None) -> int | None:
+    """0: the program computes what it should; None where nobody wrote one, or there are too many ranks to execute it.
+
+    NCCL's sends and receives of an all-to-all have no name as an algorithm: the first that there is.
+    """
+    known = algorithms(kind)
+    name = algorithm if algorithm is not None else next(iter(known), "")
+    if name not in known or cluster.ranks > MOST_PROVED:
+        return None
+    check(program(kind, name, nodes=cluster.nodes, gpus=cluster.gpus))
+    return 0

@@ -1,0 +1,247 @@
+"""The text and the JSON that nccl-tests 2.19 prints, so that what reads nccl-tests reads weft.
+
+Same columns, same widths, a `#` before everything else (nccl-tests, src/util.cu). In place and out of place are one
+thing here. `#wrong` is 0 where the program of the algorithm was executed on symbols and proved, N/A where it was not.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import weft
+from weft.collectives.bench import Row, Settings, Sizes, Table
+from weft.collectives.constants import constants
+from weft.collectives.kinds import Collective
+from weft.collectives.ranks import Ranks
+from weft.fabric import catalog
+from weft.fabric.kinds import NodeKind
+from weft.fabric.views import Server
+
+VERSION = "2.19.6"  # of the nccl-tests whose form this is
+JSON_VERSION = 3
+_TIME = "%Y-%m-%d %H:%M:%S"
+_ROOTED = frozenset({Collective.BROADCAST, Collective.REDUCE, Collective.GATHER, Collective.SCATTER})
+# nccl-tests says `sum` for sendrecv_perf too.
+_SUMS = frozenset({Collective.ALL_REDUCE, Collective.REDUCE, Collective.REDUCE_SCATTER, Collective.SEND_RECV})
+
+
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def text(table: Table, *, explain: bool = False) -> Iterator[str]:
+    """The lines of nccl-tests. `explain` adds columns on the right: what was chosen, and what bounds it."""
+    settings, sizes = table.settings, table.settings.sizes
+    step = f"{sizes.factor}(factor)" if sizes.factor > 1 else f"{sizes.step_bytes}(bytes)"
+    yield f"# nccl-tests version {VERSION} nccl-headers={_nccl_code()} nccl-library={_nccl_code()}"
+    yield from (f"# {line}" for line in about(table))
+    yield f"# Collective test starting: {settings.program}"
+    yield (
+        f"# nThread 1 nGpus 1 minBytes {sizes.min_bytes} maxBytes {sizes.max_bytes} step: {step} warmup iters: 0 "
+        f"iters: 1 agg iters: 1 validation: {int(_validated(table))} graph: 0 unalign: 0"
+    )
+    yield "#"
+    yield "# Using devices"
+    for one in _devices(table.ranks):
+        yield (
+            f"#  Rank {one['rank']:2d} Group {one['group']:2d} Pid {one['pid']:6d} on {one['hostname']:>10} "
+            f"device {one['device']:2d} [{one['device_hex']}] {one['device_info']}"
+        )
+    yield "#"
+    yield from _head(explain)
+    for row in table.rows:
+        yield _line(settings, row) + (f"  {row.choice:<27} {row.bound}" if explain else "")
+    yield "# Out of bounds values : 0 OK"
+    yield f"# Avg bus bandwidth    : {table.average_gbyte_s:g} "
+    yield "#"
+    yield f"# Collective test concluded: {settings.program}"
+    yield "#"
+    yield ""
+
+
+def about(table: Table) -> list[str]:
+    """That it is simulated, with what, and how to have the same again."""
+    settings, options = table.settings, table.settings.options
+    forced = {
+        "algo": settings.algorithm.label if settings.algorithm else "",
+        "proto": settings.protocol.label if settings.protocol else "",
+        "channels": settings.channels or "",
+        "network": options.network or "",
+        "paths": options.paths or "",
+    }
+    said = "".join(f" {name}={value}" for name, value in forced.items() if value)
+    lines = [
+        f"Simulated by weft {weft.__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
+        f"memory={options.memory}{said}",
+        *(f"  with {change}" for change in table.ranks.fabric.changes),
+        f"Job: {table.cluster}; NCCL {constants().version}",
+    ]
+    for pattern, network in (table.networks or {}).items():
+        lines.append(f"{pattern}: a step {network.step_us:.2f} us, an adapter {network.adapter_gbyte_s:.2f} GB/s")
+    return lines
+
+
+def _head(explain: bool) -> Iterator[str]:
+    """Blanks at the ends of lines are nccl-tests' own."""
+    words = "{:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format
+    body = "  {:>7}  {:>6}  {:>6}  {:>6}  {:>7}  {:>6}  {:>6}  {:>6} ".format
+    names = ("time", "algbw", "busbw", "#wrong")
+    units = ("(us)", "(GB/s)", "(GB/s)", "")
+    more = (f" {'algorithm/protocol/channels':<27}", " bound by") if explain else ("", "")
+    yield f"# {words('', '', '', '', '')}           out-of-place                       in-place          "
+    yield f"# {words('size', 'count', 'type', 'redop', 'root')}{body(*names, *names)}{''.join(more)}"
+    yield f"# {words('(B)', '(elements)', '', '', '')}{body(*units, *units)}"
+
+
+def _line(settings: Settings, row: Row) -> str:
+    found = row.estimate
+    wrong = f"  {row.wrong:6g}" if row.wrong is not None else "    N/A"
+    time, algo, bus = _fit(found.time_us, 7), _fit(found.algo_gbyte_s, 6), _fit(found.bus_gbyte_s, 6)
+    body = f"  {time}  {algo}  {bus}{wrong}"
+    return (
+        f"{row.size_bytes:12d}  {row.count:12d}  {'float':>8}  {_redop(settings):>6}  {_root(settings):6d}{body}{body}"
+    )
+
+
+def _fit(value: float, width: int) -> str:
+    """As many decimals as there is room for (getFloatStr, src/util.cu)."""
+    for decimals in (2, 1, 0):
+        shown = f"{value:{width}.{decimals}f}"
+        if len(shown) <= width:
+            return shown
+    return f"{value:{width}.{1 if width >= 7 else 0}e}"
+
+
+def _redop(settings: Settings) -> str:
+    return "sum" if settings.collective in _SUMS else "none"
+
+
+def _root(settings: Settings) -> int:
+    return 0 if settings.collective in _ROOTED else -1
+
+
+def _validated(table: Table) -> bool:
+    return any(row.wrong is not None for row in table.rows)
+
+
+def _nccl_code() -> int:
+    """23007 for 2.30.7."""
+    major, minor, patch = (int(part) for part in constants().version.split("."))
+    return major * 10_000 + minor * 100 + patch
+
+
+def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
+    """A rank on each GPU, with the PCI address of the real machine. Nothing runs: processes have no number."""
+    fabric = ranks.fabric
+    servers = [Server(fabric, fabric.server_index[name]) for name in ranks.servers]
+    bus_id = catalog.server(servers[0].of_kind(NodeKind.CPU)[0].model).bus_id
+    for rank, (device, gpu) in enumerate(place for server in servers for place in enumerate(server.gpus)):
+        yield {
+            "rank": rank,
+            "group": 0,
+            "pid": 0,
+            "hostname": str(gpu.server),
+            "device": device,
+            "device_hex": bus_id.get(gpu.name.rpartition("/")[2], "0000:00:00.0").rpartition(".")[0],
+            "device_info": gpu.model,
+        }
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def report(table: Table) -> dict[str, Any]:
+    """What nccl-tests writes with `-J`, version 3; what weft has to add is under `weft`."""
+    settings, sizes = table.settings, table.settings.sizes
+    now = datetime.datetime.now().strftime(_TIME)
+    return {
+        "version": JSON_VERSION,
+        "start_time": now,
+        "args": [settings.program, "-b", str(sizes.min_bytes), "-e", str(sizes.max_bytes), *_step_args(sizes)],
+        "env": _env(settings),
+        "nccl_version": _nccl_code(),
+        "config": _config(table),
+        "results": [_result(settings, row) for row in table.rows],
+        "out_of_bounds": {"count": 0, "okay": "true"},
+        "average_bus_bandwidth": {"bandwidth": table.average_gbyte_s, "okay": "unchecked"},
+        "errors": [],
+        "end_time": now,
+        "weft": _facts(table),
+    }
+
+
+def _config(table: Table) -> dict[str, Any]:
+    """nccl-tests writes truth as a string."""
+    sizes = table.settings.sizes
+    return {
+        "nthreads": 1,
+        "ngpus": 1,
+        "minimum_bytes": sizes.min_bytes,
+        "maximum_bytes": sizes.max_bytes,
+        **({"step_factor": sizes.factor} if sizes.factor > 1 else {"step_bytes": sizes.step_bytes}),
+        "warmup_iters": 0,
+        "iterations": 1,
+        "aggregated_iterations": 1,
+        "validation": int(_validated(table)),
+        "graph": 0,
+        "blocking_collectives": "false",
+        "per_iter_timing": "false",
+        "per_iter_skip": 0,
+        "parallel_init": "false",
+        "devices": list(_devices(table.ranks)),
+    }
+
+
+def _step_args(sizes: Sizes) -> list[str]:
+    return ["-f", str(sizes.factor)] if sizes.factor > 1 else ["-i", str(sizes.step_bytes)]
+
+
+def _env(settings: Settings) -> list[str]:
+    """What would make NCCL do the same."""
+    algo = [f"NCCL_ALGO={settings.algorithm.label}"] if settings.algorithm else []
+    proto = [f"NCCL_PROTO={settings.protocol.label}"] if settings.protocol else []
+    channels = [f"NCCL_{limit}_NCHANNELS={settings.channels}" for limit in ("MIN", "MAX") if settings.channels]
+    return algo + proto + channels
+
+
+def _result(settings: Settings, row: Row) -> dict[str, Any]:
+    found = row.estimate
+    wrong = None if row.wrong is None else float(row.wrong)
+    body = {"time": found.time_us, "alg_bw": found.algo_gbyte_s, "bus_bw": found.bus_gbyte_s, "nwrong": wrong}
+    return {
+        "size": row.size_bytes,
+        "count": row.count,
+        "type": "float",
+        "redop": _redop(settings),
+        "root": f"{_root(settings):6d}",
+        "out_of_place": body,
+        "in_place": body,
+        "actual_iterations": 1,
+        "experiment_name": "",
+        "weft": {
+            "algorithm": found.algorithm.label if found.algorithm else None,
+            "protocol": found.protocol.label,
+            "channels": found.channels,
+            "bound": found.bound,
+            "parts_us": found.parts,
+        },
+    }
+
+
+def _facts(table: Table) -> dict[str, Any]:
+    options = table.settings.options
+    return {
+        "version": weft.__version__,
+        "spec": table.ranks.fabric.spec,
+        "changes": list(table.ranks.fabric.changes),
+        "servers": list(table.ranks.servers),
+        "seed": options.seed,
+        "network": options.network,
+        "paths": options.paths,
+        "memory": options.memory,
+        "patterns": {
+            pattern.value: {"step_us": network.step_us, "adapter_gbyte_s": network.adapter_gbyte_s}
+            for pattern, network in (table.networks or {}).items()
+        },
+    }

@@ -1,0 +1,103 @@
+"""What NCCL's example tuner plugin reads (NCCL, plugins/tuner/example): which algorithm for which sizes.
+
+    NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=tuner.csv all_reduce_perf -b 8 -e 8G -f 2
+
+NCCL compares algorithms by what it believes of networks in general. weft has measured this network, so that it may
+find another one faster. A range begins at a size of the sweep and ends before the next one that wants something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+import weft
+from weft.collectives.bench import Row, Table
+from weft.collectives.choose import choose
+from weft.collectives.estimate import Estimate, estimate
+from weft.collectives.kinds import Collective
+from weft.errors import ConfigError
+
+_COLLECTIVES = (  # that the plugin knows
+    Collective.ALL_REDUCE,
+    Collective.ALL_GATHER,
+    Collective.REDUCE_SCATTER,
+    Collective.BROADCAST,
+    Collective.REDUCE,
+)
+_LARGEST = (1 << 64) - 1  # that the plugin can read: a size_t
+_LINE = 255  # characters; what is beyond them the plugin takes for another line
+_ANY = -1  # pipelined operations, registered buffers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Sizes with one answer; `best` and `row` are of the size among them at which NCCL's own choice loses most."""
+
+    first_bytes: int
+    last_bytes: int
+    best: Estimate
+    row: Row
+
+
+def ranges(table: Table) -> list[Range]:
+    """The fastest algorithm, protocol and channels for every size from 0 on."""
+    answers = [(_fastest(table, row), row) for row in table.rows]
+    groups = [list(group) for _, group in groupby(answers, key=lambda pair: _answer(pair[0]))]
+    first_bytes = [0, *(group[0][1].size_bytes for group in groups[1:])]
+    last_bytes = [*(first - 1 for first in first_bytes[1:]), _LARGEST]
+    losses = [max(group, key=lambda pair: pair[1].estimate.time_us / pair[0].time_us) for group in groups]
+    return [
+        Range(first_bytes=first, last_bytes=last, best=best, row=row)
+        for first, last, (best, row) in zip(first_bytes, last_bytes, losses, strict=True)
+    ]
+
+
+def _answer(one: Estimate) -> tuple[object, ...]:
+    return one.algorithm, one.protocol, one.channels
+
+
+def _fastest(table: Table, row: Row) -> Estimate:
+    """Of all that are on; NCCL's own choice where nothing is faster."""
+    settings, cluster, kind = table.settings, table.cluster, table.settings.collective
+    best = row.estimate
+    for other in choose(cluster, kind, row.size_bytes).rows:
+        forced = settings.algorithm not in (None, other.algorithm) or settings.protocol not in (None, other.protocol)
+        if other.off or forced:
+            continue
+        one = estimate(
+            cluster,
+            kind,
+            row.size_bytes,
+            networks=table.networks,
+            algorithm=other.algorithm,
+            protocol=other.protocol,
+            channels=settings.channels,
+        )
+        best = min(best, one, key=lambda candidate: candidate.time_us)
+    return best
+
+
+def to_text(table: Table) -> str:
+    """The file. Channels are always said: with -1 the plugin leaves NCCL one channel, not its own choice."""
+    kind, cluster = table.settings.collective, table.cluster
+    if kind not in _COLLECTIVES:
+        raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(_COLLECTIVES)}")
+    about = f"# weft {weft.__version__}, simulated: {table.ranks.fabric.spec} seed={table.settings.options.seed}"
+    lines = [
+        about[:_LINE],
+        "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff",
+    ]
+    for one in ranges(table):
+        algorithm, protocol, channels = one.best.algorithm, one.best.protocol, one.best.channels
+        assert algorithm is not None
+        if one.best.time_us < one.row.estimate.time_us:
+            lines.append(
+                f"# {one.best.time_us:.2f} us at {one.row.size_bytes} bytes; NCCL by itself takes {one.row.choice}: "
+                f"{one.row.estimate.time_us:.2f} us"
+            )
+        name = algorithm.replace("-", "_")
+        where = f"{cluster.nodes},{cluster.ranks},{_ANY},{_ANY}"
+        sizes = f"{one.first_bytes},{one.last_bytes}"
+        lines.append(f"{kind.replace('_', '')},{sizes},{name},{protocol},{channels},{where}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,116 @@
+"""`weft nccl`, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from weft.cli import app
+from weft.errors import ConfigError, UnknownName
+
+PAIR = "star:hosts=2,server=dgx-h100"
+
+
+def rows(printed: str) -> list[list[str]]:
+    return [line.split() for line in printed.splitlines() if line and not line.startswith("#")]
+
+
+def times_us(capsys: pytest.CaptureFixture[str], *flags: str) -> list[float]:
+    app(["nccl", "all_reduce", PAIR, "-b", "8", "-e", "64M", "-f", "64", *flags])
+    return [float(row[5]) for row in rows(capsys.readouterr().out)]
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "AllReduce", "MPI_Allreduce", "ncclAllReduce", "all_reduce_perf"])
+def test_a_collective_goes_by_any_of_its_names(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    app(["nccl", name, PAIR, "-b", "1M", "-e", "1M"])
+    printed = capsys.readouterr().out
+    assert "# Collective test starting: all_reduce_perf" in printed
+    (row,) = rows(printed)
+    assert row[:5] == ["1048576", "262144", "float", "sum", "-1"]
+
+
+def test_options_come_before_the_fabric_as_in_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["nccl", "broadcast", "-b", "1M", "-e", "3M", "-i", "1M", PAIR])
+    found = rows(capsys.readouterr().out)
+    assert [row[0] for row in found] == ["1048576", "2097152", "3145728"]
+    assert found[0][3:5] == ["none", "0"]
+
+
+def test_servers_are_the_first_so_many_or_those_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for servers, ranks in (("1", 8), ("2", 16), ("dgx2", 8)):
+        app(["nccl", "all_reduce", PAIR, "-e", "8", "--servers", servers])
+        assert capsys.readouterr().out.count("#  Rank ") == ranks
+    with pytest.raises(ConfigError, match=r"--servers 3: .* has 2"):
+        app(["nccl", "all_reduce", PAIR, "--servers", "3"])
+    with pytest.raises(UnknownName, match="dgx9"):
+        app(["nccl", "all_reduce", PAIR, "--servers", "dgx9"])
+
+
+def test_without_gpudirect_all_is_slower(capsys: pytest.CaptureFixture[str]) -> None:
+    with_it, without = times_us(capsys), times_us(capsys, "--no-gpudirect")
+    assert all(slow > fast for slow, fast in zip(without, with_it, strict=True))
+
+
+def test_tcp_has_no_gpudirect(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["nccl", "all_reduce", f"{PAIR},speed=100GbE", "--network", "tcp", "-e", "8"])
+    printed = capsys.readouterr().out
+    assert "memory=host network=tcp" in printed
+    assert float(rows(printed)[0][5]) > 35  # a kernel takes so long
+
+
+def test_algorithm_and_protocol_can_be_forced_by_nccls_names(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["nccl", "all_reduce", PAIR, "-e", "8", "--algo", "ring", "--proto", "SIMPLE", "--channels", "4", "--explain"])
+    (row,) = rows(capsys.readouterr().out)
+    assert row[13] == "Ring/Simple/4"
+    with pytest.raises(UnknownName, match="Ring"):
+        app(["nccl", "all_reduce", PAIR, "--algo", "Rong"])
+
+
+def test_json_is_nccl_tests_with_seed_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["nccl", "all_reduce", PAIR, "-e", "64", "--seed", "7", "--algo", "Ring", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert [one["size"] for one in said["results"]] == [8, 16, 32, 64]
+    assert said["env"] == ["NCCL_ALGO=Ring"]
+    assert said["weft"]["seed"] == 7
+    assert said["weft"]["spec"] == PAIR
+
+
+def test_the_tuner_file_is_written_beside_the_table(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
+    path = tmp_path / "tuner.csv"
+    app(["nccl", "all_reduce", PAIR, "-e", "1M", "--tuner", str(path)])
+    assert f"# {path}: written" in capsys.readouterr().out
+    assert path.read_text().splitlines()[-1].startswith("allreduce,")
+    assert [one.name for one in tmp_path.iterdir()] == ["tuner.csv"]
+
+
+def test_a_cluster_is_needed_and_gpus_in_it() -> None:
+    with pytest.raises(ConfigError, match="weft nccl all_reduce superpod:su=1"):
+        app(["nccl", "all_reduce"])
+    with pytest.raises(ConfigError, match="GPUs"):
+        app(["nccl", "all_reduce", "star:hosts=2"])
+    with pytest.raises(UnknownName, match="all_reduce"):
+        app(["nccl", "all_redcue", PAIR])
+
+
+def test_calibration_shows_every_published_run_and_one_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    from weft.collectives.calibration import runs
+
+    app(["nccl", "calibration"])
+    printed = capsys.readouterr().out
+    assert all(one.name in printed for one in runs())
+    app(["nccl", "calibration", runs()[0].name])
+    assert f"Source: {runs()[0].source}" in capsys.readouterr().out
+    with pytest.raises(UnknownName, match="run"):
+        app(["nccl", "calibration", "h100-99"])
+
+
+def test_calibration_as_json_has_measured_and_simulated_of_every_size(capsys: pytest.CaptureFixture[str]) -> None:
+    from weft.collectives.calibration import runs
+
+    app(["nccl", "calibration", "--json"])
+    said = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in said] == [one.name for one in runs()]
+    figure = said[0]["figures"][0]
+    assert (figure["size_bytes"], figure["measured_us"]) == runs()[0].rows[0]
+    assert figure["error"] == pytest.approx(figure["simulated_us"] / figure["measured_us"] - 1)
