@@ -8,6 +8,7 @@ import weft
 from weft.collectives.hierarchical import hierarchical_all_reduce
 from weft.collectives.pat import pat_all_gather
 from weft.collectives.program import Program
+from weft.collectives.ranks import place
 from weft.collectives.recursive import (
     dissemination_barrier,
     doubling_all_gather,
@@ -33,7 +34,7 @@ def star() -> weft.Fabric:
 
 
 def time_ps(fabric: weft.Fabric, program: Program, size_bytes: int) -> int:
-    result = PacketEngine().run(fabric, program_traffic(program, host_ports(fabric), size_bytes))
+    result = PacketEngine().run(fabric, program_traffic(program, place(fabric), size_bytes))
     assert result.done
     return result.last_arrival_ps
 
@@ -72,7 +73,7 @@ def test_the_other_programs_run_too(star):
 def test_parts_that_go_together_are_one_message(star):
     """PAT's are apart in the buffer: it takes as long as recursive doubling, whose parts are not."""
     pat, doubling = pat_all_gather(HOSTS), doubling_all_gather(HOSTS)
-    traffic = program_traffic(pat, host_ports(star), 1 << 20)
+    traffic = program_traffic(pat, place(star), 1 << 20)
     assert len(traffic) == 3 * HOSTS
     assert traffic.total_bytes == HOSTS * (HOSTS - 1) * (1 << 20) // HOSTS
     for size_bytes in (8 * HOSTS, 1 << 20):
@@ -80,11 +81,11 @@ def test_parts_that_go_together_are_one_message(star):
 
 
 def test_what_does_not_fit_is_refused(star):
-    with pytest.raises(ConfigError, match="has 4 ranks, and there are 8 ports"):
-        program_traffic(ring_all_reduce(4), host_ports(star), 1 << 20)
+    with pytest.raises(ConfigError, match="has 4 ranks, the job has 8"):
+        program_traffic(ring_all_reduce(4), place(star), 1 << 20)
     with pytest.raises(ConfigError, match="into 8 chunks, 3 bytes are too few"):
-        program_traffic(ring_all_reduce(8), host_ports(star), 3)
-    with pytest.raises(ConfigError, match="inside its nodes of 4 GPUs, which go over NVLink"):
-        program_traffic(hierarchical_all_reduce(2, 4), host_ports(star), 1 << 20)
+        program_traffic(ring_all_reduce(8), place(star), 3)
+    with pytest.raises(ConfigError, match="written for nodes of 4 GPUs, h1 has 1 ranks"):
+        program_traffic(hierarchical_all_reduce(2, 4), place(star), 1 << 20)
     with pytest.raises(ConfigError, match="SHARP all-reduce adds in the network"):
-        program_traffic(sharp_all_reduce(8), host_ports(star), 1 << 20)
+        program_traffic(sharp_all_reduce(8), place(star), 1 << 20)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.collectives.ranks import place
 from weft.collectives.ring import chain_broadcast, ring_all_reduce
 from weft.collectives.traffic import program_traffic
 from weft.fabric import faults
@@ -183,7 +184,7 @@ def test_who_comes_as_another_ends_has_the_link_for_itself():
 def test_a_ring_all_reduce_is_its_steps_one_after_the_other():
     """2 (n - 1) times what one chunk takes alone: Patarasuk and Yuan's closed form."""
     fabric = routed(STAR)
-    traffic = program_traffic(ring_all_reduce(8), host_ports(fabric), 1 << 20)
+    traffic = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     _, closed = check_near(fabric, traffic, rounding_ps=0, part=0.0001)
     step = analytic(fabric, Traffic.of(fabric, [("h1", "h2", (1 << 20) // 8)]))
     assert closed.last_arrival_ps == 14 * step.last_arrival_ps
@@ -193,7 +194,7 @@ def test_a_ring_all_reduce_is_its_steps_one_after_the_other():
 def test_a_slow_cable_holds_the_whole_ring():
     """Every step meets what the steps before have left that cable to do: waves do not forget."""
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
-    traffic = program_traffic(ring_all_reduce(8), host_ports(fabric), 1 << 20)
+    traffic = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     _, closed = check_near(fabric, traffic, rounding_ps=14, part=0.001)
     assert closed.last_arrival_ps > 3 * analytic(routed(STAR), traffic).last_arrival_ps
 
@@ -201,7 +202,7 @@ def test_a_slow_cable_holds_the_whole_ring():
 def test_slices_down_a_chain_follow_each_other():
     """All slices of one link have the same depth: one wave, in which they come one by one."""
     fabric = routed(STAR)
-    traffic = program_traffic(chain_broadcast(8, 16), host_ports(fabric), 1 << 21)
+    traffic = program_traffic(chain_broadcast(8, 16), place(fabric), 1 << 21)
     _, closed = check_near(fabric, traffic, rounding_ps=16, part=0.001)
     assert closed.events == 7
 
@@ -232,7 +233,7 @@ def test_two_queue_pairs_share_a_port_message_by_message():
 def test_collectives_far_apart_in_time_do_not_meet():
     """The second starts long after the first; its waves have the same depth."""
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
-    once = program_traffic(ring_all_reduce(8), host_ports(fabric), 1 << 20)
+    once = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     n, apart_ps = len(once), 1_000_000_000
     found = analytic(fabric, twice(once, apart_ps)).finish_ps
     expected = analytic(fabric, once).finish_ps
@@ -281,6 +282,6 @@ def test_who_comes_late_to_a_busy_link_is_there_no_later_than_found(seed):
 def test_collectives_that_overlap_take_the_time_of_the_link_that_they_share():
     """A collective that starts amid another of the same hosts, over a slow cable: their steps meet at other depths."""
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
-    once = program_traffic(ring_all_reduce(8), host_ports(fabric), 1 << 20)
+    once = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     _, flow, closed = run_all(fabric, twice(once, 30_000_000))
     assert closed.last_arrival_ps == pytest.approx(flow.last_arrival_ps, rel=0.05)

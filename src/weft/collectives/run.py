@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.collectives.program import Program, Schedule, Sends, in_runs, joined, schedule
+from weft.collectives.program import Program, Schedule, Sends, in_runs, joined
 from weft.collectives.ranks import Ranks
-from weft.errors import ConfigError
+from weft.collectives.traffic import program_traffic, refuse_misfits, whole_schedule
 from weft.sim.engine import Engine, Options, Progress
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Result
-from weft.sim.traffic import Traffic
 
 MOST_SENDS = 500_000  # of a program that is run whole
 _MOST_ROUNDS = 64  # of a run
@@ -71,15 +70,14 @@ def run_program(
     With `pxn`, a message to another rail goes over NVLink to the GPU of that rail first, as NCCL's does; without, it
     crosses rails in the network.
     """
-    _refuse(program, ranks, size_bytes)
+    refuse_misfits(program, ranks, size_bytes)
     clock, options = engine or FlowEngine(), options or Options()
     window = _window(program, ranks)
     keep = program.n_rounds if count_sends(program) <= MOST_SENDS else 2 * window + 1
     while True:
         short = shortened(program, keep)
-        made = schedule(program) if short is program else _in_rounds(short)
-        made = joined(made) if program.aggregated else made
-        traffic = rank_traffic(program, made, ranks, size_bytes, step_ps=step_ps, pxn=pxn)
+        made = whole_schedule(program) if short is program else _in_rounds(short)
+        traffic = program_traffic(program, ranks, size_bytes, made, step_ps=step_ps, pxn=pxn)
         result = clock.run(ranks.fabric, traffic, options, progress=progress)
         end_ps = np.zeros(short.n_rounds, np.int64)
         np.maximum.at(end_ps, made.round, result.finish_ps[: len(made.round)])
@@ -150,74 +148,10 @@ def _in_rounds(program: Program) -> Schedule:
     many, start = np.concatenate(counts), np.concatenate(spans)
     first = np.concatenate(([0], np.cumsum(many)))
     flat = np.repeat(start - first[:-1], many) + np.arange(int(first[-1]))
-    return Schedule(
+    made = Schedule(
         sends=Sends.join(rounds),
         round=np.repeat(np.arange(len(rounds), dtype=np.int32), [len(one) for one in rounds]),
         after_first=first.astype(np.int64),
         after=np.concatenate(arrived)[flat].astype(np.int32),
     )
-
-
-def rank_traffic(
-    program: Program, made: Schedule, ranks: Ranks, size_bytes: int, *, step_ps: int = 0, pxn: bool = True
-) -> Traffic:
-    """The messages of these sends, in their order; then the hops over NVLink of those that change rails."""
-    sends, per_server = made.sends, ranks.per_server
-    server = [np.asarray(end) // per_server for end in (sends.src, sends.dst)]
-    inside = server[0] == server[1]
-    if (inside & (ranks.nvlink[sends.src] < 0)).any():
-        raise ConfigError(
-            f"{program.name}: ranks of one server talk over NVLink, and {ranks.fabric.spec} has none that are joined: "
-            f"use weft.fabric.nvlink.join_nvlinks(fabric), or servers with GPUs"
-        )
-    rail = [ranks.rail_of[np.asarray(end) % per_server] for end in (sends.src, sends.dst)]
-    hops = np.flatnonzero(~inside & (rail[0] != rail[1])) if pxn and (ranks.nvlink >= 0).all() else np.zeros(0, int)
-    leaves = rail[0].copy()
-    leaves[hops] = rail[1][hops]
-    adapters = ranks.adapters if ranks.rails else np.zeros((len(ranks.servers), 1), np.int32)
-    src = np.where(inside, ranks.nvlink[sends.src], adapters[server[0], leaves])
-    dst = np.where(inside, ranks.nvlink[sends.dst], adapters[server[1], rail[1]])
-    proxy = ranks.nvlink[server[0][hops] * per_server + np.searchsorted(ranks.rail_of, rail[1][hops])]
-    bytes_each = sends.n_chunks.astype(np.int64) * program.chunk_bytes(size_bytes)
-    n, n_hops = len(sends), len(hops)
-    first, flat = _with_hops(made, hops)
-    delay_ps = np.where(np.diff(first) > 0, step_ps, 0)
-    delay_ps[hops] = 0  # nobody works between a hop and the rest of the way
-    return Traffic.make(
-        np.concatenate((src, ranks.nvlink[sends.src[hops]])),
-        np.concatenate((dst, proxy)),
-        np.concatenate((bytes_each, bytes_each[hops])),
-        delay_ps=delay_ps,
-        qp=np.concatenate((np.zeros(n, np.int64), np.ones(n_hops, np.int64))),
-        after=(first, flat),
-        description=f"{program.name} of {size_bytes:,} bytes",
-    )
-
-
-def _with_hops(made: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Who waits for whom, where sends wait for their hop, and the hop for what they waited for."""
-    n, count = len(made.sends), np.diff(made.after_first)
-    many = np.concatenate((count, count[hops]))
-    many[hops] = 1
-    first = np.concatenate(([0], np.cumsum(many)))
-    where = np.concatenate((made.after_first[:-1], made.after_first[hops]))
-    at = np.repeat(where - first[:-1], many) + np.arange(int(first[-1]))
-    hop_of = np.full(n + len(hops), -1)
-    hop_of[hops] = n + np.arange(len(hops))
-    waits = np.repeat(hop_of, many)
-    flat = np.where(
-        waits >= 0, waits, made.after[np.minimum(at, max(len(made.after) - 1, 0))] if len(made.after) else 0
-    )
-    return first.astype(np.int64), flat.astype(np.int32)
-
-
-def _refuse(program: Program, ranks: Ranks, size_bytes: int) -> None:
-    if program.n_reducers:
-        raise ConfigError(f"{program.name} adds in the network: it is more than messages between ports")
-    if len(ranks) != program.n_ranks:
-        raise ConfigError(f"{program.name} has {program.n_ranks} ranks, the job has {len(ranks)} on its servers")
-    if size_bytes < program.n_parts:
-        raise ConfigError(
-            f"{program.name} cuts the buffer of a rank into {program.n_parts} chunks, {size_bytes} bytes are too few: "
-            f"give {program.n_parts} bytes or more"
-        )
+    return joined(made) if program.aggregated else made

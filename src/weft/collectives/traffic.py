@@ -1,45 +1,106 @@
-"""A program as traffic of a network: a message for each send, which waits for what it must have received before.
+"""A program as traffic: a message for each send, which waits for what its sender must have received before.
 
-Where a program says so, all sends of a round from one rank to another are one message, which waits for all that its
-parts wait for.
+Ranks of one server talk over NVLink, others through the adapters of their rails. With PXN, as NCCL has it, a message to
+another rail goes over NVLink to the GPU of that rail first; without, it crosses rails in the network. Where a program
+says so, all sends of a round from one rank to another are one message.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, joined, schedule
+from weft.collectives.program import Program, Schedule, joined, schedule
+from weft.collectives.ranks import Ranks
 from weft.errors import ConfigError
 from weft.sim.traffic import Traffic
 
 
-def program_traffic(program: Program, ports: ArrayLike, size_bytes: int) -> Traffic:
-    """The messages of a collective of `size_bytes` at each rank; `ports` is the slot of each rank's network port."""
-    slots = np.asarray(ports, np.int32)
+def whole_schedule(program: Program) -> Schedule:
+    """Every message of a program, with what it waits for."""
+    made = schedule(program)
+    return joined(made) if program.aggregated else made
+
+
+def program_traffic(
+    program: Program,
+    ranks: Ranks,
+    size_bytes: int,
+    made: Schedule | None = None,
+    *,
+    step_ps: int = 0,
+    pxn: bool = True,
+) -> Traffic:
+    """The messages of a collective of `size_bytes` at each rank, in the order of its sends; then the hops over NVLink.
+
+    `made` is a schedule other than the whole one. Between receiving and sending on a rank takes `step_ps`.
+    """
+    refuse_misfits(program, ranks, size_bytes)
+    made = whole_schedule(program) if made is None else made
+    sends, per_server = made.sends, ranks.per_server
+    server = [np.asarray(end) // per_server for end in (sends.src, sends.dst)]
+    inside = server[0] == server[1]
+    if (inside & (ranks.nvlink[sends.src] < 0)).any():
+        raise ConfigError(
+            f"{program.name}: ranks of one server talk over NVLink, and {ranks.fabric.spec} has none that are joined: "
+            f"use weft.fabric.nvlink.join_nvlinks(fabric), or servers with GPUs"
+        )
+    rail = [ranks.rail_of[np.asarray(end) % per_server] for end in (sends.src, sends.dst)]
+    hops = np.flatnonzero(~inside & (rail[0] != rail[1])) if pxn and (ranks.nvlink >= 0).all() else np.zeros(0, int)
+    leaves = rail[0].copy()
+    leaves[hops] = rail[1][hops]
+    adapters = ranks.adapters if ranks.rails else np.zeros((len(ranks.servers), 1), np.int32)
+    src = np.where(inside, ranks.nvlink[sends.src], adapters[server[0], leaves])
+    dst = np.where(inside, ranks.nvlink[sends.dst], adapters[server[1], rail[1]])
+    proxy = ranks.nvlink[server[0][hops] * per_server + np.searchsorted(ranks.rail_of, rail[1][hops])]
+    chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(size_bytes)
+    bytes_each = sends.n_chunks.astype(np.int64) * chunk_bytes
+    n, n_hops = len(sends), len(hops)
+    first, flat = _with_hops(made, hops)
+    delay_ps = np.where(np.diff(first) > 0, step_ps, 0)
+    delay_ps[hops] = 0  # nobody works between a hop and the rest of the way
+    return Traffic.make(
+        np.concatenate((src, ranks.nvlink[sends.src[hops]])),
+        np.concatenate((dst, proxy)),
+        np.concatenate((bytes_each, bytes_each[hops])),
+        delay_ps=delay_ps,
+        qp=np.concatenate((np.zeros(n, np.int64), np.ones(n_hops, np.int64))),
+        after=(first, flat),
+        description=f"{program.name} of {size_bytes:,} bytes",
+    )
+
+
+def _with_hops(made: Schedule, hops: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Who waits for whom, where sends wait for their hop, and the hop for what they waited for."""
+    n, count = len(made.sends), np.diff(made.after_first)
+    many = np.concatenate((count, count[hops]))
+    many[hops] = 1
+    first = np.concatenate(([0], np.cumsum(many)))
+    where = np.concatenate((made.after_first[:-1], made.after_first[hops]))
+    at = np.repeat(where - first[:-1], many) + np.arange(int(first[-1]))
+    hop_of = np.full(n + len(hops), -1)
+    hop_of[hops] = n + np.arange(len(hops))
+    waits = np.repeat(hop_of, many)
+    flat = np.where(
+        waits >= 0, waits, made.after[np.minimum(at, max(len(made.after) - 1, 0))] if len(made.after) else 0
+    )
+    return first.astype(np.int64), flat.astype(np.int32)
+
+
+def refuse_misfits(program: Program, ranks: Ranks, size_bytes: int) -> None:
+    """A program that these ranks cannot run, by its name."""
     if program.n_reducers:
         raise ConfigError(f"{program.name} adds in the network: it is more than messages between ports")
-    if len(slots) != program.n_ranks:
-        raise ConfigError(f"{program.name} has {program.n_ranks} ranks, and there are {len(slots)} ports for them")
-    if program.gpus > 1:
+    if len(ranks) != program.n_ranks:
+        raise ConfigError(f"{program.name} has {program.n_ranks} ranks, the job has {len(ranks)} on its servers")
+    if program.gpus not in (1, ranks.per_server):
         raise ConfigError(
-            f"{program.name} has sends inside its nodes of {program.gpus} GPUs, which go over NVLink: "
-            f"use weft.collectives.run.run_program"
+            f"{program.name} is written for nodes of {program.gpus} GPUs, {ranks.servers[0]} has {ranks.per_server} "
+            f"ranks: write it for those"
         )
     if program.collective is not Collective.BARRIER and size_bytes < program.n_parts:
         raise ConfigError(
             f"{program.name} cuts the buffer of a rank into {program.n_parts} chunks, {size_bytes} bytes are too few: "
             f"give {program.n_parts} bytes or more"
         )
-    made = schedule(program)
-    if program.aggregated:
-        made = joined(made)
-    chunk_bytes = 0 if program.collective is Collective.BARRIER else program.chunk_bytes(size_bytes)
-    return Traffic.make(
-        slots[made.sends.src],
-        slots[made.sends.dst],
-        made.sends.n_chunks.astype(np.int64) * chunk_bytes,
-        after=(made.after_first, made.after),
-        description=f"{program.name} of {size_bytes:,} bytes",
-    )
