@@ -7,7 +7,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     scenarios                      claims of the documents, each a small program with a number
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
-    sim                            TIME: engine (protocol), engines, traffic, result; analytic, flow/, packet/ (kernels)
+    sim                            TIME: engine (protocol), traffic, result, layout/; analytic, flow/ and packet/ (kernels)
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric

@@ -9,7 +9,7 @@ from weft.errors import UnknownName
 from weft.fabric import catalog
 from weft.fabric.rates import parse_label
 from weft.sim.engine import Network, Paths
-from weft.sim.packet.rules import RULES
+from weft.sim.layout.rules import RULES
 
 
 @pytest.mark.parametrize("wire", catalog.interconnects(), ids=lambda wire: wire.name)

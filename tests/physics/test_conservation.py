@@ -15,10 +15,11 @@ from weft.fabric.kinds import NodeKind
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sim.engine import Options
+from weft.sim.layout.records import NONE
 from weft.sim.packet.engine import PacketEngine, _Run
 from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import plan
-from weft.sim.packet.state import NONE, Stop
+from weft.sim.packet.state import Stop
 from weft.sim.traffic import Operation, Traffic, Transport
 
 SHAPES = ("star:hosts=5", "fat-tree:hosts=12,radix=8", "torus:3x3", "dragonfly:p=1,a=3,h=1")

@@ -181,7 +181,7 @@ def _latency_line(row: LatencyRow) -> str:
 
 def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings) -> list[str]:
     """What perftest prints before its table, as far as it is true here."""
-    from weft.sim.packet.rules import fill_in
+    from weft.sim.layout.rules import fill_in
     from weft.sim.perftest import run_options
     from weft.sim.traffic import Operation, find_host_port
 

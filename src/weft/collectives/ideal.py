@@ -15,7 +15,7 @@ from weft.errors import ConfigError, UnknownName
 from weft.fabric.rates import Technology, parse_label, speeds
 from weft.fabric.timing import LineTiming, timings
 from weft.sim import engine as sim
-from weft.sim.packet.rules import RULES
+from weft.sim.layout.rules import RULES
 from weft.units import gbyte_s
 
 _CABLE_NS = 25  # 5 m, as the engines take it where nobody wrote a length down

@@ -13,11 +13,12 @@ from weft.fabric.model import Fabric
 from weft.sim.engine import Network, Options
 from weft.sim.flow.paths import list_hops, list_nodes, sign_links
 from weft.sim.flow.state import CLASS, FLOW, LEVEL, RUN, Net, State
-from weft.sim.packet.paths import check_paths, check_subnets
-from weft.sim.packet.posting import Posting, post
-from weft.sim.packet.rules import Rules, fill_in, way
-from weft.sim.packet.state import ENTRY, NONE, Records, Way, records
-from weft.sim.packet.wiring import Wiring, wire
+from weft.sim.layout.paths import check_paths, check_subnets
+from weft.sim.layout.posting import Posting, post
+from weft.sim.layout.records import NONE, Records, Way, records
+from weft.sim.layout.rules import Rules, fill_in, way
+from weft.sim.layout.wiring import Wiring, wire
+from weft.sim.packet.state import ENTRY
 from weft.sim.traffic import Traffic
 
 

@@ -14,7 +14,7 @@ up too early is put back.
 from __future__ import annotations
 
 from weft.jit import part
-from weft.sim.packet.state import NONE
+from weft.sim.layout.records import NONE
 
 SLACK = 1e-9  # relative: rates and loads closer than this are equal
 PATIENCE = 6  # rounds in which only flows that fail the test are added; after that all that meet an open flow

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.sim.packet.state import Records
+from weft.sim.layout.records import Records
 
 
 class Kind(enum.IntEnum):

@@ -10,10 +10,11 @@ tcp     slow start, congestion avoidance, one cut for each window with losses (R
 from __future__ import annotations
 
 from weft.jit import handler
+from weft.sim.layout.records import Control
 from weft.sim.packet.lanes import schedule
 from weft.sim.packet.nic import wake_qp
 from weft.sim.packet.reliability import hear, notice, resend, settle
-from weft.sim.packet.state import Control, Kind
+from weft.sim.packet.state import Kind
 
 # Of the paper, with rates as parts of its line of 40 Gbit/s. Firmware of NVIDIA's adapters has the same knobs with
 # other defaults, among them 5 Mbit/s for each 300 µs, which would take seconds to fill a line of today again.

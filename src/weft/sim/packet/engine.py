@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, SimulationBug
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
+from weft.sim.layout.records import records
 from weft.sim.packet.explain import explain
 from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import Plan, plan
 from weft.sim.packet.skip import Skipper
-from weft.sim.packet.state import ROOM, State, Stop, records
+from weft.sim.packet.state import ROOM, State, Stop
 from weft.sim.result import NEVER, PortUse, QueueSamples, Result
 from weft.sim.traffic import Traffic
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from weft.errors import SimulationBug, SubnetError, WeftError
+from weft.sim.layout.records import Control
 from weft.sim.packet.plan import Plan
 from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
-from weft.sim.packet.state import Control, State, Stop
+from weft.sim.packet.state import State, Stop
 
 
 class Deadlock(SubnetError):

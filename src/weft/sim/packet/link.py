@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from weft.jit import part
+from weft.sim.layout.records import BLOCK_BYTES, NONE, Flow
 from weft.sim.packet.lanes import push, schedule
-from weft.sim.packet.state import BLOCK_BYTES, NONE, PAUSED, Flow, Kind
+from weft.sim.packet.state import PAUSED, Kind
 
 
 @part

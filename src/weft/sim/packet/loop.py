@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
+from weft.sim.layout.records import NONE, Flow, Way
 from weft.sim.packet.congestion import speed_up
 from weft.sim.packet.lanes import (
     drop,
@@ -21,7 +22,7 @@ from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
-from weft.sim.packet.state import EMPTY, LANE_BITS, NONE, ROOM, Carries, Flow, Kind, QpState, Stop, Way
+from weft.sim.packet.state import EMPTY, LANE_BITS, ROOM, Carries, Kind, QpState, Stop
 from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_BITS, draw_random, enqueue, on_packet_at_switch
 
 IN_A_ROW = 24  # events of one lane before the pools are looked at again

@@ -8,9 +8,10 @@ is made at the moment that the port takes it.
 from __future__ import annotations
 
 from weft.jit import handler, part
+from weft.sim.layout.records import NONE, Control
 from weft.sim.packet.lanes import push, schedule
 from weft.sim.packet.link import transmit
-from weft.sim.packet.state import NONE, Carries, Control, Kind, QpState
+from weft.sim.packet.state import Carries, Kind, QpState
 from weft.sim.packet.switch import dequeue, enqueue, pick_queue
 
 

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
 from weft.sim.engine import Network, Options
-from weft.sim.packet.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
-from weft.sim.packet.posting import Posting, post
-from weft.sim.packet.rules import Rules, control, fill_in, way
+from weft.sim.layout.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
+from weft.sim.layout.posting import Posting, post
+from weft.sim.layout.records import NONE, Control, Flow, Records, Way, records
+from weft.sim.layout.rules import Rules, control, fill_in, way
+from weft.sim.layout.wiring import Wiring, whole_blocks, wire
 from weft.sim.packet.state import (
     BUFFER,
     CHUNK_EVENTS,
@@ -22,22 +24,15 @@ from weft.sim.packet.state import (
     LANE,
     LANE_BITS,
     LOAD,
-    NONE,
     PACKET,
     PAUSED,
     PORT,
     QUEUE,
     ROOM,
     RUN,
-    Control,
-    Flow,
     Kind,
-    Records,
     State,
-    Way,
-    records,
 )
-from weft.sim.packet.wiring import Wiring, whole_blocks, wire
 from weft.sim.traffic import Traffic
 from weft.units import transfer_ps
 

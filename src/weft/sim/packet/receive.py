@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from weft.jit import handler, part
+from weft.sim.layout.records import NONE, Control
 from weft.sim.packet.congestion import on_tcp_ack, slow_down
 from weft.sim.packet.lanes import schedule
 from weft.sim.packet.link import release
 from weft.sim.packet.nic import answer, free_packet, wake_qp
 from weft.sim.packet.reliability import ASKS, on_acked, on_nak
-from weft.sim.packet.state import NONE, Carries, Control, Kind
+from weft.sim.packet.state import Carries, Kind
 
 
 @part

@@ -13,8 +13,9 @@ retransmission timeout of 200 ms comes, and doubles each time.
 from __future__ import annotations
 
 from weft.jit import handler
+from weft.sim.layout.records import NONE, Control
 from weft.sim.packet.nic import free_packet, on_control, set_timer, wake_qp
-from weft.sim.packet.state import NONE, Carries, Control, QpState
+from weft.sim.packet.state import Carries, QpState
 
 RETRIES = 7  # what the 3 bits of retry_cnt can say
 TCP_RETRIES = 15  # Linux: tcp_retries2

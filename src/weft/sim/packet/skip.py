@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
+from weft.sim.layout.records import Control
 from weft.sim.packet.plan import Plan
-from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, Control, Kind, State
+from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, Kind, State
 
 _COUNTED = (("ports", "xmit_bytes"), ("ports", "xmit_packets"), ("plugs", "wait_ps"))
 

@@ -15,11 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Records = Any  # a recarray: its fields read as attributes, compiled and interpreted
+from weft.sim.layout.records import LINE_BYTES, Records
 
-NONE = -1
-BLOCK_BYTES = 64  # credits are counted in blocks
-LINE_BYTES = 64  # of the cache
 CHUNK_BITS = 6
 CHUNK_EVENTS = 1 << CHUNK_BITS  # events in one piece of a delay lane
 LANE_BITS = 10
@@ -67,32 +64,6 @@ class Stop(enum.IntEnum):
     RETRIES = 7  # a queue pair gave up
 
 
-class Flow(enum.IntEnum):
-    """Who may send."""
-
-    CREDITS = 0
-    PAUSE = 1
-    DROP = 2
-
-
-class Way(enum.IntEnum):
-    """Which port of a group."""
-
-    TABLE = 0
-    ADAPTIVE = 1
-    ECMP = 2
-    SPRAY = 3
-
-
-class Control(enum.IntEnum):
-    """How a queue pair finds its rate."""
-
-    NONE = 0
-    IB = 1
-    DCQCN = 2
-    TCP = 3
-
-
 class QpState(enum.IntEnum):
     IDLE = 0  # nothing to send, or not allowed to
     RING = 1  # takes its turns at the port
@@ -135,32 +106,6 @@ QUEUE = _line(
     ("bytes", np.int32),  # waiting to leave
     ("port", np.int32),
 )
-# The rest of what a port is, and what happens to it seldom.
-PLUG = np.dtype(
-    [
-        ("peer", np.int32),
-        ("owner", np.int32),  # row of the forwarding tables; of a host -1 - host
-        ("wire_lane", np.int16),
-        ("rate", np.int16),
-        ("arbitration", np.int16),  # row of the VL arbitration tables
-        ("cut_through", np.int8),
-        ("wakes", np.int8),  # a PORT_READY is on the agenda
-        ("wait_since_ps", np.int64),
-        ("wait_ps", np.int64),
-        ("clean_bytes", np.int64),  # that still arrive before the next bit error
-        ("bytes_per_error", np.float64),  # mean; 0 on a good cable
-        ("corrupted", np.int32),
-        ("dropped", np.int32),
-        ("marked", np.int32),
-        ("pauses", np.int32),
-        ("high_at", np.int16),  # where the VL arbiter stands in its tables
-        ("low_at", np.int16),
-        ("high_left", np.int32),
-        ("low_left", np.int32),
-        ("high_spent_bytes", np.int32),
-    ],
-    align=True,
-)
 BUFFER = np.dtype(  # 32 bytes: half a line
     [
         ("held", np.int32),  # bytes
@@ -192,104 +137,6 @@ PACKET = np.dtype(
         ("sl", np.int8),
         ("marked", np.int8),  # FECN, or ECN's congestion experienced
         ("again", np.int8),  # sent before
-    ],
-    align=True,
-)
-MESSAGE = np.dtype(
-    [
-        ("src", np.int32),  # port
-        ("dst", np.int32),
-        ("dlid", np.int32),
-        ("slid", np.int32),  # where acknowledgements go
-        ("qp", np.int32),
-        ("packets", np.int32),
-        ("sent", np.int32),
-        ("received", np.int32),
-        ("first_psn", np.int32),
-        ("full", np.int16),  # size of all packets but the first and the last
-        ("first", np.int16),  # size of the first packet
-        ("last", np.int16),
-        ("sl", np.int8),
-        ("back_sl", np.int8),  # of its acknowledgements: their path may take another
-        ("waits_for", np.int32),  # messages not yet delivered
-        ("retransmitted", np.int32),
-        ("next", np.int32),  # of its queue pair
-        ("bytes", np.int64),
-        ("lead_ps", np.int64),  # from its start until its first packet can leave
-        ("delay_ps", np.int64),
-        ("free_ps", np.int64),  # when the last of those it waits for was delivered
-        ("start_ps", np.int64),
-        ("ready_ps", np.int64),
-        ("finish_ps", np.int64),
-        ("acked_ps", np.int64),
-    ],
-    align=True,
-)
-QP = np.dtype(
-    [
-        ("queue", np.int32),  # where its packets leave
-        ("dst", np.int32),  # port
-        ("host", np.int32),
-        ("flow", np.int32),  # what ECMP hashes
-        ("next", np.int32),  # in the ring
-        ("state", np.int8),
-        ("acked", np.int8),  # reliable: acknowledged and retransmitted
-        ("ordered", np.int8),  # a gap is a loss: go back N
-        ("nak_sent", np.int8),
-        ("rate_timer", np.int8),  # a RATE is on the agenda
-        ("unsent", np.int32),  # first message with packets to send
-        ("oldest", np.int32),  # first message not acknowledged
-        ("last", np.int32),  # message
-        ("outstanding", np.int32),  # messages sent and not acknowledged
-        ("window", np.int32),  # of them, at most
-        ("given_psn", np.int32),  # to messages
-        ("expected_psn", np.int32),  # at the receiver
-        ("acked_psn", np.int32),  # all before have arrived
-        ("lost", np.int32),  # packets that the network lost, unknown to the sender
-        ("lost_tail", np.int32),
-        ("again", np.int32),  # packets known to be lost, to be sent again
-        ("again_tail", np.int32),
-        ("posted_ps", np.int64),  # when the last message posted is ready: none overtakes it
-        ("clock_ps", np.int64),  # the next message cannot start before
-        ("paced_ps", np.int64),  # the next packet cannot leave before
-        ("gap_ps", np.int64),  # between messages
-        ("setup_ps", np.int64),  # of reading a message from memory
-        ("ps_per_kib", np.int64),  # of reading it
-        ("deadline_ps", np.int64),  # to hear from the other end
-        ("timer_ps", np.int64),  # when the TIMEOUT on the agenda rings, NONE
-        ("pace_ps_per_kib", np.int64),  # of its rate limit, in TCP of copying; 0: as fast as the port
-        ("packet_ps", np.int64),  # TCP: of its processor, for each packet sent
-        ("receive_packet_ps", np.int64),  # TCP: of the other processor, for each packet received
-        ("receive_clock_ps", np.int64),
-        ("line_ps_per_kib", np.int64),  # the port
-        ("notified_ps", np.int64),  # when the receiver last said that there is congestion
-        ("alpha", np.float64),  # DCQCN: estimate of congestion
-        ("rate", np.float64),  # DCQCN: current and target, parts of the line
-        ("target", np.float64),
-        ("rate_due_ps", np.int64),  # when the rate rises next
-        ("paced_bytes", np.int64),  # DCQCN: sent since the byte counter last ran out
-        ("byte_rounds", np.int32),  # DCQCN: times that it ran out since the last cut
-        ("rounds", np.int32),  # DCQCN: increases since the last cut; IB: index in the congestion control table
-        ("in_flight", np.int32),  # TCP: packets
-        ("window_packets", np.float64),  # TCP: congestion window
-        ("threshold", np.float64),  # TCP: where slow start ends
-        ("recover_psn", np.int32),  # TCP: one cut for each window
-        ("arrived", np.int32),  # TCP: packets received in all
-        ("counted", np.int32),  # TCP: of them known to the sender, modulo 2^15
-        ("unacked", np.int32),  # TCP: packets received since the last acknowledgement
-        ("backoff", np.int32),  # timeouts in a row
-    ],
-    align=True,
-)
-HOST = np.dtype(
-    [
-        ("port", np.int32),
-        ("ack_lane", np.int32),
-        ("clock_ps", np.int64),  # memory can give the next packet then
-        ("ps_per_kib", np.int64),  # of the way from memory, where it is slower than the port; else 0
-        ("receive_clock_ps", np.int64),
-        ("receive_ps_per_kib", np.int64),  # of the way to memory, where it is slower than the port; else 0
-        ("receive_ps", np.int64),  # from the last packet until the program knows
     ],
     align=True,
 )
@@ -381,10 +228,3 @@ class State(NamedTuple):
     arbitration_vl: NDArray[np.int32]  # [row, low | high, entry]
     arbitration_weight: NDArray[np.int32]  # 0 ends the list
     high_limit_bytes: NDArray[np.int64]  # [row]
-
-
-def records(n: int, dtype: np.dtype[Any]) -> Records:
-    """`n` zeroed records, from the start of a cache line."""
-    space = np.zeros(n * dtype.itemsize + LINE_BYTES, np.uint8)
-    begin = -space.ctypes.data % LINE_BYTES
-    return space[begin : begin + n * dtype.itemsize].view(dtype).view(np.recarray)

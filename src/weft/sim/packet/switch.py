@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft.jit import handler, part
+from weft.sim.layout.records import NONE, Flow, Way
 from weft.sim.packet.lanes import schedule
 from weft.sim.packet.link import blocks_bytes, transmit
-from weft.sim.packet.state import NONE, Carries, Flow, Kind, Way
+from weft.sim.packet.state import Carries, Kind
 
 NO_ROUTE = 255
 RANDOM_BITS = 31  # a linear congruential generator that fits in int64: the same compiled and interpreted

@@ -15,8 +15,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
 from weft.fabric.timing import timings
 from weft.sim.engine import Switching
-from weft.sim.packet.rules import Rules
-from weft.sim.packet.state import BLOCK_BYTES, NONE, PLUG, Records, records
+from weft.sim.layout.records import BLOCK_BYTES, NONE, PLUG, Records, records
+from weft.sim.layout.rules import Rules
 
 UNKNOWN_LENGTH_M = 5.0  # a cable whose length nobody wrote down
 _COPPER = (Medium.DAC, Medium.ACC)

@@ -9,7 +9,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
 from weft.sim.engine import CongestionControl, Network, Options, Paths
-from weft.sim.packet.state import Control, Flow, Way
+from weft.sim.layout.records import Control, Flow, Way
 from weft.sim.traffic import Operation, Transport
 
 LRH, BTH, RETH, AETH, DETH, ICRC, VCRC = 8, 12, 16, 4, 8, 4, 2

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.tables import NO_ROUTE
-from weft.sim.packet.state import NONE, Records
-from weft.sim.packet.wiring import Wiring
+from weft.sim.layout.records import NONE, Records
+from weft.sim.layout.wiring import Wiring
 
 MOST_HOPS = 64
 MANAGEMENT_VL = 15

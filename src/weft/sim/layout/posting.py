@@ -15,9 +15,9 @@ from weft.fabric.rates import Technology, parse_label
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
-from weft.sim.packet.rules import AETH, RETH, Rules, ack_bytes, first_header_bytes
-from weft.sim.packet.state import HOST, MESSAGE, NONE, QP, Flow, Records, records
-from weft.sim.packet.wiring import Wiring
+from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, records
+from weft.sim.layout.rules import AETH, RETH, Rules, ack_bytes, first_header_bytes
+from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
 
 FASTEST = 1e9  # Gbit/s: no limit
