@@ -5,10 +5,13 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
 
     cli                            one module per command; no logic
     scenarios                      claims of the documents, each a small program with a number
+    lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
-    sim                            TIME: engine (protocol), traffic, result, layout/; analytic, flow/ and packet/ (kernels)
+    sim                            TIME: engine (protocol), traffic, result, layout/; analytic, flow/, packet/ (kernels)
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
+    diags                          the tools of infiniband-diags, over any carrier
+    mad                            MANAGEMENT PLANE: carriers, agents (SMA, PMA, congestion control), traps, faults
     fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached

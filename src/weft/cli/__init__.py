@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from cyclopts import App
 
@@ -31,10 +32,25 @@ COMMANDS = {
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "topologies": "List the topologies, their parameters and an example of each.",
     "links": "Show every link speed: signalling, encoding, data rate by width, year.",
+    "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
+}
+# All in one module: what they do to a lab is one command to it.
+LAB_COMMANDS = {
+    "up": "Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.",
+    "exec": "Run a program as a host of a lab: weft exec h1 ibnetdiscover.",
+    "ps": "List the labs that run: fabric, attached programs, MADs so far, what is broken.",
+    "break": "Pull a cable of a lab, by a port; of a node or a server, all its cables.",
+    "degrade": "Make a cable of a lab err.",
+    "fix": "Put cables of a lab back, and replace those that err: by a name, or all.",
+    "down": "End a lab.",
 }
 for _name, _help in COMMANDS.items():
     app.command(f"weft.cli.{_name}:{_name}", name=_name, help=_help, sort_key=list(COMMANDS).index(_name))
+for _place, (_name, _help) in enumerate(LAB_COMMANDS.items(), len(COMMANDS)):
+    _function = f"{_name}_" if _name in ("exec", "break") else _name  # words of Python
+    _flags: dict[str, Any] = {"help_flags": [], "version_flags": []} if _name == "exec" else {}  # the program's own
+    app.command(f"weft.cli.lab:{_function}", name=_name, help=_help, sort_key=_place, **_flags)
 
 
 def main() -> None:

@@ -1,0 +1,174 @@
+"""OpenSM's bring-up of a fabric on weft's lab and on ibsim, in the same run.
+
+    python benchmarks/lab.py [SPEC ...] [--times 3] [--json]
+
+The same unmodified OpenSM, attached by the same library, sweeps once from a cold start; from its start to SUBNET UP is
+what counts, the better of `--times`. MADs are those that weft's server carried; ibsim does not count, and OpenSM sends
+it the same. Memory is the most that the server held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+import weft
+from weft.fabric.files import ibnetdiscover
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.lab.programs import find_umad2sim
+
+SPECS = ["fat-tree:hosts=648,radix=36,speed=HDR", "fat-tree:hosts=3456,radix=36,speed=HDR"]
+SELENE = "selene.compute.txt"
+_STAMP = re.compile(r"^(\w{3} \d\d \d\d:\d\d:\d\d) (\d{6}) .*SUBNET UP", re.M)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One server, one fabric."""
+
+    up_s: float
+    server_cpu_s: float
+    server_mb: float
+    mads: int
+
+
+def measure(server: str, spec: str, fabric: Fabric, folder: Path) -> Figures:
+    base = f"bench-{os.getpid()}-{time.monotonic_ns() % 10**6}"
+    command = weft_command(spec, base) if server == "weft" else ibsim_command(fabric, folder)
+    with (folder / f"{server}.log").open("w+") as log:
+        child = subprocess.Popen(
+            command, env=os.environ | {"IBSIM_SOCKNAME": base}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        try:
+            await_socket(base, child)
+            before = cpu_s(child.pid)
+            up_s = sweep(base, fabric, folder)
+            figures = Figures(up_s=up_s, server_cpu_s=cpu_s(child.pid) - before, server_mb=peak_mb(child.pid), mads=0)
+        finally:
+            child.terminate()
+            child.wait()
+        log.seek(0)
+        counted = re.search(r"mads (\d+)", log.read())
+    return Figures(**asdict(figures) | {"mads": int(counted[1]) if counted else 0})
+
+
+def weft_command(spec: str, base: str) -> list[str]:
+    return [sys.executable, __file__, "--serve", spec, base]
+
+
+def serve(spec: str, base: str) -> None:
+    """The child: a lab's server alone."""
+    import signal
+
+    from weft.lab.ibsim import Server
+    from weft.mad.subnet import Subnet
+
+    server = Server(Subnet(weft.load(spec)), base)
+    signal.signal(signal.SIGTERM, lambda *_: server.stop())
+    server.serve()
+    print("mads", server.mads)
+
+
+def ibsim_command(fabric: Fabric, folder: Path) -> list[str]:
+    net = folder / "net"
+    if not net.exists():
+        net.write_text(ibnetdiscover.to_text(fabric), encoding="utf-8")
+    nodes, switches = len(fabric.nodes) + 1, len(fabric.of_kind(NodeKind.SWITCH)) + 1
+    return ["ibsim", "-s", "-n", "-N", str(nodes), "-S", str(switches), "-P", str(len(fabric.ports) + 1), str(net)]
+
+
+def await_socket(base: str, child: subprocess.Popen[bytes]) -> None:
+    while f"@{base}:ctl" not in Path("/proc/net/unix").read_text(encoding="ascii", errors="replace"):
+        if child.poll() is not None:
+            sys.exit(f"{child.args!r} did not start")
+        time.sleep(0.02)
+
+
+def sweep(base: str, fabric: Fabric, folder: Path) -> float:
+    """OpenSM once: seconds from its start to the line in its log."""
+    log = folder / "opensm.log"
+    for old in ("opensm.log", "guid2lid", "guid2mkey", "neighbors"):
+        (folder / old).unlink(missing_ok=True)
+    host = f"H-{int(fabric.hcas[0].guid):016x}"
+    places = {"OSM_CACHE_DIR": str(folder), "OSM_TMP_DIR": str(folder)}
+    begin = time.time()
+    subprocess.run(
+        ["opensm", "-o", "-e", "-f", str(log), "-D", "0x83", "-d", "2"],
+        cwd=folder,
+        env=os.environ | {"LD_PRELOAD": str(find_umad2sim()), "IBSIM_SOCKNAME": base, "SIM_HOST": host} | places,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    stamp = _STAMP.search(log.read_text(errors="replace"))
+    if stamp is None:
+        sys.exit(f"OpenSM did not bring {fabric.spec} up:\n{log.read_text(errors='replace')[-2000:]}")
+    up = datetime.strptime(f"{datetime.now().year} {stamp[1]}", "%Y %b %d %H:%M:%S").timestamp() + int(stamp[2]) / 1e6
+    return up - begin
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mb(pid: int) -> float:
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def best(server: str, spec: str, fabric: Fabric, folder: Path, times: int) -> Figures:
+    return min((measure(server, spec, fabric, folder) for _ in range(times)), key=lambda figures: figures.up_s)
+
+
+def report(name: str, ours: Figures, theirs: Figures) -> str:
+    mads = ours.mads
+    each_us = [1e6 * one.server_cpu_s / mads for one in (ours, theirs)]
+    return (
+        f"{name}: SUBNET UP {ours.up_s:.2f} s, ibsim {theirs.up_s:.2f} s: {ours.up_s / theirs.up_s:.2f} times\n"
+        f"  {mads:,} MADs, {mads / ours.up_s:,.0f} a second, ibsim {mads / theirs.up_s:,.0f}; "
+        f"server CPU {each_us[0]:.0f} us each, ibsim {each_us[1]:.0f}; "
+        f"memory {ours.server_mb:.0f} MB, ibsim {theirs.server_mb:.0f}"
+    )
+
+
+def main() -> None:
+    words = argparse.ArgumentParser()
+    words.add_argument("specs", nargs="*")
+    words.add_argument("--times", type=int, default=3)
+    words.add_argument("--json", action="store_true")
+    words.add_argument("--serve", nargs=2)
+    given = words.parse_args()
+    if given.serve:
+        serve(*given.serve)
+        return
+    selene = Path(os.environ.get("WEFT_DUMPS", "")) / SELENE
+    specs = given.specs or [*SPECS, *([str(selene)] if selene.is_file() else [])]
+    rows = []
+    for spec in specs:
+        fabric = weft.load(spec)
+        with tempfile.TemporaryDirectory() as name, suppress(KeyboardInterrupt):
+            found = {server: best(server, spec, fabric, Path(name), given.times) for server in ("ibsim", "weft")}
+        ours, theirs = found["weft"], found["ibsim"]
+        rows.append(
+            {"spec": Path(spec).name, "ratio": ours.up_s / theirs.up_s} | {k: asdict(v) for k, v in found.items()}
+        )
+        if not given.json:
+            print(report(Path(spec).name, ours, theirs))
+    if given.json:
+        print(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""`weft up`, `down`, `ps`, `exec`, `break`, `degrade`, `fix`: a lab, and what happens to it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from weft.cli.output import Cell
+    from weft.fabric.model import Fabric
+    from weft.lab.lab import Lab
+    from weft.lab.registry import Entry
+
+_EXEC = "weft exec [--lab NAME] HOST COMMAND...\n\nRun a program as a host of a lab: weft exec h1 ibnetdiscover"
+
+
+def up(spec: str, /, *, name: str = "lab", daemon: bool = False) -> None:
+    """Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.
+
+    Parameters
+    ----------
+    spec
+        A topology, `superpod:su=1`, or the path of a file.
+    name
+        Its name, if there is to be more than one.
+    daemon
+        Return when it is up; `weft down` ends it.
+    """
+    from weft.fabric.spec import load
+    from weft.lab import daemon as process
+
+    fabric = load(spec)
+    if daemon:
+        entry = process.start(fabric, name)
+        print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
+    elif sys.stdin.isatty() and sys.stdout.isatty():
+        _prompt(process.start(fabric, name, follow=True))
+    else:
+        process.serve(fabric, name, _say_up)
+
+
+def _host(fabric: Fabric) -> str:
+    return fabric.hcas[0].name if fabric.hcas else fabric.switches[0].name
+
+
+def _say_up(lab: Lab) -> None:
+    import logging
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    print(f"lab {lab.name} is up: {lab.fabric.spec}; `weft down` or SIGTERM ends it", flush=True)
+
+
+def _prompt(entry: Entry) -> None:
+    import readline  # noqa: F401  (input() then has history)
+
+    from weft.lab import control
+    from weft.lab.prompt import Prompt
+
+    try:
+        Prompt(entry).run()
+    finally:
+        control.end(entry)
+
+
+def down(*, lab: str = "") -> None:
+    """End a lab.
+
+    Parameters
+    ----------
+    lab
+        Its name, if more than one runs.
+    """
+    from weft.lab import control, registry
+
+    entry = registry.find(lab)
+    control.end(entry)
+    print(f"lab {entry.name} is down")
+
+
+def ps(*, json: bool = False) -> None:
+    """List the labs that run: fabric, attached programs, MADs so far, what is broken.
+
+    Parameters
+    ----------
+    json
+        Print JSON instead of a table.
+    """
+    from weft.cli.output import console, print_json, table
+    from weft.lab import registry
+    from weft.lab.control import ask
+
+    states = [ask(entry, "state") for entry in registry.running()]
+    if json:
+        print_json(states)
+        return
+    rows: list[tuple[Cell, ...]] = [
+        (
+            state["name"],
+            str(state["pid"]),
+            state["spec"],
+            ", ".join(client["at"] for client in state["clients"] if client["is_sm"]),
+            len(state["clients"]),
+            state["mads"],
+            ", ".join(state["broken"] + state["degraded"]),
+            sum(state["complaints"].values()),
+        )
+        for state in states
+    ]
+    heads = ("lab", "process", "fabric", "subnet manager at", "attached", "MADs", "broken or bad", "complaints")
+    console().print(table("Labs", heads, rows, "" if rows else "None runs: weft up fat-tree:hosts=16,radix=8"))
+
+
+def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+    """Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before the host, of that lab."""
+    from weft.errors import ConfigError
+    from weft.lab import programs, registry
+    from weft.lab.control import ask
+
+    if words[:1] in (("--help",), ("-h",)):
+        print(_EXEC)
+        return
+    lab, rest = (words[1], words[2:]) if words[:1] == ("--lab",) and len(words) > 1 else ("", words)
+    if len(rest) < 2:
+        raise ConfigError(f"weft exec needs a host and a command: {_EXEC.splitlines()[0]}")
+    entry = registry.find(lab)
+    variables = programs.environment(ask(entry, "host", name=rest[0]), entry.cache)
+    raise SystemExit(programs.attend(rest[1:], variables))
+
+
+def break_(name: str, /, *, lab: str = "") -> None:
+    """Pull a cable of a lab, by a port; of a node or a server, all its cables.
+
+    Parameters
+    ----------
+    name
+        `leaf1/5`, `spine1`, `dgx7`.
+    lab
+        The lab, if more than one runs.
+    """
+    _tell(lab, "break", "broken", name=name)
+
+
+def degrade(name: str, /, *, ber: float, lab: str = "") -> None:
+    """Make a cable of a lab err.
+
+    Parameters
+    ----------
+    name
+        A port, `leaf1/5`; or a node or a server, for all its cables.
+    ber
+        Bit error rate after error correction: a good cable has 1e-15, a bad one 1e-8.
+    lab
+        The lab, if more than one runs.
+    """
+    _tell(lab, "degrade", f"errs with {ber:g}", name=name, bit_error_rate=ber)
+
+
+def fix(name: str = "", /, *, lab: str = "") -> None:
+    """Put cables of a lab back, and replace those that err: by a name, or all.
+
+    Parameters
+    ----------
+    name
+        A port, a node or a server; nothing for all.
+    lab
+        The lab, if more than one runs.
+    """
+    _tell(lab, "fix", "fixed", name=name)
+
+
+def _tell(lab: str, do: str, done: str, **words: Any) -> None:
+    from weft.lab import registry
+    from weft.lab.control import ask
+
+    ports = ask(registry.find(lab), do, **words)
+    print("\n".join(f"{port}: {done}" for port in ports) or "nothing is broken")

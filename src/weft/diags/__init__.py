@@ -1,0 +1,35 @@
+"""The tools of infiniband-diags, over any carrier: for machines that have none of them.
+
+Each is a function of a carrier and of the arguments that the tool takes, and returns what the tool prints. Names,
+arguments and text are those of infiniband-diags 44, which a test runs beside them on the same subnet.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from weft.errors import UnknownName
+
+if TYPE_CHECKING:
+    from weft.mad.carrier import Carrier
+
+Tool = Callable[["Carrier", Sequence[str]], str]
+TOOLS = {
+    "ibstat": "The adapter of this host: state, rate, LID.",
+    "ibstatus": "The same as sysfs has it.",
+    "ibnetdiscover": "All switches, adapters and cables.",
+    "ibtracert": "The way from one LID to another.",
+    "perfquery": "Counters of a port.",
+    "sminfo": "The subnet manager: where, which, in what state.",
+    "smpquery": "An attribute of a node: nodeinfo, nodedesc, portinfo, switchinfo, pkeys, sl2vl, vlarb, guidinfo.",
+}
+
+
+def tool(name: str) -> Tool:
+    """By its name; loaded now, so that a list of tools costs nothing."""
+    if name not in TOOLS:
+        raise UnknownName("tool", name, TOOLS)
+    found: Tool = getattr(importlib.import_module(f"weft.diags.{name}"), name)
+    return found

@@ -1,0 +1,100 @@
+"""ibstat: the adapter of this host, as far as MADs tell: its names and firmware are the driver's, not the subnet's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.diags.ask import HERE, Target, get_smp, parse
+from weft.errors import SubnetError
+from weft.mad.carrier import Carrier
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import NodeInfo, NodeType, SmpAttribute
+
+_STATES = ("???", "Down", "Initializing", "Armed", "Active")
+_PHYSICAL = ("No state change", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp")
+_LATER = ("LinkErrorRecovery", "PhyTest")
+_LANES = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+_TENTHS = {1: 25, 2: 50, 4: 100}  # of Gbit/s of a lane, rounded as the kernel does (drivers/infiniband/core/sysfs.c)
+_TENTHS_EXT = {1: 140, 2: 250, 4: 500, 8: 1000}
+_NAMES = {25: "SDR", 50: "DDR", 100: "QDR", 140: "FDR", 250: "EDR", 500: "HDR", 1000: "NDR", 2000: "XDR"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """A port of our own node."""
+
+    number: int
+    info: PortInfo
+    guid: int
+
+    @property
+    def rate(self) -> tuple[int, int, str]:
+        """Gbit/s, lanes, and the name of the speed."""
+        tenths = _TENTHS.get(self.info.link_speed_active, 25)
+        tenths = _TENTHS_EXT.get(self.info.link_speed_ext_active, tenths)
+        tenths = 2000 if self.info.link_speed_ext_active_2 else tenths
+        lanes = _LANES.get(self.info.link_width_active, 1)
+        return tenths * lanes // 10, lanes, _NAMES[tenths]
+
+    @property
+    def physical(self) -> str:
+        return (*_PHYSICAL, *_LATER)[self.info.port_physical_state]
+
+
+def look_at_ourselves(carrier: Carrier) -> tuple[NodeInfo, str, list[Local]]:
+    """Our node, the name of the adapter, and its ports."""
+    node = NodeInfo.unpack(get_smp(carrier, HERE, SmpAttribute.NODE_INFO))
+    words = get_smp(carrier, HERE, SmpAttribute.NODE_DESCRIPTION).split(b"\0")[0].decode(errors="replace").split()
+    name = words[-1] if len(words) > 1 else "mlx5_0"  # `h1 mlx5_0`, as drivers describe their nodes
+    numbers = [0] if node.node_type == NodeType.SWITCH else range(1, node.num_ports + 1)
+    ports = []
+    for number in numbers:
+        info = PortInfo.unpack(get_smp(carrier, HERE, SmpAttribute.PORT_INFO, number))
+        known = number in (0, node.local_port_num)
+        ports.append(Local(number=number, info=info, guid=node.port_guid if known else _guid(carrier, number)))
+    return node, name, ports
+
+
+def _guid(carrier: Carrier, number: int) -> int:
+    """Of a port that we are not at: a node tells that of the port where it is asked, so go out by it and come back."""
+    try:
+        out = Target(None, bytes([number]))
+        far = NodeInfo.unpack(get_smp(carrier, out, SmpAttribute.NODE_INFO))
+        back = out.through(far.local_port_num)
+        return NodeInfo.unpack(get_smp(carrier, back, SmpAttribute.NODE_INFO)).port_guid
+    except SubnetError:  # nothing is plugged in there
+        return 0
+
+
+def ibstat(carrier: Carrier, arguments: Sequence[str]) -> str:
+    """ibstat [-l | -s | -p]: all, names of adapters, in short, GUIDs of ports."""
+    given = parse("ibstat", arguments, "l", "s", "p")
+    node, name, ports = look_at_ourselves(carrier)
+    if given.l:
+        return f"{name}\n"
+    if given.p:
+        return "".join(f"0x{port.guid:016x}\n" for port in ports)
+    lines = [
+        f"CA '{name}'",
+        f"\tCA type: MT{node.device_id}",
+        f"\tNumber of ports: {0 if node.node_type == NodeType.SWITCH else node.num_ports}",
+        f"\tHardware version: {node.revision:x}",
+        f"\tNode GUID: 0x{node.node_guid:016x}",
+        f"\tSystem image GUID: 0x{node.system_image_guid:016x}",
+    ]
+    for port in () if given.s else ports:
+        info, (gbit_s, _, _) = port.info, port.rate
+        lines += [
+            f"\tPort {port.number}:",
+            f"\t\tState: {_STATES[info.port_state] if info.port_state < len(_STATES) else '???'}",
+            f"\t\tPhysical state: {port.physical}",
+            f"\t\tRate: {gbit_s}",
+            f"\t\tBase lid: {info.lid}",
+            f"\t\tLMC: {info.lmc}",
+            f"\t\tSM lid: {info.master_sm_lid}",
+            f"\t\tCapability mask: 0x{info.capability_mask:08x}",
+            f"\t\tPort GUID: 0x{port.guid:016x}",
+            "\t\tLink layer: InfiniBand",
+        ]
+    return "\n".join(lines) + "\n"

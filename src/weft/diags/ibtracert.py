@@ -1,0 +1,82 @@
+"""ibtracert: the way that forwarding tables lead from one LID to another, asked switch by switch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.diags.ask import HERE, Target, get_smp, own_lid, parse, parse_target
+from weft.errors import SubnetError
+from weft.mad.carrier import Carrier
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.smp import HOPS_MAX, LinearForwardingTable, NodeInfo, NodeType, SmpAttribute, SwitchInfo
+
+_TYPES = {NodeType.CA: "ca", NodeType.SWITCH: "switch", NodeType.ROUTER: "router"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hop:
+    """A node where the way comes in, or begins, or ends."""
+
+    node: NodeInfo
+    name: str
+    port: PortInfo
+    number: int
+
+    @property
+    def is_switch(self) -> bool:
+        return self.node.node_type == NodeType.SWITCH
+
+    def lids(self) -> str:
+        return f"{self.port.lid}-{self.port.lid + (1 << self.port.lmc) - 1}"
+
+    def kind(self) -> str:
+        return _TYPES.get(NodeType(self.node.node_type), "???")
+
+    def end(self, word: str) -> str:
+        number = 0 if self.is_switch else self.number
+        return f'{word} {self.kind()} {{0x{self.node.node_guid:016x}}} portnum {number} lid {self.lids()} "{self.name}"'
+
+    def after(self, left_by: int) -> str:
+        port = f"{self.kind()} port {{0x{self.node.port_guid:016x}}}[{self.number}]"
+        return f'[{left_by}] -> {port} lid {self.lids()} "{self.name}"'
+
+
+def ibtracert(carrier: Carrier, arguments: Sequence[str]) -> str:
+    """ibtracert FROM TO, both LIDs."""
+    given = parse("ibtracert", arguments, positional=("source", "destination"))
+    source, target = (parse_target(text, directed=False) for text in (given.source, given.destination))
+    assert target.lid is not None
+    at = HERE if source.lid == own_lid(carrier) else source
+    hop, wanted = _look(carrier, at), _look(carrier, target)
+    lines = [hop.end("From")]
+    for _ in range(HOPS_MAX):
+        if (hop.node.node_guid, hop.port.lid) == (wanted.node.node_guid, wanted.port.lid):
+            return "\n".join((*lines, hop.end("To"), ""))
+        out = _next_port(carrier, at, hop, target.lid) if hop.is_switch else hop.number
+        if not hop.is_switch and len(lines) > 1:
+            raise SubnetError(f"the way to {target} ends at {hop.name}: an adapter passes nothing on")
+        at = at.through(out)
+        hop = _look(carrier, at)
+        lines.append(hop.after(out))
+    raise SubnetError(
+        f"there is no end to the way from {source} to {target} within {HOPS_MAX} hops: the tables go round"
+    )
+
+
+def _look(carrier: Carrier, target: Target) -> _Hop:
+    node = NodeInfo.unpack(get_smp(carrier, target, SmpAttribute.NODE_INFO))
+    name = get_smp(carrier, target, SmpAttribute.NODE_DESCRIPTION).split(b"\0")[0].decode(errors="replace")
+    port = PortInfo.unpack(get_smp(carrier, target, SmpAttribute.PORT_INFO))
+    if node.node_type != NodeType.SWITCH and port.port_state != PortState.ACTIVE:
+        raise SubnetError(f"port {node.local_port_num} of {name} is not Active: no way leads there")
+    return _Hop(node=node, name=name, port=port, number=node.local_port_num)
+
+
+def _next_port(carrier: Carrier, at: Target, hop: _Hop, lid: int) -> int:
+    top = SwitchInfo.unpack(get_smp(carrier, at, SmpAttribute.SWITCH_INFO)).linear_fdb_top
+    block = get_smp(carrier, at, SmpAttribute.LINEAR_FORWARDING_TABLE, lid // 64)
+    port = LinearForwardingTable.unpack(block).port[lid % 64]
+    if lid > top or port > hop.node.num_ports:
+        raise SubnetError(f"{hop.name} has no way to LID {lid}: its entry is {port}, its table ends at {top}")
+    return port

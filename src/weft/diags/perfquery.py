@@ -1,0 +1,76 @@
+"""perfquery: the counters of a port, of all ports together, or the long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.diags import show
+from weft.diags.ask import HERE, get_counters, get_smp, parse, parse_target
+from weft.errors import ConfigError
+from weft.mad.carrier import Carrier
+from weft.wire.mad import ClassPortInfo
+from weft.wire.perf import ALL_PORTS, PerfAttribute, PerfCapability2, PortCounters, PortCountersExtended
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import NodeInfo, SmpAttribute
+
+_NUMBER = str
+_HEAD = (("PortSelect", "port_select", _NUMBER), ("CounterSelect", "counter_select", None))
+_TRAFFIC = (
+    ("PortXmitData", "port_xmit_data", _NUMBER),
+    ("PortRcvData", "port_rcv_data", _NUMBER),
+    ("PortXmitPkts", "port_xmit_pkts", _NUMBER),
+    ("PortRcvPkts", "port_rcv_pkts", _NUMBER),
+)
+_LINK_ERRORS = (
+    ("SymbolErrorCounter", "symbol_error_counter", _NUMBER),
+    ("LinkErrorRecoveryCounter", "link_error_recovery_counter", _NUMBER),
+    ("LinkDownedCounter", "link_downed_counter", _NUMBER),
+    ("PortRcvErrors", "port_rcv_errors", _NUMBER),
+    ("PortRcvRemotePhysicalErrors", "port_rcv_remote_physical_errors", _NUMBER),
+    ("PortRcvSwitchRelayErrors", "port_rcv_switch_relay_errors", _NUMBER),
+    ("PortXmitDiscards", "port_xmit_discards", _NUMBER),
+    ("PortXmitConstraintErrors", "port_xmit_constraint_errors", _NUMBER),
+    ("PortRcvConstraintErrors", "port_rcv_constraint_errors", _NUMBER),
+)
+_LOCAL_ERRORS = (
+    ("LocalLinkIntegrityErrors", "local_link_integrity_errors", _NUMBER),
+    ("ExcessiveBufferOverrunErrors", "excessive_buffer_overrun_errors", _NUMBER),
+)
+_DROPPED = (("QP1Dropped", "qp1_dropped", _NUMBER), ("VL15Dropped", "vl15_dropped", _NUMBER))
+_WAIT = (("PortXmitWait", "port_xmit_wait", _NUMBER),)
+_SELECT2 = (("CounterSelect2", "counter_select2", None),)
+_COUNTERS = (*_HEAD, *_LINK_ERRORS, *_SELECT2, *_LOCAL_ERRORS, *_DROPPED, *_TRAFFIC, *_WAIT)
+_EXTENDED = (
+    *_HEAD,
+    *_TRAFFIC,
+    ("PortUnicastXmitPkts", "port_unicast_xmit_pkts", _NUMBER),
+    ("PortUnicastRcvPkts", "port_unicast_rcv_pkts", _NUMBER),
+    ("PortMulticastXmitPkts", "port_multicast_xmit_pkts", _NUMBER),
+    ("PortMulticastRcvPkts", "port_multicast_rcv_pkts", _NUMBER),
+)
+_MORE = (*_SELECT2, *_LINK_ERRORS, *_LOCAL_ERRORS, _DROPPED[1], *_WAIT, _DROPPED[0])
+
+
+def perfquery(carrier: Carrier, arguments: Sequence[str]) -> str:
+    """perfquery [-x] [-a] [LID [PORT]]"""
+    given = parse("perfquery", arguments, "x", "a", positional=("lid", "port"))
+    if given.lid:
+        lid = parse_target(given.lid, directed=False).lid or 0
+        port = int(given.port, 0) if given.port else 0
+    else:
+        node, here = (get_smp(carrier, HERE, at) for at in (SmpAttribute.NODE_INFO, SmpAttribute.PORT_INFO))
+        lid, port = PortInfo.lid.get(here), NodeInfo.local_port_num.get(node)
+        if not lid:
+            raise ConfigError("this port has no LID yet, so counters cannot be asked for: run a subnet manager first")
+    if given.a:
+        port = ALL_PORTS
+    able = ClassPortInfo.unpack(get_counters(carrier, lid, PerfAttribute.CLASS_PORT_INFO, port))
+    mask, mask2 = able.capability_mask, able.capability_mask2
+    if not given.x:
+        data = get_counters(carrier, lid, PerfAttribute.PORT_COUNTERS, port)
+        head = f"# Port counters: Lid {lid} port {port} (CapMask: 0x{mask:02X})\n"
+        return head + show.rows(PortCounters, data, _COUNTERS)
+    data = get_counters(carrier, lid, PerfAttribute.PORT_COUNTERS_EXTENDED, port)
+    head = f"# Port extended counters: Lid {lid} port {port} (CapMask: 0x{mask:02X} CapMask2: 0x{mask2:07X})\n"
+    more = _MORE if mask2 & PerfCapability2.ADDITIONAL_PORT_COUNTERS_EXTENDED else ()
+    return head + show.rows(PortCountersExtended, data, (*_EXTENDED, *more))

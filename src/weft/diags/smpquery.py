@@ -1,0 +1,216 @@
+"""smpquery: an attribute of a node, of a port of it, or one of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.diags import show
+from weft.diags.ask import Target, get_smp, parse, parse_target
+from weft.errors import ConfigError, UnknownName
+from weft.mad.carrier import Carrier
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import (
+    GuidInfo,
+    NodeInfo,
+    NodeType,
+    PKeyTable,
+    SLtoVLMappingTable,
+    SmpAttribute,
+    SwitchInfo,
+    VLArbitrationTable,
+)
+
+_NUMBER = str
+_NODE_INFO = (
+    ("BaseVers", "base_version", _NUMBER),
+    ("ClassVers", "class_version", _NUMBER),
+    ("NodeType", "node_type", show.node_type),
+    ("NumPorts", "num_ports", _NUMBER),
+    ("SystemGuid", "system_image_guid", None),
+    ("Guid", "node_guid", None),
+    ("PortGuid", "port_guid", None),
+    ("PartCap", "partition_cap", _NUMBER),
+    ("DevId", "device_id", None),
+    ("Revision", "revision", None),
+    ("LocalPort", "local_port_num", _NUMBER),
+    ("VendorId", "vendor_id", None),
+)
+_PORT_INFO = (
+    ("Mkey", "m_key", show.hidden),
+    ("GidPrefix", "gid_prefix", None),
+    ("Lid", "lid", _NUMBER),
+    ("SMLid", "master_sm_lid", _NUMBER),
+    ("CapMask", "capability_mask", show.capabilities),
+    ("DiagCode", "diag_code", None),
+    ("MkeyLeasePeriod", "m_key_lease_period", _NUMBER),
+    ("LocalPort", "local_port_num", _NUMBER),
+    ("LinkWidthEnabled", "link_width_enabled", show.widths_enabled),
+    ("LinkWidthSupported", "link_width_supported", show.widths_supported),
+    ("LinkWidthActive", "link_width_active", show.width),
+    ("LinkSpeedSupported", "link_speed_supported", show.speeds),
+    ("LinkState", "port_state", show.port_state),
+    ("PhysLinkState", "port_physical_state", show.physical_state),
+    ("LinkDownDefState", "link_down_default_state", show.down_default_state),
+    ("ProtectBits", "m_key_protect_bits", _NUMBER),
+    ("LMC", "lmc", _NUMBER),
+    ("LinkSpeedActive", "link_speed_active", show.speed),
+    ("LinkSpeedEnabled", "link_speed_enabled", show.speeds),
+    ("NeighborMTU", "neighbor_mtu", show.mtu),
+    ("SMSL", "master_sm_sl", _NUMBER),
+    ("VLCap", "vl_cap", show.lanes),
+    ("InitType", "init_type", None),
+    ("VLHighLimit", "vl_high_limit", _NUMBER),
+    ("VLArbHighCap", "vl_arbitration_high_cap", _NUMBER),
+    ("VLArbLowCap", "vl_arbitration_low_cap", _NUMBER),
+    ("InitReply", "init_type_reply", None),
+    ("MtuCap", "mtu_cap", show.mtu),
+    ("VLStallCount", "vl_stall_count", _NUMBER),
+    ("HoqLife", "hoq_life", _NUMBER),
+    ("OperVLs", "operational_vls", show.operational_lanes),
+    ("PartEnforceInb", "partition_enforcement_inbound", _NUMBER),
+    ("PartEnforceOutb", "partition_enforcement_outbound", _NUMBER),
+    ("FilterRawInb", "filter_raw_inbound", _NUMBER),
+    ("FilterRawOutb", "filter_raw_outbound", _NUMBER),
+    ("MkeyViolations", "m_key_violations", _NUMBER),
+    ("PkeyViolations", "p_key_violations", _NUMBER),
+    ("QkeyViolations", "q_key_violations", _NUMBER),
+    ("GuidCap", "guid_cap", _NUMBER),
+    ("ClientReregister", "client_reregister", _NUMBER),
+    ("McastPkeyTrapSuppressionEnabled", "mcast_p_key_trap_suppression_enabled", _NUMBER),
+    ("SubnetTimeout", "subnet_time_out", _NUMBER),
+    ("RespTimeVal", "resp_time_value", _NUMBER),
+    ("LocalPhysErr", "local_phy_errors", _NUMBER),
+    ("OverrunErr", "overrun_errors", _NUMBER),
+    ("MaxCreditHint", "max_credit_hint", _NUMBER),
+    ("RoundTrip", "link_round_trip_latency", _NUMBER),
+    ("CapabilityMask2", "capability_mask2", show.capabilities2),
+    ("LinkSpeedExtActive", "link_speed_ext_active", show.speed_ext),
+    ("LinkSpeedExtSupported", "link_speed_ext_supported", show.speeds_ext),
+    ("LinkSpeedExtEnabled", "link_speed_ext_enabled", show.speeds_ext_enabled),
+)
+_SWITCH_INFO = (
+    ("LinearFdbCap", "linear_fdb_cap", _NUMBER),
+    ("RandomFdbCap", "random_fdb_cap", _NUMBER),
+    ("McastFdbCap", "multicast_fdb_cap", _NUMBER),
+    ("LinearFdbTop", "linear_fdb_top", _NUMBER),
+    ("DefPort", "default_port", _NUMBER),
+    ("DefMcastPrimPort", "default_multicast_primary_port", _NUMBER),
+    ("DefMcastNotPrimPort", "default_multicast_not_primary_port", _NUMBER),
+    ("LifeTime", "life_time_value", _NUMBER),
+    ("StateChange", "port_state_change", _NUMBER),
+    ("OptSLtoVLMapping", "optimized_sl_to_vl_mapping_programming", _NUMBER),
+    ("LidsPerPort", "lids_per_port", _NUMBER),
+    ("PartEnforceCap", "partition_enforcement_cap", _NUMBER),
+    ("InboundPartEnf", "inbound_enforcement_cap", _NUMBER),
+    ("OutboundPartEnf", "outbound_enforcement_cap", _NUMBER),
+    ("FilterRawInbound", "filter_raw_inbound_cap", _NUMBER),
+    ("FilterRawOutbound", "filter_raw_outbound_cap", _NUMBER),
+    ("EnhancedPort0", "enhanced_port_0", _NUMBER),
+    ("MulticastFDBTop", "multicast_fdb_top", None),
+)
+
+
+def smpquery(carrier: Carrier, arguments: Sequence[str]) -> str:
+    """smpquery [-D] OPERATION LID|PATH [PORT]"""
+    given = parse("smpquery", arguments, "D", positional=("operation", "destination", "port"))
+    if not given.destination:
+        raise ConfigError("smpquery OPERATION LID [PORT], or smpquery -D OPERATION 0,1,3 [PORT]")
+    operation = _OPERATIONS.get(given.operation.lower())
+    if operation is None:
+        raise UnknownName("operation of smpquery", given.operation, _OPERATIONS)
+    port = int(given.port, 0) if given.port.isalnum() else 0
+    return operation(carrier, parse_target(given.destination, given.D), port)
+
+
+def _node_info(carrier: Carrier, target: Target, port: int) -> str:
+    data = get_smp(carrier, target, SmpAttribute.NODE_INFO)
+    return f"# Node info: {target}\n" + show.rows(NodeInfo, data, _NODE_INFO)
+
+
+def _node_description(carrier: Carrier, target: Target, port: int) -> str:
+    data = get_smp(carrier, target, SmpAttribute.NODE_DESCRIPTION)
+    name = data.split(b"\0")[0].decode(errors="replace")
+    return f"Node Description:{'.' * max(1, 32 - len(name))}{name}\n"
+
+
+def _port_info(carrier: Carrier, target: Target, port: int) -> str:
+    data = get_smp(carrier, target, SmpAttribute.PORT_INFO, port)
+    return f"# Port info: {target} port {port}\n" + show.rows(PortInfo, data, _PORT_INFO)
+
+
+def _switch_info(carrier: Carrier, target: Target, port: int) -> str:
+    data = get_smp(carrier, target, SmpAttribute.SWITCH_INFO)
+    return f"# Switch info: {target}\n" + show.rows(SwitchInfo, data, _SWITCH_INFO)
+
+
+def _node(carrier: Carrier, target: Target, port: int) -> NodeInfo:
+    info = NodeInfo.unpack(get_smp(carrier, target, SmpAttribute.NODE_INFO))
+    if port > info.num_ports:
+        raise ConfigError(f"{target} has {info.num_ports} ports, there is no port {port}")
+    return info
+
+
+def _pkeys(carrier: Carrier, target: Target, port: int) -> str:
+    info = _node(carrier, target, port)
+    count = info.partition_cap
+    if info.node_type == NodeType.SWITCH and port:
+        count = SwitchInfo.unpack(get_smp(carrier, target, SmpAttribute.SWITCH_INFO)).partition_enforcement_cap
+    keys: list[int] = []
+    for block in range(-(-count // 32)):
+        keys += PKeyTable.unpack(get_smp(carrier, target, SmpAttribute.P_KEY_TABLE, block | port << 16)).p_key
+    lines = [
+        f"{at:4}: " + " ".join(f"0x{key:04x}" for key in keys[at : at + 8]) for at in range(0, -(-count // 8) * 8, 8)
+    ]
+    return "\n".join((*lines, f"{count} pkeys capacity for this port\n"))
+
+
+def _sl2vl(carrier: Carrier, target: Target, port: int) -> str:
+    info = _node(carrier, target, port)
+    switch = info.node_type == NodeType.SWITCH
+    lines = [f"# SL2VL table: {target}", "#                 SL: |" + "".join(f"{sl:2}|" for sl in range(16))]
+    for into in range(info.num_ports + 1) if switch else (0,):
+        out = port if switch else 0
+        vls = SLtoVLMappingTable.unpack(
+            get_smp(carrier, target, SmpAttribute.SL_TO_VL_MAPPING_TABLE, into << 8 | out)
+        ).vl
+        lines.append(f"ports: in {into:2}, out {out:2}: |" + "".join(f"{vl:2}|" for vl in vls))
+    return "\n".join(lines) + "\n"
+
+
+def _vl_arbitration(carrier: Carrier, target: Target, port: int) -> str:
+    if port == 0 and _node(carrier, target, port).node_type == NodeType.SWITCH:
+        switch = SwitchInfo.unpack(get_smp(carrier, target, SmpAttribute.SWITCH_INFO))
+        if not switch.enhanced_port_0:
+            return f"# No VLArbitration tables (BSP0): {target} port 0\n"
+    info = PortInfo.unpack(get_smp(carrier, target, SmpAttribute.PORT_INFO, port))
+    low, high = info.vl_arbitration_low_cap, info.vl_arbitration_high_cap
+    out = [f"# VLArbitration tables: {target} port {port} LowCap {low} HighCap {high}"]
+    for name, first, entries in (("Low", 1, low), ("High", 3, high)):
+        for block in range(-(-entries // 32)):
+            data = get_smp(carrier, target, SmpAttribute.VL_ARBITRATION_TABLE, first + block << 16 | port)
+            table = VLArbitrationTable.unpack(data).entry[: min(32, entries - 32 * block)]
+            out.append("" if block else f"# {name} priority VL Arbitration Table:")
+            out.append("VL    : |" + "".join(f"0x{entry.vl:<2X}|" for entry in table))
+            out.append("WEIGHT: |" + "".join(f"0x{entry.weight:<2X}|" for entry in table))
+    return "\n".join(out) + "\n"
+
+
+def _guid_info(carrier: Carrier, target: Target, port: int) -> str:
+    count = PortInfo.unpack(get_smp(carrier, target, SmpAttribute.PORT_INFO)).guid_cap
+    guids: list[int] = []
+    for block in range(-(-count // 8)):
+        guids += GuidInfo.unpack(get_smp(carrier, target, SmpAttribute.GUID_INFO, block)).guid
+    lines = [f"{at:4}: 0x{guids[at]:016x} 0x{guids[at + 1]:016x}" for at in range(0, -(-count // 2) * 2, 2)]
+    return "\n".join((*lines, f"{count} guids capacity for this port\n"))
+
+
+_OPERATIONS: dict[str, Callable[[Carrier, Target, int], str]] = {
+    **dict.fromkeys(("nodeinfo", "ni"), _node_info),
+    **dict.fromkeys(("nodedesc", "nd"), _node_description),
+    **dict.fromkeys(("portinfo", "pi"), _port_info),
+    **dict.fromkeys(("switchinfo", "si"), _switch_info),
+    **dict.fromkeys(("pkeytable", "pkeys"), _pkeys),
+    **dict.fromkeys(("sl2vltable", "sl2vl"), _sl2vl),
+    **dict.fromkeys(("vlarbitration", "vlarb"), _vl_arbitration),
+    **dict.fromkeys(("guidinfo", "gi", "guids"), _guid_info),
+}

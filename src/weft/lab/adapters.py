@@ -1,0 +1,114 @@
+"""What a host sees of its adapters: names, ports, and the facts that the kernel shows in /sys/class/infiniband.
+
+A host is a server (`dgx1`, with eight adapters `mlx5_0` ...), one adapter (`dgx1/mlx5_3`), a switch (its port 0), or
+whatever has that description.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.errors import UnknownName
+from weft.fabric.kinds import NodeKind
+from weft.mad.devices import Devices
+from weft.wire.port_info import (
+    LinkSpeed,
+    LinkSpeedExt,
+    LinkSpeedExt2,
+    LinkWidth,
+    PortInfo,
+    PortPhysicalState,
+    PortState,
+)
+
+# Tenths of Gbit/s of a lane as sysfs shows them (Linux drivers/infiniband/core/sysfs.c, rate_show).
+_LANE_TENTHS = {
+    LinkSpeed.SDR: 25,
+    LinkSpeed.DDR: 50,
+    LinkSpeed.QDR: 100,
+}
+_LANE_TENTHS_EXT = {LinkSpeedExt.FDR: 140, LinkSpeedExt.EDR: 250, LinkSpeedExt.HDR: 500, LinkSpeedExt.NDR: 1000}
+_LANE_TENTHS_EXT2 = {LinkSpeedExt2.XDR: 2000}
+_LANES = {LinkWidth.X1: 1, LinkWidth.X2: 2, LinkWidth.X4: 4, LinkWidth.X8: 8, LinkWidth.X12: 12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """One InfiniBand device of a host."""
+
+    name: str  # as the host calls it
+    node: int
+    first_port: int
+    last_port: int
+
+
+def adapters_of(devices: Devices, host: str) -> list[Adapter]:
+    """All that a host has; the first adapter of the fabric for no name."""
+    names = [(_local_name(devices, node, n), node) for n, node in enumerate(_nodes_of(devices, host))]
+    made = []
+    for name, node in names:
+        switch = devices.is_switch[node]
+        ports = (0, 0) if switch else (1, devices.last_port[node])
+        made.append(Adapter(name=name, node=node, first_port=ports[0], last_port=ports[1]))
+    return made
+
+
+def _nodes_of(devices: Devices, host: str) -> list[int]:
+    fabric, managed = devices.fabric, set(devices.nodes)
+    if not host:
+        return [next(node for node in devices.nodes if not devices.is_switch[node])]
+    if host in fabric.server_index:
+        server = fabric.server_index[host]
+        found = [n for n in devices.nodes if fabric.nodes.server[n] == server and fabric.nodes.kind[n] == NodeKind.HCA]
+        if found:
+            return found
+    if host in fabric.node_index and fabric.node_index[host] in managed:
+        return [fabric.node_index[host]]
+    if host in fabric.nodes.description:
+        return [fabric.nodes.description.index(host)]
+    names = [fabric.nodes.name[node] for node in devices.nodes]
+    raise UnknownName("host", host, [*names, *fabric.servers], f"In {fabric.spec}.")
+
+
+def _local_name(devices: Devices, node: int, number: int) -> str:
+    """`mlx5_3` of `dgx1/mlx5_3`; plain hosts and switches are named as a driver would."""
+    _, slash, local = devices.fabric.nodes.name[node].rpartition("/")
+    return local if slash else f"mlx5_{number}"
+
+
+def find_port(devices: Devices, adapters: list[Adapter], name: str, number: int) -> tuple[Adapter, int] | None:
+    """The port that a program means; with no name or number the best: Active, then linked, then any that is enabled.
+
+    As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port).
+    """
+    asked = [one for one in adapters if not name or one.name == name]
+    if not asked or (name and number):
+        exact = [one for one in asked if one.first_port <= number <= one.last_port]
+        return (exact[0], number) if exact else None
+    ports = [(one, n) for one in asked for n in range(one.first_port, one.last_port + 1) if number in (0, n)]
+    ranked = sorted(ports, key=lambda port: _rank(devices, devices.slot(port[0].node, port[1])))
+    return ranked[0] if ranked else None
+
+
+def _rank(devices: Devices, slot: int) -> int:
+    info = devices.info(slot)
+    if PortInfo.port_state.get(info) == PortState.ACTIVE:
+        return 0
+    physical = PortInfo.port_physical_state.get(info)
+    return {PortPhysicalState.LINK_UP: 1, PortPhysicalState.DISABLED: 3}.get(PortPhysicalState(physical), 2)
+
+
+def rate_gbit_s(info: bytearray | bytes) -> int:
+    """As sysfs rounds it: 400 for 4xNDR, 56 for 4xFDR."""
+    second, ext, first = (
+        PortInfo.link_speed_ext_active_2.get(info),
+        PortInfo.link_speed_ext_active.get(info),
+        PortInfo.link_speed_active.get(info),
+    )
+    if second:
+        tenths = _LANE_TENTHS_EXT2.get(LinkSpeedExt2(second), 25)
+    elif ext:
+        tenths = _LANE_TENTHS_EXT.get(LinkSpeedExt(ext), 25)
+    else:
+        tenths = _LANE_TENTHS.get(LinkSpeed(first), 25)
+    return tenths * _LANES.get(LinkWidth(PortInfo.link_width_active.get(info)), 1) // 10

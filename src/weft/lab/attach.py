@@ -1,0 +1,291 @@
+"""Programs of hosts, attached by libibumad's calls as lab/preload.c has them.
+
+    program -> umad_send -> preload.c -> a unix socket -> Attachments -> Agents -> mad.Subnet
+
+A connection asks one question, is an open port, or holds the IsSM bit of one; preload.c says what goes over it. Nothing
+here waits for a program: what its socket does not take is queued.
+
+`fileno` is an epoll of all sockets: whoever serves watches it, calls `on_ready` when it is ready, and `on_time` when
+`next_deadline_s` has come.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import select
+import socket
+import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.errors import UnknownName
+from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
+from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
+from weft.mad.subnet import Arrival, Subnet
+from weft.wire.mad import QP1_Q_KEY, MgmtClass, RmppMad
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import NodeInfo
+
+# struct question, port, adapter and user_mad of preload.c; what is big-endian there is bytes here
+QUESTION = struct.Struct("=8I2Q64s20s4x")
+ANSWER = struct.Struct("=iI")
+PORT = struct.Struct("=20s8I4s8s8sI12x20s4x")
+ADAPTER = struct.Struct("=20s2I20s40s20s4x8s8s")
+LENGTH = struct.Struct("=I")
+USER_MAD = struct.Struct("=5I8s2s34x")
+_QP_AND_Q_KEY = struct.Struct(">II")
+LIST_ADAPTERS, GET_ADAPTER, GET_PORT, FIND_PORT, OPEN_PORT, REGISTER, UNREGISTER, SET_IS_SM = range(1, 9)
+USER_RMPP = 1  # of the flags at registration: the program does RMPP itself
+_READ_BYTES = 1 << 18
+_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
+
+
+@dataclass(slots=True, eq=False)
+class _Port:
+    number: int
+    slot: int
+    agents: dict[int, Agent] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """A question, an open port, or the IsSM bit of one."""
+
+    socket: socket.socket
+    received: bytearray = field(default_factory=bytearray)
+    unsent: deque[memoryview] = field(default_factory=deque)
+    port: _Port | None = None
+    is_sm_slot: int | None = None
+
+
+class Attachments:
+    """The server behind preload.c, at a path that it makes and takes away again."""
+
+    def __init__(self, subnet: Subnet, path: Path) -> None:
+        self.devices, self.agents = subnet.devices, Agents(subnet, time.monotonic)
+        self._connections: dict[int, _Connection] = {}
+        self._ports: dict[int, _Port] = {}
+        self._is_sm: dict[int, int] = {}  # slot -> how many programs say so
+        self._numbers = itertools.count(1)
+        self._epoll = select.epoll()
+        self.path = path
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listening.bind(str(path))
+        self._listening.listen(128)
+        self._epoll.register(self._listening, select.EPOLLIN)
+
+    def close(self) -> None:
+        for connection in list(self._connections.values()):
+            self._drop(connection)
+        self._listening.close()
+        self.path.unlink(missing_ok=True)
+        self._epoll.close()
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def on_ready(self) -> None:
+        for fd, events in self._epoll.poll(0):
+            connection = self._connections.get(fd)
+            if connection is None:
+                if fd == self._listening.fileno():
+                    self._on_dial()
+                continue
+            if events & select.EPOLLOUT:
+                self._on_writable(connection)
+            if events & ~select.EPOLLOUT:
+                self._on_readable(connection)
+
+    def next_deadline_s(self) -> float | None:
+        """On time.monotonic; None if nothing waits."""
+        return self.agents.next_deadline_s()
+
+    def on_time(self) -> None:
+        self.agents.on_time()
+
+    def deliver(self, arrival: Arrival) -> bool:
+        """To a program here; False if none wants it. The subnet asks by itself at ports that are open here."""
+        return self.agents.deliver(arrival)
+
+    # -- connections --
+
+    def _on_dial(self) -> None:
+        dialled, _ = self._listening.accept()
+        dialled.setblocking(False)
+        self._connections[dialled.fileno()] = _Connection(dialled)
+        self._epoll.register(dialled, select.EPOLLIN)
+
+    def _on_readable(self, connection: _Connection) -> None:
+        try:
+            chunk = connection.socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._drop(connection)
+            return
+        connection.received += chunk
+        if connection.port is None and connection.is_sm_slot is None:
+            if len(connection.received) < QUESTION.size:
+                return
+            question = bytes(connection.received[: QUESTION.size])
+            del connection.received[: QUESTION.size]
+            self._answer(connection, question)
+        if connection.port is not None:
+            self._take_frames(connection.port, connection.received)
+
+    def _drop(self, connection: _Connection) -> None:
+        del self._connections[connection.socket.fileno()]
+        connection.socket.close()
+        if connection.is_sm_slot is not None:
+            self._count_sm(connection.is_sm_slot, -1)
+        if connection.port is not None:
+            for agent in connection.port.agents.values():
+                self.agents.unregister(agent)
+            del self._ports[connection.port.number]
+
+    def _write(self, connection: _Connection, data: bytes) -> None:
+        connection.unsent.append(memoryview(data))
+        if len(connection.unsent) == 1:
+            self._on_writable(connection)
+
+    def _on_writable(self, connection: _Connection) -> None:
+        unsent = connection.unsent
+        try:
+            while unsent:
+                sent = connection.socket.send(unsent[0])
+                if sent == len(unsent[0]):
+                    unsent.popleft()
+                else:
+                    unsent[0] = unsent[0][sent:]
+        except BlockingIOError:
+            self._epoll.modify(connection.socket, select.EPOLLIN | select.EPOLLOUT)
+            return
+        except OSError:
+            unsent.clear()  # the program is gone: reading will tell
+        if connection.socket.fileno() >= 0:
+            self._epoll.modify(connection.socket, select.EPOLLIN)
+
+    # -- questions --
+
+    def _answer(self, connection: _Connection, raw: bytes) -> None:
+        kind, number, agent, *registration, host, ca = QUESTION.unpack(raw)
+        status, data = 0, b""
+        try:
+            if kind == REGISTER:
+                data = LENGTH.pack(self._register(number, *registration))
+            elif kind == UNREGISTER:
+                self.agents.unregister(self._ports[number].agents.pop(agent))
+            else:
+                adapters = adapters_of(self.devices, _text(host))
+                data = self._answer_about(connection, kind, adapters, _text(ca), number)
+        except (UnknownName, KeyError):
+            status = errno.ENODEV
+        except OSError as error:
+            status = error.errno or errno.EIO
+        self._write(connection, ANSWER.pack(status, len(data)) + data)
+
+    def _answer_about(self, connection: _Connection, kind: int, adapters: list[Adapter], ca: str, number: int) -> bytes:
+        if kind == LIST_ADAPTERS:
+            return b"".join(one.name.encode()[:19].ljust(20, b"\0") for one in adapters)
+        if kind == GET_ADAPTER:
+            return self._adapter_facts(next((one for one in adapters if not ca or one.name == ca), None))
+        found = find_port(self.devices, adapters, ca, number)
+        if found is None:
+            raise OSError(errno.ENODEV, "no such port")
+        adapter, port = found
+        slot = self.devices.slot(adapter.node, port)
+        if kind == OPEN_PORT:
+            connection.port = _Port(next(self._numbers), slot)
+            self._ports[connection.port.number] = connection.port
+            return LENGTH.pack(connection.port.number)
+        if kind == SET_IS_SM:
+            connection.is_sm_slot = slot
+            self._count_sm(slot, 1)
+            return b""
+        return self._port_facts(adapter, port, slot)
+
+    def _adapter_facts(self, adapter: Adapter | None) -> bytes:
+        if adapter is None:
+            raise OSError(errno.ENODEV, "no such adapter")
+        info = self.devices.node_info[adapter.node]
+        name, model = adapter.name.encode()[:19], f"MT{NodeInfo.device_id.get(info)}".encode()
+        guids = [field.get(info).to_bytes(8, "big") for field in (NodeInfo.node_guid, NodeInfo.system_image_guid)]
+        return ADAPTER.pack(name, NodeInfo.node_type.get(info), adapter.last_port, b"1.0.0", model, b"0", *guids)
+
+    def _port_facts(self, adapter: Adapter, port: int, slot: int) -> bytes:
+        info, pkeys = self.devices.info(slot), self.devices.tables.pkey[slot]
+        nodes, ports = self.devices.fabric.nodes, self.devices.fabric.ports
+        guid = nodes.guid[adapter.node] if self.devices.is_switch[adapter.node] else ports.guid[slot]
+        head = PORT.pack(
+            adapter.name.encode()[:19],
+            port,
+            PortInfo.lid.get(info),
+            PortInfo.lmc.get(info),
+            PortInfo.master_sm_lid.get(info),
+            PortInfo.master_sm_sl.get(info),
+            PortInfo.port_state.get(info),
+            PortInfo.port_physical_state.get(info),
+            rate_gbit_s(info),
+            PortInfo.capability_mask.get(info).to_bytes(4, "big"),
+            PortInfo.gid_prefix.get(info).to_bytes(8, "big"),
+            int(guid).to_bytes(8, "big"),
+            len(pkeys),
+            b"InfiniBand",
+        )
+        return head + bytes(pkeys.astype("=u2"))
+
+    def _count_sm(self, slot: int, change: int) -> None:
+        self._is_sm[slot] = self._is_sm.get(slot, 0) + change
+        self.devices.set_is_sm(slot, bool(self._is_sm[slot]))
+
+    def _register(self, number: int, *asked: int) -> int:
+        mgmt_class, version, rmpp_version, flags, oui, low, high = asked
+        port = self._ports[number]
+        connection = next(one for one in self._connections.values() if one.port is port)
+        free = next((n for n in range(AGENTS_PER_PORT) if n not in port.agents), None)
+        if free is None:
+            raise OSError(errno.ENOMEM, "too many agents")
+        port.agents[free] = self.agents.register(
+            port.slot,
+            lambda message, lid, status: self._push(connection, free, message, lid, status),
+            mgmt_class=mgmt_class,
+            version=version,
+            methods=high << 64 | low,
+            oui=oui,
+            does_rmpp=bool(rmpp_version) and not flags & USER_RMPP,
+        )
+        return free
+
+    # -- MADs --
+
+    def _take_frames(self, port: _Port, received: bytearray) -> None:
+        at = 0
+        while len(received) - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(received, at)
+            end = at + LENGTH.size + length
+            if len(received) < end:
+                break
+            frame = bytes(received[at + LENGTH.size : end])
+            at = end
+            if length < USER_MAD.size + RmppMad.size:
+                continue
+            number, _, timeout_ms, retries, _, _, lid = USER_MAD.unpack_from(frame)
+            agent = port.agents.get(number)
+            if agent is not None:
+                self.agents.send(agent, frame[USER_MAD.size :], int.from_bytes(lid, "big"), timeout_ms, retries)
+        del received[:at]
+
+    def _push(self, connection: _Connection, agent: int, message: bytes, lid: int, status: int) -> None:
+        who = _QP_AND_Q_KEY.pack(0, 0) if message[1] in _SMPS else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
+        length = USER_MAD.size + len(message)
+        head = USER_MAD.pack(agent, status, 0, 0, length, who, lid.to_bytes(2, "big"))
+        self._write(connection, LENGTH.pack(length) + head + message)
+
+
+def _text(raw: bytes) -> str:
+    return raw.split(b"\0")[0].decode(errors="replace")

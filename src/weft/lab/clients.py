@@ -1,0 +1,60 @@
+"""Programs attached to ports, and which of them a MAD is for."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import socket as Socket  # noqa: N812
+
+from weft.wire.mad import RESPONSE, Method, MgmtClass
+
+_OF_MANAGER = frozenset((MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE, MgmtClass.SUBN_ADM))
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Client:
+    """A process that attached at a port."""
+
+    number: int
+    slot: int
+    socket: Socket
+    pid: int  # as the process calls itself: its socket has it in its name
+    process: int = -1  # file descriptor that says when it dies, -1 if there is none
+    is_sm: bool = False
+    classes: set[int] = field(default_factory=set)  # management classes in which it asked something
+    queue: deque[bytes] = field(default_factory=deque)  # what did not fit into its socket yet
+    tag: bytes = b""  # the upper 16 bits of its transaction ids
+
+    def __post_init__(self) -> None:
+        self.tag = self.number.to_bytes(2, "big")
+
+    def lives(self, base: str) -> bool:
+        """True if the kernel watches it for us; else its socket tells."""
+        if self.process >= 0:
+            return True
+        with contextlib.suppress(OSError):
+            names = Path("/proc/net/unix").read_text(encoding="ascii", errors="replace")
+            return any(line.endswith((f"@{base}:in{self.pid}@", f"@{base}:in{self.pid}")) for line in names.split())
+        return True
+
+
+def pick(there: Iterable[Client], mad: bytes, sender: Client | None) -> Client | None:
+    """Whom a MAD at a port is for.
+
+    libumad2sim does not say which classes a program listens to, and dies of a MAD of a class that it does not. So a
+    response goes to whom its transaction id names; what a subnet manager hears, to the manager; a report, to who asked
+    for reports in its class; anything else, to a program that never asked: it is there to listen, as `ibping -S` is.
+    """
+    mgmt_class, method = mad[1], mad[3]
+    if method & RESPONSE:
+        return next((one for one in there if one.tag == mad[8:10]), None)
+    if method == Method.REPORT:
+        return next((one for one in there if mgmt_class in one.classes and one is not sender), None)
+    if mgmt_class in _OF_MANAGER:
+        return next((one for one in there if one.is_sm), None)
+    listening = [one for one in there if not one.is_sm and one is not sender]
+    silent = [one for one in listening if not one.classes]
+    return next(iter(silent + [one for one in listening if mgmt_class in one.classes]), None)

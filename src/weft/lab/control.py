@@ -1,0 +1,44 @@
+"""Commands to a running lab: one line of JSON each way, over a socket that only its user can reach.
+
+{"do": "break", "name": "leaf1/5"}   ->   {"ok": ["leaf1/5"]}   or   {"error": "there is no port ..."}
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import suppress
+from typing import Any
+
+from weft.errors import ConfigError, SubnetError
+from weft.lab.registry import Entry
+
+_PATIENCE_S = 60
+
+
+def ask(entry: Entry, do: str, **words: Any) -> Any:
+    """Send one command to a lab; ConfigError if it refuses."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(_PATIENCE_S)
+            line.connect(str(entry.socket))
+            line.sendall(json.dumps({"do": do, **words}).encode() + b"\n")
+            with line.makefile("rb") as answer:
+                found = json.loads(answer.readline())
+    except (OSError, ValueError) as error:
+        raise SubnetError(f"the lab {entry.name} does not answer: {error}; its log is {entry.log}") from None
+    if "error" in found:
+        raise ConfigError(found["error"])
+    return found["ok"]
+
+
+def end(entry: Entry, patience_s: float = 10) -> None:
+    """Tell a lab to end, and wait until its name is free."""
+    with suppress(SubnetError):  # it may be gone before it has answered
+        ask(entry, "down")
+    for _ in range(int(patience_s * 50)):
+        if entry.is_free():
+            return
+        time.sleep(0.02)
+    raise ConfigError(f"the lab {entry.name} was told to end but has not: see {entry.log}")

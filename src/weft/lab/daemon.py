@@ -1,0 +1,94 @@
+"""A lab as a process: in front, behind the prompt, or on its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from weft.errors import ConfigError, WeftError
+from weft.fabric.model import Fabric
+from weft.lab import registry
+from weft.lab.commands import CommandServer
+from weft.lab.lab import Lab
+
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_UP = b"up"
+log = logging.getLogger("weft.lab")
+
+
+def serve(fabric: Fabric, name: str, ready: Callable[[Lab], None], *, until: int | None = None) -> None:
+    """Run a lab in this process until it is told to end; `until` is a pipe whose end means the same."""
+    with registry.claim(name) as entry:
+        lab = Lab(fabric, name)
+        commands = CommandServer(lab, entry)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: lab.server.stop())
+        if until is not None:
+            lab.server.watch_end_of(until)
+        ready(lab)
+        log.info("lab %s up: %s", name, fabric.spec)
+        try:
+            lab.serve()
+        finally:
+            commands.server_close()
+            log.info("lab %s down after %d MADs", name, lab.server.mads)
+
+
+def start(fabric: Fabric, name: str, *, follow: bool = False) -> registry.Entry:
+    """Run a lab in another process and return when it is up. `follow`: it ends when this process does."""
+    entry = registry.entry(name)
+    tell, told = os.pipe()[::-1]
+    life_read, life_write = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.fork() == 0:
+        os.close(told)
+        os.close(life_write)
+        _live(fabric, entry, tell, life_read if follow else None)
+    os.close(tell)
+    os.close(life_read)
+    if not follow:
+        os.close(life_write)
+    with os.fdopen(told, "rb") as news:
+        said = news.read()
+    if not said.startswith(_UP):
+        raise ConfigError(said.decode() or f"the lab {name} did not start: see {entry.log}")
+    return entry
+
+
+def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None) -> None:
+    """The life of the child: never returns."""
+    status = 1
+    try:
+        os.setsid()
+        if until is None and os.fork():  # nobody will wait for it
+            os._exit(0)
+
+        def ready(lab: Lab) -> None:
+            _turn_to_log(entry)
+            os.write(tell, _UP)
+            os.close(tell)
+
+        serve(fabric, entry.name, ready, until=until)
+        status = 0
+    except WeftError as error:
+        with suppress(OSError):
+            os.write(tell, str(error).encode())
+    except BaseException:
+        log.exception("the lab %s ended by an error", entry.name)
+    finally:
+        logging.shutdown()
+        os._exit(status)
+
+
+def _turn_to_log(entry: registry.Entry) -> None:
+    """Let go of the terminal."""
+    log = os.open(entry.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    logging.basicConfig(format=_FORMAT, level=logging.INFO, force=True)

@@ -1,0 +1,400 @@
+"""Serves ibsim's protocol: unmodified programs attach through Debian's libumad2sim as if weft were ibsim.
+
+    @sim:ctl      requests of all clients: connect, disconnect, and what goes into the fake sysfs
+    @sim:outN     MADs of client N; the client's end is @sim:inPID
+
+Every request is answered or comes back as timed out: libumad2sim keeps no time, and OpenSM waits for ever for a MAD
+that does neither. Nothing here waits for a client: what does not fit into its socket is queued. What a client does
+wrong is counted in `complaints`, logged once, and otherwise ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from weft.errors import ConfigError
+from weft.lab import protocol, sysfs
+from weft.lab.attach import Attachments
+from weft.lab.clients import Client, pick
+from weft.lab.complaints import Complaints
+from weft.lab.places import Places
+from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
+from weft.mad.subnet import Arrival, Subnet
+from weft.wire.mad import MAD_BYTES, RESPONSE, Method
+from weft.wire.smp import PERMISSIVE_LID
+
+ANSWER_S = 0.9  # how long a program may take to answer another; libibmad gives up after 1 s
+LIVENESS_S = 2.0
+_TICK_S = 0.02  # how exactly time is kept
+_NUMBERS = 0x8000  # the upper half of what fits belongs to `agents`
+_BATCH = 64  # datagrams of one client before others have their turn
+_RETRIES = 3  # of a MAD that a bad cable lost, as the kernel does for OpenSM
+_SEND_BYTES = 4 << 20
+_UNANSWERED = frozenset((Method.SEND, Method.TRAP, Method.TRAP_REPRESS))
+_CREDENTIALS = struct.Struct("=iII")
+T = TypeVar("T")
+
+
+class Server:
+    """One subnet, and the programs attached to it. `serve` runs in one thread; others go through `call`."""
+
+    def __init__(self, subnet: Subnet, base: str = "sim", complaints: Complaints | None = None) -> None:
+        self.subnet, self.base = subnet, base
+        self.places = Places(subnet.devices)
+        self.complaints = complaints or Complaints()
+        self.clients: dict[int, Client] = {}
+        self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
+        self.mads = 0
+        self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, until when
+        self._attachments: Attachments | None = None
+        self._sender: Client | None = None
+        self._next = 0
+        self._stopped = self._serving = False
+        self._calls: deque[Callable[[], None]] = deque()
+        self._inbox = bytearray(2 * DATA_BYTES)
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._epoll = select.epoll()
+        self._control = self._open("ctl")
+        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._watch(self._control.fileno(), self._on_control)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._watch(self._wake, self._on_wake)
+        self._check_at = time.monotonic() + LIVENESS_S
+        subnet.deliver = self._deliver
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Until `stop`."""
+        self._serving = True
+        try:
+            self._loop()
+        finally:
+            self._serving = False
+            self._on_wake(0)
+
+    def _loop(self) -> None:
+        poll, handlers, traps, clock = self._epoll.poll, self._handlers, self.subnet.devices.traps, time.monotonic
+        tick_at = clock()
+        while not self._stopped:
+            for fd, mask in poll(_TICK_S if self._something_waits() else LIVENESS_S):
+                handler = handlers.get(fd)
+                if handler is not None:  # else one before it in this batch dropped it
+                    handler(mask)
+            if traps.pending:
+                self._send_traps()
+            if clock() >= tick_at:
+                tick_at = clock() + _TICK_S
+                self._on_time(clock())
+
+    def stop(self) -> None:
+        """From any thread, or a signal handler."""
+        self._stopped = True
+        os.eventfd_write(self._wake, 1)
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run in the server's thread, between two MADs, and wait for what comes out. At once if it does not serve."""
+        if not self._serving:
+            return work()
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except Exception as error:  # whatever it is, it belongs to the caller
+                future.set_exception(error)
+
+        self._calls.append(run)
+        os.eventfd_write(self._wake, 1)
+        return future.result(timeout=30)
+
+    def close(self) -> None:
+        for client in list(self.clients.values()):
+            self.drop(client)
+        if self._attachments:
+            self._attachments.close()
+        self._control.close()
+        self._epoll.close()
+        os.close(self._wake)
+
+    def serve_too(self, attachments: Attachments) -> None:
+        """Programs that come by the other way, weft's own preload."""
+        self._attachments = attachments
+        self._watch(attachments.fileno(), lambda mask: attachments.on_ready())
+
+    def watch_end_of(self, fd: int) -> None:
+        """Stop when the other end of this pipe is closed."""
+        self._watch(fd, lambda mask: self.stop())
+
+    def _open(self, end: str) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        try:
+            made.bind(protocol.address(self.base, end))
+        except OSError as error:
+            made.close()
+            reason = "another lab or ibsim has it" if error.errno == errno.EADDRINUSE else error.strerror
+            raise ConfigError(f"the socket name {self.base}:{end} is not free: {reason}; take another name") from None
+        return made
+
+    def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
+        self._handlers[fd] = handler
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def _unwatch(self, fd: int) -> None:
+        del self._handlers[fd]
+        self._epoll.unregister(fd)
+
+    def _on_wake(self, mask: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        while self._calls:
+            self._calls.popleft()()
+
+    # -- time -----------------------------------------------------------------------------------------------------
+
+    def _something_waits(self) -> bool:
+        """Is there anything but clients to wait for?"""
+        if self._pending or self.subnet.devices.traps.pending:
+            return True
+        return self._attachments is not None and self._attachments.next_deadline_s() is not None
+
+    def _on_time(self, now: float) -> None:
+        """Send back what nobody answered, repeat traps, look who died."""
+        while self._pending:
+            key, (client, request, until) = next(iter(self._pending.items()))
+            if until > now:
+                break
+            del self._pending[key]
+            self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
+        if self._attachments:
+            self._attachments.on_time()
+        if now >= self._check_at:
+            self._check_at = now + LIVENESS_S
+            self._send_traps()
+            for client in [one for one in self.clients.values() if not one.lives(self.base)]:
+                self.complaints.note("a client died without a word", f"process {client.pid} at {self._name(client)}")
+                self.drop(client)
+
+    def _send_traps(self) -> None:
+        """What agents have to tell the subnet manager."""
+        self._sender = None
+        self.subnet.due()
+
+    # -- control --------------------------------------------------------------------------------------------------
+
+    def _on_control(self, mask: int) -> None:
+        for _ in range(_BATCH):
+            try:
+                raw, extra, _, sender = self._control.recvmsg(2 * CONTROL.size, socket.CMSG_SPACE(_CREDENTIALS.size))
+            except OSError:
+                return
+            if len(raw) != CONTROL.size or int.from_bytes(raw[:4], "little") != MAGIC != int.from_bytes(raw[:4], "big"):
+                self.complaints.note("a control datagram is none", f"{len(raw)} bytes, {raw[:16].hex()}")
+                continue
+            _, number, kind, length, data = CONTROL.unpack(raw)
+            pid = _CREDENTIALS.unpack_from(extra[0][2])[0] if extra else 0
+            try:
+                number, data = self._control_answer(number, kind, data, pid)
+            except (ConfigError, OSError) as error:
+                self.complaints.note("a control request is refused", f"kind {kind} of process {pid}: {error}")
+                kind = Control.ERROR
+            with contextlib.suppress(OSError):  # the client is gone, or does not read
+                self._control.sendto(CONTROL.pack(MAGIC, number, kind, length, data), sender)
+
+    def _control_answer(self, number: int, kind: int, data: bytes, pid: int) -> tuple[int, bytes]:
+        if kind == Control.CONNECT:
+            return self._connect(data, pid)
+        client = self.clients.get(number)
+        if client is None:
+            raise ConfigError(f"there is no client {number}")
+        if kind == Control.DISCONNECT:
+            self.drop(client)
+            return number, b""
+        if kind == Control.SET_ISSM:
+            self._set_is_sm(client, bool(struct.unpack_from("=i", data)[0]))
+            return number, data
+        shown = sysfs.show(self.subnet, client.slot, kind, data)
+        return number, shown.ljust(CONTROL_DATA_BYTES, b"\0")
+
+    def _connect(self, data: bytes, pid: int) -> tuple[int, bytes]:
+        named, queue_pair, is_sm, name = CLIENT_INFO.unpack_from(data)
+        slot = self.places.find(name.split(b"\0")[0].decode(errors="replace"))
+        for old in [one for one in self.clients.values() if one.pid == named]:
+            self.drop(old)  # the process number came round, or its program began anew
+        number = self._free_number()
+        data_socket = self._open(f"out{number}")
+        try:
+            data_socket.connect(protocol.address(self.base, f"in{named}"))
+        except OSError:
+            data_socket.close()
+            raise
+        data_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+        client = Client(number=number, slot=slot, socket=data_socket, pid=named)
+        self.clients[number] = client
+        self.at.setdefault(slot, []).append(client)
+        self._watch(data_socket.fileno(), partial(self._on_data, client))
+        self._watch_process(client, pid)
+        if is_sm:
+            self._set_is_sm(client, True)
+        return number, CLIENT_INFO.pack(number, queue_pair, is_sm, self._name(client).encode()[: protocol.NAME_BYTES])
+
+    def _free_number(self) -> int:
+        """Going round, so that what is on its way to a client that is gone does not reach its successor."""
+        while self._next in self.clients:
+            self._next = (self._next + 1) % _NUMBERS
+        number, self._next = self._next, (self._next + 1) % _NUMBERS
+        return number
+
+    def _watch_process(self, client: Client, pid: int) -> None:
+        """Hear at once when it dies. `pid` is the kernel's word; 0 if it lives where we cannot see it."""
+        with contextlib.suppress(OSError):
+            client.process = os.pidfd_open(pid) if pid > 0 else -1
+            if client.process >= 0:
+                self._watch(client.process, lambda mask: self.drop(client))
+
+    def drop(self, client: Client) -> None:
+        if self.clients.pop(client.number, None) is None:
+            return
+        self._set_is_sm(client, False)
+        self.at[client.slot].remove(client)
+        self._unwatch(client.socket.fileno())
+        client.socket.close()
+        if client.process >= 0:
+            self._unwatch(client.process)
+            os.close(client.process)
+        for key in [key for key, entry in self._pending.items() if entry[0] is client]:
+            del self._pending[key]
+
+    def _set_is_sm(self, client: Client, on: bool) -> None:
+        others = [one for one in self.at.get(client.slot, ()) if one is not client and one.is_sm]
+        if on and others:
+            raise ConfigError(f"process {others[0].pid} is the subnet manager at {self._name(client)} already")
+        if client.is_sm != on:
+            client.is_sm = on
+            self.subnet.devices.set_is_sm(client.slot, on)
+
+    def _name(self, client: Client) -> str:
+        return self.places.name(client.slot)
+
+    # -- data -----------------------------------------------------------------------------------------------------
+
+    def _on_data(self, client: Client, mask: int) -> None:
+        if mask & select.EPOLLOUT:
+            self._flush(client)
+        inbox, receive = self._inbox, client.socket.recv_into
+        for _ in range(_BATCH):
+            try:
+                size = receive(inbox)
+            except BlockingIOError:
+                return
+            except OSError:
+                self.drop(client)
+                return
+            if size != DATA_BYTES:
+                self.complaints.note("a data datagram has the wrong size", f"{size} bytes from {self._name(client)}")
+                continue
+            self._carry(client, inbox[:DATA_BYTES])
+            if client.number not in self.clients:
+                return
+
+    def _carry(self, client: Client, request: bytearray) -> None:
+        """One MAD of a client: to the subnet, and the answer of an agent back."""
+        self.mads += 1
+        if request[24:32] != protocol.WHOLE_MAD and not self._mend_length(client, request):
+            return
+        dlid = request[0] << 8 | request[1]
+        mad = request[HEADER_BYTES:]
+        if mad[3] < RESPONSE:
+            mad[8:10] = client.tag
+            client.classes.add(mad[1])
+        self._sender = client
+        try:
+            reply = self.subnet.send(client.slot, mad, dlid)
+        except Exception as error:  # ours, not the program's: it must not end the lab
+            self.complaints.note(f"a MAD broke an agent: {type(error).__name__}", bytes(mad[:64]).hex(), error)
+            self.subnet.lost, reply = True, None
+        if reply is None:
+            reply = self._after_silence(client, request, mad, dlid)
+        if reply is not None:
+            lid = PERMISSIVE_LID if dlid == PERMISSIVE_LID else self.subnet.lid(client.slot)
+            self._push(client, protocol.answer_to(request, lid, reply))
+
+    def _mend_length(self, client: Client, request: bytearray) -> bool:
+        """Of a MAD that is not whole; False if it is none."""
+        length = int.from_bytes(request[24:32], "big")
+        if not protocol.MAD_HEADER_BYTES <= length < MAD_BYTES:
+            self.complaints.note("a MAD has an impossible length", f"{length} bytes from {self._name(client)}")
+            self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
+            return False
+        request[HEADER_BYTES + length :] = bytes(MAD_BYTES - length)  # was on the sender's stack
+        return True
+
+    def _after_silence(self, client: Client, request: bytearray, mad: bytearray, dlid: int) -> bytearray | None:
+        """No agent answered: a program may yet, or the sender hears of a timeout. Bad cables get another chance."""
+        subnet = self.subnet
+        if mad[3] >= RESPONSE or mad[3] in _UNANSWERED or protocol.is_receipt(mad):
+            return None
+        for _ in range(_RETRIES if subnet.devices.loss else 0):
+            if not subnet.lost:
+                break
+            reply = subnet.send(client.slot, mad, dlid)
+            if reply is not None:
+                return reply
+        if subnet.lost:
+            self._push(client, protocol.timed_out(request, mad))
+        else:
+            kept = bytes(request[:HEADER_BYTES] + mad)
+            self._pending[protocol.transaction(mad)] = (client, kept, time.monotonic() + ANSWER_S)
+        return None
+
+    def _deliver(self, arrival: Arrival) -> bool:
+        """To the program at a port that the MAD is for; False if there is none."""
+        client = pick(self.at.get(arrival.slot, ()), arrival.mad, self._sender)
+        if client is None:
+            return self._attachments is not None and self._attachments.deliver(arrival)
+        if arrival.mad[3] & RESPONSE:
+            self._pending.pop(protocol.transaction(arrival.mad), None)
+        return self._push(client, protocol.delivered(arrival.dlid, arrival.slid, arrival.mad))
+
+    def _push(self, client: Client, packet: bytes) -> bool:
+        """Send, or queue what does not fit; False if the client is gone."""
+        if client.queue:
+            client.queue.append(packet)
+            return True
+        try:
+            client.socket.send(packet)
+        except BlockingIOError:
+            client.queue.append(packet)
+            self._epoll.modify(client.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        except OSError:
+            self.drop(client)
+            return False
+        return True
+
+    def _flush(self, client: Client) -> None:
+        queue, client.queue = client.queue, deque()
+        self._epoll.modify(client.socket.fileno(), select.EPOLLIN)
+        for packet in queue:
+            if not self._push(client, packet):
+                return
+
+    def state(self) -> dict[str, Any]:
+        """What `weft ps` shows."""
+        return {
+            "clients": [
+                {"pid": client.pid, "at": self._name(client), "is_sm": client.is_sm} for client in self.clients.values()
+            ],
+            "mads": self.mads,
+            "complaints": dict(self.complaints.counts),
+        }

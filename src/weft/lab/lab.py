@@ -1,0 +1,173 @@
+"""A fabric that runs: switches and adapters that answer MADs, for unmodified programs.
+
+    with Lab(weft.load("fat-tree:hosts=16,radix=8")) as lab:
+        lab.run("h1", "opensm", "-o")               OpenSM brings it up
+        print(lab.run("h2", "ibstat").stdout)
+        lab.break_cable("leaf1/5")
+    lab.fabric.tables.lft                           what OpenSM wrote; the engines of `sim` run on it
+
+The cabling of `fabric` never changes; `fabric_now` is without the cables that are broken.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.lab import programs
+from weft.lab.attach import Attachments
+from weft.lab.complaints import Complaints
+from weft.lab.ibsim import Server
+from weft.lab.places import cables
+from weft.lab.registry import runtime_folder
+from weft.mad import faults
+from weft.mad.devices import Devices
+from weft.mad.subnet import Subnet
+
+
+class Lab:
+    """Serves one fabric under a name; used as a context it serves in a thread of its own."""
+
+    def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1) -> None:
+        self.fabric, self.name = fabric, name or f"lab-{os.getpid()}"
+        self.sockname = f"weft-{os.getuid()}-{self.name}"
+        self.subnet = Subnet(fabric, seed=seed)
+        self.complaints = Complaints()
+        self.server = Server(self.subnet, self.sockname, self.complaints)  # from here on the name is ours
+        self.socket = runtime_folder() / f"{self.name}.umad"
+        self.socket.unlink(missing_ok=True)
+        self.server.serve_too(Attachments(self.subnet, self.socket))
+        self._thread: threading.Thread | None = None
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """In this thread, until `stop`."""
+        try:
+            self.server.serve()
+        finally:
+            self.server.close()
+
+    def stop(self) -> None:
+        self.server.stop()
+        if self._thread is not None:
+            self._thread.join(timeout=30)
+            self._thread = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self.serve, name=f"weft lab {self.name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def run(
+        self, host: str, *command: str, folder: Path | None = None, timeout_s: float = 300, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A program, as if it ran on that host; returns when it ends, with what it printed."""
+        variables = programs.environment(self.host(host)) | environment
+        return programs.run(command, variables, folder=folder, timeout_s=timeout_s)
+
+    def start(self, host: str, *command: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+        """The same, but it runs on beside us. What it prints is in `folder`/output."""
+        variables = programs.environment(self.host(host)) | environment
+        return programs.start(command, variables, folder)
+
+    def host(self, name: str) -> dict[str, str]:
+        """How a program is to be told that it runs on that host, by either library."""
+        places = self.server.places
+        slot = places.find(name)
+        owner = name if name in self.fabric.server_index else self.fabric.nodes.name[self.subnet.devices.node_of[slot]]
+        return {
+            "sockname": self.sockname,
+            "sim_host": places.sim_host(slot),
+            "socket": str(self.socket),
+            "host": owner,
+        }
+
+    # -- faults ---------------------------------------------------------------------------------------------------
+
+    def break_cable(self, name: str) -> list[str]:
+        """Pull the cable of a port, or all cables of a node or server. Returns the ports, one of each cable."""
+        return self.server.call(lambda: self._break(name))
+
+    def degrade(self, name: str, bit_error_rate: float) -> list[str]:
+        """Make the cable of a port err: this part of its bits, after error correction."""
+        return self.server.call(lambda: self._degrade(name, bit_error_rate))
+
+    def fix(self, name: str = "") -> list[str]:
+        """Put back what was pulled and replace what errs: at a port, a node or a server, or everywhere."""
+        return self.server.call(lambda: self._fix(name))
+
+    def state(self) -> dict[str, Any]:
+        return self.server.call(self._state)
+
+    def fabric_now(self) -> Fabric:
+        """The fabric as it runs at this moment, on the same tables and counters: for the engines of `sim`."""
+        return self.server.call(lambda: faults.fabric_now(self.subnet.devices))
+
+    def _break(self, name: str) -> list[str]:
+        devices = self.subnet.devices
+        pulled = [slot for slot in _one_end(devices, name) if not {slot, devices.cable[slot]} & devices.broken]
+        if not pulled:
+            raise ConfigError(f"{name} is broken already: weft fix {name}")
+        for slot in pulled:
+            faults.pull_cable(devices, slot)
+        return [devices.name(slot) for slot in pulled]
+
+    def _degrade(self, name: str, bit_error_rate: float) -> list[str]:
+        devices = self.subnet.devices
+        slots = _one_end(devices, name)
+        for slot in slots:
+            faults.degrade(devices, slot, bit_error_rate)
+        return [devices.name(slot) for slot in slots]
+
+    def _fix(self, name: str) -> list[str]:
+        devices = self.subnet.devices
+        wrong = [*sorted(devices.broken), *_bad_cables(devices)]
+        asked = set(cables(devices, name)) if name else set(wrong)
+        fixed = [slot for slot in wrong if {slot, devices.cable[slot]} & asked]
+        for slot in fixed:
+            faults.degrade(devices, slot, 0.0)
+            faults.plug_cable(devices, slot)
+        return list(dict.fromkeys(devices.name(slot) for slot in fixed))
+
+    def _state(self) -> dict[str, Any]:
+        devices = self.subnet.devices
+        return {
+            "name": self.name,
+            "pid": os.getpid(),
+            "spec": self.fabric.spec,
+            "sockname": self.sockname,
+            "nodes": len(devices.nodes),
+            "broken": [devices.name(slot) for slot in sorted(devices.broken)],
+            "degraded": [devices.name(slot) for slot in _bad_cables(devices)],
+        } | self.server.state()
+
+
+def _one_end(devices: Devices, name: str) -> list[int]:
+    """The cables that a name means, each by one slot."""
+    found: list[int] = []
+    for slot in cables(devices, name):
+        if devices.cable[slot] not in found:
+            found.append(slot)
+    return found
+
+
+def _bad_cables(devices: Devices) -> list[int]:
+    """Those that err, each by one slot: at a switch, if one end is."""
+    ends = ((slot, devices.cable[slot]) for slot in sorted(devices.loss))
+    return [slot for slot, far in ends if (not _at_switch(devices, slot), slot) < (not _at_switch(devices, far), far)]
+
+
+def _at_switch(devices: Devices, slot: int) -> bool:
+    return devices.is_switch[devices.node_of[slot]]

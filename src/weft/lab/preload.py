@@ -1,0 +1,59 @@
+"""preload.c, compiled once by the system's C compiler and kept: what lets unmodified programs see a lab whole.
+
+Without a compiler programs run over Debian's libumad2sim, which carries single MADs: no RMPP, first port only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+from weft.errors import ConfigError
+
+_COMPILERS = ("cc", "gcc", "clang")
+_FLAGS = ["-O2", "-shared", "-fPIC", "-pthread"]
+
+
+def find_compiler() -> str | None:
+    """$CC and nothing else if it is set, else what there is."""
+    named = os.environ.get("CC")
+    return next((found for name in ([named] if named else _COMPILERS) if (found := shutil.which(name))), None)
+
+
+def library(cache: Path | None = None) -> Path | None:
+    """The compiled preload, compiled now if it is not in the cache; None if there is no compiler."""
+    source = files("weft.lab").joinpath("preload.c").read_bytes()
+    name = f"preload-{os.uname().machine}-{hashlib.sha256(source).hexdigest()[:16]}.so"
+    folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+    made = folder / name
+    if made.is_file():
+        return made
+    compiler = find_compiler()
+    if compiler is None:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f"{name}.{os.getpid()}"  # renamed when it is whole: others may compile at the same time
+    done = subprocess.run(
+        [compiler, *_FLAGS, "-x", "c", "-", "-o", str(partial), "-ldl"], input=source, capture_output=True, check=False
+    )
+    if done.returncode:
+        raise ConfigError(
+            f"{compiler} cannot compile weft's preload: {done.stderr.decode(errors='replace').strip()[:500]}\n"
+            "  Set CC to a working C compiler, or to a name that does not exist to do without."
+        )
+    partial.replace(made)
+    return made
+
+
+def environment(preload: Path, path: Path, host: str) -> dict[str, str]:
+    """What a program must find in its environment to run as that host of the lab at `path`."""
+    before = os.environ.get("LD_PRELOAD")
+    return {
+        "LD_PRELOAD": f"{preload}:{before}" if before else str(preload),
+        "WEFT_SOCKET": str(path),
+        "WEFT_HOST": host,
+    }

@@ -1,0 +1,135 @@
+"""Programs of others that run as a host of a lab: which library is put in front of them, and where they run.
+
+Weft's own preload, compiled on first use, serves whole messages and all ports. Without a compiler, or if WEFT_UMAD2SIM
+names it, it is libumad2sim of ibsim: single MADs, one port. That one makes its fake sysfs in `./sys-PID` and looks for
+it there by a relative path; so programs run in the caller's folder, where relative paths in their arguments mean what
+the caller thinks, and what it leaves is taken away. If that folder cannot be written, they run in a temporary one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from weft.errors import ConfigError
+from weft.lab import preload
+
+UMAD2SIM = "libumad2sim.so"
+_ADMIN = "/usr/sbin:/sbin"  # where Debian keeps the tools of InfiniBand; not in every PATH
+_LEFT_BEHIND = re.compile(r"sys-(\d+)")
+
+
+def find_umad2sim() -> Path:
+    """libumad2sim, from $WEFT_UMAD2SIM or where Debian installs it."""
+    named = os.environ.get("WEFT_UMAD2SIM")
+    found = [Path(named)] if named else sorted(Path("/usr").glob(f"lib*/**/umad2sim/{UMAD2SIM}"))
+    if not found or not found[0].is_file():
+        where = f"{named} is not there" if named else f"there is neither a C compiler nor {UMAD2SIM}"
+        raise ConfigError(f"{where}, through which programs see a lab: install gcc, or ibsim-utils (`make peers`)")
+    return found[0]
+
+
+def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str, str]:
+    """What a program must find in its environment to run as a host, as `Lab.host` describes it.
+
+    OpenSM remembers LIDs between runs: `cache` keeps those of one lab from those of another.
+    """
+    ours = None if os.environ.get("WEFT_UMAD2SIM") else preload.library()
+    if ours is not None:
+        made = preload.environment(ours, Path(host["socket"]), host["host"])
+    else:
+        earlier = os.environ.get("LD_PRELOAD")
+        library = str(find_umad2sim())
+        made = {
+            "LD_PRELOAD": f"{library}:{earlier}" if earlier else library,
+            "IBSIM_SOCKNAME": host["sockname"],
+            "SIM_HOST": host["sim_host"],
+        }
+    made["PATH"] = f"{os.environ.get('PATH', '')}:{_ADMIN}"
+    if cache is not None:
+        made |= {name: str(cache) for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR") if name not in os.environ}
+    return made
+
+
+def run(
+    command: Sequence[str], variables: Mapping[str, str], *, folder: Path | None = None, timeout_s: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """To its end; what it prints is in the result."""
+    words = _resolve(command, variables)
+    with working_folder(folder) as place:
+        return subprocess.run(
+            words,
+            cwd=place,
+            env=os.environ | dict(variables),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+
+
+def start(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> subprocess.Popen[str]:
+    """To run beside us."""
+    words = _resolve(command, variables)
+    with (folder / "output").open("a") as output:
+        return subprocess.Popen(
+            words,
+            cwd=folder,
+            env=os.environ | dict(variables),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def attend(command: Sequence[str], variables: Mapping[str, str]) -> int:
+    """On the caller's terminal; returns its status as a shell would."""
+    words = _resolve(command, variables)
+    with working_folder(None) as place:
+        child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables))
+        while True:
+            try:
+                status = child.wait()
+            except KeyboardInterrupt:  # the child has it too, and decides what to do
+                continue
+            return status if status >= 0 else 128 - status
+
+
+class working_folder:  # noqa: N801
+    """Where a program may write: the folder given, else this one, else a temporary one; clean afterwards."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self.folder = folder or Path.cwd()
+        if not os.access(self.folder, os.W_OK):
+            self._temporary = tempfile.TemporaryDirectory(prefix="weft-")
+            self.folder = Path(self._temporary.name)
+
+    def __enter__(self) -> Path:
+        return self.folder
+
+    def __exit__(self, *raised: object) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            return
+        for entry in self.folder.glob("sys-*"):
+            match = _LEFT_BEHIND.fullmatch(entry.name)
+            if match and not Path(f"/proc/{match[1]}").exists() and (entry / "sys/class/infiniband_mad").is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    if not command:
+        raise ConfigError("there is no command to run: weft exec h1 ibstat")
+    found = shutil.which(command[0], path=variables["PATH"])
+    if found is None:
+        raise ConfigError(f"there is no program {command[0]!r} in the PATH; tools of InfiniBand: `make peers`")
+    return [found, *command[1:]]

@@ -1,0 +1,115 @@
+"""The prompt of a lab: the name of a host and what to run there, or a command to the lab."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+
+from weft.errors import ConfigError, WeftError
+from weft.lab import control, programs
+from weft.lab.registry import Entry
+
+HELP = """\
+h1 ibstat            run a program as host h1; the line is the shell's: pipes and > work
+h1 opensm &          the same, beside the prompt; it ends with the lab
+break leaf1/5        pull a cable; of a node or server all of them
+degrade leaf1/5 1e-9 make a cable err: a part of its bits
+fix [leaf1/5]        put it back; with no name, all
+nodes  links  ps     what there is, how it is cabled, who is attached
+exit                 end the lab"""
+
+
+class Prompt:
+    """Reads lines and carries them out, on a lab that runs in another process."""
+
+    def __init__(self, entry: Entry, say: Callable[[str], None] = print) -> None:
+        self.entry, self.say = entry, say
+        self._beside: list[subprocess.Popen[bytes]] = []
+        self._commands: dict[str, Callable[[list[str]], None]] = {
+            "help": lambda words: self.say(HELP),
+            "nodes": lambda words: self._table("nodes"),
+            "links": lambda words: self._table("links"),
+            "ps": lambda words: self._clients(),
+            "break": lambda words: self._do("break", words, "name"),
+            "degrade": lambda words: self._do("degrade", words, "name", "bit_error_rate"),
+            "fix": lambda words: self._do("fix", words or [""], "name"),
+        }
+
+    def run(self, read: Callable[[str], str] = input) -> None:
+        """Until `exit` or the end of input."""
+        self.say(f"lab {self.entry.name} is up: h1 ibstat, break leaf1/5, help, exit")
+        try:
+            while True:
+                try:
+                    line = read("weft> ").strip()
+                except EOFError:
+                    return
+                except KeyboardInterrupt:
+                    self.say("")
+                    continue
+                if line in ("exit", "quit"):
+                    return
+                try:
+                    self.obey(line)
+                except WeftError as error:
+                    self.say(str(error))
+        finally:
+            self._end_all()
+
+    def obey(self, line: str) -> None:
+        if not line:
+            return
+        first, _, rest = line.partition(" ")
+        command = self._commands.get(first)
+        if command is None:
+            self._run_on(first, rest.strip())
+            return
+        try:
+            command(shlex.split(rest))
+        except ValueError as error:
+            raise ConfigError(f"{line}: {error}") from None
+
+    def _run_on(self, host: str, line: str) -> None:
+        where = control.ask(self.entry, "host", name=host)
+        if not line:
+            raise ConfigError(f"{host} what? As in: {host} ibstat")
+        variables = programs.environment(where, self.entry.cache)
+        if not line.endswith("&"):
+            programs.attend(["sh", "-c", line], variables)
+            return
+        shell = ["sh", "-c", f"exec {line[:-1]}"]
+        # A session of its own: an interrupt at the prompt is not for it.
+        child = subprocess.Popen(
+            shell, env=os.environ | variables, cwd=self.entry.cache, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+        self._beside.append(child)
+        self.say(f"process {child.pid}")
+
+    def _do(self, do: str, words: list[str], *names: str) -> None:
+        if len(words) != len(names):
+            raise ConfigError(f"{do} takes {' and '.join(names)}; help shows how")
+        given: dict[str, str | float] = dict(zip(names, words, strict=True))
+        if "bit_error_rate" in given:
+            given["bit_error_rate"] = float(given["bit_error_rate"])
+        changed = control.ask(self.entry, do, **given)
+        self.say("\n".join(changed) or "nothing to do")
+
+    def _table(self, do: str) -> None:
+        self.say("\n".join("  ".join(row) for row in control.ask(self.entry, do)))
+
+    def _clients(self) -> None:
+        state = control.ask(self.entry, "state")
+        rows = [f"{c['pid']:>8}  {c['at']}{'  subnet manager' if c['is_sm'] else ''}" for c in state["clients"]]
+        self.say("\n".join(rows) or "nobody is attached")
+
+    def _end_all(self) -> None:
+        for child in self._beside:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGTERM)
+        for child in self._beside:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=3)

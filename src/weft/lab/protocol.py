@@ -1,0 +1,83 @@
+"""ibsim's protocol as bytes: what a program with libumad2sim sends, and what it expects back.
+
+    control, 80 bytes    magic, client, kind, length, 64 bytes of data; in the byte order of the machine
+    data, 288 bytes      DLID, SLID, QPs, status, length and one MAD; in network order
+
+Both are datagrams on abstract unix sockets, whose names end with a zero byte that counts.
+(https://github.com/linux-rdma/ibsim, include/ibsim.h and umad2sim/sim_client.c)
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from weft.wire.mad import MAD_BYTES, MgmtClass, RmppType
+
+CONTROL = struct.Struct("=IIII64s")
+CONTROL_DATA_BYTES = 64
+CLIENT_INFO = struct.Struct("=III32s")  # id, QP, is it a subnet manager, node
+VENDOR = struct.Struct("=III4xQ")
+MAGIC = 0xDEADBEEF
+HEADER_BYTES = 32
+MAD_HEADER_BYTES = 24
+DATA_BYTES = HEADER_BYTES + MAD_BYTES
+NAME_BYTES = 31  # of SIM_HOST that reach the server
+WHOLE_MAD = MAD_BYTES.to_bytes(8, "big")
+_SENT_BACK = struct.pack(">I", 110)  # ETIMEDOUT, as the kernel sets it
+_OK = bytes(8)  # status, and what the compiler leaves free
+_QP0, _QP1 = bytes(8), b"\0\0\0\1\0\0\0\1"
+_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
+
+
+class Control(IntEnum):
+    """Kinds of control requests; ERROR is an answer."""
+
+    ERROR = 0
+    CONNECT = 1
+    DISCONNECT = 2
+    GET_PORT = 3
+    GET_VENDOR = 4
+    GET_GID = 5
+    GET_GUID = 6
+    GET_NODEINFO = 7
+    GET_PORTINFO = 8
+    SET_ISSM = 9
+    GET_PKEYS = 10
+
+
+def address(base: str, end: str) -> bytes:
+    """Of a socket: `ctl`, `out3` of client 3, `in4711` of process 4711."""
+    return b"\0" + f"{base}:{end}".encode() + b"\0"
+
+
+def answer_to(request: bytes | bytearray, lid: int, reply: bytes | bytearray) -> bytes:
+    """The answer of an agent to the datagram that asked; `lid` is the asking port's, if it asked by LID."""
+    here = lid.to_bytes(2, "big") + b"\0\0"
+    return b"".join((here, request[0:4], request[12:16], request[8:12], _OK, WHOLE_MAD, reply))
+
+
+def timed_out(request: bytes | bytearray, mad: bytes | bytearray) -> bytes:
+    """The request back to its sender: nobody answered."""
+    return b"".join((request[:16], _SENT_BACK, request[20:24], WHOLE_MAD, mad))
+
+
+def delivered(dlid: int, slid: int, mad: bytes) -> bytes:
+    """A MAD from elsewhere."""
+    head = b"%b\0\0%b\0\0" % (dlid.to_bytes(2, "big"), slid.to_bytes(2, "big"))
+    return b"".join((head, _QP0 if mad[1] in _SMPS else _QP1, _OK, WHOLE_MAD, mad))
+
+
+def transaction(mad: bytes | bytearray) -> bytes:
+    """The transaction id, which a response has in common with its request."""
+    return bytes(mad[8:16])
+
+
+def has_rmpp(mgmt_class: int) -> bool:
+    """Does this class carry the header of the reliable multi-packet protocol?"""
+    return mgmt_class == MgmtClass.SUBN_ADM or 0x30 <= mgmt_class < 0x50
+
+
+def is_receipt(mad: bytes | bytearray) -> bool:
+    """An ACK, STOP or ABORT of a multi-packet transfer: nobody answers it."""
+    return has_rmpp(mad[1]) and bool(mad[26] & 1) and mad[25] > RmppType.DATA

@@ -1,0 +1,135 @@
+"""Which labs run on this machine, for this user.
+
+    $XDG_RUNTIME_DIR/weft/, else /tmp/weft-UID/
+        NAME.lock       locked by the lab as long as it lives: the kernel lets go of it, even after kill -9
+        NAME.sock       where it takes commands
+        NAME.umad       where programs attach
+        NAME.log        what it had to say; stays until the name is used again
+        NAME.cache/     what OpenSM remembers of it
+
+A name is taken exactly while its lock is held; what a lab that was killed left behind is cleared by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import ConfigError, UnknownName
+
+DEFAULT = "lab"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_PATH_BYTES = 107  # of a unix socket
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The files of one lab."""
+
+    name: str
+    folder: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / f"{self.name}.lock"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / f"{self.name}.sock"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.name}.log"
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / f"{self.name}.cache"
+
+    def is_free(self) -> bool:
+        """Has the lab let go of the name?"""
+        with contextlib.suppress(BlockingIOError), self.lock.open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    def answers(self) -> bool:
+        """Is somebody behind the socket?"""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(str(self.socket))
+            except OSError:
+                return False
+        return True
+
+
+def runtime_folder() -> Path:
+    """Ours alone: whoever may write there may command the labs."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(base) / "weft" if base and Path(base).is_dir() else Path(f"/tmp/weft-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise ConfigError(f"{folder} must be a folder of yours that nobody else may use: remove it, or chmod 700")
+    return folder
+
+
+def entry(name: str) -> Entry:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"a lab cannot be named {name!r}: up to 32 letters, digits, `.`, `_` and `-`, as in `lab-2`")
+    made = Entry(name, runtime_folder())
+    if len(os.fsencode(made.socket)) > _PATH_BYTES:
+        raise ConfigError(f"{made.socket} is too long for a socket: set XDG_RUNTIME_DIR to a shorter folder")
+    return made
+
+
+@contextlib.contextmanager
+def claim(name: str) -> Iterator[Entry]:
+    """Hold a name; ConfigError if another lab has it."""
+    made = entry(name)
+    with made.lock.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"a lab named {name} runs already: end it with `weft down --lab {name}`, or choose another with --name"
+            ) from None
+        _clear(made)
+        made.cache.mkdir()
+        try:
+            yield made
+        finally:
+            _clear(made)
+
+
+def _clear(made: Entry) -> None:
+    made.socket.unlink(missing_ok=True)
+    shutil.rmtree(made.cache, ignore_errors=True)
+
+
+def running() -> list[Entry]:
+    folder = runtime_folder()
+    found = [Entry(path.stem, folder) for path in sorted(folder.glob("*.sock"))]
+    return [one for one in found if one.answers()]
+
+
+def find(name: str = "") -> Entry:
+    """The lab of that name, or the only one that runs."""
+    there = running()
+    names = [one.name for one in there]
+    if name:
+        if name not in names:
+            raise UnknownName("running lab", name, names, "`weft ps` lists them, `weft up SPEC` starts one.")
+        return there[names.index(name)]
+    if not there:
+        raise ConfigError("no lab runs: start one with `weft up fat-tree:hosts=16,radix=8`")
+    if len(there) > 1:
+        raise ConfigError(f"{len(there)} labs run, {', '.join(names)}: say which with --lab NAME")
+    return there[0]

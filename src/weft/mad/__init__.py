@@ -1,0 +1,11 @@
+"""MANAGEMENT PLANE: what answers a MAD, how it gets there, and how a program sends one.
+
+carrier     how a program sends and hears; `local` in this process, `umad` through libibumad, `ibsim_client`
+subnet      all agents of a fabric behind one call
+transit     the way of a MAD, hop by hop
+sma         agent of subnet management, with `port_settings`, `sma_tables`, `m_key`
+pma, cca    agents of performance management, with `samples`, and of congestion control
+traps       what agents tell unasked
+devices     state of all switches and adapters over the fabric's own tables and counters; `power_up`
+links       cables that come up and go down; `faults`: what breaks them
+"""

@@ -1,0 +1,266 @@
+"""What the firmware of every switch and adapter knows: PortInfo and its kin as bytes, tables as the fabric has them.
+
+    devices = Devices(weft.load("fat-tree:hosts=16,radix=8"))
+    devices.port_info[slot]            bytearray: PortInfo as a MAD carries it
+
+A port's PortInfo is kept as the bytes that a Get returns, so that answering is a copy. LIDs, forwarding tables, P_Keys,
+SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
+on, and count in `fabric.counters`. The cabling of a fabric never changes; which cables are up is here.
+
+Who writes `fabric.tables` past the agents calls `refresh`; who counts in `fabric.counters` need not tell anybody.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.counters import Counter
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology
+from weft.fabric.servers import network_ports
+from weft.mad import power_up
+from weft.mad.traps import Traps
+from weft.wire.port_info import Capability, PortInfo, PortState
+
+if TYPE_CHECKING:
+    from weft.mad.samples import Sample
+
+NONE = -1
+MAD_WORDS = 72  # of a MAD on the wire, as PortXmitData counts: 256 bytes, LRH, BTH, DETH, ICRC
+MANAGED = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER)
+# Column, and what a MAD adds to it.
+_OUT = (
+    (Counter.PORT_XMIT_DATA_WORDS, MAD_WORDS),
+    (Counter.PORT_XMIT_PKTS, 1),
+    (Counter.PORT_UNICAST_XMIT_PKTS, 1),
+)
+_IN = (
+    (Counter.PORT_RCV_DATA_WORDS, MAD_WORDS),
+    (Counter.PORT_RCV_PKTS, 1),
+    (Counter.PORT_UNICAST_RCV_PKTS, 1),
+)
+
+
+class Way:
+    """A way that MADs take, found once. `out` are the slots by which they leave, hop by hop."""
+
+    __slots__ = ("back", "end", "entered", "listed", "out", "there")
+
+    def __init__(self, end: int, out: tuple[int, ...], entered: bytes = b"") -> None:
+        self.end, self.out = end, out  # `end`: slot where they come in
+        self.entered = entered  # ports by which a directed SMP came in: its return path
+        self.there = self.back = 0  # MADs that took it since somebody counted
+        self.listed = False  # among `Devices.travelled`
+
+
+class Devices:
+    """All switches and adapters on InfiniBand; a slot is a port slot of the fabric."""
+
+    def __init__(self, fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        usable = fabric.links_of(Technology.INFINIBAND)
+        if not usable.any():
+            raise ConfigError(f"{fabric.spec} has no InfiniBand link: there is nothing that MADs could manage")
+        self.fabric, self.tables, self.seed, self.clock = fabric, fabric.tables, seed, clock
+        self.random = random.Random(seed)
+        kind = fabric.nodes.kind
+        self.first: list[int] = fabric.first_port.tolist()
+        self.node_of: list[int] = fabric.ports.node.tolist()
+        self.last_port: list[int] = network_ports(fabric).tolist()
+        self.is_switch: list[bool] = (kind == NodeKind.SWITCH).tolist()
+        cabled = (fabric.ports.link >= 0) & usable[fabric.ports.link]
+        self.cable: list[int] = np.where(cabled, fabric.ports.peer, NONE).tolist()  # slot at the far end
+        self.peer = list(self.cable)  # the same while the link is up
+        self.link: list[int] = np.where(cabled, fabric.ports.link, NONE).tolist()
+        managed = np.isin(kind, list(MANAGED)) & (network_ports(fabric) > 0)
+        self.nodes: list[int] = np.flatnonzero(managed).tolist()
+        self.ports_with_0: list[int] = (fabric.nodes.n_ports.astype(np.int64) + 1).tolist()
+        self.row: list[int] = self.tables.switch_row.tolist()  # node -> row in forwarding tables
+        self.first_pair: list[int] = self.tables.first_pair.tolist()  # node -> first row in SL to VL
+        self._views: dict[str, tuple[NDArray[Any], memoryview]] = {}
+        self._forget()
+        power_up.fill(self)
+
+    def _forget(self) -> None:
+        """State that is empty when all is well."""
+        self.broken: set[int] = set()  # slots whose cable is pulled
+        self.dead: set[int] = set()  # nodes without power
+        self.loss: dict[int, float] = {}  # slot -> part of the MADs that leave by it and that a bad cable loses
+        self.bit_error_rate: dict[int, float] = {}  # slot -> of its bad cable
+        self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
+        self.limits: dict[int, tuple[int, ...]] = {}  # slot -> what its cable can do at most; see `links`
+        self.port_info: list[bytearray | None] = [None] * len(self.cable)
+        self.node_info: dict[int, bytes] = {}
+        self.node_description: dict[int, bytearray] = {}
+        self.switch_info: dict[int, bytearray] = {}
+        self.fdr10: dict[int, int] = {}  # slot of a port that knows FDR10 -> MlnxLinkSpeed enabled
+        self.fdr10_active: dict[int, int] = {}
+        self.alias_guids: dict[int, bytearray] = {}  # slot -> GUIDInfo, if somebody set it
+        self.leds: set[int] = set()  # ports whose light is on
+        self.reregister: set[int] = set()  # ports whose clients were asked to register again; they take themselves out
+        self.m_key_lease: dict[int, float] = {}  # slot -> when its protection ends
+        self.keyed: set[int] = set()  # ports with an M_Key
+        self.cc: dict[tuple[int, int], bytearray] = {}  # congestion control: slot, attribute << 16 | block
+        self.cc_key_lease: dict[int, float] = {}
+        self.samples: dict[int, Sample] = {}  # of a port
+        self.sampled: dict[int, int] = {}  # node -> slot of its last sample
+        self.traps = Traps()
+        # Counting. What is not in `fabric.counters` is in `details`, by slot, field of the attribute and entry.
+        self.sent: list[int] = [0] * len(self.cable)  # MADs that left by a slot since somebody counted
+        self.received: list[int] = [0] * len(self.cable)
+        self.details: defaultdict[tuple[int, str, int], int] = defaultdict(int)
+        self.odd: defaultdict[str, int] = defaultdict(int)  # MADs that no agent could make sense of, by what was odd
+        # Ways, until something changes.
+        self.directed_ways: dict[tuple[int, bytes], Way] = {}
+        self.lid_ways: dict[tuple[int, int, bool], Way] = {}
+        self.travelled: list[Way] = []
+        self.generation = 0  # how often links changed
+
+    # -- names and numbers ------------------------------------------------------------------------------------------
+
+    def slot(self, node: int, port: int) -> int:
+        return self.first[node] + port
+
+    def number(self, slot: int) -> int:
+        return slot - self.first[self.node_of[slot]]
+
+    def own_slot(self, slot: int) -> int:
+        """Where the LID of a port is: at port 0 of a switch, else at the port itself."""
+        node = self.node_of[slot]
+        return self.first[node] if self.is_switch[node] else slot
+
+    def port_slot(self, node: int, arrived: int, port: int) -> int:
+        """The slot of a port by number; 0 of an adapter is the port that a MAD came in by. NONE: there is none."""
+        if not port and not self.is_switch[node]:
+            return arrived
+        return self.first[node] + port if port <= self.last_port[node] else NONE
+
+    def ports_of(self, node: int) -> range:
+        """Slots of a node's ports, a switch's port 0 among them."""
+        first = self.first[node]
+        return range(first + (not self.is_switch[node]), first + self.last_port[node] + 1)
+
+    def name(self, slot: int) -> str:
+        return self.fabric.port(slot).name
+
+    def info(self, slot: int) -> bytearray:
+        """PortInfo of a port that is there."""
+        info = self.port_info[slot]
+        if info is None:
+            raise ConfigError(f"{self.name(slot)} is no port of a switch or an adapter on InfiniBand")
+        return info
+
+    def port_guid(self, slot: int) -> bytes:
+        """As it is in a MAD; all ports of a switch have the node's."""
+        node = self.node_of[slot]
+        fabric = self.fabric
+        guid = fabric.nodes.guid.item(node) if self.is_switch[node] else fabric.ports.guid.item(slot)
+        return guid.to_bytes(8, "big")
+
+    def lid(self, slot: int) -> int:
+        """The base LID by which a port is reached."""
+        return int(PortInfo.lid.get(self.info(self.own_slot(slot))))
+
+    def is_active(self, slot: int) -> bool:
+        return bool(PortInfo.port_state.get(self.info(slot)) == PortState.ACTIVE)
+
+    # -- what changes from inside -----------------------------------------------------------------------------------
+
+    def set_is_sm(self, slot: int, on: bool) -> None:
+        """A subnet manager came to a port, or left it: CapabilityMask says so, and trap 144 tells the master."""
+        info = self.info(slot)
+        mask = PortInfo.capability_mask.get(info)
+        changed = mask | int(Capability.IS_SM) if on else mask & ~int(Capability.IS_SM)
+        if changed != mask:
+            PortInfo.capability_mask.set(info, changed)
+            self.traps.local_change(self, slot)
+
+    def describe(self, node: int, text: str) -> None:
+        """The operator of a node gives it another NodeDescription."""
+        raw = text.encode()
+        if len(raw) > 64:
+            raise ConfigError(f"node description {text!r} has {len(raw)} bytes; a NodeDescription holds 64")
+        self.node_description[node][:] = raw.ljust(64, b"\0")
+        self.traps.local_change(self, self.first[node] + (not self.is_switch[node]), node_description_change=1)
+
+    def view(self, name: str) -> memoryview:
+        """The bytes of one of the fabric's tables: to copy a block in or out takes a fifth of what numpy takes."""
+        table = getattr(self.tables, name)
+        seen, found = self._views.get(name, (None, memoryview(b"")))
+        if seen is not table:
+            table = np.ascontiguousarray(table)
+            setattr(self.tables, name, table)
+            found = table.data.cast("B")
+            self._views[name] = (table, found)
+        return found
+
+    def refresh(self) -> None:
+        """Somebody wrote LIDs or forwarding tables past the agents."""
+        for slot, (lid, lmc) in enumerate(zip(self.tables.lid.tolist(), self.tables.lmc.tolist(), strict=True)):
+            info = self.port_info[slot]
+            if info is not None:
+                PortInfo.lid.set(info, lid)
+                PortInfo.lmc.set(info, lmc)
+        self.forget_lid_ways()
+
+    def forget_ways(self) -> None:
+        """Links changed."""
+        self.generation += 1
+        self.count_ways()
+        self.directed_ways.clear()
+        self.lid_ways.clear()
+
+    def forget_lid_ways(self) -> None:
+        """LIDs, tables or states changed."""
+        if self.lid_ways:
+            self.count_ways()
+            self.lid_ways.clear()
+
+    # -- counting ---------------------------------------------------------------------------------------------------
+
+    def count_ways(self) -> None:
+        """From ways to slots."""
+        sent, received, cable = self.sent, self.received, self.cable
+        for way in self.travelled:
+            there, back = way.there, way.back
+            way.there = way.back = 0
+            way.listed = False
+            for slot in way.out:
+                far = cable[slot]
+                sent[slot] += there
+                received[far] += there
+                sent[far] += back
+                received[slot] += back
+        self.travelled.clear()
+
+    def counters(self, slot: int) -> list[int]:
+        """By Counter, with the MADs that nobody has put into the fabric's counters yet."""
+        self.count_ways()
+        found: list[int] = self.fabric.counters[slot].tolist()
+        for mads, columns in ((self.sent[slot], _OUT), (self.received[slot], _IN)):
+            if mads:
+                for column, each in columns:
+                    found[column] += mads * each
+        return found
+
+    def count_port(self, slot: int) -> None:
+        """Put the MADs that crossed one port into the fabric's counters."""
+        self.fabric.counters[slot] = self.counters(slot)
+        self.sent[slot] = self.received[slot] = 0
+
+    def count_mads(self) -> None:
+        """Put all MADs that crossed links into the fabric's counters."""
+        self.count_ways()
+        for crossed, columns in ((self.sent, _OUT), (self.received, _IN)):
+            mads = np.array(crossed, np.int64)
+            for column, each in columns:
+                self.fabric.counters[:, column] += mads * each
+            crossed[:] = [0] * len(crossed)

@@ -1,0 +1,116 @@
+"""Links that come up, go down and are told to: the state machine of ports, on both ends of a cable.
+
+    pulled, disabled, told Down           told Armed          told Active
+Init -----------> Down         Init ---------> Armed ---------> Active        only in this order
+  ^                 |
+  +-----------------+  the cable is in, and neither end is disabled: both come up at the best that both can do
+
+What is the best: the widest width, then the fastest speed, that both ends have enabled and the cable can do.
+"""
+
+from __future__ import annotations
+
+from weft.fabric.counters import Counter
+from weft.mad.devices import NONE, Devices
+from weft.wire.port_info import LinkSpeed, LinkWidth, MlnxLinkSpeed, PortInfo, PortPhysicalState, PortState
+from weft.wire.smp import SwitchInfo
+
+LANES = {LinkWidth.X1: 1, LinkWidth.X2: 2, LinkWidth.X4: 4, LinkWidth.X8: 8, LinkWidth.X12: 12}
+_state, _physical = PortInfo.port_state, PortInfo.port_physical_state
+_STAYS_DOWN = (PortPhysicalState.DISABLED, PortPhysicalState.SLEEP)
+
+
+def take_down(devices: Devices, slot: int) -> None:
+    """A link that was up goes down; both ends count it, and switches tell the subnet manager."""
+    far = devices.peer[slot]
+    if far == NONE:
+        return
+    devices.forget_ways()
+    for end in (slot, far):
+        info = devices.info(end)
+        _state.set(info, PortState.DOWN)
+        if _physical.get(info) not in _STAYS_DOWN:
+            _physical.set(info, PortInfo.link_down_default_state.get(info))
+        devices.peer[end] = NONE
+        devices.fabric.counters[end, Counter.LINK_DOWNED] += 1
+    for end in (slot, far):
+        _changed(devices, end)
+
+
+def bring_up(devices: Devices, slot: int) -> None:
+    """A cable that is in, between ports that are not disabled, trains; nothing happens otherwise."""
+    far = devices.cable[slot]
+    if far == NONE or devices.peer[slot] != NONE or devices.broken & {slot, far}:
+        return
+    if devices.dead & {devices.node_of[slot], devices.node_of[far]}:
+        return
+    states = {_physical.get(devices.info(end)) for end in (slot, far)}
+    if PortPhysicalState.DISABLED in states or states == {PortPhysicalState.SLEEP} or not _train(devices, slot, far):
+        return
+    devices.forget_ways()
+    for end, other in ((slot, far), (far, slot)):
+        info = devices.info(end)
+        _state.set(info, PortState.INITIALIZE)
+        _physical.set(info, PortPhysicalState.LINK_UP)
+        devices.peer[end] = other
+    for end in (slot, far):
+        _changed(devices, end)
+
+
+def retrain(devices: Devices, slot: int) -> None:
+    """Down and up again: how new speeds and widths come into force."""
+    take_down(devices, slot)
+    bring_up(devices, slot)
+
+
+def _train(devices: Devices, slot: int, far: int) -> bool:
+    """Both ends at the widest and fastest that both have enabled and the cable can do; False if there is none."""
+    mine, theirs = _enabled(devices, slot), _enabled(devices, far)
+    limit = devices.limits.get(slot, (-1,) * len(mine))
+    widths, slow, ext, ext2, mlnx = (a & b & c for a, b, c in zip(mine, theirs, limit, strict=True))
+    if not widths or not (slow or ext or ext2):
+        return False
+    widest = max((width for width in LANES if width & widths), key=LANES.__getitem__)
+    for end in (slot, far):
+        info = devices.info(end)
+        PortInfo.link_width_active.set(info, int(widest))
+        PortInfo.link_speed_active.set(info, _highest(slow) or int(LinkSpeed.SDR))
+        PortInfo.link_speed_ext_active.set(info, 0 if ext2 else _highest(ext))
+        PortInfo.link_speed_ext_active_2.set(info, _highest(ext2))
+        if end in devices.fdr10:
+            devices.fdr10_active[end] = int(bool(mlnx and slow & LinkSpeed.QDR and not ext and not ext2))
+    return True
+
+
+def _enabled(devices: Devices, slot: int) -> tuple[int, ...]:
+    info = devices.info(slot)
+    return (
+        PortInfo.link_width_enabled.get(info),
+        PortInfo.link_speed_enabled.get(info),
+        PortInfo.link_speed_ext_enabled.get(info),
+        PortInfo.link_speed_ext_enabled_2.get(info),
+        devices.fdr10.get(slot, 0),
+    )
+
+
+def speed_active(devices: Devices, slot: int) -> str:
+    """The name of the speed at which a port runs, or ran last."""
+    info = devices.info(slot)
+    ext2, ext = PortInfo.link_speed_ext_active_2.get(info), PortInfo.link_speed_ext_active.get(info)
+    if ext2 or ext:
+        return "XDR" if ext2 else ("FDR", "EDR", "HDR", "NDR")[ext.bit_length() - 1]
+    if devices.fdr10_active.get(slot):
+        return str(MlnxLinkSpeed.FDR10.name)
+    return ("SDR", "DDR", "QDR")[PortInfo.link_speed_active.get(info).bit_length() - 1]
+
+
+def _highest(mask: int) -> int:
+    return 1 << mask.bit_length() >> 1
+
+
+def _changed(devices: Devices, slot: int) -> None:
+    """A switch notes that a port changed, and sends trap 128."""
+    node = devices.node_of[slot]
+    if devices.is_switch[node] and node not in devices.dead:
+        SwitchInfo.port_state_change.set(devices.switch_info[node], 1)
+        devices.traps.link_changed(devices, slot)

@@ -1,0 +1,207 @@
+"""What a switch or an adapter knows when it is switched on, before a subnet manager comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.rates import speeds
+from weft.fabric.tables import NO_ROUTE
+from weft.ids import PKey
+from weft.wire.port_info import (
+    Capability,
+    Capability2,
+    LinkSpeed,
+    LinkSpeedExt,
+    LinkSpeedExt2,
+    LinkWidth,
+    MlnxLinkSpeed,
+    Mtu,
+    PortInfo,
+    PortPhysicalState,
+    PortState,
+)
+from weft.wire.smp import NodeDescription, NodeInfo, NodeType, SwitchInfo
+
+if TYPE_CHECKING:
+    from weft.mad.devices import Devices
+
+LINEAR_FDB_CAP = 0xC000
+MULTICAST_FDB_CAP = 0x1000
+PARTITION_CAP = 128
+SWITCH_PARTITION_CAP = 32  # of a switch's ports, as real ones have
+VL_CAP = 4  # code for VL0 to VL7
+DEFAULT_PREFIX = 0xFE80_0000_0000_0000
+WIDTHS = {1: LinkWidth.X1, 2: LinkWidth.X2, 4: LinkWidth.X4, 8: LinkWidth.X8, 12: LinkWidth.X12}
+
+_TYPES = {
+    NodeKind.SWITCH: NodeType.SWITCH,
+    NodeKind.HCA: NodeType.CA,
+    NodeKind.AGGREGATION: NodeType.CA,
+    NodeKind.ROUTER: NodeType.ROUTER,
+}
+_ORDER = ("SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR", "XDR")
+_BOTH = (
+    Capability.IS_TRAP_SUPPORTED
+    | Capability.IS_SL_MAPPING_SUPPORTED
+    | Capability.IS_LED_INFO_SUPPORTED
+    | Capability.IS_SYSTEM_IMAGE_GUID_SUPPORTED
+    | Capability.IS_EXTENDED_SPEEDS_SUPPORTED
+    | Capability.IS_CAPABILITY_MASK2_SUPPORTED
+    | Capability.IS_DR_NOTICE_SUPPORTED
+    | Capability.IS_CAPABILITY_MASK_NOTICE_SUPPORTED
+    | Capability.IS_OTHER_LOCAL_CHANGES_NOTICE_SUPPORTED
+    | Capability.IS_CLIENT_REREGISTRATION_SUPPORTED
+)
+_CA = _BOTH | Capability.IS_AUTOMATIC_MIGRATION_SUPPORTED | Capability.IS_COMMUNICATION_MANAGEMENT_SUPPORTED
+_SWITCH = _BOTH | Capability.IS_MULTICAST_FDB_TOP_SUPPORTED | Capability.IS_P_KEY_SWITCH_EXTERNAL_PORT_TRAP_SUPPORTED
+_SECOND = (
+    Capability2.IS_SET_NODE_DESCRIPTION_SUPPORTED
+    | Capability2.IS_PORT_INFO_EXTENDED_SUPPORTED
+    | Capability2.IS_LINK_WIDTH_2X_SUPPORTED
+    | Capability2.IS_LINK_SPEED_HDR_SUPPORTED
+    | Capability2.IS_LINK_SPEED_NDR_SUPPORTED
+)
+
+
+def fill(devices: Devices) -> None:
+    """Every node as it is before a subnet manager comes, but LIDs that the fabric has are kept."""
+    blank: dict[tuple[bool, str, int, bool], bytes] = {}
+    for node in devices.nodes:
+        _start_node(devices, node, blank)
+    lids, lmcs = devices.tables.lid.tolist(), devices.tables.lmc.tolist()
+    for slot, info in enumerate(devices.port_info):
+        if info is not None and lids[slot]:
+            PortInfo.lid.set(info, lids[slot])
+            PortInfo.lmc.set(info, lmcs[slot])
+
+
+def restart(devices: Devices, node: int) -> None:
+    """A node lost its power: what it was told is gone, tables and counters too."""
+    fabric, tables = devices.fabric, devices.tables
+    _start_node(devices, node, {})
+    for slot in devices.ports_of(node):
+        tables.lid[slot] = tables.lmc[slot] = tables.vl_high_limit[slot] = 0
+        tables.pkey[slot] = 0
+        tables.pkey[slot, 0] = PKey.DEFAULT
+        tables.vl_arbitration[slot] = 0
+        fabric.counters[slot] = 0
+        devices.sent[slot] = devices.received[slot] = 0
+        devices.alias_guids.pop(slot, None)
+        devices.m_key_lease.pop(slot, None)
+    pairs = int(tables.first_pair[node])
+    ports = int(fabric.nodes.n_ports[node]) + 1
+    tables.sl2vl[pairs : pairs + (ports**2 if devices.is_switch[node] else ports)] = 0
+    if devices.is_switch[node]:
+        tables.lft[tables.switch_row[node]] = NO_ROUTE
+        tables.mft[tables.switch_row[node]] = 0
+
+
+def unplugged(devices: Devices, slot: int) -> None:
+    """A port with a cable that has not trained yet."""
+    info = devices.info(slot)
+    PortInfo.port_state.set(info, PortState.DOWN)
+    PortInfo.port_physical_state.set(info, PortPhysicalState.POLLING)
+
+
+def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, bool], bytes]) -> None:
+    fabric, switch = devices.fabric, devices.is_switch[node]
+    nodes, links, names = fabric.nodes, fabric.links, speeds()
+    devices.node_info[node] = NodeInfo.pack(
+        node_type=_TYPES[NodeKind(nodes.kind[node])],
+        num_ports=devices.last_port[node],
+        system_image_guid=int(nodes.system_guid[node]),
+        node_guid=int(nodes.guid[node]),
+        port_guid=int(nodes.guid[node]),
+        partition_cap=SWITCH_PARTITION_CAP if switch else PARTITION_CAP,
+        device_id=int(nodes.device_id[node]) & 0xFFFF,
+        vendor_id=int(nodes.vendor_id[node]) & 0xFFFFFF,
+    ).ljust(64, b"\0")
+    text = nodes.description[node].encode()[: NodeDescription.size]
+    devices.node_description[node] = bytearray(text.ljust(NodeDescription.size, b"\0"))
+    if switch:
+        devices.switch_info[node] = bytearray(_switch_info().ljust(64, b"\0"))
+    for slot in devices.ports_of(node):
+        link, port = devices.link[slot], slot - devices.first[node]
+        speed, width = ("", 0) if link < 0 else (names[links.speed[link]].name, int(links.width[link]))
+        key = (switch, speed, width, port == 0)
+        if key not in blank:
+            blank[key] = _port_info(*key)
+        info = devices.port_info[slot] = bytearray(blank[key])
+        info[28] = port  # local_port_num
+        if _rank(speed) >= _ORDER.index("FDR10") and port:
+            devices.fdr10[slot] = int(MlnxLinkSpeed.FDR10)
+            devices.fdr10_active[slot] = int(speed == "FDR10")
+
+
+def _switch_info() -> bytes:
+    return SwitchInfo.pack(
+        linear_fdb_cap=LINEAR_FDB_CAP,
+        multicast_fdb_cap=MULTICAST_FDB_CAP,
+        life_time_value=18,
+        partition_enforcement_cap=SWITCH_PARTITION_CAP,
+        inbound_enforcement_cap=1,
+        outbound_enforcement_cap=1,
+        filter_raw_inbound_cap=1,
+        filter_raw_outbound_cap=1,
+    )
+
+
+def _port_info(switch: bool, speed: str, width: int, management: bool) -> bytes:
+    """PortInfo of a port before anybody set it; no speed: nothing is plugged in."""
+    up = bool(speed) or management
+    slow, ext, ext2, _ = speeds_up_to(speed)
+    active_slow, active_ext, active_ext2 = (1 << mask.bit_length() >> 1 for mask in (slow, ext, ext2))
+    widths = LinkWidth.X1 | LinkWidth.X4 | WIDTHS.get(width, LinkWidth.X4)
+    if ext & LinkSpeedExt.HDR:
+        widths |= LinkWidth.X2
+    return PortInfo.pack(
+        gid_prefix=DEFAULT_PREFIX,
+        capability_mask=_SWITCH if switch else _CA,
+        capability_mask2=_SECOND,
+        link_width_enabled=widths,
+        link_width_supported=widths,
+        link_width_active=WIDTHS.get(width, LinkWidth.X4),
+        link_speed_supported=slow,
+        link_speed_enabled=slow,
+        link_speed_active=active_slow,
+        link_speed_ext_supported=ext,
+        link_speed_ext_enabled=ext,
+        link_speed_ext_active=active_ext if up else 0,
+        link_speed_ext_supported_2=ext2,
+        link_speed_ext_enabled_2=ext2,
+        link_speed_ext_active_2=active_ext2 if up else 0,
+        port_state=PortState.ACTIVE if management else PortState.INITIALIZE if up else PortState.DOWN,
+        port_physical_state=PortPhysicalState.LINK_UP if up else PortPhysicalState.POLLING,
+        link_down_default_state=PortPhysicalState.POLLING,
+        neighbor_mtu=Mtu.BYTES_4096,  # all that it can: OpenSM takes a port down once if it has to raise these
+        mtu_cap=Mtu.BYTES_4096,
+        vl_cap=VL_CAP,
+        operational_vls=VL_CAP,
+        vl_arbitration_high_cap=64,
+        vl_arbitration_low_cap=64,
+        hoq_life=18,
+        vl_stall_count=7,
+        guid_cap=1 if switch else 8,
+        subnet_time_out=18,
+        resp_time_value=16,
+        local_phy_errors=8,
+        overrun_errors=8,
+    )
+
+
+def _rank(speed: str) -> int:
+    """In the order of generations; what comes after the last that PortInfo can name counts as it, nothing as NDR."""
+    if not speed:
+        return _ORDER.index("NDR")
+    return _ORDER.index(speed) if speed in _ORDER else len(_ORDER) - 1
+
+
+def speeds_up_to(fastest: str) -> tuple[int, int, int, int]:
+    """Masks of LinkSpeed, LinkSpeedExt, LinkSpeedExt2 and MlnxLinkSpeed of what can do this speed and all before it."""
+    able = _ORDER[: _rank(fastest) + 1]
+    slow, ext, ext2, mlnx = (
+        sum(int(flag) for flag in kind if flag.name in able)
+        for kind in (LinkSpeed, LinkSpeedExt, LinkSpeedExt2, MlnxLinkSpeed)
+    )
+    return slow, ext, ext2, mlnx

@@ -1,0 +1,247 @@
+"""The subnet management agent of every node: Get and Set of its attributes.
+
+`answer` takes an SMP where it came in and turns it into the response. A wrong M_Key is not answered; TrapRepress and
+the like need no answer. SMInfo is not here: whoever runs a subnet manager on the port answers it.
+
+    NodeInfo, NodeDescription, SwitchInfo, GUIDInfo, LedInfo, VendorDiag           here
+    PortInfo, PortInfoExtended, Mellanox's ExtendedPortInfo                        here, and `port_settings`
+    P_Keys, SL to VL, VL arbitration, linear and multicast forwarding              `sma_tables`
+
+Everything else is answered with status 12: no random forwarding table, no table of link speed and width pairs, no
+Notice to be polled, as the capability masks say. (InfiniBand Architecture volume 1, "Subnet Management".)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from weft.mad import m_key, sma_tables
+from weft.mad.devices import NONE, Devices
+from weft.mad.port_settings import set_port_info
+from weft.wire.mad import Method, MgmtClass, Status
+from weft.wire.port_info import MlnxExtendedPortInfo, MlnxLinkSpeed, PortInfo, PortInfoExtended
+from weft.wire.smp import LedInfo, SmpAttribute, SwitchInfo
+
+DATA, DATA_END = 64, 128
+# (devices, node, slot where it came in, attribute modifier, the SMP to read and to write the answer into) -> status
+Handler = Callable[[Devices, int, int, int, bytearray], int]
+_attribute = struct.Struct(">16xH2xI").unpack_from
+_REREGISTER = DATA + PortInfo.client_reregister.bit // 8
+_BLANK = bytes(64)
+_PERMANENT_GUID = 8  # bytes at the start of GUIDInfo's first block
+_SETTABLE_SWITCH = (
+    "linear_fdb_top",
+    "default_port",
+    "default_multicast_primary_port",
+    "default_multicast_not_primary_port",
+    "life_time_value",
+    "multicast_fdb_top",
+)
+
+
+def answer(devices: Devices, slot: int, smp: bytearray) -> bool:
+    """Turn an SMP that came in at `slot` into its response; False if there is none."""
+    if devices.keyed and not m_key.fits(devices, slot, smp):
+        return False
+    attribute, modifier = _attribute(smp)
+    handler = HANDLERS.get(smp[3] << 16 | attribute)
+    if smp[0] != 1 or smp[2] != 1:
+        devices.odd["version"] += 1
+        status: int = Status.BAD_VERSION
+    elif handler is not None:
+        status = handler(devices, devices.node_of[slot], slot, modifier, smp)
+    elif smp[3] == Method.TRAP_REPRESS:
+        if not devices.traps.repress(devices.own_slot(slot), smp):
+            devices.odd["trap repress"] += 1
+        return False
+    else:
+        known = smp[3] in (Method.GET, Method.SET)
+        status = Status.METHOD_ATTRIBUTE_NOT_SUPPORTED if known else Status.METHOD_NOT_SUPPORTED
+    smp[3] = 0x81
+    smp[4] = 0x80 if smp[1] == 0x81 else 0
+    smp[5] = status
+    return True
+
+
+# -- node -------------------------------------------------------------------------------------------------------------
+
+
+def node_info(devices: Devices, slot: int) -> bytes:
+    """NodeInfo as a Get through this port returns it, 64 bytes."""
+    smp = bytearray(DATA_END)
+    _get_node_info(devices, devices.node_of[slot], slot, 0, smp)
+    return bytes(smp[DATA:])
+
+
+def _get_node_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    smp[DATA:DATA_END] = devices.node_info[node]
+    smp[DATA + 36] = slot - devices.first[node]  # local_port_num
+    if not devices.is_switch[node]:
+        smp[DATA + 20 : DATA + 28] = devices.port_guid(slot)
+    return 0
+
+
+def _get_node_description(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    smp[DATA:DATA_END] = devices.node_description[node]
+    return 0
+
+
+def _set_node_description(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    devices.node_description[node][:] = smp[DATA:DATA_END]
+    return 0
+
+
+def _get_switch_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    if not devices.is_switch[node]:
+        return Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
+    smp[DATA:DATA_END] = devices.switch_info[node]
+    return 0
+
+
+def _set_switch_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    if not devices.is_switch[node]:
+        return Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
+    info, wanted = devices.switch_info[node], smp[DATA:DATA_END]
+    top, cap = SwitchInfo.linear_fdb_top.get(wanted), SwitchInfo.linear_fdb_cap.get(info)
+    groups = SwitchInfo.multicast_fdb_top.get(wanted) - 0xC000  # -1, as 0xBFFF, is none
+    status = 0
+    if top >= cap or groups >= SwitchInfo.multicast_fdb_cap.get(info):
+        status = Status.INVALID_FIELD
+    else:
+        for name in _SETTABLE_SWITCH:
+            field = SwitchInfo.fields[name]
+            field.set(info, field.get(wanted))
+        if SwitchInfo.port_state_change.get(wanted):  # writing 1 clears it
+            SwitchInfo.port_state_change.set(info, 0)
+        devices.forget_lid_ways()
+    smp[DATA:DATA_END] = info
+    return status
+
+
+def _get_guid_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    own = devices.own_slot(slot)
+    if modifier * 8 >= PortInfo.guid_cap.get(devices.info(own)):
+        smp[DATA:DATA_END] = _BLANK
+        return Status.INVALID_FIELD
+    smp[DATA:DATA_END] = devices.alias_guids.get(own) or devices.port_guid(own).ljust(64, b"\0")
+    return 0
+
+
+def _set_guid_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    """Alias GUIDs of an adapter's port; the first is its own, and stays."""
+    own = devices.own_slot(slot)
+    if devices.is_switch[node]:
+        return Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
+    if modifier * 8 < PortInfo.guid_cap.get(devices.info(own)):
+        devices.alias_guids[own] = bytearray(devices.port_guid(own) + smp[DATA + _PERMANENT_GUID : DATA_END])
+    return _get_guid_info(devices, node, slot, modifier, smp)
+
+
+def _get_led(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    asked = devices.port_slot(node, slot, modifier & 0xFF)
+    if asked == NONE:
+        return Status.INVALID_FIELD
+    smp[DATA:DATA_END] = LedInfo.pack(led_mask=int(asked in devices.leds)).ljust(64, b"\0")
+    return 0
+
+
+def _set_led(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    asked = devices.port_slot(node, slot, modifier & 0xFF)
+    (devices.leds.add if smp[DATA] >> 7 else devices.leds.discard)(asked)
+    return _get_led(devices, node, slot, modifier, smp)
+
+
+def _get_vendor_diag(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    """Nothing to tell, and no index after the first."""
+    smp[DATA:DATA_END] = _BLANK
+    return Status.INVALID_FIELD if modifier else 0
+
+
+# -- port -------------------------------------------------------------------------------------------------------------
+
+
+def _get_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    """A port's PortInfo; the local port in it is that by which the SMP came in, not the one that is asked for."""
+    asked = devices.port_slot(node, slot, modifier & 0xFF)
+    if asked == NONE:
+        smp[DATA:DATA_END] = _BLANK
+        return Status.INVALID_FIELD
+    _show_port_info(devices, node, slot, asked, smp)
+    return 0
+
+
+def _show_port_info(devices: Devices, node: int, slot: int, asked: int, smp: bytearray) -> None:
+    smp[DATA:DATA_END] = devices.port_info[asked]  # type: ignore[assignment]
+    smp[DATA + 28] = slot - devices.first[node]  # local_port_num
+    if devices.keyed:
+        m_key.hide(devices, asked, smp, DATA)
+
+
+def _set_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    asked = devices.port_slot(node, slot, modifier & 0xFF)
+    if asked == NONE or (asked != slot and not devices.is_switch[node]):
+        return Status.INVALID_FIELD  # an adapter's port is set through that port
+    status = set_port_info(devices, asked, smp, DATA)
+    registers = smp[_REREGISTER] & 0x80
+    _show_port_info(devices, node, slot, asked, smp)
+    if registers:
+        smp[_REREGISTER] |= registers  # o14-12.2.1: the answer says it again
+    return status
+
+
+def _get_port_info_extended(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    """Forward error correction: the link does what its speed asks for, nothing can be chosen."""
+    if devices.port_slot(node, slot, modifier & 0xFF) == NONE:
+        return Status.INVALID_FIELD
+    smp[DATA:DATA_END] = PortInfoExtended.blank
+    return 0
+
+
+def _get_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    asked = devices.port_slot(node, slot, modifier & 0xFF)
+    if asked == NONE:
+        return Status.INVALID_FIELD
+    smp[DATA:DATA_END] = MlnxExtendedPortInfo.pack(
+        link_speed_supported=int(asked in devices.fdr10),
+        link_speed_enabled=devices.fdr10.get(asked, 0),
+        link_speed_active=devices.fdr10_active.get(asked, 0),
+    )
+    return 0
+
+
+def _set_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, smp: bytearray) -> int:
+    """Whether FDR10 may be used when the link next trains."""
+    asked = devices.port_slot(node, slot, modifier & 0xFF)
+    wanted = MlnxExtendedPortInfo.link_speed_enabled.get(smp, DATA)
+    status = 0
+    if asked in devices.fdr10 and wanted in (0, MlnxLinkSpeed.FDR10):
+        devices.fdr10[asked] = wanted
+    elif wanted:
+        status = Status.INVALID_FIELD
+    return status | _get_mlnx_port_info(devices, node, slot, modifier, smp)
+
+
+_PAIRS: dict[int, tuple[Handler | None, Handler | None]] = {
+    SmpAttribute.NODE_DESCRIPTION: (_get_node_description, _set_node_description),
+    SmpAttribute.NODE_INFO: (_get_node_info, None),
+    SmpAttribute.SWITCH_INFO: (_get_switch_info, _set_switch_info),
+    SmpAttribute.GUID_INFO: (_get_guid_info, _set_guid_info),
+    SmpAttribute.PORT_INFO: (_get_port_info, _set_port_info),
+    SmpAttribute.P_KEY_TABLE: (sma_tables.get_pkeys, sma_tables.set_pkeys),
+    SmpAttribute.SL_TO_VL_MAPPING_TABLE: (sma_tables.get_sl2vl, sma_tables.set_sl2vl),
+    SmpAttribute.VL_ARBITRATION_TABLE: (sma_tables.get_vlarb, sma_tables.set_vlarb),
+    SmpAttribute.LINEAR_FORWARDING_TABLE: (sma_tables.get_lft, sma_tables.set_lft),
+    SmpAttribute.MULTICAST_FORWARDING_TABLE: (sma_tables.get_mft, sma_tables.set_mft),
+    SmpAttribute.VENDOR_DIAG: (_get_vendor_diag, None),
+    SmpAttribute.LED_INFO: (_get_led, _set_led),
+    SmpAttribute.PORT_INFO_EXTENDED: (_get_port_info_extended, None),
+    SmpAttribute.MLNX_EXTENDED_PORT_INFO: (_get_mlnx_port_info, _set_mlnx_port_info),
+}
+HANDLERS: dict[int, Handler] = {
+    method << 16 | attribute: handler
+    for attribute, pair in _PAIRS.items()
+    for method, handler in zip((Method.GET, Method.SET), pair, strict=True)
+    if handler is not None
+}
+CLASSES = (int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE))

@@ -1,0 +1,190 @@
+"""All agents of a fabric behind one call: send a MAD from a port, and see what comes back.
+
+    subnet = Subnet(weft.load("fat-tree:hosts=16,radix=8"))
+    reply = subnet.send(slot, smp)        the answer of an agent; None: a program has it, or `subnet.lost`
+    subnet.due()                          send the traps that are due
+
+What an agent does not answer, SMInfo, the SA, traps, goes to whoever is attached to the port: `attach` says who.
+Nobody there, no way, a lost packet: the sender hears nothing, which a carrier turns into a timeout.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weft.fabric.model import Fabric
+from weft.mad import cca, pma, sma, transit
+from weft.mad.devices import NONE, Devices
+from weft.wire.mad import MAD_BYTES, RESPONSE, Method, MgmtClass
+from weft.wire.port_info import Capability, PortInfo
+from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
+
+_DIRECTED = int(MgmtClass.SUBN_DIRECTED_ROUTE)
+_NO_LIDS = b"\xff\xff\xff\xff"  # DrSLID and DrDLID
+_FOR_PROGRAMS = (int(SmpAttribute.SM_INFO), int(SmpAttribute.NOTICE))
+_UNANSWERED = (int(Method.SEND), int(Method.TRAP), int(Method.TRAP_REPRESS), int(Method.REPORT))
+_AGENTS = {int(MgmtClass.PERF): pma.answer, int(MgmtClass.CONG_CTRL): cca.answer}
+_WATCH_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A MAD at the port of a program. `dlid` and `slid` are as its local route header has them."""
+
+    slot: int
+    slid: int
+    dlid: int
+    mad: bytes
+
+
+Receiver = Callable[[Arrival], bool]  # False: it is not for me
+
+
+class Subnet:
+    """Devices, the ways between them, and the programs attached to them."""
+
+    def __init__(self, fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        self.devices = Devices(fabric, seed=seed, clock=clock)
+        self.deliver: Receiver = lambda arrival: False  # of the server of all programs that no receiver here knows
+        self.lost = False  # did the last MAD go nowhere?
+        self._receivers: dict[int, list[Receiver]] = {}
+        self._attached = 0
+        self._watched_s = float("-inf")
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+
+    def attach(self, slot: int, receiver: Receiver) -> int:
+        """What comes to this port and is not an agent's business goes to the first receiver that takes it.
+
+        Returns a number that no other receiver has.
+        """
+        self.devices.info(slot)  # refuses what is no port
+        self._receivers.setdefault(slot, []).append(receiver)
+        self._attached += 1
+        return self._attached
+
+    def detach(self, slot: int, receiver: Receiver) -> None:
+        self._receivers[slot].remove(receiver)
+
+    def _hand_over(self, at: int, slid: int, dlid: int, mad: bytearray) -> None:
+        arrival = Arrival(self.devices.own_slot(at), slid, dlid, bytes(mad))
+        taken = any(receiver(arrival) for receiver in list(self._receivers.get(arrival.slot, ())))
+        self.lost = not (taken or self.deliver(arrival))
+
+    # -- MADs -------------------------------------------------------------------------------------------------------
+
+    def send(self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID) -> bytearray | None:
+        """From a port. The answer of an agent; None if it went to a program, or was lost: `lost` tells."""
+        if len(mad) != MAD_BYTES:
+            self.devices.odd["size"] += 1
+            self.lost = True
+            return None
+        if mad[1] != _DIRECTED:
+            return self._send_by_lid(slot, bytearray(mad), dlid)
+        devices = self.devices
+        if mad[3] & RESPONSE or mad[32:36] != _NO_LIDS or devices.loss or devices.dead:
+            return self._send_carefully(slot, bytearray(mad), dlid)
+        hops = mad[7]
+        path = bytes(mad[129 : 129 + hops])
+        way = devices.directed_ways.get((slot, path)) or transit.directed_way(devices, slot, path)
+        if way is None:
+            self.lost = True
+            return None
+        if not way.listed:
+            transit.note(devices, way)
+        way.there += 1
+        smp = bytearray(mad)
+        smp[192 : 193 + hops] = way.entered
+        if smp[17] in _FOR_PROGRAMS and not smp[16] and not self._for_agent(way.end, smp):
+            self._hand_over(way.end, PERMISSIVE_LID, dlid, smp)
+            return None
+        generation = devices.generation
+        if not sma.answer(devices, way.end, smp):
+            self.lost = smp[3] not in _UNANSWERED
+            return None
+        if devices.generation == generation:  # the links of the way are still up
+            if not way.listed:
+                transit.note(devices, way)
+            way.back += 1
+            self.lost = False
+        else:
+            self.lost = not transit.travel_back(devices, way)
+        return None if self.lost else smp
+
+    def _send_carefully(self, slot: int, smp: bytearray, dlid: int) -> bytearray | None:
+        """A directed SMP that goes by LID in part, is a response, or may be lost."""
+        devices = self.devices
+        self.lost = True
+        if devices.node_of[slot] in devices.dead:
+            return None
+        if smp[3] & RESPONSE:
+            at = transit.go_back_directed(devices, slot, smp)
+            if at != NONE:
+                self._hand_over(at, PERMISSIVE_LID, dlid, smp)
+            return None
+        trip = transit.combined(devices, slot, smp, dlid)
+        if trip is None:
+            return None
+        smp[192 : 192 + len(trip.entered)] = trip.entered
+        if smp[17] in _FOR_PROGRAMS and not smp[16] and not self._for_agent(trip.end, smp):
+            self._hand_over(trip.end, PERMISSIVE_LID, dlid, smp)
+            return None
+        if not sma.answer(devices, trip.end, smp):
+            self.lost = smp[3] not in _UNANSWERED
+            return None
+        self.lost = not transit.return_trip(devices, trip, slot)
+        return None if self.lost else smp
+
+    def _send_by_lid(self, slot: int, mad: bytearray, dlid: int) -> bytearray | None:
+        devices, smp = self.devices, mad[1] in sma.CLASSES
+        self.lost = True
+        if devices.node_of[slot] in devices.dead:
+            return None
+        at = devices.own_slot(slot) if dlid == PERMISSIVE_LID else transit.go_by_lid(devices, slot, dlid, smp=smp)
+        if at == NONE:
+            return None
+        agent = sma.answer if smp else _AGENTS.get(mad[1])
+        slid = devices.lid(slot)
+        program = smp and smp_for_program(mad) and not self._for_agent(at, mad)
+        if agent is None or program or mad[3] & RESPONSE:
+            self._hand_over(at, slid, dlid, mad)
+            return None
+        if not agent(devices, at, mad):
+            self.lost = mad[3] not in _UNANSWERED
+            return None
+        if dlid == PERMISSIVE_LID:
+            self.lost = False
+        else:
+            way = transit.lid_way(devices, at, slid, smp)
+            self.lost = way is None or not transit.travel(devices, way)
+        return None if self.lost else mad
+
+    def _for_agent(self, at: int, smp: bytearray) -> bool:
+        """Is SMInfo or a Notice the agent's business: TrapRepress, a question where there is no subnet manager?"""
+        if smp[3] not in (Method.GET, Method.SET):
+            return smp[3] == Method.TRAP_REPRESS
+        info = self.devices.info(self.devices.own_slot(at))
+        return smp[17] == SmpAttribute.NOTICE or not PortInfo.capability_mask.get(info) & Capability.IS_SM
+
+    # -- traps ------------------------------------------------------------------------------------------------------
+
+    def due(self, now_s: float | None = None) -> float | None:
+        """Send the traps that are due, to the subnet manager each port knows; when the next is, None if none waits."""
+        devices = self.devices
+        now_s = devices.clock() if now_s is None else now_s
+        if now_s - self._watched_s >= _WATCH_S:
+            self._watched_s = now_s
+            devices.traps.watch(devices)
+        for slot, mad, dlid in devices.traps.due(devices, now_s):
+            self._send_by_lid(slot, bytearray(mad), dlid)
+        return devices.traps.next_s()
+
+    def lid(self, slot: int) -> int:
+        return self.devices.lid(slot)
+
+
+def smp_for_program(smp: bytearray) -> bool:
+    """Does this attribute belong to a subnet manager, not to an agent?"""
+    return smp[17] in _FOR_PROGRAMS and not smp[16]

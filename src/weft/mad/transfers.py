@@ -1,0 +1,173 @@
+"""RMPP at one port: long messages out as segments, segments in as long messages (IBA volume 1, "RMPP").
+
+    requester                                 manager
+        GetTable  ---------------------------->
+        <----------------------------  segment 1
+        ACK 1, window to 64  ----------------->
+        <------------------------  segments 2 ... 64
+        ACK 64, window to 127  --------------->
+        <------------------------  segments 65 ... last
+        ACK last  ---------------------------->
+
+A real host's kernel does this below libibumad; here it is for ports that have no kernel: `lab.attach` for programs, and
+whoever runs a manager over a carrier that moves single MADs. After a loss all is sent again from the last that was
+acknowledged, and the receiver keeps what came out of order, as in Linux (drivers/infiniband/core/mad_rmpp.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from weft.wire.fields import Buffer
+from weft.wire.mad import MAD_BYTES, RESPONSE, Mad, MgmtClass, RmppFlag, RmppMad, RmppStatus, RmppType
+from weft.wire.rmpp import acknowledge, join, split
+
+WINDOW = 64  # segments that a receiver lets come before it acknowledges, as Linux does
+TIMEOUT_S = 0.1
+RETRIES = 7
+_ABANDONED_S = 40.0  # after which half a message is forgotten
+_HEADER_BYTES = {MgmtClass.SUBN_ADM: 56, MgmtClass.DEV_MGT: 64, MgmtClass.DEV_ADM: 64, MgmtClass.BIS: 64}
+_VENDOR_HEADER_BYTES = 40  # of classes 0x30 to 0x4F
+_PLAIN_HEADER_BYTES = 24
+Send = Callable[[bytes, int], None]  # a MAD, to a LID
+Key = tuple[int, int, int, bool]  # class, transaction, the other's LID, whether it is a response
+
+
+def header_bytes(mgmt_class: int) -> int:
+    """What every segment of a message of this class repeats."""
+    if 0x30 <= mgmt_class <= 0x4F:
+        return _VENDOR_HEADER_BYTES
+    return _HEADER_BYTES.get(mgmt_class, _PLAIN_HEADER_BYTES)  # type: ignore[call-overload,no-any-return]
+
+
+def is_rmpp(mad: Buffer) -> bool:
+    """Whether a MAD is part of a transfer; only classes with an RMPP header may be asked."""
+    return header_bytes(mad[1]) != _PLAIN_HEADER_BYTES and bool(RmppMad.rmpp_flags.get(mad) & RmppFlag.ACTIVE)
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    segments: list[bytes]
+    lid: int
+    deadline_s: float
+    acknowledged: int = 0
+    sent: int = 0
+    window_end: int = 1  # the receiver opens it with its first ACK
+    retries_left: int = RETRIES
+
+
+@dataclass(slots=True)
+class _Incoming:
+    deadline_s: float
+    segments: list[bytes] = field(default_factory=list)  # without a gap
+    early: dict[int, bytes] = field(default_factory=dict)
+    window_end: int = 1
+    is_whole: bool = False  # kept for a while: if its last ACK is lost, segments come again
+
+
+class Transfers:
+    """All messages under way at a port. `send` puts a MAD on the wire, `clock` is in seconds."""
+
+    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
+        self.send, self.clock = send, clock
+        self._outgoing: dict[Key, _Outgoing] = {}
+        self._incoming: dict[Key, _Incoming] = {}
+
+    def start(self, message: bytes, lid: int) -> None:
+        """Send a message of any length: a MAD whose data goes on behind byte 256."""
+        head = header_bytes(message[1])
+        one = _Outgoing(split(message[:head], message[head:]), lid, self.clock() + TIMEOUT_S)
+        self._outgoing[_key(message, lid)] = one
+        self._go_on(one)
+
+    def receive(self, mad: bytes, lid: int) -> bytes | None:
+        """Take a MAD of a transfer; the whole message when it was the last that was missing."""
+        kind = RmppMad.rmpp_type.get(mad)
+        if kind == RmppType.DATA:
+            return self._on_data(mad, lid)
+        key = _key(mad, lid, turned=True)
+        if kind == RmppType.ACK:
+            self._on_ack(key, mad)
+        else:  # STOP, ABORT: of what we send, or of what is sent to us
+            self._outgoing.pop(key, None)
+            self._incoming.pop(_key(mad, lid), None)
+        return None
+
+    def knows(self, mad: Buffer, lid: int) -> bool:
+        """Whether a MAD that is no data, an ACK say, belongs to a transfer from here."""
+        return RmppMad.rmpp_type.get(mad) != RmppType.DATA and _key(mad, lid, turned=True) in self._outgoing
+
+    def next_deadline_s(self) -> float | None:
+        out = (one.deadline_s for one in self._outgoing.values())
+        return min((*out, *(half.deadline_s for half in self._incoming.values())), default=None)
+
+    def on_time(self) -> None:
+        """Send again what was not acknowledged, give up what never was, forget what never ended."""
+        now_s = self.clock()
+        for key, one in list(self._outgoing.items()):
+            if one.deadline_s > now_s:
+                continue
+            if not one.retries_left:
+                del self._outgoing[key]
+                self.send(_abort(one.segments[0]), one.lid)
+                continue
+            one.retries_left -= 1
+            one.sent, one.deadline_s = one.acknowledged, now_s + TIMEOUT_S
+            self._go_on(one)
+        for key in [key for key, half in self._incoming.items() if half.deadline_s <= now_s]:
+            del self._incoming[key]
+
+    # -- out --
+
+    def _go_on(self, one: _Outgoing) -> None:
+        while one.sent < min(one.window_end, len(one.segments)):
+            one.sent += 1
+            self.send(one.segments[one.sent - 1], one.lid)
+
+    def _on_ack(self, key: Key, mad: bytes) -> None:
+        one = self._outgoing.get(key)
+        number, window_end = RmppMad.data1.get(mad), RmppMad.data2.get(mad)
+        if one is None or not one.acknowledged <= number <= one.sent or window_end < one.window_end:
+            return
+        if number == len(one.segments):
+            del self._outgoing[key]
+            return
+        one.acknowledged, one.window_end = number, window_end
+        one.retries_left, one.deadline_s = RETRIES, self.clock() + TIMEOUT_S
+        self._go_on(one)
+
+    # -- in --
+
+    def _on_data(self, mad: bytes, lid: int) -> bytes | None:
+        key, number, head = _key(mad, lid), RmppMad.data1.get(mad), header_bytes(mad[1])
+        half = self._incoming.setdefault(key, _Incoming(0.0))
+        half.deadline_s = self.clock() + _ABANDONED_S
+        if number > len(half.segments):
+            half.early[number] = mad
+        while (following := half.early.pop(len(half.segments) + 1, None)) is not None:
+            half.segments.append(following)
+        if not half.segments:
+            return None
+        is_last = bool(RmppMad.rmpp_flags.get(half.segments[-1]) & RmppFlag.LAST)
+        comes_again = number <= half.window_end - WINDOW  # it was acknowledged: that ACK was lost
+        if is_last or comes_again or number >= half.window_end:
+            half.window_end = len(half.segments) + WINDOW
+            self.send(acknowledge(half.segments[-1], head, WINDOW), lid)
+        if not is_last or half.is_whole:
+            return None
+        half.is_whole = True
+        return half.segments[0][:head] + join(half.segments, head)
+
+
+def _key(mad: Buffer, lid: int, *, turned: bool = False) -> Key:
+    """Of the transfer that a MAD belongs to; an ACK has the response bit the other way round."""
+    return mad[1], Mad.transaction_id.get(mad), lid, bool(mad[3] & RESPONSE) is not turned
+
+
+def _abort(segment: bytes) -> bytes:
+    made = bytearray(segment[: header_bytes(segment[1])].ljust(MAD_BYTES, b"\0"))
+    RmppMad.rmpp_type.set(made, RmppType.ABORT)
+    RmppMad.rmpp_flags.set(made, RmppFlag.ACTIVE)
+    RmppMad.rmpp_status.set(made, RmppStatus.TOO_MANY_RETRIES)
+    return bytes(made)

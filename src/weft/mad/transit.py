@@ -1,0 +1,249 @@
+"""The way of a MAD, hop by hop: directed, by LID, and both.
+
+    directed    path[1], path[2], ... are the ports by which each hop leaves; links must be up, LIDs are not needed
+    by LID      each switch looks into its forwarding table; ports must be Active, for SMPs it is enough that they are
+                up
+    combined    by LID to where the path begins, along the path, by LID to the end; DrSLID is the LID of who asks,
+                DrDLID of who is asked, 0xFFFF where that part is missing
+
+Only switches pass a MAD on. A way that was found is kept until links or tables change: a subnet manager asks the same
+nodes again and again. What crosses a link is counted at both ends, and a bad cable loses some.
+(InfiniBand Architecture volume 1, "Directed Route SMPs".)
+"""
+
+from __future__ import annotations
+
+from weft.fabric.counters import Counter
+from weft.fabric.tables import NO_ROUTE
+from weft.mad.devices import NONE, Devices, Way
+from weft.wire.notice import Trap
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import HOPS_MAX, PERMISSIVE_LID
+
+MOST_HOPS = 64
+MOST_WAYS = 200_000  # kept at a time; 100 MB
+RETURN_PATH = 192  # where it begins in a directed SMP
+_INITIAL_PATH = 128
+_FIRST_MULTICAST = 0xC000
+
+
+# -- find -------------------------------------------------------------------------------------------------------------
+
+
+def directed_way(devices: Devices, slot: int, path: bytes) -> Way | None:
+    """From a node along the ports of `path`; None if it ends somewhere. No ports: it comes in where it is sent from."""
+    found = devices.directed_ways.get((slot, path))
+    if found is not None:
+        return found
+    if len(path) >= HOPS_MAX:
+        return None
+    at, out, first = slot, [], devices.first
+    node = devices.node_of[at]
+    entered = [at - first[node]]
+    for hop, port in enumerate(path):
+        if (hop and not devices.is_switch[node]) or not 0 < port <= devices.last_port[node]:
+            return None
+        leaves = first[node] + port
+        at = devices.peer[leaves]
+        if at == NONE:
+            devices.details[leaves, "port_inactive_discards", 0] += 1
+            devices.fabric.counters[leaves, Counter.PORT_XMIT_DISCARDS] += 1
+            return None
+        out.append(leaves)
+        node = devices.node_of[at]
+        entered.append(at - first[node])
+    if len(devices.directed_ways) >= MOST_WAYS:
+        devices.forget_ways()
+    way = devices.directed_ways[slot, path] = Way(at, tuple(out), bytes(entered))
+    return way
+
+
+def lid_way(devices: Devices, slot: int, dlid: int, smp: bool) -> Way | None:
+    """From a port to whoever has the LID; None if there is no way, which a switch on it counts."""
+    found = devices.lid_ways.get((slot, dlid, smp))
+    if found is not None:
+        return found
+    at = devices.own_slot(slot)
+    out: list[int] = []
+    while not has_lid(devices, at, dlid):
+        node = devices.node_of[at]
+        if out and not devices.is_switch[node]:
+            return None
+        leaves = _looked_up(devices, node, at, dlid) if devices.is_switch[node] else at
+        if leaves == NONE or not _may_leave(devices, leaves, smp):
+            return None
+        out.append(leaves)
+        at = devices.peer[leaves]
+        if len(out) > MOST_HOPS:  # a loop: packets in it grow old
+            devices.fabric.counters[leaves, Counter.PORT_XMIT_DISCARDS] += 1
+            devices.details[leaves, "port_sw_lifetime_limit_discards", 0] += 1
+            return None
+    if len(devices.lid_ways) >= MOST_WAYS:
+        devices.forget_lid_ways()
+    way = devices.lid_ways[slot, dlid, smp] = Way(at, tuple(out))
+    return way
+
+
+def has_lid(devices: Devices, slot: int, lid: int) -> bool:
+    info = devices.info(devices.own_slot(slot))
+    base = PortInfo.lid.get(info)
+    return bool(base and base <= lid < base + (1 << PortInfo.lmc.get(info)))
+
+
+def _may_leave(devices: Devices, slot: int, smp: bool) -> bool:
+    """By a port that is up, and Active unless it is an SMP; else it is discarded and counted."""
+    if devices.peer[slot] != NONE and (smp or devices.is_active(slot)):
+        return True
+    devices.fabric.counters[slot, Counter.PORT_XMIT_DISCARDS] += 1
+    devices.details[slot, "port_inactive_discards", 0] += 1
+    return False
+
+
+def _looked_up(devices: Devices, node: int, at: int, dlid: int) -> int:
+    """Out of the forwarding table of a switch; NONE, and counted, where it has no port for this LID."""
+    info, tables = devices.switch_info[node], devices.tables
+    top = info[6] << 8 | info[7]
+    port = NO_ROUTE
+    if 0 < dlid <= top and dlid < min(tables.lft.shape[1], _FIRST_MULTICAST):
+        port = int(tables.lft[tables.switch_row[node], dlid])
+    leaves = devices.first[node] + port
+    if not 0 < port <= devices.last_port[node] or leaves == at:
+        cause = "port_looping_errors" if leaves == at and port else "port_dlid_mapping_errors"
+        devices.fabric.counters[at, Counter.PORT_RCV_SWITCH_RELAY_ERRORS] += 1
+        devices.details[at, cause, 0] += 1
+        return NONE
+    return leaves
+
+
+# -- go ---------------------------------------------------------------------------------------------------------------
+
+
+def travel(devices: Devices, way: Way) -> bool:
+    """One MAD along a way; False if a bad cable loses it."""
+    if devices.loss and not devices.loss.keys().isdisjoint(way.out):
+        return _risk(devices, way.out)
+    if not way.listed:
+        note(devices, way)
+    way.there += 1
+    return True
+
+
+def travel_back(devices: Devices, way: Way) -> bool:
+    """The answer along the same links, the other way round; False if it is lost, or one of them has gone down."""
+    ends = [devices.cable[slot] for slot in reversed(way.out)]
+    if any(devices.peer[end] == NONE for end in ends):
+        return False
+    if devices.loss and not devices.loss.keys().isdisjoint(ends):
+        return _risk(devices, tuple(ends))
+    if not way.listed:
+        note(devices, way)
+    way.back += 1
+    return True
+
+
+def note(devices: Devices, way: Way) -> None:
+    """MADs took it: they are to be counted."""
+    way.listed = True
+    devices.travelled.append(way)
+
+
+def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
+    """Hop by hop over cables of which some are bad."""
+    for slot in out:
+        far = devices.cable[slot]
+        devices.sent[slot] += 1
+        part = devices.loss.get(slot, 0.0)
+        if part and devices.random.random() < part:
+            _broken_packet(devices, far)
+            return False
+        devices.received[far] += 1
+        if part and devices.physical_errors.get(far):
+            devices.physical_errors[far] -= 1
+    return True
+
+
+def _broken_packet(devices: Devices, slot: int) -> None:
+    """A port received a packet that was hurt on the way.
+
+    When more of them came than LocalPhyErrors allows, good ones set against bad ones, the link recovers: the port
+    counts that, and sends trap 129.
+    """
+    counters = devices.fabric.counters[slot]
+    counters[Counter.SYMBOL_ERROR] += 1
+    counters[Counter.PORT_RCV_ERRORS] += 1
+    devices.details[slot, "port_local_physical_errors", 0] += 1
+    errors = devices.physical_errors[slot] = devices.physical_errors.get(slot, 0) + 1
+    if errors > PortInfo.local_phy_errors.get(devices.info(slot)):
+        devices.physical_errors[slot] = 0
+        counters[Counter.LOCAL_LINK_INTEGRITY_ERRORS] += 1
+        counters[Counter.LINK_ERROR_RECOVERY] += 1
+        devices.traps.at_port(devices, slot, Trap.LINK_INTEGRITY_THRESHOLD)
+
+
+# -- combined ---------------------------------------------------------------------------------------------------------
+
+
+class Trip:
+    """The way of one directed SMP with parts by LID: where it came in, and how its answer returns."""
+
+    __slots__ = ("end", "entered", "returns")
+
+    def __init__(self, end: int, entered: bytes, returns: list[tuple[int, int] | Way]) -> None:
+        self.end, self.entered = end, entered
+        self.returns = returns  # parts: from a slot to a LID, or back along a way
+
+
+def combined(devices: Devices, slot: int, smp: bytearray, dlid: int) -> Trip | None:
+    """Send a directed SMP whose route begins or ends by LID; None if it is lost."""
+    dr_slid, dr_dlid = smp[32] << 8 | smp[33], smp[34] << 8 | smp[35]
+    at, returns = slot, list[tuple[int, int] | Way]()
+    if dr_slid != PERMISSIVE_LID:
+        at = go_by_lid(devices, slot, dlid, smp=True)
+        if at == NONE:
+            return None
+        returns.append((at, dr_slid))
+    way = directed_way(devices, at, bytes(smp[_INITIAL_PATH + 1 : _INITIAL_PATH + 1 + smp[7]]))
+    if way is None or not travel(devices, way):
+        return None
+    returns.append(way)
+    at = way.end
+    if dr_dlid != PERMISSIVE_LID:
+        end = go_by_lid(devices, at, dr_dlid, smp=True)
+        if end == NONE:
+            return None
+        returns.append((end, devices.lid(at)))
+        at = end
+    return Trip(at, way.entered, returns)
+
+
+def return_trip(devices: Devices, trip: Trip, slot: int) -> bool:
+    """Does the answer come back to `slot`?"""
+    for part in reversed(trip.returns):
+        if isinstance(part, Way):
+            if not travel_back(devices, part):
+                return False
+            at = slot
+        else:
+            at = go_by_lid(devices, *part, smp=True)
+            if at == NONE:
+                return False
+    return at == devices.own_slot(slot) if isinstance(trip.returns[0], tuple) else True
+
+
+def go_by_lid(devices: Devices, slot: int, dlid: int, *, smp: bool) -> int:
+    """One MAD by LID: the slot where it comes in, or NONE."""
+    way = lid_way(devices, slot, dlid, smp)
+    return way.end if way is not None and travel(devices, way) else NONE
+
+
+def go_back_directed(devices: Devices, slot: int, smp: bytearray) -> int:
+    """A response that a program sends, along the return path in it: the slot where it comes in, or NONE."""
+    hops = smp[7]
+    if hops >= HOPS_MAX:
+        return NONE
+    path = bytes(smp[RETURN_PATH + 1 : RETURN_PATH + 1 + hops][::-1])
+    way = directed_way(devices, slot, path)
+    if way is None or not travel(devices, way):
+        return NONE
+    dr_slid = smp[32] << 8 | smp[33]
+    return way.end if dr_slid == PERMISSIVE_LID else go_by_lid(devices, way.end, dr_slid, smp=True)

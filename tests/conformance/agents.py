@@ -1,0 +1,377 @@
+"""What the agents behind every carrier are held to: weft's own, and those of ibsim or of hardware where they go as far.
+
+    check_agents(carrier)                                    all of it
+    check_agents(carrier, lacks={"m_key", "combined"})       without what the other side does not do: names of CHECKS
+
+It takes the subnet as its own: gives LIDs, fills forwarding tables, activates ports. Use one that nobody else manages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from weft.mad.carrier import HERE, Address, Carrier, ask
+from weft.wire.cc import CcAttribute, CcMad, CongestionControlTable, CongestionInfo
+from weft.wire.format import Format
+from weft.wire.mad import ClassPortInfo, Method, PlainMad, Status
+from weft.wire.perf import PerfAttribute, PortCounters, PortCountersExtended
+from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
+from weft.wire.smp import (
+    DirectedSmp,
+    GuidInfo,
+    LinearForwardingTable,
+    NodeDescription,
+    NodeInfo,
+    NodeType,
+    PKeyTable,
+    SLtoVLMappingTable,
+    Smp,
+    SmpAttribute,
+    SwitchInfo,
+    VLArbitrationEntry,
+    VLArbitrationTable,
+)
+
+F = TypeVar("F", bound=Format)
+IDS = {
+    NodeInfo: SmpAttribute.NODE_INFO,
+    NodeDescription: SmpAttribute.NODE_DESCRIPTION,
+    SwitchInfo: SmpAttribute.SWITCH_INFO,
+    GuidInfo: SmpAttribute.GUID_INFO,
+    PortInfo: SmpAttribute.PORT_INFO,
+    PKeyTable: SmpAttribute.P_KEY_TABLE,
+    SLtoVLMappingTable: SmpAttribute.SL_TO_VL_MAPPING_TABLE,
+    VLArbitrationTable: SmpAttribute.VL_ARBITRATION_TABLE,
+    LinearForwardingTable: SmpAttribute.LINEAR_FORWARDING_TABLE,
+}
+
+
+@dataclass
+class Found:
+    """A node as a subnet manager sees it."""
+
+    path: bytes  # ports by which to leave, from here
+    guid: int
+    type: int
+    ports: int
+    lid: int = 0
+    peer: dict[int, tuple[int, int]] = field(default_factory=dict)  # port -> GUID and port at the other end
+
+    @property
+    def is_switch(self) -> bool:
+        return self.type == NodeType.SWITCH
+
+
+# -- ask and tell -----------------------------------------------------------------------------------------------------
+
+
+def smp(path: bytes, method: int, attribute: int, modifier: int = 0, data: bytes = b"", m_key: int = 0) -> bytes:
+    return DirectedSmp.pack(
+        method=method,
+        attribute_id=attribute,
+        attribute_modifier=modifier,
+        m_key=m_key,
+        hop_count=len(path),
+        initial_path=b"\0" + path,
+        data=data,
+    )
+
+
+def status_of(answer: bytes | None) -> int | None:
+    """Without the direction bit; None if none came."""
+    return None if answer is None else (answer[4] & 0x7F) << 8 | answer[5]
+
+
+def get(carrier: Carrier, path: bytes, form: type[F], modifier: int = 0, m_key: int = 0) -> F:
+    answer = ask(carrier, smp(path, Method.GET, IDS[form], modifier, m_key=m_key))
+    assert answer is not None, f"no answer to Get({form.__name__}) along {list(path)}"
+    assert status_of(answer) == 0, f"Get({form.__name__}, {modifier:#x}) along {list(path)}: {answer[:6].hex()}"
+    return form.unpack(answer, 64)
+
+
+def put(carrier: Carrier, path: bytes, record: Format, modifier: int = 0, m_key: int = 0) -> int | None:
+    """Set it; the status, None if no answer came."""
+    return status_of(ask(carrier, smp(path, Method.SET, IDS[type(record)], modifier, record.raw, m_key)))
+
+
+def setting(info: PortInfo, **changes: int) -> PortInfo:
+    """What to set to change only this: states are told, not kept."""
+    quiet = {"port_state": PortState.NO_CHANGE, "port_physical_state": PortPhysicalState.NO_CHANGE}
+    return info.replace(**{**quiet, "link_speed_ext_enabled": 0, "link_speed_enabled": 0, **changes})
+
+
+# -- a small subnet manager -------------------------------------------------------------------------------------------
+
+
+def discover(carrier: Carrier) -> dict[int, Found]:
+    """All nodes by GUID, the one that we are on first."""
+    nodes: dict[int, Found] = {}
+    waiting = [b""]
+    while waiting:
+        path = waiting.pop(0)
+        info = get(carrier, path, NodeInfo)
+        if info.node_guid not in nodes:
+            nodes[info.node_guid] = node = Found(path, info.node_guid, info.node_type, info.num_ports)
+            ports = range(1, node.ports + 1) if node.is_switch or not path else ()
+            up = [port for port in ports if get(carrier, path, PortInfo, port).port_state != PortState.DOWN]
+            waiting += [path + bytes([port]) for port in up]
+        if path:
+            _cable(nodes, carrier, path, info)
+    return nodes
+
+
+def _cable(nodes: dict[int, Found], carrier: Carrier, path: bytes, info: NodeInfo) -> None:
+    before = get(carrier, path[:-1], NodeInfo).node_guid
+    nodes[before].peer[path[-1]] = (info.node_guid, info.local_port_num)
+    nodes[info.node_guid].peer[info.local_port_num] = (before, path[-1])
+
+
+def bring_up(carrier: Carrier, nodes: dict[int, Found]) -> None:
+    """LIDs in the order of discovery, shortest ways, all ports Active."""
+    for lid, node in enumerate(nodes.values(), 1):
+        node.lid = lid
+    for node in nodes.values():
+        if node.is_switch:
+            info = get(carrier, node.path, SwitchInfo)
+            assert put(carrier, node.path, info.replace(linear_fdb_top=len(nodes), port_state_change=1)) == 0
+            table = LinearForwardingTable(port=[255, *_ways(nodes, node)][:64])
+            assert put(carrier, node.path, table, 0) == 0
+    for state in (PortState.NO_CHANGE, PortState.ARMED, PortState.ACTIVE):
+        for node in nodes.values():
+            for port in ([0] if node.is_switch else []) + sorted(node.peer):
+                told = state if port else PortState.NO_CHANGE
+                info = get(carrier, node.path, PortInfo, port)
+                wanted = setting(info, lid=node.lid, master_sm_lid=1, port_state=told)
+                assert put(carrier, node.path, wanted, port) == 0, f"{told!r} for {node} port {port}"
+
+
+def _ways(nodes: dict[int, Found], switch: Found) -> list[int]:
+    """By LID, from 1: the port of a shortest way; 0 for the switch itself."""
+    port_to = {switch.guid: 0}
+    waiting = [(guid, port) for port, (guid, _) in sorted(switch.peer.items())]
+    while waiting:
+        guid, port = waiting.pop(0)
+        if guid not in port_to:
+            port_to[guid] = port
+            if nodes[guid].is_switch:
+                waiting += [(beyond, port) for _, (beyond, _) in sorted(nodes[guid].peer.items())]
+    return [port_to[guid] for guid in nodes]
+
+
+# -- the checks -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Subject:
+    carrier: Carrier
+    nodes: dict[int, Found]
+
+    @property
+    def here(self) -> Found:
+        return next(iter(self.nodes.values()))
+
+    @property
+    def switch(self) -> Found:
+        """The nearest."""
+        return next(node for node in self.nodes.values() if node.is_switch)
+
+    @property
+    def far_host(self) -> Found:
+        return [node for node in self.nodes.values() if not node.is_switch][-1]
+
+    def by_lid(self, lid: int, attribute: int, modifier: int = 0) -> bytes | None:
+        mad = Smp.pack(method=Method.GET, attribute_id=attribute, attribute_modifier=modifier)
+        return ask(self.carrier, mad, Address(lid))
+
+    def perf(self, lid: int, method: int, attribute: int, data: bytes) -> bytes | None:
+        mad = PlainMad.pack(mgmt_class=4, method=method, attribute_id=attribute, data=data)
+        return ask(self.carrier, mad, Address(lid))
+
+
+def discovery(it: Subject) -> None:
+    """Cables are seen the same from both ends, and answers carry the way back."""
+    for node in it.nodes.values():
+        for port, (guid, far_port) in node.peer.items():
+            assert it.nodes[guid].peer[far_port] == (node.guid, port)
+    path = it.far_host.path
+    answer = ask(it.carrier, smp(path, Method.GET, SmpAttribute.NODE_INFO))
+    assert answer is not None
+    assert answer[3] == Method.GET_RESP
+    assert answer[4] & 0x80, "the direction bit is on in an answer"
+    entered = answer[193 : 193 + len(path)]
+    assert entered[-1] == NodeInfo.unpack(answer, 64).local_port_num
+
+
+def no_such_port(it: Subject) -> None:
+    answer = ask(it.carrier, smp(it.switch.path, Method.GET, SmpAttribute.PORT_INFO, it.switch.ports + 1))
+    assert status_of(answer) == Status.INVALID_FIELD
+
+
+def no_such_attribute(it: Subject) -> None:
+    answer = ask(it.carrier, smp(it.switch.path, Method.GET, 0x0999))
+    assert status_of(answer) == Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
+
+
+def nowhere(it: Subject) -> None:
+    """What has no way times out."""
+    free = [port for port in range(1, it.switch.ports + 1) if port not in it.switch.peer]
+    path = it.switch.path + bytes([free[0] if free else 254])
+    assert ask(it.carrier, smp(path, Method.GET, SmpAttribute.NODE_INFO), timeout_ms=50, retries=0) is None
+
+
+def lid_routing(it: Subject) -> None:
+    for node in it.nodes.values():
+        answer = it.by_lid(node.lid, SmpAttribute.NODE_INFO)
+        assert answer is not None, f"no answer from LID {node.lid}"
+        assert NodeInfo.unpack(answer, 64).node_guid == node.guid
+    mad = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO)
+    assert ask(it.carrier, mad, Address(len(it.nodes) + 7), timeout_ms=50, retries=0) is None
+
+
+def state_order(it: Subject) -> None:
+    """A port that is Active cannot be told Armed."""
+    info = get(it.carrier, it.here.path, PortInfo, 1)
+    assert put(it.carrier, it.here.path, setting(info, port_state=PortState.ARMED), 1) == Status.INVALID_FIELD
+    assert get(it.carrier, it.here.path, PortInfo, 1).port_state == PortState.ACTIVE
+
+
+def lid_zero(it: Subject) -> None:
+    info = get(it.carrier, it.far_host.path, PortInfo)
+    assert put(it.carrier, it.far_host.path, setting(info, lid=0)) == Status.INVALID_FIELD
+    assert get(it.carrier, it.far_host.path, PortInfo).lid == it.far_host.lid
+
+
+def tables(it: Subject) -> None:
+    """What was set is read again, and stays."""
+    path, switch = it.far_host.path, it.switch.path
+    keys = get(it.carrier, path, PKeyTable).p_key
+    for where, record, modifier in (
+        (path, PKeyTable(p_key=(keys[0], 0x8001, 0x7002)), 0),
+        (switch, SLtoVLMappingTable(vl=(0, 1, 2, 3, 0, 1, 2, 3)), 1 << 8 | 2),
+        (switch, VLArbitrationTable(entry=[VLArbitrationEntry(vl=1, weight=9)] * 4), 1 << 16 | 1),
+        (switch, VLArbitrationTable(entry=[VLArbitrationEntry(vl=2, weight=7)] * 3), 3 << 16 | 1),
+    ):
+        before = get(it.carrier, where, type(record), modifier)
+        assert put(it.carrier, where, record, modifier) == 0
+        assert get(it.carrier, where, type(record), modifier) == record
+        assert put(it.carrier, where, before, modifier) == 0
+
+
+def counters(it: Subject) -> None:
+    """MADs count where they pass, a Set starts again, and 64 bits say no less than 32."""
+    port, lid = it.far_host.path[0], it.here.lid
+    select = PortCounters(port_select=port, counter_select=0xFFFF, counter_select2=1).raw
+    assert it.perf(lid, Method.SET, PerfAttribute.PORT_COUNTERS, select) is not None
+    for _ in range(5):
+        it.by_lid(it.far_host.lid, SmpAttribute.NODE_INFO)
+    answer = it.perf(lid, Method.GET, PerfAttribute.PORT_COUNTERS, PortCounters(port_select=port).raw)
+    assert answer is not None
+    found = PortCounters.unpack(answer, 64)
+    assert found.port_xmit_pkts >= 5
+    assert found.port_rcv_pkts >= 5
+    assert found.port_xmit_data >= 5 * 64
+    answer = it.perf(lid, Method.GET, PerfAttribute.PORT_COUNTERS_EXTENDED, PortCountersExtended(port_select=port).raw)
+    assert answer is not None
+    assert PortCountersExtended.unpack(answer, 64).port_xmit_pkts >= found.port_xmit_pkts
+    answer = it.perf(lid, Method.GET, PerfAttribute.CLASS_PORT_INFO, b"")
+    assert answer is not None
+    assert ClassPortInfo.unpack(answer, 64).base_version == 1
+
+
+def m_key(it: Subject) -> None:
+    """With a key and protection, who does not have it cannot set, then not even read."""
+    path, key = it.far_host.path, 0x1234_5678
+    info = get(it.carrier, path, PortInfo)
+    assert put(it.carrier, path, setting(info, m_key=key, m_key_protect_bits=1)) == 0
+    assert get(it.carrier, path, PortInfo).m_key == 0
+    assert get(it.carrier, path, PortInfo, m_key=key).m_key == key
+    wrong = smp(path, Method.SET, SmpAttribute.PORT_INFO, data=setting(info).raw)
+    assert ask(it.carrier, wrong, timeout_ms=50, retries=0) is None
+    harder = setting(info, m_key=key, m_key_protect_bits=2, m_key_violations=1)  # all but 0 leaves the count alone
+    assert put(it.carrier, path, harder, m_key=key) == 0
+    assert ask(it.carrier, smp(path, Method.GET, SmpAttribute.NODE_INFO), timeout_ms=50, retries=0) is None
+    assert get(it.carrier, path, PortInfo, m_key=key).m_key_violations >= 2
+    assert put(it.carrier, path, setting(info, m_key=0, m_key_protect_bits=0, m_key_violations=0), m_key=key) == 0
+
+
+def combined(it: Subject) -> None:
+    """By LID to the switch, from there by a path: what ibportstate does to see the peer of a port."""
+    port, (guid, _) = next((p, peer) for p, peer in it.switch.peer.items() if peer[0] == it.far_host.guid or p)
+    mad = DirectedSmp.pack(
+        method=Method.GET,
+        attribute_id=SmpAttribute.NODE_INFO,
+        dr_slid=it.here.lid,
+        hop_count=1,
+        initial_path=bytes([0, port]),
+    )
+    answer = ask(it.carrier, mad, Address(it.switch.lid))
+    assert answer is not None
+    assert NodeInfo.unpack(answer, 64).node_guid == guid
+
+
+def congestion_control(it: Subject) -> None:
+    """P_Keys stay as they are, tables are kept."""
+    lid = it.far_host.lid
+    before = get(it.carrier, it.far_host.path, PKeyTable)
+
+    def tell(method: int, attribute: int, data: bytes = b"") -> bytes | None:
+        return ask(it.carrier, CcMad.pack(method=method, attribute_id=attribute, data=data), Address(lid))
+
+    answer = tell(Method.GET, CcAttribute.CONGESTION_INFO)
+    assert answer is not None
+    assert CongestionInfo.unpack(answer, 64).control_table_cap
+    table = CongestionControlTable(ccti_limit=63)
+    assert status_of(tell(Method.SET, CcAttribute.CONGESTION_CONTROL_TABLE, table.raw)) == 0
+    answer = tell(Method.GET, CcAttribute.CONGESTION_CONTROL_TABLE)
+    assert answer is not None
+    assert CongestionControlTable.unpack(answer, 64) == table
+    assert get(it.carrier, it.far_host.path, PKeyTable) == before
+
+
+def in_flight(it: Subject) -> None:
+    """Many at a time, each with its own answer."""
+    paths = [node.path for node in it.nodes.values()] * 4
+    tokens = {it.carrier.send(smp(path, Method.GET, SmpAttribute.NODE_INFO), HERE): path for path in paths}
+    assert len(tokens) == len(paths)
+    seen = {}
+    for _ in range(1000):
+        seen.update(it.carrier.poll(0.1))
+        if len(seen) == len(tokens):
+            break
+    by_path = {node.path: node.guid for node in it.nodes.values()}
+    for token, path in tokens.items():
+        answer = seen[token]
+        assert answer is not None
+        assert NodeInfo.unpack(answer, 64).node_guid == by_path[path]
+
+
+CHECKS: dict[str, Callable[[Subject], None]] = {
+    check.__name__: check
+    for check in (
+        discovery,
+        no_such_port,
+        no_such_attribute,
+        nowhere,
+        lid_routing,
+        state_order,
+        lid_zero,
+        tables,
+        counters,
+        m_key,
+        combined,
+        congestion_control,
+        in_flight,
+    )
+}
+
+
+def check_agents(carrier: Carrier, *, lacks: Collection[str] = ()) -> None:
+    """Manage the subnet behind a carrier, and hold its agents to what the standard says."""
+    assert set(lacks) <= set(CHECKS), f"no checks {set(lacks) - set(CHECKS)}"
+    nodes = discover(carrier)
+    bring_up(carrier, nodes)
+    for name, check in CHECKS.items():
+        if name not in lacks:
+            check(Subject(carrier, nodes))

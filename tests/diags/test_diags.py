@@ -1,0 +1,134 @@
+"""What the tools say, and how they refuse, without a judge: tests/interop/test_diags.py holds them to the real ones."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.cli.diag import diag
+from weft.diags import TOOLS, tool
+from weft.errors import ConfigError, SubnetError, UnknownName
+from weft.mad import faults
+from weft.mad.discover import discover
+from weft.mad.local import LocalCarrier, ManualClock
+from weft.mad.subnet import Subnet
+from weft.routing.route import route
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.smp import SwitchInfo
+
+
+@pytest.fixture
+def carrier() -> LocalCarrier:
+    """h1 of a fabric that nobody manages."""
+    clock = ManualClock()
+    subnet = Subnet(weft.load("fat-tree:hosts=8,radix=4"), clock=clock)
+    return LocalCarrier(subnet, subnet.devices.fabric.find_port("h1/1").slot, sleep=clock.sleep)
+
+
+def devices_of(carrier):
+    return carrier._subnet.devices
+
+
+def test_discovery_finds_every_node_and_cable(carrier):
+    fabric = devices_of(carrier).fabric
+    found = discover(carrier)
+    assert sorted(found.nodes) == sorted(int(guid) for guid in fabric.nodes.guid)
+    cables = {
+        frozenset(((node.guid, port.number), port.peer))
+        for node in found.nodes.values()
+        for port in node.ports.values()
+        if port.peer
+    }
+    assert len(cables) == len(fabric.links)
+    for node in found.nodes.values():
+        assert fabric.nodes.description[list(fabric.nodes.guid).index(node.guid)] == node.description
+    assert found.start.description == "h1 mlx5_0"
+    assert not found.unanswered
+
+
+def test_discovery_does_not_cross_a_pulled_cable(carrier):
+    devices = devices_of(carrier)
+    faults.pull_cable(devices, devices.fabric.find_port("h2/1").slot)
+    found = discover(carrier)
+    assert len(found.nodes) == len(devices.nodes) - 1
+
+
+def test_discovery_names_what_is_silent(carrier):
+    devices = devices_of(carrier)
+    faults.kill(devices, devices.fabric.node_index["h2"])
+    found = discover(carrier, timeout_ms=10, retries=0)
+    assert len(found.nodes) == len(devices.nodes) - 1
+
+
+def test_what_ibnetdiscover_says_is_read_as_the_same_fabric(carrier, tmp_path):
+    (tmp_path / "found.net").write_text(tool("ibnetdiscover")(carrier, []))
+    fabric, read = devices_of(carrier).fabric, weft.load(str(tmp_path / "found.net"))
+    assert sorted(read.nodes.guid) == sorted(fabric.nodes.guid)
+    assert len(read.links) == len(fabric.links)
+
+
+def test_ibtracert_follows_tables_of_more_than_one_block():
+    """LIDs above 64 are in the second block of a forwarding table."""
+    fabric = route(weft.load("fat-tree:hosts=72,radix=12")).fabric
+    subnet = Subnet(fabric)
+    for slot, info in enumerate(subnet.devices.port_info):
+        if info is not None and subnet.devices.peer[slot] >= 0:
+            PortInfo.port_state.set(info, PortState.ACTIVE)
+    for info in subnet.devices.switch_info.values():
+        SwitchInfo.linear_fdb_top.set(info, int(fabric.tables.lid.max()))
+    here, there = fabric.find_port("h1/1"), fabric.find_port("h72/1")
+    assert there.lid > 64
+    said = tool("ibtracert")(LocalCarrier(subnet, here.slot), [str(here.lid), str(there.lid)]).splitlines()
+    assert said[0].startswith("From ca")
+    assert said[-1] == f'To ca {{0x{there.node.guid:016x}}} portnum 1 lid {there.lid}-{there.lid} "h72 mlx5_0"'
+    assert len(said) == 2 + 4  # leaf, spine, leaf, host
+
+
+def test_ibstat_and_ibstatus_of_a_port_without_a_manager(carrier):
+    stat = tool("ibstat")(carrier, [])
+    assert stat.startswith("CA 'mlx5_0'\n")
+    assert "\t\tState: Initializing\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n" in stat
+    status = tool("ibstatus")(carrier, [])
+    assert "\trate:\t\t 400 Gb/sec (4X NDR)\n" in status
+    assert "\tstate:\t\t 2: INIT\n" in status
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "rule"),
+    [
+        ("smpquery", ["portinfo"], "smpquery OPERATION LID"),
+        ("smpquery", ["portinf", "1"], "portinfo"),
+        ("smpquery", ["portinfo", "x"], "a LID is a number"),
+        ("smpquery", ["-D", "portinfo", "0,a"], "a path is written 0,1,3"),
+        ("smpquery", ["-D", "pkeys", "0,1", "99"], "there is no port 99"),
+        ("perfquery", [], "no LID yet"),
+        ("sminfo", [], "no subnet manager"),
+        ("ibtracert", ["0", "1"], "no LID of a port"),
+        ("ibstat", ["-q"], "usage: ibstat"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_the_rule(carrier, name, arguments, rule):
+    with pytest.raises(ConfigError, match=rule):
+        tool(name)(carrier, arguments)
+
+
+def test_silence_is_an_error_that_names_who_is_silent(carrier):
+    with pytest.raises(SubnetError, match="PORT_INFO of Lid 9"):
+        tool("smpquery")(carrier, ["portinfo", "9"])
+
+
+def test_an_unknown_tool_suggests_one():
+    with pytest.raises(UnknownName, match="ibstat"):
+        tool("ibsta")
+    assert all(callable(tool(name)) for name in TOOLS)
+
+
+def test_the_command_lists_its_tools_and_refuses_two_subnets(capsys):
+    diag()
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(TOOLS)
+    with pytest.raises(ConfigError, match="give one of them"):
+        diag("ibstat", lab="a", ibsim="b")
+    with pytest.raises(ConfigError, match="leave out --at"):
+        diag("ibstat", at="h1", umad="any")
+    with pytest.raises(ConfigError, match="no ibsim or lab listens at nowhere-at-all"):
+        diag("ibstat", ibsim="nowhere-at-all")

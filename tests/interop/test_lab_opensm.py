@@ -1,0 +1,343 @@
+"""Unmodified OpenSM manages a lab, and the tools of infiniband-diags see there what the fabric is.
+
+Everything runs through Debian's libumad2sim, as it does on ibsim.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.fabric.files import ibnetdiscover
+from weft.fabric.model import Fabric
+from weft.lab import preload, programs
+from weft.lab.lab import Lab
+from weft.routing.check import check
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.traffic import Traffic
+from weft.wire.port_info import PortInfo, PortState
+
+pytestmark = pytest.mark.interop
+
+_NUMBER = itertools.count()
+SMALL = "fat-tree:hosts=16,radix=8,speed=HDR"
+Start = Callable[..., "Managed"]
+
+
+class Managed:
+    """A lab, and what OpenSM does in it."""
+
+    def __init__(self, fabric: Fabric, folder: Path) -> None:
+        self.lab = Lab(fabric, f"test-{next(_NUMBER)}-{folder.name[-12:]}")
+        self.fabric, self.folder = fabric, folder
+        self.managers: list[subprocess.Popen[str]] = []
+
+    def tool(self, host: str, *command: str, status: int = 0) -> str:
+        done = self.lab.run(host, *command, folder=self.folder, timeout_s=60)
+        assert done.returncode == status, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout
+
+    def sweep(self, host: str, *options: str) -> str:
+        """OpenSM once; returns its log."""
+        place, words = self._opensm(host)
+        done = self.lab.run(host, *words, "-o", *options, folder=place, timeout_s=120, **self._caches(place))
+        log = (place / "log").read_text(errors="replace")
+        assert "SUBNET UP" in log, f"{done.stdout[-2000:]}{log[-2000:]}"
+        return log
+
+    def manage(self, host: str, *options: str) -> subprocess.Popen[str]:
+        """OpenSM, to stay; it sweeps when it is told to only."""
+        place, words = self._opensm(host)
+        child = self.lab.start(host, *words, "-s", "0", *options, folder=place, **self._caches(place))
+        self.managers.append(child)
+        return child
+
+    def log(self, host: str) -> str:
+        path = self.folder / host / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = 30) -> None:
+        for _ in range(int(patience_s * 20)):
+            if what():
+                return
+            time.sleep(0.05)
+        logs = "\n".join(self.log(folder.name)[-1500:] for folder in self.folder.iterdir() if folder.is_dir())
+        pytest.fail(f"{why} did not happen in {patience_s:g} s\n{logs}")
+
+    def ups(self, host: str) -> int:
+        return self.log(host).count("SUBNET UP")
+
+    def _opensm(self, host: str) -> tuple[Path, list[str]]:
+        place = self.folder / host
+        place.mkdir(exist_ok=True)
+        # 0x83: errors, infos and system, at once
+        return place, ["opensm", "-f", str(place / "log"), "-e", "-D", "0x83", "-d", "2"]
+
+    def _caches(self, place: Path) -> dict[str, str]:
+        return {"OSM_CACHE_DIR": str(place), "OSM_TMP_DIR": str(place)}
+
+    def states(self) -> set[PortState]:
+        """Of all ports that have a cable which is in."""
+        devices = self.lab.subnet.devices
+        up = [slot for slot, peer in enumerate(devices.peer) if peer >= 0]
+        return {PortState(PortInfo.port_state.get(devices.info(slot))) for slot in up}
+
+    def end(self) -> None:
+        for child in self.managers:
+            child.kill()
+            child.wait()
+        self.lab.stop()
+
+
+@pytest.fixture
+def managed(peer, tmp_path, monkeypatch) -> Iterator[Start]:
+    """Start a lab of a fabric; it ends with the test."""
+    for program in ("opensm", "ibsim-run"):
+        peer(program)
+    monkeypatch.setenv("WEFT_UMAD2SIM", str(programs.find_umad2sim()))
+    running: list[Managed] = []
+
+    def start(fabric: str | Fabric) -> Managed:
+        made = Managed(weft.load(fabric) if isinstance(fabric, str) else fabric, tmp_path)
+        made.lab.__enter__()
+        running.append(made)
+        return made
+
+    yield start
+    for one in running:
+        one.end()
+
+
+def graph(fabric: Fabric) -> set[str]:
+    """Cables with their rates, and nodes with their GUIDs."""
+    cables = {f"{link.label} {sorted(map(str, (link.a, link.b)))}" for link in fabric.all_links()}
+    return cables | {f"{node.name} {node.guid}" for node in (*fabric.switches, *fabric.hcas)}
+
+
+def errors(log: str) -> list[str]:
+    return [line for line in log.splitlines() if " ERR " in line]
+
+
+ENGINES = {"minhop": [], "updn": [], "ftree": [], "dfsssp": ["-Q"]}
+
+
+# -- OpenSM brings it up ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "spec", ["star:4,speed=XDR", "fat-tree:hosts=8,radix=4,speed=NDR", "fat-tree:hosts=648,radix=36,speed=HDR"]
+)
+def test_opensm_brings_a_lab_up(managed, spec, engine):
+    """Every port is Active, and what OpenSM wrote into the tables leads every pair home without a credit loop."""
+    one = managed(spec)
+    log = one.sweep("h1", "-R", engine, *ENGINES[engine])
+    assert errors(log) == []
+    assert one.states() == {PortState.ACTIVE}
+    lids = one.fabric.tables.lid[one.fabric.tables.lid > 0]
+    assert len(set(lids.tolist())) == len(one.fabric.switches) + len(one.fabric.hcas)
+    assert check(one.fabric, hosts_only=True).ok
+    assert not one.lab.complaints.counts
+
+
+def test_opensm_brings_a_dragonfly_up_without_deadlock(managed):
+    one = managed("dragonfly:p=2,a=4,h=2,speed=EDR")
+    assert errors(one.sweep("h1", "-R", "dfsssp", "-Q")) == []
+    assert one.states() == {PortState.ACTIVE}
+    assert check(one.fabric).missing == 0
+    assert one.fabric.tables.sl2vl.max() == 7
+
+
+@pytest.mark.slow
+def test_opensm_brings_selene_up(managed, selene_dump):
+    """666 switches, and adapters with names that repeat."""
+    one = managed(ibnetdiscover.read(selene_dump))
+    host = one.fabric.hcas[0].name
+    (one.folder / "selene").mkdir()
+    log = one.sweep(host)
+    assert errors(log) == []
+    assert one.states() == {PortState.ACTIVE}
+    assert check(one.fabric).missing == 0
+
+
+# -- the tools see what is there --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(managed) -> Managed:
+    """16 hosts on a tree of two levels, with OpenSM running at h1."""
+    one = managed(SMALL)
+    one.manage("h1")
+    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
+    return one
+
+
+def lid(one: Managed, name: str) -> str:
+    return str(int(one.fabric.find_node(name).lid))
+
+
+def test_ibnetdiscover_sees_the_fabric_as_it_is(small):
+    path = small.folder / "seen.txt"
+    path.write_text(small.tool("h3", "ibnetdiscover"), encoding="utf-8")
+    seen = ibnetdiscover.read(path)
+    assert graph(seen) == graph(small.fabric)
+    assert {node.name: int(node.lid) for node in (*seen.switches, *seen.hcas)} == {
+        node.name: int(node.lid) for node in (*small.fabric.switches, *small.fabric.hcas)
+    }
+
+
+def test_smpquery_and_sminfo_answer_right(small):
+    """Every attribute that smpquery knows, by LID and by a directed path; and the subnet manager."""
+    fabric = small.fabric
+    leaf, host = lid(small, "leaf1"), lid(small, "h9")
+
+    def query(*words: str) -> str:
+        return re.sub(r"\.{2,}", " ", small.tool("h2", "smpquery", *words))
+
+    ports = int(fabric.nodes.n_ports[fabric.find_node("leaf1").index])
+    assert re.search(rf"NodeType: Switch\nNumPorts: {ports}\n", query("nodeinfo", leaf))
+    assert query("nodedesc", leaf).strip() == "Node Description: leaf1"
+    assert query("-D", "nodedesc", "0,1").strip() == f"Node Description: {fabric['h2/1'].peer.node.name}"
+    port = query("portinfo", leaf, "1")
+    assert "LinkState: Active" in port
+    assert "LinkSpeedExtActive: 53.125 Gbps" in port
+    assert f"LinearFdbTop: {max(fabric.tables.lid)}" in query("switchinfo", leaf)
+    assert re.search(r"0: 0xffff ", query("pkeys", host))
+    assert "SL2VL table: Lid" in query("sl2vl", leaf, "1")
+    assert "Low priority VL Arbitration Table" in query("vlarb", leaf, "1")
+    assert f"0x{int(fabric['h9/1'].guid):016x}" in query("guidinfo", host)
+    assert "StateChangeEnable: 0x00" in query("mlnxextportinfo", leaf, "1")
+    assert re.search(rf"sm lid {lid(small, 'h1')} .*SMINFO_MASTER", small.tool("h5", "sminfo"))
+
+
+def test_ibroute_and_dump_fts_show_the_tables(small):
+    fabric = small.fabric
+    row = fabric.tables.lft[fabric.tables.switch_row[fabric.find_node("leaf1").index]]
+    shown = dict(re.findall(r"^0x([0-9a-f]{4}) (\d{3}) ", small.tool("h2", "ibroute", lid(small, "leaf1")), re.M))
+    assert shown == {f"{at:04x}": f"{port:03}" for at, port in enumerate(row.tolist()) if port != 0xFF}
+    everything = small.tool("h2", "dump_fts")
+    assert everything.count("Unicast lids") == len(fabric.switches)
+
+
+def test_ibtracert_follows_the_tables(small):
+    """From h1 over a leaf, a spine and a leaf to h16, by the ports that the tables say."""
+    traced = small.tool("h2", "ibtracert", lid(small, "h1"), lid(small, "h16"))
+    names = re.findall(r'"(\w+)(?: mlx5_\d+)?"', traced)
+    assert (names[0], names[-1], len(set(names))) == ("h1", "h16", 5)
+
+
+def test_iblinkinfo_shows_every_link_active(small):
+    shown = small.tool("h2", "iblinkinfo", "-l")
+    active = [line for line in shown.splitlines() if "Active/  LinkUp" in line]
+    assert len(active) == 2 * len(small.fabric.links)
+    assert all(re.search(r"\( 4X +53.125 Gbps ", line) for line in active)
+
+
+def test_ibqueryerrors_finds_every_port_well_and_one_with_a_bad_cable_not(managed, monkeypatch):
+    """Over weft's preload: libumad2sim hands out 224 of a MAD's 256 bytes, and the last counters are in the rest."""
+    if preload.library() is None:
+        pytest.skip("there is no C compiler for weft's preload: make peers")
+    monkeypatch.delenv("WEFT_UMAD2SIM")
+    one = managed(SMALL)
+    one.manage("h1")
+    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
+    assert "22 nodes checked, 0 bad nodes found" in one.tool("h2", "ibqueryerrors")
+    one.lab.degrade("h5/1", 1e-4)
+    for _ in range(15):
+        one.lab.run("h5", "smpquery", "-t", "20", "nodeinfo", lid(one, "h9"), folder=one.folder)
+    found = one.tool("h2", "ibqueryerrors", "-t", "20", status=1)
+    bad = set(re.findall(r"GUID 0x([0-9a-f]+) port \d+: \[SymbolErrorCounter == \d+", found))
+    assert bad
+    assert bad <= {f"{int(end.guid):x}" for end in (one.fabric["h5/1"], one.fabric["h5/1"].peer.node)}
+
+
+def test_perfquery_counts_the_mads(small):
+    """A port that carried MADs has counted them, in 32 and in 64 bits."""
+    leaf = lid(small, "leaf1")
+    port = str(small.fabric["h2/1"].peer.number)
+    counts = [
+        int(re.search(r"PortRcvPkts:\.*(\d+)", small.tool("h2", "perfquery", *extended, leaf, port))[1])
+        for extended in ([], ["-x"], [])
+    ]
+    assert 0 < counts[0] < counts[1] < counts[2]
+
+
+def test_saquery_answers(small):
+    one, other = lid(small, "h1"), lid(small, "h16")
+    path = small.tool("h2", "saquery", "PR", "--src-to-dst", f"{one}:{other}")
+    assert re.search(rf"slid\.*{one}\b", path)
+    assert re.search(rf"dlid\.*{other}\b", path)
+    assert "Capability mask" in small.tool("h2", "saquery", "CPI")
+
+
+def test_ibportstate_takes_a_link_down_and_up(small):
+    """By MADs alone: the port is disabled, its peer is down, OpenSM hears of it, and it comes back."""
+    leaf, port = lid(small, "leaf1"), str(small.fabric["h2/1"].peer.number)
+    ups = small.ups("h1")
+    assert "Active" in small.tool("h3", "ibportstate", leaf, port)
+    small.tool("h3", "ibportstate", leaf, port, "disable")
+    small.wait_for(lambda: small.ups("h1") > ups, "a sweep after trap 128")
+    assert re.search(r"PhysLinkState:\.*Disabled", small.tool("h3", "smpquery", "portinfo", leaf, port))
+    small.tool("h3", "ibportstate", leaf, port, "enable")
+    small.wait_for(lambda: small.states() == {PortState.ACTIVE}, "the link Active again")
+
+
+# -- what happens while it runs ---------------------------------------------------------------------------------------
+
+
+def test_a_broken_cable_is_told_by_trap_128_and_routed_around(small):
+    fabric, lab = small.fabric, small.lab
+    spine = next(link for link in fabric.all_links() if "spine" in str(link.b) + str(link.a))
+    ups = small.ups("h1")
+    lab.break_cable(str(spine.a))
+    small.wait_for(lambda: small.ups("h1") > ups, "a sweep after trap 128")
+    assert "num:128" in small.log("h1")
+    standing = lab.fabric_now()
+    assert len(standing.links) == len(fabric.links) - 1
+    assert check(standing, hosts_only=True).ok
+    ups = small.ups("h1")
+    lab.fix()
+    small.wait_for(lambda: small.ups("h1") > ups, "a sweep after it came back")
+    small.wait_for(lambda: small.states() == {PortState.ACTIVE}, "all links Active")
+    assert check(fabric, hosts_only=True).ok
+
+
+def test_the_standby_takes_over_when_the_master_is_killed(managed):
+    one = managed(SMALL)
+    options = one.folder / "options"
+    options.write_text("sminfo_polling_timeout 300\npolling_retry_number 2\n")
+    master = one.manage("h1", "-F", str(options), "-p", "10")
+    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
+    one.manage("h2", "-F", str(options), "-p", "5")
+    one.wait_for(lambda: "STANDBY" in one.log("h2"), "the second in STANDBY")
+    assert "MASTER" in one.tool("h5", "sminfo")
+    master.kill()
+    one.wait_for(lambda: one.ups("h2") > 0, "SUBNET UP by the second")
+    assert re.search(rf"sm lid {lid(one, 'h2')} .*MASTER", one.tool("h5", "sminfo"))
+    assert [client["at"] for client in one.lab.state()["clients"]] == ["h2"]
+
+
+def test_partitions_and_lanes_that_opensm_sets_are_in_the_tables_and_the_engine_runs_on_them(managed):
+    one = managed(SMALL)
+    guids = ", ".join(f"0x{int(one.fabric[f'h{n}/1'].guid):x}=full" for n in (2, 3))
+    partitions = one.folder / "partitions"
+    partitions.write_text(f"Default=0x7fff: ALL=full, SELF=full;\nblue=0x0123, sl=3: {guids};\n")
+    options = one.folder / "options"
+    options.write_text("qos TRUE\nqos_max_vls 8\nqos_sl2vl 0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\n")
+    one.sweep("h1", "-P", str(partitions), "-F", str(options))
+    tables = one.fabric.tables
+    members = {host for host in range(1, 17) if 0x8123 in tables.pkey[one.fabric[f"h{host}/1"].slot].tolist()}
+    assert members == {2, 3}
+    leaf = one.fabric.find_node("leaf1").index
+    ports = int(one.fabric.nodes.n_ports[leaf]) + 1
+    row = tables.sl2vl[int(tables.first_pair[leaf]) + 1 * ports + 2]
+    assert row.tolist() == [0, 1, 2, 3, 4, 5, 6, 7] * 2
+    result = PacketEngine().run(one.lab.fabric_now(), Traffic.of(one.fabric, [("h1", "h16", 1 << 16)], sl=5))
+    assert result.done

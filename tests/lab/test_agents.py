@@ -1,0 +1,126 @@
+"""What a kernel would do for programs: timeouts, retries, who gets what. The programs are functions here."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+
+import pytest
+
+import weft
+from weft.lab.agents import Agent, Agents
+from weft.mad import faults
+from weft.mad.local import ManualClock
+from weft.mad.subnet import Subnet
+from weft.wire.mad import Mad, Method, MgmtClass
+from weft.wire.smp import DirectedSmp, NodeInfo, SmpAttribute
+
+LID = 0xFFFF
+
+
+@dataclass
+class Program:
+    """An agent, and what it was given."""
+
+    agents: Agents
+    slot: int
+    got: list[tuple[bytes, int, int]] = field(default_factory=list)
+
+    def register(self, mgmt_class: int, *methods: int, oui: int = 0) -> Agent:
+        return self.agents.register(
+            self.slot,
+            lambda *given: self.got.append(given),
+            mgmt_class=mgmt_class,
+            version=1,
+            methods=sum(1 << method for method in methods),
+            oui=oui,
+            does_rmpp=False,
+        )
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def agents(clock) -> Agents:
+    return Agents(Subnet(weft.load("fat-tree:hosts=8,radix=8"), clock=clock), clock)
+
+
+def slot(agents: Agents, port: str) -> int:
+    return agents.subnet.devices.fabric.find_port(port).slot
+
+
+def smp(*path: int) -> bytes:
+    return DirectedSmp.pack(
+        method=Method.GET,
+        attribute_id=SmpAttribute.NODE_INFO,
+        hop_count=len(path),
+        initial_path=bytes([0, *path]),
+        transaction_id=0x1122_3344_5566_7788,
+    )
+
+
+def test_an_answer_finds_its_agent_and_nobody_else(agents):
+    here = slot(agents, "h1/1")
+    asks, beside = Program(agents, here), Program(agents, here)
+    agent = asks.register(MgmtClass.SUBN_DIRECTED_ROUTE)
+    beside.register(MgmtClass.SUBN_DIRECTED_ROUTE)
+    agents.send(agent, smp(1), LID, 100, 0)
+    ((answer, _, status),) = asks.got
+    assert status == 0
+    assert NodeInfo.unpack(answer, 64).num_ports == 8
+    assert Mad.transaction_id.get(answer) & 0xFFFF_FFFF == 0x5566_7788  # the lower half is the program's
+    assert not beside.got
+
+
+def test_what_is_lost_is_sent_again_and_then_comes_back_as_timed_out(agents, clock):
+    devices = agents.subnet.devices
+    faults.pull_cable(devices, slot(agents, "h2/1"))
+    sent = []
+    real, agents.subnet.send = agents.subnet.send, lambda *given: sent.append(clock()) or real(*given)
+    asks = Program(agents, slot(agents, "h1/1"))
+    agents.send(asks.register(MgmtClass.SUBN_DIRECTED_ROUTE), smp(1, 2), LID, 100, 2)
+    while not asks.got and len(sent) < 10:
+        clock.now_s = agents.next_deadline_s()
+        agents.on_time()
+    assert sent == pytest.approx([0.0, 0.1, 0.2])
+    ((back, _, status),) = asks.got
+    assert (status, len(back)) == (errno.ETIMEDOUT, 24)
+    assert clock() == pytest.approx(0.3)
+    assert agents.next_deadline_s() is None
+
+
+def test_requests_go_to_who_registered_for_class_method_and_vendor(agents):
+    here = slot(agents, "h1/1")
+    ours, others = Program(agents, here), Program(agents, here)
+    ours.register(0x32, Method.GET, oui=0x1405)
+    others.register(0x32, Method.GET, oui=0x2C9)
+    sender = Program(agents, here)
+    ping = bytearray(256)
+    ping[:4], ping[37:40] = bytes((1, 0x32, 1, Method.GET)), (0x1405).to_bytes(3, "big")
+    agents.send(sender.register(0x32), bytes(ping), LID, 0, 0)
+    assert len(ours.got) == 1
+    assert not others.got
+    ping[3] = Method.SET
+    agents.send(sender.register(0x32), bytes(ping), LID, 0, 0)
+    assert len(ours.got) == 1
+
+
+def test_two_programs_cannot_have_the_same_method_at_a_port(agents):
+    Program(agents, slot(agents, "h1/1")).register(MgmtClass.SUBN_ADM, Method.GET)
+    Program(agents, slot(agents, "h2/1")).register(MgmtClass.SUBN_ADM, Method.GET)
+    with pytest.raises(OSError, match="another program"):
+        Program(agents, slot(agents, "h1/1")).register(MgmtClass.SUBN_ADM, Method.GET, Method.SET)
+
+
+def test_a_program_that_left_gets_nothing(agents, clock):
+    faults.pull_cable(agents.subnet.devices, slot(agents, "h2/1"))
+    asks = Program(agents, slot(agents, "h1/1"))
+    agent = asks.register(MgmtClass.SUBN_DIRECTED_ROUTE)
+    agents.send(agent, smp(1, 2), LID, 100, 0)
+    agents.unregister(agent)
+    clock.sleep(1)
+    agents.on_time()
+    assert not asks.got

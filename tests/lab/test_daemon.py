@@ -1,0 +1,230 @@
+"""Labs as processes: names, commands to them, and what is left when one is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.lab import control, programs, registry
+from weft.lab.prompt import Prompt
+
+SPEC = "fat-tree:hosts=8,radix=4"
+Weft = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_time(tmp_path_factory, monkeypatch) -> Path:
+    """A runtime folder of the test's own; paths of sockets must be short."""
+    folder = tmp_path_factory.mktemp("r")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    return folder / "weft"
+
+
+@pytest.fixture
+def name(run_time) -> str:
+    """Of a lab: socket names are the machine's, not the test's."""
+    return f"d{os.getpid()}"
+
+
+@pytest.fixture
+def weft(run_time, tmp_path) -> Iterator[Weft]:
+    def run(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "weft", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    yield run
+    for entry in registry.running():
+        control.end(entry)
+
+
+@pytest.fixture
+def entry(weft, name) -> registry.Entry:
+    """A lab that runs."""
+    weft("up", SPEC, "--daemon", "--name", name)
+    return registry.find(name)
+
+
+@pytest.fixture
+def _preload() -> None:
+    """Programs run on hosts only through a library."""
+    try:
+        programs.environment({"socket": "", "host": "", "sockname": "", "sim_host": ""})
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def pid_of(entry: registry.Entry) -> int:
+    return int(control.ask(entry, "state")["pid"])
+
+
+def test_up_ps_break_fix_down(weft, name):
+    assert f"lab {name} is up" in weft("up", SPEC, "--daemon", "--name", name).stdout
+    assert name in weft("ps").stdout
+    assert weft("break", "leaf1/1").stdout == "leaf1/1: broken\n"
+    assert "leaf1/1" in weft("ps").stdout
+    assert "is broken already" in weft("break", "leaf1/1", status=2).stderr
+    assert weft("degrade", "leaf1/2", "--ber", "1e-9").stdout == "leaf1/2: errs with 1e-09\n"
+    assert "is not from 0 to 1" in weft("degrade", "leaf1/2", "--ber", "7", status=2).stderr
+    assert sorted(weft("fix").stdout.split()) == ["fixed", "fixed", "leaf1/1:", "leaf1/2:"]
+    assert weft("fix").stdout == "nothing is broken\n"
+    assert "there is no node, port or server 'leaf9'" in weft("break", "leaf9", status=2).stderr
+    weft("down")
+    assert name not in weft("ps").stdout
+    assert "no lab runs" in weft("down", status=2).stderr
+
+
+def test_all_cables_of_a_node_break_and_come_back(entry):
+    pulled = control.ask(entry, "break", name="spine1")
+    assert len(pulled) > 1
+    assert control.ask(entry, "state")["broken"] == pulled
+    assert sorted(control.ask(entry, "fix", name="spine1")) == sorted(pulled)
+
+
+def test_a_second_lab_of_the_same_name_is_refused_and_the_first_goes_on(weft, entry):
+    refused = weft("up", SPEC, "--daemon", "--name", entry.name, status=2)
+    assert f"a lab named {entry.name} runs already" in refused.stderr
+    assert control.ask(entry, "state")["mads"] == 0
+
+
+def test_with_two_labs_a_command_must_say_which(weft, entry):
+    weft("up", SPEC, "--daemon", "--name", f"{entry.name}b")
+    assert re.search(rf"2 labs run, {entry.name}, {entry.name}b: say which with --lab", weft("fix", status=2).stderr)
+    assert weft("break", "leaf1/1", "--lab", f"{entry.name}b").stdout == "leaf1/1: broken\n"
+    assert control.ask(entry, "state")["broken"] == []
+
+
+def test_kill_9_leaves_nothing_that_stops_the_next_lab(weft, entry):
+    os.kill(pid_of(entry), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while entry.answers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert registry.running() == []
+    weft("up", SPEC, "--daemon", "--name", entry.name)
+    assert [one.name for one in registry.running()] == [entry.name]
+
+
+def test_sigterm_ends_a_lab_and_clears_what_it_had(entry):
+    os.kill(pid_of(entry), signal.SIGTERM)
+    deadline = time.monotonic() + 10
+    while not entry.is_free() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sorted(path.name for path in entry.folder.iterdir()) == [f"{entry.name}.lock", f"{entry.name}.log"]
+    assert "down after 0 MADs" in entry.log.read_text()
+
+
+def test_a_spec_that_cannot_be_is_told_before_anything_starts(weft, run_time):
+    assert "no-such-topology" in weft("up", "no-such-topology:3", "--daemon", status=2).stderr
+    assert "has no InfiniBand link" in weft("up", "star:4,speed=400GbE", "--daemon", status=2).stderr
+
+
+def test_a_name_that_is_no_file_name_is_refused(weft):
+    assert "cannot be named" in weft("up", SPEC, "--daemon", "--name", "../x", status=2).stderr
+
+
+def test_nonsense_on_the_command_socket_is_answered_with_what_is_known(entry):
+    for nonsense in (b"\n", b"{}\n", b"[1]\n", b'{"do": "dance"}\n', b"\xff" * 70_000 + b"\n", b'{"do": "break"}\n'):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.connect(str(entry.socket))
+            line.sendall(nonsense)
+            line.shutdown(socket.SHUT_WR)
+            line.settimeout(5)
+            try:
+                answer = line.recv(4096)
+            except ConnectionResetError:  # it has not read all
+                answer = b""
+            assert answer in (b"",) or b"error" in answer
+    assert control.ask(entry, "state")["name"] == entry.name
+
+
+def test_a_lab_in_front_serves_until_it_is_told_to_end(run_time, name):
+    command = [sys.executable, "-m", "weft", "up", SPEC, "--name", name]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    assert child.stdout.readline().startswith(f"lab {name} is up")
+    control.end(registry.find(name))
+    child.communicate(timeout=10)
+    assert child.returncode == 0
+
+
+@pytest.mark.usefixtures("_preload")
+def test_exec_runs_a_program_as_that_host_and_returns_its_status(weft, entry):
+    line = 'echo "$SIM_HOST$WEFT_HOST"; exit 3'
+    assert weft("exec", "h2", "sh", "-c", line, status=3).stdout == "h2\n"
+    assert weft("exec", "--lab", entry.name, "h2", "printf", "%s", "-o").stdout == "-o"
+    assert "there is no host 'h77'" in weft("exec", "h77", "true", status=2).stderr
+    assert "there is no program 'dance'" in weft("exec", "h1", "dance", status=2).stderr
+    assert "needs a host and a command" in weft("exec", "h1", status=2).stderr
+
+
+# -- the prompt --
+
+
+def said(entry: registry.Entry, *lines: str) -> str:
+    """What the prompt prints for these lines."""
+    waiting, printed = [*lines, "exit"], []
+    Prompt(entry, printed.append).run(lambda prompt: waiting.pop(0))
+    return "\n".join(printed)
+
+
+def test_the_prompt_breaks_fixes_and_lists(entry):
+    printed = said(entry, "nodes", "links", "break leaf1/1", "fix", "fix", "ps", "", "help")
+    assert "h1  hca" in printed
+    assert "leaf1/1" in printed
+    assert "nothing to do" in printed
+    assert "nobody is attached" in printed
+    assert "h1 ibstat" in printed
+
+
+@pytest.mark.usefixtures("_preload")
+def test_the_prompt_runs_programs_through_the_shell(entry, capfd):
+    said(entry, 'h3 echo "$SIM_HOST$WEFT_HOST" | tr h H')
+    assert capfd.readouterr().out == "H3\n"
+
+
+@pytest.mark.usefixtures("_preload")
+def test_the_prompt_ends_what_runs_beside_it(entry):
+    printed = said(entry, "h1 sleep 1000 &")
+    number = int(re.search(r"process (\d+)", printed)[1])  # type: ignore[index]
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+
+
+def test_the_prompt_says_what_is_wrong_and_goes_on(entry):
+    printed = said(entry, "h99 ibstat", "h1", "degrade leaf1/1", "degrade leaf1/1 much", "break 'x", "break leaf1/1")
+    for part in ("there is no host 'h99'", "h1 what?", "takes name and bit_error_rate", "could not convert", "leaf1/1"):
+        assert part in printed
+
+
+def test_a_lab_behind_a_prompt_ends_with_it(weft, name):
+    """Even if the prompt is killed: the lab sees the end of a pipe."""
+    start = f"daemon.start(weft.load({SPEC!r}), {name!r}, follow=True)"
+    code = f"import time, weft; from weft.lab import daemon; {start}; time.sleep(99)"
+    child = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 20
+    while not registry.entry(name).answers() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert registry.entry(name).answers()
+    child.kill()
+    child.wait()
+    while not registry.entry(name).is_free() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert registry.running() == []
+
+
+def test_a_runtime_folder_that_others_may_use_is_refused(run_time):
+    run_time.mkdir(mode=0o755)
+    run_time.chmod(0o755)
+    with pytest.raises(ConfigError, match="nobody else may use"):
+        registry.running()

@@ -1,0 +1,329 @@
+"""The server of ibsim's protocol: requests are answered, nonsense is counted and logged once, and the lab goes on."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import weft
+from weft.fabric.files import ibnetdiscover
+from weft.lab import protocol
+from weft.lab.lab import Lab
+from weft.lab.protocol import CLIENT_INFO, CONTROL, DATA_BYTES, MAGIC, Control
+from weft.wire.mad import MgmtClass
+from weft.wire.port_info import Capability, PortInfo
+from weft.wire.smp import NodeInfo
+
+_NUMBER = itertools.count()
+SPEC = "fat-tree:hosts=4,radix=4,speed=NDR"
+PERMISSIVE = 0xFFFF
+
+
+OPEN: list[Program] = []
+
+
+class Program:
+    """What libumad2sim does, in Python."""
+
+    def __init__(self, lab: Lab, pid: int | None = None) -> None:
+        self.base, self.pid = lab.sockname, pid or 1_000_000 + next(_NUMBER)
+        self.control, self.data = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
+        for one, end in ((self.control, f"ctl{self.pid}"), (self.data, f"in{self.pid}")):
+            one.bind(protocol.address(self.base, end))
+            one.settimeout(5)
+        self.control.connect(protocol.address(self.base, "ctl"))
+        self.number = 0
+        OPEN.append(self)
+
+    def ask(self, kind: int, data: bytes = b"", number: int | None = None) -> tuple[int, bytes]:
+        number = self.number if number is None else number
+        self.control.send(CONTROL.pack(MAGIC, number, kind, len(data), data))
+        _, _, kind, _, data = CONTROL.unpack(self.control.recv(512))
+        return kind, data
+
+    def attach(self, host: str, *, is_sm: bool = False) -> Program:
+        kind, data = self.ask(Control.CONNECT, CLIENT_INFO.pack(self.pid, 0, is_sm, host.encode()))
+        assert kind == Control.CONNECT
+        self.number, self.host = (
+            CLIENT_INFO.unpack_from(data)[0],
+            CLIENT_INFO.unpack_from(data)[3].rstrip(b"\0").decode(),
+        )
+        self.data.connect(protocol.address(self.base, f"out{self.number}"))
+        return self
+
+    def send(self, mad: bytes, dlid: int = PERMISSIVE) -> None:
+        self.data.send(dlid.to_bytes(2, "big") + bytes(22) + protocol.WHOLE_MAD + mad)
+
+    def receive(self) -> tuple[int, bytes]:
+        """Status and MAD."""
+        raw = self.data.recv(512)
+        return int.from_bytes(raw[16:20], "big"), raw[32:]
+
+    def close(self) -> None:
+        self.control.close()
+        self.data.close()
+
+
+def smp(attribute: int, *path: int, method: int = 1, tid: int = 7, mgmt_class: int = 0x81) -> bytes:
+    mad = bytearray(256)
+    mad[0:4] = bytes([1, mgmt_class, 1, method])
+    mad[7] = len(path)
+    mad[12:16] = tid.to_bytes(4, "big")
+    mad[16:18] = attribute.to_bytes(2, "big")
+    mad[32:36] = b"\xff" * 4
+    mad[129 : 129 + len(path)] = bytes(path)
+    return bytes(mad)
+
+
+def answers(program: Program) -> bool:
+    """The lab is well: a NodeInfo comes back with the transaction id that it went out with."""
+    tid = 100 + next(_NUMBER)
+    program.send(smp(0x11, tid=tid))
+    status, mad = program.receive()
+    return status == 0 and mad[3] == 0x81 and mad[12:16] == tid.to_bytes(4, "big")
+
+
+@pytest.fixture(autouse=True)
+def _close_programs() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch) -> Iterator[Lab]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Lab(weft.load(SPEC), f"server-{os.getpid()}-{next(_NUMBER)}") as running:
+        yield running
+
+
+@pytest.fixture
+def host(lab) -> Program:
+    return Program(lab).attach("h1")
+
+
+# -- right --
+
+
+def test_a_client_is_told_what_goes_into_its_sysfs(lab, host):
+    _, data = host.ask(Control.GET_NODEINFO)
+    assert NodeInfo.node_guid.get(data) == int(lab.fabric["h1"].guid)
+    assert NodeInfo.port_guid.get(data) == int(lab.fabric["h1/1"].guid)
+    _, data = host.ask(Control.GET_PORTINFO, b"\0")
+    assert PortInfo.local_port_num.get(data) == 1
+    assert host.ask(Control.GET_PKEYS)[1][:2] == b"\xff\xff"
+    for kind in (Control.GET_VENDOR, Control.GET_PORT, Control.GET_GID, Control.GET_GUID):
+        assert host.ask(kind)[0] == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("", "h1"), ("h3", "h3"), ("h3 mlx5_0", "h3"), ("h2/1", "h2"), ("leaf1", "leaf1"), ("0x0002c90300000200", "h2")],
+)
+def test_a_host_is_found_by_name_description_port_or_guid(lab, name, found):
+    program = Program(lab).attach(name)
+    assert program.host == found
+    assert answers(program)
+
+
+def test_the_second_port_of_an_adapter_is_a_place_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    net = tmp_path / "two.net"
+    net.write_text('Switch\t8 "S1"\n[1]\t"H1"[1]\n[2]\t"H1"[2]\n\nHca\t2 "H1"\n[1]\t"S1"[1]\n[2]\t"S1"[2]\n')
+    with Lab(ibnetdiscover.read(net), f"two-{os.getpid()}") as running:
+        for port in (1, 2):
+            program = Program(running).attach(f"H1/{port}")
+            _, data = program.ask(Control.GET_PORTINFO, b"\0")
+            assert PortInfo.local_port_num.get(data) == port
+            program.send(smp(0x11, port))
+            assert NodeInfo.local_port_num.get(program.receive()[1], 64) == port  # it came in by the switch's
+
+
+def test_more_than_ten_programs_attach_and_each_gets_its_own_answers(lab):
+    programs = [Program(lab).attach(f"h{1 + n % 4}") for n in range(40)]
+    for number, program in enumerate(programs):
+        program.send(smp(0x11, tid=number))
+    for number, program in enumerate(programs):
+        assert program.receive()[1][12:16] == number.to_bytes(4, "big")
+    assert len(lab.state()["clients"]) == 40
+
+
+def test_what_leads_nowhere_comes_back_as_timed_out(host):
+    host.send(smp(0x11, 1, 3, 9, tid=5))
+    status, mad = host.receive()
+    assert (status, mad[3], mad[12:16]) == (110, 1, b"\0\0\0\5")
+
+
+def test_a_request_that_a_program_never_answers_comes_back_as_timed_out(lab, host):
+    manager = Program(lab).attach("h2", is_sm=True)
+    host.send(smp(0x20, 1, 2, tid=6))  # SMInfo, to who hears and is silent
+    assert manager.receive()[1][16:18] == b"\0\x20"
+    status, mad = host.receive()
+    assert (status, mad[12:16]) == (110, b"\0\0\0\6")
+
+
+def test_answers_of_programs_find_who_asked(lab, host):
+    """Two at one port ask with the same transaction id; a manager elsewhere answers the second first."""
+    manager, other = Program(lab).attach("h2", is_sm=True), Program(lab).attach("h1")
+    asked = []
+    for program, mark in ((host, b"one"), (other, b"two")):
+        mad = bytearray(smp(0x20, 1, 2))
+        mad[64:67] = mark
+        program.send(bytes(mad))
+        asked.append(bytearray(manager.receive()[1]))
+    for mad in reversed(asked):
+        mad[3:5] = b"\x81\x80"  # a response, on its way back
+        manager.send(bytes(mad))
+    assert host.receive()[1][64:67] == b"one"
+    assert other.receive()[1][64:67] == b"two"
+
+
+def test_a_client_that_does_not_read_holds_nobody_up(lab, host):
+    """What does not fit into its socket is queued, and arrives when it reads."""
+    lazy, count = Program(lab).attach("h2"), 2000
+    lab.server.clients[lazy.number].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+    for number in range(count):
+        lazy.send(smp(0x11, tid=number))
+        if number % 500 == 0:
+            assert answers(host)
+    assert [lazy.receive()[1][12:16] for _ in range(count)] == [number.to_bytes(4, "big") for number in range(count)]
+
+
+def test_is_sm_is_set_and_cleared_and_two_managers_do_not_share_a_port(lab, host):
+    def is_manager() -> bool:
+        slot = lab.fabric["h1/1"].slot
+        return bool(PortInfo.capability_mask.get(lab.subnet.devices.info(slot)) & Capability.IS_SM)
+
+    one = (1).to_bytes(4, "little")
+    assert host.ask(Control.SET_ISSM, one)[0] == Control.SET_ISSM
+    assert is_manager()
+    other = Program(lab).attach("h1")
+    assert other.ask(Control.SET_ISSM, one)[0] == Control.ERROR
+    assert host.ask(Control.DISCONNECT)[0] == Control.DISCONNECT
+    assert not is_manager()
+
+
+# -- wrong --
+
+
+def test_wrong_names_kinds_and_numbers_are_refused(lab, host):
+    stranger = Program(lab)
+    assert stranger.ask(Control.CONNECT, CLIENT_INFO.pack(stranger.pid, 0, 0, b"h99"))[0] == Control.ERROR
+    assert stranger.ask(Control.CONNECT, CLIENT_INFO.pack(4_000_000, 0, 0, b"h1"))[0] == Control.ERROR
+    assert stranger.ask(Control.GET_NODEINFO, number=4711)[0] == Control.ERROR
+    assert host.ask(77)[0] == Control.ERROR
+    assert lab.complaints.counts["a control request is refused"] == 4
+    assert answers(host)
+
+
+def test_garbage_is_counted_logged_once_and_the_lab_goes_on(lab, host, caplog):
+    chance = random.Random(1)
+    with caplog.at_level(logging.WARNING, logger="weft.lab"):
+        for _ in range(300):
+            host.control.send(chance.randbytes(chance.choice([0, 1, 79, 80, 81, 200])))
+            host.data.send(chance.randbytes(chance.choice([0, 1, 32, 287, 289, 500])))
+        assert answers(host)
+    counts = lab.complaints.counts
+    assert counts["a control datagram is none"] == 300
+    assert counts["a data datagram has the wrong size"] == 300
+    assert len(caplog.records) == 2
+
+
+def test_mads_of_random_bytes_are_answered_or_come_back(lab, host):
+    """Every one with a method that wants an answer gets one, or its timeout; none breaks an agent."""
+    chance = random.Random(2)
+    for number in range(2000):
+        mad = bytearray(chance.randbytes(256))
+        mad[1] = chance.choice([0x01, 0x81, 0x03, 0x04, 0x21, 0x32, 0x0A, mad[1]])
+        mad[3] = chance.choice([1, 2])
+        if chance.random() < 0.9:
+            mad[0], mad[2], mad[7] = 1, 1, chance.choice([0, 1, 2, 3, 63, 64, 255])
+            mad[16] = 0
+            mad[32:36] = b"\xff" * 4
+        mad[12:16] = number.to_bytes(4, "big")
+        if protocol.is_receipt(mad):
+            continue
+        host.send(bytes(mad), chance.choice([PERMISSIVE, 0, 1, 7, 0xC000]))
+        assert host.receive()[1][12:16] == number.to_bytes(4, "big"), mad.hex()
+    assert [kind for kind in lab.complaints.counts if "broke" in kind] == []
+    assert answers(host)
+
+
+def test_a_length_that_cannot_be_is_refused_and_a_short_mad_is_filled(lab, host):
+    for length in (0, 23, 257, 1 << 40):
+        host.data.send(b"\xff\xff" + bytes(22) + length.to_bytes(8, "big") + smp(0x11))
+        assert host.receive()[0] == 110
+    host.data.send(b"\xff\xff" + bytes(22) + (64).to_bytes(8, "big") + smp(0x11)[:64] + b"\xee" * 192)
+    assert host.receive()[0] == 0
+    assert lab.complaints.counts["a MAD has an impossible length"] == 4
+
+
+def test_an_error_in_an_agent_is_logged_and_the_lab_goes_on(lab, host, monkeypatch, caplog):
+    def broken(*_: object) -> None:
+        raise RuntimeError("no")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, logger="weft.lab"):
+        patch.setattr(lab.subnet, "send", broken)
+        for _ in range(3):
+            host.send(smp(0x11))
+            assert host.receive()[0] == 110
+    assert answers(host)
+    assert lab.complaints.counts["a MAD broke an agent: RuntimeError"] == 3
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("by", ["its process", "its socket"])
+def test_a_client_that_is_killed_is_noticed_and_is_no_manager_any_more(lab, host, by, monkeypatch):
+    """Nothing need be sent to it first: the kernel tells, or, where processes cannot be watched, its socket is gone."""
+    if by == "its process":
+        lab.server.call(lambda: setattr(lab.server, "_check_at", float("inf")))
+    else:
+        monkeypatch.setattr("weft.lab.ibsim.os.pidfd_open", lambda pid: -1)
+    code = (
+        "import os, socket, sys, time\n"
+        "from weft.lab.protocol import *\n"
+        "ends = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]\n"
+        "[one.bind(address(sys.argv[1], f'{end}{os.getpid()}')) for one, end in zip(ends, ('ctl', 'in'))]\n"
+        "ends[0].connect(address(sys.argv[1], 'ctl'))\n"
+        "ends[0].send(CONTROL.pack(MAGIC, 0, 1, 44, CLIENT_INFO.pack(os.getpid(), 0, 1, b'h2')))\n"
+        "ends[0].recv(99); print('attached', flush=True); time.sleep(99)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, lab.sockname], stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    assert child.stdout.readline() == "attached\n"
+    slot = lab.fabric["h2/1"].slot
+    assert PortInfo.capability_mask.get(lab.subnet.devices.info(slot)) & Capability.IS_SM
+    child.kill()
+    child.communicate()
+    deadline = time.monotonic() + 5
+    while len(lab.state()["clients"]) > 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [client["at"] for client in lab.state()["clients"]] == ["h1"]
+    assert not PortInfo.capability_mask.get(lab.subnet.devices.info(slot)) & Capability.IS_SM
+    assert answers(host)
+
+
+def test_a_mad_for_a_class_that_a_program_does_not_speak_is_not_forced_on_it(lab, host):
+    """libumad2sim would die of it: the sender hears a timeout instead, and a listener gets it if there is one."""
+    asker = Program(lab).attach("h1")
+    assert answers(asker)  # it speaks in class 0x81
+    ping = smp(0, mgmt_class=MgmtClass.OPENIB_PING)
+    host.send(ping)  # to its own port
+    assert host.receive()[0] == 110
+    assert answers(asker)
+    listener = Program(lab).attach("h1")
+    host.send(ping)
+    assert listener.receive()[1][1] == MgmtClass.OPENIB_PING
+
+
+def test_a_datagram_has_the_size_that_ibsim_has():
+    assert (DATA_BYTES, CONTROL.size, CLIENT_INFO.size) == (288, 80, 44)

@@ -1,0 +1,51 @@
+"""The preload is compiled once, and done without where there is no compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.lab import preload
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+@needs_compiler
+def test_it_is_compiled_once(tmp_path, monkeypatch):
+    made = preload.library(tmp_path)
+    assert [made] == list(tmp_path.iterdir())
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert preload.library(tmp_path) == made
+
+
+def test_without_a_compiler_there_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert preload.library(tmp_path) is None
+
+
+def test_a_compiler_that_fails_is_named_with_the_way_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(ConfigError, match=r"false cannot compile(.|\n)*Set CC"):
+        preload.library(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@needs_compiler
+def test_it_compiles_without_a_warning(tmp_path):
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "-"]
+    source = preload.files("weft.lab").joinpath("preload.c").read_bytes()
+    done = subprocess.run(["cc", *flags], input=source, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_preload_that_was_there_stays_behind_ours(tmp_path, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", "/lib/other.so")
+    found = preload.environment(tmp_path / "a.so", tmp_path / "lab", "h1")
+    assert found == {
+        "LD_PRELOAD": f"{tmp_path}/a.so:/lib/other.so",
+        "WEFT_SOCKET": f"{tmp_path}/lab",
+        "WEFT_HOST": "h1",
+    }

@@ -1,0 +1,178 @@
+"""Traps: when one is due, where it goes, and when it stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.fabric.counters import Counter
+from weft.mad import faults, links
+from weft.mad.carrier import Address
+from weft.wire.mad import Method
+from weft.wire.notice import (
+    BadKeyDetails,
+    BadSwitchPKeyDetails,
+    LinkStateDetails,
+    LocalChangesDetails,
+    NoticeType,
+    PortDetails,
+    ProducerType,
+    Trap,
+    details,
+)
+from weft.wire.port_info import Capability, PortInfo, PortState
+from weft.wire.smp import SwitchInfo
+
+TIMEOUT_S = 4.096e-6 * 2**18  # SubnetTimeOut after power-up
+
+
+def numbers(bench) -> list[int]:
+    return [notice.trap_number for notice in bench.traps()]
+
+
+def test_a_link_that_goes_down_is_told_by_the_switches_at_its_ends(running):
+    faults.pull_cable(running.devices, running.slot_of("leaf1/4"))
+    notices = running.traps()
+    assert {notice.trap_number for notice in notices} == {Trap.LINK_STATE_CHANGED}
+    leaf, spine = running.lid("leaf1"), running.lid("spine2")
+    assert {LinkStateDetails.unpack(notice.data_details).lid_addr for notice in notices} <= {leaf, spine}
+    assert leaf in {notice.issuer_lid for notice in notices}
+    assert notices[0].type == NoticeType.URGENT
+    assert notices[0].producer_type == ProducerType.SWITCH
+    for name in ("leaf1", "spine2"):
+        assert SwitchInfo.port_state_change.get(running.devices.switch_info[running.node(name)])
+
+
+def test_a_trap_that_cannot_get_through_is_sent_again_when_it_can(running):
+    """h2's link: leaf1 tells; before, nothing is heard from beyond a pulled cable."""
+    faults.pull_cable(running.devices, running.slot_of("h1/1"))
+    assert running.traps() == []
+    faults.plug_cable(running.devices, running.slot_of("h1/1"))
+    running.clock.sleep(TIMEOUT_S + 0.1)
+    assert Trap.LINK_STATE_CHANGED in numbers(running)
+
+
+def test_a_trap_is_repeated_until_it_is_repressed(running):
+    faults.pull_cable(running.devices, running.slot_of("h2/1"))
+    assert numbers(running) == [128]
+    assert numbers(running) == []
+    running.clock.sleep(TIMEOUT_S * 0.9)
+    assert numbers(running) == []
+    running.clock.sleep(TIMEOUT_S * 0.2)
+    running.subnet.due()
+    (again,) = running.carrier.arrivals()
+    repress = bytearray(again.mad)
+    repress[3] = Method.TRAP_REPRESS
+    running.carrier.post(repress, Address(again.source.lid))
+    assert not running.subnet.lost
+    running.clock.sleep(10 * TIMEOUT_S)
+    assert numbers(running) == []
+    assert running.subnet.due() is None
+
+
+def test_repressing_looks_at_the_lower_half_of_the_transaction_id(running):
+    """ibsim's preload and the kernel write their own number into the upper half."""
+    faults.pull_cable(running.devices, running.slot_of("h2/1"))
+    running.subnet.due()
+    (trap,) = running.carrier.arrivals()
+    repress = bytearray(trap.mad)
+    repress[3], repress[8:12] = Method.TRAP_REPRESS, b"\0\1\0\7"
+    running.carrier.post(repress, Address(trap.source.lid))
+    assert running.devices.traps.pending == {}
+
+
+def test_a_repress_that_means_no_trap_is_counted(running):
+    faults.pull_cable(running.devices, running.slot_of("h2/1"))
+    running.subnet.due()
+    (trap,) = running.carrier.arrivals()
+    repress = bytearray(trap.mad)
+    repress[3], repress[12:16] = Method.TRAP_REPRESS, b"\xff" * 4
+    running.carrier.post(repress, Address(trap.source.lid))
+    assert running.devices.odd["trap repress"] == 1
+    assert len(running.devices.traps.pending) == 1
+
+
+def test_a_trap_that_waits_is_not_raised_twice(running):
+    slot = running.slot_of("h2/1")
+    for _ in range(5):
+        links.retrain(running.devices, slot)
+    assert numbers(running) == [128]
+    links.retrain(running.devices, slot)
+    assert numbers(running) == []
+
+
+def test_without_a_subnet_manager_nobody_tells(bench):
+    faults.pull_cable(bench.devices, bench.slot_of("h2/1"))
+    assert bench.subnet.due() is None
+
+
+def test_a_port_that_is_not_active_does_not_tell(running):
+    slot = running.slot_of("h2/1")
+    PortInfo.port_state.set(running.devices.info(slot), PortState.ARMED)
+    running.devices.set_is_sm(slot, True)
+    assert running.traps() == []
+    assert running.devices.traps.pending == {}
+
+
+def test_a_new_subnet_manager_is_told_to_the_one_that_rules(running):
+    running.devices.set_is_sm(running.slot_of("h3/1"), True)
+    (notice,) = running.traps()
+    change = details(notice)
+    assert isinstance(change, LocalChangesDetails)
+    assert (notice.trap_number, notice.issuer_lid) == (Trap.LOCAL_CHANGES, running.lid("h3"))
+    assert change.capability_mask & Capability.IS_SM
+    assert not change.other_local_changes
+    running.devices.set_is_sm(running.slot_of("h3/1"), True)
+    assert running.traps() == []
+
+
+def test_another_node_description_is_told(running):
+    running.devices.describe(running.node("h3"), "h3 mlx5_7")
+    (notice,) = running.traps()
+    change = LocalChangesDetails.unpack(notice.data_details)
+    assert (change.other_local_changes, change.node_description_change) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("counter", "trap"),
+    [(Counter.LOCAL_LINK_INTEGRITY_ERRORS, 129), (Counter.EXCESSIVE_BUFFER_OVERRUN_ERRORS, 130)],
+)
+def test_a_threshold_that_an_engine_counted_is_told(running, counter, trap):
+    assert running.traps() == []  # the first look
+    running.devices.fabric.counters[running.slot_of("leaf2/3"), counter] += 1
+    running.clock.sleep(1.5)
+    (notice,) = running.traps()
+    told = PortDetails.unpack(notice.data_details)
+    assert (notice.trap_number, told.lid_addr, told.port_no) == (trap, running.lid("leaf2"), 3)
+
+
+def test_a_watchdog_can_be_told(running):
+    running.devices.traps.at_port(running.devices, running.slot_of("leaf2/1"), Trap.WATCHDOG_TIMER_EXPIRED)
+    assert numbers(running) == [131]
+
+
+def test_wrong_keys_of_packets_are_counted_and_told(running):
+    devices, slot = running.devices, running.slot_of("h3/1")
+    key = BadKeyDetails(lid_addr1=4, lid_addr2=5, key=0x8001, qp1=1, qp2=2)
+    devices.traps.bad_key(devices, slot, key)
+    devices.traps.bad_key(devices, slot, key.replace(key=7), q_key=True)
+    port = running.slot_of("leaf2/1")
+    devices.traps.bad_switch_p_key(devices, port, BadSwitchPKeyDetails(lid_addr1=4, p_key=0x8001))
+    assert sorted(numbers(running)) == [257, 258, 259]
+    info = PortInfo.unpack(bytes(devices.info(slot)))
+    assert (info.p_key_violations, info.q_key_violations) == (1, 1)
+    assert PortInfo.p_key_violations.get(devices.info(port)) == 1
+
+
+def test_a_trap_goes_to_where_the_subnet_manager_is_now(running):
+    other = running.carrier_at(running.slot_of("h2/1"))
+    other.register(1, [Method.TRAP])
+    assert running.set_port([1], 0, master_sm_lid=running.lid("h2")) == 0
+    faults.pull_cable(running.devices, running.slot_of("leaf1/4"))
+    running.subnet.due()
+    assert running.lid("leaf1") in {one.source.lid for one in other.arrivals()}
+
+
+def test_a_node_without_power_tells_nothing(running):
+    running.devices.set_is_sm(running.slot_of("h3/1"), True)
+    faults.kill(running.devices, running.node("h3"))
+    assert running.lid("h3") not in {notice.issuer_lid for notice in running.traps()}
