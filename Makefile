@@ -36,6 +36,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/routing.py
 	$(BIN)/python benchmarks/packet.py
 	$(BIN)/python benchmarks/collectives.py
+	$(BIN)/python benchmarks/lab.py
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"

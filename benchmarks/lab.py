@@ -77,7 +77,7 @@ def serve(spec: str, base: str) -> None:
     server = Server(Subnet(weft.load(spec)), base)
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.serve()
-    print("mads", server.mads)
+    print("mads", server.subnet.mads)
 
 
 def ibsim_command(fabric: Fabric, folder: Path) -> list[str]:

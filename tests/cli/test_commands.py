@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from weft.cli import COMMANDS, app
+from weft.cli import COMMANDS, LAB_COMMANDS, app
 
 
 def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -22,7 +22,7 @@ def json_of(*arguments: str) -> object:
 
 
 def test_the_help_of_a_command_is_the_first_line_of_its_docstring():
-    for name, line in COMMANDS.items():
+    for name, line in (COMMANDS | LAB_COMMANDS).items():
         function = app[name].default_command
         assert (function.__doc__ or "").splitlines()[0] == line
 

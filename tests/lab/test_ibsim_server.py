@@ -281,6 +281,19 @@ def test_an_error_in_an_agent_is_logged_and_the_lab_goes_on(lab, host, monkeypat
     assert len(caplog.records) == 1
 
 
+def test_an_error_in_the_server_itself_is_logged_and_the_lab_goes_on(lab, host, monkeypatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lab.server, "_carry", broken)
+        host.send(smp(0x11))
+        while not lab.complaints.counts:
+            time.sleep(0.01)
+    assert lab.complaints.counts["the server stumbled: RuntimeError"] == 1
+    assert answers(host)
+
+
 @pytest.mark.parametrize("by", ["its process", "its socket"])
 def test_a_client_that_is_killed_is_noticed_and_is_no_manager_any_more(lab, host, by, monkeypatch):
     """Nothing need be sent to it first: the kernel tells, or, where processes cannot be watched, its socket is gone."""

@@ -100,7 +100,7 @@ def ps(*, json: bool = False) -> None:
             state["name"],
             str(state["pid"]),
             state["spec"],
-            ", ".join(client["at"] for client in state["clients"] if client["is_sm"]),
+            ", ".join(dict.fromkeys(client["at"] for client in state["clients"] if client["is_sm"])),
             len(state["clients"]),
             state["mads"],
             ", ".join(state["broken"] + state["degraded"]),

@@ -24,7 +24,7 @@ from pathlib import Path
 from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
-from weft.mad.subnet import Arrival, Subnet
+from weft.mad.subnet import Subnet
 from weft.wire.mad import QP1_Q_KEY, MgmtClass, RmppMad
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo
@@ -106,9 +106,9 @@ class Attachments:
     def on_time(self) -> None:
         self.agents.on_time()
 
-    def deliver(self, arrival: Arrival) -> bool:
-        """To a program here; False if none wants it. The subnet asks by itself at ports that are open here."""
-        return self.agents.deliver(arrival)
+    def slots(self) -> list[int]:
+        """Of every port that a program has open."""
+        return [port.slot for port in self._ports.values()]
 
     # -- connections --
 

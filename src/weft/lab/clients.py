@@ -25,7 +25,8 @@ class Client:
     process: int = -1  # file descriptor that says when it dies, -1 if there is none
     is_sm: bool = False
     classes: set[int] = field(default_factory=set)  # management classes in which it asked something
-    queue: deque[bytes] = field(default_factory=deque)  # what did not fit into its socket yet
+    queue: deque[bytes] = field(default_factory=deque)  # to be sent
+    is_full: bool = False  # its socket takes no more for now
     tag: bytes = b""  # the upper 16 bits of its transaction ids
 
     def __post_init__(self) -> None:

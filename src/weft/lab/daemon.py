@@ -35,7 +35,7 @@ def serve(fabric: Fabric, name: str, ready: Callable[[Lab], None], *, until: int
             lab.serve()
         finally:
             commands.server_close()
-            log.info("lab %s down after %d MADs", name, lab.server.mads)
+            log.info("lab %s down after %d MADs", name, lab.subnet.mads)
 
 
 def start(fabric: Fabric, name: str, *, follow: bool = False) -> registry.Entry:

@@ -17,21 +17,21 @@ import select
 import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
 from weft.errors import ConfigError
 from weft.lab import protocol, sysfs
 from weft.lab.attach import Attachments
+from weft.lab.calls import Calls
 from weft.lab.clients import Client, pick
 from weft.lab.complaints import Complaints
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
 from weft.mad.subnet import Arrival, Subnet
-from weft.wire.mad import MAD_BYTES, RESPONSE, Method
+from weft.wire.mad import RESPONSE, Method
+from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import PERMISSIVE_LID
 
 ANSWER_S = 0.9  # how long a program may take to answer another; libibmad gives up after 1 s
@@ -41,8 +41,8 @@ _NUMBERS = 0x8000  # the upper half of what fits belongs to `agents`
 _BATCH = 64  # datagrams of one client before others have their turn
 _RETRIES = 3  # of a MAD that a bad cable lost, as the kernel does for OpenSM
 _SEND_BYTES = 4 << 20
+_ANCILLARY_BYTES = socket.CMSG_SPACE(protocol.CREDENTIALS.size)
 _UNANSWERED = frozenset((Method.SEND, Method.TRAP, Method.TRAP_REPRESS))
-_CREDENTIALS = struct.Struct("=iII")
 T = TypeVar("T")
 
 
@@ -55,22 +55,21 @@ class Server:
         self.complaints = complaints or Complaints()
         self.clients: dict[int, Client] = {}
         self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
-        self.mads = 0
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, until when
+        self._unsent: set[Client] = set()
         self._attachments: Attachments | None = None
         self._sender: Client | None = None
         self._next = 0
         self._stopped = self._serving = False
-        self._calls: deque[Callable[[], None]] = deque()
+        self._calls = Calls()
         self._inbox = bytearray(2 * DATA_BYTES)
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._epoll = select.epoll()
         self._control = self._open("ctl")
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._watch(self._control.fileno(), self._on_control)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._watch(self._wake, self._on_wake)
-        self._check_at = time.monotonic() + LIVENESS_S
+        self._watch(self._calls.fileno(), lambda mask: self._calls.run())
+        self._tick_at, self._check_at = 0.0, time.monotonic() + LIVENESS_S
         subnet.deliver = self._deliver
 
     # -- running --------------------------------------------------------------------------------------------------
@@ -82,42 +81,39 @@ class Server:
             self._loop()
         finally:
             self._serving = False
-            self._on_wake(0)
+            self._calls.run()
 
     def _loop(self) -> None:
-        poll, handlers, traps, clock = self._epoll.poll, self._handlers, self.subnet.devices.traps, time.monotonic
-        tick_at = clock()
+        poll = self._epoll.poll
         while not self._stopped:
-            for fd, mask in poll(_TICK_S if self._something_waits() else LIVENESS_S):
-                handler = handlers.get(fd)
-                if handler is not None:  # else one before it in this batch dropped it
-                    handler(mask)
-            if traps.pending:
-                self._send_traps()
-            if clock() >= tick_at:
-                tick_at = clock() + _TICK_S
-                self._on_time(clock())
+            events = poll(_TICK_S if self._something_waits() else LIVENESS_S)
+            try:
+                self._round(events)
+            except Exception as error:  # whatever it is, the lab goes on
+                self.complaints.note(f"the server stumbled: {type(error).__name__}", str(error), error)
+
+    def _round(self, events: list[tuple[int, int]]) -> None:
+        for fd, mask in events:
+            handler = self._handlers.get(fd)
+            if handler is not None:  # else one before it in this round dropped it
+                handler(mask)
+        if self.subnet.devices.traps.pending:
+            self._send_traps()
+        now = time.monotonic()
+        if now >= self._tick_at:
+            self._tick_at = now + _TICK_S
+            self._on_time(now)
+        while self._unsent:
+            self._flush(self._unsent.pop())
 
     def stop(self) -> None:
         """From any thread, or a signal handler."""
         self._stopped = True
-        os.eventfd_write(self._wake, 1)
+        self._calls.wake()
 
     def call(self, work: Callable[[], T]) -> T:
         """Run in the server's thread, between two MADs, and wait for what comes out. At once if it does not serve."""
-        if not self._serving:
-            return work()
-        future: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(work())
-            except Exception as error:  # whatever it is, it belongs to the caller
-                future.set_exception(error)
-
-        self._calls.append(run)
-        os.eventfd_write(self._wake, 1)
-        return future.result(timeout=30)
+        return self._calls.call(work) if self._serving else work()
 
     def close(self) -> None:
         for client in list(self.clients.values()):
@@ -126,7 +122,7 @@ class Server:
             self._attachments.close()
         self._control.close()
         self._epoll.close()
-        os.close(self._wake)
+        self._calls.close()
 
     def serve_too(self, attachments: Attachments) -> None:
         """Programs that come by the other way, weft's own preload."""
@@ -154,12 +150,6 @@ class Server:
     def _unwatch(self, fd: int) -> None:
         del self._handlers[fd]
         self._epoll.unregister(fd)
-
-    def _on_wake(self, mask: int) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
-        while self._calls:
-            self._calls.popleft()()
 
     # -- time -----------------------------------------------------------------------------------------------------
 
@@ -196,14 +186,14 @@ class Server:
     def _on_control(self, mask: int) -> None:
         for _ in range(_BATCH):
             try:
-                raw, extra, _, sender = self._control.recvmsg(2 * CONTROL.size, socket.CMSG_SPACE(_CREDENTIALS.size))
+                raw, extra, _, sender = self._control.recvmsg(2 * CONTROL.size, _ANCILLARY_BYTES)
             except OSError:
                 return
-            if len(raw) != CONTROL.size or int.from_bytes(raw[:4], "little") != MAGIC != int.from_bytes(raw[:4], "big"):
+            if not protocol.is_control(raw):
                 self.complaints.note("a control datagram is none", f"{len(raw)} bytes, {raw[:16].hex()}")
                 continue
             _, number, kind, length, data = CONTROL.unpack(raw)
-            pid = _CREDENTIALS.unpack_from(extra[0][2])[0] if extra else 0
+            pid = protocol.CREDENTIALS.unpack_from(extra[0][2])[0] if extra else 0
             try:
                 number, data = self._control_answer(number, kind, data, pid)
             except (ConfigError, OSError) as error:
@@ -268,6 +258,7 @@ class Server:
             return
         self._set_is_sm(client, False)
         self.at[client.slot].remove(client)
+        self._unsent.discard(client)
         self._unwatch(client.socket.fileno())
         client.socket.close()
         if client.process >= 0:
@@ -291,7 +282,7 @@ class Server:
 
     def _on_data(self, client: Client, mask: int) -> None:
         if mask & select.EPOLLOUT:
-            self._flush(client)
+            self._unsent.add(client)
         inbox, receive = self._inbox, client.socket.recv_into
         for _ in range(_BATCH):
             try:
@@ -305,13 +296,12 @@ class Server:
                 self.complaints.note("a data datagram has the wrong size", f"{size} bytes from {self._name(client)}")
                 continue
             self._carry(client, inbox[:DATA_BYTES])
-            if client.number not in self.clients:
-                return
 
     def _carry(self, client: Client, request: bytearray) -> None:
         """One MAD of a client: to the subnet, and the answer of an agent back."""
-        self.mads += 1
-        if request[24:32] != protocol.WHOLE_MAD and not self._mend_length(client, request):
+        if request[24:32] != protocol.WHOLE_MAD and not protocol.fill_up(request):
+            self.complaints.note("a MAD has an impossible length", f"{request[24:32].hex()} from {self._name(client)}")
+            self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
             return
         dlid = request[0] << 8 | request[1]
         mad = request[HEADER_BYTES:]
@@ -329,16 +319,6 @@ class Server:
         if reply is not None:
             lid = PERMISSIVE_LID if dlid == PERMISSIVE_LID else self.subnet.lid(client.slot)
             self._push(client, protocol.answer_to(request, lid, reply))
-
-    def _mend_length(self, client: Client, request: bytearray) -> bool:
-        """Of a MAD that is not whole; False if it is none."""
-        length = int.from_bytes(request[24:32], "big")
-        if not protocol.MAD_HEADER_BYTES <= length < MAD_BYTES:
-            self.complaints.note("a MAD has an impossible length", f"{length} bytes from {self._name(client)}")
-            self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
-            return False
-        request[HEADER_BYTES + length :] = bytes(MAD_BYTES - length)  # was on the sender's stack
-        return True
 
     def _after_silence(self, client: Client, request: bytearray, mad: bytearray, dlid: int) -> bytearray | None:
         """No agent answered: a program may yet, or the sender hears of a timeout. Bad cables get another chance."""
@@ -362,39 +342,45 @@ class Server:
         """To the program at a port that the MAD is for; False if there is none."""
         client = pick(self.at.get(arrival.slot, ()), arrival.mad, self._sender)
         if client is None:
-            return self._attachments is not None and self._attachments.deliver(arrival)
+            return False
         if arrival.mad[3] & RESPONSE:
             self._pending.pop(protocol.transaction(arrival.mad), None)
-        return self._push(client, protocol.delivered(arrival.dlid, arrival.slid, arrival.mad))
-
-    def _push(self, client: Client, packet: bytes) -> bool:
-        """Send, or queue what does not fit; False if the client is gone."""
-        if client.queue:
-            client.queue.append(packet)
-            return True
-        try:
-            client.socket.send(packet)
-        except BlockingIOError:
-            client.queue.append(packet)
-            self._epoll.modify(client.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
-        except OSError:
-            self.drop(client)
-            return False
+        self._push(client, protocol.delivered(arrival.dlid, arrival.slid, arrival.mad))
         return True
 
+    def _push(self, client: Client, packet: bytes) -> None:
+        """To be sent at the end of this round: who is woken once for many answers gets more done than once for each."""
+        client.queue.append(packet)
+        self._unsent.add(client)
+
     def _flush(self, client: Client) -> None:
-        queue, client.queue = client.queue, deque()
-        self._epoll.modify(client.socket.fileno(), select.EPOLLIN)
-        for packet in queue:
-            if not self._push(client, packet):
-                return
+        """Send what its socket takes; the rest when it takes more."""
+        queue, send = client.queue, client.socket.send
+        try:
+            while queue:
+                send(queue[0])
+                queue.popleft()
+        except BlockingIOError:
+            if not client.is_full:
+                client.is_full = True
+                self._epoll.modify(client.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        except OSError:
+            self.drop(client)
+        else:
+            if client.is_full:
+                client.is_full = False
+                self._epoll.modify(client.socket.fileno(), select.EPOLLIN)
 
     def state(self) -> dict[str, Any]:
         """What `weft ps` shows."""
+        slots = [client.slot for client in self.clients.values()]
+        slots += self._attachments.slots() if self._attachments else []
+        infos = [self.subnet.devices.info(slot) for slot in slots]
+        managers = [bool(PortInfo.capability_mask.get(info) & Capability.IS_SM) for info in infos]
         return {
             "clients": [
-                {"pid": client.pid, "at": self._name(client), "is_sm": client.is_sm} for client in self.clients.values()
+                {"at": self.places.name(slot), "is_sm": is_sm} for slot, is_sm in zip(slots, managers, strict=True)
             ],
-            "mads": self.mads,
+            "mads": self.subnet.mads,
             "complaints": dict(self.complaints.counts),
         }

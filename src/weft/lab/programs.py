@@ -61,7 +61,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """To its end; what it prints is in the result."""
     words = _resolve(command, variables)
-    with working_folder(folder) as place:
+    with WorkingFolder(folder) as place:
         return subprocess.run(
             words,
             cwd=place,
@@ -93,7 +93,7 @@ def start(command: Sequence[str], variables: Mapping[str, str], folder: Path) ->
 def attend(command: Sequence[str], variables: Mapping[str, str]) -> int:
     """On the caller's terminal; returns its status as a shell would."""
     words = _resolve(command, variables)
-    with working_folder(None) as place:
+    with WorkingFolder() as place:
         child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables))
         while True:
             try:
@@ -103,10 +103,10 @@ def attend(command: Sequence[str], variables: Mapping[str, str]) -> int:
             return status if status >= 0 else 128 - status
 
 
-class working_folder:  # noqa: N801
+class WorkingFolder:
     """Where a program may write: the folder given, else this one, else a temporary one; clean afterwards."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self.folder = folder or Path.cwd()
         if not os.access(self.folder, os.W_OK):
@@ -117,6 +117,10 @@ class working_folder:  # noqa: N801
         return self.folder
 
     def __exit__(self, *raised: object) -> None:
+        self.clean()
+
+    def clean(self) -> None:
+        """Take away what libumad2sim made for processes that are gone."""
         if self._temporary is not None:
             self._temporary.cleanup()
             return

@@ -29,6 +29,7 @@ class Prompt:
     def __init__(self, entry: Entry, say: Callable[[str], None] = print) -> None:
         self.entry, self.say = entry, say
         self._beside: list[subprocess.Popen[bytes]] = []
+        self._place = programs.WorkingFolder()
         self._commands: dict[str, Callable[[list[str]], None]] = {
             "help": lambda words: self.say(HELP),
             "nodes": lambda words: self._table("nodes"),
@@ -84,7 +85,11 @@ class Prompt:
         shell = ["sh", "-c", f"exec {line[:-1]}"]
         # A session of its own: an interrupt at the prompt is not for it.
         child = subprocess.Popen(
-            shell, env=os.environ | variables, cwd=self.entry.cache, stdin=subprocess.DEVNULL, start_new_session=True
+            shell,
+            env=os.environ | variables,
+            cwd=self._place.folder,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         self._beside.append(child)
         self.say(f"process {child.pid}")
@@ -103,7 +108,7 @@ class Prompt:
 
     def _clients(self) -> None:
         state = control.ask(self.entry, "state")
-        rows = [f"{c['pid']:>8}  {c['at']}{'  subnet manager' if c['is_sm'] else ''}" for c in state["clients"]]
+        rows = [f"{c['at']}{'  subnet manager' if c['is_sm'] else ''}" for c in state["clients"]]
         self.say("\n".join(rows) or "nobody is attached")
 
     def _end_all(self) -> None:
@@ -113,3 +118,4 @@ class Prompt:
         for child in self._beside:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=3)
+        self._place.clean()

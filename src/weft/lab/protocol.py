@@ -17,13 +17,14 @@ from weft.wire.mad import MAD_BYTES, MgmtClass, RmppType
 CONTROL = struct.Struct("=IIII64s")
 CONTROL_DATA_BYTES = 64
 CLIENT_INFO = struct.Struct("=III32s")  # id, QP, is it a subnet manager, node
+CREDENTIALS = struct.Struct("=iII")  # process, user and group of who sent a datagram, by the kernel
 VENDOR = struct.Struct("=III4xQ")
 MAGIC = 0xDEADBEEF
 HEADER_BYTES = 32
-MAD_HEADER_BYTES = 24
 DATA_BYTES = HEADER_BYTES + MAD_BYTES
 NAME_BYTES = 31  # of SIM_HOST that reach the server
 WHOLE_MAD = MAD_BYTES.to_bytes(8, "big")
+_MAD_HEADER_BYTES = 24
 _SENT_BACK = struct.pack(">I", 110)  # ETIMEDOUT, as the kernel sets it
 _OK = bytes(8)  # status, and what the compiler leaves free
 _QP0, _QP1 = bytes(8), b"\0\0\0\1\0\0\0\1"
@@ -46,6 +47,10 @@ class Control(IntEnum):
     GET_PKEYS = 10
 
 
+def is_control(raw: bytes) -> bool:
+    return len(raw) == CONTROL.size and CONTROL.unpack(raw)[0] == MAGIC
+
+
 def address(base: str, end: str) -> bytes:
     """Of a socket: `ctl`, `out3` of client 3, `in4711` of process 4711."""
     return b"\0" + f"{base}:{end}".encode() + b"\0"
@@ -66,6 +71,15 @@ def delivered(dlid: int, slid: int, mad: bytes) -> bytes:
     """A MAD from elsewhere."""
     head = b"%b\0\0%b\0\0" % (dlid.to_bytes(2, "big"), slid.to_bytes(2, "big"))
     return b"".join((head, _QP0 if mad[1] in _SMPS else _QP1, _OK, WHOLE_MAD, mad))
+
+
+def fill_up(request: bytearray) -> bool:
+    """Zeros behind a MAD that is shorter, where libumad2sim sends what lay on its stack; False if it is none."""
+    length = int.from_bytes(request[24:32], "big")
+    if not _MAD_HEADER_BYTES <= length < MAD_BYTES:
+        return False
+    request[HEADER_BYTES + length :] = bytes(MAD_BYTES - length)
+    return True
 
 
 def transaction(mad: bytes | bytearray) -> bytes:

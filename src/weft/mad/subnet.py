@@ -49,6 +49,7 @@ class Subnet:
         self.devices = Devices(fabric, seed=seed, clock=clock)
         self.deliver: Receiver = lambda arrival: False  # of the server of all programs that no receiver here knows
         self.lost = False  # did the last MAD go nowhere?
+        self.mads = 0  # that were sent so far
         self._receivers: dict[int, list[Receiver]] = {}
         self._attached = 0
         self._watched_s = float("-inf")
@@ -77,6 +78,7 @@ class Subnet:
 
     def send(self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID) -> bytearray | None:
         """From a port. The answer of an agent; None if it went to a program, or was lost: `lost` tells."""
+        self.mads += 1
         if len(mad) != MAD_BYTES:
             self.devices.odd["size"] += 1
             self.lost = True

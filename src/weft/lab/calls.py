@@ -1,0 +1,51 @@
+"""Work that other threads hand to one that sleeps in epoll."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+_PATIENCE_S = 30
+T = TypeVar("T")
+
+
+class Calls:
+    """`fileno` is ready when `run` has something to do."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._event
+
+    def call(self, work: Callable[[], T]) -> T:
+        """From another thread: what the work returns or raises."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(work())
+            except Exception as error:  # whatever it is, it belongs to the caller
+                future.set_exception(error)
+
+        self._waiting.append(run)
+        self.wake()
+        return future.result(timeout=_PATIENCE_S)
+
+    def wake(self) -> None:
+        """Also from a signal handler."""
+        os.eventfd_write(self._event, 1)
+
+    def run(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def close(self) -> None:
+        os.close(self._event)
