@@ -38,7 +38,7 @@ COMMANDS = {
 # All in one module: what they do to a lab is one command to it.
 LAB_COMMANDS = {
     "up": "Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.",
-    "exec": "Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before the host, of that lab.",
+    "exec": "Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before HOST, of that lab.",
     "ps": "List the labs that run: fabric, attached programs, MADs so far, what is broken.",
     "break": "Pull a cable of a lab, by a port; of a node or a server, all its cables.",
     "degrade": "Make a cable of a lab err.",

@@ -113,7 +113,7 @@ def ps(*, json: bool = False) -> None:
 
 
 def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
-    """Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before the host, of that lab."""
+    """Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before HOST, of that lab."""
     from weft.errors import ConfigError
     from weft.lab import programs, registry
     from weft.lab.control import ask
