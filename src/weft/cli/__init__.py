@@ -43,6 +43,7 @@ LAB_COMMANDS = {
     "break": "Pull a cable of a lab, by a port; of a node or a server, all its cables.",
     "degrade": "Make a cable of a lab err.",
     "fix": "Put cables of a lab back, and replace those that err: by a name, or all.",
+    "traffic": "Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.",
     "down": "End a lab.",
 }
 for _name, _help in COMMANDS.items():

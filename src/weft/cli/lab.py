@@ -1,4 +1,4 @@
-"""`weft up`, `down`, `ps`, `exec`, `break`, `degrade`, `fix`: a lab, and what happens to it."""
+"""`weft up`, `down`, `ps`, `exec`, `break`, `degrade`, `fix`, `traffic`: a lab, and what happens to it."""
 
 from __future__ import annotations
 
@@ -168,6 +168,52 @@ def fix(name: str = "", /, *, lab: str = "") -> None:
         The lab, if more than one runs.
     """
     _tell(lab, "fix", "fixed", name=name)
+
+
+def traffic(
+    pattern: str = "permutation",
+    /,
+    *,
+    size: str = "1M",
+    paths: str = "table",
+    seed: int = 1,
+    lab: str = "",
+    json: bool = False,
+) -> None:
+    """Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.
+
+    Parameters
+    ----------
+    pattern
+        permutation, incast, uniform, shift, bisection, all-to-all or rails, as in `weft sim`.
+    size
+        Bytes of a message: 64K, 1M.
+    paths
+        table, or adaptive where the tables have port groups.
+    seed
+        Of a random pattern.
+    lab
+        The lab, if more than one runs.
+    json
+        Print the engine's report as JSON.
+    """
+    from weft.cli.output import print_json
+    from weft.lab import registry
+    from weft.lab.control import ask
+    from weft.units import parse_size_bytes
+
+    words = {"pattern": pattern, "size_bytes": parse_size_bytes(size), "paths": paths, "seed": seed}
+    found = ask(registry.find(lab), "traffic", None, **words)
+    if json:
+        print_json(found)
+        return
+    latency = found["latency_us"]
+    print(
+        f"{found['traffic']}: {found['delivered']:,} of {found['messages']:,} messages delivered, "
+        f"{found['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency['max']:,.1f} us\n"
+        f"{found['corrupted_packets']:,} packets corrupted, {found['retransmitted']:,} sent again; seed {seed}\n"
+        f"What the ports counted: weft exec HOST perfquery, ibqueryerrors"
+    )
 
 
 def _tell(lab: str, do: str, done: str, **words: Any) -> None:

@@ -17,11 +17,11 @@ from weft.lab.registry import Entry
 _PATIENCE_S = 60
 
 
-def ask(entry: Entry, do: str, **words: Any) -> Any:
+def ask(entry: Entry, do: str, patience_s: float | None = _PATIENCE_S, /, **words: Any) -> Any:
     """Send one command to a lab; ConfigError if it refuses."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.settimeout(_PATIENCE_S)
+            line.settimeout(patience_s)
             line.connect(str(entry.socket))
             line.sendall(json.dumps({"do": do, **words}).encode() + b"\n")
             with line.makefile("rb") as answer:

@@ -115,6 +115,26 @@ class Lab:
         """The fabric as it runs at this moment, on the same tables and counters: for the engines of `sim`."""
         return self.server.call(lambda: faults.fabric_now(self.subnet.devices))
 
+    def traffic(
+        self, pattern: str = "permutation", size_bytes: int = 1 << 20, *, paths: str = "table", seed: int = 1
+    ) -> dict[str, Any]:
+        """Run a pattern of `weft sim` by the packet engine, on the tables as they are now, and count it at every port.
+
+        MADs wait meanwhile. Returns the engine's report.
+        """
+        from weft.sim.engine import Options
+        from weft.sim.packet.engine import PacketEngine
+        from weft.sim.patterns import PATTERNS, make, takes
+
+        fabric = self.fabric_now()
+        given: dict[str, Any] = {"size_bytes": size_bytes}
+        if pattern in PATTERNS and "seed" in takes(pattern):
+            given["seed"] = seed
+        options: dict[str, Any] = {"paths": paths, "seed": seed}  # checked there
+        result = PacketEngine().run(fabric, make(pattern, fabric, **given), Options(**options))
+        self.server.call(result.write_counters)
+        return result.report()
+
     def _break(self, name: str) -> list[str]:
         devices = self.subnet.devices
         pulled = [slot for slot in _one_end(devices, name) if not {slot, devices.cable[slot]} & devices.broken]

@@ -19,6 +19,7 @@ h1 opensm &          the same, beside the prompt; it ends with the lab
 break leaf1/5        pull a cable; of a node or server all of them
 degrade leaf1/5 1e-9 make a cable err: a part of its bits
 fix [leaf1/5]        put it back; with no name, all
+traffic [incast]     send data by the packet engine, as the tables say: a pattern of `weft sim`
 nodes  links  ps     what there is, how it is cabled, who is attached
 exit                 end the lab"""
 
@@ -38,7 +39,15 @@ class Prompt:
             "break": lambda words: self._do("break", words, "name"),
             "degrade": lambda words: self._do("degrade", words, "name", "bit_error_rate"),
             "fix": lambda words: self._do("fix", words or [""], "name"),
+            "traffic": lambda words: self._traffic(*words[:1]),
         }
+
+    def _traffic(self, pattern: str = "permutation") -> None:
+        found = control.ask(self.entry, "traffic", None, pattern=pattern)
+        self.say(
+            f"{found['delivered']:,} of {found['messages']:,} messages, {found['goodput_gbit_s']:,.0f} Gbit/s, "
+            f"{found['retransmitted']:,} packets sent again; `perfquery` shows what the ports counted"
+        )
 
     def run(self, read: Callable[[str], str] = input) -> None:
         """Until `exit` or the end of input."""
