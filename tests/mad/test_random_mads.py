@@ -25,6 +25,7 @@ MODIFIERS = [0, 0, 1, 2, 4, 5, 255, 0x0101, 1 << 16, 4 << 16 | 1, 0xFFFF_FFFF, 1
 
 
 LIDS = [0xFFFF, 0xFFFF, 1, 2, 3, 0, 300, 0xC000]
+PATHS = [bytes(random.Random(seed).choices((1, 1, 1, 2, 3, 4, 0), k=64)) for seed in range(4_000)]
 
 
 def one_mad(draw: random.Random) -> bytes:
@@ -46,7 +47,7 @@ def one_mad(draw: random.Random) -> bytes:
     ):
         if draw.random() < chance:
             mad[first:end] = value
-    mad[128:192] = bytes(draw.choice((1, 1, 1, 2, 3, 4, 0)) for _ in range(64))
+    mad[128:192] = draw.choice(PATHS)
     return bytes(mad[: draw.choice((256,) * 40 + (0, 24, 255))])
 
 
