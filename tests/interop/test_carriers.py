@@ -1,6 +1,7 @@
 """Three carriers, two fabrics: ibsim's agents and weft's say the same where both say something.
 
     ibsim_client -> ibsim           umad -> libumad2sim -> ibsim           umad -> weft's preload -> weft's agents
+    ibsim_client -> weft's lab
 
 What differs, and is meant to, is written down in DIFFERENT and LACKS with its reason.
 """
@@ -20,6 +21,7 @@ from weft.fabric.files.naming import node_id
 from weft.fabric.kinds import NodeKind
 from weft.fabric.spec import load
 from weft.lab import preload
+from weft.lab.lab import Lab
 from weft.mad.carrier import Carrier, ask
 from weft.mad.discover import directed_get, discover
 from weft.mad.ibsim_client import IbsimCarrier
@@ -159,6 +161,13 @@ def test_ibsim_keeps_to_the_suite_over_libumad2sim(on_ibsim, tmp_path):
     library = next(Path("/usr/lib").glob("*/umad2sim/libumad2sim.so"))
     variables = {"LD_PRELOAD": str(library), "IBSIM_SOCKNAME": running.name, "SIM_HOST": host}
     check_in_a_process(variables, tmp_path, list(LACKS))
+
+
+def test_weft_keeps_to_the_suite_over_ibsims_sockets():
+    with Lab(load(FABRIC), f"suite-{os.getpid()}") as lab:
+        carrier = IbsimCarrier("h1", lab.sockname)
+        suite().check_agents(carrier)
+        carrier.close()
 
 
 def test_weft_keeps_to_the_suite_over_its_own_libibumad(tmp_path, peer):

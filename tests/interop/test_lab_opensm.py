@@ -341,3 +341,27 @@ def test_partitions_and_lanes_that_opensm_sets_are_in_the_tables_and_the_engine_
     assert row.tolist() == [0, 1, 2, 3, 4, 5, 6, 7] * 2
     result = PacketEngine().run(one.lab.fabric_now(), Traffic.of(one.fabric, [("h1", "h16", 1 << 16)], sl=5))
     assert result.done
+
+
+def test_congestion_control_that_opensm_sets_is_what_ibccquery_reads_and_p_keys_are_whole(managed):
+    """ibsim takes the class for another one and writes over the P_Keys."""
+    one = managed(SMALL)
+    options = one.folder / "options"
+    options.write_text(
+        "congestion_control TRUE\ncc_sw_cong_setting_control_map 0x8\ncc_sw_cong_setting_threshold 0xe\n"
+        "cc_ca_cong_entries 0x1 0x2 0x3 0x4 0x5 0x6 0x7 0x8 0x9 0xa 0xb 0xc 0xd 0xe 0xf 0x10\n"
+    )
+    before = one.fabric.tables.pkey.copy()
+    one.manage("h1", "-F", str(options))
+
+    def is_set() -> bool:
+        if not one.ups("h1"):
+            return False
+        asked = ("ibccquery", "SwitchCongestionSetting", lid(one, "leaf1"))
+        found = one.lab.run("h2", *asked, folder=one.folder).stdout
+        return bool(re.search(r"Threshold:\.+0x0e", found)) and bool(re.search(r"Control_Map:\.+0x00000008", found))
+
+    one.wait_for(is_set, "SwitchCongestionSetting of leaf1")
+    assert "Lid" in one.tool("h2", "ibccquery", "CACongestionSetting", lid(one, "h5"))
+    assert (one.fabric.tables.pkey[:, 1:] == before[:, 1:]).all()
+    assert (one.fabric.tables.pkey[one.fabric["h5/1"].slot, :1] & 0x7FFF == 0x7FFF).all()
