@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.tables import NO_ROUTE
+from weft.sim.layout.posting import distinct_rows
 from weft.sim.layout.records import NONE, Records
 from weft.sim.layout.wiring import Wiring
 
@@ -20,7 +21,7 @@ def check_paths(wiring: Wiring, messages: Records) -> None:
     """Follow the forwarding tables from every sender to every receiver and back; refuse, by name, where they end."""
     forth = np.column_stack((messages.src, messages.dst, messages.sl))
     back = np.column_stack((messages.dst, messages.src, messages.back_sl))
-    pairs = np.unique(np.concatenate((forth, back)), axis=0)
+    pairs, _ = distinct_rows(np.concatenate((forth, back)))
     ports, tables = wiring.ports, wiring.fabric.tables
     at = ports.peer[pairs[:, 0]].astype(np.int64)  # port where the packet comes in
     dlid = tables.lid[wiring.slot[pairs[:, 1]]]

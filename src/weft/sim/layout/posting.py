@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -222,9 +223,9 @@ def _successors(
 
 def _read_window(traffic: Traffic, last_of: NDArray[np.int64], reads: NDArray[np.int64]) -> NDArray[np.int64]:
     keys = np.column_stack([column[reads] for column in (traffic.src, traffic.dst, traffic.qp)])
-    _, group = np.unique(keys, axis=0, return_inverse=True)
-    order = np.argsort(group.ravel(), kind="stable")
-    grouped, ordered = group.ravel()[order], reads[order]
+    _, group = distinct_rows(keys)
+    order = np.argsort(group, kind="stable")
+    grouped, ordered = group[order], reads[order]
     k = traffic.outstanding
     same = grouped[k:] == grouped[:-k] if k < len(order) else np.zeros(0, bool)
     return (
@@ -249,7 +250,7 @@ def _price(
     keys = np.column_stack(
         (messages.src, messages.dst, messages.sl, traffic.transport[whose], traffic.qp[whose], is_answer)
     )
-    unique, messages.qp = _distinct(keys)
+    unique, messages.qp = distinct_rows(keys)
     qps = records(len(unique), QP)
     owner = wiring.host[unique[:, 0]]
     qps.dst, qps.host = unique[:, 1], owner
@@ -277,8 +278,8 @@ def _price(
     return qps, hosts, cost["ack_ps"]
 
 
-def _distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows that differ, in order, and which of them each is: np.unique(axis=0) takes sixteen times as long."""
+def distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The rows that differ, in order, and which of them each is: np.unique(axis=0) takes 3 to 16 times as long."""
     order = np.lexsort(rows.T[::-1])
     sorted_rows = rows[order]
     new = np.ones(len(rows), bool)
