@@ -17,8 +17,10 @@ import pytest
 import weft
 from weft.fabric.files import ibnetdiscover
 from weft.lab import protocol
+from weft.lab.ibsim import Server
 from weft.lab.lab import Lab
 from weft.lab.protocol import CLIENT_INFO, CONTROL, DATA_BYTES, MAGIC, Control
+from weft.mad.subnet import Subnet
 from weft.wire.mad import MgmtClass
 from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import NodeInfo
@@ -340,3 +342,10 @@ def test_a_mad_for_a_class_that_a_program_does_not_speak_is_not_forced_on_it(lab
 
 def test_a_datagram_has_the_size_that_ibsim_has():
     assert (DATA_BYTES, CONTROL.size, CLIENT_INFO.size) == (288, 80, 44)
+
+
+def test_a_server_that_has_ended_can_be_told_to_end():
+    """Its loop may see the word before it is woken."""
+    server = Server(Subnet(weft.load("star:hosts=2")), f"ended-{os.getpid()}")
+    server.close()
+    server.stop()

@@ -38,8 +38,9 @@ class Calls:
         return future.result(timeout=_PATIENCE_S)
 
     def wake(self) -> None:
-        """Also from a signal handler."""
-        os.eventfd_write(self._event, 1)
+        """Also from a signal handler; who has ended need not be woken."""
+        with contextlib.suppress(OSError, ValueError):
+            os.eventfd_write(self._event, 1)
 
     def run(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -48,4 +49,5 @@ class Calls:
             self._waiting.popleft()()
 
     def close(self) -> None:
-        os.close(self._event)
+        event, self._event = self._event, -1
+        os.close(event)
