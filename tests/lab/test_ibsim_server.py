@@ -233,7 +233,8 @@ def test_garbage_is_counted_logged_once_and_the_lab_goes_on(lab, host, caplog):
         for _ in range(300):
             host.control.send(chance.randbytes(chance.choice([0, 1, 79, 80, 81, 200])))
             host.data.send(chance.randbytes(chance.choice([0, 1, 32, 287, 289, 500])))
-        assert answers(host)
+        assert answers(host)  # behind all of the data
+        assert host.ask(Control.GET_NODEINFO)[0] == Control.GET_NODEINFO  # and behind all of the control requests
     counts = lab.complaints.counts
     assert counts["a control datagram is none"] == 300
     assert counts["a data datagram has the wrong size"] == 300
