@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.mad.carrier import HERE, Address, Carrier, ask
 from weft.wire.cc import CcAttribute, CcMad, CongestionControlTable, CongestionInfo
 from weft.wire.format import Format
@@ -347,6 +350,33 @@ def in_flight(it: Subject) -> None:
         assert NodeInfo.unpack(answer, 64).node_guid == by_path[path]
 
 
+def bulk(it: Subject) -> None:
+    """As arrays, by path and by LID: each row its own answer, and zeros where none came; tokens from before stay."""
+    before = it.carrier.send(smp(it.switch.path, Method.GET, SmpAttribute.NODE_INFO))
+    nodes = [*it.nodes.values()] * 40
+    free = [port for port in range(1, it.switch.ports + 1) if port not in it.switch.peer]
+    nowhere = smp(it.switch.path + bytes([free[0] if free else 254]), Method.GET, SmpAttribute.NODE_INFO)
+    asked = [smp(node.path, Method.GET, SmpAttribute.NODE_INFO) for node in nodes]
+    asked[5] = nowhere
+    answers, came = it.carrier.exchange(rows(asked), timeout_ms=100, retries=1)
+    assert came.tolist() == [row != 5 for row in range(len(nodes))]
+    assert not answers[5].any()
+    for row, node in enumerate(nodes):
+        assert row == 5 or NodeInfo.unpack(answers[row].tobytes(), 64).node_guid == node.guid, f"row {row}"
+    by_lid = [Smp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO)] * len(nodes)
+    answers, came = it.carrier.exchange(rows(by_lid), np.array([node.lid for node in nodes]))
+    assert came.all()
+    guids = [NodeInfo.unpack(answer.tobytes(), 64).node_guid for answer in answers]
+    assert guids == [node.guid for node in nodes]
+    ((_, answer),) = it.carrier.poll(1.0, only=before)
+    assert answer is not None
+    assert NodeInfo.unpack(answer, 64).node_guid == it.switch.guid
+
+
+def rows(mads: list[bytes]) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(mads), np.uint8).reshape(-1, 256)
+
+
 CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check
     for check in (
@@ -363,6 +393,7 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
         combined,
         congestion_control,
         in_flight,
+        bulk,
     )
 }
 

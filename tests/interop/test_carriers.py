@@ -8,12 +8,14 @@ What differs, and is meant to, is written down in DIFFERENT and LACKS with its r
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from weft.fabric.files import ibnetdiscover
@@ -22,9 +24,12 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.spec import load
 from weft.lab import preload
 from weft.lab.lab import Lab
-from weft.mad.carrier import Carrier, ask
+from weft.mad import datagrams
+from weft.mad.bulk import Bulk
+from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get, discover
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.ibsim_packets import PACKET
 from weft.mad.local import LocalCarrier
 from weft.mad.subnet import Subnet
 from weft.wire.format import Format
@@ -38,6 +43,7 @@ from weft.wire.smp import (
     NodeInfo,
     PKeyTable,
     SLtoVLMappingTable,
+    Smp,
     SmpAttribute,
     SwitchInfo,
     VLArbitrationEntry,
@@ -189,6 +195,63 @@ def test_a_request_that_goes_nowhere_is_given_up_after_its_retries(theirs):
     for _ in range(20):
         found += theirs.poll(0.01)
     assert found == [(token, None)]
+
+
+@pytest.fixture(params=["ibsim", "lab"])
+def two(request, ibsim):
+    """Carriers over ibsim's sockets at two hosts of a subnet that the first, whose LID is 1, brought up; its nodes."""
+    fabric = load(FABRIC)
+    with contextlib.ExitStack() as end:
+        if request.param == "ibsim":
+            server = ibsim(ibnetdiscover.to_text(fabric)).name
+        else:
+            server = end.enter_context(Lab(fabric, f"two-{os.getpid()}")).sockname
+        hosts = [node_id(NodeKind.HCA, fabric.hcas[n].guid) for n in (0, 5)]
+        made = [end.enter_context(contextlib.closing(IbsimCarrier(host, server))) for host in hosts]
+        checks = suite()
+        nodes = checks.discover(made[0])
+        checks.bring_up(made[0], nodes)
+        yield *made, nodes
+
+
+def test_questions_that_come_during_an_exchange_are_kept(two):
+    manager, other, _ = two
+    manager.set_is_sm(True)
+    manager.register(1, [Method.GET])
+    question = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
+    asked = other.send(question, Address(1), timeout_ms=5000)
+    many = np.tile(np.frombuffer(directed_get(b"", SmpAttribute.NODE_INFO), np.uint8), (2000, 1))
+    _, came = manager.exchange(many)
+    assert came.all()
+    (arrival,) = manager.arrivals()
+    reply = bytearray(arrival.mad)
+    reply[3] = Method.GET_RESP
+    manager.post(reply, arrival.source)
+    ((token, answer),) = other.poll(5.0)
+    assert token == asked
+    assert answer is not None
+
+
+def test_what_comes_back_in_an_exchange_is_tried_again_at_once(two, monkeypatch):
+    carrier, _, _ = two
+    waited = Bulk.on_time
+
+    def on_time(bulk, now_s):
+        assert now_s < bulk.next_due_s(), "it waited for the timeout"
+        waited(bulk, now_s)
+
+    monkeypatch.setattr(Bulk, "on_time", on_time)
+    nowhere = np.frombuffer(directed_get(bytes([1, 99]), SmpAttribute.NODE_INFO), np.uint8)
+    _, came = carrier.exchange(np.tile(nowhere, (300, 1)), timeout_ms=2000, retries=2)
+    assert not came.any()
+
+
+def test_an_exchange_without_sendmmsg_is_the_same(two, monkeypatch):
+    monkeypatch.setattr(datagrams, "_find_calls", lambda: None)
+    carrier, _, nodes = two
+    carrier._line = datagrams.Datagrams(carrier._data, PACKET)
+    checks = suite()
+    checks.bulk(checks.Subject(carrier, nodes))
 
 
 # -- the same questions to both ---------------------------------------------------------------------------------------

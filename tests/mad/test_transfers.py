@@ -9,6 +9,7 @@ import pytest
 from weft.mad.local import ManualClock
 from weft.mad.transfers import RETRIES, TIMEOUT_S, WINDOW, Transfers, is_rmpp
 from weft.wire.mad import Method, RmppFlag, RmppMad, RmppType
+from weft.wire.rmpp import split
 from weft.wire.sa import SaMad
 
 DATA_BYTES = 200  # of a segment of the SA
@@ -34,11 +35,14 @@ class Line:
 
     def run(self) -> None:
         while self.wire:
-            name, mad = self.wire.popleft()
-            other, lid = ("B", 1) if name == "A" else ("A", 2)
-            message = self.ends[other].receive(mad, lid)
-            if message is not None:
-                self.whole.append(message)
+            self.step()
+
+    def step(self) -> None:
+        name, mad = self.wire.popleft()
+        other, lid = ("B", 1) if name == "A" else ("A", 2)
+        message = self.ends[other].receive(mad, lid)
+        if message is not None:
+            self.whole.append(message)
 
     def wait(self) -> None:
         """Until nobody has anything to send again."""
@@ -117,6 +121,29 @@ def test_an_abort_ends_a_transfer_at_the_other_end():
     RmppMad.rmpp_type.set(stop, RmppType.ABORT)
     line.ends["A"].receive(bytes(stop), 2)
     assert line.ends["A"].next_deadline_s() is None
+
+
+def test_who_asks_again_while_the_answer_comes_gets_no_second_one():
+    """The other end could not tell its segments from those of the first, nor the first end their ACKs."""
+    line = Line()
+    line.ends["A"].start(message(3 * WINDOW * DATA_BYTES), 2)
+    for _ in range(10):
+        line.step()
+    line.ends["A"].start(message(3 * WINDOW * DATA_BYTES), 2)
+    line.run()
+    assert len(line.whole) == 1
+    assert line.ends["A"].next_deadline_s() is None
+
+
+def test_what_is_sent_beyond_the_window_is_not_kept():
+    line = Line()
+    line.ends["A"].start(message(3 * DATA_BYTES), 2)
+    segments = split(message(3 * DATA_BYTES)[:56], message(3 * DATA_BYTES)[56:])
+    assert [line.ends["B"].receive(segments[n], 1) for n in (1, 2, 0)] == [None] * 3
+    assert line.ends["B"].receive(segments[1], 1) is None
+    assert (
+        line.ends["B"].receive(segments[2], 1) == message(3 * DATA_BYTES)[:24] + segments[0][24:56] + message(600)[56:]
+    )
 
 
 def test_classes_without_rmpp_have_none():

@@ -1,6 +1,8 @@
 """MANAGEMENT PLANE: what answers a MAD, how it gets there, and how a program sends one.
 
 carrier     how a program sends and hears; `local` in this process, `umad` through libibumad, `ibsim_client`
+bulk        the requests of one exchange; `datagrams`, `ibsim_packets`: what carries them; `transfers`: RMPP
+walk        a subnet into arrays; `discover`: as objects
 subnet      all agents of a fabric behind one call
 transit     the way of a MAD, hop by hop
 sma         agent of subnet management, with `port_settings`, `sma_tables`, `m_key`

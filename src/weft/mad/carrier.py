@@ -5,20 +5,26 @@
     for token, answer in carrier.poll(wait_s=0.1):    as they come; None is a MAD that timed out, retries and all
     for arrival in carrier.arrivals():                what nobody here asked for: traps, questions to a manager
     answer = ask(carrier, smp)                        one MAD, and wait for it
+    answers, came = carrier.exchange(smps)            thousands, as arrays
 
 There are three: `local` in this process over a `Subnet`, `umad` through libibumad (adapters, and ibsim by its preload),
 `ibsim_client` over ibsim's sockets. As many MADs may be in flight as a program likes; the carrier gives each its own
-transaction id, so what was in those bytes does not come back.
+transaction id, so what was in those bytes does not come back. What is longer than a MAD, a table of the subnet
+administrator, goes and comes whole; its segments (RMPP) are the carrier's affair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
 from weft.wire.fields import Buffer
-from weft.wire.mad import QP1_Q_KEY, MgmtClass
+from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
 
 TIMEOUT_MS = 200  # OpenSM's transaction_timeout
@@ -44,7 +50,7 @@ HERE = Address()  # of a directed SMP that needs no LID
 class Arrived:
     """A MAD that is no answer to one of ours. `source.lid` is PERMISSIVE_LID if it came by a directed path alone.
 
-    It has 256 bytes; or more, if what is below put a transfer by RMPP together.
+    It has 256 bytes; more or fewer, if it came as RMPP.
     """
 
     mad: bytes
@@ -57,14 +63,31 @@ class Carrier(Protocol):
     def send(self, mad: Buffer, to: Address = HERE, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES) -> int:
         """A request: 256 bytes. Returns a token at once; `poll` brings its answer, or that none came.
 
-        After `timeout_ms` without an answer it is sent again, `retries` times.
+        After `timeout_ms` without an answer, or a part of one, it is sent again, `retries` times.
+        """
+        ...
+
+    def exchange(
+        self,
+        mads: NDArray[np.uint8],
+        to: NDArray[np.int64] | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        retries: int = RETRIES,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """All of these requests, uint8[n, 256], as many in flight as the carrier bears; directed, or to LIDs `to`.
+
+        The answers in the same order, and which came; where none came after all retries the row is zeros. What else
+        comes meanwhile is kept for `poll` and `arrivals`.
         """
         ...
 
     def post(self, mad: Buffer, to: Address = HERE) -> None:
         """A MAD to which no answer is due: a response to an arrival, a trap, TrapRepress. Its transaction id is kept.
 
-        The response to a directed SMP that arrived goes to HERE: it finds its way back by the path in it.
+        The response to a directed SMP that arrived goes to HERE: it finds its way back by the path in it. A response
+        of more than 256 bytes, all its data behind the header of its class, goes as RMPP; so does a shorter one whose
+        RMPP flags say ACTIVE, which a table must even if it fits into one MAD. `poll` goes on sending it.
         """
         ...
 
@@ -110,3 +133,44 @@ def ask(
     while True:
         for _, answer in carrier.poll(patience_s, only=token):
             return answer
+
+
+def exchange_singly(
+    carrier: Carrier, mads: NDArray[np.uint8], lids: NDArray[np.int64], *, timeout_ms: int, retries: int
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """What `exchange` does, by `send` and `poll`: for whatever has no faster way. Of long answers, the first bytes."""
+    tokens = [
+        carrier.send(mad.tobytes(), Address(lid), timeout_ms=timeout_ms, retries=retries)
+        for mad, lid in zip(mads, lids.tolist(), strict=True)
+    ]
+    answers: list[bytes | None] = []
+    while len(answers) < len(tokens):
+        answers += [answer for _, answer in carrier.poll(timeout_ms / 1000, only=tokens[len(answers)])]
+    return as_rows(answers)
+
+
+def as_rows(answers: Sequence[bytes | None]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """Answers as `exchange` gives them."""
+    rows = b"".join((answer or b"")[:MAD_BYTES].ljust(MAD_BYTES, b"\0") for answer in answers)
+    came = np.array([answer is not None for answer in answers], np.bool_)
+    return np.frombuffer(bytearray(rows), np.uint8).reshape(-1, MAD_BYTES), came
+
+
+def check_requests(
+    mads: NDArray[np.uint8], to: NDArray[np.int64] | None
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """What was given to `exchange`: uint8[n, 256] and int64[n]; PERMISSIVE_LID for what is directed."""
+    mads = np.ascontiguousarray(mads, np.uint8)
+    if mads.ndim != 2 or mads.shape[1] != MAD_BYTES:
+        raise ConfigError(f"exchange takes MADs of {MAD_BYTES} bytes as uint8[n, {MAD_BYTES}], not {mads.shape}")
+    lids = np.full(len(mads), PERMISSIVE_LID) if to is None else np.asarray(to, np.int64)
+    if lids.shape != (len(mads),):
+        raise ConfigError(f"exchange was given {len(mads)} MADs, but {lids.size} LIDs to send them to")
+    return mads, lids
+
+
+def number_requests(mads: NDArray[np.uint8], first: int) -> NDArray[np.uint8]:
+    """A copy with the numbers from `first` in the lower half of their transaction ids, and zeros above."""
+    numbered = mads.copy()
+    numbered[:, 8:16] = np.arange(first, first + len(mads)).astype(">u8").view(np.uint8).reshape(-1, 8)
+    return numbered

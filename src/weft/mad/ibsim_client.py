@@ -6,7 +6,8 @@ Control and data are datagrams on abstract unix sockets, whose names end with a 
     @sim:outK     MADs, 288 bytes; K is our number there   our end @sim:inN; libumad2sim takes its process id for N
 
 ibsim answers each MAD, or sends it back with status 110 (ETIMEDOUT) at once if it went nowhere. It carries single MADs,
-and it stops reading when its own sends do not fit: so few are in its sockets at a time, and the rest wait here.
+so longer messages are cut and put together here; and it stops reading when its own sends do not fit: so few are in its
+sockets at a time, and the rest wait here. It takes the upper half of transaction ids for itself.
 """
 
 from __future__ import annotations
@@ -22,19 +23,44 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.mad.carrier import HERE, RETRIES, SMP_CLASSES, TIMEOUT_MS, Address, Arrived
+from weft.mad.bulk import Bulk
+from weft.mad.carrier import (
+    HERE,
+    RETRIES,
+    TIMEOUT_MS,
+    Address,
+    Arrived,
+    check_requests,
+    exchange_singly,
+)
+from weft.mad.datagrams import BATCH, Datagrams
+from weft.mad.ibsim_packets import (
+    CLIENT_INFO,
+    CONNECT,
+    CONTROL,
+    DATA,
+    DISCONNECT,
+    HEAD_BYTES,
+    MAGIC,
+    PACKET,
+    SET_ISSM,
+    address,
+    heads_of,
+    packet,
+)
+from weft.mad.transfers import Transfers, has_rmpp, is_message, is_segment
 from weft.wire.fields import Buffer
-from weft.wire.mad import MAD_BYTES, RESPONSE
+from weft.wire.mad import RESPONSE, MgmtClass
 
-CONTROL = struct.Struct("=IIII64s")  # magic, client, kind, length, data
-CLIENT_INFO = struct.Struct("=III32s")  # our N, queue pair, is a subnet manager, name of the node
-DATA = struct.Struct(">H2xH2xIII4xQ256s")  # LIDs to and from, queue pairs to and from, status, length, MAD
-MAGIC = 0xDEADBEEF
-CONNECT, DISCONNECT, SET_ISSM = 1, 2, 9
-_MOST_AT_ONCE = 96  # in the sockets; ibsim and a client block each other at a few hundred
-_CONTROL_S = 5.0
+_MOST_AT_ONCE = 128  # in the sockets; a few more, and ibsim turns round and round until one of its own sends fits
+_CONTROL_S, _CLOSING_S, _LONGEST_S = 5.0, 1.0, 60.0
+_SA = int(MgmtClass.SUBN_ADM)
 _numbers = itertools.count()
 
 
@@ -43,6 +69,7 @@ class _InFlight:
     packet: bytes
     timeout_s: float
     retries_left: int
+    heard_s: float = float("-inf")  # when a segment of its answer came
 
 
 class IbsimCarrier:
@@ -61,23 +88,28 @@ class IbsimCarrier:
             raise
         self._number, _, _, name = CLIENT_INFO.unpack_from(info)
         self.host = name.split(b"\0")[0].decode()
-        self._data.connect(_address(self._server, f"out{self._number}"))
+        self._data.connect(address(self._server, f"out{self._number}"))
         self._data.setblocking(False)
-        self._tokens = itertools.count(1)
+        self._line = Datagrams(self._data, PACKET)
+        self._last = 0  # token
         self._flying: dict[int, _InFlight] = {}
         self._waiting: deque[int] = deque()  # tokens that are not in the socket yet
         self._timers: list[tuple[float, int]] = []
         self._in_socket: set[int] = set()
+        self._is_full = False  # the socket
+        self._bulk = Bulk(0, 0.0, 0)
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
         self._wanted: set[tuple[int, int, int]] = set()
+        self._outbox: deque[bytes] = deque()  # of what no answer is due to: packets that the socket did not take yet
+        self._transfers = Transfers(self._on_segment_out, time.monotonic)
 
     def _open(self, end: str, to: str = "") -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            made.bind(_address(self._server, end))
+            made.bind(address(self._server, end))
             if to:
-                made.connect(_address(self._server, to))
+                made.connect(address(self._server, to))
         except OSError as error:
             made.close()
             raise ConfigError(
@@ -101,29 +133,50 @@ class IbsimCarrier:
     # -- the protocol of carriers --
 
     def send(self, mad: Buffer, to: Address = HERE, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES) -> int:
-        token = next(self._tokens) & 0xFFFF_FFFF
+        token = self._next_tokens(1)
         named = bytes(mad[:8]) + token.to_bytes(8, "big") + bytes(mad[16:])
-        self._flying[token] = _InFlight(_packet(named, to), timeout_ms / 1000, retries)
+        self._flying[token] = _InFlight(packet(named, to), timeout_ms / 1000, retries)
         self._waiting.append(token)
         self._fill()
         return token
 
+    def exchange(
+        self,
+        mads: NDArray[np.uint8],
+        to: NDArray[np.int64] | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        retries: int = RETRIES,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        mads, lids = check_requests(mads, to)
+        if any(has_rmpp(one) for one in np.unique(mads[:, 1]).tolist()):
+            return exchange_singly(self, mads, lids, timeout_ms=timeout_ms, retries=retries)
+        first = self._next_tokens(len(mads))
+        heads = heads_of(mads[:, 1], lids)
+        self._bulk = bulk = Bulk(len(mads), timeout_ms / 1000, retries)
+        while not bulk.is_over:
+            self._send_bulk(bulk, mads, heads, first)
+            if not self._read(bulk, first):
+                self._wait(bulk.next_due_s() - time.monotonic())
+                if bulk.under_way > _MOST_AT_ONCE // 4:
+                    os.sched_yield()  # where one came more are coming, and many cost little more than one
+            bulk.on_time(time.monotonic())
+            self._keep_up()
+        return bulk.answers, bulk.came
+
     def post(self, mad: Buffer, to: Address = HERE) -> None:
-        while True:
-            try:
-                self._data.send(_packet(bytes(mad), to))
-                return
-            except BlockingIOError:
-                self._read()
-                select.select([], [self._data], [], 0.1)
+        if is_message(mad):
+            self._transfers.start(bytes(mad), to.lid)
+        else:
+            self._outbox.append(packet(bytes(mad), to))
+        self._keep_up()
 
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
         until_s = time.monotonic() + wait_s
         before = len(self._arrived)
         while True:
             self._read()
-            self._on_time()
-            self._fill()
+            self._keep_up()
             if only is not None and only in self._done:
                 return [(only, self._done.pop(only))]
             left_s = until_s - time.monotonic()
@@ -132,11 +185,11 @@ class IbsimCarrier:
                 return done
             if only is not None and left_s <= 0:
                 return []
-            next_s = self._timers[0][0] - time.monotonic() if self._timers else left_s
-            select.select([self._data], [], [], max(0.0, min(left_s, next_s)))
+            self._wait(left_s)
 
     def arrivals(self) -> list[Arrived]:
         self._read()
+        self._keep_up()
         arrived, self._arrived = self._arrived, []
         return arrived
 
@@ -148,45 +201,150 @@ class IbsimCarrier:
 
     def close(self) -> None:
         with suppress(OSError, ConfigError):
+            until_s = time.monotonic() + _CLOSING_S
+            while self._outbox and time.monotonic() < until_s:
+                self._wait(until_s - time.monotonic())
+                self._keep_up()
             self._request(DISCONNECT)
         self._control.close()
         self._data.close()
 
     # -- sockets --
 
+    def _next_tokens(self, count: int) -> int:
+        """The first of so many in a row; they go round."""
+        first = self._last + 1 if self._last + count < 1 << 32 else 1
+        self._last = first + count - 1
+        return first
+
+    def _put(self, raw: bytes) -> bool:
+        """False if the socket is full."""
+        try:
+            self._data.send(raw)
+        except BlockingIOError:
+            self._is_full = True
+        except OSError as error:
+            raise self._gone(error) from None
+        else:
+            self._is_full = False
+        return not self._is_full
+
+    def _gone(self, error: OSError) -> ConfigError:
+        return ConfigError(f"{self._server} is gone: {error.strerror}")
+
+    def _keep_up(self) -> None:
+        """Whatever is due, and into the socket what it takes."""
+        self._on_time()
+        while self._outbox and self._put(self._outbox[0]):
+            self._outbox.popleft()
+        self._fill()
+
     def _fill(self) -> None:
         """Put as many as may be there into the socket."""
-        while self._waiting and len(self._in_socket) < _MOST_AT_ONCE:
+        while self._waiting and len(self._in_socket) + self._bulk.under_way < _MOST_AT_ONCE:
             token = self._waiting[0]
             flying = self._flying.get(token)
             if flying is not None:
-                try:
-                    self._data.send(flying.packet)
-                except BlockingIOError:
+                if not self._put(flying.packet):
                     return
                 self._in_socket.add(token)
                 heapq.heappush(self._timers, (time.monotonic() + flying.timeout_s, token))
             self._waiting.popleft()
 
-    def _read(self) -> None:
-        while True:
-            try:
-                packet = self._data.recv(2 * DATA.size)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise ConfigError(f"{self._server} is gone: {error.strerror}") from None
-            if len(packet) == DATA.size:
-                self._on_packet(packet)
+    def _send_bulk(self, bulk: Bulk, mads: NDArray[np.uint8], heads: NDArray[np.void], first: int) -> None:
+        """In batches: a few at a time would cost almost as much as many."""
+        free = _MOST_AT_ONCE - bulk.under_way - len(self._in_socket)
+        if free < _MOST_AT_ONCE // 2 and bulk.under_way:
+            return
+        rows = bulk.to_send(min(free, BATCH))
+        outbox = self._line.outbox[: len(rows)]
+        outbox["head"], outbox["mad"] = heads[rows], mads[rows]
+        outbox["upper"], outbox["number"] = 0, first + rows
+        try:
+            sent = self._line.send(len(rows)) if len(rows) else 0
+        except OSError as error:
+            raise self._gone(error) from None
+        self._is_full = sent < len(rows)
+        bulk.on_sent(rows[:sent], time.monotonic())
+        bulk.put_back(rows[sent:])
 
-    def _on_packet(self, packet: bytes) -> None:
-        _, lid, _, queue_pair, status, _, mad = DATA.unpack(packet)
-        token = int.from_bytes(mad[12:16], "big")
+    def _read(self, bulk: Bulk | None = None, first: int = 0) -> int:
+        """All that is there, and how much: answers to a bulk at once, the rest one by one."""
+        count = BATCH
+        total = 0
+        while count == BATCH:
+            try:
+                inbox = self._line.receive()
+            except OSError as error:
+                raise self._gone(error) from None
+            count = len(inbox)
+            total += count
+            if bulk is not None and count:
+                inbox = self._take_bulk(bulk, first, inbox)
+            for one in inbox:
+                self._on_packet(one.tobytes()[: DATA.size])
+        return total
+
+    def _take_bulk(self, bulk: Bulk, first: int, inbox: NDArray[Any]) -> NDArray[Any]:
+        """What is no answer to it, nor one of its requests that came back, is returned."""
+        rows = (inbox["number"] - np.uint32(first)).astype(np.int64)  # what is before the first wraps round
+        is_row = (rows < bulk.count) & (inbox["mgmt_class"] != _SA)  # what was posted there is answered too
+        if is_row.all() and inbox["method"].min() >= RESPONSE and not inbox["status"].any():
+            bulk.on_answers(rows, inbox["mad"])
+            return inbox[:0]
+        is_back, is_response = inbox["status"] != 0, inbox["method"] >= RESPONSE
+        answers, bounced = is_row & is_response & ~is_back, is_row & is_back & ~is_response
+        bulk.on_answers(rows[answers], inbox["mad"][answers])
+        bulk.on_bounced(rows[bounced])
+        rest: NDArray[Any] = inbox[~(answers | bounced)]
+        return rest
+
+    def _wait(self, left_s: float) -> None:
+        """Until something comes, what did not fit into the socket may, or something is due."""
+        due_s = [self._timers[0][0]] if self._timers else []
+        transfer_s = self._transfers.next_deadline_s()
+        due_s += [] if transfer_s is None else [transfer_s]
+        if due_s:
+            left_s = min(left_s, min(due_s) - time.monotonic())
+        select.select([self._data], [self._data] if self._is_full else [], [], max(0.0, min(left_s, _LONGEST_S)))
+
+    # -- what arrives --
+
+    def _on_packet(self, raw: bytes) -> None:
+        _, lid, _, queue_pair, status, _, mad = DATA.unpack(raw)
         if status:
+            self._on_bounced(mad)
+        elif not is_segment(mad):
+            self._on_message(mad, lid, queue_pair)
+        elif self._transfers.knows(mad, lid) or self._is_wanted(mad):
+            message = self._transfers.receive(mad, lid)
+            if message is not None:
+                self._on_message(message, lid, queue_pair)
+
+    def _on_segment_out(self, mad: bytes, lid: int) -> None:
+        self._outbox.append(packet(mad, Address(lid)))
+
+    def _on_bounced(self, mad: bytes) -> None:
+        """One of our requests went nowhere; not what was posted, which may have the same number."""
+        token = int.from_bytes(mad[12:16], "big")
+        flying = self._flying.get(token)
+        if flying is not None and flying.packet[HEAD_BYTES:][16:64] == mad[16:64]:
             self._try_again(token)
-        elif mad[3] & RESPONSE:
-            self._end(token, mad)
-        elif (mad[1], mad[2], mad[3]) in self._wanted:
+
+    def _is_wanted(self, mad: bytes) -> bool:
+        if not mad[3] & RESPONSE:
+            return (mad[1], mad[2], mad[3]) in self._wanted
+        flying = self._flying.get(int.from_bytes(mad[12:16], "big"))
+        if flying is not None:
+            flying.heard_s = time.monotonic()
+        return flying is not None
+
+    def _on_message(self, mad: bytes, lid: int, queue_pair: int) -> None:
+        if mad[3] & RESPONSE:
+            token = int.from_bytes(mad[12:16], "big")
+            if token in self._flying and self._flying[token].packet[HEAD_BYTES + 1] == mad[1]:
+                self._end(token, mad)
+        elif self._is_wanted(mad):
             self._arrived.append(Arrived(mad, Address(lid=lid, qp=queue_pair)))
 
     def _try_again(self, token: int) -> None:
@@ -209,16 +367,11 @@ class IbsimCarrier:
         now_s = time.monotonic()
         while self._timers and self._timers[0][0] <= now_s:
             _, token = heapq.heappop(self._timers)
-            if token in self._in_socket:
+            if token not in self._in_socket:
+                continue
+            heard_s = self._flying[token].heard_s + self._flying[token].timeout_s
+            if heard_s > now_s:
+                heapq.heappush(self._timers, (heard_s, token))
+            else:
                 self._try_again(token)
-
-
-def _address(server: str, end: str) -> bytes:
-    return b"\0" + f"{server}:{end}".encode() + b"\0"
-
-
-def _packet(mad: bytes, to: Address) -> bytes:
-    queue_pair = 0 if mad[1] in SMP_CLASSES else to.qp
-    from_lid = to.lid if to.lid == HERE.lid else 0  # 0: the server fills in ours
-    own = 0 if mad[1] in SMP_CLASSES else 1
-    return DATA.pack(to.lid, from_lid, queue_pair, own, 0, MAD_BYTES, mad)
+        self._transfers.on_time()

@@ -11,16 +11,33 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.errors import ConfigError
-from weft.mad.carrier import HERE, RETRIES, SMP_CLASSES, TIMEOUT_MS, Address, Arrived, Carrier
+from weft.mad.carrier import (
+    HERE,
+    RETRIES,
+    SMP_CLASSES,
+    TIMEOUT_MS,
+    Address,
+    Arrived,
+    Carrier,
+    as_rows,
+    check_requests,
+    number_requests,
+)
 from weft.mad.subnet import Arrival, Subnet
+from weft.mad.transfers import Transfers, is_message, is_rmpp
 from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, RESPONSE
 
 _ID = slice(8, 16)
+_PATIENCE_S = 60.0
 
 
 class ManualClock:
@@ -38,10 +55,11 @@ class ManualClock:
 
 @dataclass(slots=True)
 class _Asked:
-    mad: bytearray
+    mad: bytes | bytearray
     lid: int
     timeout_s: float
     retries: int
+    heard_s: float = float("-inf")  # when a segment of its answer came
 
 
 class LocalCarrier(Carrier):
@@ -56,19 +74,48 @@ class LocalCarrier(Carrier):
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
         self._classes: dict[int, set[int]] = {}  # methods that were registered for
+        self._transfers = Transfers(lambda mad, lid: self._outbox.append((mad, lid)), self._clock)
+        self._outbox: deque[tuple[bytes, int]] = deque()
+        self._is_draining = False
         # The upper half of its transaction ids; ibsim's clients have small numbers there.
         self._name = (0x7765_0000 + subnet.attach(self.slot, self._receive)).to_bytes(4, "big")
 
     def send(self, mad: Buffer, to: Address = HERE, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES) -> int:
         self._last = token = self._last + 1
-        asked = _Asked(self._checked(mad), to.lid, timeout_ms / 1000, retries)
-        asked.mad[_ID] = self._name + (token & 0xFFFF_FFFF).to_bytes(4, "big")
-        self._asked[token] = asked
+        if len(mad) != MAD_BYTES:
+            raise ConfigError(f"a MAD has {MAD_BYTES} bytes, this one has {len(mad)}")
+        named = bytearray(mad)
+        named[_ID] = self._name + (token & 0xFFFF_FFFF).to_bytes(4, "big")
+        self._asked[token] = asked = _Asked(named, to.lid, timeout_ms / 1000, retries)
         self._try(token, asked)
         return token
 
+    def exchange(
+        self,
+        mads: NDArray[np.uint8],
+        to: NDArray[np.int64] | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        retries: int = RETRIES,
+    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        mads, lids = check_requests(mads, to)
+        tokens = range(self._last + 1, self._last + 1 + len(mads))
+        self._last += len(mads)
+        numbered = number_requests(mads, tokens.start)
+        numbered[:, 8:12] = np.frombuffer(self._name, np.uint8)
+        raw, timeout_s = numbered.tobytes(), timeout_ms / 1000
+        for row, (token, lid) in enumerate(zip(tokens, lids.tolist(), strict=True)):
+            asked = _Asked(raw[row * MAD_BYTES : (row + 1) * MAD_BYTES], lid, timeout_s, retries)
+            self._asked[token] = asked
+            self._try(token, asked)
+        return as_rows([self._await(token) for token in tokens])
+
     def post(self, mad: Buffer, to: Address = HERE) -> None:
-        self._subnet.send(self.slot, self._checked(mad), to.lid)
+        if is_message(mad):
+            self._transfers.start(bytes(mad), to.lid)
+            self._drain()
+        else:
+            self._subnet.send(self.slot, bytes(mad), to.lid)
 
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
         ends_s = self._clock() + wait_s
@@ -76,10 +123,13 @@ class LocalCarrier(Carrier):
             now_s = self._clock()
             next_trap_s = self._subnet.due(now_s)
             self._expire(now_s)
+            self._transfers.on_time()
+            self._drain()
             found = self._take(only)
             if found or (self._arrived and only is None) or now_s >= ends_s:
                 return found
-            due = [when for when in (next_trap_s, self._deadlines[0][0] if self._deadlines else None) if when]
+            next_try_s = self._deadlines[0][0] if self._deadlines else None
+            due = [when for when in (next_trap_s, next_try_s, self._transfers.next_deadline_s()) if when]
             self._sleep(max(min([ends_s, *due]) - now_s, 1e-6))
 
     def arrivals(self) -> list[Arrived]:
@@ -98,10 +148,23 @@ class LocalCarrier(Carrier):
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
-    def _checked(self, mad: Buffer) -> bytearray:
-        if len(mad) != MAD_BYTES:
-            raise ConfigError(f"a MAD has {MAD_BYTES} bytes, this one has {len(mad)}")
-        return bytearray(mad)
+    def _await(self, token: int) -> bytes | None:
+        while token not in self._done:
+            for _, answer in self.poll(_PATIENCE_S, only=token):
+                return answer
+        return self._done.pop(token)
+
+    def _drain(self) -> None:
+        """Send the segments that wait, and what that leads to: in a queue, not by recursion."""
+        if self._is_draining:
+            return
+        self._is_draining = True
+        try:
+            while self._outbox:
+                mad, lid = self._outbox.popleft()
+                self._subnet.send(self.slot, mad, lid)
+        finally:
+            self._is_draining = False
 
     def _try(self, token: int, asked: _Asked) -> None:
         """Send it; if no agent answers at once, note when to try again."""
@@ -118,7 +181,9 @@ class LocalCarrier(Carrier):
             asked = self._asked.get(token)
             if asked is None:
                 continue
-            if asked.retries:
+            if asked.heard_s + asked.timeout_s > now_s:
+                heapq.heappush(self._deadlines, (asked.heard_s + asked.timeout_s, token))
+            elif asked.retries:
                 asked.retries -= 1
                 self._try(token, asked)
             else:
@@ -133,23 +198,32 @@ class LocalCarrier(Carrier):
         return found
 
     def _receive(self, arrival: Arrival) -> bool:
-        mad = arrival.mad
+        mad, lid = arrival.mad, arrival.slid
+        if not is_rmpp(mad):
+            return self._is_ours(mad) and self._on_message(mad, lid)
+        if not self._transfers.knows(mad, lid) and not self._is_ours(mad):
+            return False
+        message = self._transfers.receive(mad, lid)
+        self._drain()
+        return True if message is None else self._on_message(message, lid)
+
+    def _is_ours(self, mad: bytes) -> bool:
         if mad[3] & RESPONSE:
-            return self._answered(mad)
+            asked = self._asked.get(int.from_bytes(mad[12:16], "big")) if mad[8:12] == self._name else None
+            if asked is not None:
+                asked.heard_s = self._clock()
+            return asked is not None
         methods = self._classes.get(mad[1], set())
         if mad[1] in SMP_CLASSES:  # one registration is for both
             methods = set().union(*(self._classes.get(one, set()) for one in SMP_CLASSES))
-        if mad[3] not in methods:
-            return False
-        qp = 0 if mad[1] in SMP_CLASSES else 1
-        self._arrived.append(Arrived(mad, Address(arrival.slid, qp)))
-        return True
+        return mad[3] in methods
 
-    def _answered(self, mad: bytes) -> bool:
-        """A response of another program; is it to one of ours?"""
-        low = int.from_bytes(mad[12:16], "big")
-        if mad[8:12] != self._name or low not in self._asked:
-            return False
-        del self._asked[low]
-        self._done[low] = mad
+    def _on_message(self, mad: bytes, lid: int) -> bool:
+        """Of another program: an answer to one of ours, or what we listen for."""
+        if mad[3] & RESPONSE:
+            low = int.from_bytes(mad[12:16], "big")
+            del self._asked[low]
+            self._done[low] = mad
+        else:
+            self._arrived.append(Arrived(mad, Address(lid, 0 if mad[1] in SMP_CLASSES else 1)))
         return True

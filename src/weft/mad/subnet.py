@@ -165,10 +165,13 @@ class Subnet:
 
     def _for_agent(self, at: int, smp: bytearray) -> bool:
         """Is SMInfo or a Notice the agent's business: TrapRepress, a question where there is no subnet manager?"""
+        slot = self.devices.own_slot(at)
+        has_manager = bool(PortInfo.capability_mask.get(self.devices.info(slot)) & Capability.IS_SM)
+        if smp[3] == Method.TRAP_REPRESS:  # managers send traps too: to each other
+            return self.devices.traps.knows(slot, smp) or not has_manager
         if smp[3] not in (Method.GET, Method.SET):
-            return smp[3] == Method.TRAP_REPRESS
-        info = self.devices.info(self.devices.own_slot(at))
-        return smp[17] == SmpAttribute.NOTICE or not PortInfo.capability_mask.get(info) & Capability.IS_SM
+            return False
+        return smp[17] == SmpAttribute.NOTICE or not has_manager
 
     # -- traps ------------------------------------------------------------------------------------------------------
 

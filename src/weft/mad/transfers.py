@@ -10,8 +10,8 @@
         ACK last  ---------------------------->
 
 A real host's kernel does this below libibumad; here it is for ports that have no kernel: `lab.attach` for programs, and
-whoever runs a manager over a carrier that moves single MADs. After a loss all is sent again from the last that was
-acknowledged, and the receiver keeps what came out of order, as in Linux (drivers/infiniband/core/mad_rmpp.c).
+the carriers that move single MADs. After a loss all is sent again from the last that was acknowledged, and the receiver
+keeps what came out of order, as in Linux (drivers/infiniband/core/mad_rmpp.c).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from weft.errors import ConfigError
 from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, RESPONSE, Mad, MgmtClass, RmppFlag, RmppMad, RmppStatus, RmppType
 from weft.wire.rmpp import acknowledge, join, split
@@ -41,9 +42,43 @@ def header_bytes(mgmt_class: int) -> int:
     return _HEADER_BYTES.get(mgmt_class, _PLAIN_HEADER_BYTES)  # type: ignore[call-overload,no-any-return]
 
 
+def has_rmpp(mgmt_class: int) -> bool:
+    """Whether MADs of this class have an RMPP header."""
+    return header_bytes(mgmt_class) != _PLAIN_HEADER_BYTES
+
+
 def is_rmpp(mad: Buffer) -> bool:
-    """Whether a MAD is part of a transfer; only classes with an RMPP header may be asked."""
-    return header_bytes(mad[1]) != _PLAIN_HEADER_BYTES and bool(RmppMad.rmpp_flags.get(mad) & RmppFlag.ACTIVE)
+    """Whether a MAD is part of a transfer."""
+    return has_rmpp(mad[1]) and bool(RmppMad.rmpp_flags.get(mad) & RmppFlag.ACTIVE)
+
+
+def is_segment(mad: Buffer) -> bool:
+    """Whether a MAD that arrives was cut by somebody. Over libumad2sim OpenSM's answers are marked, and never cut."""
+    return is_rmpp(mad) and RmppMad.rmpp_type.get(mad) != RmppType.NONE
+
+
+def is_message(mad: Buffer) -> bool:
+    """Whether what a program gives goes as RMPP: what is longer than a MAD, and what is marked, as a short table is.
+
+    ConfigError if it is neither that nor a MAD.
+    """
+    long = len(mad) > MAD_BYTES and has_rmpp(mad[1])
+    marked = len(mad) >= RmppMad.size and is_rmpp(mad) and len(mad) >= header_bytes(mad[1])
+    if not (long or marked) and len(mad) != MAD_BYTES:
+        raise ConfigError(
+            f"a MAD has {MAD_BYTES} bytes, this one has {len(mad)}; only classes with RMPP, the SA's, have messages "
+            "of other lengths"
+        )
+    return long or marked
+
+
+def mark(message: Buffer) -> bytearray:
+    """The header of a message says that it goes as RMPP, as a kernel wants it said."""
+    marked = bytearray(message)
+    RmppMad.rmpp_version.set(marked, 1)
+    RmppMad.rmpp_type.set(marked, RmppType.DATA)
+    RmppMad.rmpp_flags.set(marked, RmppFlag.ACTIVE)
+    return marked
 
 
 @dataclass(slots=True)
@@ -63,7 +98,7 @@ class _Incoming:
     segments: list[bytes] = field(default_factory=list)  # without a gap
     early: dict[int, bytes] = field(default_factory=dict)
     window_end: int = 1
-    is_whole: bool = False  # kept for a while: if its last ACK is lost, segments come again
+    last_ack: bytes = b""  # of a message that is whole: if it was lost, segments come again
 
 
 class Transfers:
@@ -75,11 +110,15 @@ class Transfers:
         self._incoming: dict[Key, _Incoming] = {}
 
     def start(self, message: bytes, lid: int) -> None:
-        """Send a message of any length: a MAD whose data goes on behind byte 256."""
-        head = header_bytes(message[1])
-        one = _Outgoing(split(message[:head], message[head:]), lid, self.clock() + TIMEOUT_S)
-        self._outgoing[_key(message, lid)] = one
-        self._go_on(one)
+        """Send a message of any length: a MAD whose data goes on behind byte 256.
+
+        Who asks again while the answer is under way gets no second one: it could not tell their segments apart.
+        """
+        head, key = header_bytes(message[1]), _key(message, lid)
+        if key not in self._outgoing:
+            one = _Outgoing(split(message[:head], message[head:]), lid, self.clock() + TIMEOUT_S)
+            self._outgoing[key] = one
+            self._go_on(one)
 
     def receive(self, mad: bytes, lid: int) -> bytes | None:
         """Take a MAD of a transfer; the whole message when it was the last that was missing."""
@@ -95,8 +134,11 @@ class Transfers:
         return None
 
     def knows(self, mad: Buffer, lid: int) -> bool:
-        """Whether a MAD that is no data, an ACK say, belongs to a transfer from here."""
-        return RmppMad.rmpp_type.get(mad) != RmppType.DATA and _key(mad, lid, turned=True) in self._outgoing
+        """Whether a MAD can only be for us: an ACK of what goes out, or a segment of a message that came before."""
+        if RmppMad.rmpp_type.get(mad) != RmppType.DATA:
+            return _key(mad, lid, turned=True) in self._outgoing
+        half = self._incoming.get(_key(mad, lid))
+        return half is not None and bool(half.last_ack)
 
     def next_deadline_s(self) -> float | None:
         out = (one.deadline_s for one in self._outgoing.values())
@@ -104,6 +146,8 @@ class Transfers:
 
     def on_time(self) -> None:
         """Send again what was not acknowledged, give up what never was, forget what never ended."""
+        if not self._outgoing and not self._incoming:
+            return
         now_s = self.clock()
         for key, one in list(self._outgoing.items()):
             if one.deadline_s > now_s:
@@ -140,24 +184,32 @@ class Transfers:
     # -- in --
 
     def _on_data(self, mad: bytes, lid: int) -> bytes | None:
-        key, number, head = _key(mad, lid), RmppMad.data1.get(mad), header_bytes(mad[1])
+        key, number = _key(mad, lid), RmppMad.data1.get(mad)
         half = self._incoming.setdefault(key, _Incoming(0.0))
         half.deadline_s = self.clock() + _ABANDONED_S
-        if number > len(half.segments):
+        if half.last_ack:
+            self.send(half.last_ack, lid)
+            return None
+        if len(half.segments) < number <= half.window_end:  # no right sender goes beyond
             half.early[number] = mad
         while (following := half.early.pop(len(half.segments) + 1, None)) is not None:
             half.segments.append(following)
-        if not half.segments:
-            return None
-        is_last = bool(RmppMad.rmpp_flags.get(half.segments[-1]) & RmppFlag.LAST)
+        return self._take_stock(half, number, lid) if half.segments else None
+
+    def _take_stock(self, half: _Incoming, number: int, lid: int) -> bytes | None:
+        """After segment `number`: acknowledge if it is time, and give the message out if it is whole."""
+        newest, head = half.segments[-1], header_bytes(half.segments[-1][1])
+        is_last = bool(RmppMad.rmpp_flags.get(newest) & RmppFlag.LAST)
         comes_again = number <= half.window_end - WINDOW  # it was acknowledged: that ACK was lost
         if is_last or comes_again or number >= half.window_end:
             half.window_end = len(half.segments) + WINDOW
-            self.send(acknowledge(half.segments[-1], head, WINDOW), lid)
-        if not is_last or half.is_whole:
+            self.send(acknowledge(newest, head, WINDOW), lid)
+        if not is_last:
             return None
-        half.is_whole = True
-        return half.segments[0][:head] + join(half.segments, head)
+        message = half.segments[0][:head] + join(half.segments, head)
+        half.last_ack = acknowledge(newest, head, WINDOW)
+        half.segments.clear()
+        return message
 
 
 def _key(mad: Buffer, lid: int, *, turned: bool = False) -> Key:

@@ -169,6 +169,11 @@ class Traps:
         """When the next is due; None if none waits."""
         return min((one.due_s for one in self.pending.values()), default=None)
 
+    def knows(self, slot: int, smp: bytearray) -> bool:
+        """Is the trap that this TrapRepress names one of the agent's? A subnet manager sends traps too."""
+        key = self._by_id.get(int.from_bytes(smp[12:16], "big"))
+        return key is not None and key[0] == slot
+
     def repress(self, slot: int, smp: bytearray) -> bool:
         """TrapRepress came to a port: the trap with its transaction id stops. False if there is none."""
         name = int.from_bytes(smp[12:16], "big")
