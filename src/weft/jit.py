@@ -63,8 +63,8 @@ _INNER = _LEAN | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
 def kernel(function: Kernel) -> Kernel:
-    """Compile on first call, or take it from the cache."""
-    compiled: Kernel = numba.njit(cache=True, boundscheck=BOUNDSCHECK)(function)
+    """Compile on first call, or take it from the cache. Other threads run meanwhile."""
+    compiled: Kernel = numba.njit(cache=True, nogil=True, boundscheck=BOUNDSCHECK)(function)
     return compiled
 
 

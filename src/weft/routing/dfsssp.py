@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.fabric.tables import NO_ROUTE, Tables
-from weft.routing.engine import NO_PREVIOUS, Options, Subnet
+from weft.routing.engine import Options, Subnet
 from weft.routing.islands import explain_islands
 from weft.routing.kernels.dfsssp import route_least_sum
 from weft.routing.layers import spread_over_lanes
@@ -34,7 +34,7 @@ class Dfsssp:
             graph.out,
             graph.is_host,
             graph.hosts,
-            NO_PREVIOUS if subnet.previous is None else subnet.previous,
+            subnet.previous_by_lid,
             column,
         )
         if cut_off >= 0:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
-from weft.routing.engine import NO_PREVIOUS, CannotRoute, Options, Subnet
+from weft.routing.engine import CannotRoute, Options, Subnet
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.product import BACK, FULL, ON, RING, route_by_dimensions
 from weft.routing.layers import fill_sl2vl
@@ -57,7 +57,7 @@ class DimensionOrder:
             graph.at,
             graph.out,
             graph.is_host,
-            NO_PREVIOUS if subnet.previous is None else subnet.previous,
+            subnet.previous_by_lid,
             column,
             path_sl,
         )

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
-from weft.routing.engine import NO_PREVIOUS, CannotRoute, Options, Subnet
+from weft.routing.engine import CannotRoute, Options, Subnet
 from weft.routing.graph import SwitchGraph
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.balance import route_least_loaded
@@ -161,16 +161,15 @@ def _fill(
     """Forwarding tables: by groups to the hosts and their switches, by the up/down rule to spines."""
     graph, tables = subnet.graph, subnet.new_tables()
     column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
-    previous = NO_PREVIOUS if subnet.previous is None else subnet.previous
     to_spine = spine[graph.at]
     lid, at, out, is_host = (part[~to_spine] for part in (graph.lid, graph.at, graph.out, graph.is_host))
     ways = (graph.first, graph.far, graph.port, group, through[~to_spine])
-    route_by_groups(*ways, lid, at, out, is_host, graph.hosts, previous, column)
+    route_by_groups(*ways, lid, at, out, is_host, graph.hosts, subnet.previous_by_lid, column)
     if to_spine.any():
         way = orient(graph, subnet.root(options))
         lid, at, out, is_host = (part[to_spine] for part in (graph.lid, graph.at, graph.out, graph.is_host))
         up_down = (way.first, way.middle, way.far, way.port, way.from_top)
-        route_least_loaded(*up_down, lid, at, out, is_host, graph.hosts, previous, column)
+        route_least_loaded(*up_down, lid, at, out, is_host, graph.hosts, subnet.previous_by_lid, column)
     tables.lft = np.ascontiguousarray(column.T)
     return tables
 

@@ -48,11 +48,16 @@ class Subnet:
     fabric: Fabric
     lid: NDArray[np.int32]  # [port slot]
     lmc: NDArray[np.uint8]  # [port slot]
-    previous: NDArray[np.uint8] | None = None  # [switch, lid]: tables to stay close to after a fault
+    previous: NDArray[np.uint8] | None = None  # [switch, lid], as wide as the new tables: what to stay close to
 
     @cached_property
     def graph(self) -> SwitchGraph:
         return switch_graph(self.fabric, self.lid, self.lmc)
+
+    @cached_property
+    def previous_by_lid(self) -> NDArray[np.uint8]:
+        """uint8[lid, switch], as kernels walk it; empty where there is nothing to stay close to."""
+        return NO_PREVIOUS if self.previous is None else np.ascontiguousarray(self.previous.T)
 
     def new_tables(self) -> Tables:
         """Tables with the LIDs and no routes."""

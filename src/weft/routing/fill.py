@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.fabric.tables import NO_ROUTE, Tables
-from weft.routing.engine import NO_PREVIOUS, Subnet
+from weft.routing.engine import Subnet
 from weft.routing.islands import explain_islands
 from weft.routing.kernels.balance import route_by_trunks, route_least_loaded
 from weft.routing.orientation import Orientation
@@ -25,8 +25,7 @@ def fill_tables(subnet: Subnet, way: Orientation | None, *, trunks: bool = False
     if trunks and subnet.previous is None:
         cut_off = route_by_trunks(*where, edges.near, graph.is_host, graph.hosts, column)
     else:
-        previous = NO_PREVIOUS if subnet.previous is None else subnet.previous
-        cut_off = route_least_loaded(*where, graph.is_host, graph.hosts, previous, column)
+        cut_off = route_least_loaded(*where, graph.is_host, graph.hosts, subnet.previous_by_lid, column)
     if cut_off >= 0:
         raise explain_islands(subnet)
     tables.lft = np.ascontiguousarray(column.T)

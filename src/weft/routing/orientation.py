@@ -66,3 +66,16 @@ def default_root(graph: SwitchGraph) -> int:
         return int(leaves[np.argmax(degree[leaves])])
     candidates = np.flatnonzero(degree == degree.max())[:16]
     return int(min(candidates, key=lambda switch: (int(hops_from(graph, int(switch)).sum()), switch)))
+
+
+def kept_root(graph: SwitchGraph, root: int, *, links: int) -> int:
+    """The root after a fault, which had so many links: itself, or in a tree that took one away the nearest full leaf.
+
+    What hangs on a spine that the root has lost would stand below its own leaves: nobody could climb to it any more,
+    and it would lie idle. Another leaf as root changes the ways to switches alone, and few of them.
+    """
+    degree, leaf = np.diff(graph.first), graph.hosts > 0
+    if degree[root] >= links or leaf.all() or not leaf.any():
+        return root
+    full = np.flatnonzero(leaf & (degree == degree[leaf].max()))
+    return int(full[np.argmin(hops_from(graph, root)[full])])

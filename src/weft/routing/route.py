@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import UnknownName
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing.adaptive import add_port_groups
@@ -25,6 +26,7 @@ from weft.routing.engine import CannotRoute, Options, Subnet
 from weft.routing.fat_tree import FatTree
 from weft.routing.lids import assign_lids
 from weft.routing.min_hop import MinHop
+from weft.routing.orientation import default_root, kept_root
 from weft.routing.up_down import UpDown
 
 if TYPE_CHECKING:
@@ -43,27 +45,57 @@ class Routing:
     engine: str  # the one that was used
     options: Options
     notes: tuple[str, ...]  # why this engine, and why not others
-    changed_entries: int | None = None  # after a fault: forwarding entries that differ from before
+    changed_entries: int | None = None  # forwarding entries that differ from the previous ones, where there were some
+    root: str = ""  # the switch that `reroute` held to as the top; empty: as the options say
 
     @property
     def tables(self) -> Tables:
         return self.fabric.tables
 
 
-def route(fabric: Fabric, options: Options | None = None) -> Routing:
-    """Complete tables by the engine of the options; `auto` picks one whose tables are proved free of deadlock."""
+def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.uint8] | None = None) -> Routing:
+    """Complete tables by the engine of the options; `auto` picks one whose tables are proved free of deadlock.
+
+    `previous`: forwarding tables that the switches hold, uint8[row of the switch, lid], NO_ROUTE where nobody knows.
+    An entry that the engine still allows is kept, and those that differ are counted.
+    """
     options = options or Options()
+    return _route(_subnet(fabric, options, previous), options)
+
+
+def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None = None) -> Routing:
+    """Tables for a fabric after a fault, by the engine and root of before, changing as few entries as possible.
+
+    Switches are the same if their GUIDs are: names and places in the list may be others. `previous`, as in `route`, is
+    given where the switches do not hold what `before` says. An engine that `auto` chose, and that cannot serve what is
+    left, makes room for another.
+    """
+    subnet = _subnet(fabric, before.options, _carried_over(fabric, before.fabric) if previous is None else previous)
+    options = replace(before.options, engine=before.engine, root=_kept_root(subnet, before))
+    try:
+        routing = _route(subnet, options)
+    except CannotRoute:
+        if before.options.engine != "auto":
+            raise
+        routing = _route(subnet, replace(options, engine="auto"))
+    return replace(routing, options=before.options, root=options.root)
+
+
+def _subnet(fabric: Fabric, options: Options, previous: NDArray[np.uint8] | None) -> Subnet:
+    """The fabric with LIDs, and the previous tables as wide as these need."""
     lid, lmc = assign_lids(fabric, options.lmc)
-    return _route(Subnet(fabric=fabric, lid=lid, lmc=lmc), options)
-
-
-def reroute(fabric: Fabric, before: Routing) -> Routing:
-    """Tables for a fabric after a fault, by the engine and root of before, changing as few entries as possible."""
-    lid, lmc = assign_lids(fabric, before.options.lmc)
-    previous = _carried_over(fabric, before.fabric, int(lid.max(initial=0)) + 1)
-    options = replace(before.options, engine=before.engine, root=_kept_root(fabric, before))
-    routing = _route(Subnet(fabric=fabric, lid=lid, lmc=lmc, previous=previous), options)
-    return replace(routing, changed_entries=_count_changes(routing.tables.lft, previous))
+    subnet = Subnet(fabric=fabric, lid=lid, lmc=lmc)
+    if previous is None or (previous == NO_ROUTE).all():
+        return subnet
+    fitted = subnet.new_tables().lft
+    if len(previous) != len(fitted):
+        raise ConfigError(
+            f"previous tables of {len(previous)} switches do not fit {fabric.spec}, which has {len(fitted)}: "
+            "give a row for each, in the order of the nodes"
+        )
+    width = min(previous.shape[1], fitted.shape[1])
+    fitted[:, :width] = previous[:, :width]
+    return replace(subnet, previous=fitted)
 
 
 def _route(subnet: Subnet, options: Options) -> Routing:
@@ -79,27 +111,31 @@ def _route(subnet: Subnet, options: Options) -> Routing:
         raise UnknownName("routing engine", options.engine, ["auto", *ENGINES])
     if options.adaptive:
         add_port_groups(subnet, options, name, tables)
-    return Routing(fabric=subnet.fabric.configured(tables), engine=name, options=options, notes=notes)
+    changed = None if subnet.previous is None else _count_changes(tables.lft, subnet.previous)
+    fabric = subnet.fabric.configured(tables)
+    return Routing(fabric=fabric, engine=name, options=options, notes=notes, changed_entries=changed)
 
 
-def _kept_root(fabric: Fabric, before: Routing) -> str:
-    """The root of before, if it is still there: another one would turn half the tables over."""
-    tables = before.tables
-    subnet = Subnet(fabric=before.fabric, lid=tables.lid, lmc=tables.lmc)
-    name = subnet.switch_name(subnet.root(before.options))
-    return name if name in fabric else ""
+def _kept_root(subnet: Subnet, before: Routing) -> str:
+    """The root that was asked for if it is there, else the one of before: another would turn tables over."""
+    if before.options.root in subnet.fabric.node_index or not subnet.graph.n_switches:
+        return before.options.root
+    old = Subnet(fabric=before.fabric, lid=before.tables.lid, lmc=before.tables.lmc)
+    top = old.find_switch(before.root) if before.root else old.root(before.options)
+    guid = old.fabric.nodes.guid[old.graph.switches[top]]
+    found = np.flatnonzero(subnet.fabric.nodes.guid[subnet.graph.switches] == guid)
+    if not len(found):
+        return subnet.switch_name(default_root(subnet.graph))
+    return subnet.switch_name(kept_root(subnet.graph, int(found[0]), links=int(np.diff(old.graph.first)[top])))
 
 
-def _carried_over(fabric: Fabric, before: Fabric, n_lids: int) -> NDArray[np.uint8]:
-    """The old forwarding tables, row by row for the switches that are left, as wide as the new ones."""
-    rows = fabric.tables.switch_row
-    old_row = {name: int(row) for name, row in zip(before.nodes.name, before.tables.switch_row, strict=True)}
-    carried = np.full((int(rows.max(initial=-1)) + 1, n_lids), NO_ROUTE, np.uint8)
-    old = before.tables.lft
-    width = min(n_lids, old.shape[1])
-    for name, row in zip(fabric.nodes.name, rows.tolist(), strict=True):
-        if row >= 0 and old_row.get(name, -1) >= 0:
-            carried[row, :width] = old[old_row[name], :width]
+def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[np.uint8]:
+    """The old forwarding tables, in the rows that the switches have now; NO_ROUTE for new ones."""
+    new, old = (each.nodes.guid[each.of_kind(NodeKind.SWITCH)] for each in (fabric, before))
+    _, row, old_row = np.intersect1d(new, old, return_indices=True)
+    lft = before.tables.lft
+    carried = np.full((len(new), lft.shape[1]), NO_ROUTE, np.uint8)
+    carried[row] = lft[old_row]
     return carried
 
 

@@ -16,11 +16,14 @@ import numpy as np
 from weft.jit import inlined, kernel
 from weft.routing.kernels.paths import UNREACHED, shortest_next_hops, up_down_next_hops
 
+NOT_KEPT = -1
+
 
 @kernel
 def route_least_loaded(first, middle, far, port, from_top, lid, at, out, is_host, hosts, previous, column):
     """Fill `column`, uint8[lid, switch] -> port: by the up/down rule if there is a `from_top`, else by shortest paths.
 
+    previous  of the shape of `column`, or empty: ports to keep where they are still allowed
     Returns the index of the first destination that not every switch reaches, or -1.
     """
     n = len(first) - 1
@@ -46,9 +49,9 @@ def route_least_loaded(first, middle, far, port, from_top, lid, at, out, is_host
             begin, end = next_first[position], next_first[position + 1]
             edge = next_edge[begin]
             if end > begin + 1:
-                edge = least_loaded(next_edge, begin, end, load)
-                if len(previous):
-                    edge = kept(next_edge, begin, end, port, previous[here, to], edge)
+                edge = kept(next_edge, begin, end, port, previous[to, here]) if len(previous) else NOT_KEPT
+                if edge == NOT_KEPT:
+                    edge = least_loaded(next_edge, begin, end, load)
             via[here] = edge
             column[to, here] = port[edge]
         if is_host[index]:
@@ -207,9 +210,9 @@ def less_loaded_of_two(edges, begin, end, load, turn):
 
 
 @inlined
-def kept(edges, begin, end, port, wanted, otherwise):
-    """The edge that leaves by the port that was used before, if it is still allowed."""
+def kept(edges, begin, end, port, wanted):
+    """The edge that leaves by the port that was used before, if it is still allowed, else NOT_KEPT."""
     for position in range(begin, end):
         if port[edges[position]] == wanted:
             return edges[position]
-    return otherwise
+    return NOT_KEPT

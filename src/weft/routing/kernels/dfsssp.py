@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.jit import inlined, kernel
-from weft.routing.kernels.balance import kept, settle
+from weft.routing.kernels.balance import NOT_KEPT, kept, settle
 from weft.routing.kernels.paths import shortest_next_hops
 
 
@@ -43,12 +43,12 @@ def grow_least_sum(order, reached, next_first, next_edge, far, port, load, previ
     for position in range(1, reached):
         here = order[position]
         begin, end = next_first[position], next_first[position + 1]
-        edge = next_edge[begin]
-        for candidate in next_edge[begin + 1 : end]:
-            if behind[far[candidate]] + load[candidate] < behind[far[edge]] + load[edge]:
-                edge = candidate
-        if len(previous):
-            edge = kept(next_edge, begin, end, port, previous[here, to], edge)
+        edge = kept(next_edge, begin, end, port, previous[to, here]) if len(previous) else NOT_KEPT
+        if edge == NOT_KEPT:
+            edge = next_edge[begin]
+            for candidate in next_edge[begin + 1 : end]:
+                if behind[far[candidate]] + load[candidate] < behind[far[edge]] + load[edge]:
+                    edge = candidate
         behind[here] = behind[far[edge]] + load[edge]
         via[here] = edge
         row[here] = port[edge]

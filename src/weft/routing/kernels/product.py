@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.jit import inlined, kernel
-from weft.routing.kernels.balance import kept
+from weft.routing.kernels.balance import NOT_KEPT, kept
 
 ROW, RING, FULL = 0, 1, 2  # what a factor is
 ON, BACK = 0, 1  # ways along a row or a ring
@@ -116,10 +116,10 @@ def route_by_dimensions(
                         sl |= 1 << ring
                 ring += kind[d] == RING
             begin, end = first_link[edge], first_link[edge + 1]
-            link = links[begin + turn[edge] % (end - begin)]
+            link = kept(links, begin, end, port, previous[to, here]) if len(previous) else NOT_KEPT
+            if link == NOT_KEPT:
+                link = links[begin + turn[edge] % (end - begin)]
             turn[edge] += is_host[index]
-            if len(previous):
-                link = kept(links, begin, end, port, previous[here, to], link)
             column[to, here] = port[link]
             if len(path_sl):
                 path_sl[to, here] = sl
