@@ -33,6 +33,7 @@ from weft.wire.port_info import Capability, PortInfo, PortState
 
 if TYPE_CHECKING:
     from weft.mad.samples import Sample
+    from weft.mad.sma_adaptive import Adaptive
 
 NONE = -1
 MAD_WORDS = 72  # of a MAD on the wire, as PortXmitData counts: 256 bytes, LRH, BTH, DETH, ICRC
@@ -110,6 +111,8 @@ class Devices:
         self.keyed: set[int] = set()  # ports with an M_Key
         self.cc: dict[tuple[int, int], bytearray] = {}  # congestion control: slot, attribute << 16 | block
         self.cc_key_lease: dict[int, float] = {}
+        self.adaptive: dict[int, Adaptive] = {}  # node -> its adaptive routing, once somebody asked for it
+        self.port_groups: tuple[NDArray[np.bool_] | None, dict[bytes, int]] = (None, {})  # `ar_ports`, and its rows
         self.samples: dict[int, Sample] = {}  # of a port
         self.sampled: dict[int, int] = {}  # node -> slot of its last sample
         self.traps = Traps()
@@ -209,6 +212,7 @@ class Devices:
             if info is not None:
                 PortInfo.lid.set(info, lid)
                 PortInfo.lmc.set(info, lmc)
+        self.adaptive.clear()
         self.forget_lid_ways()
 
     def forget_ways(self) -> None:

@@ -95,6 +95,9 @@ def restart(devices: Devices, node: int) -> None:
     if devices.is_switch[node]:
         tables.lft[tables.switch_row[node]] = NO_ROUTE
         tables.mft[tables.switch_row[node]] = 0
+        devices.adaptive.pop(node, None)
+        if "ar_group" in vars(tables):
+            tables.ar_group[tables.switch_row[node]] = -1
 
 
 def unplugged(devices: Devices, slot: int) -> None:

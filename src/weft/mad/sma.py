@@ -6,6 +6,7 @@ the like need no answer. SMInfo is not here: whoever runs a subnet manager on th
     NodeInfo, NodeDescription, SwitchInfo, GUIDInfo, LedInfo, VendorDiag           here
     PortInfo, PortInfoExtended, Mellanox's ExtendedPortInfo                        here, and `port_settings`
     P_Keys, SL to VL, VL arbitration, linear and multicast forwarding              `sma_tables`
+    NVIDIA's adaptive routing                                                      `sma_adaptive`
 
 Everything else is answered with status 12: no random forwarding table, no table of link speed and width pairs, no
 Notice to be polled, as the capability masks say. (InfiniBand Architecture volume 1, "Subnet Management".)
@@ -16,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from weft.mad import m_key, sma_tables
+from weft.mad import m_key, sma_adaptive, sma_tables
 from weft.mad.devices import NONE, Devices
 from weft.mad.port_settings import set_port_info
 from weft.wire.mad import Method, MgmtClass, Status
@@ -231,11 +232,14 @@ _PAIRS: dict[int, tuple[Handler | None, Handler | None]] = {
     SmpAttribute.P_KEY_TABLE: (sma_tables.get_pkeys, sma_tables.set_pkeys),
     SmpAttribute.SL_TO_VL_MAPPING_TABLE: (sma_tables.get_sl2vl, sma_tables.set_sl2vl),
     SmpAttribute.VL_ARBITRATION_TABLE: (sma_tables.get_vlarb, sma_tables.set_vlarb),
-    SmpAttribute.LINEAR_FORWARDING_TABLE: (sma_tables.get_lft, sma_tables.set_lft),
+    SmpAttribute.LINEAR_FORWARDING_TABLE: (sma_tables.get_lft, sma_adaptive.set_lft),
     SmpAttribute.MULTICAST_FORWARDING_TABLE: (sma_tables.get_mft, sma_tables.set_mft),
     SmpAttribute.VENDOR_DIAG: (_get_vendor_diag, None),
     SmpAttribute.LED_INFO: (_get_led, _set_led),
     SmpAttribute.PORT_INFO_EXTENDED: (_get_port_info_extended, None),
+    SmpAttribute.ADAPTIVE_ROUTING_INFO: (sma_adaptive.get_info, sma_adaptive.set_info),
+    SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE: (sma_adaptive.get_groups, sma_adaptive.set_groups),
+    SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE: (sma_adaptive.get_lft, sma_adaptive.set_adaptive_lft),
     SmpAttribute.MLNX_EXTENDED_PORT_INFO: (_get_mlnx_port_info, _set_mlnx_port_info),
 }
 HANDLERS: dict[int, Handler] = {

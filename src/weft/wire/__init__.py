@@ -6,7 +6,7 @@
     crc                 ICRC and VCRC
     packet              whole packets, built and parsed
     mad, rmpp           the common MAD header; transfers of more than one MAD
-    smp, port_info, notice, sa, perf, cm, cc      the management classes and their attributes
+    smp, port_info, notice, adaptive, sa, perf, cm, cc      the management classes and their attributes
     attributes          from a MAD to the format of what is in it
     sa_query            component masks, tables of records
     bulk, kernels       the same bytes for arrays of records
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.wire.format import Format
 
-_DECLARE = ("headers", "roce", "mad", "port_info", "smp", "notice", "sa", "perf", "cm", "cc", "pcap")
+_DECLARE = ("headers", "roce", "mad", "port_info", "adaptive", "smp", "notice", "sa", "perf", "cm", "cc", "pcap")
 
 
 def formats() -> dict[str, type[Format]]:

@@ -129,7 +129,7 @@ class NodeRecord(Format, size=112):
 
 
 class PortInfoRecord(Format, size=72):
-    """`options` asks to match only the bits set in CapabilityMask (0x80) and CapabilityMask2 (0x40)."""
+    """`options` of 0x80 in a query asks for link speeds as they are; else what is faster than QDR shows as QDR."""
 
     endport_lid = bits(16)
     port_num = bits(8)

@@ -11,7 +11,7 @@ and so are tables (`guid_info.guid[3]`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
 from weft.errors import UnknownName
@@ -63,7 +63,7 @@ def component_names(form: type[Format], mask: int) -> list[str]:
     return [component.name for n, component in enumerate(components(form)) if mask >> n & 1 and component.name]
 
 
-@cache
+@lru_cache(maxsize=1000)  # masks come from anybody
 def covered_bits(form: type[Format], mask: int) -> int:
     """The bits of a record, as a number, that a mask covers."""
     covered = 0

@@ -1,7 +1,7 @@
 """Subnet management packets and their attributes (InfiniBand Architecture volume 1, "Subnet Management").
 
 An SMP carries one attribute in `data`, 64 bytes; shorter ones are filled up with zeros. `ATTRIBUTES` says which format
-an attribute id has. PortInfo and its kin are in `port_info`, notices in `notice`.
+an attribute id has. PortInfo and its kin are in `port_info`, notices in `notice`, adaptive routing in `adaptive`.
 """
 
 # ruff: noqa: PIE794 - all that is reserved is called `_`
@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from weft.wire.adaptive import (
+    AdaptiveRoutingGroupTable,
+    AdaptiveRoutingInfo,
+    AdaptiveRoutingLinearForwardingTable,
+)
 from weft.wire.fields import bits, numbers, octets, parts, reserved
 from weft.wire.format import Format
 from weft.wire.mad import MAD_BYTES, MadHeader, Method, MgmtClass
@@ -234,6 +239,9 @@ class SmpAttribute(IntEnum):
     VENDOR_DIAG = 0x0030
     LED_INFO = 0x0031
     PORT_INFO_EXTENDED = 0x0033
+    ADAPTIVE_ROUTING_INFO = 0xFF20
+    ADAPTIVE_ROUTING_GROUP_TABLE = 0xFF21
+    ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE = 0xFF23
     MLNX_EXTENDED_PORT_INFO = 0xFF90
 
 
@@ -255,5 +263,8 @@ ATTRIBUTES: dict[int, type[Format]] = {
     SmpAttribute.VENDOR_DIAG: VendorDiag,
     SmpAttribute.LED_INFO: LedInfo,
     SmpAttribute.PORT_INFO_EXTENDED: PortInfoExtended,
+    SmpAttribute.ADAPTIVE_ROUTING_INFO: AdaptiveRoutingInfo,
+    SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE: AdaptiveRoutingGroupTable,
+    SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE: AdaptiveRoutingLinearForwardingTable,
     SmpAttribute.MLNX_EXTENDED_PORT_INFO: MlnxExtendedPortInfo,
 }
