@@ -32,6 +32,7 @@ COMMANDS = {
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "topologies": "List the topologies, their parameters and an example of each.",
     "links": "Show every link speed: signalling, encoding, data rate by width, year.",
+    "sm": "Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.",
     "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
 }

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
-
-if TYPE_CHECKING:
-    from weft.mad.carrier import Carrier
 
 
 def diag(
@@ -36,6 +33,7 @@ def diag(
     umad
         An adapter of this machine, mlx5_0, or `any`, instead of a lab.
     """
+    from weft.cli.subnets import find_carrier
     from weft.diags import TOOLS
     from weft.diags import tool as find
 
@@ -43,28 +41,8 @@ def diag(
         print("\n".join(f"{name:<14} {what}" for name, what in TOOLS.items()))
         return
     run = find(tool)
-    carrier = _carrier(at, lab, ibsim, umad)
+    carrier = find_carrier(at, lab, ibsim, umad)
     try:
         print(run(carrier, arguments), end="")
     finally:
         carrier.close()
-
-
-def _carrier(at: str, lab: str, ibsim: str, umad: str | None) -> Carrier:
-    from weft.errors import ConfigError
-
-    if sum(1 for given in (lab, ibsim, umad) if given) > 1:
-        raise ConfigError("--lab, --ibsim and --umad each name a subnet: give one of them")
-    if umad:
-        from weft.mad.umad import UmadCarrier
-
-        if at:
-            raise ConfigError(f"--umad asks from this machine, not from {at}: leave out --at")
-        return UmadCarrier("" if umad == "any" else umad)
-    from weft.mad.ibsim_client import IbsimCarrier
-
-    if ibsim:
-        return IbsimCarrier(at, ibsim)
-    from weft.lab import control, registry
-
-    return IbsimCarrier(at, control.ask(registry.find(lab), "state")["sockname"])

@@ -1,0 +1,1 @@
+"""The subnet manager: brings a subnet up and keeps it so, by MADs alone."""

@@ -1,0 +1,54 @@
+"""Links that come and go: counted, and left out while they do.
+
+A link flaps when it was there at one sweep and at the next it is gone, or its ports went down and came up in between.
+After `limit` of these within `window_s` it is not used until it has been quiet for as long: every one of them would
+turn routes over for the whole subnet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sm.differences import END, ends_of, missing_links
+from weft.sm.view import View
+from weft.wire.port_info import PortState
+
+End = tuple[int, int]  # GUID of a node, and the port
+
+
+@dataclass(slots=True)
+class Flaps:
+    limit: int = 5
+    window_s: float = 60.0
+    _times: dict[End, deque[float]] = field(default_factory=dict)
+
+    def note(self, before: View, now: View, now_s: float) -> None:
+        """Compare a sweep's view, as it was discovered, with the one before."""
+        fell = ends_of(before, missing_links(before, now))
+        waiting = now.plugged[now.state[now.plugged] == PortState.INITIALIZE]
+        bounced = np.intersect1d(ends_of(now, waiting), ends_of(before, before.plugged))
+        for end in (*fell.tolist(), *bounced.tolist()):
+            self._times.setdefault(end, deque()).append(now_s)
+
+    def restless(self, view: View, now_s: float) -> tuple[NDArray[np.intp], tuple[str, ...]]:
+        """Slots of a view whose links are not to be used now, and why."""
+        bad = set()
+        for end, times in list(self._times.items()):
+            while times and times[0] < now_s - self.window_s:
+                times.popleft()
+            if not times:
+                del self._times[end]
+            elif len(times) >= self.limit:
+                bad.add(end)
+        linked = view.plugged
+        slots = linked[np.isin(ends_of(view, linked), np.array(sorted(bad), END))]
+        said = tuple(
+            f"flapping: {view.name(slot)} went down {self.limit} times or more within {self.window_s:g} s; "
+            "it is used again when it has been quiet for as long"
+            for slot in slots.tolist()
+        )
+        return slots, said

@@ -1,0 +1,219 @@
+"""How values of opensm.conf are written: one small class for each way, with the rule that it holds to.
+
+`read` raises ValueError where a text is not such a value, Refused where there is more to say than the rule; who calls
+knows the file and the line.
+`holds` is for values that come from elsewhere, such as the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+UNSET = "(null)"  # as OpenSM writes a string that is not set
+BLANKS = " \t\n\v\f\r"  # C's isspace
+
+
+class Refused(ValueError):
+    """Not this value; the text says what to write instead."""
+
+
+class Kind(Protocol):
+    @property
+    def rule(self) -> str: ...
+
+    def read(self, text: str, before: Any) -> Any:
+        """The value; `before` is the one so far, for those that are told piece by piece."""
+        ...
+
+    def write(self, value: Any) -> list[str]:
+        """What stands after the name, on a line each."""
+        ...
+
+    def holds(self, value: Any) -> bool: ...
+
+
+def read_number(text: str) -> int:
+    """As C's strtoul does: 0x12, 022 and 18 are the same."""
+    digits = text.removeprefix("-")
+    return int(text, 8 if len(digits) > 1 and digits.startswith("0") and digits.isdecimal() else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    low: int
+    high: int
+    hex_digits: int = 0  # written in hexadecimal
+    zero_is: int | None = None  # what 0 means
+
+    @property
+    def rule(self) -> str:
+        spelled = [f"0x{end:x}" if self.hex_digits else f"{end:,}" for end in (self.low, self.high)]
+        return f"a number from {spelled[0]} to {spelled[1]}{'' if self.zero_is is None else ', or 0 for no limit'}"
+
+    def read(self, text: str, before: Any) -> int:
+        value = read_number(text)
+        return self.zero_is if self.zero_is is not None and value == 0 else value
+
+    def write(self, value: int) -> list[str]:
+        return [f"0x{value:0{self.hex_digits}x}" if self.hex_digits else str(value)]
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """A time that may have a fraction; only weft's own options have one."""
+
+    rule: str = "a number of seconds, 0 or more"
+
+    def read(self, text: str, before: Any) -> float:
+        return float(text)
+
+    def write(self, value: float) -> list[str]:
+        return [f"{value!r}"]
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, int | float) and 0 <= value < float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """OpenSM takes TRUE for true and all else for false, `true` too; weft takes no such risk."""
+
+    rule: str = "TRUE or FALSE"
+
+    def read(self, text: str, before: Any) -> bool:
+        if text.lower() not in ("true", "false"):
+            raise ValueError
+        return text.lower() == "true"
+
+    def write(self, value: bool) -> list[str]:
+        return ["TRUE" if value else "FALSE"]
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    rule: str = "the name of a file, or (null); without # and line breaks"
+
+    def read(self, text: str, before: Any) -> Path | None:
+        if not text:
+            raise ValueError
+        return None if text == UNSET else Path(text)
+
+    def write(self, value: Path | None) -> list[str]:
+        return [UNSET if value is None else quote(str(value))]
+
+    def holds(self, value: Any) -> bool:
+        return value is None or (isinstance(value, Path) and is_writable(str(value)))
+
+
+def quote(text: str) -> str:
+    """So that reading it, which takes off blanks and then one pair of quotes, gives the text back."""
+    return f'"{text}"' if text != text.strip(BLANKS) or text[0] in "\"'" else text
+
+
+def is_writable(text: str) -> bool:
+    return bool(text) and text != UNSET and not any(character in text for character in "#\n\0")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    choices: tuple[str, ...]
+
+    @property
+    def rule(self) -> str:
+        return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}"
+
+    def read(self, text: str, before: Any) -> str:
+        return text.lower()
+
+    def write(self, value: str) -> list[str]:
+        return [value]
+
+    def holds(self, value: Any) -> bool:
+        return value in self.choices
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A list with commas, of names that may be known by others: `ftree,updn`."""
+
+    known: tuple[str, ...]
+    aliases: Mapping[str, str]
+    instead: Mapping[str, str]  # names that are refused, and what to take
+
+    @property
+    def rule(self) -> str:
+        return f"one or more of {', '.join((*self.known, *self.aliases))}, with commas"
+
+    def read(self, text: str, before: Any) -> tuple[str, ...]:
+        if text == UNSET:
+            return self.known[:1]
+        names = [name.strip().lower() for name in text.split(",")]
+        for name in names:
+            if name in self.instead:
+                raise Refused(f"a name that weft has; it has no {name}: {self.instead[name]}")
+        return tuple(self.aliases.get(name, name) for name in names)
+
+    def write(self, value: tuple[str, ...]) -> list[str]:
+        return [",".join(value)]
+
+    def holds(self, value: Any) -> bool:
+        return bool(value) and all(name in self.known for name in value)
+
+
+@dataclass(frozen=True, slots=True)
+class RateTable:
+    """Entries of a congestion control table, shift:multiplier; `at_most` 1 for a single one."""
+
+    at_most: int
+
+    @property
+    def rule(self) -> str:
+        many = "(null), or " if self.at_most > 1 else ""
+        return f"{many}{self.at_most} x shift:multiplier at most, from 0:0 to 3:16383"
+
+    def read(self, text: str, before: Any) -> tuple[tuple[int, int], ...]:
+        if text == UNSET:
+            return ()
+        pairs = [entry.split(":") for entry in text.split(",")]
+        return tuple((read_number(shift), read_number(multiplier)) for shift, multiplier in pairs)
+
+    def write(self, value: tuple[tuple[int, int], ...]) -> list[str]:
+        return [",".join(f"{shift}:{multiplier}" for shift, multiplier in value) or UNSET]
+
+    def holds(self, value: Any) -> bool:
+        enough = len(value) == 1 if self.at_most == 1 else len(value) <= self.at_most
+        return enough and all(0 <= shift < 1 << 2 and 0 <= multiplier < 1 << 14 for shift, multiplier in value)
+
+
+@dataclass(frozen=True, slots=True)
+class ByServiceLevel:
+    """16 numbers, of which a line tells one: `3 150` sets that of service level 3."""
+
+    number: Number
+
+    @property
+    def rule(self) -> str:
+        return f"a service level from 0 to 15, a blank, and {self.number.rule}"
+
+    def read(self, text: str, before: tuple[int, ...]) -> tuple[int, ...]:
+        level, value = text.split()
+        values = list(before)
+        if not 0 <= read_number(level) < len(values):
+            raise ValueError
+        values[read_number(level)] = read_number(value)
+        return tuple(values)
+
+    def write(self, value: tuple[int, ...]) -> list[str]:
+        return [f"{level} {part}" for level, part in enumerate(value) if part] or ["0 0"]
+
+    def holds(self, value: Any) -> bool:
+        return len(value) == 16 and all(self.number.holds(part) for part in value)

@@ -1,0 +1,153 @@
+"""Who may talk to whom: partitions, and the rules that put ports into them.
+
+A partition has a P_Key of 15 bits. A port that holds it with the top bit set is a full member, without it a limited
+one; two ports may talk where they share a partition and at least one of them is a full member in it.
+
+The rules of a partition are kept in the order in which they were written, not as lists of ports: `ALL` is whoever is
+there at the next sweep. Where two rules speak of the same port the later one counts, as in OpenSM.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+from weft.ids import Gid
+
+DEFAULT_P_KEY = 0x7FFF
+IPOIB_Q_KEY = 0x0B1B
+LINK_LOCAL = 2  # scope of a multicast group
+DEFAULT_RATE = 3  # 10 Gbit/s, in the standard's code
+DEFAULT_MTU = 4  # 2,048 bytes, in the standard's code
+_SCOPE_SHIFT = 112
+_BROADCAST = Gid.parse("ff12:401b::ffff:ffff")
+
+
+class Membership(enum.Enum):
+    """What a port is in a partition. BOTH is two entries, and full where both are not allowed."""
+
+    LIMITED = "limited"
+    FULL = "full"
+    BOTH = "both"
+
+
+class Everyone(enum.Enum):
+    """Ports by their kind. End ports only: a switch's is its port 0."""
+
+    ALL = "ALL"
+    ALL_CAS = "ALL_CAS"
+    ALL_SWITCHES = "ALL_SWITCHES"
+    ALL_ROUTERS = "ALL_ROUTERS"
+    SELF = "SELF"  # where the subnet manager sits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """End ports by something of their node."""
+
+    by: Literal["node GUID", "system GUID", "description"]
+    value: int | str  # a description is a regular expression that matches all of it
+    ports: tuple[int, int] | None = None  # first and last number; None is all
+
+    def __str__(self) -> str:
+        return f"{self.by} {self.value:#018x}" if isinstance(self.value, int) else f"{self.by} {self.value!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One rule: these ports are members like this."""
+
+    who: Everyone | Devices | int  # an int is a port GUID
+    membership: Membership
+    index0: bool = False  # the partition's key goes to index 0 of these ports
+    rank: int = 0  # place in the file: where two partitions want index 0, the last rule gets it
+    line: int = 0  # 0: not from a file
+
+    @property
+    def label(self) -> str:
+        """As a partition file has it: `0x0002c90300001231=full`."""
+        who = self.who.value if isinstance(self.who, Everyone) else self.who
+        return f"{who:#018x}={self.membership.value}" if isinstance(who, int) else f"{who}={self.membership.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A multicast group that exists before anybody joins. Rate and MTU are the standard's codes."""
+
+    mgid: Gid
+    rate: int = DEFAULT_RATE
+    mtu: int = DEFAULT_MTU
+    sl: int = 0
+    scope: int = LINK_LOCAL
+    q_key: int = 0
+    t_class: int = 0
+    flow_label: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition. Rate, MTU and what follows are those of its IPoIB broadcast group, which `groups` has too."""
+
+    name: str
+    p_key: int  # 15 bits
+    members: tuple[Member, ...]
+    ipoib: bool = False
+    rate: int = DEFAULT_RATE
+    mtu: int = DEFAULT_MTU
+    sl: int = 0  # counts where QoS is on
+    scopes: tuple[int, ...] = ()
+    q_key: int = 0
+    t_class: int = 0
+    flow_label: int = 0
+    groups: tuple[Group, ...] = ()
+
+    @property
+    def index0(self) -> bool:
+        """Does any rule want its key at index 0?"""
+        return any(member.index0 for member in self.members)
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}={self.p_key:#06x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partitions:
+    """All partitions of a subnet, and what the reader of their file should know."""
+
+    partitions: tuple[Partition, ...]
+    notes: tuple[str, ...] = ()  # what was ignored, merged, or contradicts; with its line
+
+    def by_p_key(self, p_key: int) -> Partition | None:
+        """Of a P_Key with or without the bit of full members."""
+        return next((one for one in self.partitions if one.p_key == p_key & 0x7FFF), None)
+
+
+def with_scope(mgid: Gid, scope: int) -> Gid:
+    """The same group in another scope."""
+    return Gid(int(mgid) & ~(0xF << _SCOPE_SHIFT) | scope << _SCOPE_SHIFT)
+
+
+def with_p_key(mgid: Gid, p_key: int) -> Gid:
+    """An IPoIB group with the partition's full key in its place."""
+    return Gid(int(mgid) & ~(0xFFFF << 80) | (p_key | 0x8000) << 80)
+
+
+def broadcast_mgid(p_key: int) -> Gid:
+    """Of IPv4 over InfiniBand, RFC 4391."""
+    return with_p_key(_BROADCAST, p_key)
+
+
+NO_FILE = Partitions(
+    partitions=(
+        Partition(
+            name="Default",
+            p_key=DEFAULT_P_KEY,
+            members=(Member(who=Everyone.ALL, membership=Membership.FULL),),
+            ipoib=True,
+            q_key=IPOIB_Q_KEY,
+            groups=(Group(mgid=broadcast_mgid(DEFAULT_P_KEY), q_key=IPOIB_Q_KEY),),
+        ),
+    )
+)

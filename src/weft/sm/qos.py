@@ -1,0 +1,288 @@
+"""Quality of service at the ports: which lane a service level takes, and how lanes share a link.
+
+    packet -- its service level --> SL to VL table --> a virtual lane --> VL arbitration --> the link
+              (path record)         of the port                          high table first, up to a limit,
+                                                                         then the low one, both by weight
+
+OpenSM has one set of options for each kind of port: adapters, port 0 of switches, their other ports, routers. What a
+kind leaves open the general set says, and what that leaves open OpenSM's own defaults. `fill_qos` writes what OpenSM
+writes, with one difference: of an arbitration table with room for 64 entries OpenSM fills 32, by a slip in its
+arithmetic, and weft all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.tables import SERVICE_LEVELS, VL_ARBITRATION_ENTRIES, Tables
+
+DATA_LANES = 15
+DROP = 15  # in an SL to VL table: packets of this service level are thrown away
+NO_LIMIT = 255
+MOST_WEIGHT = 255  # in units of 64 bytes
+PACKET_WEIGHT = 64  # a packet of 4 KiB: an entry of less lets a whole packet pass all the same
+
+VLARB_RULE = "up to 64 pairs VL:weight, VL from 0 to 14, weight from 0 to 255, as 0:4,1:64"
+SL2VL_RULE = "16 lanes from 0 to 15, one for each service level, as 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,7"
+
+VlWeights = tuple[tuple[int, int], ...]  # (VL, weight), in the order in which they are served
+
+_LOW, _HIGH = 0, 1
+_CA, _SW0, _SWE, _RTR = range(4)
+_CODES = 6  # of OperationalVLs: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14; 0 on a port that never was up
+
+
+def _require(good: bool, name: str, value: object, rule: str) -> None:
+    if not good:
+        raise ConfigError(f"{name} {value} is refused: it must be {rule}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QosOptions:
+    """What is said for one kind of port; None: what the general set says."""
+
+    max_vls: int | None = None  # OpenSM reads it and uses it nowhere: `max_op_vls` is what limits lanes
+    high_limit: int | None = None  # units of 4 KiB that the high table may send before the low one has its turn
+    vlarb_high: VlWeights | None = None
+    vlarb_low: VlWeights | None = None
+    sl2vl: tuple[int, ...] | None = None  # by service level
+
+    def __post_init__(self) -> None:
+        _require(self.max_vls is None or 1 <= self.max_vls <= DATA_LANES, "max_vls", self.max_vls, "from 1 to 15")
+        _require(self.high_limit is None or 0 <= self.high_limit <= 255, "high_limit", self.high_limit, "from 0 to 255")
+        for name in ("vlarb_high", "vlarb_low"):
+            entries: VlWeights | None = getattr(self, name)
+            good = entries is None or (
+                0 < len(entries) <= VL_ARBITRATION_ENTRIES
+                and all(0 <= vl < DATA_LANES and 0 <= weight <= MOST_WEIGHT for vl, weight in entries)
+            )
+            _require(good, name, entries, VLARB_RULE)
+        good = self.sl2vl is None or (len(self.sl2vl) == SERVICE_LEVELS and all(0 <= vl <= DROP for vl in self.sl2vl))
+        _require(good, "sl2vl", self.sl2vl, SL2VL_RULE)
+
+    def over(self, general: QosOptions) -> QosOptions:
+        """These, and where they are silent the general ones."""
+        mine = {field.name: getattr(self, field.name) for field in fields(self)}
+        return QosOptions(**{name: getattr(general, name) if mine[name] is None else mine[name] for name in mine})
+
+
+SILENT = QosOptions()
+DEFAULTS = QosOptions(
+    max_vls=DATA_LANES,
+    high_limit=0,
+    vlarb_high=((0, 4), *((vl, 0) for vl in range(1, DATA_LANES))),
+    vlarb_low=((0, 0), *((vl, 4) for vl in range(1, DATA_LANES))),
+    sl2vl=(*range(DATA_LANES), 7),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qos:
+    """What every port gets. Nothing is None any more."""
+
+    ca: QosOptions
+    sw0: QosOptions
+    swe: QosOptions
+    rtr: QosOptions
+
+    @classmethod
+    def of(
+        cls,
+        general: QosOptions = SILENT,
+        *,
+        ca: QosOptions = SILENT,
+        sw0: QosOptions = SILENT,
+        swe: QosOptions = SILENT,
+        rtr: QosOptions = SILENT,
+    ) -> Self:
+        general = general.over(DEFAULTS)
+        return cls(ca=ca.over(general), sw0=sw0.over(general), swe=swe.over(general), rtr=rtr.over(general))
+
+
+# -- as opensm.conf writes it ------------------------------------------------------------------------------------------
+
+
+def read_vlarb(text: str) -> VlWeights:
+    """`0:4,1:64`; ValueError where it is not that."""
+    pairs = [entry.split(":") for entry in text.split(",")]
+    return tuple((int(vl, 0), int(weight, 0)) for vl, weight in pairs)
+
+
+def write_vlarb(entries: VlWeights) -> str:
+    return ",".join(f"{vl}:{weight}" for vl, weight in entries)
+
+
+def read_sl2vl(text: str) -> tuple[int, ...]:
+    return tuple(int(vl, 0) for vl in text.split(","))
+
+
+def write_sl2vl(lanes: tuple[int, ...]) -> str:
+    return ",".join(map(str, lanes))
+
+
+# -- into the tables ---------------------------------------------------------------------------------------------------
+
+
+def fill_qos(
+    tables: Tables,
+    fabric: Fabric,
+    qos: Qos | None,
+    *,
+    operational_vls: NDArray[np.uint8],
+    vlarb_high_cap: NDArray[np.uint8],
+    vlarb_low_cap: NDArray[np.uint8],
+) -> tuple[str, ...]:
+    """Write what every port should hold into tables fresh from a routing engine; returns what is worth a line in a log.
+
+    The arrays are by port slot, as PortInfo says it: `operational_vls` is its code, the one that the port is about to
+    get. Port 0 of a switch is filled whether it is enhanced or not; only where it is does it have such tables.
+
+    Where QoS is off (None) nothing is written. Where the engine itself needs lanes to be free of deadlock, as dfsssp
+    and dragonfly do, its SL to VL tables stay: other ones would undo the proof.
+    """
+    if qos is None:
+        return ()
+    kinds = (qos.ca, qos.sw0, qos.swe, qos.rtr)
+    kind = _kind_of_ports(fabric)
+    code = np.clip(operational_vls, 1, _CODES - 1).astype(np.intp)  # OpenSM too takes 0 for VL0 alone
+    _fill_arbitration(tables, kinds, kind * _CODES + code, vlarb_high_cap, vlarb_low_cap)
+    if "sl2vl" in vars(tables) and tables.sl2vl.any():
+        return _engine_lanes(tables, qos.swe)
+    _fill_sl2vl(tables, fabric, kinds, kind * _CODES + code, code)
+    return ()
+
+
+def _kind_of_ports(fabric: Fabric) -> NDArray[np.intp]:
+    """[port slot] -> _CA, _SW0, _SWE or _RTR."""
+    by_node = np.full(max(NodeKind) + 1, _CA)
+    by_node[NodeKind.SWITCH], by_node[NodeKind.ROUTER] = _SWE, _RTR
+    kind: NDArray[np.intp] = by_node[fabric.nodes.kind][fabric.ports.node]
+    kind[(kind == _SWE) & (fabric.ports.number == 0)] = _SW0
+    return kind
+
+
+def _wrap(lanes: NDArray[np.intp], code: int) -> NDArray[np.intp]:
+    """Lanes that a port with this code has, as OpenSM maps them: 1, 2, 4 or 8 lanes repeat, of 15 all are there."""
+    return lanes & (1 << max(code - 1, 0)) - 1
+
+
+def _fill_arbitration(
+    tables: Tables,
+    kinds: Sequence[QosOptions],
+    choice: NDArray[np.intp],
+    vlarb_high_cap: NDArray[np.uint8],
+    vlarb_low_cap: NDArray[np.uint8],
+) -> None:
+    """[port slot] by kind and code, cut to what the port has room for."""
+    templates = np.zeros((len(kinds) * _CODES, 2, VL_ARBITRATION_ENTRIES, 2), np.uint8)
+    for row in range(len(templates)):
+        options = kinds[row // _CODES]
+        for table, entries in ((_LOW, options.vlarb_low), (_HIGH, options.vlarb_high)):
+            pairs = np.array(entries)
+            templates[row, table, : len(pairs), 0] = _wrap(pairs[:, 0], row % _CODES)
+            templates[row, table, : len(pairs), 1] = pairs[:, 1]
+    limits = np.repeat(np.array([options.high_limit for options in kinds], np.uint8), _CODES)
+    np.take(templates, choice, axis=0, out=tables.vl_arbitration)
+    for table, cap in ((_LOW, vlarb_low_cap), (_HIGH, vlarb_high_cap)):
+        for room in np.unique(cap[cap < VL_ARBITRATION_ENTRIES]).tolist():
+            tables.vl_arbitration[cap == room, table, room:] = 0
+    has_tables = (vlarb_low_cap > 0) | (vlarb_high_cap > 0)  # a port with one lane has nothing to arbitrate
+    tables.vl_high_limit[:] = np.where(has_tables, limits[choice], 0)
+
+
+def _fill_sl2vl(
+    tables: Tables,
+    fabric: Fabric,
+    kinds: Sequence[QosOptions],
+    choice: NDArray[np.intp],
+    code: NDArray[np.intp],
+) -> None:
+    """A row is that of the port by which the packet leaves. What a switch sends to itself has port 0's own."""
+    templates = np.zeros((len(kinds) * _CODES, SERVICE_LEVELS), np.uint8)
+    for row in range(len(templates)):
+        lanes = np.array(kinds[row // _CODES].sl2vl)
+        templates[row] = np.where(lanes == DROP, DROP, _wrap(lanes, row % _CODES))
+    is_switch = fabric.nodes.kind == NodeKind.SWITCH
+    ports = fabric.nodes.n_ports.astype(np.int64) + 1
+    rows = np.where(is_switch, ports**2, ports)
+    within = np.arange(len(tables.sl2vl)) - np.repeat(tables.first_pair, rows)
+    out = np.repeat(fabric.first_port, rows) + within % np.repeat(ports, rows)
+    port_0 = fabric.first_port[is_switch]
+    leaving = choice.astype(np.uint8)
+    leaving[port_0] = _SWE * _CODES + code[port_0]  # OpenSM counts port 0 among the others where packets come from one
+    row_choice = leaving[out]
+    row_choice[tables.first_pair[is_switch]] = choice[port_0]
+    np.take(templates, row_choice, axis=0, out=tables.sl2vl)
+
+
+def _engine_lanes(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
+    """What to say where the lanes are the engine's, and which of them the arbitration would never serve."""
+    used = np.flatnonzero(np.bincount(tables.sl2vl.ravel(), minlength=DROP + 1)[:DROP])
+    served = {vl for vl, weight in (*(switches.vlarb_high or ()), *(switches.vlarb_low or ())) if weight}
+    notes = ["the routing engine needs its lanes against deadlock: its SL to VL tables stay, qos_sl2vl is not written"]
+    if starved := [str(vl) for vl in used.tolist() if vl not in served]:
+        notes.append(f"VL {', '.join(starved)} of the routing engine has no weight in qos_swe_vlarb_high or _low")
+    return tuple(notes)
+
+
+# -- from shares of bandwidth ------------------------------------------------------------------------------------------
+
+
+class Share(Protocol):
+    """A part of every link, as Omni-Path's virtual fabrics have it."""
+
+    @property
+    def sl(self) -> int: ...
+
+    @property
+    def bandwidth_percent(self) -> float: ...
+
+    @property
+    def high_priority(self) -> bool: ...
+
+
+def from_shares(shares: Sequence[Share]) -> Qos:
+    """A lane for each service level, with weights in proportion to bandwidth; high priority goes first, without limit.
+
+    Service levels that nobody has take the first lane without priority: management and strays still get through.
+    """
+    percent = dict.fromkeys(sorted({share.sl for share in shares}), 0.0)
+    for share in shares:
+        percent[share.sl] += share.bandwidth_percent
+    _check_shares(percent)
+    high = {share.sl for share in shares if share.high_priority}
+    lane = {sl: vl for vl, sl in enumerate(percent)}
+    stray = next((lane[sl] for sl in percent if sl not in high), 0)
+    general = QosOptions(
+        high_limit=NO_LIMIT if high else 0,
+        vlarb_high=_weights({lane[sl]: percent[sl] for sl in percent if sl in high}),
+        vlarb_low=_weights({lane[sl]: percent[sl] for sl in percent if sl not in high}),
+        sl2vl=tuple(lane.get(sl, stray) for sl in range(SERVICE_LEVELS)),
+    )
+    return Qos.of(general)
+
+
+def _check_shares(percent: dict[int, float]) -> None:
+    for sl, part in percent.items():
+        _require(0 <= sl < SERVICE_LEVELS, "service level", sl, "from 0 to 15")
+        _require(part >= 1, f"the share of service level {sl} in percent,", part, "1 or more")
+    _require(1 <= len(percent) <= DATA_LANES, "a number of service levels", len(percent), "from 1 to 15, as data lanes")
+    _require(sum(percent.values()) <= 100, "the sum of all shares in percent,", sum(percent.values()), "100 at most")
+
+
+def _weights(percent: dict[int, float]) -> VlWeights:
+    """The smallest share is worth a packet of 4 KiB. What is too much for one entry is spread evenly over several."""
+    smallest = min(percent.values(), default=1)
+    weight = {vl: round(part / smallest * PACKET_WEIGHT) for vl, part in percent.items()}
+    entries = {vl: -(-total // MOST_WEIGHT) for vl, total in weight.items()}
+    turns = range(max(entries.values(), default=0))
+    served = [(vl, weight[vl] // entries[vl]) for turn in turns for vl in weight if turn < entries[vl]]
+    return tuple(served) or ((0, 0),)

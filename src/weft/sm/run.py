@@ -1,0 +1,331 @@
+"""A subnet manager at work: sweeps when they are due, and answers everybody in between.
+
+    manager = SubnetManager(carrier, Options(sm_priority=3))
+    manager.run()                       until `stop`, from any thread or signal
+
+One thread. Whatever takes long, thousands of MADs or routing, comes back to `_serve` every few milliseconds, so that
+hosts get their paths and a standby its sign of life while a sweep is under way.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from weft.errors import ConfigError, SubnetError, WeftError
+from weft.fabric.files.opensm import write_dumps
+from weft.mad.carrier import Address, Arrived, Carrier, ask
+from weft.mad.walk import DATA
+from weft.sm.configuration import load_configuration
+from weft.sm.copying import Copying, load_copy
+from weft.sm.election import Election
+from weft.sm.events import Event, Log
+from weft.sm.flaps import Flaps
+from weft.sm.light import changes, switch_changes
+from weft.sm.options import Options, named_file
+from weft.sm.sa.administrator import Administrator
+from weft.sm.sender import Sender
+from weft.sm.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
+from weft.sm.state import State
+from weft.sm.status import describe, read_status, write_status
+from weft.sm.sweep import Report, configure, discover
+from weft.sm.traps import repress, take_trap
+from weft.sm.trees import reprogram
+from weft.sm.view import View
+from weft.wire.mad import Method, MgmtClass
+from weft.wire.notice import Trap
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import DirectedSmp, NodeInfo, Smp, SmpAttribute, SMState
+
+_NAP_S = 0.25  # the longest wait: signals are heard after it at the latest
+_TRY_AGAIN_S = 1.0  # after a sweep that failed
+_REPORT_MS = 1000
+_SETTLE_S = 0.05  # after a trap: where one link falls others often follow
+_SA_METHODS = (Method.GET, Method.SET, Method.GET_TABLE, Method.GET_MULTI, Method.DELETE, Method.GET_TRACE_TABLE)
+_SMP_METHODS = (Method.GET, Method.SET, Method.TRAP)
+
+
+class SubnetManager:
+    """One at one port; `state` may be looked at between two calls of `step`."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        options: Options | None = None,
+        *,
+        log: Log | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        dump: Path | None = None,
+    ) -> None:
+        options = options or Options()
+        self.carrier, self.options, self.dump = carrier, options, dump
+        self.state = State(
+            options=options,
+            log=log or Log(),
+            clock=clock,
+            sender=Sender(
+                carrier,
+                timeout_ms=options.transaction_timeout_ms,
+                retries=options.transaction_retries,
+                m_key=options.m_key,
+                between=self._serve,
+            ),
+            flaps=Flaps(limit=options.flap_limit, window_s=options.flap_window_s),
+        )
+        self.administrator = Administrator(self.state)
+        self.report: Report | None = None  # of the last sweep that ended
+        self.sweeps, self.seconds, self.mads = 0, 0.0, 0  # so far; and of the last
+        self._heard: dict[int, Callable[[bytes | None], Action]] = {}  # by token of a MAD that we sent
+        self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
+        self._suspects: set[int] = set()  # LIDs of switches that sent a trap
+        self._taking_over = self._configuring = self._reload = self._stopped = False
+
+    # -- from outside -----------------------------------------------------------------------------------------------
+
+    def run(self, *, once: bool = False) -> bool:
+        """Until `stop`; `once`: until the subnet is up, or another manages it. Whether it is up."""
+        self.open()
+        try:
+            while not self._stopped:
+                self.step()
+                if once and (self.report is not None or self.election.state == SMState.STANDBY):
+                    break
+        finally:
+            self.close()
+        return self.report is not None
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def reload(self) -> None:
+        """Read the files again, and sweep; a file that cannot be used leaves all as it was."""
+        self._reload, self._sweep_s = True, -math.inf
+
+    def open(self) -> None:
+        load_configuration(self.state)
+        options, state = self.options, self.state
+        before = read_status(options.state_file) if options.state_file else None
+        if before is not None and options.honor_guid2lid_file:
+            state.remembered.update({int(guid, 16): lid for guid, lid in before.lids.items()})
+        for mgmt_class in (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE):
+            self.carrier.register(mgmt_class, _SMP_METHODS)
+        self.carrier.register(MgmtClass.SUBN_ADM, _SA_METHODS, class_version=2)
+        node_info = DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, m_key=options.m_key)
+        answer = ask(self.carrier, node_info)
+        if answer is None:
+            raise SubnetError("the node of this port does not answer NodeInfo: is it up?")
+        self.election = Election(
+            guid=NodeInfo.unpack(answer, DATA).port_guid,
+            priority=options.sm_priority,
+            sm_key=options.sm_key,
+            m_key=options.m_key,
+            poll_interval_s=options.sminfo_polling_timeout_ms / 1000,
+            poll_retries=options.polling_retry_number,
+            ignore_other_sm=options.ignore_other_sm,
+            inactive=options.sm_inactive,
+            clock=state.clock,
+            say=state.log.say,
+            mads_sent=lambda: state.sender.mads,
+        )
+        self.copying = Copying(
+            clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status
+        )
+        self.carrier.set_is_sm(True)
+        state.log.say(Event.STARTED, f"GUID 0x{self.election.guid:016x}, priority {options.sm_priority}")
+
+    def close(self) -> None:
+        self.carrier.set_is_sm(False)
+        self.state.log.say(Event.STOPPED, f"after {self.sweeps} sweeps, {self.state.sender.mads:,} MADs")
+        self._write_status("stopped")
+
+    # -- one round --------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """A sweep if one is due, else whatever comes until the next."""
+        now_s = self.state.clock()
+        if self._reload:
+            self._read_files()
+        if now_s >= self._sweep_s and self.election.state in (SMState.DISCOVERING, SMState.MASTER):
+            self._sweep()
+        elif now_s >= self._check_s and self.election.state == SMState.MASTER:
+            self._check()
+        elif now_s >= self._light_s and self.election.state == SMState.MASTER:
+            self._look()
+        next_s = min(self._sweep_s, self._check_s, self._light_s, self.election.next_due_s(), now_s + _NAP_S)
+        next_s = min(next_s, self.copying.next_due_s(self.election.master))
+        if self.election.master is not None and not self.election.master.lid:
+            self._ask_own_port()
+        self._serve(max(0.0, next_s - self.state.clock()))
+        if self.state.groups.changed and self.election.state == SMState.MASTER:
+            reprogram(self.state)
+
+    def _read_files(self) -> None:
+        self._reload = False
+        try:
+            load_configuration(self.state)
+        except ConfigError as error:
+            self.state.log.say(Event.SWEEP_FAILED, f"{error}; what was read before stays")
+
+    # -- sweeps -----------------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        state, began_s, mads = self.state, self.state.clock(), self.state.sender.mads
+        self._sweep_s = math.inf  # whatever happens from now on makes another one due
+        try:
+            view = discover(state)
+            others = find_others(state.sender, view, state.log.say)
+            before = self.election.state
+            if self._obey(self.election.found_others(others, own_port(view))) is not Action.CONFIGURE:
+                return
+            if before != SMState.MASTER or self._taking_over:
+                self._take_over(view)
+            self._configuring = True
+            report = configure(state, view, taking_over=self._taking_over)
+        except WeftError as error:
+            state.log.say(Event.SWEEP_FAILED, str(error))
+            self._sweep_s = state.clock() + _TRY_AGAIN_S
+            return
+        finally:
+            self._configuring = False
+        self._swept(report, others, state.clock() - began_s, state.sender.mads - mads)
+
+    def _take_over(self, view: View) -> None:
+        """What the master of before knew: asked of it while it lived, and read from the ports."""
+        load_copy(self.state, view, self.copying.take())
+        options = self.options
+        from_file = named_file(options.partition_config_file) or options.virtual_fabrics_file
+        self.state.adopts_partitions = self._taking_over and not from_file
+
+    def _swept(self, report: Report, others: list[OtherSm], seconds: float, mads: int) -> None:
+        state = self.state
+        self.report, self.sweeps, self._taking_over = report, self.sweeps + 1, False
+        self.seconds, self.mads = seconds, mads
+        self.administrator.is_master = True
+        self.administrator.other_managers = tuple(other.record() for other in others)
+        if self.sweeps == 1:  # kernels may have to be compiled: nobody should wait for that, least of all a standby
+            another = Administrator(state)
+            another.is_master = True
+            state.sender.aside(another.prepare)
+        state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
+        if report.refused or any(oddity.startswith("silent") for oddity in report.oddities):
+            self._sweep_s = min(self._sweep_s, state.clock() + max(_TRY_AGAIN_S, self.options.sweep_interval_s))
+        self._light_s = self._next_look_s()
+        if self.dump is not None and state.view is not None:
+            write_dumps(state.view.fabric, self.dump)
+        self._write_status()
+
+    def _look(self) -> None:
+        """A light sweep, and a heavy one if it finds something."""
+        state = self.state
+        state.services.expire(state.clock())
+        changed = "every sweep is a heavy one" if self.options.force_heavy_sweep else ""
+        if state.view is not None:
+            changed = changed or changes(state.sender, state.view)
+        self._sweep_if(changed)
+        self._light_s = self._next_look_s()
+
+    def _next_look_s(self) -> float:
+        interval_s = self.options.sweep_interval_s
+        return self.state.clock() + interval_s if interval_s else math.inf
+
+    # -- others -----------------------------------------------------------------------------------------------------
+
+    def _serve(self, wait_s: float) -> None:
+        """Take what comes within so long, and send what is due. Called in the middle of sweeps too."""
+        for token, answer in self.carrier.poll(wait_s):
+            heard = self._heard.pop(token, None)
+            if heard is not None:
+                self._obey(heard(answer))
+        for arrived in self.carrier.arrivals():
+            self._on_arrival(arrived)
+        now_s = self.state.clock()
+        for question in (*self.election.due(now_s), *self.copying.due(now_s, self.election.master)):
+            self._ask(question)
+        for mad, address in self.state.subscriptions.take():
+            self._ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=self._reporter(address)))
+        if self._configuring and self.election.state != SMState.MASTER:
+            raise SubnetError("another subnet manager became master in the middle of the sweep")
+
+    def _on_arrival(self, arrived: Arrived) -> None:
+        mad, response = arrived.mad, None
+        if mad[1] == MgmtClass.SUBN_ADM:
+            response = self.administrator.answer(mad, arrived.source)
+        elif is_sm_info(mad):
+            response, action = self.election.on_sm_info(mad, arrived.source)
+            self._obey(action)
+        elif mad[3] == Method.TRAP and Smp.attribute_id.get(mad) == SmpAttribute.NOTICE:
+            response = repress(mad)
+            self._on_trap(*take_trap(self.state, mad))
+        if response is not None:
+            self.carrier.post(response, arrived.source)
+
+    def _on_trap(self, number: int | None, lid: int) -> None:
+        """A link changed: look at that switch, soon. Somebody else changed: sweep, it may be a subnet manager."""
+        if not self.options.sweep_on_trap or self.election.state != SMState.MASTER:
+            return
+        if number == Trap.LINK_STATE_CHANGED:
+            self._suspects.add(lid)
+            self._check_s = min(self._check_s, self.state.clock() + _SETTLE_S)
+        elif number == Trap.LOCAL_CHANGES and lid != self.state.sm_lid:
+            self._sweep_s = min(self._sweep_s, self.state.clock() + _SETTLE_S)
+
+    def _check(self) -> None:
+        """Sweep if a switch that sent a trap has changed since the last one."""
+        state, lids, self._check_s = self.state, sorted(self._suspects), math.inf
+        self._suspects.clear()
+        if state.view is None:
+            return
+        at = state.view.end_ports[np.isin(state.view.fabric.tables.lid[state.view.end_ports], lids)]
+        nodes = np.unique(state.view.fabric.ports.node[at]).astype(np.intp)
+        nodes = nodes[state.view.is_switch[nodes]]
+        changed = "somebody whom we do not know sent a trap" if len(nodes) < len(lids) else ""
+        self._sweep_if(changed or switch_changes(state.sender, state.view, nodes))
+
+    def _sweep_if(self, changed: str) -> None:
+        if changed:
+            self.state.log.say(Event.SWEEP_STARTED, changed)
+            self._sweep_s = -math.inf
+
+    def _ask(self, question: Question) -> None:
+        if question.heard is None:
+            self.carrier.post(question.mad, question.to)
+            return
+        token = self.carrier.send(question.mad, question.to, timeout_ms=question.timeout_ms, retries=question.retries)
+        self._heard[token] = question.heard
+
+    def _ask_own_port(self) -> None:
+        """Where the master is, if it gave LIDs after we met it: it is asked for its tables by LID."""
+        port_info = DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.PORT_INFO, m_key=self.options.m_key)
+        self._ask(Question(mad=port_info, timeout_ms=_REPORT_MS, heard=self._on_own_port))
+
+    def _on_own_port(self, answer: bytes | None) -> Action:
+        if answer is not None and (lid := PortInfo.master_sm_lid.get(answer, DATA)):
+            self.election.master_is_at(lid)
+        return Action.NOTHING
+
+    def _reporter(self, address: Address) -> Callable[[bytes | None], Action]:
+        def heard(answer: bytes | None) -> Action:
+            if answer is None:
+                self.state.subscriptions.failed(address)
+            return Action.NOTHING
+
+        return heard
+
+    def _obey(self, action: Action) -> Action:
+        if action is Action.SWEEP:
+            self._sweep_s = -math.inf
+        elif action is Action.STAND_BY:
+            self.administrator.is_master, self._taking_over, self.report = False, True, None
+            self.state.known = None  # another writes into the devices from now on
+            self._write_status()
+        return action
+
+    # -- status -----------------------------------------------------------------------------------------------------
+
+    def _write_status(self, sm_state: str = "") -> None:
+        if self.options.state_file is not None:
+            write_status(self.options.state_file, describe(self, sm_state))

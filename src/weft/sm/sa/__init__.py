@@ -1,0 +1,1 @@
+"""The subnet administrator: answers what programs ask about the subnet, and keeps what they tell it."""

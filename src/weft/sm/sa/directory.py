@@ -1,0 +1,116 @@
+"""Who is who in a subnet, and who may know of whom: LIDs, GUIDs and P_Keys of one sweep.
+
+Ports with the same P_Key table are of one class; there are few classes, so what two ports share is looked up by class.
+A port sees another if they share a partition in which at least one is a full member, or if one has no table at all, as
+ports of switches may (InfiniBand Architecture volume 1, "Partitioning"; OpenSM does the same).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sm.view import View
+
+_LIDS = 1 << 16
+_FULL = 0x8000
+_ANY = -1  # whatever P_Key they share
+
+
+class Directory:
+    """Slots are the fabric's."""
+
+    def __init__(self, view: View) -> None:
+        self.view, fabric = view, view.fabric
+        tables, ports = fabric.tables, fabric.ports
+        ends = view.end_ports
+        self.ends: NDArray[np.intp] = ends[tables.lid[ends] > 0]  # slots that can be addressed
+        home = np.where(view.is_switch, fabric.first_port, -1)[ports.node]  # a switch's ports share its port 0's LID
+        self.lid: NDArray[np.int64] = np.where(home >= 0, tables.lid[home], tables.lid).astype(np.int64)  # [slot], base
+        self.lids: NDArray[np.int64] = 1 << tables.lmc.astype(np.int64)  # [slot] -> how many
+        self.slot_of_lid = np.full(_LIDS, -1, np.int32)
+        for offset in range(int(self.lids[self.ends].max(initial=1))):
+            of = self.ends[self.lids[self.ends] > offset]
+            self.slot_of_lid[tables.lid[of] + offset] = of
+        self._common: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._seen: dict[int, NDArray[np.bool_]] = {}
+
+    @cached_property
+    def slot_of_guid(self) -> dict[int, int]:
+        """Of ports that can be addressed."""
+        guids = self.view.fabric.ports.guid[self.ends]
+        return dict(zip(guids.tolist(), self.ends.tolist(), strict=True))
+
+    def slot_at(self, lid: int) -> int:
+        """The port that answers to a LID, -1 if none does."""
+        return int(self.slot_of_lid[lid & _LIDS - 1])
+
+    def base_lid(self, lid: int) -> int:
+        """The first LID of the port that answers to this one, 0 if none does."""
+        slot = self.slot_at(lid)
+        return int(self.lid[slot]) if slot >= 0 else 0
+
+    # -- partitions ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _classes(self) -> tuple[NDArray[np.intp], NDArray[np.uint16]]:
+        """[slot] -> class, and uint16[class, index] -> P_Key."""
+        table = self.view.fabric.tables.pkey
+        used = np.ascontiguousarray(table[:, table.any(axis=0)])
+        if not used.shape[1]:
+            return np.zeros(len(table), np.intp), np.zeros((1, 1), np.uint16)
+        whole = used.view(np.dtype((np.void, used.itemsize * used.shape[1]))).ravel()
+        _, example, which = np.unique(whole, return_index=True, return_inverse=True)
+        return which.ravel(), used[example]
+
+    def p_key(self, source: int, destination: int, wanted: int = _ANY) -> int:
+        """A P_Key by which two ports may talk, as the first of them holds it; 0 for none.
+
+        The first that fits, in the order of the source's table; `wanted` is the only partition that will do.
+        """
+        classes = self._classes[0]
+        return int(self._shared(int(classes[source]), wanted)[classes[destination]])
+
+    def p_keys(self, source: NDArray[np.intp], destination: NDArray[np.intp], wanted: int = _ANY) -> NDArray[np.int64]:
+        """The same for many pairs."""
+        classes = self._classes[0]
+        found = np.zeros(len(source), np.int64)
+        of = classes[source]
+        for one in np.unique(of).tolist():
+            rows = of == one
+            found[rows] = self._shared(one, wanted)[classes[destination[rows]]]
+        return found
+
+    def _shared(self, one: int, wanted: int) -> NDArray[np.int64]:
+        """[class] -> what ports of class `one` share with those of another."""
+        known = self._common.get((one, wanted))
+        if known is None:
+            known = self._common[one, wanted] = self._share(self._classes[1], one, wanted)
+        return known
+
+    @staticmethod
+    def _share(keys: NDArray[np.uint16], one: int, wanted: int) -> NDArray[np.int64]:
+        shared = np.zeros(len(keys), np.int64)
+        for key in keys[one].tolist():
+            if not key & ~_FULL or (wanted != _ANY and (key ^ wanted) & ~_FULL):
+                continue
+            fits = (keys == key | _FULL).any(axis=1)
+            if key & _FULL:
+                fits |= (keys == key & ~_FULL).any(axis=1)
+            shared[fits & (shared == 0)] = key
+        return shared
+
+    def visible(self, source: int) -> NDArray[np.bool_]:
+        """[slot] -> may this port know of it?"""
+        classes, keys = self._classes
+        one = int(classes[source])
+        if one not in self._seen:
+            open_to = (self._shared(one, _ANY) > 0) | ~keys.any(axis=1) | (not keys[one].any())
+            self._seen[one] = open_to[classes]
+        seen = self._seen[one]
+        if not seen[source]:  # limited members see no other, but themselves
+            seen = seen.copy()
+            seen[source] = True
+        return seen

@@ -1,0 +1,344 @@
+"""MCMemberRecord: Set joins a group and makes it if need be, Delete leaves it, Get and GetTable ask.
+
+The rules and the order in which they are tried are OpenSM's (osm_sa_mcmember_record.c), with the standard's numbers:
+o15-0.2.1 and o15-0.2.4 for joining, o15-0.1.14 for leaving, o15-0.1.5 for MGIDs. So are the answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.ids import Gid
+from weft.sm.events import Event
+from weft.sm.multicast import Group
+from weft.sm.partitions import LINK_LOCAL
+from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
+from weft.sm.sa.reply import Handler, Reply
+from weft.sm.sa.subscriptions import announce_group, has_p_key, share_partition
+from weft.sm.view import View
+from weft.wire.bulk import Rows
+from weft.wire.mad import Method
+from weft.wire.notice import Trap
+from weft.wire.port_info import PortInfo
+from weft.wire.sa import JoinState, MCMemberRecord, SaAttribute, SaMad, SaStatus, Selector
+from weft.wire.sa_query import component_mask
+
+if TYPE_CHECKING:
+    from weft.sm.sa.administrator import Administrator
+    from weft.sm.state import State
+
+_FULL_MEMBER = 0x8000  # of a P_Key
+_KEEPS_ALIVE = JoinState.FULL_MEMBER | JoinState.SEND_ONLY_FULL_MEMBER
+_LARGEST_MTU = 5  # 4,096 bytes
+_IPOIB = (0x401B, 0x601B)  # signatures in an MGID: IPv4, IPv6 (RFC 4391)
+_SA_MADE = 0xA01B
+_BROADCAST = 0xFFFF_FFFF  # the end of the MGID of IPv4's broadcast group
+
+
+class _Refused(Exception):
+    """Caught by the handlers below: the status of the answer, and why, for the log."""
+
+    def __init__(self, why: str, status: SaStatus = SaStatus.REQUEST_INVALID) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class _Query:
+    """A record as it came, and which of its components count."""
+
+    def __init__(self, request: SaMad) -> None:
+        self.record = MCMemberRecord.unpack(request.data)
+        self.mask = request.component_mask
+        self.guid = int(Gid(self.record.port_gid).guid)
+
+    def has(self, *names: str) -> bool:
+        """All of these?"""
+        mask = component_mask(MCMemberRecord, *names)
+        return self.mask & mask == mask
+
+    def check_codes(self) -> None:
+        """An MTU or rate that is asked for must be one."""
+        record = self.record
+        if self.has("mtu_selector", "mtu") and not 1 <= record.mtu <= _LARGEST_MTU:
+            raise _Refused(f"{record.mtu} is no MTU")
+        if self.has("rate_selector", "rate") and not RANK_OF_CODE[int(record.rate)]:
+            raise _Refused(f"{int(record.rate)} is no rate")
+
+    def check_join_mask(self) -> None:
+        if not self.has("mgid", "port_gid", "join_state"):
+            raise _Refused("MGID, PortGID and JoinState are needed", SaStatus.INSUFFICIENT_COMPONENTS)
+
+
+# -- join and create --------------------------------------------------------------------------------------------------
+
+
+def join(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+    """The answer is the record of the member, with all that the group has."""
+    state, query = administrator.state, _Query(request)
+    try:
+        _check(state, query)
+        group, port = _join(administrator, query, slot)
+    except _Refused as refused:
+        return _refuse(state, query, refused)
+    if state.groups.join(group, query.guid, query.record.join_state, proxy=port != slot):
+        announce_group(state, administrator.view, Trap.MGID_CREATED, group)
+    member = group.members[query.guid]
+    return Reply(records=group.record.replace(port_gid=query.record.port_gid, join_state=member.join_state).raw)
+
+
+def _check(state: State, query: _Query) -> None:
+    """What joining and leaving have in common; the default prefix stands for the subnet's own."""
+    query.check_join_mask()
+    query.check_codes()
+    prefix = Gid(query.record.port_gid).prefix
+    if prefix not in (Gid.LINK_LOCAL_PREFIX, state.options.subnet_prefix):
+        raise _Refused(f"prefix {prefix:#018x} is another subnet's", SaStatus.INVALID_GID)
+
+
+def _join(administrator: Administrator, query: _Query, slot: int) -> tuple[Group, int]:
+    """The group, made if need be, and the port."""
+    state, view, record = administrator.state, administrator.view, query.record
+    port = administrator.directory.slot_of_guid.get(query.guid)
+    if port is None:
+        raise _Refused("there is no such port")
+    if not share_partition(view, port, slot):
+        raise _Refused("the asking port and the joining port share no partition")
+    if query.has("p_key") and not record.p_key & ~_FULL_MEMBER:
+        raise _Refused("P_Key 0 is none")
+    found = state.groups.by_mgid.get(record.mgid)
+    if found is not None:
+        _check_same(query, found)
+        _check_range(query, found)
+        _check_join(query, found, view, port)
+        _check_rights(query.guid, found, view, slot)
+        return found, port
+    wanted = _wanted(state, view, query, port)
+    _check_join(query, wanted, view, port)
+    created = state.groups.create(wanted)
+    if created is None:
+        raise _Refused("no MLID is left", SaStatus.NO_RESOURCES)
+    return created, port
+
+
+def _check_join(query: _Query, group: Group | MCMemberRecord, view: View, port: int) -> None:
+    """The port's part of o15-0.2.4."""
+    if _port_mtu(view, port) < group.mtu:
+        raise _Refused("the port's MTU is less than the group's")
+    if port_ranks(view.fabric)[port] < RANK_OF_CODE[int(group.rate)]:
+        raise _Refused("the port's rate is less than the group's")
+    if not query.record.join_state:
+        raise _Refused("JoinState is 0")
+    if not has_p_key(view, port, group.p_key):
+        raise _Refused("the port is not in the group's partition")
+
+
+def _check_rights(guid: int, group: Group, view: View, slot: int) -> None:
+    """o15-0.2.1: who may change what a port is in a group."""
+    member = group.members.get(guid)
+    if member is None:
+        return
+    if member.proxy:
+        if not has_p_key(view, slot, group.p_key):
+            raise _Refused("who asks is not in the group's partition")
+    elif int(view.fabric.ports.guid[slot]) != guid:
+        raise _Refused("the port joined by itself, another one asks")
+
+
+def _wanted(state: State, view: View, query: _Query, port: int) -> MCMemberRecord:
+    """A group that does not exist yet, completed."""
+    record = query.record
+    if not record.join_state & _KEEPS_ALIVE:
+        raise _Refused("there is no such group, and only a full member makes one")
+    if not query.has("q_key", "t_class", "p_key", "flow_label", "sl"):
+        why = "there is no such group, and to make one Q_Key, P_Key, SL, FlowLabel and TClass are needed"
+        raise _Refused(why, SaStatus.INSUFFICIENT_COMPONENTS)
+    mgid = record.mgid
+    if mgid:
+        _check_mgid(state, query)
+        scope = record.scope if query.has("scope") else mgid >> 112 & 0xF
+    else:
+        scope = record.scope if query.has("scope") else LINK_LOCAL
+        mgid = state.groups.new_mgid(scope, state.options.subnet_prefix)
+    return record.replace(
+        mgid=mgid, scope=scope, mtu=_new_mtu(query, _port_mtu(view, port)), rate=_new_rate(query, view, port)
+    )
+
+
+def _check_mgid(state: State, query: _Query) -> None:
+    """o15-0.1.5, and that groups of IP fit the broadcast group of their partition."""
+    mgid = query.record.mgid
+    signature = mgid >> 96 & 0xFFFF
+    if mgid >> 120 != 0xFF:
+        raise _Refused("a multicast GID begins with ff")
+    if signature in _IPOIB:
+        broadcast = 0xFF10_401B << 96 | (mgid >> 112 & 0xF) << 112 | (mgid >> 80 & 0xFFFF) << 80 | _BROADCAST
+        if mgid != broadcast:
+            found = state.groups.by_mgid.get(broadcast)
+            if found is None:
+                raise _Refused(f"there is no broadcast group {Gid(broadcast)}")
+            _check_same(query, found)
+        return
+    if mgid >> 112 & 0xE0:
+        raise _Refused("three flags of a multicast GID are reserved")
+    if signature == _SA_MADE and mgid >> 112 & 0xF == LINK_LOCAL:
+        raise _Refused("link-local MGIDs with a01b are made here only")
+
+
+def _new_mtu(query: _Query, most: int) -> int:
+    """As asked for, or as much as the port has."""
+    asked = query.record.mtu
+    match query.record.mtu_selector if query.has("mtu_selector", "mtu") else Selector.BEST:
+        case Selector.GREATER_THAN:
+            if asked >= most:
+                raise _Refused("the port's MTU is not greater")
+            return most
+        case Selector.LESS_THAN:
+            if asked == 1:
+                raise _Refused("no MTU is less")
+            return min(most, asked - 1)
+        case Selector.EXACTLY:
+            return asked
+    return most
+
+
+def _new_rate(query: _Query, view: View, port: int) -> int:
+    most = int(port_ranks(view.fabric)[port])
+    asked = int(RANK_OF_CODE[int(query.record.rate)])
+    match query.record.rate_selector if query.has("rate_selector", "rate") else Selector.BEST:
+        case Selector.GREATER_THAN:
+            if asked >= most:
+                raise _Refused("the port's rate is not greater")
+        case Selector.LESS_THAN:
+            if asked == 1:
+                raise _Refused("no rate is less")
+            most = min(most, asked - 1)
+        case Selector.EXACTLY:
+            most = asked
+    return int(CODE_OF_RANK[min(most, MOST)])
+
+
+def _port_mtu(view: View, slot: int) -> int:
+    """What the cable can carry, which is what the port is set to."""
+    peer = int(view.fabric.ports.peer[slot])
+    caps = [int(PortInfo.mtu_cap.get(view.port_info[one].tobytes())) for one in (slot, peer) if one >= 0]
+    return min(caps)
+
+
+# -- does a group have what is asked? ---------------------------------------------------------------------------------
+
+
+def _check_same(query: _Query, group: Group) -> None:
+    record = query.record
+    if query.has("p_key") and ((record.p_key ^ group.p_key) & 0x7FFF or not (record.p_key | group.p_key) & 0x8000):
+        raise _Refused("the group has another P_Key")
+    for name in ("q_key", "t_class", "sl", "flow_label", "hop_limit"):
+        if query.has(name) and getattr(record, name) != getattr(group, name):
+            raise _Refused(f"the group has another {name}")
+
+
+def _check_range(query: _Query, group: Group) -> None:
+    """MTU and rate, as the selectors mean them."""
+    record = query.record
+    if query.has("mtu_selector"):
+        _check_order("MTU", record.mtu_selector, group.mtu, record.mtu)
+    if query.has("rate_selector"):
+        asked = int(RANK_OF_CODE[int(record.rate)])
+        _check_order("rate", record.rate_selector, int(RANK_OF_CODE[group.rate]), asked)
+
+
+def _check_order(what: str, selector: int, has: int, asked: int) -> None:
+    fits = {Selector.GREATER_THAN: has > asked, Selector.LESS_THAN: has < asked, Selector.EXACTLY: has == asked}
+    if not fits.get(Selector(selector), True):
+        raise _Refused(f"the group's {what} is not what was asked for")
+
+
+# -- leave ------------------------------------------------------------------------------------------------------------
+
+
+def leave(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+    """o15-0.1.14. The answer repeats the request, with what is left of the JoinState."""
+    state, query = administrator.state, _Query(request)
+    record = query.record
+    try:
+        _check(state, query)
+        group = state.groups.by_mgid.get(record.mgid)
+        member = group.members.get(query.guid) if group is not None else None
+        if group is None or member is None:
+            raise _Refused("there is no such member")
+        if not record.join_state or record.join_state & ~member.join_state:
+            raise _Refused(f"it is {member.join_state:#x} in the group")
+        _check_rights(query.guid, group, administrator.view, slot)
+    except _Refused as refused:
+        return _refuse(state, query, refused)
+    scope = group.scope
+    if state.groups.leave(group, query.guid, record.join_state):
+        announce_group(state, administrator.view, Trap.MGID_DESTROYED, group)
+    left = group.members.get(query.guid)
+    exactly = dict.fromkeys(("mtu_selector", "rate_selector", "packet_life_time_selector"), Selector.EXACTLY)
+    return Reply(records=record.replace(scope=scope, join_state=left.join_state if left else 0, **exactly).raw)
+
+
+def _refuse(state: State, query: _Query, refused: _Refused) -> Reply:
+    where = f"{Gid(query.record.mgid)}, port {query.guid:#018x}"
+    state.log.say(Event.MULTICAST, f"refused: {refused}: {where}")
+    return Reply(refused.status)
+
+
+# -- ask --------------------------------------------------------------------------------------------------------------
+
+
+def get_members(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+    """Groups of partitions that the asking port is in; members, and who they are, for trusted eyes."""
+    state, query = administrator.state, _Query(request)
+    try:
+        query.check_codes()
+    except _Refused as refused:
+        return _refuse(state, query, refused)
+    trusted, prefix = administrator.is_trusted(request), state.options.subnet_prefix
+    rows = [
+        _answers(query, group, prefix, trusted=trusted)
+        for group in state.groups.by_mgid.values()
+        if has_p_key(administrator.view, slot, group.p_key) and _fits(query, group)
+    ]
+    return Reply(records=np.concatenate(rows) if rows else np.zeros((0, MCMemberRecord.size), np.uint8))
+
+
+def _fits(query: _Query, group: Group) -> bool:
+    record = query.record
+    try:
+        _check_same(query, group)
+        _check_range(query, group)
+    except _Refused:
+        return False
+    return not any(
+        query.has(name) and getattr(record, name) != getattr(group, name) for name in ("mgid", "mlid", "scope")
+    )
+
+
+def _answers(query: _Query, group: Group, prefix: int, *, trusted: bool) -> Rows:
+    """One record for a group or for the member that was asked for, or one for each member."""
+    one_port, record = query.has("port_gid"), query.record
+    if not trusted and not one_port:
+        return np.frombuffer(group.record.raw, np.uint8)[None]
+    rows = group.member_rows(prefix)
+    keep = np.ones(len(rows), bool)
+    if one_port:
+        keep &= (rows[:, 24:32] == np.frombuffer(record.port_gid.to_bytes(16, "big")[8:], np.uint8)).all(axis=1)
+    if query.has("join_state"):
+        keep &= rows[:, 48] & 0xF == record.join_state
+    if query.has("proxy_join"):
+        keep &= rows[:, 49] >> 7 == record.proxy_join
+    rows = rows[keep]
+    if not trusted:
+        rows[:, 16:32], rows[:, 48], rows[:, 49] = 0, rows[:, 48] & 0xF0, 0
+    return rows
+
+
+HANDLERS: dict[tuple[int, int], Handler] = {
+    (SaAttribute.MC_MEMBER_RECORD, Method.SET): join,
+    (SaAttribute.MC_MEMBER_RECORD, Method.DELETE): leave,
+    (SaAttribute.MC_MEMBER_RECORD, Method.GET): get_members,
+    (SaAttribute.MC_MEMBER_RECORD, Method.GET_TABLE): get_members,
+}

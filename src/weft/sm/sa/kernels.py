@@ -1,0 +1,128 @@
+"""Follow paths through the forwarding tables, and write their records.
+
+pairs     int64[pair, column] -> ends and limits of each path, see the columns below
+wanted    int64[...] -> what the query asks of all of them, -1 where it asks nothing
+lft       uint8[switch, lid] -> out port; path_sl the same for SLs, or empty where the routing needs no lanes
+sl2vl     uint8[row, sl] -> VL, or empty where nobody filled it
+rate      uint8[slot] -> place of the link's rate among all rates, by Gbit/s: the SA's codes are not in that order
+"""
+
+from __future__ import annotations
+
+from weft.jit import kernel
+
+SOURCE, DESTINATION, SLID, DLID, P_KEY, SL, MTU, RATE, LIFE, PREFERENCE = range(10)
+COLUMNS = 10
+WANT_SL, MTU_SELECTOR, WANT_MTU, RATE_SELECTOR, WANT_RATE, LIFE_SELECTOR, WANT_LIFE, REVERSIBLE = range(8)
+WANTED = 8
+_HOPS_MAX = 64
+_DROP = 15
+_EXACTLY = 0x80  # the selector, in the byte of what it is about
+
+
+@kernel
+def trace(begin, end, lid, sl, ports, nodes, lft, sl2vl, mtu, rate):
+    """The least MTU and rate of the ports from one to another, for packets to a LID; MTU 0 if they do not get there."""
+    node_of, number, peer = ports
+    first_port, n_ports, switch_row, first_pair = nodes
+    least_mtu, least_rate = mtu[begin], rate[begin]
+    if begin == end:
+        return least_mtu, least_rate
+    out, node, into = begin, node_of[begin], 0
+    for hop in range(_HOPS_MAX):
+        row = switch_row[node]
+        if row >= 0:
+            port = lft[row, lid] if lid < lft.shape[1] else 255
+            if port > n_ports[node]:
+                return 0, 0
+            out = first_port[node] + port
+        elif hop:
+            return 0, 0  # an adapter passes nothing on
+        if out == end:
+            break
+        if len(sl2vl):
+            lane = into * (n_ports[node] + 1) + number[out] if row >= 0 else number[out]
+            if sl2vl[first_pair[node] + lane, sl] == _DROP:
+                return 0, 0
+        other = peer[out]
+        if other < 0:
+            return 0, 0
+        least_mtu = min(least_mtu, mtu[out], mtu[other])
+        least_rate = min(least_rate, rate[out], rate[other])
+        if other == end:
+            return least_mtu, least_rate
+        node, into, out = node_of[other], number[other], other
+    return (min(least_mtu, mtu[end]), min(least_rate, rate[end])) if out == end else (0, 0)
+
+
+@kernel
+def fit(value, selector, wanted):
+    """What a path with this value may be used at under a selector, as OpenSM sees it; -1 if not at all."""
+    if selector == 0:
+        return value if value > wanted else -1
+    if selector == 1 and value >= wanted:
+        return wanted - 1 if wanted > 1 else -1
+    if selector == 2:
+        return wanted if value >= wanted else -1
+    return value
+
+
+@kernel
+def fill_paths(pairs, wanted, ports, nodes, lft, path_sl, sl2vl, mtu, rate, rate_codes, usable, gids, rows):
+    """Write records of the paths that exist to the front of `rows`, and of `pairs` their pairs; returns how many."""
+    found = 0
+    node_of, _, peer = ports
+    switch_row = nodes[2]
+    for i in range(len(pairs)):
+        begin, end = pairs[i, SOURCE], pairs[i, DESTINATION]
+        if not (usable[begin] and usable[end]):
+            continue
+        sl = pairs[i, SL]
+        row = switch_row[node_of[begin]]
+        if row < 0 and peer[begin] >= 0:
+            row = switch_row[node_of[peer[begin]]]
+        if row >= 0 and pairs[i, DLID] < path_sl.shape[1]:
+            sl = path_sl[row, pairs[i, DLID]] & 15
+        if wanted[WANT_SL] >= 0 and wanted[WANT_SL] != sl:
+            continue
+        least_mtu, least_rate, life, reversible = 0, 0, 0, False
+        for back in range(2):
+            if back:
+                here = trace(end, begin, pairs[i, SLID], sl, ports, nodes, lft, sl2vl, mtu, rate)
+            else:
+                here = trace(begin, end, pairs[i, DLID], sl, ports, nodes, lft, sl2vl, mtu, rate)
+            fits_mtu, fits_rate, fits_life = -1, -1, -1
+            if here[0] > 0:
+                fits_mtu = fit(min(here[0], pairs[i, MTU]), wanted[MTU_SELECTOR], wanted[WANT_MTU])
+                fits_life = fit(0 if begin == end else pairs[i, LIFE], wanted[LIFE_SELECTOR], wanted[WANT_LIFE])
+                fits_rate = min(here[1], pairs[i, RATE])
+                if wanted[RATE_SELECTOR] == 2 and fits_rate > wanted[WANT_RATE]:
+                    fits_rate = -1  # OpenSM lowers MTUs and life times to what is wanted exactly, but not rates
+                else:
+                    fits_rate = fit(fits_rate, wanted[RATE_SELECTOR], wanted[WANT_RATE])
+            fits = fits_mtu > 0 and fits_rate > 0 and fits_life >= 0
+            if back:
+                reversible = fits
+            elif fits:
+                least_mtu, least_rate, life = fits_mtu, fits_rate, fits_life
+            else:
+                break
+        if least_mtu == 0 or (wanted[REVERSIBLE] > 0 and not reversible):
+            continue
+        record = rows[found]
+        record[:] = 0
+        for byte in range(16):
+            record[8 + byte] = gids[end, byte]
+            record[24 + byte] = gids[begin, byte]
+        record[40], record[41] = pairs[i, DLID] >> 8, pairs[i, DLID] & 255
+        record[42], record[43] = pairs[i, SLID] >> 8, pairs[i, SLID] & 255
+        record[49] = 0x80 if reversible else 0
+        record[50], record[51] = pairs[i, P_KEY] >> 8, pairs[i, P_KEY] & 255
+        record[53] = sl
+        record[54] = _EXACTLY | least_mtu
+        record[55] = _EXACTLY | rate_codes[least_rate]
+        record[56] = _EXACTLY | life
+        record[57] = pairs[i, PREFERENCE]
+        pairs[found] = pairs[i]
+        found += 1
+    return found

@@ -1,0 +1,56 @@
+"""Which records a query means: compared in its component mask, all records at once."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.wire.fields import Bits
+from weft.wire.format import Format
+from weft.wire.sa_query import component_mask, covered_bits
+
+Rows = NDArray[np.uint8]
+
+
+@lru_cache(maxsize=1000)  # masks come from outside
+def _covered(form: type[Format], mask: int) -> tuple[NDArray[np.intp], Rows]:
+    """The bytes of a record that a mask covers, and which of their bits."""
+    bits = np.frombuffer(covered_bits(form, mask).to_bytes(form.size, "big"), np.uint8)
+    at = np.flatnonzero(bits)
+    return at, bits[at]
+
+
+def matching(form: type[Format], rows: Rows, query: bytes, mask: int) -> NDArray[np.intp]:
+    """Indices of the records that equal the query in all components of the mask."""
+    at, bits = _covered(form, mask)
+    if not len(at):
+        return np.arange(len(rows))
+    wanted = np.frombuffer(query, np.uint8)[at] & bits
+    found = np.flatnonzero(rows[:, at[0]] & bits[0] == wanted[0])  # one byte alone leaves few
+    same: NDArray[np.bool_] = (rows[np.ix_(found, at)] & bits == wanted).all(axis=1)
+    return found[same]
+
+
+@cache
+def bit_of(form: type[Format], name: str) -> int:
+    """Of a component in the mask."""
+    return component_mask(form, name)
+
+
+def without_component(form: type[Format], mask: int, name: str) -> int:
+    """The mask with a component left out."""
+    return mask & ~bit_of(form, name)
+
+
+def has_component(form: type[Format], mask: int, name: str) -> bool:
+    return bool(mask & bit_of(form, name))
+
+
+def bits_set(rows: Rows, field: Bits, query: bytes, base: int = 0) -> NDArray[np.bool_]:
+    """[row] -> are all bits that are set in this field of the query set in the row too?"""
+    at = slice(base + field.bit // 8, base + (field.bit + field.width) // 8)
+    wanted = np.frombuffer(query[at], np.uint8)
+    same: NDArray[np.bool_] = (rows[:, at] & wanted == wanted).all(axis=1)
+    return same

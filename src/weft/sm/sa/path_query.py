@@ -1,0 +1,105 @@
+"""What a query for paths asks, read from a PathRecord or a MultiPathRecord."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sm.sa import kernels
+from weft.sm.sa.rates import RANK_OF_CODE
+from weft.wire.mad import Method
+from weft.wire.port_info import Mtu
+from weft.wire.sa import MultiPathRecord, PathRecord, Rate, SaMad, SaStatus
+from weft.wire.sa_query import component_names
+
+R = TypeVar("R", PathRecord, MultiPathRecord)
+ANY_PATHS = 127  # as many as a query can ask for
+_SELECTORS = (
+    ("mtu", kernels.MTU_SELECTOR, kernels.WANT_MTU),
+    ("rate", kernels.RATE_SELECTOR, kernels.WANT_RATE),
+    ("packet_life_time", kernels.LIFE_SELECTOR, kernels.WANT_LIFE),
+)
+_NOTHING_WANTED = np.full(kernels.WANTED, -1, np.int64)
+_PLAIN = {"dgid", "sgid", "dlid", "slid", "numb_path", "reversible", "p_key"}  # cheap to read: most queries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PathQuery(Generic[R]):
+    """None and -1 are what it does not say."""
+
+    record: R
+    named: frozenset[str]  # components of the mask
+    wanted: NDArray[np.int64]  # for the kernel
+    p_key: int
+    at_most: int | None  # paths for a pair of ports
+    is_get: bool  # one path will do
+
+    def value(self, name: str) -> int | None:
+        return int(getattr(self.record, name)) if name in self.named else None
+
+    @property
+    def sl(self) -> int:
+        return int(self.wanted[kernels.WANT_SL])
+
+    @property
+    def service_id(self) -> int | None:
+        if "service_id_8msb" not in self.named:
+            return None
+        return self.record.service_id_8msb << 56 | self.record.service_id_56lsb
+
+
+_names: dict[tuple[type, int], frozenset[str]] = {}
+
+
+def _named(form: type[PathRecord] | type[MultiPathRecord], mask: int) -> frozenset[str]:
+    if (form, mask) not in _names:
+        if len(_names) > 1000:
+            _names.clear()
+        _names[form, mask] = frozenset(component_names(form, mask))
+    return _names[form, mask]
+
+
+def read_query(form: type[R], request: SaMad) -> PathQuery[R] | SaStatus:
+    """A status if it cannot be answered, as OpenSM gives it."""
+    record = form.unpack(request.raw, SaMad.size - SaMad.data.width // 8)
+    named = _named(form, request.component_mask)
+    if ("service_id_8msb" in named) != ("service_id_56lsb" in named):
+        return SaStatus.INSUFFICIENT_COMPONENTS
+    wanted = _NOTHING_WANTED
+    if not named <= _PLAIN or ("reversible" in named and record.reversible):
+        made = _wanted(record, named)
+        if made is None:
+            return SaStatus.REQUEST_INVALID
+        wanted = made
+    is_get = request.method == Method.GET
+    at_most = 1 if is_get else record.numb_path if "numb_path" in named else None
+    return PathQuery(
+        record=record,
+        named=named,
+        wanted=wanted,
+        p_key=record.p_key if "p_key" in named else -1,
+        at_most=at_most,
+        is_get=is_get,
+    )
+
+
+def _wanted(record: PathRecord | MultiPathRecord, named: frozenset[str]) -> NDArray[np.int64] | None:
+    """None for an MTU or a rate that is none. A selector without a value, or the other way round, asks nothing."""
+    wanted = _NOTHING_WANTED.copy()
+    for name, selector, value in _SELECTORS:
+        if name in named and f"{name}_selector" in named:
+            wanted[selector], wanted[value] = getattr(record, f"{name}_selector"), getattr(record, name)
+    if wanted[kernels.RATE_SELECTOR] >= 0:
+        if not min(Rate) <= wanted[kernels.WANT_RATE] <= max(Rate):
+            return None
+        wanted[kernels.WANT_RATE] = RANK_OF_CODE[wanted[kernels.WANT_RATE]]
+    if wanted[kernels.MTU_SELECTOR] >= 0 and not min(Mtu) <= wanted[kernels.WANT_MTU] <= max(Mtu):
+        return None
+    if "sl" in named:
+        wanted[kernels.WANT_SL] = record.sl
+    if "reversible" in named:
+        wanted[kernels.REVERSIBLE] = record.reversible
+    return wanted

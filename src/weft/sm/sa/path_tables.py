@@ -1,0 +1,149 @@
+"""What paths are found with: the arrays of one sweep, and what partitions and QoS say of two ports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sm.qos_policy import PortIdentity
+from weft.sm.sa import kernels
+from weft.sm.sa.directory import Directory
+from weft.sm.sa.path_query import PathQuery
+from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
+from weft.sm.state import State
+from weft.wire.bulk import column
+from weft.wire.port_info import Mtu, PortInfo, PortState
+from weft.wire.sa import PathRecord
+
+Pairs = NDArray[np.int64]  # [pair, column of the kernel]
+_MEMBER = 0x8000
+_MTU_MAX = int(max(Mtu))
+Limits = tuple[int, int, int, int, int]  # P_Key, SL, most MTU, most rate by rank, life time
+
+
+@dataclass(slots=True, eq=False)
+class PathTables:
+    """What the kernel reads, of one sweep."""
+
+    state: State
+    directory: Directory
+    arrays: tuple[object, ...]
+    identities: dict[int, PortIdentity] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: State, directory: Directory) -> PathTables:
+        view, fabric = directory.view, directory.view.fabric
+        ports, nodes, tables, awake = fabric.ports, fabric.nodes, fabric.tables, vars(fabric.tables)
+        cap, neighbor = column(view.port_info, PortInfo.mtu_cap), column(view.port_info, PortInfo.neighbor_mtu)
+        inner = view.is_switch[ports.node] & (ports.number == 0)
+        usable = (inner | (view.state == PortState.ACTIVE)) & (tables.lid > 0)
+        gids = np.empty((len(ports), 2), ">u8")
+        gids[:, 0], gids[:, 1] = state.options.subnet_prefix, ports.guid
+        arrays = (
+            (ports.node, ports.number, ports.peer),
+            (fabric.first_port, nodes.n_ports, tables.switch_row, tables.first_pair),
+            np.ascontiguousarray(tables.lft),
+            np.ascontiguousarray(tables.path_sl) if "path_sl" in awake else np.zeros((0, 0), np.uint8),
+            tables.sl2vl if "sl2vl" in awake else np.zeros((0, 0), np.uint8),
+            np.where(inner | (neighbor == 0), cap, neighbor).astype(np.uint8),
+            port_ranks(fabric),
+            CODE_OF_RANK,
+            usable,
+            gids.view(np.uint8),
+        )
+        return cls(state, directory, arrays)
+
+    def records(self, pairs: Pairs, wanted: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Of the paths that exist; their pairs move to the front of `pairs`."""
+        rows = np.empty((len(pairs), PathRecord.size), np.uint8)
+        found = kernels.fill_paths(pairs, wanted, *self.arrays, rows)
+        return rows[:found]
+
+    def identity(self, slot: int) -> PortIdentity:
+        """As the QoS policy wants to know a port."""
+        if slot not in self.identities:
+            fabric, partitions = self.directory.view.fabric, self.state.partitions
+            node = int(fabric.ports.node[slot])
+            keys = [key & 0x7FFF for key in fabric.tables.pkey[slot].tolist() if key]
+            named = [one for key in keys if (one := partitions.by_p_key(key)) is not None]
+            self.identities[slot] = PortIdentity(
+                guid=int(fabric.ports.guid[slot]),
+                node_description=fabric.nodes.description[node],
+                number=int(fabric.ports.number[slot]),
+                kind=fabric.node(node).kind,
+                is_self=slot == self.directory.view.own_slot,
+                p_keys=frozenset(keys),
+                partitions=frozenset(one.name for one in named),
+            )
+        return self.identities[slot]
+
+    # -- what partitions and QoS say
+
+    def limits(self, query: PathQuery[Any], source: int, destination: int) -> Limits | None:
+        """For paths between two ports; None if there can be none."""
+        level = None
+        if self.state.policy is not None:
+            level = self.state.policy.level_for(
+                source=self.identity(source),
+                destination=self.identity(destination),
+                p_key=query.value("p_key"),
+                qos_class=query.value("qos_class"),
+                service_id=query.service_id,
+            )
+        if level is None or not level.p_key:
+            p_key = self.directory.p_key(source, destination, query.p_key)
+        else:
+            held = self.directory.view.fabric.tables.pkey[source].tolist() if query.p_key < 0 else [query.p_key]
+            keys = [key for key in held if key & ~_MEMBER and level.allows(key)]
+            p_key = next((one for key in keys if (one := self.directory.p_key(source, destination, key))), 0)
+        sl = query.sl
+        if level is not None:
+            sl = level.sl if sl in (-1, level.sl) else -1
+        elif sl < 0:
+            sl = self.partition_sl(p_key)
+        if not p_key or sl < 0:
+            return None
+        most_mtu, most_rate, life = _MTU_MAX, MOST, self.state.options.subnet_timeout
+        if level is not None:
+            most_mtu = most_mtu if level.mtu_limit is None else level.mtu_limit
+            most_rate = most_rate if level.rate_limit is None else int(RANK_OF_CODE[level.rate_limit])
+            life = life if level.packet_life is None else level.packet_life
+        return self._shown(query, p_key), sl, most_mtu, most_rate, life
+
+    def with_limits(self, query: PathQuery[Any], pairs: Pairs) -> Pairs:
+        """The same for many: those that there can be."""
+        source, destination = pairs[:, kernels.SOURCE], pairs[:, kernels.DESTINATION]
+        columns = slice(kernels.P_KEY, kernels.LIFE + 1)
+        if self.state.policy is not None:
+            _, example, which = np.unique(source << 32 | destination, return_index=True, return_inverse=True)
+            found = [self.limits(query, int(source[row]), int(destination[row])) for row in example.tolist()]
+            known = np.array([one is not None for one in found], bool)
+            table = np.array([one or (0,) * 5 for one in found], np.int64).reshape(-1, 5)
+            pairs[:, columns] = table[which.ravel()]
+            possible: Pairs = pairs[known[which.ravel()]]
+            return possible
+        p_key = self.directory.p_keys(source, destination, query.p_key)
+        for key in np.unique(p_key[p_key > 0]).tolist():
+            sl = self.partition_sl(key) if query.sl < 0 else query.sl
+            pairs[p_key == key, columns] = (
+                self._shown(query, key),
+                sl,
+                _MTU_MAX,
+                MOST,
+                self.state.options.subnet_timeout,
+            )
+        return pairs[p_key > 0]
+
+    def partition_sl(self, p_key: int) -> int:
+        """Counts where QoS is on."""
+        partition = self.state.partitions.by_p_key(p_key) if self.state.qos is not None else None
+        return partition.sl if partition is not None else 0
+
+    def _shown(self, query: PathQuery[Any], p_key: int) -> int:
+        """In the record: the one that was asked for; none for raw packets, which have no P_Key."""
+        if query.value("raw_traffic"):
+            return 0
+        return p_key if query.p_key < 0 else query.p_key

@@ -1,0 +1,249 @@
+"""PathRecord and MultiPathRecord: how to get from one port to another.
+
+A path follows the forwarding tables, and is as wide as its narrowest link. From one port to all others it is one walk
+over arrays: after a fault every host asks again at once. What a query may want of a path, and the order of several
+between two ports (with LMC, those that share no LID come first), is as in OpenSM.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sm.sa import kernels
+from weft.sm.sa.directory import Directory
+from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
+from weft.sm.sa.path_tables import Pairs, PathTables
+from weft.sm.sa.reply import Handler, Reply
+from weft.wire.mad import Method
+from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus, Selector
+
+if TYPE_CHECKING:
+    from weft.sm.sa.administrator import Administrator
+
+RECORDS_MAX = 1 << 19  # 32 MiB: all paths among 700 ports, or from one port with LMC 2 to 30,000
+_SHARES_A_LID = 2  # preference of paths that have a LID in common with a better one; OpenSM never gives 1
+_LINK_LOCAL = 0xFE80 >> 6
+_MULTICAST = 0xFF
+_LINK_LOCAL_SCOPE = 2
+_HOP_LIMIT_MAX = 255
+_GUID = (1 << 64) - 1
+_LIDS_MAX = 256  # more than a port can have
+_NONE = np.zeros((0, PathRecord.size), np.uint8)
+Slots = NDArray[np.intp]
+
+
+class _Refused(Exception):
+    """A query that names a port that is not there, or two."""
+
+    def __init__(self, status: SaStatus) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+# -- queries -----------------------------------------------------------------------------------------------------------
+
+
+def answer_paths(administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+    """Get and GetTable of PathRecord."""
+    query = read_query(PathRecord, request)
+    if isinstance(query, SaStatus):
+        return Reply(query)
+    try:
+        source = _end(administrator, query, "sgid", "slid")
+        if "dgid" in query.named and query.record.dgid >> 120 == _MULTICAST:
+            return _multicast_path(administrator, query, source)
+        destination = _end(administrator, query, "dgid", "dlid")
+    except _Refused as refused:
+        return Reply(refused.status)
+    tables = administrator.path_tables
+    directory = tables.directory
+    seen = directory.visible(source_slot)
+    if source is not None and destination is not None:
+        one = seen[source] and seen[destination]
+        rows = _between(tables, query, source, destination) if one else _NONE
+    else:
+        ends = directory.ends[seen[directory.ends]]
+        sources = ends if source is None else ends[ends == source]
+        destinations = ends if destination is None else ends[ends == destination]
+        if _count(directory, query, sources, destinations) > RECORDS_MAX:
+            return Reply(SaStatus.NO_RESOURCES)
+        pairs = np.repeat(sources, len(destinations)), np.tile(destinations, len(sources))
+        rows = _among(tables, query, *pairs, query.at_most)
+    if "sgid" in query.named and query.record.sgid >> 64 != administrator.state.options.subnet_prefix:
+        rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # with the prefix that was asked for
+    return Reply(records=rows[:1] if query.is_get else rows)
+
+
+def answer_multi_path(administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+    """GetMulti of MultiPathRecord: paths from some ports to some others, those with no end in common first."""
+    query = read_query(MultiPathRecord, request)
+    if isinstance(query, SaStatus):
+        return Reply(query)
+    if not {"sgid_count", "dgid_count"} <= query.named:
+        return Reply(SaStatus.INSUFFICIENT_COMPONENTS)
+    record = query.record
+    count = min(record.sgid_count, len(record.gids)), record.dgid_count
+    try:
+        slots = [_slot_of_gid(administrator, gid) for gid in record.gids[: sum(count)]]
+    except _Refused as refused:
+        return Reply(refused.status)
+    ends = np.array(slots, np.intp)
+    sources, destinations = ends[: count[0]], ends[count[0] :]
+    if not len(sources) or not len(destinations):
+        return Reply(SaStatus.REQUEST_INVALID)
+    a, b = (grid.ravel() for grid in np.indices((len(sources), len(destinations))))
+    order = np.argsort((b - a) % len(destinations), kind="stable")
+    source, destination = sources[a[order]], destinations[b[order]]
+    seen = administrator.directory.visible(source_slot)
+    both = seen[source] & seen[destination]
+    rows = _among(administrator.path_tables, query, source[both], destination[both], None)
+    return Reply(records=rows[: ANY_PATHS if query.at_most is None else query.at_most])
+
+
+def _end(administrator: Administrator, query: PathQuery[Any], gid_name: str, lid_name: str) -> int | None:
+    """The port that a query means by its GID, its LID or both; None if it names neither."""
+    slot = None
+    if gid_name in query.named:
+        slot = _slot_of_gid(administrator, getattr(query.record, gid_name))
+    if lid_name in query.named:
+        at = administrator.directory.slot_at(getattr(query.record, lid_name))
+        if at < 0:
+            raise _Refused(SaStatus.NO_RECORDS)
+        if slot not in (None, at):
+            raise _Refused(SaStatus.REQUEST_INVALID)
+        slot = at
+    return slot
+
+
+def _slot_of_gid(administrator: Administrator, gid: int) -> int:
+    local = gid >> 118 == _LINK_LOCAL or gid >> 64 == administrator.state.options.subnet_prefix
+    slot = administrator.directory.slot_of_guid.get(gid & _GUID) if local else None
+    if slot is None:
+        raise _Refused(SaStatus.INVALID_GID)
+    return slot
+
+
+def _multicast_path(administrator: Administrator, query: PathQuery[PathRecord], source: int | None) -> Reply:
+    """To a group, for its members: its own MTU, rate and so on."""
+    group = administrator.state.groups.by_mgid.get(query.record.dgid)
+    if group is None:
+        return Reply(records=_NONE)
+    hop_limit = group.hop_limit if group.mgid >> 112 & 0xF == _LINK_LOCAL_SCOPE else _HOP_LIMIT_MAX
+    own = {
+        "dlid": group.mlid,
+        "flow_label": group.flow_label,
+        "hop_limit": hop_limit,
+        "t_class": group.t_class,
+        "p_key": group.p_key,
+        "sl": group.sl,
+    }
+    if any(query.value(name) not in (None, value) for name, value in own.items()):
+        return Reply(records=_NONE)
+    if source is not None and int(administrator.view.fabric.ports.guid[source]) not in group.members:
+        return Reply(records=_NONE)
+    made = query.record.replace(
+        **own,
+        qos_class=0,
+        reversible=0,
+        numb_path=1,
+        mtu_selector=Selector.EXACTLY,
+        mtu=group.mtu,
+        rate_selector=Selector.EXACTLY,
+        rate=group.rate,
+        packet_life_time_selector=Selector.EXACTLY,
+        packet_life_time=group.packet_life_time,
+    )
+    return Reply(records=made.raw)
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------------
+
+
+def _between(tables: PathTables, query: PathQuery[Any], source: int, destination: int) -> NDArray[np.uint8]:
+    """From one port to another; most queries are this, between ports with one LID each."""
+    directory = tables.directory
+    slid, dlid = query.value("slid"), query.value("dlid")
+    several = (slid is None and directory.lids[source] > 1) or (dlid is None and directory.lids[destination] > 1)
+    if several or query.at_most == 0:
+        return _among(tables, query, np.array([source]), np.array([destination]), query.at_most)
+    limits = tables.limits(query, source, destination)
+    if limits is None:
+        return _NONE
+    slid, dlid = slid or int(directory.lid[source]), dlid or int(directory.lid[destination])
+    return tables.records(np.array(((source, destination, slid, dlid, *limits, 0),), np.int64), query.wanted)
+
+
+def _among(
+    tables: PathTables, query: PathQuery[Any], source: Slots, destination: Slots, at_most: int | None
+) -> NDArray[np.uint8]:
+    """Between pairs of ports, `at_most` so many for each."""
+    pairs = _lid_pairs(tables.directory, query, source, destination, at_most)
+    due = len(pairs)
+    pairs = tables.with_limits(query, pairs)
+    rows = tables.records(pairs, query.wanted)
+    if at_most is None or len(rows) == due or not (tables.directory.lids > 1).any():
+        return rows
+    pairs = tables.with_limits(query, _lid_pairs(tables.directory, query, source, destination, None))
+    rows = tables.records(pairs, query.wanted)  # the best pairs of LIDs did not do: others may
+    ends = pairs[: len(rows), [kernels.SOURCE, kernels.DESTINATION]]
+    first = np.flatnonzero(np.append(True, (ends[1:] != ends[:-1]).any(axis=1))) if len(rows) else np.zeros(0, np.intp)
+    place = np.arange(len(rows)) - np.repeat(first, np.diff(np.append(first, len(rows))))
+    return rows[place < at_most]
+
+
+def _count(directory: Directory, query: PathQuery[Any], sources: Slots, destinations: Slots) -> int:
+    """How many pairs of LIDs that would be, at most."""
+    pairs = len(sources) * len(destinations)
+    each = int(directory.lids[sources].max(initial=1) * directory.lids[destinations].max(initial=1))
+    return pairs * (each if query.at_most is None else min(each, query.at_most))
+
+
+def _lid_offsets(sources: int, destinations: int, at_most: int | None) -> NDArray[np.int64]:
+    """int64[path, 3]: offsets of both LIDs and the preference, the best first."""
+    source, destination = (grid.ravel() for grid in np.indices((sources, destinations)))
+    preference = np.where(source == destination, 0, _SHARES_A_LID)
+    order = np.argsort(preference, kind="stable")[:at_most]
+    return np.stack((source, destination, preference), axis=1)[order]
+
+
+def _lid_pairs(
+    directory: Directory, query: PathQuery[Any], source: Slots, destination: Slots, at_most: int | None
+) -> Pairs:
+    """All pairs of LIDs of these pairs of ports, those of one pair one after the other."""
+    slid, dlid = query.value("slid"), query.value("dlid")
+    size = np.stack(
+        (
+            directory.lids[source] if slid is None else np.ones(len(source), np.int64),
+            directory.lids[destination] if dlid is None else np.ones(len(source), np.int64),
+        ),
+        axis=1,
+    )
+    base = np.stack((directory.lid[source], directory.lid[destination]), axis=1)
+    if slid is not None:
+        base[:, 0] = slid
+    if dlid is not None:
+        base[:, 1] = dlid
+    kinds, kind = np.unique(size @ (1, _LIDS_MAX), return_inverse=True)  # at most 4: adapters have 2**lmc, switches one
+    offsets = [_lid_offsets(both % _LIDS_MAX, both // _LIDS_MAX, at_most) for both in kinds.tolist()]
+    count = np.array([len(one) for one in offsets], np.int64)[kind.ravel()]
+    begin = np.cumsum(count) - count
+    pairs = np.zeros((int(count.sum()), kernels.COLUMNS), np.int64)
+    for which, offset in enumerate(offsets):
+        rows = np.flatnonzero(kind.ravel() == which)
+        at = (begin[rows, None] + np.arange(len(offset))).ravel()
+        pairs[at, kernels.SOURCE] = np.repeat(source[rows], len(offset))
+        pairs[at, kernels.DESTINATION] = np.repeat(destination[rows], len(offset))
+        pairs[at, kernels.SLID] = (base[rows, 0, None] + offset[:, 0]).ravel()
+        pairs[at, kernels.DLID] = (base[rows, 1, None] + offset[:, 1]).ravel()
+        pairs[at, kernels.PREFERENCE] = np.tile(offset[:, 2], len(rows))
+    return pairs
+
+
+HANDLERS: dict[tuple[int, int], Handler] = {
+    (SaAttribute.PATH_RECORD, Method.GET): answer_paths,
+    (SaAttribute.PATH_RECORD, Method.GET_TABLE): answer_paths,
+    (SaAttribute.MULTI_PATH_RECORD, Method.GET_MULTI): answer_multi_path,
+}

@@ -1,0 +1,33 @@
+"""The SA's codes for rates, in the order of what they stand for: 3 is 10 Gbit/s, and 5 is 5."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
+from weft.wire.sa import Rate
+
+GBIT_S: dict[Rate, float] = {rate: float(rate.name.removeprefix("GBIT_").replace("_", ".")) for rate in Rate}
+_IN_ORDER = sorted(Rate, key=GBIT_S.__getitem__)
+CODE_OF_RANK = np.array([0, *_IN_ORDER], np.uint8)  # ranks begin with 1: 0 is no rate
+RANK_OF_CODE = np.zeros(64, np.uint8)
+RANK_OF_CODE[_IN_ORDER] = np.arange(1, len(_IN_ORDER) + 1)
+MOST = len(_IN_ORDER)
+
+
+def link_ranks(fabric: Fabric) -> NDArray[np.uint8]:
+    """[link] -> the highest rate that its lanes signal."""
+    lane_gbit_s = np.array([speed.lane_signal_gbit_s for speed in speeds()])
+    signal_gbit_s = lane_gbit_s[fabric.links.speed] * fabric.links.width
+    steps = np.array([GBIT_S[rate] for rate in _IN_ORDER])
+    return np.maximum(np.searchsorted(steps, signal_gbit_s, side="right"), 1).astype(np.uint8)
+
+
+def port_ranks(fabric: Fabric) -> NDArray[np.uint8]:
+    """[slot] -> that of its link; port 0 of a switch, which has none, slows nothing down."""
+    by_link = np.append(link_ranks(fabric), np.uint8(1))  # the last serves ports without a cable
+    rank = by_link[fabric.ports.link]
+    fastest = np.maximum.reduceat(rank, fabric.first_port) if len(rank) else rank
+    return np.where(fabric.ports.number == 0, fastest[fabric.ports.node], rank).astype(np.uint8)

@@ -1,0 +1,189 @@
+"""Records of what is in the subnet: nodes, ports, links, switches, and the tables in them.
+
+A kind of record is made for the whole subnet at once, as an array, and kept until the next sweep; a query picks rows.
+Those of tables within tables (forwarding, SL to VL) would be tens of megabytes: they are made for the LID of the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from weft.sm.sa import record_tables as tables
+from weft.sm.sa.match import Rows, bits_set, has_component, matching, without_component
+from weft.sm.sa.record_tables import Nodes, Table
+from weft.sm.sa.reply import Handler, Reply
+from weft.wire.fields import Bits
+from weft.wire.format import Format
+from weft.wire.mad import Method
+from weft.wire.port_info import PortInfo
+from weft.wire.sa import (
+    GuidInfoRecord,
+    LinearForwardingTableRecord,
+    LinkRecord,
+    MulticastForwardingTableRecord,
+    NodeRecord,
+    PKeyTableRecord,
+    PortInfoRecord,
+    SaAttribute,
+    SaMad,
+    SaStatus,
+    SLtoVLMappingTableRecord,
+    SMInfoRecord,
+    SwitchInfoRecord,
+    VLArbitrationTableRecord,
+)
+
+if TYPE_CHECKING:
+    from weft.sm.sa.administrator import Administrator
+
+RECORDS_MAX = 1 << 20  # 16 MiB of SL to VL, of which a switch has one for each pair of ports
+_MATCH_BITS = 1 << 31  # of the attribute modifier: capabilities that are set in the query must be set, others may be
+_FULL_PORT_INFO = 0x80  # of `options`: speeds as they are, though old programs take FDR for no speed at all
+_QDR = 4
+
+
+class Maker(Protocol):
+    def __call__(self, administrator: Administrator, nodes: Nodes = None) -> Table: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How records of an attribute are made, for some nodes; in `lids` any LID of a port means that port."""
+
+    form: type[Format]
+    make: Maker
+    is_kept: bool = True
+    count: Callable[[Administrator, Nodes], int] | None = None  # where it can be too many
+    lids: tuple[Any, ...] = ()
+    ports: tuple[str, ...] = ()  # components that count for switches only: of other nodes the LID says which port
+
+
+def find(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int, mask: int) -> Rows | SaStatus:
+    """The records that a query means, if its sender may know of their ports."""
+    directory, query = administrator.directory, bytearray(request.data[: kind.form.size])
+    nodes = None
+    for field in kind.lids:
+        if has_component(kind.form, mask, field.name):
+            slot = directory.slot_at(field.get(query))
+            if slot < 0:
+                return np.zeros((0, kind.form.size), np.uint8)
+            field.set(query, int(directory.lid[slot]))
+            nodes = administrator.view.fabric.ports.node[slot : slot + 1].astype(np.intp)
+    if kind.count is not None and kind.count(administrator, nodes) > RECORDS_MAX:
+        return SaStatus.NO_RESOURCES
+    table = administrator.once(kind.make) if kind.is_kept else kind.make(administrator, nodes)
+    found = matching(kind.form, table.rows, bytes(query), mask)
+    if any(has_component(kind.form, mask, name) for name in kind.ports):
+        for name in kind.ports:
+            mask = without_component(kind.form, mask, name)
+        on_any_port = matching(kind.form, table.rows, bytes(query), mask)
+        of_switch = administrator.view.is_switch[administrator.view.fabric.ports.node[table.slots[on_any_port, 0]]]
+        found = np.union1d(found, on_any_port[~of_switch])
+    seen = directory.visible(source_slot)
+    return table.rows[found[seen[table.slots[found]].all(axis=1)]]
+
+
+def answer(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+    rows = find(kind, administrator, request, source_slot, request.component_mask)
+    return Reply(rows) if isinstance(rows, SaStatus) else Reply(records=rows)
+
+
+def answer_port_info(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+    """M_Keys are for trusted requests; capabilities may be asked for bit by bit."""
+    mask = without_component(PortInfoRecord, request.component_mask, "options")
+    options = request.data[PortInfoRecord.options.bit // 8] if mask != request.component_mask else 0
+    at = PortInfoRecord.port_info.bit // 8
+    loose: list[Bits] = []
+    if request.attribute_modifier & _MATCH_BITS:
+        for field in (PortInfo.capability_mask, PortInfo.capability_mask2):
+            if has_component(PortInfoRecord, mask, f"port_info.{field.name}"):
+                mask = without_component(PortInfoRecord, mask, f"port_info.{field.name}")
+                loose.append(field)
+    rows = find(kind, administrator, request, source_slot, mask)
+    if isinstance(rows, SaStatus):
+        return Reply(rows)
+    for field in loose:
+        rows = rows[bits_set(rows, field, request.data, at)]
+    rows = rows.copy()
+    rows[:, PortInfoRecord.options.bit // 8] = options
+    if not administrator.is_trusted(request):
+        rows[:, at : at + 8] = 0
+    if not options & _FULL_PORT_INFO:
+        _show_qdr(rows, at)
+    return Reply(records=rows)
+
+
+def _show_qdr(rows: Rows, at: int) -> None:
+    """To programs that know no extended speeds a port that runs at one shows as QDR."""
+    fast = rows[:, at + PortInfo.link_speed_ext_active.bit // 8] >> 4 > 0
+    for field in (PortInfo.link_speed_supported, PortInfo.link_speed_active, PortInfo.link_speed_enabled):
+        shift = 0 if field.bit % 8 else 4
+        rows[fast, at + field.bit // 8] |= _QDR << shift
+
+
+def answer_p_keys(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+    """For trusted requests alone."""
+    if not administrator.is_trusted(request):
+        return Reply(SaStatus.REQUEST_INVALID)
+    return answer(kind, administrator, request, source_slot)
+
+
+_KEPT = (
+    (SaAttribute.NODE_RECORD, NodeRecord, tables.node_records, (NodeRecord.lid,)),
+    (SaAttribute.LINK_RECORD, LinkRecord, tables.link_records, (LinkRecord.from_lid, LinkRecord.to_lid)),
+    (SaAttribute.SWITCH_INFO_RECORD, SwitchInfoRecord, tables.switch_info_records, (SwitchInfoRecord.lid,)),
+    (SaAttribute.GUID_INFO_RECORD, GuidInfoRecord, tables.guid_info_records, (GuidInfoRecord.lid,)),
+)
+_MADE = (
+    (SaAttribute.SM_INFO_RECORD, SMInfoRecord, tables.sm_info_records),
+    (SaAttribute.LINEAR_FORWARDING_TABLE_RECORD, LinearForwardingTableRecord, tables.forwarding_records),
+    (SaAttribute.MULTICAST_FORWARDING_TABLE_RECORD, MulticastForwardingTableRecord, tables.multicast_records),
+)
+_PORT_INFO = Kind(form=PortInfoRecord, make=tables.port_info_records, lids=(PortInfoRecord.endport_lid,))
+_P_KEYS = Kind(
+    form=PKeyTableRecord,
+    make=tables.p_key_records,
+    lids=(PKeyTableRecord.lid,),
+    ports=("port_num",),
+    is_kept=False,
+)
+_ARBITRATION = Kind(
+    form=VLArbitrationTableRecord,
+    make=tables.arbitration_records,
+    lids=(VLArbitrationTableRecord.lid,),
+    ports=("output_port_num",),
+    is_kept=False,
+)
+_SL_TO_VL = Kind(
+    form=SLtoVLMappingTableRecord,
+    make=tables.sl2vl_records,
+    lids=(SLtoVLMappingTableRecord.lid,),
+    ports=("input_port_num", "output_port_num"),
+    is_kept=False,
+    count=tables.count_sl2vl,
+)
+
+
+def _handlers() -> dict[tuple[int, int], Handler]:
+    """Get and GetTable find the same."""
+    handlers: dict[int, Handler] = {
+        SaAttribute.PORT_INFO_RECORD: partial(answer_port_info, _PORT_INFO),
+        SaAttribute.P_KEY_TABLE_RECORD: partial(answer_p_keys, _P_KEYS),
+        SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD: partial(answer, _SL_TO_VL),
+        SaAttribute.VL_ARBITRATION_TABLE_RECORD: partial(answer, _ARBITRATION),
+    }
+    for attribute, form, make, lids in _KEPT:
+        handlers[attribute] = partial(answer, Kind(form=form, make=make, lids=lids))
+    for attribute, changing, make in _MADE:
+        kind = Kind(form=changing, make=make, lids=(changing.fields["lid"],), is_kept=False)
+        handlers[attribute] = partial(answer, kind)
+    methods = (Method.GET, Method.GET_TABLE)
+    return {(attribute, method): handler for attribute, handler in handlers.items() for method in methods}
+
+
+HANDLERS = _handlers()

@@ -1,0 +1,30 @@
+"""What a handler gives back, and what it is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.wire.sa import SaMad
+
+if TYPE_CHECKING:
+    from weft.sm.sa.administrator import Administrator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """A status and the records that go with it: uint8[n, size], or the bytes of one.
+
+    Of a Get that found none or several the administrator makes the status that the standard wants.
+    """
+
+    status: int = 0
+    records: NDArray[np.uint8] | bytes = b""
+
+
+# Called with the request and the slot of the port that sent it, -1 if no port has its LID. None: no answer is due.
+Handler = Callable[["Administrator", SaMad, int], Reply | None]

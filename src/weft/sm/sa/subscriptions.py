@@ -1,0 +1,316 @@
+"""Who wants to hear of what: Set(InformInfo) subscribes, and notices go to subscribers as Report(Notice).
+
+    reports = subscriptions.reports(notice, view)       MADs, and where they go; a ReportResp is due for each
+    subscriptions.failed(address)                       none came: nobody is there any more
+
+What the subnet manager itself has to tell, that ports and groups came and went (traps 64 to 67), is put into
+`Subscriptions.outbox` by `announce_group` and `announce_ports`; `take` empties it.
+(InfiniBand Architecture volume 1, "Event Forwarding" and "InformInfoRecord".)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.ids import Gid
+from weft.mad.carrier import Address
+from weft.sm.multicast import Group
+from weft.sm.pkeys import may_talk
+from weft.sm.sa.reply import Handler, Reply
+from weft.sm.view import View
+from weft.wire.mad import Method
+from weft.wire.notice import GidDetails, GmpNotice, Notice, NoticeType, ProducerType, Trap
+from weft.wire.sa import InformInfo, InformInfoRecord, SaAttribute, SaMad, SaStatus
+from weft.wire.sa_query import component_mask, matches
+
+if TYPE_CHECKING:
+    from weft.sm.sa.administrator import Administrator
+    from weft.sm.state import State
+
+ALL = 0xFFFF  # LIDs, types, trap numbers
+_ALL_PRODUCERS = 0xFF_FFFF
+_OF_SM = (Trap.GID_IN_SERVICE, Trap.GID_OUT_OF_SERVICE, Trap.MGID_CREATED, Trap.MGID_DESTROYED)
+_SECURITY = range(Trap.BAD_M_KEY, Trap.BAD_SWITCH_P_KEY + 1)
+_BY_RID = component_mask(InformInfoRecord, "subscriber_gid", "enum")  # all that OpenSM compares, too
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Subscription:
+    """`number` tells those of one port apart."""
+
+    gid: int
+    number: int
+    info: InformInfo  # with the QP that it came from
+    address: Address
+    trusted: bool
+
+    @property
+    def guid(self) -> int:
+        return int(Gid(self.gid).guid)
+
+    @property
+    def record(self) -> InformInfoRecord:
+        return InformInfoRecord(subscriber_gid=self.gid, enum=self.number, inform_info=self.info)
+
+    def wants(self, notice: GmpNotice) -> bool:
+        """Does its filter let this through?"""
+        info = self.info
+        begin, end = info.lid_range_begin, info.lid_range_end or info.lid_range_begin
+        from_there = begin == ALL or begin <= notice.issuer_lid <= end
+        if info.gid:
+            from_there = info.gid == notice.issuer_gid
+        if notice.is_generic and notice.trap_number in _SECURITY and not self.trusted:
+            return False
+        return (
+            from_there
+            and bool(info.is_generic) == bool(notice.is_generic)
+            and info.type in (ALL, int(notice.type))
+            and info.trap_number in (ALL, int(notice.trap_number))
+            and info.producer_type in (_ALL_PRODUCERS, int(notice.producer_type))
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Subscriptions:
+    """All of them, the newest last."""
+
+    all: list[Subscription] = field(default_factory=list)
+    outbox: list[tuple[bytes, Address]] = field(default_factory=list)  # reports that nobody sent yet
+
+    def subscribe(self, gid: int, info: InformInfo, address: Address, *, trusted: bool = False) -> None:
+        """A second one with the same filter takes the place of the first."""
+        info = info.replace(qpn=address.qp, subscribe=1)
+        before = self._find(gid, info, address)
+        if before is not None:
+            before.trusted |= trusted
+            return
+        numbers = {one.number for one in self.all if one.gid == gid}
+        number = next(n for n in range(len(numbers) + 1) if n not in numbers)
+        self.all.append(Subscription(gid=gid, number=number, info=info, address=address, trusted=trusted))
+
+    def unsubscribe(self, gid: int, info: InformInfo, address: Address) -> bool:
+        """Whether there was such a subscription."""
+        found = self._find(gid, info, address)
+        if found is not None:
+            self.all.remove(found)
+        return found is not None
+
+    def _find(self, gid: int, info: InformInfo, address: Address) -> Subscription | None:
+        """By all that counts; LIDs do not where a GID is given, and neither does the time to answer in."""
+        key = _key(info)
+        return next(
+            (one for one in self.all if one.gid == gid and one.address.qp == address.qp and _key(one.info) == key), None
+        )
+
+    def settle(self, view: View, *, drop: bool = False) -> None:
+        """After a sweep: subscriptions follow their port to its LID. `drop`: those of ports that are gone go too."""
+        slots = _end_ports(view)
+        if drop:
+            self.all = [one for one in self.all if one.guid in slots]
+        for one in self.all:
+            if one.guid in slots:
+                one.address = replace(one.address, lid=int(view.fabric.tables.lid[slots[one.guid]]))
+
+    def failed(self, address: Address) -> None:
+        """Nobody answers there."""
+        self.all = [one for one in self.all if (one.address.lid, one.address.qp) != (address.lid, address.qp)]
+
+    def reports(
+        self, notice: bytes, view: View, *, p_key: int = 0, before: View | None = None
+    ) -> list[tuple[bytes, Address]]:
+        """To everybody who wants to know of it and may: who shares a partition with the port that it is about.
+
+        A subscription to certain ports that may not talk to its subscriber any more ends. `p_key` is that of the
+        group which a notice is about; `before` has the port that it is about, if that is gone.
+        """
+        said = GmpNotice.unpack(notice)
+        interested = [one for one in self.all if one.wants(said)]
+        if not interested:
+            return []
+        mad = SaMad.pack(method=Method.REPORT, attribute_id=SaAttribute.NOTICE, data=notice.ljust(200, b"\0"))
+        slots = _end_ports(view)
+        subject = find_port(before or view, _subject(said))
+        theirs = _keys(before or view, subject)
+        reports = []
+        for one in interested:
+            slot = slots.get(one.guid)
+            if slot is None:
+                continue
+            if p_key:
+                may = has_p_key(view, slot, p_key)
+            else:
+                may = bool(may_talk(theirs, _keys(view, slot))) or _subject(said) == one.guid
+                if subject is not None and not may and not one.info.gid and one.info.lid_range_begin != ALL:
+                    self.all.remove(one)
+            if may:
+                reports.append((mad, one.address))
+        return reports
+
+    def take(self) -> list[tuple[bytes, Address]]:
+        """What is to be sent now."""
+        due, self.outbox = self.outbox, []
+        return due
+
+    # -- copies for another subnet manager ----------------------------------------------------------------------
+
+    def to_records(self) -> list[InformInfoRecord]:
+        return [one.record for one in self.all]
+
+    def load_records(self, records: Iterable[InformInfoRecord], view: View) -> None:
+        """Those of ports that are here. Whoever was trusted must say so again, but for single security traps."""
+        slots = _end_ports(view)
+        for record in records:
+            slot = slots.get(int(Gid(record.subscriber_gid).guid))
+            if slot is not None:
+                info = record.inform_info
+                address = Address(int(view.fabric.tables.lid[slot]), qp=info.qpn or 1)
+                self.subscribe(record.subscriber_gid, info, address, trusted=info.trap_number in _SECURITY)
+
+
+def _key(info: InformInfo) -> tuple[int, ...]:
+    where = (info.gid,) if info.gid else (0, info.lid_range_begin, info.lid_range_end)
+    return (*where, info.is_generic, info.type, info.trap_number, info.producer_type)
+
+
+def _subject(notice: GmpNotice) -> int:
+    """The GUID of the port that a notice is about."""
+    if notice.is_generic and notice.trap_number in _OF_SM:
+        return int(Gid(GidDetails.unpack(notice.data_details).gid_addr).guid)
+    return int(Gid(notice.issuer_gid).guid)
+
+
+# -- ports and partitions ---------------------------------------------------------------------------------------------
+
+
+def _end_ports(view: View) -> dict[int, int]:
+    """Slot by port GUID."""
+    return dict(zip(view.fabric.ports.guid[view.end_ports].tolist(), view.end_ports.tolist(), strict=True))
+
+
+def find_port(view: View, guid: int) -> int | None:
+    """The slot of the end port with that GUID."""
+    ends = view.end_ports
+    found = np.flatnonzero(view.fabric.ports.guid[ends] == np.uint64(guid))
+    return int(ends[found[0]]) if len(found) else None
+
+
+def has_p_key(view: View, slot: int, p_key: int) -> bool:
+    """Is the port in that partition, as full member or limited? Everybody is in 0, which is none."""
+    partition = p_key & 0x7FFF
+    return partition == 0 or bool((view.fabric.tables.pkey[slot] & 0x7FFF == partition).any())
+
+
+def share_partition(view: View, a: int, b: int) -> bool:
+    return a == b or bool(may_talk(_keys(view, a), _keys(view, b)))
+
+
+def _keys(view: View, slot: int | None) -> set[int]:
+    return set(view.fabric.tables.pkey[slot].tolist()) if slot is not None else set()
+
+
+# -- what the subnet manager has to tell ------------------------------------------------------------------------------
+
+
+def gid_notice(trap: Trap, gid: int, view: View, prefix: int) -> bytes:
+    """A notice of ours that a GID came or went."""
+    own = view.own_slot
+    return GmpNotice.pack(
+        type=NoticeType.SUBNET_MANAGEMENT,
+        producer_type=ProducerType.CLASS_MANAGER,
+        trap_number=trap,
+        issuer_lid=int(view.fabric.tables.lid[own]),
+        data_details=GidDetails.pack(gid_addr=gid),
+        issuer_gid=prefix << 64 | int(view.fabric.ports.guid[own]),
+    )
+
+
+def forwarded(trap: bytes, view: View, prefix: int) -> bytes:
+    """The 64 bytes of a notice that a port sent as a trap, with the GID of who sent it."""
+    lid = Notice.unpack(trap).issuer_lid
+    ends, tables = view.end_ports, view.fabric.tables
+    found = ends[(tables.lid[ends] <= lid) & (lid < tables.lid[ends] + (1 << tables.lmc[ends].astype(np.int64)))]
+    guid = int(view.fabric.ports.guid[found[0]]) if len(found) else 0
+    return trap[: Notice.size] + (prefix << 64 | guid).to_bytes(16, "big")
+
+
+def announce_group(state: State, view: View, trap: Trap, group: Group) -> None:
+    """Traps 66 and 67."""
+    notice = gid_notice(trap, group.mgid, view, state.options.subnet_prefix)
+    state.subscriptions.outbox += state.subscriptions.reports(notice, view, p_key=group.p_key)
+
+
+def announce_ports(state: State, before: View | None, now: View) -> None:
+    """Traps 64 and 65: ports that came since the last sweep, and ports that went. Nothing at the first one."""
+    subscriptions, prefix = state.subscriptions, state.options.subnet_prefix
+    subscriptions.settle(now, drop=state.options.drop_event_subscriptions)
+    if before is not None and subscriptions.all:
+        old, new = before.fabric.ports.guid[before.end_ports], now.fabric.ports.guid[now.end_ports]
+        for guid in np.setdiff1d(old, new).tolist():
+            notice = gid_notice(Trap.GID_OUT_OF_SERVICE, prefix << 64 | guid, now, prefix)
+            subscriptions.outbox += subscriptions.reports(notice, now, before=before)
+        for guid in np.setdiff1d(new, old).tolist():
+            notice = gid_notice(Trap.GID_IN_SERVICE, prefix << 64 | guid, now, prefix)
+            subscriptions.outbox += subscriptions.reports(notice, now)
+
+
+# -- the administrator's part -----------------------------------------------------------------------------------------
+
+
+def set_inform_info(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+    """Subscribe, or unsubscribe; the answer repeats the request."""
+    state, view = administrator.state, administrator.view
+    info, refusal = InformInfo.unpack(request.data), Reply(SaStatus.REQUEST_INVALID)
+    if info.subscribe > 1:
+        return refusal
+    gid = state.options.subnet_prefix << 64 | int(view.fabric.ports.guid[slot])
+    address = administrator.source
+    if not info.subscribe:
+        return Reply(records=info.raw) if state.subscriptions.unsubscribe(gid, info, address) else refusal
+    trusted = administrator.is_trusted(request)
+    if (info.is_generic and info.trap_number in _SECURITY and not trusted) or not _may_watch(view, slot, info):
+        return refusal
+    state.subscriptions.subscribe(gid, info, address, trusted=trusted)
+    return Reply(records=info.raw)
+
+
+def _may_watch(view: View, slot: int, info: InformInfo) -> bool:
+    """Do all ports that it names share a partition with the subscriber?"""
+    ports, tables, ends = view.fabric.ports, view.fabric.tables, view.end_ports
+    if info.gid:
+        watched = ends[ports.guid[ends] == np.uint64(Gid(info.gid).guid)]
+        if not len(watched):
+            return False
+    elif info.lid_range_begin == ALL:
+        return True
+    else:
+        last = info.lid_range_end or info.lid_range_begin
+        if info.lid_range_begin > int(tables.lid[ends].max(initial=0)):
+            return False
+        watched = ends[(tables.lid[ends] >= info.lid_range_begin) & (tables.lid[ends] <= last)]
+    return all(share_partition(view, slot, int(one)) for one in watched)
+
+
+def get_inform_info_record(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+    """Subscriptions of ports that share a partition with who asks; their QP is for trusted eyes."""
+    view = administrator.view
+    slots = _end_ports(view)
+    query, mask = InformInfoRecord.unpack(request.data), request.component_mask & _BY_RID
+    rows = []
+    for one in administrator.state.subscriptions.all:
+        record, theirs = one.record, slots.get(one.guid)
+        if theirs is not None and matches(record, query, mask) and share_partition(view, slot, theirs):
+            if not administrator.is_trusted(request):
+                record = record.replace(inform_info=one.info.replace(qpn=0))
+            rows.append(np.frombuffer(record.raw, np.uint8))
+    return Reply(records=np.array(rows, np.uint8).reshape(-1, InformInfoRecord.size))
+
+
+HANDLERS: dict[tuple[int, int], Handler] = {
+    (SaAttribute.INFORM_INFO, Method.SET): set_inform_info,
+    (SaAttribute.INFORM_INFO_RECORD, Method.GET): get_inform_info_record,
+    (SaAttribute.INFORM_INFO_RECORD, Method.GET_TABLE): get_inform_info_record,
+}

@@ -1,0 +1,81 @@
+"""MADs of the subnet manager: sent in bulk, while it goes on answering what others ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.mad.carrier import RETRIES, TIMEOUT_MS, Carrier
+from weft.mad.walk import DATA, Rows, directed, statuses
+from weft.sm.view import Route
+from weft.wire.mad import Method
+
+_CHUNK = 4096  # MADs between two looks at what arrived: 50 ms or so
+_LOOK_S = 0.02
+T = TypeVar("T")
+
+
+class Sender:
+    """The carrier, with time-outs, a count, and `between`, which answers what arrives within so many seconds."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        retries: int = RETRIES,
+        m_key: int = 0,
+        between: Callable[[float], None] = lambda wait_s: None,
+    ) -> None:
+        self.carrier, self.timeout_ms, self.retries = carrier, timeout_ms, retries
+        self.m_key, self.between = m_key, between
+        self.mads = 0  # sent so far, retries not counted
+
+    def exchange(
+        self,
+        mads: Rows,
+        to: NDArray[np.int64] | None = None,
+        *,
+        timeout_ms: int | None = None,
+        retries: int | None = None,
+    ) -> tuple[Rows, NDArray[np.bool_]]:
+        """As a carrier does it."""
+        answers, answered = np.zeros_like(mads), np.zeros(len(mads), bool)
+        for begin in range(0, len(mads), _CHUNK):
+            part = slice(begin, begin + _CHUNK)
+            answers[part], answered[part] = self.carrier.exchange(
+                mads[part],
+                None if to is None else to[part],
+                timeout_ms=self.timeout_ms if timeout_ms is None else timeout_ms,
+                retries=self.retries if retries is None else retries,
+            )
+            self.between(0.0)
+        self.mads += len(mads)
+        return answers, answered
+
+    def get(
+        self, route: Route, attribute: int, modifier: NDArray[np.int64] | int = 0
+    ) -> tuple[Rows, NDArray[np.bool_]]:
+        """An attribute at the end of each route: uint8[n, 64], and which came."""
+        answers, answered = self.exchange(directed(*route, attribute, modifier, m_key=self.m_key))
+        return answers[:, DATA : 2 * DATA], answered & (statuses(answers) == 0)
+
+    def set(
+        self, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows
+    ) -> tuple[Rows, NDArray[np.bool_]]:
+        """Write an attribute: what it is now, and which took it without complaint."""
+        smps = directed(*route, attribute, modifier, method=Method.SET, data=data, m_key=self.m_key)
+        answers, answered = self.exchange(smps)
+        return answers[:, DATA : 2 * DATA], answered & (statuses(answers) == 0)
+
+    def aside(self, work: Callable[[], T]) -> T:
+        """Compute in another thread, and answer meanwhile: a standby that hears nothing takes over."""
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            future = pool.submit(work)
+            while not wait((future,), _LOOK_S).done:
+                self.between(0.0)
+            return future.result()

@@ -1,0 +1,61 @@
+"""All that a subnet manager keeps from one sweep to the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.routing.route import Routing
+from weft.sm.adaptive import Groups as AdaptiveGroups
+from weft.sm.events import Log
+from weft.sm.flaps import Flaps
+from weft.sm.known import Known
+from weft.sm.multicast import Groups
+from weft.sm.options import Options
+from weft.sm.partitions import NO_FILE, Partitions
+from weft.sm.qos import Qos
+from weft.sm.qos_policy import Policy
+from weft.sm.sa.services import Services
+from weft.sm.sa.subscriptions import Subscriptions
+from weft.sm.sender import Sender
+from weft.sm.view import View
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AdaptiveState:
+    """Groups for adaptive routing that were written, and into which switches."""
+
+    guids: NDArray[np.uint64]  # [row of the groups]
+    groups: AdaptiveGroups
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class State:
+    """`view` is of the last sweep that came to its end; None before the first."""
+
+    options: Options
+    sender: Sender
+    log: Log
+    clock: Callable[[], float] = time.monotonic
+    partitions: Partitions = NO_FILE
+    adopts_partitions: bool = False  # at the next sweep: those that the ports are in
+    qos: Qos | None = None  # what ports get; None: QoS is off
+    policy: Policy | None = None  # which service level a path gets
+    remembered: dict[int, int] = field(default_factory=dict)  # first LID by port GUID
+    view: View | None = None
+    known: Known | None = None  # what is in the devices
+    routing: Routing | None = None
+    adaptive: AdaptiveState | None = None
+    groups: Groups = field(default_factory=Groups)  # multicast
+    services: Services = field(default_factory=Services)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    flaps: Flaps = field(default_factory=Flaps)
+
+    @property
+    def sm_lid(self) -> int:
+        """Ours; 0 before the first sweep."""
+        return int(self.view.fabric.tables.lid[self.view.own_slot]) if self.view is not None else 0

@@ -1,0 +1,143 @@
+"""The state of a subnet manager as a file: for people, for scripts, and for itself when it starts again.
+
+write_status(path, status)      whole or not at all, after every sweep and every change of state
+read_status(path)               LIDs too, so that a subnet that was dark for a night gets its own back
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import weft
+from weft.errors import FileError
+from weft.fabric.files.atomic import write_atomically
+from weft.ids import Guid, PKey
+from weft.sm.sweep import Report
+
+if TYPE_CHECKING:
+    from weft.sm.run import SubnetManager
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """The last one that came to its end."""
+
+    at_s: float  # seconds since 1970
+    seconds: float
+    mads: int
+    switches: int
+    adapters: int
+    links: int
+    engine: str
+    routes_changed: int
+    blocks_written: int
+    waves: int
+    dropped_entries: int  # routes that led nowhere for a moment, so that no packet ran in a circle
+    port_sets: int
+    refused: tuple[str, ...]
+    oddities: tuple[str, ...]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    pid: int
+    at_s: float  # when it was written
+    sm_state: str  # discovering, standby, master, not-active; stopped after an orderly end
+    guid: str
+    port: str
+    lid: int
+    priority: int
+    master: str  # GUID of the master, ours or another's
+    sweeps: int
+    mads: int
+    events: dict[str, int]
+    recent: tuple[str, ...]
+    sweep: Sweep | None = None
+    partitions: dict[str, str] = {}  # P_Key -> name
+    groups: int = 0  # of multicast; of a standby: what it has copied from its master
+    services: int = 0
+    subscriptions: int = 0
+    lids: dict[str, int] = {}  # port GUID -> its first LID
+
+    @property
+    def is_running(self) -> bool:
+        """Does the process live that wrote it?"""
+        if self.sm_state == "stopped":
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+
+
+def write_status(path: Path, status: Status) -> None:
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n")
+
+
+def read_status(path: Path) -> Status | None:
+    """None where there is no such file."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Status)
+    except msgspec.MsgspecError as error:
+        raise FileError(
+            path, None, str(error), "the state file of weft's subnet manager; remove it to start anew"
+        ) from None
+
+
+def describe(manager: SubnetManager, sm_state: str = "") -> Status:
+    """A subnet manager as it is now."""
+    state, election, report = manager.state, manager.election, manager.report
+    view, master = state.view, election.master
+    counts = len(state.groups.by_mgid), len(state.services.by_key), len(state.subscriptions.all)
+    groups, services, subscriptions = counts if master is None else manager.copying.copy.counts
+    return Status(
+        version=weft.__version__,
+        pid=os.getpid(),
+        at_s=time.time(),
+        sm_state=sm_state or election.state.name.lower().replace("_", "-"),
+        guid=str(Guid(election.guid)),
+        port="" if view is None else view.name(view.own_slot),
+        lid=state.sm_lid,
+        priority=election.priority,
+        master=str(Guid(election.guid if master is None else master.guid)),
+        sweeps=manager.sweeps,
+        mads=state.sender.mads,
+        events={str(name): count for name, count in state.log.counts.items()},
+        recent=tuple(state.log.recent),
+        sweep=None if report is None else _sweep(manager, report),
+        partitions={str(PKey(one.p_key)): one.name for one in state.partitions.partitions},
+        groups=groups,
+        services=services,
+        subscriptions=subscriptions,
+        lids={str(Guid(guid)): lid for guid, lid in state.remembered.items()},
+    )
+
+
+def _sweep(manager: SubnetManager, report: Report) -> Sweep:
+    return Sweep(
+        at_s=time.time(),
+        seconds=manager.seconds,
+        mads=manager.mads,
+        switches=report.switches,
+        adapters=report.adapters,
+        links=report.links,
+        engine=report.engine,
+        routes_changed=report.forwarding.entries,
+        blocks_written=report.forwarding.blocks,
+        waves=report.forwarding.waves,
+        dropped_entries=report.forwarding.dropped_entries,
+        port_sets=report.sets,
+        refused=report.refused,
+        oddities=report.oddities,
+    )

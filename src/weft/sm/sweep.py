@@ -1,0 +1,182 @@
+"""A sweep: from whatever is there to a subnet that works. `configure` is the table of contents.
+
+Everything is compared with what is there first: a sweep over a subnet that is as it should be only reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from weft.errors import SubnetError, WeftError
+from weft.fabric.kinds import NodeKind
+from weft.mad.walk import walk
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import Routing
+from weft.sm.adaptive_upload import upload_adaptive
+from weft.sm.congestion_upload import set_up_congestion_control
+from weft.sm.differences import differences
+from weft.sm.events import Event
+from weft.sm.forwarding import Uploaded, compute_routes, read_forwarding, upload_forwarding
+from weft.sm.known import Known, carried_over
+from weft.sm.lanes import choose_lanes, upload_lanes
+from weft.sm.lids import Lids, choose_lids
+from weft.sm.membership import choose_pkeys, upload_pkeys
+from weft.sm.sa.subscriptions import announce_ports
+from weft.sm.settings import PortSettings, activate, arm, wanted_settings
+from weft.sm.state import State
+from weft.sm.trees import plant_trees, upload_multicast
+from weft.sm.view import View, make_view, without_links
+from weft.wire.port_info import PortState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a sweep found and did."""
+
+    switches: int
+    adapters: int
+    links: int
+    engine: str
+    seconds: float
+    forwarding: Uploaded
+    sets: int  # of PortInfo
+    refused: tuple[str, ...]  # ports and switches that did not take what they were told
+    oddities: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.switches:,} switches, {self.adapters:,} adapters, {self.links:,} links, {self.engine}, "
+            f"{self.forwarding.entries:,} routes changed"
+        )
+
+
+def discover(state: State) -> View:
+    """Walk the subnet; what is odd is said, and left out."""
+    view = make_view(walk(state.sender, m_key=state.sender.m_key))
+    if state.view is not None:
+        state.flaps.note(state.view, view, state.clock())
+    restless, why = state.flaps.restless(view, state.clock())
+    if len(restless):
+        view = without_links(view, restless, why)
+    for oddity in view.oddities:
+        flaps = oddity.startswith("flapping")
+        state.log.say(Event.PORT_FLAPPING if flaps else Event.ODDITY, oddity)
+    return view
+
+
+def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
+    """From what was discovered to a subnet that works. `taking_over`: hosts are asked to register anew."""
+    began_s = state.clock()
+    sender = state.sender
+    view, lids = give_lids(state, view)
+    known = carried_over(state.known, view)
+    in_use = bool((view.state[view.plugged] == PortState.ACTIVE).any())
+    if in_use:
+        read_forwarding(sender, view, known)
+    view, routing = route_subnet(state, view, known)
+    pkeys = choose_pkeys(state, view, known)
+    choose_lanes(state, view)
+    plant_trees(state, view)
+    settings = port_settings(state, view, reregister=taking_over)
+    wanted = wanted_settings(view, lids, settings, enforced=pkeys.enforcement)
+
+    forwarding = upload_forwarding(sender, view, known, in_use=in_use)
+    refused = [*forwarding.refused]
+    refused += upload_multicast(sender, view, known)
+    refused += upload_adaptive(state, view)
+    refused += upload_pkeys(sender, view, known, pkeys)
+    refused += upload_lanes(sender, view, known)
+    armed = arm(sender, view, wanted, settings)
+    active = activate(sender, view, wanted, armed.refused)
+    refused += [view.name(slot) for slot in np.union1d(armed.refused, active.refused).tolist()]
+    for name in refused:
+        state.log.say(Event.REFUSED, f"{name} does not take what it is told")
+
+    set_up_congestion_control(state, view, known)
+    remember(state, view, known, routing)
+    return Report(
+        switches=int(view.is_switch.sum()),
+        adapters=len(view.fabric.of_kind(NodeKind.HCA)),
+        links=len(view.fabric.links),
+        engine=routing.engine if routing else "no switch",
+        seconds=state.clock() - began_s,
+        forwarding=forwarding,
+        sets=armed.sets + active.sets,
+        refused=tuple(refused),
+        oddities=view.oddities,
+    )
+
+
+def give_lids(state: State, view: View) -> tuple[View, Lids]:
+    """A LID for every port that needs one; ports for which none is left are not used."""
+    options = state.options
+    lids = choose_lids(view, state.remembered, lmc=options.lmc, reassign=options.reassign_lids and state.view is None)
+    if len(lids.without):
+        state.log.say(
+            Event.NO_LID,
+            f"{len(lids.without):,} ports stay without a LID, the first is {view.name(int(lids.without[0]))}: "
+            f"a subnet has 49,151, and each adapter takes {1 << options.lmc}; use a smaller lmc",
+        )
+        view = without_links(view, lids.without, ())
+        lids = choose_lids(view, state.remembered, lmc=options.lmc)
+    for slot in lids.changed[:10].tolist():
+        state.log.say(Event.LID_CHANGED, f"{view.name(slot)} gets LID {lids.lid[slot]}: another port has its LID")
+    view.fabric.tables.lid[:], view.fabric.tables.lmc[:] = lids.lid, lids.lmc
+    return view, lids
+
+
+def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing | None]:
+    """Tables by the first engine of the options that can, at last by any whose tables cannot deadlock."""
+    options = state.options
+    if not view.is_switch.any():
+        return view, None
+    for engine in ("", *options.routing_engine, "auto"):  # "": the one of the last sweep, with its root
+        if not engine and state.routing is None:
+            continue
+        wanted = RoutingOptions(
+            engine=engine, lmc=options.lmc, max_vls=options.max_vls, adaptive=options.adaptive_routing
+        )
+        before = state.routing if not engine else None
+        try:
+            routing = state.sender.aside(partial(compute_routes, view, known, wanted, before))
+        except WeftError as error:
+            state.log.say(Event.ROUTING_FALLBACK, f"{engine or 'as before'}: {error}")
+            continue
+        return replace(view, fabric=routing.fabric), routing
+    raise SubnetError("no routing engine can route this subnet")
+
+
+def port_settings(state: State, view: View, *, reregister: bool) -> PortSettings:
+    options = state.options
+    return PortSettings(
+        sm_lid=int(view.fabric.tables.lid[view.own_slot]),
+        subnet_prefix=options.subnet_prefix,
+        m_key=options.m_key,
+        m_key_lease_period=options.m_key_lease_period_s,
+        m_key_protect_bits=options.m_key_protection_level,
+        subnet_timeout=options.subnet_timeout,
+        max_op_vls=options.max_op_vls,
+        vl_stall_count=options.vl_stall_count,
+        leaf_vl_stall_count=options.leaf_vl_stall_count,
+        head_of_queue_lifetime=options.head_of_queue_lifetime,
+        leaf_head_of_queue_lifetime=options.leaf_head_of_queue_lifetime,
+        local_phy_errors=options.local_phy_errors_threshold,
+        overrun_errors=options.overrun_errors_threshold,
+        reregister=reregister,
+    )
+
+
+def remember(state: State, view: View, known: Known, routing: Routing | None) -> None:
+    """For the next sweep, and for those who ask."""
+    ends = view.end_ports
+    state.remembered.update(
+        zip(view.fabric.ports.guid[ends].tolist(), view.fabric.tables.lid[ends].tolist(), strict=True)
+    )
+    if state.view is not None:
+        for event, text in differences(state.view, view):
+            state.log.say(event, text)
+    announce_ports(state, state.view, view)
+    state.view, state.known, state.routing = view, known, routing

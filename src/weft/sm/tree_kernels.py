@@ -1,0 +1,94 @@
+"""Kernels of multicast trees: who is above whom, and trees that fall from their roots."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.jit import kernel
+
+NOWHERE = 0x3FFF  # hops to a switch that cannot be climbed to
+
+
+@kernel
+def climb_from(first, far, rank, usable, sources):
+    """int16[source, switch] -> hops of the shortest way up to it, NOWHERE if there is none."""
+    n = len(first) - 1
+    hops = np.full((len(sources), n), NOWHERE, np.int16)
+    queue = np.empty(n, np.int32)
+    for index in range(len(sources)):
+        row = hops[index]
+        queue[0], count, taken = sources[index], 1, 0
+        row[sources[index]] = 0
+        while taken < count:
+            here = queue[taken]
+            taken += 1
+            for edge in range(first[here], first[here + 1]):
+                there = far[edge]
+                if rank[there] < rank[here] and usable[there] and row[there] == NOWHERE:
+                    row[there] = row[here] + 1
+                    queue[count] = there
+                    count += 1
+    return hops
+
+
+@kernel
+def _pick_root(climbs, source, begin, end, choice, total):
+    """The switch above all of them with the fewest hops in sum; of several the one whose turn it is; -1 for none."""
+    total[:] = 0
+    for place in range(begin, end):
+        for switch in range(len(total)):
+            total[switch] += climbs[source[place], switch]
+    best = total.min()
+    if best >= NOWHERE:
+        return -1
+    turn = choice % (total == best).sum()
+    for switch in range(len(total)):
+        if total[switch] == best:
+            if turn == 0:
+                return switch
+            turn -= 1
+    return -1
+
+
+@kernel
+def _fall(first, far, rank, usable, root, choice, came_by, queue):
+    """Breadth first from the root downwards: [switch] -> the edge by which it is reached, -1 for none."""
+    came_by[:] = -1
+    queue[0], count, taken = root, 1, 0
+    while taken < count:
+        here = queue[taken]
+        taken += 1
+        edges = first[here + 1] - first[here]
+        for step in range(edges):
+            edge = first[here] + (step + choice) % edges  # parallel links take turns
+            there = far[edge]
+            if rank[there] > rank[here] and usable[there] and came_by[there] < 0:
+                came_by[there] = edge
+                queue[count] = there
+                count += 1
+
+
+@kernel
+def grow_trees(first, far, port, back, rank, usable, climbs, begin, switches, source, columns, mft):
+    """Set the bits of ports between switches; a group whose switches have no common one above them gets none."""
+    n = len(first) - 1
+    total = np.empty(n, np.int64)
+    came_by, queue = np.empty(n, np.int32), np.empty(n, np.int32)
+    for group in range(len(columns)):
+        if begin[group + 1] - begin[group] < 2:
+            continue
+        column = columns[group]
+        root = _pick_root(climbs, source, begin[group], begin[group + 1], column, total)
+        if root < 0:
+            continue
+        _fall(first, far, rank, usable, root, column, came_by, queue)
+        for place in range(begin[group], begin[group + 1]):
+            here = switches[place]
+            while here != root and came_by[here] >= 0:
+                edge = came_by[here]
+                came_by[here] = -1  # the rest of its way is in the tree now
+                up = port[back[edge]]
+                mft[here, column, up // 16] |= np.uint16(1 << up % 16)
+                here = far[back[edge]]
+                mft[here, column, port[edge] // 16] |= np.uint16(1 << port[edge] % 16)
+    return mft

@@ -1,0 +1,306 @@
+"""What the subnet manager knows of its subnet: a walk, seen as a Fabric.
+
+    view.fabric                 the cables that may be used, with names; its tables are what we WANT in the devices
+    view.port_info[slot]        what a port said of itself when it was walked past
+    view.oddities               what is not as it should be, in words
+
+Slots and nodes are the fabric's everywhere. Links that must not be used (see `oddities`) are not in the fabric, and
+neither is what could be reached over them alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric import catalog
+from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric, LinkColumns, NodeColumns
+from weft.fabric.rates import speed
+from weft.mad.walk import Oddity, Rows, Walk
+from weft.wire.bulk import column
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.smp import NodeInfo, NodeType
+
+Route = tuple[Rows, NDArray[np.uint8]]  # path uint8[n, 64] and hops [n] of directed SMPs
+_WIDTHS = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}  # LinkWidthActive -> lanes
+_SPEEDS, _SPEEDS_EXT, _SPEEDS_EXT_2 = ("SDR", "DDR", "QDR"), ("FDR", "EDR", "HDR", "NDR"), ("XDR",)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class View:
+    """A subnet at one moment."""
+
+    fabric: Fabric
+    node_info: Rows  # uint8[node, 40]
+    switch_info: Rows  # uint8[node, 20]; zeros for what is no switch
+    port_info: Rows  # uint8[slot, 64]; zeros where none was read
+    path: Rows  # uint8[node, 64]: directed route, entry n is the port by which hop n leaves
+    hops: NDArray[np.uint8]  # [node]
+    own_slot: int  # the port that the subnet manager speaks through; on a switch its port 0
+    oddities: tuple[str, ...]
+
+    @cached_property
+    def is_switch(self) -> NDArray[np.bool_]:
+        """[node]"""
+        switches: NDArray[np.bool_] = self.fabric.nodes.kind == NodeKind.SWITCH
+        return switches
+
+    @cached_property
+    def end_ports(self) -> NDArray[np.intp]:
+        """Slots that have a LID: port 0 of switches, and plugged ports of all others."""
+        ports = self.fabric.ports
+        of_switch = self.is_switch[ports.node]
+        return np.flatnonzero(np.where(of_switch, ports.number == 0, ports.peer >= 0))
+
+    @cached_property
+    def plugged(self) -> NDArray[np.intp]:
+        """Slots with a cable, of any node."""
+        return np.flatnonzero(self.fabric.ports.peer >= 0)
+
+    @property
+    def state(self) -> NDArray[np.uint64]:
+        """[slot] -> PortState as it was read last."""
+        return column(self.port_info, PortInfo.port_state)
+
+    def to_nodes(self, nodes: NDArray[np.intp] | NDArray[np.int32]) -> Route:
+        """Directed routes to nodes, by whichever port they were reached."""
+        return self.path[nodes], self.hops[nodes]
+
+    def to_ports(self, slots: NDArray[np.intp]) -> Route:
+        """To nodes, but into adapters by that port: P_Keys and lanes are those of the port that a MAD came in by."""
+        ports = self.fabric.ports
+        peer = ports.peer[slots]
+        inward = (peer >= 0) & ~self.is_switch[ports.node[slots]] & (slots != self.own_slot)
+        via = np.where(inward, ports.node[peer], ports.node[slots])
+        path, hops = self.path[via], self.hops[via] + inward.astype(np.uint8)
+        path[inward, hops[inward]] = ports.number[peer[inward]]
+        return path, hops
+
+    def node_of_guid(self, guid: int) -> int | None:
+        """The node of that GUID."""
+        found = np.flatnonzero(self.fabric.nodes.guid == np.uint64(guid))
+        return int(found[0]) if len(found) else None
+
+    def name(self, slot: int) -> str:
+        return self.fabric.port(slot).name
+
+    @property
+    def n_active(self) -> int:
+        return int((self.state[self.plugged] == PortState.ACTIVE).sum())
+
+
+def make_view(walk: Walk, spec: str = "subnet") -> View:
+    """Names, kinds and rates for what was walked.
+
+    Switches come first, by GUID: engines break ties by their order, which must not depend on where the walk began.
+    """
+    walk, start = _in_order(walk)
+    nodes, servers, models = _nodes(walk)
+    made = Fabric.assemble(spec, nodes, _links(walk), _port_guids(walk, nodes), models, servers, ())
+    view = View(
+        fabric=made,
+        node_info=walk.node_info,
+        switch_info=walk.switch_info,
+        port_info=walk.port_info,
+        path=walk.path,
+        hops=walk.hops,
+        own_slot=int(walk.first[start]) + (0 if nodes.kind[start] == NodeKind.SWITCH else walk.start_port),
+        oddities=tuple(_say(oddity, nodes.name) for oddity in walk.oddities),
+    )
+    return _without_strangers(view)
+
+
+def _in_order(walk: Walk) -> tuple[Walk, int]:
+    """Switches by GUID, then the others as they were walked past; and where our own node is now."""
+    switch = column(walk.node_info, NodeInfo.node_type) == NodeType.SWITCH
+    guid = column(walk.node_info, NodeInfo.node_guid)
+    order = np.lexsort((np.where(switch, guid, np.arange(len(walk)).astype(np.uint64)), ~switch))
+    place = np.argsort(order)  # [old node] -> new
+    slots = column(walk.node_info, NodeInfo.num_ports).astype(np.int64) + 1
+    first = np.cumsum(slots[order]) - slots[order]
+    old_slot = ranges(walk.first[order], slots[order])
+    new_slot = np.append(np.argsort(old_slot), -1)  # the last serves what has no peer
+    changed = replace(
+        walk,
+        node_info=walk.node_info[order],
+        switch_info=walk.switch_info[order],
+        description=tuple(walk.description[node] for node in order.tolist()),
+        path=walk.path[order],
+        hops=walk.hops[order],
+        first=first,
+        port_info=walk.port_info[old_slot],
+        port_guid=walk.port_guid[old_slot],
+        peer=new_slot[walk.peer[old_slot]].astype(np.int32),
+        oddities=tuple(
+            replace(odd, near=(int(place[odd.near[0]]), odd.near[1])) if odd.near else odd for odd in walk.oddities
+        ),
+    )
+    return changed, int(place[0])
+
+
+def ranges(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+    """begin[0], begin[0] + 1, ... count[0] of them, then from begin[1] on, and so forth."""
+    offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    return np.repeat(begin, count) + offset
+
+
+def without_links(view: View, slots: NDArray[np.intp], oddities: tuple[str, ...]) -> View:
+    """The same without the cables of these ports, and without what is cut off then."""
+    keep = np.ones(len(view.fabric.links), bool)
+    keep[view.fabric.ports.link[slots]] = False
+    kept = _subset(view, np.ones(len(view.fabric.nodes), bool), keep, (*view.oddities, *oddities))
+    return _without_strangers(kept)
+
+
+def _without_strangers(view: View) -> View:
+    """Without nodes that no cable joins to ours."""
+    a, b = view.fabric.link_nodes
+    reached = np.zeros(len(view.fabric.nodes), bool)
+    reached[view.fabric.ports.node[view.own_slot]] = True
+    while True:
+        before = int(reached.sum())
+        reached[b[reached[a]]] = True
+        reached[a[reached[b]]] = True
+        if int(reached.sum()) == before:
+            break
+    if reached.all():
+        return view
+    lost = [view.fabric.nodes.name[node] for node in np.flatnonzero(~reached)[:3].tolist()]
+    more = f" and {before_all:,} more" if (before_all := int((~reached).sum()) - len(lost)) > 0 else ""
+    cut_off = f"cut-off: {', '.join(lost)}{more}: no cable that may be used leads there"
+    return _subset(view, reached, np.ones(len(view.fabric.links), bool), (*view.oddities, cut_off))
+
+
+def _subset(view: View, nodes: NDArray[np.bool_], links: NDArray[np.bool_], oddities: tuple[str, ...]) -> View:
+    slots = nodes[view.fabric.ports.node]
+    return View(
+        fabric=view.fabric.subset(nodes, links),
+        node_info=view.node_info[nodes],
+        switch_info=view.switch_info[nodes],
+        port_info=view.port_info[slots],
+        path=view.path[nodes],
+        hops=view.hops[nodes],
+        own_slot=int(slots[: view.own_slot].sum()),
+        oddities=oddities,
+    )
+
+
+def _say(oddity: Oddity, names: tuple[str, ...]) -> str:
+    where = ""
+    if oddity.near is not None:
+        node, port = oddity.near
+        where = f"{names[node]}/{port}" if port else names[node]
+        if oddity.kind in ("silent", "lying") and port:
+            where = f"what is behind {where}"
+    return f"{oddity.kind}: {where or 'our own node'} {oddity.text}".replace(":  ", ": ")
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...], tuple[str, ...]]:
+    info = walk.node_info
+    types, guid = column(info, NodeInfo.node_type), column(info, NodeInfo.node_guid)
+    vendor = column(info, NodeInfo.vendor_id).astype(np.int32)
+    device = column(info, NodeInfo.device_id).astype(np.int32)
+    kinds = [
+        _kind(NodeType(kind), number, text)
+        for kind, number, text in zip(types.tolist(), device.tolist(), walk.description, strict=True)
+    ]
+    ids = [node_id(kind, number) for kind, number in zip(kinds, guid.tolist(), strict=True)]
+    names, homes = name_nodes(kinds, walk.description, ids, _homes(walk, kinds))
+    servers = tuple(dict.fromkeys(home for home in homes if home))
+    server_index = {name: index for index, name in enumerate(servers)} | {"": -1}
+    pairs = list(zip(vendor.tolist(), device.tolist(), strict=True))
+    entries = {pair: entry.name if (entry := catalog.by_device_id(*pair)) else "" for pair in set(pairs)}
+    models = tuple(sorted({name for name in entries.values() if name}))
+    columns = NodeColumns(
+        name=tuple(names),
+        description=walk.description,
+        kind=np.array(kinds, np.int8),
+        guid=guid,
+        system_guid=column(info, NodeInfo.system_image_guid),
+        vendor_id=vendor,
+        device_id=device,
+        model=np.array([models.index(name) if (name := entries[pair]) else -1 for pair in pairs], np.int16),
+        server=np.array([server_index[home] for home in homes], np.int32),
+        group=np.full(len(names), -1, np.int32),
+        n_ports=column(info, NodeInfo.num_ports).astype(np.int16),
+    )
+    return columns, servers, models
+
+
+def _kind(node_type: NodeType, device_id: int, description: str) -> NodeKind:
+    if node_type == NodeType.CA:
+        return adapter_kind(device_id, description)
+    return NodeKind.SWITCH if node_type == NodeType.SWITCH else NodeKind.ROUTER
+
+
+def _homes(walk: Walk, kinds: list[NodeKind]) -> list[int]:
+    """[node] -> the switch that an aggregation node sits in, -1 for none."""
+    homes = [-1] * len(kinds)
+    for node, kind in enumerate(kinds):
+        if kind == NodeKind.AGGREGATION:
+            peer = walk.peer[walk.first[node] + 1]
+            homes[node] = int(np.searchsorted(walk.first, peer, side="right")) - 1 if peer >= 0 else -1
+    return homes
+
+
+def _port_guids(walk: Walk, nodes: NodeColumns) -> NDArray[np.uint64]:
+    """Those that were read; a switch has one for all its ports, ports that nobody came in by the node's plus n."""
+    slots = nodes.n_ports.astype(np.int64) + 1
+    number = np.arange(int(slots.sum())) - np.repeat(walk.first, slots)
+    of_switch = np.repeat(nodes.kind == NodeKind.SWITCH, slots)
+    of_node = np.repeat(nodes.guid, slots)
+    switch_guid = np.repeat(column(walk.node_info, NodeInfo.port_guid), slots)
+    guessed = np.where(of_switch, switch_guid, of_node + number.astype(np.uint64))
+    return np.where(walk.port_guid > 0, walk.port_guid, guessed)
+
+
+# -- links ------------------------------------------------------------------------------------------------------------
+
+
+def _links(walk: Walk) -> LinkColumns:
+    ends = np.flatnonzero(walk.peer > np.arange(len(walk.peer)))
+    read = (walk.port_info[:, 32] & 0x0F > 0) & True  # a port whose PortInfo was not read cannot be configured
+    ends = ends[read[ends] & read[walk.peer[ends]]]
+    a, b = ends.astype(np.int32), walk.peer[ends]
+    infos = walk.port_info[a]
+    return LinkColumns(
+        a=a,
+        b=b,
+        speed=_speed_index(infos),
+        width=_lookup(_WIDTHS, 256)[column(infos, PortInfo.link_width_active).astype(np.int64)],
+        medium=np.zeros(len(a), np.int8),
+        length_m=np.zeros(len(a), np.float32),
+        bit_error_rate=np.zeros(len(a), np.float64),
+    )
+
+
+def _speed_index(infos: Rows) -> NDArray[np.int8]:
+    active = column(infos, PortInfo.link_speed_active).astype(np.int64)
+    ext = column(infos, PortInfo.link_speed_ext_active).astype(np.int64)
+    ext_2 = column(infos, PortInfo.link_speed_ext_active_2).astype(np.int64)
+    index = _names(_SPEEDS)[active]
+    index = np.where(ext > 0, _names(_SPEEDS_EXT)[ext], index)
+    return np.where(ext_2 > 0, _names(_SPEEDS_EXT_2)[ext_2], index).astype(np.int8)
+
+
+def _names(names: tuple[str, ...]) -> NDArray[np.int8]:
+    """[active mask] -> index of the speed; SDR for masks that are none of these."""
+    table = np.full(16, speed("SDR").index, np.int8)
+    for bit, name in enumerate(names):
+        table[1 << bit] = speed(name).index
+    return table
+
+
+def _lookup(values: dict[int, int], size: int) -> NDArray[np.int8]:
+    table = np.ones(size, np.int8)
+    for key, value in values.items():
+        table[key] = value
+    return table

@@ -1,0 +1,168 @@
+"""OpenSM on ibsim reads the same partition files: the P_Key tables that it leaves are those that weft wants."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import weft
+from weft.errors import FileError
+from weft.fabric.files import ibnetdiscover
+from weft.fabric.tables import PKEY_ENTRIES
+from weft.mad.carrier import ask
+from weft.mad.discover import directed_get
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.sm.partition_file import parse_partitions
+from weft.sm.partitions import NO_FILE, Partitions
+from weft.sm.pkeys import PartEnforce, PKeyTables, wanted_pkeys
+from weft.wire.smp import PKeyTable, SmpAttribute
+
+pytestmark = pytest.mark.interop
+
+FABRIC = weft.load("fat-tree:hosts=4,radix=4,speed=HDR")
+NODES = {name: int(FABRIC.first_port[number]) for number, name in enumerate(FABRIC.nodes.name)}
+OWN = NODES["h1"] + 1
+H1, H2, H3, H4 = (f"0x{int(FABRIC.ports.guid[NODES[name] + 1]):x}" for name in ("h1", "h2", "h3", "h4"))
+LEAF = f"0x{int(FABRIC.ports.guid[NODES['leaf1']]):x}"
+CAP = np.where(FABRIC.nodes.n_ports > 1, 8, 64)  # ibsim's, for a switch itself and for adapters
+BLOCK = 32
+HOST = "H-0002c90300000100"  # h1
+# slot -> the path to its node from h1, the port's number, and how many blocks it has
+PLACES = {NODES["leaf1"] + port: (b"\1", port, 2 if port else 1) for port in range(5)}
+PLACES |= {OWN: (b"", 1, 2)} | {NODES[f"h{n}"] + 1: (bytes((1, n)), 1, 2) for n in (2, 3, 4)}
+
+READ = {
+    "default only": "Default=0x7fff : ALL=full ;",
+    "no default rule": f"Red=0x10 : {H2}=full, {H3} ;",
+    "the manager limited": "Default=0x7fff : ALL ;",
+    "order within a partition": f"Red=0x10: {H2}=full, ALL, {H3}=full;\nRed=0x10: {H3}=limited;",
+    "cut words": f"Default=0x7fff:A,S=f;\nRed=16,def=f:{H2}, {H3}=limi, {H4}=l;\nBlue=0x11: ALL_C=fu, ALL_S, N;",
+    "nothing after =": f"Red=0x10 : {H2}=, {H3}=wrong, {H4} ;",
+    "digits are the key": f"0x0123 : {H2}=full ;\n0200 : {H3} ;",
+    "generated keys": f"A : {H2} ;\nB=1 : {H2} ;\nC=0 : {H3}=full ;\nA : {H4} ;\n: {H2} ;\n : {H3} ;",
+    "only 15 bits": f"Red=0x8010 : {H2} ; Red=0x10010 : {H3}=full ; Blue=0xffff: ALL_CAS=full;",
+    "low byte first": f"A=0x0201:ALL;B=0x0102:ALL=full;C=0x7f00: {H2}; D=0x00ff: {H2}=full;",
+    "many lines": f"Red = 0x10 , ipoib , \t: {H2} = full ,\n  # all of them\n {H3},\n\n {H4}=limited ;\nBlue=0x20:ALL;",
+    "no last semicolon": f"Red=0x10 : {H2}\n,{H3}=full",
+    "names merge": f"Red=0x10 : {H2} ;\nBlue=0x10 : {H2}=full, {H3} ;",
+    "unknown flags and ports": f"Red=0x10,nonsense,sl=99,mtu=,=4,rate=x,,scope=77 : 0x1234=full, {LEAF}=full, {H2} ;",
+    "index 0": f"Red=0x10,indx0 : {H2}, {H3}=full ;\nBlue=0x20,indx0 : {H3} ;\nIn=0x30,ind: ALL;",
+    "index 0 given up": f"Red=0x10,indx0 : ALL ;\nBlue=0x20,indx0 : {H3}, {H4} ;\nBlue=0x20 : {H3}=full ;",
+    "index 0 of default": "Red=0x10,indx0 : ALL=full ;\nDefault=0x7fff,indx0 : ALL=full ;",
+    "both is full": f"Red=0x10 : ALL=both ;\nBlue=0x20,defmember=both : {H2} ; Green=0x30,defmember=x : {H3} ;",
+    "switch out of room": "\n".join(f"P{n}=0x{n:x}00 : ALL_SWITCHES ;" for n in range(1, 12)),
+    "adapters out of room": "\n".join(f"P{n}={n} : ALL_CAS=full ;" for n in range(1, 71)),
+    "groups": "Default=0x7fff,ipoib:\n mgid=ff12:401b::16 \n mgid=ff12::1,sl=1,Q_Key=0xDEAD\n mgid=12::\n ALL=full;",
+    "no members": f"Red=0x10 : ;\nBlue=0x20 : NONE ; Green=0x30 : {H2} ;",
+    "nothing at all": "# only a comment\n\n",
+}
+REFUSED = {
+    "no colon": f"Red=0x10\n : {H2} ;",
+    "not a GUID": f"Red=0x10 : {H2}, h3 ;",
+    "GUID 0": "Red=0x10 : 0 ;",
+    "small letters": "Default=0x7fff : all=full ;",
+    "a word too long": "Default=0x7fff : ALLCAS=full ;",
+    "hexadecimal without 0x": f"7fff : {H2} ;",
+    "no key after =": f"Red= : {H2} ;",
+    "two semicolons": f"Red=0x10 : {H2} ;;\n",
+    "no semicolon between": f"Red=0x10 : {H2}\nBlue=0x20 : {H3} ;",
+    "carriage returns": f"Red=0x10 : {H2} ;\r\n",
+}
+BOTH = {
+    "both": f"Red=0x10 : ALL=both ;\nBlue=0x20 : {H2}=both, {H3}=full ;\nBlue=0x20 : {H2}=limited, {H3}=both ;",
+    "default": "Default=0x7fff : ALL=both ;\nRed=0x10 : ALL ;",
+    "default limited": "Red=0x10 : ALL=full ;",
+    "index 0": "Red=0x10,indx0 : ALL=both ;\nBlue=0x08 : ALL=full ;",
+}
+
+
+class Judge:
+    """OpenSM on a subnet of ibsim's."""
+
+    def __init__(self, running, folder: Path) -> None:
+        self.running, self.folder = running, folder
+
+    def sweep(self, text: str, *options: str) -> NDArray[np.uint16]:
+        """OpenSM once with a partition file and options; returns the tables that it leaves, in weft's slots."""
+        (self.folder / "partitions.conf").write_text(text, newline="")
+        (self.folder / "opensm.conf").write_text("\n".join(options))
+        files = ["-F", "opensm.conf", "-P", "partitions.conf", "-f", "opensm.log", "-e", "-D", "0x83", "-d", "2"]
+        where = {"OSM_CACHE_DIR": str(self.folder), "OSM_TMP_DIR": str(self.folder)}
+        self.running.run("opensm", "-o", *files, host=HOST, **where)
+        table = np.zeros((len(FABRIC.ports), PKEY_ENTRIES), np.uint16)
+        carrier = IbsimCarrier(HOST, self.running.name)
+        for slot, (path, port, blocks) in PLACES.items():
+            for block in range(blocks):
+                modifier = port << 16 | block if path == b"\1" else block
+                answer = ask(carrier, directed_get(path, SmpAttribute.P_KEY_TABLE, modifier))
+                assert answer is not None
+                table[slot, BLOCK * block : BLOCK * (block + 1)] = PKeyTable.unpack(answer, 64).p_key
+        carrier.close()
+        return table
+
+
+@pytest.fixture
+def judge(ibsim, tmp_path) -> Judge:
+    return Judge(ibsim(ibnetdiscover.to_text(FABRIC)), tmp_path)
+
+
+def wanted(partitions: Partitions, **options: object) -> PKeyTables:
+    return wanted_pkeys(partitions, FABRIC, OWN, partition_cap=CAP, enforcement_cap=np.full(len(CAP), 64), **options)
+
+
+def differences(weft_has: NDArray[np.uint16], opensm_has: NDArray[np.uint16]) -> list[str]:
+    def keys(row: NDArray[np.uint16]) -> str:
+        return " ".join(f"{key:04x}" for key in np.trim_zeros(row, "b").tolist())
+
+    rows = [slot for slot in PLACES if (weft_has[slot] != opensm_has[slot]).any()]
+    return [f"{FABRIC.port(slot)}: weft {keys(weft_has[slot])}, OpenSM {keys(opensm_has[slot])}" for slot in rows]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_opensm_leaves_the_tables_that_weft_wants(judge, name):
+    assert differences(wanted(parse_partitions(READ[name])).table, judge.sweep(READ[name])) == []
+
+
+def test_what_weft_refuses_opensm_drops(judge, tmp_path):
+    for name, text in REFUSED.items():
+        with pytest.raises(FileError):
+            parse_partitions(text)
+        assert differences(wanted(NO_FILE).table, judge.sweep(text)) == [], name
+        assert (tmp_path / "opensm.log").read_text().count("retrying with default config") == 1, name
+
+
+def test_smpquery_reads_the_same(judge):
+    table = judge.sweep(READ["low byte first"])
+    said = judge.running.run("smpquery", "-D", "pkeys", "0,1,2", host=HOST)
+    keys = [int(key, 16) for key in re.findall(r"0x[0-9a-f]{4}", said)]
+    assert keys == table[NODES["h2"] + 1, : len(keys)].tolist()
+    assert len(keys) == 64
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_ports_with_both_keys_of_a_partition(judge, name):
+    made = wanted(parse_partitions(BOTH[name]), allow_both=True)
+    assert differences(made.table, judge.sweep(BOTH[name], "allow_both_pkeys TRUE")) == []
+
+
+def test_keys_keep_the_indexes_at_which_they_were_found(judge):
+    before = judge.sweep(f"A=0x01:ALL;B=0x02:ALL=full;C=0x03:ALL;D=0x0100,indx0:{H3};")
+    text = f"0x02:ALL;0x04:ALL_CAS=full;0x05,indx0:{H2}=full;0x03:{H3},{H4}=full;0x0100:{H3};"
+    made = wanted(parse_partitions(text), found=before, keep_indexes=True)
+    assert differences(made.table, judge.sweep(text, "keep_pkey_indexes TRUE")) == []
+    assert made.table[NODES["h2"] + 1, 2] == 0x0002
+
+
+@pytest.mark.parametrize("enforce", ["off", "in"])
+def test_only_switches_that_check_get_tables(judge, enforce):
+    """ibsim's switches hold nothing before."""
+    text = f"Red=0x10 : {H2}=full ;"
+    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, part_enforce=PartEnforce(enforce))
+    there = judge.sweep(text, f"part_enforce {enforce}")
+    facing = NODES["leaf1"] + 2
+    assert made.programmed[facing] == (enforce == "in")
+    assert (there[facing, 1] == 0x8010) == (enforce == "in")

@@ -1,0 +1,240 @@
+"""Groups for adaptive routing, from wanted tables by MADs into switches, and what the packet engine then does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from weft.fabric.model import Fabric
+from weft.fabric.tables import Tables
+from weft.mad.carrier import ask
+from weft.mad.local import LocalCarrier
+from weft.mad.subnet import Subnet
+from weft.routing.engine import Options
+from weft.routing.route import route
+from weft.sim.engine import Options as SimOptions
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.patterns import all_to_all
+from weft.sm.adaptive import Groups, ar_infos, ar_queries, ar_smps, plan_groups
+from weft.wire.adaptive import AdaptiveRoutingInfo
+from weft.wire.bulk import fill
+from weft.wire.smp import LinearForwardingTable, SmpAttribute
+
+SPEC = "fat-tree:hosts=32,radix=8"
+SETS = {
+    SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE: "groups",
+    SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE: "forwarding",
+    SmpAttribute.ADAPTIVE_ROUTING_INFO: "on or off",
+}
+
+
+def paths(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
+    """Directed routes from h1 to every node."""
+    path, hops = np.zeros((len(fabric.nodes), 64), np.uint8), np.full(len(fabric.nodes), 255, np.uint8)
+    start = fabric.find_node("h1").index
+    hops[start], todo = 0, [start]
+    for node in todo:
+        first = fabric.first_port[node]
+        for port in range(1, int(fabric.nodes.n_ports[node]) + 1):
+            peer = fabric.ports.peer[first + port]
+            if peer >= 0 and hops[fabric.ports.node[peer]] == 255:
+                far = fabric.ports.node[peer]
+                hops[far] = hops[node] + 1
+                path[far] = path[node]
+                path[far, hops[far]] = port
+                todo.append(far)
+    return path, hops
+
+
+class Manager:
+    """As much of a subnet manager as these tests need, at h1 of a fabric that nobody has told anything."""
+
+    def __init__(self, spec: str = SPEC) -> None:
+        self.fabric = weft.load(spec)
+        self.subnet = Subnet(self.fabric)
+        self.carrier = LocalCarrier(self.subnet, self.fabric.find_port("h1/1").slot)
+        self.path, self.hops = paths(self.fabric)
+        self.before: Groups | None = None
+
+    def exchange(self, mads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        answers = [ask(self.carrier, mad.tobytes()) for mad in mads]
+        assert None not in answers
+        return np.frombuffer(b"".join(answers), np.uint8).reshape(-1, 256), np.ones(len(mads), bool)
+
+    def infos(self, tables: Tables) -> np.ndarray:
+        return ar_infos(*self.exchange(ar_queries(tables, self.path, self.hops).mads))
+
+    def write(self, tables: Tables) -> dict[str, int]:
+        """How many MADs of each kind it took, in the order in which they went."""
+        infos, sent = self.infos(tables), {}
+        wanted = plan_groups(tables, infos, self.before)
+        for batch in ar_smps(wanted, tables, infos, self.path, self.hops, before=self.before):
+            answers, _ = self.exchange(batch.mads)
+            assert not answers[:, 5].any()
+            kind = SETS[SmpAttribute(int(batch.mads[0, 16]) << 8 | int(batch.mads[0, 17]))]
+            sent[kind] = sent.get(kind, 0) + len(batch)
+        self.before = wanted
+        return sent
+
+
+def routed(spec: str = SPEC, engine: str = "auto") -> Fabric:
+    return route(weft.load(spec), Options(adaptive=True, engine=engine)).fabric
+
+
+def choices(tables: Tables, lids: int) -> list[list[tuple[int, ...]]]:
+    """[switch][lid] -> the ports that may be taken."""
+    return [
+        [
+            tuple(np.flatnonzero(tables.ar_ports[group]).tolist()) if group >= 0 else (int(port),)
+            for group, port in zip(groups[:lids], ports[:lids], strict=True)
+        ]
+        for groups, ports in zip(tables.ar_group.tolist(), tables.lft.tolist(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("engine", ["fat-tree", "min-hop", "dfsssp"])
+def test_switches_may_take_what_the_routing_engine_wanted(engine):
+    wanted, manager = routed(engine=engine).tables, Manager()
+    assert list(manager.write(wanted)) == ["groups", "forwarding", "on or off"]
+    lids = wanted.lft.shape[1]
+    assert choices(manager.fabric.tables, lids) == choices(wanted, lids)
+
+
+def test_the_packet_engine_runs_on_what_was_programmed_as_on_the_tables_of_the_routing_engine():
+    """To the picosecond, adaptively; and not as the forwarding tables alone would have it."""
+    wanted, manager = routed(), Manager()
+    manager.write(wanted.tables)
+    programmed = manager.fabric
+    for name in ("lid", "lmc", "sl2vl", "vl_arbitration", "vl_high_limit"):  # what other parts of a manager write
+        setattr(programmed.tables, name, getattr(wanted.tables, name))
+    runs = {}
+    for name, fabric, how in (
+        ("wanted", wanted, "adaptive"),
+        ("programmed", programmed, "adaptive"),
+        ("table", programmed, "table"),
+    ):
+        result = PacketEngine().run(fabric, all_to_all(fabric, size_bytes=20_000), SimOptions(paths=how))
+        assert result.done
+        runs[name] = result.finish_ps.tolist()
+    assert runs["programmed"] == runs["wanted"]
+    assert runs["programmed"] != runs["table"]
+
+
+def test_what_is_there_is_not_written_again():
+    manager, tables = Manager(), routed().tables
+    first = manager.write(tables)
+    assert first["on or off"] == len(tables.lft)
+    assert manager.write(tables) == {}
+
+
+def test_after_a_change_only_blocks_that_differ_are_written_and_groups_keep_their_numbers():
+    manager, tables = Manager(), routed().tables
+    manager.write(tables)
+    before = manager.before
+    leaf = int(tables.switch_row[manager.fabric.find_node("leaf1").index])
+    lid = int(np.flatnonzero(tables.ar_group[leaf] >= 0)[0])
+    tables.ar_ports = np.concatenate((tables.ar_ports, tables.ar_ports[tables.ar_group[leaf, lid]][None]))
+    tables.ar_ports[-1, tables.lft[leaf, lid] == np.arange(256)] = False
+    tables.ar_group[leaf, lid] = len(tables.ar_ports) - 1
+    assert manager.write(tables) == {"groups": 1, "forwarding": 1, "on or off": 1}
+    same = np.ones(before.group.shape, bool)
+    same[leaf, lid] = False
+    assert (manager.before.group[same] == before.group[same]).all()
+    assert choices(manager.fabric.tables, lid + 1) == choices(tables, lid + 1)
+
+
+def test_a_switch_that_was_told_the_plain_table_is_written_anew():
+    """That turns adaptive routing off, and the next look finds it so."""
+    manager, tables = Manager(), routed().tables
+    whole = manager.write(tables)
+    n_switches = len(tables.lft)
+    table = LinearForwardingTable(port=tables.lft[0, :64].tolist())
+    node = int(np.flatnonzero(tables.switch_row == 0)[0])
+    smp = ar_queries(tables, manager.path, manager.hops).mads[0].copy()
+    smp[3], smp[16:18] = 2, (0, SmpAttribute.LINEAR_FORWARDING_TABLE)
+    smp[64:128] = np.frombuffer(table.raw, np.uint8)
+    manager.exchange(smp[None])
+    assert (manager.fabric.tables.ar_group[0] == -1).all(), node
+    again = manager.write(tables)
+    assert again["forwarding"] == whole["forwarding"] // n_switches
+    assert again["on or off"] == 1
+    assert choices(manager.fabric.tables, tables.lft.shape[1]) == choices(tables, tables.lft.shape[1])
+
+
+def test_without_groups_it_is_turned_off():
+    manager, tables = Manager(), routed().tables
+    manager.write(tables)
+    plain = route(weft.load(SPEC)).fabric.tables
+    assert manager.write(plain) == {"on or off": len(tables.lft)}
+    assert (manager.fabric.tables.ar_group == -1).all()
+    manager.write(tables)
+    assert choices(manager.fabric.tables, tables.lft.shape[1]) == choices(tables, tables.lft.shape[1])
+
+
+def test_switches_that_take_no_groups_are_left_alone():
+    manager, tables = Manager(), routed().tables
+    infos = manager.infos(tables)
+    infos[1:] = 0  # as of those that answer that they do not know the attribute
+    wanted = plan_groups(tables, infos)
+    batches = list(ar_smps(wanted, tables, infos, manager.path, manager.hops))
+    assert {int(node) for batch in batches for node in batch.node} == {int(np.flatnonzero(tables.switch_row == 0)[0])}
+    answers = np.zeros((2, 256), np.uint8)
+    answers[:, 5], answers[:, 64:] = (0, 12), 7
+    assert ar_infos(answers, np.array([True, True]))[:, 0].tolist() == [7, 0]
+    assert not ar_infos(answers, np.array([False, True])).any()
+
+
+def test_groups_that_a_switch_has_no_room_for_stay_static():
+    tables = routed().tables
+    most = max(len(set(row[row >= 0].tolist())) for row in tables.ar_group)
+    infos = np.zeros((len(tables.lft), AdaptiveRoutingInfo.size), np.uint8)
+    fill(infos, AdaptiveRoutingInfo.group_cap, most - 1)
+    wanted = plan_groups(tables, infos)
+    assert wanted.top.max() == most - 2
+    short = [row for row in range(len(tables.lft)) if len(set(tables.ar_group[row].tolist()) - {-1}) == most]
+    assert all(((tables.ar_group[row] >= 0) & (wanted.group[row] < 0)).any() for row in short)
+
+
+def test_a_plan_follows_switches_that_come_and_go():
+    tables = routed().tables
+    infos = np.zeros((len(tables.lft), AdaptiveRoutingInfo.size), np.uint8)
+    fill(infos, AdaptiveRoutingInfo.group_cap, 64)
+    plan = plan_groups(tables, infos)
+    moved = plan.take(np.array([2, -1, 0]))
+    assert moved.known.tolist() == [True, False, True]
+    assert (moved.group[2] == plan.group[0]).all()
+    assert plan.forget(np.array([1])).known.tolist()[:3] == [True, False, True]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.lists(st.integers(0, 6), min_size=5, max_size=5), min_size=2, max_size=2), min_size=1, max_size=5
+    )
+)
+def test_any_series_of_plans_gives_every_lid_its_ports_and_changes_no_group_in_use(series):
+    """Masks 1 to 6 by LID on two switches, 0 for none; with room for all old and new groups."""
+    infos = np.zeros((2, AdaptiveRoutingInfo.size), np.uint8)
+    fill(infos, AdaptiveRoutingInfo.group_cap, 12)
+    fabric = weft.load("fat-tree:hosts=4,radix=4,levels=2")
+    before = None
+    for plan in series:
+        tables = fabric.tables.like()
+        tables.lft = np.zeros((2, 5), np.uint8)
+        tables.ar_ports = np.eye(7, 256, dtype=bool)
+        tables.ar_group = np.array(plan, np.int32) - 1
+        wanted = plan_groups(tables, infos, before)
+        for row in range(2):
+            for lid in range(5):
+                number, group = wanted.group[row, lid], tables.ar_group[row, lid]
+                assert (number < 0) == (group < 0)
+                assert number < 0 or wanted.mask[row, number, 0] == 1 << group
+                old = before.group[row, lid] if before is not None and before.known[row] else -1
+                if old >= 0:
+                    assert (wanted.mask[row, old] == before.mask[row, old]).all()
+        before = replace(wanted)

@@ -1,0 +1,286 @@
+"""Killed in the middle: what a subnet manager leaves half done, the next one makes whole, and LIDs stay."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.sm.conftest import Net
+
+import weft
+from weft.fabric.views import Port
+from weft.ids import Gid
+from weft.lab.lab import Lab
+from weft.mad import faults
+from weft.mad.carrier import HERE, Address, ask
+from weft.mad.local import LocalCarrier
+from weft.routing.check import check
+from weft.sm.events import Log
+from weft.sm.options import Options
+from weft.sm.run import SubnetManager
+from weft.wire.mad import Method
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.sa import SaAttribute, SaMad, ServiceRecord
+from weft.wire.sa_query import component_mask
+from weft.wire.smp import Smp, SmpAttribute, SMState
+
+SPEC = "fat-tree:hosts=16,radix=8"
+SEED = 7
+OPTIONS = (Options(), Options(lmc=1), Options(m_key=0x1234, m_key_protection_level=2))
+
+
+class Killed(BaseException):
+    """Nothing that an `except` of the subnet manager may catch."""
+
+
+class Mortal(LocalCarrier):
+    """A port whose program dies after so many MADs."""
+
+    mads, last = 0, -1  # so far; the last one that leaves, -1: it lives on
+
+    def exchange(self, mads, to=None, **how):
+        if self._spend(len(mads)):
+            return super().exchange(mads, to, **how)
+        super().exchange(mads[: self.last], None if to is None else to[: self.last], **how)
+        raise Killed
+
+    def send(self, mad, to=HERE, **how):
+        if not self._spend(1):
+            raise Killed
+        return super().send(mad, to, **how)
+
+    def post(self, mad, to=HERE):
+        if not self._spend(1):
+            raise Killed
+        super().post(mad, to)
+
+    def _spend(self, count: int) -> bool:
+        self.mads += count
+        if self.last < 0:
+            return True
+        if count > self.last:
+            return False
+        self.last -= count
+        return True
+
+
+class Managed:
+    """A subnet, and subnet managers that come and go."""
+
+    def __init__(self) -> None:
+        self.net = Net(SPEC)
+        self.log = io.StringIO()
+        self.beside: list[SubnetManager] = []  # that answer while another one waits
+
+    def manager(self, host: str, options: Options) -> tuple[SubnetManager, Mortal]:
+        net = self.net
+        carrier = Mortal(net.subnet, net.fabric[f"{host}/1"].slot, sleep=self.sleep)
+        made = SubnetManager(carrier, options, log=Log(self.log), clock=net.clock)
+        made.state.sender.aside = lambda work: work()  # the clock would run on while routes are computed
+        made.open()
+        return made, carrier
+
+    def sleep(self, seconds: float) -> None:
+        self.net.clock.sleep(seconds)
+        waiting, self.beside = self.beside, []
+        for one in waiting:
+            one._serve(0.0)
+        self.beside = waiting
+
+    def die(self, carrier: Mortal, *, is_told: bool) -> None:
+        """The kernel closes what a dead process had open; `is_told`: and takes IsSM back, as it should."""
+        if is_told:
+            carrier.set_is_sm(False)
+        carrier.close()
+
+    def lids(self) -> np.ndarray:
+        return self.net.fabric.tables.lid.copy()
+
+    def check_whole(self, options: Options) -> None:
+        """Every port Active, every pair reachable by the tables, and hosts answer each other by LID."""
+        devices, fabric = self.net.devices, self.net.fabric
+        up = [slot for slot, peer in enumerate(devices.peer) if peer >= 0]
+        assert {PortInfo.port_state.get(devices.info(slot)) for slot in up} == {PortState.ACTIVE}, self.log.getvalue()
+        verdict = check(faults.fabric_now(devices), hosts_only=True)  # a spine may be dead
+        assert verdict.ok, verdict.explain()
+        question = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, m_key=options.m_key)
+        hosts = [fabric[f"{hca.name}/1"].slot for hca in fabric.hcas]
+        for here, there in zip(hosts, hosts[5:] + hosts[:5], strict=True):
+            carrier = LocalCarrier(self.net.subnet, here, sleep=self.net.clock.sleep)
+            assert ask(carrier, question, Address(lid=devices.lid(there), qp=0), retries=0) is not None
+            carrier.close()
+
+
+def sweep(manager: SubnetManager) -> None:
+    """Let it run to the end of its next sweep."""
+    before = manager.sweeps
+    for _ in range(1000):
+        if manager.sweeps > before:
+            return
+        manager.step()
+    raise AssertionError("\n".join(manager.state.log.recent))
+
+
+def first_sweep(managed: Managed, options: Options, last: int = -1) -> Mortal:
+    """By a manager at h1; its carrier."""
+    manager, carrier = managed.manager("h1", options)
+    carrier.last = last
+    sweep(manager)
+    return carrier
+
+
+def succeed(managed: Managed, carrier: Mortal, point: int, options: Options) -> None:
+    """Another one, at the same host or elsewhere, sweeps; `point` counts."""
+    managed.die(carrier, is_told=point % 4 < 2)
+    before = managed.lids()
+    sweep(managed.manager("h1" if point % 2 else "h14", options)[0])
+    assert (managed.lids()[before > 0] == before[before > 0]).all()
+    managed.check_whole(options)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "lmc", "m_key"])
+def test_killed_in_its_first_sweep_the_next_one_brings_the_subnet_up_and_keeps_all_lids(options) -> None:
+    total = first_sweep(Managed(), options).mads
+    for point, last in enumerate(random.Random(SEED).sample(range(1, total), 17)):
+        managed = Managed()
+        manager, carrier = managed.manager("h1", options)
+        carrier.last = last
+        with pytest.raises(Killed):
+            sweep(manager)
+        succeed(managed, carrier, point, options)
+
+
+def lose_spine(managed: Managed) -> None:
+    faults.kill(managed.net.devices, managed.net.fabric.find_node("spine1").index)
+
+
+def regain_spine(managed: Managed) -> None:
+    """Without LID and tables."""
+    faults.revive(managed.net.devices, managed.net.fabric.find_node("spine1").index)
+
+
+def break_cables(managed: Managed) -> None:
+    for name in ("leaf1/5", "leaf2/6", "leaf3/7"):
+        faults.pull_cable(managed.net.devices, managed.net.fabric[name].slot)
+
+
+@pytest.mark.parametrize("fault", [lose_spine, regain_spine, break_cables])
+def test_killed_while_it_routes_around_a_fault_the_next_one_finishes_it(fault) -> None:
+    """In a subnet that is in use."""
+    options = Options()
+
+    def begin() -> tuple[Managed, SubnetManager, Mortal]:
+        managed = Managed()
+        manager, carrier = managed.manager("h1", options)
+        sweep(manager)
+        if fault is regain_spine:
+            lose_spine(managed)
+            sweep(manager)
+        fault(managed)
+        carrier.mads = 0
+        return managed, manager, carrier
+
+    managed, manager, carrier = begin()
+    sweep(manager)
+    managed.check_whole(options)
+    for point, last in enumerate(random.Random(SEED).sample(range(1, carrier.mads), 4)):
+        managed, manager, carrier = begin()
+        carrier.last = last
+        with pytest.raises(Killed):
+            sweep(manager)
+        succeed(managed, carrier, point, options)
+
+
+# -- a standby --------------------------------------------------------------------------------------------------------
+
+
+def register_service(managed: Managed, host: str) -> None:
+    net = managed.net
+    port = net.fabric[f"{host}/1"]
+    record = ServiceRecord(service_id=77, service_gid=gid(port), service_p_key=0xFFFF, service_lease=0xFFFF_FFFF)
+    mask = component_mask(ServiceRecord, "service_id", "service_gid", "service_p_key", "service_lease")
+    mad = SaMad.pack(method=Method.SET, attribute_id=SaAttribute.SERVICE_RECORD, component_mask=mask, data=record.raw)
+    carrier = LocalCarrier(net.subnet, port.slot, sleep=managed.sleep)
+    answer = ask(carrier, mad, Address(lid=net.devices.lid(net.fabric["h1/1"].slot)))
+    assert answer is not None
+    assert SaMad.status.get(answer) == 0
+    carrier.close()
+
+
+def gid(port: Port) -> int:
+    return Gid.LINK_LOCAL_PREFIX << 64 | int(port.guid)
+
+
+def test_a_standby_that_met_its_master_before_there_were_lids_takes_over_its_services() -> None:
+    managed = Managed()
+    master, carrier = managed.manager("h1", Options(sm_priority=10))
+    standby, _ = managed.manager("h14", Options(sm_priority=5))
+    managed.beside = [master]
+    standby.step()
+    assert standby.election.state == SMState.STANDBY
+    managed.beside = [standby]
+    sweep(master)
+    managed.beside = [master]
+    register_service(managed, "h5")
+    for _ in range(20):
+        standby.step()
+    assert standby.copying.copy.counts[1] == 1
+    managed.beside = []
+    managed.die(carrier, is_told=True)
+    sweep(standby)
+    assert [one.record.service_id for one in standby.state.services.by_key.values()] == [77]
+    managed.check_whole(Options())
+
+
+# -- a process --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab():
+    with Lab(weft.load(SPEC), f"killed-{os.getpid()}") as lab:
+        yield lab
+
+
+def start_sm(lab: Lab, host: str, *options: str) -> subprocess.Popen[str]:
+    """`weft sm` at a host."""
+    words = ["sm", "--on", "ibsim", "--ibsim", lab.sockname, "--at", lab.host(host)["sim_host"], *options]
+    return subprocess.Popen([sys.executable, "-m", "weft", *words], stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(what: Callable[[], bool], patience_s: float = 60) -> None:
+    until_s = time.monotonic() + patience_s
+    while not what():
+        assert time.monotonic() < until_s, "it did not happen"
+        time.sleep(0.02)
+
+
+def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(lab) -> None:
+    """SIGKILL when so many of its MADs are there; then one at another host, which finds no IsSM of the dead."""
+    last, send, victim = 200, lab.subnet.send, start_sm(lab, "h1")
+
+    def kill_at_last(slot, mad, dlid):
+        if lab.subnet.mads == last:
+            os.kill(victim.pid, signal.SIGKILL)
+        return send(slot, mad, dlid)
+
+    lab.subnet.send = kill_at_last
+    victim.communicate(timeout=60)
+    assert victim.returncode == -signal.SIGKILL
+    lab.subnet.send = send
+    wait_for(lambda: not lab.state()["clients"])
+    before = lab.fabric.tables.lid.copy()
+    heir = start_sm(lab, "h14", "--once")
+    _, said = heir.communicate(timeout=60)
+    assert heir.returncode == 0, said
+    assert (lab.fabric.tables.lid[before > 0] == before[before > 0]).all()
+    verdict = check(lab.fabric_now())
+    assert verdict.ok, verdict.explain()
+    assert "none answers" not in said

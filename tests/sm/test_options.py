@@ -1,0 +1,253 @@
+"""opensm.conf: read as OpenSM reads it, refused where OpenSM would go on with something else."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError, FileError, UnknownName
+from weft.routing.route import ENGINES as ROUTING_ENGINES
+from weft.sm import option_values as kinds
+from weft.sm.opensm_unused import UNUSED, is_default
+from weft.sm.options import ENGINES, Options, named_file, parse_engines, parse_options, read_options, write_options
+from weft.sm.qos import DEFAULTS, QosOptions
+
+
+def parse(*lines: str) -> Options:
+    return parse_options("\n".join(lines), "opensm.conf")
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_file_leaves_all_defaults(tmp_path):
+    (tmp_path / "opensm.conf").write_text("# nothing\n\n   \n")
+    assert read_options(tmp_path / "opensm.conf") == Options()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileError, match=r"none\.conf: read 'no such file'"):
+        read_options(tmp_path / "none.conf")
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("guid 0x2c90300001230", "guid", 0x2C90300001230),
+        ("lmc\t 3   # of 7", "lmc", 3),
+        ("  sm_priority 0xE ", "sm_priority", 14),
+        ("packet_life_time 010", "packet_life_time", 8),  # octal, as C reads it
+        ("sweep_interval 30", "sweep_interval_s", 30),
+        ("sweep_on_trap false", "sweep_on_trap", False),
+        ("qos TRUE", "qos", True),
+        ("max_wire_smps 0", "max_wire_smps", 0x7FFFFFFF),
+        ("sminfo_polling_timeout 10000", "sminfo_polling_timeout_ms", 10_000),
+        ("part_enforce In", "part_enforce", "in"),
+        ("no_partition_enforcement TRUE", "part_enforce", "off"),
+        ("no_partition_enforcement FALSE", "part_enforce", "both"),
+        ("partition_config_file (null)", "partition_config_file", None),
+        ('log_file "/var/log/my sm.log"', "log_file", Path("/var/log/my sm.log")),
+        ("routing_engine (null)", "routing_engine", ("auto",)),
+        ("routing_engine ftree, updn,DOR", "routing_engine", ("fat-tree", "up-down", "dimension-order")),
+        ("routing_engine dragonfly,minhop", "routing_engine", ("dragonfly", "min-hop")),
+        ("qos_high_limit -1", "qos_general", QosOptions()),
+        ("qos_ca_max_vls 0", "qos_ca", QosOptions()),
+        ("qos_swe_vlarb_low 0:0,1:0x40", "qos_swe", QosOptions(vlarb_low=((0, 0), (1, 64)))),
+        ("cc_cct 0:1,3:16383", "cc_cct", ((0, 1), (3, 16383))),
+        ("cc_sw_cong_setting_victim_mask 0xff", "cc_sw_cong_setting_victim_mask", 255),
+    ],
+)
+def test_a_line_sets_its_option(line, name, value):
+    options = parse(line)
+    assert getattr(options, name) == value
+    others = [field.name for field in fields(Options) if field.name != name]
+    assert [getattr(options, other) for other in others] == [getattr(Options(), other) for other in others]
+
+
+def test_the_last_line_of_a_name_counts():
+    assert parse("lmc 1", "lmc 2").lmc == 2
+
+
+def test_congestion_control_of_service_levels_is_told_one_by_one():
+    options = parse("cc_ca_cong_setting_ccti_timer 0 150", "cc_ca_cong_setting_ccti_timer 15 7")
+    assert options.cc_ca_cong_setting_ccti_timer == (150, *(0,) * 14, 7)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("lmc 8", "from 0 to 7"),
+        ("lmc", "from 0 to 7"),
+        ("lmc three", "from 0 to 7"),
+        ("sm_priority 16", "from 0 to 15"),
+        ("m_key_protection_level 4", "from 0 to 3"),
+        ("guid 0x10000000000000000", "0xffffffffffffffff"),
+        ("max_op_vls 6", "from 1 to 5"),
+        ("qos yes", "TRUE or FALSE"),
+        ("no_partition_enforcement 1", "TRUE or FALSE"),
+        ("part_enforce none", "both, in, out or off"),
+        ("qos_ca_max_vls 16", "from 0 to 15; 0: as said for all ports"),
+        ("qos_high_limit 256", "from -1 to 255"),
+        ("qos_vlarb_high 15:3", "VL from 0 to 14"),
+        ("qos_vlarb_high 3:256", "weight from 0 to 255"),
+        ("qos_vlarb_low 1", "VL:weight"),
+        (f"qos_vlarb_low {'0:1,' * 64}0:1", "up to 64"),
+        ("qos_sl2vl 0,1,2,3", "16 lanes"),
+        ("qos_sl2vl 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,16", "from 0 to 15"),
+        ("cc_cct 4:1", "from 0:0 to 3:16383"),
+        ("cc_ca_cong_setting_ccti_min 16 1", "service level from 0 to 15"),
+        ("routing_engine fattree", "fat-tree"),
+        ("routing_engine lash", "no lash: take dfsssp"),
+        ("routing_engine updn,nue", "no nue: take dfsssp"),
+        ("routing_engine torus-2QoS", "take dimension-order"),
+        ("flap_window_s inf", "seconds"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_line_and_the_rule(line, rule):
+    with pytest.raises(FileError, match=re.escape(rule)) as caught:
+        parse("# first", line)
+    assert (caught.value.line, caught.value.read) == (2, line)
+
+
+def test_an_unknown_name_is_refused_with_its_line_and_near_ones():
+    with pytest.raises(UnknownName, match=r"'sm_prio'; did you mean.*sm_priority(.|\n)*opensm\.conf:3"):
+        parse("", "lmc 1", "sm_prio 3")
+
+
+NAMES = st.sampled_from(["lmc", "log_file", "cc_cct", "qos_vlarb_low", "routing_engine", "flap_window_s", "console"])
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(NAMES, st.text(max_size=20)).map(" ".join) | st.text(max_size=20), max_size=8))
+def test_no_text_is_too_odd_to_be_refused(lines):
+    with contextlib.suppress(ConfigError):
+        parse(*lines)
+
+
+def test_an_m_key_must_be_renewed_before_its_lease_ends():
+    with pytest.raises(ConfigError, match=r"opensm\.conf: sweep_interval 10 is refused with m_key_lease_period 10"):
+        parse("m_key_protection_level 2", "m_key_lease_period 10")
+    assert parse("m_key_protection_level 2", "m_key_lease_period 11").m_key_lease_period_s == 11
+
+
+def test_options_from_elsewhere_are_held_to_the_same_rules():
+    with pytest.raises(ConfigError, match="lmc 9 is refused: it must be a number from 0 to 7"):
+        Options(lmc=9)
+    with pytest.raises(ConfigError, match="without #"):
+        Options(log_file=Path("a#b"))
+
+
+# -- what has no effect ------------------------------------------------------------------------------------------------
+
+
+def test_what_weft_does_not_use_is_kept_where_it_is_not_opensms_default():
+    options = parse("perfmgr TRUE", "console off", "scatter_ports 0x0", "fdr10 2", "daemon false", "fdr10 0")
+    assert options.ignored == (("perfmgr", "TRUE"), ("fdr10", "0"))
+
+
+def test_a_default_file_of_another_installation_is_a_default_too():
+    assert is_default("torus_config", "/usr/local/etc/opensm/torus-2QoS.conf")
+    assert not is_default("torus_config", "/etc/opensm/other.conf")
+
+
+# -- defaults ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_standby_notices_within_three_seconds_that_the_master_is_gone():
+    options = Options()
+    assert options.sminfo_polling_timeout_ms * (options.polling_retry_number + 1) <= 3000
+
+
+def test_engines_are_those_of_routing():
+    assert set(ENGINES) == {"auto", *ROUTING_ENGINES}
+
+
+def test_engines_of_a_command_line_are_read_as_those_of_a_file():
+    assert parse_engines("ftree,up-down") == ("fat-tree", "up-down")
+    with pytest.raises(ConfigError, match="no lash: take dfsssp"):
+        parse_engines("lash")
+    with pytest.raises(ConfigError, match="routing_engine updown is refused: it must be one or more of auto"):
+        parse_engines("updown")
+
+
+def test_a_file_that_opensm_names_of_its_own_accord_may_be_absent(tmp_path):
+    folder = tmp_path / "opensm"
+    absent = folder / "partitions.conf"
+    assert named_file(absent) is None
+    assert named_file(folder / "mine.conf") == folder / "mine.conf"
+    folder.mkdir()
+    absent.touch()
+    assert named_file(absent) == absent
+    assert named_file(None) is None
+
+
+def test_qos_of_a_kind_of_port_is_its_own_then_the_general_then_opensms():
+    assert parse("qos_ca_high_limit 3").port_qos is None
+    qos = parse("qos TRUE", "qos_high_limit 6", "qos_ca_high_limit 3", "qos_swe_vlarb_low 2:2").port_qos
+    assert qos is not None
+    assert (qos.ca.high_limit, qos.sw0.high_limit, qos.rtr.high_limit) == (3, 6, 6)
+    assert (qos.swe.vlarb_low, qos.ca.vlarb_low) == (((2, 2),), DEFAULTS.vlarb_low)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    match kind:
+        case kinds.Number():
+            return st.integers(kind.low, kind.high)
+        case kinds.Flag():
+            return st.booleans()
+        case kinds.Seconds():
+            return st.floats(0, 1e9)
+        case kinds.File():
+            characters = st.characters(exclude_characters="#\n\0", exclude_categories=["Cs"])
+            names = st.text(characters, min_size=1) | st.sampled_from(['"a"', " a ", "'", "'a'", "a b", "\u3000a"])
+            return st.none() | names.map(Path).filter(kind.holds)
+        case kinds.Choice():
+            return st.sampled_from(kind.choices)
+        case kinds.Names():
+            return st.lists(st.sampled_from(kind.known), min_size=1).map(tuple)
+        case kinds.RateTable():
+            pair = st.tuples(st.integers(0, 3), st.integers(0, 16383))
+            least = 1 if kind.at_most == 1 else 0
+            return st.lists(pair, min_size=least, max_size=min(kind.at_most, 5)).map(tuple)
+        case kinds.ByServiceLevel():
+            return st.lists(values_of(kind.number), min_size=16, max_size=16).map(tuple)
+    assert kind is None, kind
+    weights = st.lists(st.tuples(st.integers(0, 14), st.integers(0, 255)), min_size=1, max_size=64).map(tuple)
+    return st.builds(
+        QosOptions,
+        max_vls=st.none() | st.integers(1, 15),
+        high_limit=st.none() | st.integers(0, 255),
+        vlarb_high=st.none() | weights,
+        vlarb_low=st.none() | weights,
+        sl2vl=st.none() | st.lists(st.integers(0, 15), min_size=16, max_size=16).map(tuple),
+    )
+
+
+TOLD = {field.name: values_of(field.metadata["kind"]) for field in fields(Options) if field.metadata}
+TOLD["m_key_lease_period_s"] = st.just(0)  # else it must fit the sweeps
+WITHOUT_EFFECT = st.dictionaries(st.sampled_from(sorted(UNUSED)), st.sampled_from(["77", '"quoted"', " blank "]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.fixed_dictionaries({}, optional=TOLD), WITHOUT_EFFECT)
+def test_what_is_written_is_read_back(values, ignored):
+    options = Options(**values, ignored=tuple(ignored.items()))
+    assert parse_options(write_options(options), "opensm.conf") == options
+
+
+def test_every_option_is_written_with_a_line_of_comment():
+    paragraphs = write_options(Options()).strip().split("\n\n")[1:]
+    written = [re.fullmatch(r"# .+\n(\w+) .*", paragraph)[1] for paragraph in paragraphs]
+    plain = [field for field in fields(Options) if field.metadata.get("kind")]
+    assert len(written) == len(set(written)) == len(plain) + 25
+    assert {"sminfo_polling_timeout", "qos_max_vls", "qos_rtr_sl2vl", "state_file"} <= set(written)

@@ -1,0 +1,341 @@
+"""Partition files, and the P_Key tables that they ask for. What OpenSM makes of the same is in tests/interop."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from weft.errors import FileError
+from weft.fabric.kinds import NodeKind
+from weft.sm.partition_file import parse_partitions, read_partitions
+from weft.sm.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
+from weft.sm.pkeys import INBOUND, OUTBOUND, PartEnforce, may_talk, shared_pkey, wanted_pkeys
+
+FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
+SLOT = {name: int(FABRIC.first_port[node]) for node, name in enumerate(FABRIC.nodes.name)}
+OWN = SLOT["h1"] + 1
+ENDS = [SLOT[f"h{n}"] + 1 for n in range(1, 9)] + [SLOT[node.name] for node in FABRIC.switches]
+FULL, LIMITED, BOTH = Membership.FULL, Membership.LIMITED, Membership.BOTH
+
+
+def guid(name: str) -> int:
+    return int(FABRIC.ports.guid[SLOT[name] + 1])
+
+
+def keys(text: str, name: str, **options: object) -> list[int]:
+    """The used part of a port's table."""
+    table = wanted_pkeys(parse_partitions(text), FABRIC, OWN, **options).table
+    return np.trim_zeros(table[SLOT[name] + 1], "b").tolist()
+
+
+def only(text: str, name: str = "Red") -> Partition:
+    return next(one for one in parse_partitions(text).partitions if one.name == name)
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_file_all_are_full_members_of_default_with_ipoib():
+    assert wanted_pkeys(NO_FILE, FABRIC, OWN).table[ENDS, :2].tolist() == [[0xFFFF, 0]] * len(ENDS)
+    (group,) = NO_FILE.partitions[0].groups
+    assert str(group.mgid) == "ff12:401b:ffff:0000:0000:0000:ffff:ffff"
+    assert (group.rate, group.mtu, group.q_key) == (3, 4, 0x0B1B)
+
+
+def test_a_file_without_any_definition_is_no_file():
+    read = parse_partitions("# nothing\n\n")
+    assert read.partitions == NO_FILE.partitions
+    assert "no partition is defined" in read.notes[0]
+
+
+def test_default_is_limited_but_for_the_manager_where_the_file_does_not_speak_of_it():
+    text = "Red=0x10 : ALL=full ;"
+    assert keys(text, "h1") == [0xFFFF, 0x8010]
+    assert keys(text, "h2") == [0x7FFF, 0x8010]
+    assert "no rule for Default=0x7fff" in parse_partitions(text).notes[0]
+
+
+def test_flags_are_those_of_the_broadcast_group():
+    red = only("Red=0x10,ipoib,rate=7,mtu=5,sl=3,scope=2,scope=0xe,Q_Key=0x22,TClass=9,FlowLabel=0x12345:ALL;")
+    assert (red.rate, red.mtu, red.sl, red.scopes) == (7, 5, 3, (2, 14))
+    assert [str(group.mgid) for group in red.groups] == [
+        "ff12:401b:8010:0000:0000:0000:ffff:ffff",
+        "ff1e:401b:8010:0000:0000:0000:ffff:ffff",
+    ]
+    group = red.groups[1]
+    assert (group.scope, group.q_key, group.t_class, group.flow_label) == (14, 0x22, 9, 0x12345)
+
+
+def test_groups_of_ip_get_the_partitions_key_and_inherit_its_flags():
+    red = only(
+        "Red=0x10,rate=6,TClass=7:\n mgid=ff12:401b::16 # IGMP\n mgid=ff18::1,sl=2,Q_Key=0xDEADBEEF\n"
+        " mgid=ff12:601b:8010::2\n ALL;"
+    )
+    igmp, other, routers = red.groups
+    assert (str(igmp.mgid)[:14], igmp.rate, igmp.q_key, igmp.t_class) == ("ff12:401b:8010", 6, 0x0B1B, 0)
+    assert (str(other.mgid)[:9], other.sl, other.q_key) == ("ff12:0000", 2, 0xDEADBEEF)  # the scope is written over
+    assert str(routers.mgid)[:14] == "ff12:601b:8010"
+    assert [member.who for member in red.members] == [Everyone.ALL]
+
+
+NOTED = {
+    "Red=0x10,wrong: ALL;": "1: the flag 'wrong' is not known",
+    "Red=0x10,sl=16: ALL;": "1: sl=16 is not a number from 0 to 15",
+    "Red=0x10,mtu=2048: ALL;": "1: mtu=2048 is not a number from 1 to 5",
+    "Red=0x10,rate=6x: ALL;": "1: rate=6x is read as 6",
+    "Red=0x10,defmember: ALL;": "1: defmember= is not",
+    "Red=0x10: ALL=most;": "1: ALL=most is not full, limited or both: taken as limited",
+    "Red=0x10: ALL=;": "1: ALL= says nothing: taken as full",
+    "Red=0x8010: ALL;": "1: of the P_Key 0x8010 only the low 15 bits count: 0x0010",
+    "Red=0: ALL;": "1: P_Key 0 is none: partition 'Red' gets 0x0001",
+    "Red=0x10: ALL;\nBlue=0x10: SELF;": "2: P_Key 0x0010 is that of partition 'Red': 'Blue' is merged",
+    "Red=0x10,sl=1: ALL;\nRed=0x10: SELF;": "2: partition Red=0x0010 has sl=1 before, now 0",
+    "Red=0x10: 0x5=full;\nRed=0x10: 0x5;": "2: in partition Red=0x0010 0x0000000000000005=limited takes back",
+    "Red=0x10: SELF=full, ALL;": "1: in partition Red=0x0010 ALL=limited takes back SELF=full (line 1)",
+    "Red=0x10: ALL\n;": "2: a line that begins with ';'",
+    "Red=0x10:\nmgid=fe80::1\nALL;": "2: mgid=fe80::1 is not a multicast GID",
+    "Red=0x10:\nmgid\nALL;": "2: mgid= is not a multicast GID",
+    "Red=0x10:\nmgid=ff12::1,odd\nALL;": "2: the flag 'odd' of a group",
+    "Red=0x10:\nmgid=ff12:401b::16,rate=7\nALL;": "2: mgid=ff12:401b::16 is a group of IP, and its rate or MTU",
+    "Red=0x10:\nmgid=ff12:401b:8011::16\nALL;": "2: mgid=ff12:401b:8011::16 is a group of IP, and its P_Key 0x8011",
+    "Red=0x10,ipoib: ALL;\nRed=0x10,ipoib,rate=7: ALL;": "2: the group ff12:401b:8010",
+    "Red=0x10: NONE;": "1: partition Red=0x0010 has no members",
+    f"Red=0x10: {', ' * 3000}ALL;": "1: longer than 4094 characters",
+}
+
+
+@pytest.mark.parametrize("text", NOTED)
+def test_what_opensm_ignores_merges_or_overwrites_is_noted_with_its_line(text):
+    notes = parse_partitions("Default=0x7fff: ALL=full;" + text).notes
+    assert [note for note in notes if note.startswith(f"partitions.conf:{NOTED[text]}")], notes
+
+
+def test_a_clean_file_has_no_notes():
+    assert (
+        parse_partitions("Default=0x7fff : ALL, SELF=full ;\nRed , ipoib : 0x123456=full, 0x3456789034=limi ;").notes
+        == ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("# a\nRed=0x10\n: ALL;", 2),
+        ("Red=0x10: ALL,\n everybody;", 2),
+        ("Red=0x1g: ALL;", 1),
+        ("Red=0x10: ALL;\r\n", 1),
+    ],
+)
+def test_what_opensm_refuses_is_refused_with_its_line(text, line, tmp_path):
+    (tmp_path / "p.conf").write_text(text, newline="")
+    with pytest.raises(FileError, match="OpenSM would drop the whole file") as caught:
+        read_partitions(tmp_path / "p.conf")
+    assert caught.value.line == line
+
+
+@given(st.text(alphabet="Redfult0x71=,:;# \n\tALS_CmgidIPoib8", max_size=80))
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_read_or_refused(text):
+    """And whatever is read leaves every port in Default, in a table without doubles."""
+    try:
+        partitions = parse_partitions(text)
+    except FileError:
+        return
+    assert all(0 < partition.p_key <= 0x7FFF for partition in partitions.partitions)
+    table = wanted_pkeys(partitions, FABRIC, OWN).table[ENDS] & 0x7FFF
+    assert (table == 0x7FFF).any(axis=1).all()
+    for row in table:
+        used = row[row > 0]
+        assert len(set(used.tolist())) == len(used)
+
+
+# -- the tables -------------------------------------------------------------------------------------------------------
+
+_members = st.builds(
+    Member,
+    who=st.sampled_from([*Everyone, *(guid(f"h{n}") for n in range(1, 5)), 0xDEAD]),
+    membership=st.sampled_from(Membership),
+    index0=st.booleans(),
+)
+_keys = st.sampled_from([0x7FFF, 0x0001, 0x0100, 0x0203, 0x0302, 0x0003])
+_rules = st.lists(st.tuples(_keys, _members), max_size=12)
+
+
+def meant(who: Everyone | int, slot: int) -> bool:
+    kind = FABRIC.nodes.kind[FABRIC.ports.node[slot]]
+    if who is Everyone.ALL or (who is Everyone.SELF and slot == OWN):
+        return True
+    if who is Everyone.ALL_CAS:
+        return bool(kind == NodeKind.HCA)
+    if who is Everyone.ALL_SWITCHES:
+        return bool(kind == NodeKind.SWITCH)
+    return who == FABRIC.ports.guid[slot]
+
+
+def one_by_one(rules: list[tuple[int, Member]], slot: int, allow_both: bool) -> list[int]:
+    """What OpenSM's functions do for a port, one call after the other."""
+    full: set[int] = set()
+    limited: set[int] = set()
+    index0 = 0
+    for p_key, member in rules:
+        if not meant(member.who, slot):
+            continue
+        full.discard(p_key)
+        limited.discard(p_key)
+        for is_full in (True, False):
+            if member.membership is (LIMITED if is_full else FULL) or (
+                member.membership is BOTH and not is_full and not allow_both
+            ):
+                continue
+            (full if is_full else limited).add(p_key)
+            if member.index0:
+                index0 = p_key | (0x8000 if is_full else 0)
+            elif index0 & 0x7FFF == p_key:
+                index0 = 0
+    mask = 0xFFFF if allow_both else 0x7FFF
+    first = index0 or (0xFFFF if allow_both else 0x7FFF)
+    row = [0]
+    for p_key in sorted(full | limited, key=lambda key: key.to_bytes(2, "little")):
+        for key in [p_key] * (p_key in limited) + [p_key | 0x8000] * (p_key in full):
+            if key & mask == first & mask:
+                row[0] = key
+            else:
+                row.append(key)
+    return row
+
+
+@given(_rules, st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_all_ports_at_once_is_each_port_one_by_one(rules, allow_both):
+    ranked = [
+        (p_key, Member(who=m.who, membership=m.membership, index0=m.index0, rank=rank))
+        for rank, (p_key, m) in enumerate(rules)
+    ]
+    partitions = tuple(
+        Partition(name=f"{p_key:x}", p_key=p_key, members=tuple(m for key, m in ranked if key == p_key))
+        for p_key in dict(ranked)
+    )
+    made = wanted_pkeys(Partitions(partitions=partitions), FABRIC, OWN, allow_both=allow_both)
+    for slot in ENDS:
+        row = one_by_one(ranked, slot, allow_both)
+        assert made.table[slot].tolist() == row + [0] * (128 - len(row))
+
+
+def test_a_key_keeps_its_index_and_new_ones_go_behind():
+    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    found[ENDS, :5] = 0xFFFF, 0, 0x8003, 0x0002, 0x8001
+    text = "Default=0x7fff: ALL=full; A=1: ALL; C=3: ALL=full; D=4: ALL;"
+    kept = keys(text, "h3", found=found, keep_indexes=True)
+    assert kept == [0xFFFF, 0, 0x8003, 0, 0x0001, 0x0004]
+    assert keys(text, "h3", found=found) == [0xFFFF, 0x0001, 0x8003, 0x0004]
+
+
+def test_a_key_that_does_not_fit_behind_goes_to_a_free_place():
+    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    found[ENDS, 3] = 0x8001
+    cap = np.full(len(FABRIC.nodes), 4)
+    text = "A=1: ALL=full; B=2: ALL; C=3: ALL; D=4: ALL;"
+    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, found=found, keep_indexes=True, partition_cap=cap)
+    assert made.table[SLOT["h2"] + 1, :5].tolist() == [0x7FFF, 0x0002, 0x0003, 0x8001, 0]
+    dropped = [note for note in made.notes if "no room for 0x0004 in a P_Key table of 4 entries" in note]
+    assert dropped
+    assert "and 10 more" in dropped[0]
+
+
+def test_index_0_is_cleared_for_default_and_never_filled_by_another():
+    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    found[ENDS, :3] = 0x8001, 0xFFFF, 0x8002
+    text = "Default=0x7fff: ALL=full; A=1: ALL=full; B=2: ALL=full;"
+    assert keys(text, "h3", found=found, keep_indexes=True) == [0xFFFF, 0, 0x8002, 0x8001]
+    cap = np.full(len(FABRIC.nodes), 2)  # with both keys allowed, a limited one of Default does not go to index 0
+    assert keys("A=1: ALL=full;", "h3", allow_both=True, partition_cap=cap) == [0, 0x8001]
+
+
+def test_ports_that_are_not_there_are_named():
+    text = "Red=0x10: 0xdead=full, 0xbeef;\nBlue=0x20: ALL;"
+    notes = wanted_pkeys(parse_partitions(text), FABRIC, OWN).notes
+    expected = "partition Red=0x0010: there is no port 0x000000000000dead (line 1), 0x000000000000beef (line 1)"
+    assert notes == (expected,)
+
+
+def test_a_manager_that_is_not_a_full_member_of_default_is_named():
+    assert (
+        "limited members cannot reach the SA"
+        in wanted_pkeys(parse_partitions("Default=0x7fff: ALL;"), FABRIC, OWN).notes[0]
+    )
+
+
+# -- switches ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("enforce", "bits"), [("both", INBOUND | OUTBOUND), ("in", INBOUND), ("out", OUTBOUND), ("off", 0)]
+)
+def test_switch_ports_facing_adapters_check_the_keys_of_what_is_attached(enforce, bits):
+    text = f"Default=0x7fff: ALL, SELF=full;\nRed=0x10: {guid('h2'):#x}=both; Blue=0x20,indx0: {guid('h2'):#x};"
+    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, allow_both=True, part_enforce=PartEnforce(enforce))
+    facing = int(FABRIC.ports.peer[SLOT["h2"] + 1])
+    inner = [int(slot) for slot in np.concatenate((FABRIC.links.a, FABRIC.links.b)) if _between_switches(int(slot))]
+    assert inner
+    assert made.enforcement[facing] == bits
+    assert made.programmed[facing] == bool(bits)
+    assert not made.enforcement[inner].any()
+    assert not made.programmed[inner].any()
+    if bits:
+        assert made.table[SLOT["h2"] + 1, :5].tolist() == [0x0020, 0x0010, 0x8010, 0x7FFF, 0]
+        assert made.table[facing, :4].tolist() == [0x0020, 0x8010, 0x7FFF, 0]
+
+
+def _between_switches(slot: int) -> bool:
+    kinds = FABRIC.nodes.kind[FABRIC.ports.node[[slot, FABRIC.ports.peer[slot]]]]
+    return bool((kinds == NodeKind.SWITCH).all())
+
+
+def test_a_switch_that_cannot_hold_the_keys_does_not_check():
+    cap = np.full(len(FABRIC.nodes), 2)
+    text = f"Red=0x10: {guid('h2'):#x}; Blue=0x20: {guid('h2'):#x}, {guid('h3'):#x};"
+    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, enforcement_cap=cap)
+    facing = {name: int(FABRIC.ports.peer[SLOT[name] + 1]) for name in ("h2", "h3")}
+    assert made.enforcement[facing["h2"]] == 0
+    assert made.enforcement[facing["h3"]] == INBOUND | OUTBOUND
+    assert "more P_Keys than the switch can check" in made.notes[0]
+
+
+# -- who may talk -----------------------------------------------------------------------------------------------------
+
+
+def test_limited_members_do_not_talk_to_each_other():
+    assert may_talk([0x7FFF, 0x8010], [0x7FFF, 0x0010]) == [0x8010]
+    assert may_talk([0x7FFF], [0xFFFF]) == [0x7FFF]
+    assert may_talk([0x0001, 0x8001], [0x0001]) == [0x8001]
+    assert may_talk([0x8000], [0x8000]) == []
+    assert may_talk([0x8102, 0x8201], [0x8201, 0x0102]) == [0x8201, 0x8102]
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([0, 1, 0x8001, 0x0100, 0x8100, 0x0203, 0x8203]), max_size=4), min_size=2, max_size=6
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_shared_pkey_is_the_first_of_may_talk(rows):
+    table = np.zeros((len(rows), 128), np.uint16)
+    for row, held in zip(table, rows, strict=True):
+        row[: len(held)] = held
+    shared = shared_pkey(table, 0, np.arange(len(rows)))
+    expected = [next(iter(may_talk(rows[0], held)), 0) for held in rows]
+    assert shared.tolist() == expected
+
+
+def test_members_of_different_tenants_share_no_key():
+    red, blue = ("h2", "h3"), ("h4", "h5")
+    text = "Red: {}=full,{}=full;Blue: {}=full,{}=full;".format(*(f"{guid(name):#x}" for name in (*red, *blue)))
+    table = wanted_pkeys(parse_partitions(text), FABRIC, OWN).table
+    for a, b in itertools.product((*red, *blue), repeat=2):
+        same = (a in red) == (b in red)
+        assert bool(shared_pkey(table, SLOT[a] + 1, np.array([SLOT[b] + 1]))[0]) == same

@@ -1,0 +1,194 @@
+"""SL to VL and VL arbitration of every port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.tables import Tables
+from weft.routing.route import route
+from weft.sm.qos import DEFAULTS, DROP, Qos, QosOptions, fill_qos, from_shares, read_vlarb, write_vlarb
+
+LANES = {1: 1, 2: 2, 3: 4, 4: 8, 5: 15}  # by code
+LOW, HIGH = 0, 1
+
+
+def filled(fabric: Fabric, qos: Qos | None, *, code: int = 4, high_cap: int = 64, low_cap: int = 64) -> Tables:
+    tables = fabric.tables.like()
+    vls, high, low = (np.full(len(fabric.ports), n, np.uint8) for n in (code, high_cap, low_cap))
+    assert fill_qos(tables, fabric, qos, operational_vls=vls, vlarb_high_cap=high, vlarb_low_cap=low) == ()
+    return tables
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Fabric:
+    """Two switches of different size, an adapter, an aggregation node, a router."""
+    builder = FabricBuilder("mixed")
+    switches = [builder.add_nodes(NodeKind.SWITCH, [f"sw{n}"], n_ports=n)[0] for n in (3, 5)]
+    for number, kind in enumerate((NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER), 1):
+        ends = builder.add_nodes(kind, [kind.name.lower()], n_ports=1)
+        builder.add_links(ends, 1, [switches[1]], [number], "4xHDR")
+    builder.add_links([switches[0]], 1, [switches[1]], [5], "4xHDR")
+    return builder.build()
+
+
+def row(fabric: Fabric, name: str, out: int, into: int | None = None) -> int:
+    node = fabric.find_node(name).index
+    ports = int(fabric.nodes.n_ports[node]) + 1
+    return int(fabric.tables.first_pair[node]) + out + (0 if into is None else into * ports)
+
+
+def test_with_qos_off_nothing_is_touched(mixed):
+    tables = filled(mixed, None)
+    assert not {"sl2vl", "vl_arbitration", "vl_high_limit"} & vars(tables).keys()
+
+
+def test_every_kind_of_port_gets_its_own(mixed):
+    each = {
+        kind: QosOptions(sl2vl=(vl,) * 16, high_limit=10 + vl, vlarb_low=((vl, 7),), vlarb_high=((vl, 9),))
+        for vl, kind in enumerate(("ca", "sw0", "swe", "rtr"))
+    }
+    tables = filled(mixed, Qos.of(**each))
+    for vl, slot in ((0, "hca/1"), (0, "aggregation/1"), (1, "sw3/0"), (2, "sw3/3"), (2, "sw5/1"), (3, "router/1")):
+        index = mixed.find_port(slot).slot
+        assert tables.vl_high_limit[index] == 10 + vl
+        assert tables.vl_arbitration[index, :, 0].tolist() == [[vl, 7], [vl, 9]]
+        assert not tables.vl_arbitration[index, :, 1:].any()
+    assert set(tables.sl2vl[[row(mixed, "hca", 1), row(mixed, "aggregation", 1)]].ravel()) == {0}
+    assert set(tables.sl2vl[row(mixed, "router", 1)]) == {3}
+
+
+def test_a_switch_goes_by_the_port_that_a_packet_leaves_by(mixed):
+    """And by the options of port 0 only where it talks to itself, as OpenSM has it."""
+    tables = mixed.tables.like()
+    code = np.full(len(mixed.ports), 4, np.uint8)
+    code[mixed.first_port[mixed.find_node("sw5").index] + 2] = 2
+    caps = np.zeros(len(mixed.ports), np.uint8)
+    qos = Qos.of(sw0=QosOptions(sl2vl=(6,) * 16), swe=QosOptions(sl2vl=(3,) * 16))
+    fill_qos(tables, mixed, qos, operational_vls=code, vlarb_high_cap=caps, vlarb_low_cap=caps)
+    for into in range(6):
+        for out in range(6):
+            expected = 6 if into == out == 0 else 1 if out == 2 else 3
+            assert set(tables.sl2vl[row(mixed, "sw5", out, into)]) == {expected}, (into, out)
+
+
+@pytest.mark.parametrize("code", LANES)
+def test_lanes_that_a_port_does_not_have_come_down_to_those_that_it_has(mixed, code):
+    qos = Qos.of(QosOptions(sl2vl=(*range(15), DROP), vlarb_low=tuple((vl, 1) for vl in range(15))))
+    tables = filled(mixed, qos, code=code)
+    expected = [vl % LANES[code] for vl in range(15)]
+    assert (tables.sl2vl == [*expected, DROP]).all()
+    assert (tables.vl_arbitration[:, LOW, :15, 0] == expected).all()
+
+
+def test_a_port_that_never_was_up_has_lane_0(mixed):
+    assert set(filled(mixed, Qos.of(), code=0).sl2vl.ravel()) == {0}
+
+
+def test_arbitration_is_cut_to_the_room_that_a_port_has(mixed):
+    tables = filled(mixed, Qos.of(QosOptions(high_limit=5)), high_cap=0, low_cap=3)
+    assert not tables.vl_arbitration[:, HIGH].any()
+    assert tables.vl_arbitration[0, LOW, :4].tolist() == [[0, 0], [1, 4], [2, 4], [0, 0]]
+    assert set(tables.vl_high_limit) == {5}
+    assert set(filled(mixed, Qos.of(QosOptions(high_limit=5)), high_cap=0, low_cap=0).vl_high_limit) == {0}
+
+
+def test_all_64_entries_are_written(mixed):
+    tables = filled(mixed, Qos.of(QosOptions(vlarb_low=tuple((n % 8, n) for n in range(64)))))
+    assert tables.vl_arbitration[0, LOW, :, 1].tolist() == list(range(64))
+
+
+@pytest.mark.parametrize(("spec", "engine"), [("dragonfly:p=2,a=4,h=2", "dragonfly"), ("torus:5x5", "dimension-order")])
+def test_lanes_that_routing_needs_stay(spec, engine):
+    """A dragonfly changes lanes on the way and needs no service level for it."""
+    routing = route(weft.load(spec))
+    assert routing.engine == engine
+    before = routing.tables.sl2vl.copy()
+    arrays = (np.full(len(routing.fabric.ports), n, np.uint8) for n in (4, 64, 64))
+    named = dict(zip(("operational_vls", "vlarb_high_cap", "vlarb_low_cap"), arrays, strict=True))
+    (note,) = fill_qos(routing.tables, routing.fabric, Qos.of(), **named)
+    assert "its SL to VL tables stay" in note
+    assert (routing.tables.sl2vl == before).all()
+    assert routing.tables.vl_arbitration.any()
+    starving = Qos.of(swe=QosOptions(vlarb_high=((0, 9),), vlarb_low=((1, 0),)))
+    notes = fill_qos(routing.tables, routing.fabric, starving, **named)
+    assert "VL 1" in notes[1]
+    assert "no weight" in notes[1]
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_opensms():
+    low = "0:0,1:4,2:4,3:4,4:4,5:4,6:4,7:4,8:4,9:4,10:4,11:4,12:4,13:4,14:4"
+    assert write_vlarb(DEFAULTS.vlarb_low) == low
+    assert DEFAULTS.sl2vl == (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 7)
+    assert Qos.of() == Qos(ca=DEFAULTS, sw0=DEFAULTS, swe=DEFAULTS, rtr=DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_vls": 0}, {"high_limit": 256}, {"vlarb_high": ((15, 1),)}, {"vlarb_low": ()}, {"sl2vl": (0,) * 15}],
+)
+def test_what_cannot_be_is_refused(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        QosOptions(**wrong)
+
+
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 255)), min_size=1, max_size=64).map(tuple))
+def test_arbitration_is_read_as_it_is_written(entries):
+    assert read_vlarb(write_vlarb(entries)) == entries
+
+
+# -- shares ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Share:
+    sl: int
+    bandwidth_percent: float
+    high_priority: bool = False
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=15))
+def test_weights_are_in_proportion_to_bandwidth_and_hold_a_packet(percents):
+    """Each within a weight unit per entry, so within 1 in 64."""
+    qos = from_shares([Share(sl, percent) for sl, percent in enumerate(percents)])
+    weight = dict.fromkeys(range(len(percents)), 0)
+    for vl, units in qos.swe.vlarb_low:
+        assert units >= 64
+        weight[vl] += units
+    for vl, percent in enumerate(percents):
+        assert weight[vl] / sum(weight.values()) == pytest.approx(percent / sum(percents), rel=1 / 32)
+
+
+def test_a_large_share_is_spread_over_entries_after_all_have_had_one():
+    qos = from_shares([Share(0, 90), Share(3, 10)])
+    assert qos.ca.vlarb_low == ((0, 192), (1, 64), (0, 192), (0, 192))
+    assert qos.ca.vlarb_high == ((0, 0),)
+    assert qos.ca.high_limit == 0
+    assert qos.ca.sl2vl == (0, 0, 0, 1, *(0,) * 12)
+
+
+def test_high_priority_goes_first_without_limit_and_strays_do_not():
+    qos = from_shares([Share(1, 10, high_priority=True), Share(4, 40), Share(4, 10)])
+    assert (qos.rtr.vlarb_high, qos.rtr.vlarb_low, qos.rtr.high_limit) == (((0, 64),), ((1, 64),), 255)
+    assert qos.rtr.sl2vl == (1, 0, *(1,) * 14)
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [(), (Share(16, 5),), (Share(0, 0.5),), (Share(0, 60), Share(1, 41)), tuple(Share(sl, 5) for sl in range(16))],
+)
+def test_shares_that_do_not_go_are_refused(shares):
+    with pytest.raises(ConfigError, match="refused"):
+        from_shares(shares)

@@ -1,0 +1,254 @@
+"""Sweeps in this process: up from nothing, nothing to do the second time, and as little as possible after a fault."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.sm.conftest import Net
+
+from weft.mad import faults
+from weft.routing.check import check
+from weft.sm.events import Log
+from weft.sm.options import Options
+from weft.sm.run import SubnetManager
+from weft.wire.bulk import column, fill
+from weft.wire.mad import Method
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.smp import DirectedSmp, SmpAttribute
+
+
+class Counting:
+    """A carrier that counts what is written, by attribute, and can be told to refuse."""
+
+    def __init__(self, net):
+        self._carrier, self._net, self.sets = net.carrier, net, Counter()
+
+    def __getattr__(self, name):
+        return getattr(self._carrier, name)
+
+    def exchange(self, mads, to=None, **how):
+        sets = column(mads, DirectedSmp.attribute_id)[column(mads, DirectedSmp.method) == Method.SET]
+        self.sets.update(SmpAttribute(one).name for one in sets.tolist() if to is None)
+        return self._net.exchange(mads, to, **how)
+
+
+class Sm:
+    """A subnet manager that is stepped by the test."""
+
+    def __init__(self, net, **options):
+        self.net, self.carrier = net, Counting(net)
+        self.log = Log(io.StringIO(), clock=net.clock)
+        self.manager = SubnetManager(self.carrier, Options(**options), log=self.log, clock=net.clock)
+        self.manager.open()
+        self.sweep()
+
+    @property
+    def view(self):
+        return self.manager.state.view
+
+    def sweep(self):
+        """One heavy sweep; the Sets it made."""
+        self.carrier.sets.clear()
+        before = self.manager.sweeps
+        self.manager.reload()
+        for _ in range(100):
+            self.manager.step()
+            if self.manager.sweeps > before:
+                return dict(self.carrier.sets)
+        raise AssertionError("\n".join(self.log.recent))
+
+    def events(self, name):
+        return [line for line in self.log.recent if line.split(" ")[2] == name]
+
+
+def now(net):
+    return faults.fabric_now(net.devices)
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:hosts=16,radix=8", "dragonfly:p=2,a=4,h=2", "torus:3x3", "star:hosts=3"])
+def test_a_sweep_brings_a_dark_subnet_up(spec):
+    net = Net(spec)
+    sm = Sm(net)
+    verdict = check(now(net))
+    assert verdict.ok, verdict.explain()
+    assert set(sm.view.state[sm.view.plugged].tolist()) == {int(PortState.ACTIVE)}
+    assert sm.events("SUBNET_UP")
+
+
+def test_what_the_view_says_of_ports_is_what_they_say():
+    net = Net("fat-tree:hosts=16,radix=8")
+    sm = Sm(net)
+    ports = sm.view.fabric.ports
+    for slot in np.union1d(sm.view.plugged, sm.view.end_ports).tolist():
+        place = net.fabric.first_port[net.fabric.node_index[sm.view.fabric.nodes.name[ports.node[slot]]]]
+        said, true = (
+            bytearray(one) for one in (sm.view.port_info[slot], net.devices.info(int(place + ports.number[slot])))
+        )
+        said[28] = true[28]  # LocalPortNum is where the MAD came in
+        assert said == true
+
+
+def test_a_second_sweep_writes_nothing(net):
+    sm = Sm(net)
+    assert sm.sweep() == {}
+
+
+def test_another_subnet_manager_at_another_host_keeps_lids_and_routes(net):
+    Sm(net).manager.close()
+    lids, routes = net.fabric.tables.lid.copy(), net.fabric.tables.lft.copy()
+    net.carrier = net.at("h16/1")
+    sm = Sm(net)
+    assert (net.fabric.tables.lid == lids).all()
+    assert (net.fabric.tables.lft[:, : routes.shape[1]] == routes).all()
+    assert sm.manager.report.forwarding.entries == 0
+
+
+def test_after_a_fault_only_what_it_touches_changes(net):
+    sm = Sm(net)
+    lids = net.fabric.tables.lid.copy()
+    faults.pull_cable(net.devices, net.fabric["leaf1/5"].slot)
+    sets = sm.sweep()
+    assert check(now(net)).ok
+    assert (net.fabric.tables.lid == lids).all()
+    assert 0 < sm.manager.report.forwarding.entries < 40  # of 6 x 22
+    assert "PORT_INFO" not in sets
+    assert sm.events("LINK_DISAPPEARED")[0].endswith(("leaf1/5 - spine1/1", "spine1/1 - leaf1/5"))
+
+
+def test_a_trap_makes_it_sweep_without_being_asked(net):
+    sm = Sm(net, sweep_interval_s=3600)
+    faults.pull_cable(net.devices, net.fabric["leaf1/5"].slot)
+    for _ in range(20):
+        sm.manager.step()
+    assert sm.manager.sweeps == 2
+    assert sm.events("TRAP")
+    assert check(now(net)).ok
+
+
+def test_a_light_sweep_sees_what_no_trap_told(net):
+    sm = Sm(net, sweep_on_trap=False, sweep_interval_s=10)
+    faults.pull_cable(net.devices, net.fabric["leaf1/5"].slot)
+    for _ in range(100):
+        sm.manager.step()
+    assert sm.manager.sweeps == 2
+    assert sm.events("SWEEP_STARTED")
+
+
+def test_light_sweeps_of_a_quiet_subnet_lead_to_nothing(net):
+    sm = Sm(net, sweep_interval_s=1)
+    for _ in range(40):
+        sm.manager.step()
+    assert net.clock() > 5
+    assert sm.manager.sweeps == 1
+
+
+def test_a_host_that_comes_back_gets_its_lid_and_its_keys(net):
+    sm = Sm(net)
+    slot = net.fabric["h7/1"].slot
+    lid = net.fabric.tables.lid[slot]
+    faults.pull_cable(net.devices, slot)
+    sm.sweep()
+    assert "h7" not in sm.view.fabric
+    net.devices.info(slot)[16:18] = b"\0\0"  # it was off for a while
+    faults.plug_cable(net.devices, slot)
+    sm.sweep()
+    assert net.fabric.tables.lid[slot] == lid
+    assert check(now(net)).ok
+
+
+def test_two_ports_with_one_lid_are_told_apart(net):
+    Sm(net).manager.close()
+    one, other = (net.fabric[name].slot for name in ("h3/1", "h9/1"))
+    info = net.devices.info(other)
+    info[16:18] = net.devices.info(one)[16:18]
+    net.devices.tables.lid[other] = net.devices.tables.lid[one]
+    sm = Sm(net)
+    assert sm.events("LID_CHANGED")
+    assert check(now(net)).ok
+
+
+def test_with_lmc_every_port_answers_to_all_its_lids():
+    net = Net("fat-tree:hosts=16,radix=8")
+    Sm(net, lmc=2)
+    verdict = check(now(net))
+    assert verdict.ok, verdict.explain()
+    assert set(net.fabric.tables.lmc[net.fabric.tables.lid > 0].tolist()) == {0, 2}
+
+
+def test_a_port_that_refuses_its_settings_is_named_and_the_rest_comes_up(net):
+    guid = net.fabric.nodes.guid[net.fabric.node_index["h7"]]
+
+    def refuse(mads, answers, answered):
+        sets = (column(mads, DirectedSmp.method) == Method.SET) & (
+            column(mads, DirectedSmp.attribute_id) == SmpAttribute.PORT_INFO
+        )
+        path = net.path_of_h7
+        rows = np.flatnonzero(sets & (mads[:, 128 : 128 + len(path)] == path).all(axis=1) & (mads[:, 7] == 4))
+        part = answers[rows]
+        fill(part, DirectedSmp.status, 0x1C)
+        answers[rows] = part
+
+    probe = Sm(net)
+    node = probe.view.node_of_guid(int(guid))
+    net.path_of_h7 = probe.view.path[node, :5]
+    probe.manager.close()
+    faults.pull_cable(net.devices, net.fabric["h7/1"].slot)
+    faults.plug_cable(net.devices, net.fabric["h7/1"].slot)
+    net.tampers.append(refuse)
+    sm = Sm(net)
+    assert any("h7/1" in line for line in sm.events("REFUSED"))
+    others = sm.view.plugged[[not sm.view.name(slot).startswith("h7/") for slot in sm.view.plugged.tolist()]]
+    peer = net.fabric[str(net.fabric["h7/1"].peer.name)].slot
+    assert PortInfo.port_state.get(net.devices.info(peer)) != PortState.ACTIVE
+    assert (sm.view.state[others] == PortState.ACTIVE).sum() == len(others) - 1
+
+
+def test_a_link_that_flaps_is_left_out_until_it_is_quiet(net):
+    sm = Sm(net, flap_limit=3, flap_window_s=60)
+    slot = net.fabric["leaf1/5"].slot
+    for _ in range(3):
+        faults.pull_cable(net.devices, slot)
+        sm.sweep()
+        faults.plug_cable(net.devices, slot)
+        sm.sweep()
+    assert sm.events("PORT_FLAPPING")
+    assert PortInfo.port_state.get(net.devices.info(slot)) == PortState.INITIALIZE
+    net.clock.sleep(61)
+    sm.sweep()
+    assert PortInfo.port_state.get(net.devices.info(slot)) == PortState.ACTIVE
+    assert check(now(net)).ok
+
+
+def test_more_ports_than_lids_leaves_some_out_and_names_the_first(net, monkeypatch):
+    monkeypatch.setattr("weft.sm.lids._LIDS", 18)
+    sm = Sm(net)
+    assert "5 ports stay without a LID" in sm.events("NO_LID")[0]
+    assert len(sm.view.end_ports) == 17
+
+
+def test_an_engine_that_cannot_makes_room_for_one_that_can():
+    net = Net("torus:3x3")
+    sm = Sm(net, routing_engine=("fat-tree",))
+    assert sm.events("ROUTING_FALLBACK")
+    assert check(now(net)).ok
+
+
+def test_a_subnet_without_a_switch_comes_up_too():
+    from weft.fabric.build import FabricBuilder
+    from weft.fabric.kinds import NodeKind
+
+    builder = FabricBuilder("two hosts")
+    hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1)
+    builder.add_links(hosts[:1], 1, hosts[1:], 1, "NDR")
+    net = Net(builder.build())
+    sm = Sm(net)
+    assert set(sm.view.state[sm.view.plugged].tolist()) == {int(PortState.ACTIVE)}
+
+
+def test_qos_writes_lanes_once_and_not_again(net):
+    sm = Sm(net, qos=True)
+    assert sm.sweep() == {}
+    assert net.fabric.tables.vl_arbitration.any()

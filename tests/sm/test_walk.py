@@ -1,0 +1,146 @@
+"""Walking a subnet: all of it, by MADs alone, whatever some of its nodes say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.sm.conftest import Net
+
+from weft.errors import SubnetError
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
+from weft.mad.walk import DATA, walk
+from weft.sm.view import make_view, without_links
+from weft.wire.bulk import column, fill
+from weft.wire.smp import DirectedSmp, NodeInfo, SmpAttribute
+
+
+def node_infos(mads):
+    return column(mads, DirectedSmp.attribute_id) == SmpAttribute.NODE_INFO
+
+
+def cables(fabric):
+    """Pairs of port names, each cable once, by the GUIDs of their nodes."""
+    guid, number = fabric.nodes.guid[fabric.ports.node], fabric.ports.number
+    ends = [
+        ((int(guid[a]), int(number[a])), (int(guid[b]), int(number[b]))) for a, b in zip(*_ends(fabric), strict=True)
+    ]
+    return {tuple(sorted(pair)) for pair in ends}
+
+
+def _ends(fabric):
+    return fabric.links.a.tolist(), fabric.links.b.tolist()
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:hosts=16,radix=8", "dragonfly:p=2,a=4,h=2", "torus:3x3", "star:hosts=3"])
+def test_a_walk_finds_every_cable_name_and_rate(spec):
+    net = Net(spec)
+    view = make_view(walk(net))
+    assert cables(view.fabric) == cables(net.fabric)
+    assert sorted(view.fabric.nodes.name) == sorted(net.fabric.nodes.name)
+    assert sorted(view.fabric.link_rate_gbit_s) == sorted(net.fabric.link_rate_gbit_s)
+    assert not view.oddities
+
+
+def test_paths_lead_to_the_ports_they_should(net):
+    view = make_view(walk(net))
+    slots = view.end_ports
+    path, hops = view.to_ports(slots)
+    for slot, way, count in zip(slots.tolist(), path, hops.tolist(), strict=True):
+        smp = DirectedSmp.pack(method=1, attribute_id=SmpAttribute.NODE_INFO, hop_count=count, initial_path=bytes(way))
+        answer = net.subnet.send(net.carrier.slot, smp)
+        info = NodeInfo.unpack(bytes(answer[DATA : DATA + 40]))
+        assert info.node_guid == view.fabric.nodes.guid[view.fabric.ports.node[slot]]
+        assert (
+            info.local_port_num in (view.fabric.ports.number[slot], *([0] if view.is_switch[0] else []))
+            or (view.is_switch[view.fabric.ports.node[slot]])
+        )
+
+
+def test_two_adapters_with_one_guid_are_named_and_left_out(net):
+    one, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("h5", "h9"))
+
+    def twin(mads, answers, answered):
+        rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == other))
+        part = answers[rows]
+        fill(part, NodeInfo.node_guid, one, DATA)
+        answers[rows] = part
+
+    net.tampers.append(twin)
+    view = make_view(walk(net))
+    assert [text.split(":")[0] for text in view.oddities] == ["duplicate-guid", "duplicate-guid", "cut-off"]
+    assert len(view.fabric.of_kind(NodeKind.HCA)) == 14
+    assert f"0x{int(one):016x}" in view.oddities[0]
+
+
+def test_a_switch_with_the_guid_of_another_costs_only_its_contradictions(net):
+    """Half of what is behind the second one cannot be told from the first; the SM's own side stays."""
+    one, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("leaf2", "leaf3"))
+
+    def twin(mads, answers, answered):
+        rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == other))
+        part = answers[rows]
+        fill(part, NodeInfo.node_guid, one, DATA)
+        answers[rows] = part
+
+    net.tampers.append(twin)
+    view = make_view(walk(net))
+    assert any(text.startswith("duplicate-guid") for text in view.oddities)
+    assert {"leaf1", "h1", "h2", "h3", "h4"} <= set(view.fabric.nodes.name)
+
+
+def test_a_cable_from_a_switch_to_itself_is_named_and_not_used():
+    builder = FabricBuilder("loop")
+    switch = builder.add_nodes(NodeKind.SWITCH, ["sw"], n_ports=8)
+    hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1)
+    builder.add_links(hosts, 1, switch, [1, 2], "EDR")
+    builder.add_links(switch, 5, switch, 6, "EDR")
+    view = make_view(walk(Net(builder.build())))
+    assert view.oddities == ("loop: sw/5 a cable leads from the switch to itself: to port 6",)
+    assert len(view.fabric.links) == 2
+
+
+@pytest.mark.parametrize(("field", "value"), [("node_type", 9), ("num_ports", 0), ("node_guid", 0), ("num_ports", 255)])
+def test_a_node_that_says_impossible_things_is_named_and_left_out(net, field, value):
+    liar = net.fabric.nodes.guid[net.fabric.node_index["h7"]]
+
+    def lie(mads, answers, answered):
+        rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == liar))
+        part = answers[rows]
+        fill(part, NodeInfo.fields[field], value, DATA)
+        answers[rows] = part
+
+    net.tampers.append(lie)
+    view = make_view(walk(net))
+    assert len(view.fabric.of_kind(NodeKind.HCA)) == 15
+    assert len(view.oddities) == 1
+    assert view.oddities[0].startswith("lying: what is behind leaf2/3 says")
+
+
+def test_a_node_that_never_answers_is_named_by_the_port_before_it(net):
+    dumb = net.fabric.nodes.guid[net.fabric.node_index["h7"]]
+
+    def silence(mads, answers, answered):
+        rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == dumb))
+        answered[rows], answers[rows] = False, 0
+
+    net.tampers.append(silence)
+    view = make_view(walk(net))
+    assert "h7" not in view.fabric
+    assert view.oddities == ("silent: what is behind leaf2/3 does not answer NodeInfo",)
+
+
+def test_a_carrier_whose_own_node_is_silent_is_an_error(net):
+    net.tampers.append(lambda mads, answers, answered: answered.fill(False))
+    with pytest.raises(SubnetError, match="does not answer"):
+        walk(net)
+
+
+def test_without_links_what_is_cut_off_goes_too(net):
+    view = make_view(walk(net))
+    slots = np.array([slot for slot in view.plugged.tolist() if view.name(slot).startswith("leaf4/")])
+    left = without_links(view, slots, ("flapping: leaf4",))
+    assert len(left.fabric.nodes) == len(view.fabric.nodes) - 5
+    assert left.oddities[0] == "flapping: leaf4"
+    assert left.name(left.own_slot) == view.name(view.own_slot)
+    assert (left.port_info[left.plugged][:, 32] & 15 > 0).all()
