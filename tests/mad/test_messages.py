@@ -50,9 +50,9 @@ def lose(running, monkeypatch):
     pass_on = running.subnet.send
 
     def when(is_lost):
-        def send(slot, mad, dlid=PERMISSIVE_LID):
+        def send(slot, mad, dlid=PERMISSIVE_LID, pkey_index=0):
             lost = slot == running.slot and is_rmpp(mad) and is_lost(mad, running.clock())
-            return None if lost else pass_on(slot, mad, dlid)
+            return None if lost else pass_on(slot, mad, dlid, pkey_index)
 
         monkeypatch.setattr(running.subnet, "send", send)
 

@@ -18,12 +18,12 @@ DATA_BYTES = 200  # of a segment of the SA
 class Line:
     """Two ends, A with LID 1 and B with LID 2; `lose` says which MADs, counted from 0, do not arrive."""
 
-    def __init__(self, lose: set[int] = frozenset()) -> None:
+    def __init__(self, lose: set[int] = frozenset(), *, insists: bool = True) -> None:
         self.clock, self.lose = ManualClock(), lose
         self.wire: deque[tuple[str, bytes]] = deque()
         self.sent: list[tuple[str, bytes]] = []
         self.whole: list[bytes] = []
-        self.ends = {name: Transfers(self.sender(name), self.clock) for name in "AB"}
+        self.ends = {name: Transfers(self.sender(name), self.clock, insists=insists) for name in "AB"}
 
     def sender(self, name: str):
         def send(mad: bytes, lid: int) -> None:
@@ -151,3 +151,20 @@ def test_classes_without_rmpp_have_none():
     directed[1], directed[26] = 0x81, RmppFlag.ACTIVE
     assert not is_rmpp(directed)
     assert is_rmpp(message(10))
+
+
+def test_who_never_acknowledged_is_left_alone_unless_the_sender_insists():
+    """libumad2sim never does: what came later would hit the next program at that port."""
+    line = Line(lose={0}, insists=False)
+    line.ends["A"].start(message(3 * DATA_BYTES), 2)
+    line.wait()
+    assert len(line.sent) == 1
+    assert line.ends["A"].next_deadline_s() is None
+
+
+def test_who_acknowledged_gets_again_what_was_lost():
+    line = Line(lose={2}, insists=False)  # segment 2, after segment 1 and its ACK
+    line.ends["A"].start(message(3 * DATA_BYTES), 2)
+    line.run()
+    line.wait()
+    assert [got[56:] for got in line.whole] == [message(3 * DATA_BYTES)[56:]]

@@ -28,6 +28,7 @@ from weft.lab.places import cables
 from weft.lab.registry import runtime_folder
 from weft.mad import faults
 from weft.mad.devices import Devices
+from weft.mad.packets import Fate
 from weft.mad.subnet import Subnet
 
 
@@ -134,6 +135,11 @@ class Lab:
         result = PacketEngine().run(fabric, make(pattern, fabric, **given), Options(**options))
         self.server.call(result.write_counters)
         return result.report()
+
+    def send_packet(self, host: str, packet: bytes) -> Fate:
+        """A data packet leaves a host's port. What arrives goes to `subnet.attach_packets`, in the lab's thread."""
+        slot = self.server.places.find(host)
+        return self.server.call(lambda: self.subnet.send_packet(slot, packet))
 
     def _break(self, name: str) -> list[str]:
         devices = self.subnet.devices

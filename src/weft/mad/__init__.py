@@ -4,7 +4,7 @@ carrier     how a program sends and hears; `local` in this process, `umad` throu
 bulk        the requests of one exchange; `datagrams`, `ibsim_packets`: what carries them; `transfers`: RMPP
 walk        a subnet into arrays; `discover`: as objects
 subnet      all agents of a fabric behind one call
-transit     the way of a MAD, hop by hop
+transit     the way of a MAD, hop by hop; `packets`: of a data packet
 sma         agent of subnet management, with `port_settings`, `sma_tables`, `m_key`
 pma, cca    agents of performance management, with `samples`, and of congestion control
 traps       what agents tell unasked

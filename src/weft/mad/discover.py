@@ -1,7 +1,7 @@
 """What a walk saw, as objects: for tools that look at one node after the other.
 
-    found = discover(carrier)
-    found.nodes[guid].ports[3].peer            (guid, port) at the other end
+found = discover(carrier)
+found.nodes[guid].ports[3].peer            (guid, port) at the other end
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class IbsimCarrier:
         self._arrived: list[Arrived] = []
         self._wanted: set[tuple[int, int, int]] = set()
         self._outbox: deque[bytes] = deque()  # of what no answer is due to: packets that the socket did not take yet
-        self._transfers = Transfers(self._on_segment_out, time.monotonic)
+        self._transfers = Transfers(self._on_segment_out, time.monotonic, insists=False)
 
     def _open(self, end: str, to: str = "") -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

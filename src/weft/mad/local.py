@@ -59,6 +59,7 @@ class _Asked:
     lid: int
     timeout_s: float
     retries: int
+    pkey_index: int = 0
     heard_s: float = float("-inf")  # when a segment of its answer came
 
 
@@ -74,6 +75,7 @@ class LocalCarrier(Carrier):
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
         self._classes: dict[int, set[int]] = {}  # methods that were registered for
+        self._pkey_indexes: dict[int, int] = {}  # by LID that MADs of QP 1 come from: what answers it goes by the same
         self._transfers = Transfers(lambda mad, lid: self._outbox.append((mad, lid)), self._clock)
         self._outbox: deque[tuple[bytes, int]] = deque()
         self._is_draining = False
@@ -86,7 +88,7 @@ class LocalCarrier(Carrier):
             raise ConfigError(f"a MAD has {MAD_BYTES} bytes, this one has {len(mad)}")
         named = bytearray(mad)
         named[_ID] = self._name + (token & 0xFFFF_FFFF).to_bytes(4, "big")
-        self._asked[token] = asked = _Asked(named, to.lid, timeout_ms / 1000, retries)
+        self._asked[token] = asked = _Asked(named, to.lid, timeout_ms / 1000, retries, to.pkey_index)
         self._try(token, asked)
         return token
 
@@ -115,7 +117,7 @@ class LocalCarrier(Carrier):
             self._transfers.start(bytes(mad), to.lid)
             self._drain()
         else:
-            self._subnet.send(self.slot, bytes(mad), to.lid)
+            self._subnet.send(self.slot, bytes(mad), to.lid, to.pkey_index)
 
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
         ends_s = self._clock() + wait_s
@@ -162,13 +164,13 @@ class LocalCarrier(Carrier):
         try:
             while self._outbox:
                 mad, lid = self._outbox.popleft()
-                self._subnet.send(self.slot, mad, lid)
+                self._subnet.send(self.slot, mad, lid, self._pkey_indexes.get(lid, 0))
         finally:
             self._is_draining = False
 
     def _try(self, token: int, asked: _Asked) -> None:
         """Send it; if no agent answers at once, note when to try again."""
-        reply = self._subnet.send(self.slot, asked.mad, asked.lid)
+        reply = self._subnet.send(self.slot, asked.mad, asked.lid, asked.pkey_index)
         if reply is not None:
             del self._asked[token]
             self._done[token] = bytes(reply)
@@ -199,6 +201,8 @@ class LocalCarrier(Carrier):
 
     def _receive(self, arrival: Arrival) -> bool:
         mad, lid = arrival.mad, arrival.slid
+        if mad[1] not in SMP_CLASSES:
+            self._pkey_indexes[lid] = arrival.pkey_index
         if not is_rmpp(mad):
             return self._is_ours(mad) and self._on_message(mad, lid)
         if not self._transfers.knows(mad, lid) and not self._is_ours(mad):
@@ -225,5 +229,7 @@ class LocalCarrier(Carrier):
             del self._asked[low]
             self._done[low] = mad
         else:
-            self._arrived.append(Arrived(mad, Address(lid, 0 if mad[1] in SMP_CLASSES else 1)))
+            smp = mad[1] in SMP_CLASSES
+            source = Address(lid, 0) if smp else Address(lid, 1, pkey_index=self._pkey_indexes[lid])
+            self._arrived.append(Arrived(mad, source))
         return True

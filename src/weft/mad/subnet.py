@@ -3,6 +3,7 @@
     subnet = Subnet(weft.load("fat-tree:hosts=16,radix=8"))
     reply = subnet.send(slot, smp)        the answer of an agent; None: a program has it, or `subnet.lost`
     subnet.due()                          send the traps that are due
+    fate = subnet.send_packet(slot, raw)  a data packet, to whoever `attach_packets` says; see `packets`
 
 What an agent does not answer, SMInfo, the SA, traps, goes to whoever is attached to the port: `attach` says who.
 Nobody there, no way, a lost packet: the sender hears nothing, which a carrier turns into a timeout.
@@ -15,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.fabric.model import Fabric
-from weft.mad import cca, pma, sma, transit
-from weft.mad.devices import NONE, Devices
+from weft.fabric.tables import PKEY_ENTRIES
+from weft.mad import cca, packets, pma, sma, transit
+from weft.mad.devices import NONE, Devices, Way
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, MgmtClass
 from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
@@ -37,9 +39,11 @@ class Arrival:
     slid: int
     dlid: int
     mad: bytes
+    pkey_index: int = 0  # of the P_Key that it matched; an answer goes by the same
 
 
 Receiver = Callable[[Arrival], bool]  # False: it is not for me
+PacketReceiver = Callable[[bytes], None]
 
 
 class Subnet:
@@ -51,6 +55,7 @@ class Subnet:
         self.lost = False  # did the last MAD go nowhere?
         self.mads = 0  # that were sent so far
         self._receivers: dict[int, list[Receiver]] = {}
+        self._packet_receivers: dict[int, list[PacketReceiver]] = {}
         self._attached = 0
         self._watched_s = float("-inf")
 
@@ -69,22 +74,27 @@ class Subnet:
     def detach(self, slot: int, receiver: Receiver) -> None:
         self._receivers[slot].remove(receiver)
 
-    def _hand_over(self, at: int, slid: int, dlid: int, mad: bytearray) -> None:
-        arrival = Arrival(self.devices.own_slot(at), slid, dlid, bytes(mad))
+    def _hand_over(self, at: int, slid: int, dlid: int, mad: bytearray, pkey_index: int = 0) -> None:
+        arrival = Arrival(self.devices.own_slot(at), slid, dlid, bytes(mad), pkey_index)
         taken = any(receiver(arrival) for receiver in list(self._receivers.get(arrival.slot, ())))
         self.lost = not (taken or self.deliver(arrival))
 
     # -- MADs -------------------------------------------------------------------------------------------------------
 
-    def send(self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID) -> bytearray | None:
-        """From a port. The answer of an agent; None if it went to a program, or was lost: `lost` tells."""
+    def send(
+        self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int = 0
+    ) -> bytearray | None:
+        """From a port. The answer of an agent; None if it went to a program, or was lost: `lost` tells.
+
+        What is no SMP goes by the P_Key that the port has at this index.
+        """
         self.mads += 1
         if len(mad) != MAD_BYTES:
             self.devices.odd["size"] += 1
             self.lost = True
             return None
         if mad[1] != _DIRECTED:
-            return self._send_by_lid(slot, bytearray(mad), dlid)
+            return self._send_by_lid(slot, bytearray(mad), dlid, pkey_index)
         devices = self.devices
         if mad[3] & RESPONSE or mad[32:36] != _NO_LIDS or devices.loss or devices.dead:
             return self._send_carefully(slot, bytearray(mad), dlid)
@@ -139,19 +149,23 @@ class Subnet:
         self.lost = not transit.return_trip(devices, trip, slot)
         return None if self.lost else smp
 
-    def _send_by_lid(self, slot: int, mad: bytearray, dlid: int) -> bytearray | None:
+    def _send_by_lid(self, slot: int, mad: bytearray, dlid: int, pkey_index: int = 0) -> bytearray | None:
         devices, smp = self.devices, mad[1] in sma.CLASSES
         self.lost = True
         if devices.node_of[slot] in devices.dead:
             return None
-        at = devices.own_slot(slot) if dlid == PERMISSIVE_LID else transit.go_by_lid(devices, slot, dlid, smp=smp)
-        if at == NONE:
-            return None
+        at, index = devices.own_slot(slot), 0
+        if dlid != PERMISSIVE_LID:
+            way = transit.lid_way(devices, slot, dlid, smp)
+            index = 0 if smp or way is None else self._matched(at, way, mad, dlid, pkey_index)
+            if way is None or index == NONE or not transit.travel(devices, way):
+                return None
+            at = way.end
         agent = sma.answer if smp else _AGENTS.get(mad[1])
         slid = devices.lid(slot)
         program = smp and smp_for_program(mad) and not self._for_agent(at, mad)
         if agent is None or program or mad[3] & RESPONSE:
-            self._hand_over(at, slid, dlid, mad)
+            self._hand_over(at, slid, dlid, mad, index)
             return None
         if not agent(devices, at, mad):
             self.lost = mad[3] not in _UNANSWERED
@@ -163,6 +177,18 @@ class Subnet:
             self.lost = way is None or not transit.travel(devices, way)
         return None if self.lost else mad
 
+    def _matched(self, slot: int, way: Way, mad: bytearray, dlid: int, pkey_index: int) -> int:
+        """The index of the P_Key that a MAD of QP 1 matches where it arrives; NONE, and counted, if none.
+
+        An agent answers by the same, and two keys that match do so both ways.
+        """
+        devices = self.devices
+        p_key = int(devices.tables.pkey[slot, pkey_index]) if pkey_index < PKEY_ENTRIES else 0
+        index = packets.index_at_end(devices, way, p_key)
+        if index == NONE and p_key:  # an adapter does not send by an index that is empty
+            packets.refuse_gmp(devices, slot, mad, dlid, p_key)
+        return index
+
     def _for_agent(self, at: int, smp: bytearray) -> bool:
         """Is SMInfo or a Notice the agent's business: TrapRepress, a question where there is no subnet manager?"""
         slot = self.devices.own_slot(at)
@@ -172,6 +198,24 @@ class Subnet:
         if smp[3] not in (Method.GET, Method.SET):
             return False
         return smp[17] == SmpAttribute.NOTICE or not has_manager
+
+    # -- packets ----------------------------------------------------------------------------------------------------
+
+    def attach_packets(self, slot: int, receiver: PacketReceiver) -> None:
+        """Data packets that reach this port go to all its receivers, as the last link wrote them."""
+        self.devices.info(slot)
+        self._packet_receivers.setdefault(slot, []).append(receiver)
+
+    def detach_packets(self, slot: int, receiver: PacketReceiver) -> None:
+        self._packet_receivers[slot].remove(receiver)
+
+    def send_packet(self, slot: int, packet: bytes) -> packets.Fate:
+        """From a port. What reaches a port where nobody is attached is delivered all the same: the port took it."""
+        fate = packets.carry(self.devices, slot, packet)
+        for at, vl in zip(fate.delivered, fate.vls, strict=True):
+            for receiver in list(self._packet_receivers.get(at, ())):
+                receiver(packets.as_received(packet, vl))
+        return fate
 
     # -- traps ------------------------------------------------------------------------------------------------------
 

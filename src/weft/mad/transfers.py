@@ -12,6 +12,10 @@
 A real host's kernel does this below libibumad; here it is for ports that have no kernel: `lab.attach` for programs, and
 the carriers that move single MADs. After a loss all is sent again from the last that was acknowledged, and the receiver
 keeps what came out of order, as in Linux (drivers/infiniband/core/mad_rmpp.c).
+
+Programs that libumad2sim brings into ibsim never acknowledge. What is sent to them again comes when they are gone, to
+the next program at that port, and libumad2sim crashes over a class that this one does not use. So in ibsim nothing is
+sent again, nor aborted, before the first ACK: who lost its first segment asks again.
 """
 
 from __future__ import annotations
@@ -102,10 +106,13 @@ class _Incoming:
 
 
 class Transfers:
-    """All messages under way at a port. `send` puts a MAD on the wire, `clock` is in seconds."""
+    """All messages under way at a port. `send` puts a MAD on the wire, `clock` is in seconds.
 
-    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
-        self.send, self.clock = send, clock
+    Unless it `insists`, it sends nothing again to those who have not acknowledged anything.
+    """
+
+    def __init__(self, send: Send, clock: Callable[[], float], *, insists: bool = True) -> None:
+        self.send, self.clock, self.insists = send, clock, insists
         self._outgoing: dict[Key, _Outgoing] = {}
         self._incoming: dict[Key, _Incoming] = {}
 
@@ -151,6 +158,9 @@ class Transfers:
         now_s = self.clock()
         for key, one in list(self._outgoing.items()):
             if one.deadline_s > now_s:
+                continue
+            if not one.acknowledged and not self.insists:
+                del self._outgoing[key]
                 continue
             if not one.retries_left:
                 del self._outgoing[key]

@@ -25,6 +25,7 @@ MOST_WAYS = 200_000  # kept at a time; 100 MB
 RETURN_PATH = 192  # where it begins in a directed SMP
 _INITIAL_PATH = 128
 _FIRST_MULTICAST = 0xC000
+_LMC = PortInfo.lmc.bit // 8
 
 
 # -- find -------------------------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def lid_way(devices: Devices, slot: int, dlid: int, smp: bool) -> Way | None:
         node = devices.node_of[at]
         if out and not devices.is_switch[node]:
             return None
-        leaves = _looked_up(devices, node, at, dlid) if devices.is_switch[node] else at
+        leaves = looked_up(devices, node, at, dlid) if devices.is_switch[node] else at
         if leaves == NONE or not _may_leave(devices, leaves, smp):
             return None
         out.append(leaves)
@@ -86,8 +87,8 @@ def lid_way(devices: Devices, slot: int, dlid: int, smp: bool) -> Way | None:
 
 def has_lid(devices: Devices, slot: int, lid: int) -> bool:
     info = devices.info(devices.own_slot(slot))
-    base = PortInfo.lid.get(info)
-    return bool(base and base <= lid < base + (1 << PortInfo.lmc.get(info)))
+    base = info[16] << 8 | info[17]
+    return 0 < base <= lid < base + (1 << (info[_LMC] & 7))
 
 
 def _may_leave(devices: Devices, slot: int, smp: bool) -> bool:
@@ -99,7 +100,7 @@ def _may_leave(devices: Devices, slot: int, smp: bool) -> bool:
     return False
 
 
-def _looked_up(devices: Devices, node: int, at: int, dlid: int) -> int:
+def looked_up(devices: Devices, node: int, at: int, dlid: int) -> int:
     """Out of the forwarding table of a switch; NONE, and counted, where it has no port for this LID."""
     info, tables = devices.switch_info[node], devices.tables
     top = info[6] << 8 | info[7]
@@ -152,13 +153,20 @@ def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
     for slot in out:
         far = devices.cable[slot]
         devices.sent[slot] += 1
-        part = devices.loss.get(slot, 0.0)
-        if part and devices.random.random() < part:
-            _broken_packet(devices, far)
+        if slot in devices.loss and not survives(devices, slot, devices.loss[slot]):
             return False
         devices.received[far] += 1
-        if part and devices.physical_errors.get(far):
-            devices.physical_errors[far] -= 1
+    return True
+
+
+def survives(devices: Devices, slot: int, part: float) -> bool:
+    """Does a packet come through the bad cable at this slot, which hurts this part of them? The far end counts it."""
+    far = devices.cable[slot]
+    if devices.random.random() < part:
+        _broken_packet(devices, far)
+        return False
+    if devices.physical_errors.get(far):
+        devices.physical_errors[far] -= 1
     return True
 
 

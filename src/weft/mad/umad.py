@@ -107,7 +107,7 @@ class UmadCarrier:
         self._length = ctypes.c_int()
         self._issm = -1
         self._outbox: deque[tuple[bytes, int]] = deque()
-        self._transfers = Transfers(lambda mad, lid: self._outbox.append((mad, lid)), time.monotonic)
+        self._transfers = Transfers(lambda mad, lid: self._outbox.append((mad, lid)), time.monotonic, insists=False)
         self._cuts = self._is_simulator()  # messages into segments itself
 
     # -- the protocol of carriers --
