@@ -82,17 +82,27 @@ class Ibsim:
         self.process.wait(timeout=10)
 
 
-@pytest.fixture
-def ibsim(tmp_path) -> Iterator[Callable[[str], Ibsim]]:
-    """Start ibsim with a net; it ends with the test."""
-    running: list[Ibsim] = []
+@pytest.fixture(scope="session")
+def start_ibsim() -> Callable[[str, Path], Ibsim]:
+    """Start ibsim with a net, in a folder; who calls it stops it."""
 
-    def start(net: str) -> Ibsim:
+    def start(net: str, folder: Path) -> Ibsim:
         lines = net.splitlines()
         heads = [line.split() for line in lines if line.startswith(("Switch\t", "Ca\t", "Hca\t", "Rt\t"))]
         ports = sum(int(head[1]) + 1 for head in heads)
         switches = sum(head[0] == "Switch" for head in heads)
-        running.append(Ibsim(net, tmp_path, nodes=len(heads) + 1, switches=switches + 1, ports=ports + 1))
+        return Ibsim(net, folder, nodes=len(heads) + 1, switches=switches + 1, ports=ports + 1)
+
+    return start
+
+
+@pytest.fixture
+def ibsim(start_ibsim, tmp_path) -> Iterator[Callable[[str], Ibsim]]:
+    """Start ibsim with a net; it ends with the test."""
+    running: list[Ibsim] = []
+
+    def start(net: str) -> Ibsim:
+        running.append(start_ibsim(net, tmp_path))
         running[-1].wait_until_up()
         return running[-1]
 
@@ -119,11 +129,13 @@ def opensm(ibsim, tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def ibdmchk(tmp_path) -> Callable[[Path], str]:
-    """What ibdmchk says of the dumps in a folder."""
+    """What ibdmchk says of the dumps in a folder; with lanes, if there are files of them."""
 
     def check(folder: Path) -> str:
         (tmp_path / "no-groups.mcfdbs").touch()
         files = ["-s", str(folder / "opensm-subnet.lst"), "-f", str(folder / "opensm.fdbs")]
+        if (folder / "opensm.psl").exists():
+            files += ["-c", str(folder / "opensm.psl"), "-d", str(folder / "opensm.slvl")]
         command = [find_peer("ibdmchk"), *files, "-m", "no-groups.mcfdbs"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
         return done.stdout

@@ -26,11 +26,13 @@ from weft.routing.check import check
 from weft.sm.events import Log
 from weft.sm.options import Options
 from weft.sm.run import SubnetManager
+from weft.sm.sm_info import Here, OtherSm, priority_trap
 from weft.wire.mad import Method
+from weft.wire.notice import LocalChangesDetails
 from weft.wire.port_info import PortInfo, PortState
 from weft.wire.sa import SaAttribute, SaMad, ServiceRecord
 from weft.wire.sa_query import component_mask
-from weft.wire.smp import Smp, SmpAttribute, SMState
+from weft.wire.smp import SMInfo, Smp, SmpAttribute, SMState
 
 SPEC = "fat-tree:hosts=16,radix=8"
 SEED = 7
@@ -238,6 +240,44 @@ def test_a_standby_that_met_its_master_before_there_were_lids_takes_over_its_ser
     sweep(standby)
     assert [one.record.service_id for one in standby.state.services.by_key.values()] == [77]
     managed.check_whole(Options())
+
+
+def test_while_it_waits_for_one_that_is_dead_it_answers_others() -> None:
+    """Two that start together and wait for each other would both become master."""
+    managed = Managed()
+    managed.die(first_sweep(managed, Options()), is_told=False)
+    manager, _ = managed.manager("h14", Options())
+    prober, found = managed.net.at("h5/1"), []
+    lid = managed.net.devices.lid(managed.net.fabric["h14/1"].slot)
+    question, asked = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO), []
+
+    def sleep(seconds: float) -> None:
+        """It waits now."""
+        managed.sleep(seconds)
+        asked.append(0 if asked else prober.send(question, Address(lid=lid, qp=0), retries=50))
+        found.extend(SMInfo.unpack(answer, 64).sm_state for _, answer in prober.poll() if answer is not None)
+
+    manager.carrier._sleep = sleep
+    manager.step()
+    assert found == [SMState.DISCOVERING]
+    assert manager.election.state == SMState.MASTER
+
+
+@pytest.mark.parametrize(("is_manager", "sweeps"), [(True, 2), (False, 1)])
+def test_a_trap_of_a_higher_manager_is_heard_even_if_two_masters_gave_both_the_same_lid(is_manager, sweeps) -> None:
+    """And a port that only says that IsSM changed, which is our own doing, is not."""
+    managed = Managed()
+    manager, _ = managed.manager("h14", Options())
+    sweep(manager)
+    lid = manager.state.sm_lid
+    trap = bytearray(priority_trap(OtherSm(guid=1, priority=9, state=SMState.MASTER, lid=lid), Here(lid=lid), 1).mad)
+    if not is_manager:
+        details = LocalChangesDetails.pack(lid_addr=lid)
+        trap[74 : 74 + len(details)] = details
+    managed.net.at("h5/1").post(trap, Address(lid=lid, qp=0))
+    for _ in range(20):
+        manager.step()
+    assert manager.sweeps == sweeps
 
 
 # -- a process --------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from weft.mad import faults
 from weft.mad.walk import statuses
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
+from weft.sm.known import carried_over
 from weft.sm.lids import choose_lids
 from weft.sm.multicast import RECEIVES
 from weft.sm.settings import PortSettings, activate, arm, wanted_settings
@@ -288,7 +289,8 @@ def activate_all(desk):
     view = desk.view
     settings = PortSettings(sm_lid=1)
     wanted = wanted_settings(view, choose_lids(view, {}), settings, enforced=np.zeros(len(view.port_info), np.uint8))
-    activate(desk.state.sender, view, wanted, arm(desk.state.sender, view, wanted, settings).refused)
+    armed = arm(desk.state.sender, view, carried_over(None, view), wanted, settings)
+    activate(desk.state.sender, view, wanted, armed.refused)
 
 
 def write_top(desk, node, top):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _EXEC = "weft exec [--lab NAME] HOST COMMAND...\n\nRun a program as a host of a lab: weft exec h1 ibnetdiscover"
 
 
-def up(spec: str, /, *, name: str = "lab", daemon: bool = False) -> None:
+def up(spec: str, /, *, name: str = "lab", daemon: bool = False, sm: bool = False) -> None:
     """Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.
 
     Parameters
@@ -27,18 +27,36 @@ def up(spec: str, /, *, name: str = "lab", daemon: bool = False) -> None:
         Its name, if there is to be more than one.
     daemon
         Return when it is up; `weft down` ends it.
+    sm
+        With weft's own subnet manager on the first host: all ports Active when it is up.
     """
+    from weft.errors import ConfigError
     from weft.fabric.spec import load
     from weft.lab import daemon as process
 
     fabric = load(spec)
     if daemon:
         entry = process.start(fabric, name)
+        if sm:
+            _manage(entry, fabric)
         print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
     elif sys.stdin.isatty() and sys.stdout.isatty():
-        _prompt(process.start(fabric, name, follow=True))
+        entry = process.start(fabric, name, follow=True)
+        if sm:
+            _manage(entry, fabric)
+        _prompt(entry)
+    elif sm:
+        raise ConfigError("--sm needs a lab that runs beside this process: add --daemon, or call it on a terminal")
     else:
         process.serve(fabric, name, _say_up)
+
+
+def _manage(entry: Entry, fabric: Fabric) -> None:
+    from weft.lab import control, subnet_manager
+
+    host = _host(fabric)
+    log = subnet_manager.start(entry, control.ask(entry, "state")["sockname"], host)
+    print(f"SUBNET UP by the subnet manager on {host}; `weft sm status`; log {log}")
 
 
 def _host(fabric: Fabric) -> str:

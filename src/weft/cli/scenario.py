@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
-from weft.cli.output import console, print_json, table
+from weft.cli.output import console, print_json, progress_bar, table
 
 if TYPE_CHECKING:
     from weft.scenarios.finding import Finding
@@ -23,7 +23,7 @@ def list_scenarios(name: str | None = None, /, *, json: bool = False) -> None:
     Parameters
     ----------
     name
-        A scenario: qos, incast, bad-link, ib-vs-ethernet or gpudirect.
+        A scenario: qos, incast, bad-link, ib-vs-ethernet, gpudirect, sm-faults or sm-failover.
     json
         Print JSON instead of a table.
     """
@@ -232,6 +232,85 @@ def gpudirect(
     from weft.scenarios import gpudirect as asked
 
     _run(lambda: asked.run(servers=servers, server=server, seed=seed), asked.draw, picture, json)
+
+
+@scenario.command(name="sm-faults")
+def sm_faults(
+    *,
+    fabric: str = "fat-tree:hosts=54,radix=6",
+    engine: str = "auto",
+    links: int = 12,
+    switches: int = 6,
+    all_: Annotated[bool, Parameter("--all", negative=())] = False,
+    seed: int = 1,
+    picture: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Every cable and every switch fails once: what does the subnet manager make of it?
+
+    Parameters
+    ----------
+    fabric
+        A topology or the path of a file.
+    engine
+        Routing engines, as `weft sm` takes them: auto, fat-tree, up-down, dfsssp, ...
+    links
+        How many cables between switches fail.
+    switches
+        How many switches fail.
+    all_
+        All cables between switches and all switches fail, one by one.
+    seed
+        Of the choice among them.
+    picture
+        Entries that changed against those that had led through what failed, .png or .svg.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.scenarios import sm_faults as asked
+
+    def run() -> Finding:
+        with progress_bar() as change:
+            return asked.run(
+                fabric=fabric,
+                engine=engine,
+                links=links,
+                switches=switches,
+                all_elements=all_,
+                seed=seed,
+                progress=lambda count, total, name: change(description=name, completed=count, total=total),
+            )
+
+    _run(run, asked.draw, picture, json)
+
+
+@scenario.command(name="sm-failover")
+def sm_failover(
+    *,
+    polling: int = 500,
+    retries: int = 4,
+    seed: int = 1,
+    picture: Path | None = None,
+    json: bool = False,
+) -> None:
+    """The subnet manager is killed: what goes on, what stops, and for how long?
+
+    Parameters
+    ----------
+    polling
+        Milliseconds between two questions of the standby to the master.
+    retries
+        So many intervals without an answer, and the master is gone.
+    seed
+        Of the order in which hosts send to others.
+    picture
+        Messages and path queries around the kill, .png or .svg.
+    json
+        Print JSON instead of a table.
+    """
+    from weft.scenarios import sm_failover as asked
+
+    _run(lambda: asked.run(polling_ms=polling, retries=retries, seed=seed), asked.draw, picture, json)
 
 
 def _run(

@@ -105,8 +105,10 @@ def _run(options: Options, *, on: str, at: str, lab: str, ibsim: str, umad: str,
     from dataclasses import replace
 
     from weft.cli.subnets import find_carrier
+    from weft.sm.rehearsal import rehearse
     from weft.sm.run import SubnetManager
 
+    rehearse(options)
     if on == "lab" and options.state_file is None:
         from weft.lab import registry
 

@@ -11,20 +11,29 @@ from weft.sm.events import Event
 from weft.sm.view import View
 
 _NAMED = 10
-END = np.dtype([("guid", np.uint64), ("port", np.int16)])
 
 
-def ends_of(view: View, slots: NDArray[np.intp]) -> NDArray[np.void]:
-    """GUID of the node and number of the port, as values that can be compared from sweep to sweep."""
-    made = np.empty(len(slots), END)
-    made["guid"] = view.fabric.nodes.guid[view.fabric.ports.node[slots]]
-    made["port"] = view.fabric.ports.number[slots]
-    return made
+def same_ports(slots: NDArray[np.intp], view: View, other: View) -> NDArray[np.intp]:
+    """[n] -> where these ports of `view` are in `other`; -1 for those that are not. Nodes are known by their GUIDs."""
+    there, ports = other.fabric.nodes, view.fabric.ports
+    order = np.argsort(there.guid)
+    guid = view.fabric.nodes.guid
+    place = np.minimum(np.searchsorted(there.guid, guid, sorter=order), len(order) - 1)
+    node = np.where(there.guid[order[place]] == guid, order[place], -1)[ports.node[slots]]
+    number = ports.number[slots].astype(np.int64)
+    found = (node >= 0) & (number <= there.n_ports[node])
+    return np.where(found, other.fabric.first_port[node] + number, -1)
+
+
+def with_cable_in(slots: NDArray[np.intp], view: View, other: View) -> NDArray[np.bool_]:
+    """[n] -> has this port of `view` a cable in `other`?"""
+    there = same_ports(slots, view, other)
+    return (there >= 0) & (other.fabric.ports.peer[there] >= 0)
 
 
 def missing_links(before: View, now: View) -> NDArray[np.intp]:
     """Slots of `before` that had a cable then and have none now."""
-    return before.plugged[~np.isin(ends_of(before, before.plugged), ends_of(now, now.plugged))]
+    return before.plugged[~with_cable_in(before.plugged, before, now)]
 
 
 def differences(before: View, now: View) -> Iterator[tuple[Event, str]]:

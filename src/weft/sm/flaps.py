@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.sm.differences import END, ends_of, missing_links
+from weft.sm.differences import missing_links, with_cable_in
 from weft.sm.view import View
 from weft.wire.port_info import PortState
 
@@ -28,10 +28,9 @@ class Flaps:
 
     def note(self, before: View, now: View, now_s: float) -> None:
         """Compare a sweep's view, as it was discovered, with the one before."""
-        fell = ends_of(before, missing_links(before, now))
         waiting = now.plugged[now.state[now.plugged] == PortState.INITIALIZE]
-        bounced = np.intersect1d(ends_of(now, waiting), ends_of(before, before.plugged))
-        for end in (*fell.tolist(), *bounced.tolist()):
+        bounced = waiting[with_cable_in(waiting, now, before)]
+        for end in (*_ends(before, missing_links(before, now)), *_ends(now, bounced)):
             self._times.setdefault(end, deque()).append(now_s)
 
     def restless(self, view: View, now_s: float) -> tuple[NDArray[np.intp], tuple[str, ...]]:
@@ -44,11 +43,17 @@ class Flaps:
                 del self._times[end]
             elif len(times) >= self.limit:
                 bad.add(end)
-        linked = view.plugged
-        slots = linked[np.isin(ends_of(view, linked), np.array(sorted(bad), END))]
+        linked = view.plugged if bad else view.plugged[:0]
+        slots = linked[np.array([end in bad for end in _ends(view, linked)], bool)]
         said = tuple(
             f"flapping: {view.name(slot)} went down {self.limit} times or more within {self.window_s:g} s; "
             "it is used again when it has been quiet for as long"
             for slot in slots.tolist()
         )
         return slots, said
+
+
+def _ends(view: View, slots: NDArray[np.intp]) -> list[End]:
+    ports = view.fabric.ports
+    guids = view.fabric.nodes.guid[ports.node[slots]]
+    return list(zip(guids.tolist(), ports.number[slots].tolist(), strict=True))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE, Tables
+from weft.mad.walk import Rows
 from weft.sm.view import View, ranges
 from weft.wire.bulk import column
 from weft.wire.port_info import PortState
@@ -33,6 +34,8 @@ class Known:
     lanes: NDArray[np.bool_]  # [node] -> SL to VL, VL arbitration?
     keys: NDArray[np.bool_]  # [slot] -> P_Keys?
     top: NDArray[np.int64]  # [node] -> LinearFDBTop that we set
+    told: Rows  # uint8[slot, 64]: PortInfo as we last asked for it, zeros where we did not,
+    said: Rows  # and what the port said that it is now: not all take all
 
 
 def carried_over(before: Known | None, view: View) -> Known:
@@ -48,6 +51,8 @@ def carried_over(before: Known | None, view: View) -> Known:
         lanes=np.zeros(n, bool),
         keys=np.zeros(len(fabric.ports), bool),
         top=np.zeros(n, np.int64),
+        told=np.zeros_like(view.port_info),
+        said=np.zeros_like(view.port_info),
     )
     if before is None:
         return known
@@ -58,7 +63,9 @@ def carried_over(before: Known | None, view: View) -> Known:
     known.fresh[new] = False
     for name in ("routes", "groups", "lanes", "top"):
         getattr(known, name)[new] = getattr(before, name)[old]
-    known.keys[_spans(fabric, new)] = before.keys[_spans(before.fabric, old)]
+    slots, slots_before = _spans(fabric, new), _spans(before.fabric, old)
+    for name in ("keys", "told", "said"):
+        getattr(known, name)[slots] = getattr(before, name)[slots_before]
     _copy(before, known, old, new)
     return known
 
@@ -86,9 +93,9 @@ def _copy(before: Known, known: Known, old: NDArray[np.intp], new: NDArray[np.in
         target.lft = np.full((int(target.switch_row.max(initial=-1)) + 1, source.lft.shape[1]), NO_ROUTE, np.uint8)
         target.lft[rows_new] = source.lft[rows_old]
     if "mft" in awake:
-        shape = (int(target.switch_row.max(initial=-1)) + 1, *source.mft.shape[1:])
-        target.mft = np.zeros(shape, np.uint16)
-        target.mft[rows_new] = source.mft[rows_old]
+        groups, words = source.mft.shape[1], min(source.mft.shape[2], target.mft.shape[2])  # the widest may have gone
+        target.mft = np.zeros((len(target.mft), groups, target.mft.shape[2]), np.uint16)
+        target.mft[rows_new, :, :words] = source.mft[rows_old, :, :words]
     slots_old, slots_new = _spans(before.fabric, old), _spans(known.fabric, new)
     for name in ("vl_arbitration", "vl_high_limit", "pkey"):
         if name in awake:

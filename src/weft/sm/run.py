@@ -18,6 +18,8 @@ import numpy as np
 
 from weft.errors import ConfigError, SubnetError, WeftError
 from weft.fabric.files.opensm import write_dumps
+from weft.fabric.files.opensm_lanes import write_lanes
+from weft.fabric.model import Fabric
 from weft.mad.carrier import Address, Arrived, Carrier, ask
 from weft.mad.walk import DATA
 from weft.sm.configuration import load_configuration
@@ -33,7 +35,7 @@ from weft.sm.sm_info import Action, OtherSm, Question, find_others, is_sm_info, 
 from weft.sm.state import State
 from weft.sm.status import describe, read_status, write_status
 from weft.sm.sweep import Report, configure, discover
-from weft.sm.traps import repress, take_trap
+from weft.sm.traps import asks_for_handover, repress, take_trap
 from weft.sm.trees import reprogram
 from weft.sm.view import View
 from weft.wire.mad import Method, MgmtClass
@@ -131,9 +133,7 @@ class SubnetManager:
             say=state.log.say,
             mads_sent=lambda: state.sender.mads,
         )
-        self.copying = Copying(
-            clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status
-        )
+        self.copying = Copying(clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status)
         self.carrier.set_is_sm(True)
         state.log.say(Event.STARTED, f"GUID 0x{self.election.guid:016x}, priority {options.sm_priority}")
 
@@ -215,7 +215,7 @@ class SubnetManager:
             self._sweep_s = min(self._sweep_s, state.clock() + max(_TRY_AGAIN_S, self.options.sweep_interval_s))
         self._light_s = self._next_look_s()
         if self.dump is not None and state.view is not None:
-            write_dumps(state.view.fabric, self.dump)
+            _dump(state.view.fabric, self.dump)
         self._write_status()
 
     def _look(self) -> None:
@@ -259,18 +259,18 @@ class SubnetManager:
             self._obey(action)
         elif mad[3] == Method.TRAP and Smp.attribute_id.get(mad) == SmpAttribute.NOTICE:
             response = repress(mad)
-            self._on_trap(*take_trap(self.state, mad))
+            self._on_trap(*take_trap(self.state, mad), asks_for_handover(mad))
         if response is not None:
             self.carrier.post(response, arrived.source)
 
-    def _on_trap(self, number: int | None, lid: int) -> None:
+    def _on_trap(self, number: int | None, lid: int, asks_for_handover: bool) -> None:
         """A link changed: look at that switch, soon. Somebody else changed: sweep, it may be a subnet manager."""
         if not self.options.sweep_on_trap or self.election.state != SMState.MASTER:
             return
         if number == Trap.LINK_STATE_CHANGED:
             self._suspects.add(lid)
             self._check_s = min(self._check_s, self.state.clock() + _SETTLE_S)
-        elif number == Trap.LOCAL_CHANGES and lid != self.state.sm_lid:
+        elif asks_for_handover or (number == Trap.LOCAL_CHANGES and lid != self.state.sm_lid):
             self._sweep_s = min(self._sweep_s, self.state.clock() + _SETTLE_S)
 
     def _check(self) -> None:
@@ -329,3 +329,11 @@ class SubnetManager:
     def _write_status(self, sm_state: str = "") -> None:
         if self.options.state_file is not None:
             write_status(self.options.state_file, describe(self, sm_state))
+
+
+def _dump(fabric: Fabric, folder: Path) -> None:
+    """What ibdmchk reads; the lanes too, where there is more than one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_dumps(fabric, folder)
+    if "sl2vl" in vars(fabric.tables):
+        write_lanes(fabric, folder)

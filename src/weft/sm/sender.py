@@ -61,16 +61,30 @@ class Sender:
         self, route: Route, attribute: int, modifier: NDArray[np.int64] | int = 0
     ) -> tuple[Rows, NDArray[np.bool_]]:
         """An attribute at the end of each route: uint8[n, 64], and which came."""
-        answers, answered = self.exchange(directed(*route, attribute, modifier, m_key=self.m_key))
-        return answers[:, DATA : 2 * DATA], answered & (statuses(answers) == 0)
+        return self._ask(Method.GET, route, attribute, modifier, None)
 
     def set(
         self, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows
     ) -> tuple[Rows, NDArray[np.bool_]]:
         """Write an attribute: what it is now, and which took it without complaint."""
-        smps = directed(*route, attribute, modifier, method=Method.SET, data=data, m_key=self.m_key)
-        answers, answered = self.exchange(smps)
-        return answers[:, DATA : 2 * DATA], answered & (statuses(answers) == 0)
+        return self._ask(Method.SET, route, attribute, modifier, data)
+
+    def _ask(
+        self, method: Method, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows | None
+    ) -> tuple[Rows, NDArray[np.bool_]]:
+        """A chunk at a time: all SMPs of a large subnet at once would be hundreds of megabytes."""
+        path, hops = route
+        count = len(path)
+        modifiers = np.broadcast_to(np.asarray(modifier, np.int64), count)
+        said, well = np.zeros((count, DATA), np.uint8), np.zeros(count, bool)
+        for begin in range(0, count, _CHUNK):
+            part = slice(begin, begin + _CHUNK)
+            rows = None if data is None else data[part]
+            answers, answered = self.exchange(
+                directed(path[part], hops[part], attribute, modifiers[part], method=method, data=rows, m_key=self.m_key)
+            )
+            said[part], well[part] = answers[:, DATA : 2 * DATA], answered & (statuses(answers) == 0)
+        return said, well
 
     def aside(self, work: Callable[[], T]) -> T:
         """Compute in another thread, and answer meanwhile: a standby that hears nothing takes over."""

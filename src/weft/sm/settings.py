@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.mad.walk import Rows
+from weft.sm.known import Known
 from weft.sm.lids import Lids
 from weft.sm.pkeys import INBOUND, OUTBOUND
 from weft.sm.sender import Sender
@@ -119,9 +120,9 @@ def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArra
     return np.minimum(mtu, mtu[other]), np.minimum(np.minimum(lanes, lanes[other]), np.uint64(max_op_vls))
 
 
-def arm(sender: Sender, view: View, wanted: Rows, settings: PortSettings) -> Outcome:
+def arm(sender: Sender, view: View, known: Known, wanted: Rows, settings: PortSettings) -> Outcome:
     """Write settings that differ; what is in Initialize becomes Armed."""
-    differs = (wanted != view.port_info).any(axis=1)
+    differs = _differs(view, known, wanted)
     initial = np.zeros(len(wanted), bool)
     initial[view.plugged] = view.state[view.plugged] == PortState.INITIALIZE
     due = np.zeros(len(wanted), bool)
@@ -132,7 +133,20 @@ def arm(sender: Sender, view: View, wanted: Rows, settings: PortSettings) -> Out
     fill(data, PortInfo.port_state, np.where(initial[slots], int(PortState.ARMED), 0))
     if settings.reregister:
         fill(data, PortInfo.client_reregister, _can_reregister(view)[slots].astype(np.uint8))
-    return _set(sender, view, slots, data)
+    outcome = _set(sender, view, slots, data)
+    known.told[slots], known.said[slots] = wanted[slots], view.port_info[slots]
+    known.told[outcome.refused] = known.said[outcome.refused] = 0
+    return outcome
+
+
+def _differs(view: View, known: Known, wanted: Rows) -> NDArray[np.bool_]:
+    """[slot] -> is it not as it should be? A byte that a port did not take when it was told the same is no reason."""
+    rows = np.flatnonzero((wanted != view.port_info).any(axis=1))
+    want, have = wanted[rows], view.port_info[rows]
+    told_before = (known.told[rows] == want) & (known.said[rows] == have)
+    found = np.zeros(len(wanted), bool)
+    found[rows] = ((want != have) & ~told_before).any(axis=1)
+    return found
 
 
 def activate(sender: Sender, view: View, wanted: Rows, refused: NDArray[np.intp]) -> Outcome:

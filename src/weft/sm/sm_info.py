@@ -26,7 +26,7 @@ from weft.wire.smp import PERMISSIVE_LID, DirectedSmp, NodeInfo, SMControl, SMIn
 
 _DIRECTED = int(MgmtClass.SUBN_DIRECTED_ROUTE)
 _RETURN_PATH = 192
-_ASK_RETRIES = 1  # a manager that died without a word still has its IsSM bit: do not wait long for it
+_WAITS_MS = (25, 50, 100, 200)  # not longer: a manager that died without a word still has its IsSM bit
 
 
 class Action(Enum):
@@ -104,7 +104,11 @@ def find_others(sender: Sender, view: View, say: Callable[[Event, str], None]) -
     slots = view.end_ports[is_sm[view.end_ports] & (view.end_ports != view.own_slot)]
     path, hops = view.to_ports(slots)
     smps = directed(path, hops, SmpAttribute.SM_INFO, m_key=sender.m_key)
-    answers, answered = sender.exchange(smps, retries=min(sender.retries, _ASK_RETRIES))
+    answers, answered = np.zeros_like(smps), np.zeros(len(smps), bool)
+    for wait_ms in _WAITS_MS:  # between them we answer: two that wait for each other would both become master
+        rows = np.flatnonzero(~answered)
+        if len(rows):
+            answers[rows], answered[rows] = sender.exchange(smps[rows], timeout_ms=wait_ms, retries=0)
     answered &= statuses(answers) == 0
     found = []
     for row, slot in enumerate(slots.tolist()):

@@ -89,7 +89,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     refused += upload_adaptive(state, view)
     refused += upload_pkeys(sender, view, known, pkeys)
     refused += upload_lanes(sender, view, known)
-    armed = arm(sender, view, wanted, settings)
+    armed = arm(sender, view, known, wanted, settings)
     active = activate(sender, view, wanted, armed.refused)
     refused += [view.name(slot) for slot in np.union1d(armed.refused, active.refused).tolist()]
     for name in refused:

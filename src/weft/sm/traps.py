@@ -32,6 +32,13 @@ def take_trap(state: State, trap: bytes) -> tuple[int | None, int]:
     return (notice.trap_number if notice.is_generic else None), notice.issuer_lid
 
 
+def asks_for_handover(trap: bytes) -> bool:
+    """Is it from a manager above us? Its LID may be ours as well, if both are master: so it is not looked at."""
+    notice = Notice.unpack(trap[_DATA])
+    is_local = notice.is_generic and notice.trap_number == Trap.LOCAL_CHANGES
+    return bool(is_local and LocalChangesDetails.unpack(notice.data_details).sm_priority_change)
+
+
 def _say(view: View | None, notice: Notice) -> str:
     where, details = _who(view, notice.issuer_lid), notice.data_details
     if not notice.is_generic:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # CapabilityMask
 _UD_MULTICAST, _MULTI_PATH, _CAPABILITY_MATCH = 1 << 9, 1 << 10, 1 << 13
 # CapabilityMask2
-_QOS, _FULL_PORT_INFO, _EXTENDED_SPEEDS, _CAPABILITY2_MATCH = 1 << 1, 1 << 6, 1 << 7, 1 << 10
+_QOS, _MULTICAST_TOP, _FULL_PORT_INFO, _EXTENDED_SPEEDS, _CAPABILITY2_MATCH = 1 << 1, 1 << 3, 1 << 6, 1 << 7, 1 << 10
 _SEND_ONLY_FULL_MEMBER, _WIDTH_2X, _SPEED_HDR, _SPEED_NDR = 1 << 12, 1 << 13, 1 << 15, 1 << 17
 _UNIT_MS = 0.004096
 
@@ -23,7 +23,7 @@ _UNIT_MS = 0.004096
 def answer_class_port_info(administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
     """Not OpenSM's bits for notices and alias GUIDs: those are not served here."""
     state = administrator.state
-    capability2 = _FULL_PORT_INFO | _EXTENDED_SPEEDS | _CAPABILITY2_MATCH
+    capability2 = _MULTICAST_TOP | _FULL_PORT_INFO | _EXTENDED_SPEEDS | _CAPABILITY2_MATCH
     capability2 |= _SEND_ONLY_FULL_MEMBER | _WIDTH_2X | _SPEED_HDR | _SPEED_NDR
     made = ClassPortInfo(
         class_version=2,

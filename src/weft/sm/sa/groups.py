@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.ids import Gid
 from weft.sm.events import Event
-from weft.sm.multicast import Group
+from weft.sm.multicast import KEEPS_ALIVE, Group
 from weft.sm.partitions import LINK_LOCAL
 from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
 from weft.sm.sa.reply import Handler, Reply
@@ -22,15 +23,15 @@ from weft.wire.bulk import Rows
 from weft.wire.mad import Method
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
-from weft.wire.sa import JoinState, MCMemberRecord, SaAttribute, SaMad, SaStatus, Selector
+from weft.wire.sa import MCMemberRecord, SaAttribute, SaMad, SaStatus, Selector
 from weft.wire.sa_query import component_mask
 
 if TYPE_CHECKING:
     from weft.sm.sa.administrator import Administrator
     from weft.sm.state import State
 
+_BIT = {name: component_mask(MCMemberRecord, name) for name in MCMemberRecord.fields}
 _FULL_MEMBER = 0x8000  # of a P_Key
-_KEEPS_ALIVE = JoinState.FULL_MEMBER | JoinState.SEND_ONLY_FULL_MEMBER
 _LARGEST_MTU = 5  # 4,096 bytes
 _IPOIB = (0x401B, 0x601B)  # signatures in an MGID: IPv4, IPv6 (RFC 4391)
 _SA_MADE = 0xA01B
@@ -55,8 +56,7 @@ class _Query:
 
     def has(self, *names: str) -> bool:
         """All of these?"""
-        mask = component_mask(MCMemberRecord, *names)
-        return self.mask & mask == mask
+        return all(self.mask & _BIT[name] for name in names)
 
     def check_codes(self) -> None:
         """An MTU or rate that is asked for must be one."""
@@ -111,22 +111,23 @@ def _join(administrator: Administrator, query: _Query, slot: int) -> tuple[Group
     if found is not None:
         _check_same(query, found)
         _check_range(query, found)
-        _check_join(query, found, view, port)
+        _check_join(administrator, query, found, port)
         _check_rights(query.guid, found, view, slot)
         return found, port
-    wanted = _wanted(state, view, query, port)
-    _check_join(query, wanted, view, port)
+    wanted = _wanted(administrator, query, port)
+    _check_join(administrator, query, wanted, port)
     created = state.groups.create(wanted)
     if created is None:
         raise _Refused("no MLID is left", SaStatus.NO_RESOURCES)
     return created, port
 
 
-def _check_join(query: _Query, group: Group | MCMemberRecord, view: View, port: int) -> None:
+def _check_join(administrator: Administrator, query: _Query, group: Group | MCMemberRecord, port: int) -> None:
     """The port's part of o15-0.2.4."""
+    view = administrator.view
     if _port_mtu(view, port) < group.mtu:
         raise _Refused("the port's MTU is less than the group's")
-    if port_ranks(view.fabric)[port] < RANK_OF_CODE[int(group.rate)]:
+    if _port_rank(administrator, port) < RANK_OF_CODE[int(group.rate)]:
         raise _Refused("the port's rate is less than the group's")
     if not query.record.join_state:
         raise _Refused("JoinState is 0")
@@ -146,10 +147,10 @@ def _check_rights(guid: int, group: Group, view: View, slot: int) -> None:
         raise _Refused("the port joined by itself, another one asks")
 
 
-def _wanted(state: State, view: View, query: _Query, port: int) -> MCMemberRecord:
+def _wanted(administrator: Administrator, query: _Query, port: int) -> MCMemberRecord:
     """A group that does not exist yet, completed."""
-    record = query.record
-    if not record.join_state & _KEEPS_ALIVE:
+    state, record = administrator.state, query.record
+    if not record.join_state & KEEPS_ALIVE:
         raise _Refused("there is no such group, and only a full member makes one")
     if not query.has("q_key", "t_class", "p_key", "flow_label", "sl"):
         why = "there is no such group, and to make one Q_Key, P_Key, SL, FlowLabel and TClass are needed"
@@ -161,9 +162,8 @@ def _wanted(state: State, view: View, query: _Query, port: int) -> MCMemberRecor
     else:
         scope = record.scope if query.has("scope") else LINK_LOCAL
         mgid = state.groups.new_mgid(scope, state.options.subnet_prefix)
-    return record.replace(
-        mgid=mgid, scope=scope, mtu=_new_mtu(query, _port_mtu(view, port)), rate=_new_rate(query, view, port)
-    )
+    mtu = _new_mtu(query, _port_mtu(administrator.view, port))
+    return record.replace(mgid=mgid, scope=scope, mtu=mtu, rate=_new_rate(query, _port_rank(administrator, port)))
 
 
 def _check_mgid(state: State, query: _Query) -> None:
@@ -203,8 +203,8 @@ def _new_mtu(query: _Query, most: int) -> int:
     return most
 
 
-def _new_rate(query: _Query, view: View, port: int) -> int:
-    most = int(port_ranks(view.fabric)[port])
+def _new_rate(query: _Query, most: int) -> int:
+    """The same; what is compared is the rank."""
     asked = int(RANK_OF_CODE[int(query.record.rate)])
     match query.record.rate_selector if query.has("rate_selector", "rate") else Selector.BEST:
         case Selector.GREATER_THAN:
@@ -224,6 +224,15 @@ def _port_mtu(view: View, slot: int) -> int:
     peer = int(view.fabric.ports.peer[slot])
     caps = [int(PortInfo.mtu_cap.get(view.port_info[one].tobytes())) for one in (slot, peer) if one >= 0]
     return min(caps)
+
+
+def _port_rank(administrator: Administrator, slot: int) -> int:
+    """Of the port's rate."""
+    return int(administrator.once(_ranks)[slot])
+
+
+def _ranks(administrator: Administrator) -> NDArray[np.uint8]:
+    return port_ranks(administrator.view.fabric)
 
 
 # -- does a group have what is asked? ---------------------------------------------------------------------------------

@@ -1,0 +1,55 @@
+"""weft's own subnet manager on a host of a lab, as a process beside it: it ends when the lab does.
+
+What it says is in NAME.sm.log, its state in NAME.cache, where `weft sm status` finds it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from weft.errors import ConfigError, SubnetError
+from weft.lab.registry import Entry
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.sm.events import Log
+from weft.sm.options import Options
+from weft.sm.run import SubnetManager
+from weft.sm.status import read_status
+
+_PATIENCE_S = 300.0  # kernels may have to be compiled first
+_LOOK_S = 0.05
+
+
+def start(entry: Entry, sockname: str, host: str) -> Path:
+    """Return when the subnet is up, with where it logs."""
+    log = entry.folder / f"{entry.name}.sm.log"
+    if os.fork() == 0:
+        status = 1
+        try:
+            os.setsid()
+            if os.fork() == 0:  # nobody will wait for it
+                _live(sockname, host, log, state_file(entry, host))
+            status = 0
+        finally:
+            os._exit(status)
+    os.wait()
+    for _ in range(int(_PATIENCE_S / _LOOK_S)):
+        time.sleep(_LOOK_S)
+        found = read_status(state_file(entry, host))
+        if found is not None and found.sweep is not None:
+            return log
+        if not entry.answers():
+            break
+    raise SubnetError(f"the subnet manager of lab {entry.name} has not brought it up: see {log}")
+
+
+def state_file(entry: Entry, host: str) -> Path:
+    return entry.cache / f"sm-{(host or 'first').replace('/', '-')}.json"
+
+
+def _live(sockname: str, host: str, log: Path, state: Path) -> None:
+    with log.open("w") as stream, suppress(ConfigError):  # the lab is gone
+        carrier = IbsimCarrier(host, sockname)
+        SubnetManager(carrier, Options(state_file=state), log=Log(stream)).run()

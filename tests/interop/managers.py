@@ -1,0 +1,91 @@
+"""Weft's subnet manager as a process of its own, on the subnet that its options and its environment name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weft.fabric.files import opensm as files
+from weft.fabric.files.opensm_tables import read_tables
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.sm.status import Status, read_status
+
+
+class Manager:
+    """`weft sm` with its log, its state and its dumps in a folder."""
+
+    def __init__(self, folder: Path, *options: str, **environment: str) -> None:
+        self.folder, self.dumps = folder, folder / "dumps"
+        self.dumps.mkdir(parents=True)
+        words = [sys.executable, "-m", "weft", "sm", *options, "--dump", str(self.dumps), "--state", "state.json"]
+        with (folder / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                words,
+                cwd=folder,
+                env=os.environ | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
+
+    def wait_for(self, happened: Callable[[], bool], what: str, patience_s: float = 120) -> None:
+        """Patient, as kernels may have to be compiled first."""
+        for _ in range(int(patience_s * 50)):
+            if happened():
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.02)
+        pytest.fail(f"{what} did not happen: {self.log()[-3000:]}")
+
+    def wait_until_up(self) -> None:
+        """Until the first sweep, and all that it writes, is done."""
+        self.wait_for(lambda: self.status is not None and self.status.sweeps > 0, "SUBNET UP")
+
+    @property
+    def status(self) -> Status | None:
+        return read_status(self.folder / "state.json")
+
+    def fabric(self) -> Fabric:
+        """What it dumped."""
+        found = files.read(self.dumps / "opensm-subnet.lst")
+        read_tables(self.dumps, found)
+        return found
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(timeout=30)
+
+
+def graph(fabric: Fabric) -> set[str]:
+    """Cables with their rates, and nodes with their GUIDs."""
+    cables = {f"{link.label} {sorted(map(str, (link.a, link.b)))}" for link in fabric.all_links()}
+    return cables | {f"{node.name} {node.guid}" for node in (*fabric.switches, *fabric.hcas)}
+
+
+def lids(fabric: Fabric) -> dict[str, int]:
+    return {node.name: int(node.lid) for node in (*fabric.switches, *fabric.hcas)}
+
+
+def way(fabric: Fabric, source: str, target: str) -> list[str]:
+    """The ports by which the tables leave node after node, from an adapter to an adapter."""
+    lid = int(fabric.find_node(target).lid)
+    left = fabric[f"{source}/1"]
+    taken = [str(left)]
+    while left.peer.node.kind == NodeKind.SWITCH:
+        switch = left.peer.node
+        left = fabric[f"{switch.name}/{fabric.tables.lft[fabric.tables.switch_row[switch.index], lid]}"]
+        taken.append(str(left))
+    assert left.peer.node.name == target
+    return taken

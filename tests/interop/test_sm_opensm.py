@@ -1,0 +1,242 @@
+"""Weft's subnet manager and OpenSM in one subnet: who is master, who stands by, who hands over, and who takes over.
+
+Two stories, each told once, and looked at after every step: what sminfo says, LIDs, port states, and the tables that
+are in the switches. OpenSM runs on a host by weft's own preload, weft's subnet manager over ibsim's sockets.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from weft.ids import Gid
+from weft.lab import preload
+from weft.lab.lab import Lab
+from weft.mad.carrier import Address, ask
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.routing.check import check
+from weft.wire.mad import Method
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.sa import SaAttribute, SaMad, ServiceRecord
+from weft.wire.sa_query import component_mask
+
+pytestmark = pytest.mark.interop
+
+_SPEC = importlib.util.spec_from_file_location("interop_managers", Path(__file__).with_name("managers.py"))
+managers = importlib.util.module_from_spec(_SPEC)
+sys.modules[_SPEC.name] = managers
+_SPEC.loader.exec_module(managers)
+
+_NUMBER = itertools.count()
+SPEC = "fat-tree:hosts=16,radix=8,speed=HDR"
+SERVICE = 0x7765_6674
+OPTIONS = "sminfo_polling_timeout {}\npolling_retry_number {}\nsweep_interval 0\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """The subnet after a step of a story."""
+
+    master: str  # where sminfo finds it
+    lids: tuple[int, ...]
+    states: set[PortState]
+    missing: int  # pairs that the tables do not lead home
+    standby: str  # what the other one says of itself: its last state, as it logs it
+
+
+class Story:
+    """A lab, and subnet managers that come and go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.fabric = folder, weft.load(SPEC)
+        self.lab = Lab(self.fabric, f"osm-{next(_NUMBER)}-{os.getpid()}")
+        self.lab.__enter__()
+        self.opensms, self.wefts = {}, {}
+        (folder / "opensm.conf").write_text(OPTIONS.format(300, 2))
+        (folder / "weft.conf").write_text(OPTIONS.format(500, 4))
+
+    def opensm(self, host: str, priority: int) -> None:
+        place = self.folder / f"{host}-{next(_NUMBER)}"
+        place.mkdir()
+        words = ["opensm", "-f", str(place / "log"), "-D", "0x83", "-d", "2", "-F", str(self.folder / "opensm.conf")]
+        caches = {"OSM_CACHE_DIR": str(place), "OSM_TMP_DIR": str(place)}
+        process = self.lab.start(host, *words, "-p", str(priority), folder=place, **caches)
+        self.opensms[host] = (process, place / "log")
+
+    def weft(self, host: str, priority: int) -> None:
+        words = ["--on", "ibsim", "--ibsim", self.lab.sockname, "--at", host, "-p", str(priority)]
+        self.wefts[host] = managers.Manager(self.folder / host, *words, "-F", str(self.folder / "weft.conf"))
+
+    def kill(self, host: str) -> None:
+        """SIGKILL."""
+        process = self.opensms.pop(host)[0] if host in self.opensms else self.wefts.pop(host).process
+        process.kill()
+        process.wait()
+
+    def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = 120) -> None:
+        until_s = time.monotonic() + patience_s
+        while not what():
+            if time.monotonic() > until_s:
+                logs = [log.read_text(errors="replace")[-1500:] for _, log in self.opensms.values()]
+                logs += [one.log()[-1500:] for one in self.wefts.values()]
+                pytest.fail(f"{why} did not happen\n" + "\n".join(logs))
+            time.sleep(0.05)
+
+    def master(self) -> str:
+        """The host of which sminfo at h5 says that the master is there; empty if it says something else."""
+        done = self.lab.run("h5", "sminfo", "-t", "200", folder=self.folder, timeout_s=60)
+        found = re.search(r"sm lid (\d+) .*SMINFO_MASTER", done.stdout)
+        lids = {int(host.lid): host.name for host in self.fabric.hcas}
+        return lids.get(int(found[1]), "") if found else ""
+
+    def says(self, host: str) -> str:
+        """The last state that one logged."""
+        if host in self.wefts:
+            status = self.wefts[host].status
+            return "" if status is None else status.sm_state
+        log = self.opensms[host][1]
+        found = re.findall(r"Entering (\w+) state", log.read_text(errors="replace") if log.exists() else "")
+        return found[-1].lower() if found else ""
+
+    def is_up(self, host: str) -> bool:
+        """Has the master there swept since it became master?"""
+        if host in self.wefts:
+            status = self.wefts[host].status
+            return status is not None and status.sweep is not None
+        text = self.opensms[host][1].read_text(errors="replace")
+        return "SUBNET UP" in text[text.rfind("Entering MASTER") :]
+
+    def look(self, master: str, standby: str = "") -> Moment:
+        """When it is as it should be."""
+        self.wait_for(lambda: self.master() == master, f"{master} master for sminfo")
+        if standby:
+            self.wait_for(lambda: self.says(standby) == "standby", f"{standby} in STANDBY")
+        self.wait_for(lambda: self.is_up(master), f"SUBNET UP by {master}")
+        devices = self.lab.subnet.devices
+        up = [slot for slot, peer in enumerate(devices.peer) if peer >= 0]
+        return Moment(
+            master=self.master(),
+            lids=tuple(self.fabric.tables.lid.tolist()),
+            states={PortState(PortInfo.port_state.get(devices.info(slot))) for slot in up},
+            missing=check(self.lab.fabric_now(), hosts_only=True).missing,
+            standby=self.says(standby) if standby else "",
+        )
+
+    def ask_service(self, method: Method) -> int | None:
+        """Register a service for ever, or ask for it, from h7: the status of the answer."""
+        gid = Gid.LINK_LOCAL_PREFIX << 64 | int(self.fabric["h7/1"].guid)
+        record = ServiceRecord(service_id=SERVICE, service_gid=gid, service_p_key=0xFFFF, service_lease=0xFFFF_FFFF)
+        names = ["service_id", "service_gid", "service_p_key", "service_lease"][: 4 if method == Method.SET else 1]
+        mask = component_mask(ServiceRecord, *names)
+        mad = SaMad.pack(method=method, attribute_id=SaAttribute.SERVICE_RECORD, component_mask=mask, data=record.raw)
+        slot = self.fabric["h7/1"].slot
+        with closing(IbsimCarrier("h7", self.lab.sockname)) as carrier:
+            lid = PortInfo.master_sm_lid.get(self.lab.subnet.devices.info(slot))
+            answer = ask(carrier, mad, Address(lid=lid), timeout_ms=1000)
+        return None if answer is None else SaMad.status.get(answer)
+
+    def end(self) -> None:
+        for host in [*self.opensms, *self.wefts]:
+            self.kill(host)
+        self.lab.stop()
+
+
+@pytest.fixture(scope="module")
+def story(peer, tmp_path_factory) -> Iterator[Callable[[str], Story]]:
+    peer("opensm")
+    peer("sminfo")
+    if preload.library() is None:
+        pytest.skip("there is no C compiler for weft's preload: make peers")
+    told: list[Story] = []
+
+    def begin(name: str) -> Story:
+        told.append(Story(tmp_path_factory.mktemp(name)))
+        return told[-1]
+
+    yield begin
+    for one in told:
+        one.end()
+
+
+# -- one dies, the other takes over -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def deaths(story) -> dict[str, Moment]:
+    """OpenSM, weft below it; OpenSM dies; OpenSM again, below weft; weft dies."""
+    one, moments = story("deaths"), {}
+    one.opensm("h2", 8)
+    one.look("h2")
+    one.weft("h1", 5)
+    moments["weft stands by"] = one.look("h2", "h1")
+    assert one.ask_service(Method.SET) == 0
+    one.wait_for(lambda: one.wefts["h1"].status.services == 1, "a copy of the service")
+    one.kill("h2")
+    moments["weft takes over"] = one.look("h1")
+    assert one.ask_service(Method.GET) == 0, "weft does not know the service that OpenSM had"
+    one.opensm("h2", 3)
+    moments["opensm stands by"] = one.look("h1", "h2")
+    one.kill("h1")
+    moments["opensm takes over"] = one.look("h2")
+    return moments
+
+
+@pytest.mark.parametrize(
+    ("moment", "master", "standby"),
+    [
+        ("weft stands by", "h2", "standby"),
+        ("weft takes over", "h1", ""),
+        ("opensm stands by", "h1", "standby"),
+        ("opensm takes over", "h2", ""),
+    ],
+)
+def test_the_lower_one_stands_by_and_takes_over_when_the_master_is_killed(deaths, moment, master, standby):
+    assert (deaths[moment].master, deaths[moment].standby) == (master, standby)
+
+
+def test_with_every_master_the_subnet_is_whole_and_no_lid_changes(deaths):
+    before = deaths["weft stands by"].lids
+    assert len(set(before)) > len(weft.load(SPEC).hcas)
+    for name, moment in deaths.items():
+        assert (name, moment.states, moment.missing) == (name, {PortState.ACTIVE}, 0)
+        assert (name, moment.lids) == (name, before)
+
+
+# -- a higher one appears ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def handovers(story) -> dict[str, Moment]:
+    """OpenSM; weft above it; another OpenSM above both."""
+    one, moments = story("handovers"), {}
+    one.opensm("h2", 3)
+    moments["opensm alone"] = one.look("h2")
+    one.weft("h1", 10)
+    moments["to weft"] = one.look("h1", "h2")
+    one.opensm("h3", 14)
+    moments["to opensm"] = one.look("h3", "h1")
+    return moments
+
+
+@pytest.mark.parametrize(("moment", "master"), [("to weft", "h1"), ("to opensm", "h3")])
+def test_the_master_hands_over_to_a_higher_one_that_appears(handovers, moment, master):
+    assert (handovers[moment].master, handovers[moment].standby) == (master, "standby")
+
+
+def test_a_handover_changes_no_lid_and_leaves_the_subnet_whole(handovers):
+    before = np.array(handovers["opensm alone"].lids)
+    for name, moment in handovers.items():
+        assert (np.array(moment.lids) == before).all(), name
+        assert (name, moment.states, moment.missing) == (name, {PortState.ACTIVE}, 0)

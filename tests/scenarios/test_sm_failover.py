@@ -1,0 +1,46 @@
+"""The subnet manager is killed: existing routes carry on, new connections wait, the standby goes on where it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.scenarios import sm_failover
+
+
+@pytest.fixture(scope="module")
+def found():
+    return sm_failover.run()
+
+
+def test_traffic_continues_on_existing_routes(found):
+    outage = found.figures["messages"]["outage"]
+    assert outage["delivered"] == outage["sent"] > 50
+
+
+def test_no_new_connection_can_be_established_until_the_standby_is_master(found):
+    paths = found.figures["path_queries"]
+    assert paths["outage"]["sent"] > 0
+    assert paths["outage"]["answered"] == 0
+    assert paths["after"]["answered"] > 0
+
+
+def test_the_new_master_changes_no_lid_and_no_route(found):
+    assert (found.figures["lids_changed"], found.figures["routes_changed"], found.figures["pairs_missing"]) == (0, 0, 0)
+
+
+def test_what_hosts_had_told_the_old_master_the_new_one_knows(found):
+    assert found.figures["service_kept"]
+    assert found.figures["group_kept"]
+    assert "the service and the group of before" in found.finding
+
+
+def test_opensm_is_cited_beside_it(found):
+    assert found.figures["opensm_default_s"] == 52.9
+    assert "52.9 s" in found.finding
+
+
+@pytest.mark.parametrize("options", [{"polling_ms": 0}, {"polling_ms": 20_000}, {"retries": 0}, {"retries": 99}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(ConfigError):
+        sm_failover.run(**options)
