@@ -37,6 +37,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/packet.py
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/lab.py
+	$(BIN)/python benchmarks/sm.py --rows 648 3456
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"

@@ -15,6 +15,7 @@ from weft.lab.registry import Entry
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.events import Log
 from weft.sm.options import Options
+from weft.sm.rehearsal import rehearse
 from weft.sm.run import SubnetManager
 from weft.sm.status import read_status
 
@@ -51,5 +52,6 @@ def state_file(entry: Entry, host: str) -> Path:
 
 def _live(sockname: str, host: str, log: Path, state: Path) -> None:
     with log.open("w") as stream, suppress(ConfigError):  # the lab is gone
+        rehearse(Options())
         carrier = IbsimCarrier(host, sockname)
         SubnetManager(carrier, Options(state_file=state), log=Log(stream)).run()

@@ -46,7 +46,7 @@ from weft.wire.smp import DirectedSmp, NodeInfo, Smp, SmpAttribute, SMState
 _NAP_S = 0.25  # the longest wait: signals are heard after it at the latest
 _TRY_AGAIN_S = 1.0  # after a sweep that failed
 _REPORT_MS = 1000
-_SETTLE_S = 0.05  # after a trap: where one link falls others often follow
+_SETTLE_S = 0.02  # after a trap: where one link falls others often follow
 _SA_METHODS = (Method.GET, Method.SET, Method.GET_TABLE, Method.GET_MULTI, Method.DELETE, Method.GET_TRACE_TABLE)
 _SMP_METHODS = (Method.GET, Method.SET, Method.TRAP)
 
