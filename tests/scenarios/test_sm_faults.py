@@ -101,11 +101,11 @@ def _upload_nothing_later():
 
     first = []
 
-    def upload(sender, view, known, *, in_use):
+    def upload(sender, view, known, *, in_use, life_time):
         if first:
             view.fabric.tables.lft = known.tables.lft.copy()
             return replace(first[0], blocks=0, entries=0)
-        first.append(upload_forwarding(sender, view, known, in_use=in_use))
+        first.append(upload_forwarding(sender, view, known, in_use=in_use, life_time=life_time))
         return first[0]
 
     return upload

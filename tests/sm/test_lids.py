@@ -68,6 +68,14 @@ def test_of_two_ports_with_one_lid_the_remembered_one_keeps_it(view):
     assert chosen.changed.tolist() == [view.end_ports[2]]
 
 
+def test_with_honor_what_is_remembered_goes_before_what_ports_have(view):
+    lids = [0] * len(view.end_ports)
+    lids[2] = 77
+    chosen = choose_lids(with_lids(view, lids), {guid(view, 2): 9}, honor=True)
+    assert chosen.lid[view.end_ports[2]] == 9
+    assert choose_lids(with_lids(view, lids), {guid(view, 2): 9}).lid[view.end_ports[2]] == 77
+
+
 def test_reassign_forgets_everything(view):
     chosen = choose_lids(with_lids(view, range(500, 500 + len(view.end_ports))), {guid(view, 1): 9}, reassign=True)
     assert sorted(chosen.lid[view.end_ports]) == list(range(1, len(view.end_ports) + 1))

@@ -159,6 +159,21 @@ def test_a_host_that_comes_back_gets_its_lid_and_its_keys(net):
     assert check(now(net)).ok
 
 
+def test_after_a_dark_night_every_port_gets_its_lid_back(tmp_path):
+    """A manager that starts again remembers, though no port does."""
+    net = Net("fat-tree:hosts=16,radix=8")
+    faults.pull_cable(net.devices, net.fabric["h1/1"].slot)  # so that LIDs are not in the order of the walk
+    net.carrier = net.at("h5/1")
+    sm = Sm(net, state_file=tmp_path / "sm.json")
+    faults.plug_cable(net.devices, net.fabric["h1/1"].slot)
+    sm.sweep()
+    sm.manager.close()
+    lids = {name: int(net.fabric.tables.lid[net.fabric[f"{name}/1"].slot]) for name in ("h1", "h2", "h9")}
+    dark = Net("fat-tree:hosts=16,radix=8", at="h5/1")
+    Sm(dark, state_file=tmp_path / "sm.json")
+    assert {name: int(dark.fabric.tables.lid[dark.fabric[f"{name}/1"].slot]) for name in lids} == lids
+
+
 def test_two_ports_with_one_lid_are_told_apart(net):
     Sm(net).manager.close()
     one, other = (net.fabric[name].slot for name in ("h3/1", "h9/1"))
@@ -234,6 +249,40 @@ def test_an_engine_that_cannot_makes_room_for_one_that_can():
     sm = Sm(net, routing_engine=("fat-tree",))
     assert sm.events("ROUTING_FALLBACK")
     assert check(now(net)).ok
+
+
+def test_the_root_is_the_first_of_the_file_that_is_there(tmp_path):
+    net = Net("fat-tree:hosts=16,radix=8")
+    guid = int(net.fabric.nodes.guid[net.fabric.node_index["spine2"]])
+    (tmp_path / "roots").write_text(f"0x1234 # gone\n0x{guid:016x}\n")
+    sm = Sm(net, root_guid_file=tmp_path / "roots", routing_engine=("up-down",))
+    assert sm.manager.state.routing.options.root == "spine2"
+    assert check(now(net)).ok
+
+
+def test_a_cable_that_comes_back_brings_its_routes_back(net):
+    sm = Sm(net)
+    routes = net.fabric.tables.lft.copy()
+    slot = net.fabric["leaf1/5"].slot
+    faults.pull_cable(net.devices, slot)
+    sm.sweep()
+    assert (net.fabric.tables.lft != routes).any()
+    faults.plug_cable(net.devices, slot)
+    sm.sweep()
+    assert (net.fabric.tables.lft == routes).all()
+
+
+def test_a_host_that_comes_back_moves_no_routes_of_others(net):
+    sm = Sm(net)
+    faults.pull_cable(net.devices, net.fabric["leaf1/5"].slot)
+    sm.sweep()
+    routes = net.fabric.tables.lft.copy()
+    faults.pull_cable(net.devices, net.fabric["h7/1"].slot)
+    sm.sweep()
+    faults.plug_cable(net.devices, net.fabric["h7/1"].slot)
+    sm.sweep()
+    others = np.arange(routes.shape[1]) != net.fabric.tables.lid[net.fabric["h7/1"].slot]
+    assert (net.fabric.tables.lft[:, others] == routes[:, others]).all()
 
 
 def test_a_subnet_without_a_switch_comes_up_too():

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
+    from weft.lab.registry import Entry
+    from weft.mad.carrier import Carrier
     from weft.sm.options import Options
     from weft.sm.status import Status
+
+_OPENSMS = (
+    Path("/var/log/opensm.log"),
+    Path("/var/log"),
+)  # `opensm -c` names them of its own accord: nobody chose them
 
 
 def sm(
     action: Literal["run", "status"] = "run",
     /,
     *,
-    on: Literal["lab", "ibsim", "umad"] = "lab",
+    on: Literal["lab", "ibsim", "umad"] | None = None,
     at: str = "",
     lab: str = "",
     ibsim: str = "",
-    umad: str = "any",
+    umad: str = "",
     config: Annotated[Path | None, Parameter(("--config", "-F"))] = None,
     partitions: Annotated[Path | None, Parameter(("--partitions", "-P"))] = None,
     priority: Annotated[int | None, Parameter(("--priority", "-p"))] = None,
@@ -39,15 +47,15 @@ def sm(
     action
         `run`, or `status`.
     on
-        A running lab; ibsim; or umad: this machine's adapters, or what `weft exec HOST` puts before them.
+        A running lab, the default; ibsim; or umad: this machine's adapters, or what `weft exec HOST` puts before them.
     at
         The host it runs on: a name of the lab, of ibsim's net its id. Else the first.
     lab
         A running lab, if more than one runs.
     ibsim
-        The name of a running ibsim's sockets (IBSIM_SOCKNAME).
+        The name of a running ibsim's sockets (IBSIM_SOCKNAME); else sim.
     umad
-        An adapter of this machine, mlx5_0, or `any`.
+        An adapter of this machine, mlx5_0; else the first that is Active.
     config
         Options in the form of opensm.conf.
     partitions
@@ -65,7 +73,7 @@ def sm(
     create_config
         Write all options with their defaults to this file, and end.
     json
-        Print the status as JSON.
+        Print the status as JSON; of a run when it ends, and its log then goes to standard error.
     """
     from weft.sm.options import write_options
 
@@ -76,9 +84,13 @@ def sm(
         write_atomically(create_config, write_options(options))
         print(f"wrote {create_config}")
     elif action == "status":
-        _show(options.state_file, json=json)
+        _show(options.state_file, lab, json=json)
     else:
-        _run(options, on=on, at=at, lab=lab, ibsim=ibsim, umad=umad, once=once, dump=dump)
+        carrier, options = _attach(options, on, at, lab, ibsim, umad)
+        try:
+            _run(carrier, options, once=once, dump=dump, json=json)
+        finally:
+            carrier.close()
 
 
 def _options(
@@ -100,90 +112,179 @@ def _options(
     return replace(options, state_file=state) if state is not None else options
 
 
-def _run(options: Options, *, on: str, at: str, lab: str, ibsim: str, umad: str, once: bool, dump: Path | None) -> None:
-    import signal
+# -- run --------------------------------------------------------------------------------------------------------------
+
+
+def _attach(options: Options, on: str | None, at: str, lab: str, ibsim: str, umad: str) -> tuple[Carrier, Options]:
+    """The port to speak through; and the options, with where the state is kept."""
     from dataclasses import replace
 
     from weft.cli.subnets import find_carrier
+    from weft.errors import ConfigError
+    from weft.lab import registry
+    from weft.sm.configuration import read_configuration
+
+    given = {"lab": lab, "ibsim": ibsim, "umad": umad}
+    on = on or next((name for name, value in given.items() if value), "lab")
+    for name, value in given.items():
+        if value and name != on:
+            raise ConfigError(f"--{name} {value} is of no use with --on {on}: leave out one of them")
+    read_configuration(options)  # what is wrong with them is said before anything else happens
+    if on == "lab":
+        entry = registry.find(lab)
+        _check_host(entry, at)
+        carrier = find_carrier(at, entry.name, "", None)
+        folder, name = entry.cache, ""
+    else:
+        carrier = find_carrier(
+            at, "", (ibsim or "sim") if on == "ibsim" else "", (umad or "any") if on == "umad" else None
+        )
+        folder, name = registry.runtime_folder(), f"{on}-{ibsim or umad or 'first'}-"
+    host = getattr(carrier, "host", "")
+    place = folder / f"sm-{name}{host or 'first'}.json".replace("/", "-")
+    return carrier, replace(options, state_file=options.state_file or place)
+
+
+def _check_host(entry: Entry, at: str) -> None:
+    """Near names are the lab's to tell."""
+    from weft.lab.control import ask
+
+    if at:
+        ask(entry, "host", name=at)
+
+
+def _run(carrier: Carrier, options: Options, *, once: bool, dump: Path | None, json: bool) -> None:
+    import signal
+    from contextlib import ExitStack
+
+    from weft.cli.output import print_json
+    from weft.sm.events import Log
     from weft.sm.rehearsal import rehearse
     from weft.sm.run import SubnetManager
+    from weft.sm.status import describe
 
-    rehearse(options)
-    if on == "lab" and options.state_file is None:
-        from weft.lab import registry
-
-        entry = registry.find(lab)
-        options = replace(options, state_file=entry.cache / f"sm-{(at or 'first').replace('/', '-')}.json")
-    names = {"lab": ("", lab), "ibsim": (ibsim or "sim", ""), "umad": ("", "")}[on]
-    carrier = find_carrier(at, names[1], names[0], umad if on == "umad" else None)
-    manager = SubnetManager(carrier, options, dump=dump)
-    signal.signal(signal.SIGTERM, lambda *_: manager.stop())
-    signal.signal(signal.SIGINT, lambda *_: manager.stop())
-    signal.signal(signal.SIGHUP, lambda *_: manager.reload())
-    try:
+    with ExitStack() as stack:
+        if options.dump_files_dir not in _OPENSMS:
+            dump = dump or options.dump_files_dir
+        if dump is not None:
+            _make_folder(dump)
+        stream = sys.stderr if json else sys.stdout
+        if not once:
+            print(f"state in {options.state_file}: see `weft sm status`; Ctrl-C ends it", file=sys.stderr)
+        if options.log_file is not None and options.log_file not in _OPENSMS:
+            print(f"log in {options.log_file}", file=sys.stderr)
+            stream = stack.enter_context(_open_log(options.log_file))
+        rehearse(options)
+        manager = SubnetManager(carrier, options, log=Log(stream), dump=dump)
+        on_signal = {signal.SIGTERM: manager.stop, signal.SIGINT: manager.stop, signal.SIGHUP: manager.reload}
+        for number, act in on_signal.items():
+            before = signal.signal(number, lambda *_, act=act: act())
+            stack.callback(signal.signal, number, before)
         up = manager.run(once=once)
-    finally:
-        carrier.close()
+    if json and options.state_file is not None:
+        print_json(_as_json(options.state_file, describe(manager, "stopped")))
     if once and not up:
         sys.exit(1)
+
+
+def _make_folder(path: Path) -> None:
+    from weft.errors import ConfigError
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot make the folder {path} for dumps: {error.strerror}; name another with --dump"
+        ) from None
+
+
+def _open_log(path: Path) -> TextIO:
+    """After what it holds already, as OpenSM does."""
+    from weft.errors import ConfigError
+
+    try:
+        return path.open("a")
+    except OSError as error:
+        raise ConfigError(f"log_file {path} cannot be written: {error.strerror}; (null) logs to the terminal") from None
 
 
 # -- status ---------------------------------------------------------------------------------------------------------
 
 
-def _show(state_file: Path | None, *, json: bool) -> None:
+def _show(state_file: Path | None, lab: str, *, json: bool) -> None:
     from weft.cli.output import print_json
     from weft.errors import ConfigError
     from weft.sm.status import read_status
 
-    paths = [state_file] if state_file else _known_files()
+    paths = [state_file] if state_file else _known_files(lab)
     found = [(path, status) for path in paths if (status := read_status(path)) is not None]
     if not found:
+        where = f" in {state_file}" if state_file else ""
         raise ConfigError(
-            "no subnet manager of weft has left its state: start one with `weft sm`, or say where with --state FILE"
+            f"no subnet manager of weft has left its state{where}: start one with `weft sm`, or say where it is with "
+            "--state FILE"
         )
     if json:
-        import msgspec
-
-        print_json([msgspec.to_builtins(status) | {"running": status.is_running} for _, status in found])
+        print_json([_as_json(path, status) for path, status in found])
         return
-    for path, status in found:
-        _print(path, status)
+    found.sort(key=lambda one: (not one[1].is_running, -one[1].at_s))
+    for place, (path, status) in enumerate(found):
+        if place == 0 or status.is_running:
+            _print(path, status)
+        else:
+            print(f"{status.title} ({path})")
 
 
-def _known_files() -> list[Path]:
+def _known_files(lab: str) -> list[Path]:
     from weft.lab import registry
 
-    return [path for entry in registry.running() for path in sorted(entry.cache.glob("sm-*.json"))]
+    entries = [registry.find(lab)] if lab else registry.running()
+    found = [path for entry in entries for path in sorted(entry.cache.glob("sm-*.json"))]
+    return found if lab else found + sorted(registry.runtime_folder().glob("sm-*.json"))
+
+
+def _as_json(path: Path, status: Status) -> dict[str, Any]:
+    import msgspec
+
+    return {"state_file": str(path), **msgspec.to_builtins(status), "running": status.is_running}
 
 
 def _print(path: Path, status: Status) -> None:
-    import time
+    import textwrap
 
-    from weft.cli.output import console, table
+    from weft.cli.output import console
 
-    seen = "running" if status.is_running else "not running"
-    rows: list[tuple[str, str]] = [
-        ("state", f"{status.sm_state}, priority {status.priority}, process {status.pid} {seen}"),
-        ("port", f"{status.port}, LID {status.lid}, GUID {status.guid}"),
-        ("master", status.master),
-        ("sweeps", f"{status.sweeps:,}, {status.mads:,} MADs"),
-    ]
+    out = console()
+    out.print(status.title, style="bold", markup=False)
+    for label, value in (*_rows(status), ("state file", str(path))):
+        first, rest = f"  {label:<12}", " " * 14
+        print(textwrap.fill(value, out.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False))
+    print("  the last it said:")
+    for line in status.recent[-5:]:
+        print(f"  {line}")
+
+
+def _rows(status: Status) -> Iterator[tuple[str, str]]:
+    own = status.master == status.guid
+    yield "port", f"LID {status.lid}, GUID {status.guid}, priority {status.priority}"
+    yield "master", "this one" if own else status.master
+    yield "sweeps", f"{status.sweeps:,} since it started, {status.mads:,} MADs"
     last = status.sweep
     if last is not None:
-        rows += [
-            ("last sweep", f"{time.strftime('%H:%M:%S', time.localtime(last.at_s))}, {last.seconds:.2f} s"),
-            ("subnet", f"{last.switches:,} switches, {last.adapters:,} adapters, {last.links:,} links"),
-            (
-                "routing",
-                f"{last.engine}, {last.routes_changed:,} routes changed, {last.blocks_written:,} blocks written",
-            ),
-        ]
-        rows += [("odd", text) for text in last.oddities[:10]]
-        rows += [("refused", text) for text in last.refused[:10]]
-    rows += [
-        ("partitions", ", ".join(f"{name} {key}" for key, name in status.partitions.items())),
-        ("hosts know", f"{status.groups} groups, {status.services} services, {status.subscriptions} subscriptions"),
-        ("events", ", ".join(f"{name} {count}" for name, count in status.events.items())),
-    ]
-    console().print(table(f"Subnet manager ({path})", ("", ""), rows, "\n".join(status.recent[-5:])))
+        yield "last sweep", f"{_clock(last.at_s)}, {last.seconds:.2f} s, {last.mads:,} MADs"
+        yield "subnet", f"{last.switches:,} switches, {last.adapters:,} adapters, {last.links:,} links"
+        yield (
+            "routing",
+            f"{last.engine}: {last.routes_changed:,} routes changed, {last.blocks_written:,} blocks written",
+        )
+        yield from (("odd", text) for text in last.oddities[:10])
+        yield from (("refused", text) for text in last.refused[:10])
+    yield "partitions", ", ".join(f"{name} {key}" for key, name in status.partitions.items()) or "none yet"
+    yield "of hosts", f"{status.groups} groups, {status.services} services, {status.subscriptions} subscriptions"
+    yield "events", ", ".join(f"{name} {count}" for name, count in status.events.items())
+
+
+def _clock(at_s: float) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))

@@ -51,7 +51,9 @@ def state_file(entry: Entry, host: str) -> Path:
 
 
 def _live(sockname: str, host: str, log: Path, state: Path) -> None:
-    with log.open("w") as stream, suppress(ConfigError):  # the lab is gone
+    with log.open("w") as stream, open(os.devnull) as nothing, suppress(ConfigError):  # the lab is gone
+        for source, target in ((nothing, 0), (stream, 1), (stream, 2)):  # let go of the caller's terminal, or pipe
+            os.dup2(source.fileno(), target)
         rehearse(Options())
         carrier = IbsimCarrier(host, sockname)
         SubnetManager(carrier, Options(state_file=state), log=Log(stream)).run()

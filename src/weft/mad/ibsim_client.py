@@ -120,11 +120,13 @@ class IbsimCarrier:
     def _request(self, kind: int, data: bytes = b"") -> bytes:
         self._control.settimeout(_CONTROL_S)
         number = 0 if kind == CONNECT else self._number
-        self._control.send(CONTROL.pack(MAGIC, number, kind, len(data), data))
         try:
+            self._control.send(CONTROL.pack(MAGIC, number, kind, len(data), data))
             _, _, answered, _, said = CONTROL.unpack(self._control.recv(CONTROL.size))
         except TimeoutError:
             raise ConfigError(f"{self._server} does not answer: is it ibsim, or a lab?") from None
+        except OSError as error:
+            raise ConfigError(f"{self._server} is gone: {error.strerror}") from None
         if answered != kind:
             node = CLIENT_INFO.unpack_from(data)[3].rstrip(b"\0").decode() if kind == CONNECT else self.host
             raise ConfigError(f"{self._server} refuses request {kind} for node {node!r}: is there such a node?")

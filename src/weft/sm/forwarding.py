@@ -29,11 +29,13 @@ class Uploaded:
     refused: tuple[str, ...]  # switches
 
 
-def compute_routes(view: View, known: Known, options: Options, before: Routing | None) -> Routing:
+def compute_routes(view: View, known: Known, options: Options, before: Routing | None, anew: bool) -> Routing:
     """Tables for the subnet as it is, with as few entries as possible that differ from those in the switches.
 
-    `before`: by the engine and the root of then, whatever the options say.
+    `before`: by the engine and the root of then, whatever the options say. `anew`: whatever is in the switches.
     """
+    if anew:
+        return route(view.fabric, options)
     switches = np.flatnonzero(view.is_switch)
     previous = np.where(known.routes[switches, None], known.tables.lft, np.uint8(NO_ROUTE))
     return route(view.fabric, options, previous) if before is None else reroute(view.fabric, before, previous)
@@ -61,8 +63,11 @@ def read_forwarding(sender: Sender, view: View, known: Known) -> None:
     known.top[switches[complete]] = top[complete]
 
 
-def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool) -> Uploaded:
-    """Write the blocks that differ, in an order in which no packet can run in a circle."""
+def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool, life_time: int) -> Uploaded:
+    """Write the blocks that differ, in an order in which no packet can run in a circle.
+
+    `life_time` is the code of how long a packet may stay in a switch.
+    """
     tables = view.fabric.tables
     wanted = _padded(tables.lft)
     lids = wanted.shape[1]
@@ -73,7 +78,7 @@ def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool)
     known.tables.lft = old
     refused: set[int] = set()
     blocks = 0
-    _write_top(sender, view, known, lids - 1, refused)
+    _write_switch_info(sender, view, known, lids - 1, life_time, refused)
     failed = np.zeros(old.shape[1] // BLOCK, bool)
     for wave in plan.waves:
         go = ~failed[wave.block]  # the order of a block number counts on all its earlier writes
@@ -97,14 +102,16 @@ def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool)
     )
 
 
-def _write_top(sender: Sender, view: View, known: Known, top: int, refused: set[int]) -> None:
-    """How far the tables reach; also tells a switch that we saw its changes."""
+def _write_switch_info(sender: Sender, view: View, known: Known, top: int, life_time: int, refused: set[int]) -> None:
+    """How far the tables reach, and how long packets may stay; also tells a switch that we saw its changes."""
     rows = view.switch_info.copy()
     found = column(rows, SwitchInfo.linear_fdb_top).astype(np.int64)
     changed = column(rows, SwitchInfo.port_state_change) > 0
-    nodes = np.flatnonzero(view.is_switch & ((found != top) | changed))
+    other_life = column(rows, SwitchInfo.life_time_value) != life_time
+    nodes = np.flatnonzero(view.is_switch & ((found != top) | changed | other_life))
     data = rows[nodes]
     fill(data, SwitchInfo.linear_fdb_top, top)
+    fill(data, SwitchInfo.life_time_value, life_time)
     fill(data, SwitchInfo.port_state_change, 1)  # writing one clears it
     said, took = sender.set(view.to_nodes(nodes), SmpAttribute.SWITCH_INFO, 0, data)
     view.switch_info[nodes[took]] = said[took, : SwitchInfo.size]

@@ -29,8 +29,13 @@ class Lids:
     without: NDArray[np.intp]  # slots for which none was left
 
 
-def choose_lids(view: View, remembered: Mapping[int, int], *, lmc: int = 0, reassign: bool = False) -> Lids:
-    """`remembered` is the first LID by port GUID. Adapters get 2**lmc each, switches one; `reassign` starts anew."""
+def choose_lids(
+    view: View, remembered: Mapping[int, int], *, lmc: int = 0, honor: bool = False, reassign: bool = False
+) -> Lids:
+    """`remembered` is the first LID by port GUID. Adapters get 2**lmc each, switches one.
+
+    `honor` puts what is remembered above what ports have; `reassign` starts anew.
+    """
     slots = view.end_ports
     ports, n = view.fabric.ports, len(slots)
     size = np.where(view.is_switch[ports.node[slots]], 1, 1 << lmc).astype(np.int64)
@@ -41,8 +46,8 @@ def choose_lids(view: View, remembered: Mapping[int, int], *, lmc: int = 0, reas
     taken[0] = True
     agree = (found == known) & (found > 0)
     _claim(chosen, taken, found, size, np.flatnonzero(agree))
-    _claim(chosen, taken, found, size, np.flatnonzero((chosen == 0) & (found > 0)))
-    _claim(chosen, taken, known, size, np.flatnonzero((chosen == 0) & (known > 0)))
+    for wanted in (known, found) if honor else (found, known):
+        _claim(chosen, taken, wanted, size, np.flatnonzero((chosen == 0) & (wanted > 0)))
     absent = set(kept) - set(ports.guid[slots].tolist())
     _draw(chosen, taken, size, [kept[guid] for guid in absent], 1 << lmc)
     lid, lmcs = np.zeros(len(ports), np.int32), np.zeros(len(ports), np.uint8)

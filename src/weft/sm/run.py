@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,7 @@ class SubnetManager:
         load_configuration(self.state)
         options, state = self.options, self.state
         before = read_status(options.state_file) if options.state_file else None
-        if before is not None and options.honor_guid2lid_file:
+        if before is not None:
             state.remembered.update({int(guid, 16): lid for guid, lid in before.lids.items()})
         for mgmt_class in (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE):
             self.carrier.register(mgmt_class, _SMP_METHODS)
@@ -138,9 +139,11 @@ class SubnetManager:
         state.log.say(Event.STARTED, f"GUID 0x{self.election.guid:016x}, priority {options.sm_priority}")
 
     def close(self) -> None:
-        self.carrier.set_is_sm(False)
         self.state.log.say(Event.STOPPED, f"after {self.sweeps} sweeps, {self.state.sender.mads:,} MADs")
-        self._write_status("stopped")
+        with suppress(WeftError):  # the subnet may be gone
+            self.carrier.set_is_sm(False)
+        with suppress(WeftError):  # and the folder of its lab with it
+            self._write_status("stopped")
 
     # -- one round --------------------------------------------------------------------------------------------------
 
@@ -249,6 +252,8 @@ class SubnetManager:
             self._ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=self._reporter(address)))
         if self._configuring and self.election.state != SMState.MASTER:
             raise SubnetError("another subnet manager became master in the middle of the sweep")
+        if self._configuring and self._stopped:
+            raise SubnetError("told to end in the middle of the sweep")
 
     def _on_arrival(self, arrived: Arrived) -> None:
         mad, response = arrived.mad, None

@@ -42,6 +42,7 @@ class PortSettings:
     """What an operator may choose; OpenSM's defaults."""
 
     sm_lid: int
+    sm_sl: int = 0
     subnet_prefix: int = 0xFE80_0000_0000_0000
     m_key: int = 0
     m_key_lease_period: int = 0
@@ -86,7 +87,7 @@ def wanted_settings(
         (ends, PortInfo.lid, lids.lid[ends]),
         (ends, PortInfo.lmc, lids.lmc[ends]),
         (ends, PortInfo.master_sm_lid, settings.sm_lid),
-        (ends, PortInfo.master_sm_sl, 0),
+        (ends, PortInfo.master_sm_sl, settings.sm_sl),
         (ends, PortInfo.gid_prefix, settings.subnet_prefix),
         (ends, PortInfo.m_key, settings.m_key),
         (ends, PortInfo.m_key_lease_period, settings.m_key_lease_period),

@@ -45,6 +45,7 @@ class State:
     adopts_partitions: bool = False  # at the next sweep: those that the ports are in
     qos: Qos | None = None  # what ports get; None: QoS is off
     policy: Policy | None = None  # which service level a path gets
+    roots: tuple[int, ...] = ()  # GUIDs of switches that up/down may call the top
     remembered: dict[int, int] = field(default_factory=dict)  # first LID by port GUID
     view: View | None = None
     known: Known | None = None  # what is in the devices

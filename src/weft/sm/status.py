@@ -76,6 +76,17 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return True
 
+    @property
+    def title(self) -> str:
+        """Where it is and in what state; where its process is gone, in what state it was when it wrote this."""
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.at_s))
+        state = f"gone without a word; {self.sm_state}, {when}"
+        if self.sm_state == "stopped":
+            state = f"stopped, {when}"
+        elif self.is_running:
+            state = f"{self.sm_state}, process {self.pid}"
+        return f"Subnet manager at {self.port or self.guid}: {state}"
+
 
 def write_status(path: Path, status: Status) -> None:
     write_atomically(path, msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n")

@@ -17,7 +17,7 @@ from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import Routing
 from weft.sm.adaptive_upload import upload_adaptive
 from weft.sm.congestion_upload import set_up_congestion_control
-from weft.sm.differences import differences
+from weft.sm.differences import differences, missing_links
 from weft.sm.events import Event
 from weft.sm.forwarding import Uploaded, compute_routes, read_forwarding, upload_forwarding
 from weft.sm.known import Known, carried_over
@@ -83,7 +83,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     settings = port_settings(state, view, reregister=taking_over)
     wanted = wanted_settings(view, lids, settings, enforced=pkeys.enforcement)
 
-    forwarding = upload_forwarding(sender, view, known, in_use=in_use)
+    forwarding = upload_forwarding(sender, view, known, in_use=in_use, life_time=state.options.packet_life_time)
     refused = [*forwarding.refused]
     refused += upload_multicast(sender, view, known)
     refused += upload_adaptive(state, view)
@@ -113,7 +113,14 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
 def give_lids(state: State, view: View) -> tuple[View, Lids]:
     """A LID for every port that needs one; ports for which none is left are not used."""
     options = state.options
-    lids = choose_lids(view, state.remembered, lmc=options.lmc, reassign=options.reassign_lids and state.view is None)
+    first = state.view is None
+    lids = choose_lids(
+        view,
+        state.remembered,
+        lmc=options.lmc,
+        honor=options.honor_guid2lid_file and first,
+        reassign=options.reassign_lids and first,
+    )
     if len(lids.without):
         state.log.say(
             Event.NO_LID,
@@ -133,20 +140,40 @@ def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing 
     options = state.options
     if not view.is_switch.any():
         return view, None
+    anew = state.view is not None and _has_more_links(view, state.view)
     for engine in ("", *options.routing_engine, "auto"):  # "": the one of the last sweep, with its root
-        if not engine and state.routing is None:
+        if not engine and (state.routing is None or anew):
             continue
         wanted = RoutingOptions(
-            engine=engine, lmc=options.lmc, max_vls=options.max_vls, adaptive=options.adaptive_routing
+            engine=engine,
+            lmc=options.lmc,
+            max_vls=options.max_vls,
+            adaptive=options.adaptive_routing,
+            root=_root(state, view),
         )
         before = state.routing if not engine else None
         try:
-            routing = state.sender.aside(partial(compute_routes, view, known, wanted, before))
+            routing = state.sender.aside(partial(compute_routes, view, known, wanted, before, anew))
         except WeftError as error:
             state.log.say(Event.ROUTING_FALLBACK, f"{engine or 'as before'}: {error}")
             continue
         return replace(view, fabric=routing.fabric), routing
     raise SubnetError("no routing engine can route this subnet")
+
+
+def _root(state: State, view: View) -> str:
+    """The first switch of root_guid_file that is there; none: the engine finds one."""
+    for guid in state.roots:
+        node = view.node_of_guid(guid)
+        if node is not None and view.is_switch[node]:
+            return view.fabric.nodes.name[node]
+    return ""
+
+
+def _has_more_links(view: View, before: View) -> bool:
+    """Between switches. One that comes back brings the routes of before back: else nothing would ever use it again."""
+    came, ports = missing_links(view, before), view.fabric.ports
+    return bool((view.is_switch[ports.node[came]] & view.is_switch[ports.node[ports.peer[came]]]).any())
 
 
 def port_settings(state: State, view: View, *, reregister: bool) -> PortSettings:
@@ -165,7 +192,8 @@ def port_settings(state: State, view: View, *, reregister: bool) -> PortSettings
         leaf_head_of_queue_lifetime=options.leaf_head_of_queue_lifetime,
         local_phy_errors=options.local_phy_errors_threshold,
         overrun_errors=options.overrun_errors_threshold,
-        reregister=reregister,
+        reregister=reregister and not options.no_clients_rereg,
+        sm_sl=options.sm_sl,
     )
 
 

@@ -1,0 +1,246 @@
+"""`weft sm`, as a newcomer uses it: what is wrong is said in one line, and what runs can be seen and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.cli import app
+from weft.errors import ConfigError, FileError, UnknownName
+from weft.lab import control, registry
+from weft.sm.options import Options, read_options
+from weft.sm.status import read_status
+
+SPEC = "fat-tree:hosts=8,radix=4"
+WEFT = (sys.executable, "-m", "weft")
+XML = """<Config><Common>
+<DeviceGroups><DeviceGroup><Name>Everybody</Name><Select>All</Select></DeviceGroup></DeviceGroups>
+<VirtualFabrics><VirtualFabric><Name>Admin</Name><Enable>1</Enable><PKey>0x7fff</PKey><Member>Everybody</Member>
+<Application>SA</Application></VirtualFabric></VirtualFabrics></Common></Config>
+"""
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory):
+    """A runtime folder of the module's own; paths of sockets must be short."""
+    folder = tmp_path_factory.mktemp("r")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def lab(runtime):
+    """A lab that runs."""
+    name = f"s{os.getpid()}"
+    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", name], check=True, capture_output=True, timeout=60)
+    entry = registry.find(name)
+    yield entry
+    control.end(entry)
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """No lab runs here."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+
+def run(*words):
+    app(["sm", *map(str, words)])
+
+
+def lines(capsys):
+    return capsys.readouterr().out.splitlines()
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_lab_it_says_how_to_start_one(tmp_path):
+    done = subprocess.run(
+        [*WEFT, "sm", "--once"],
+        env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "weft: no lab runs: start one with `weft up fat-tree:hosts=16,radix=8`\n"
+
+
+@pytest.mark.usefixtures("nowhere")
+@pytest.mark.parametrize(
+    ("words", "error", "says"),
+    [
+        (("--priority", "16"), ConfigError, "sm_priority 16 is refused: it must be a number from 0 to 15"),
+        (("--engine", "fattree"), ConfigError, "routing_engine fattree is refused: .*fat-tree.*ftree"),
+        (("--engine", "lash"), ConfigError, "lash.*dfsssp"),
+        (("--config", "none.conf"), FileError, r"none\.conf"),
+        (("--partitions", "none.conf"), FileError, r"none\.conf"),
+        (("--on", "ibsim", "--ibsim", "nobody"), ConfigError, "no ibsim or lab listens at nobody"),
+        (("--ibsim", "nobody"), ConfigError, "no ibsim or lab listens at nobody"),
+        (("--umad", "mlx5_0", "--on", "lab"), ConfigError, "--umad mlx5_0 is of no use with --on lab"),
+        (("--lab", "one", "--ibsim", "two"), ConfigError, "--ibsim two is of no use with --on lab"),
+        (("--lab", "nobody"), UnknownName, "running lab 'nobody'"),
+        (("status",), ConfigError, "no subnet manager of weft has left its state"),
+        (("status", "--state", "none.json"), ConfigError, r"in none\.json: start one with `weft sm`"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_reason_named(words, error, says):
+    with pytest.raises(error, match=says):
+        run(*words)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_an_unknown_option_is_named_with_its_line_and_near_names(tmp_path):
+    config = write(tmp_path / "opensm.conf", "# mine\nsm_prioriti 3\n")
+    with pytest.raises(UnknownName, match=r"no option 'sm_prioriti'; did you mean sm_priority(.|\n)*opensm\.conf:2"):
+        run("-F", config)
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_bad_line_of_partitions_is_named_with_the_rule(tmp_path):
+    partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\nred=0x9: blah;\n")
+    with pytest.raises(FileError, match=r"partitions\.conf:2: read 'blah', expected a port GUID"):
+        run("-P", partitions)
+
+
+def test_a_host_that_is_not_there_brings_near_ones(lab):
+    with pytest.raises(ConfigError, match="no host 'h9'; did you mean"):
+        run("--lab", lab.name, "--at", "h9", "--once")
+
+
+def test_a_folder_or_a_log_that_cannot_be_made_is_said_before_the_sweep(lab, tmp_path):
+    taken = write(tmp_path / "file", "")
+    with pytest.raises(ConfigError, match=r"cannot make the folder .*file/dumps for dumps"):
+        run("--once", "--dump", taken / "dumps")
+    config = write(tmp_path / "opensm.conf", f"log_file {tmp_path}/no/folder/sm.log\n")
+    with pytest.raises(ConfigError, match=r"log_file .*sm\.log cannot be written"):
+        run("--once", "-F", config)
+
+
+# -- what is right -----------------------------------------------------------------------------------------------------
+
+
+def test_once_brings_the_subnet_up_and_leaves(lab, capsys):
+    run("--once", "--at", "h2")
+    events = [line.split(" ")[2] for line in lines(capsys)]
+    assert (events[0], events[-1]) == ("STARTED", "STOPPED")
+    assert "SUBNET_UP" in events
+    assert (lab.cache / "sm-h2.json").exists()
+    assert not any(client["is_sm"] for client in control.ask(lab, "state")["clients"])
+
+
+def test_the_status_is_a_page_of_words_and_the_same_as_json(lab, capsys):
+    run("--once", "--at", "h3", "-p", "5")
+    capsys.readouterr()
+    run("status")
+    page = lines(capsys)
+    assert page[0].startswith("Subnet manager at h3/1: stopped, ")
+    for words in ("priority 5", "8 adapters", "Default 0x7fff", "SUBNET_UP 1"):
+        assert any(words in line for line in page), words
+    assert all(line == line.rstrip() for line in page)
+    run("status", "--lab", lab.name, "--json")
+    (found, *_) = [one for one in json.loads(capsys.readouterr().out) if one["port"] == "h3/1"]
+    assert (found["sm_state"], found["running"], found["priority"]) == ("stopped", False, 5)
+    assert found["sweep"]["engine"] == "fat-tree"
+
+
+def test_a_run_with_json_prints_its_status_alone(lab, capsys):
+    run("--once", "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["sm_state"] == "stopped"
+    assert found["sweep"]["adapters"] == 8
+
+
+def test_the_options_that_it_writes_it_reads(tmp_path, capsys):
+    path = tmp_path / "opensm.conf"
+    run("--create-config", path, "-p", "7", "-R", "updn,ftree")
+    assert capsys.readouterr().out == f"wrote {path}\n"
+    assert read_options(path) == Options(sm_priority=7, routing_engine=("up-down", "fat-tree"))
+
+
+def test_files_log_and_dumps_are_where_the_options_say(lab, tmp_path, capsys):
+    config = write(
+        tmp_path / "opensm.conf",
+        f"log_file {tmp_path}/sm.log\ndump_files_dir {tmp_path}/dumps\nlmc_esp0 TRUE\nlog_flags 0x07\nsm_priority 3\n",
+    )
+    run("--once", "-F", config, "--state", tmp_path / "state.json")
+    assert capsys.readouterr().out == ""
+    log = (tmp_path / "sm.log").read_text()
+    assert "OPTION_IGNORED lmc_esp0 True: not followed" in log
+    assert "OPTION_IGNORED log_flags 0x07" in log
+    assert "SUBNET UP" in log
+    assert {"opensm-subnet.lst", "opensm.fdbs"} <= {path.name for path in (tmp_path / "dumps").iterdir()}
+    status = read_status(tmp_path / "state.json")
+    assert status is not None
+    assert status.priority == 3
+
+
+def test_where_opensm_would_log_of_its_own_accord_weft_does_not(lab, tmp_path, capsys):
+    config = write(tmp_path / "opensm.conf", "log_file /var/log/opensm.log\ndump_files_dir /var/log/\n")
+    run("--once", "-F", config)
+    assert "SUBNET UP" in capsys.readouterr().out
+
+
+def test_virtual_fabrics_take_the_place_of_partitions(lab, tmp_path, capsys):
+    run("--once", "-P", write(tmp_path / "opafm.xml", XML), "--json")
+    assert json.loads(capsys.readouterr().out)["partitions"] == {"0x7fff": "Admin"}
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+def until(found, what):
+    """What `found` returns, as soon as it is true."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if value := found():
+            return value
+        time.sleep(0.02)
+    raise AssertionError(what)
+
+
+def _partitions(state):
+    status = read_status(state)
+    return {} if status is None else status.partitions
+
+
+def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path):
+    partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\n")
+    state, log = tmp_path / "state.json", tmp_path / "log"
+    with log.open("w") as stream:
+        words = [*WEFT, "sm", "-P", partitions, "--lab", lab.name, "--at", "h4", "--state", state]
+        process = subprocess.Popen(words, stdout=stream, stderr=stream)
+    try:
+        until(lambda: "SUBNET UP" in log.read_text(), "no SUBNET UP")
+        assert log.read_text().startswith(f"state in {state}: see `weft sm status`; Ctrl-C ends it\n")
+        assert any(client["is_sm"] for client in control.ask(lab, "state")["clients"])
+        partitions.write_text("Default=0x7fff: ALL;\nred=0x9: ALL;\n")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "0x0009" in _partitions(state), "SIGHUP changes nothing")
+        partitions.write_text("nonsense\n")
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "what was read before stays" in log.read_text(), "a bad file is not told")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+    status = read_status(state)
+    assert status is not None
+    assert (status.sm_state, status.is_running) == ("stopped", False)
+    assert "0x0009" in status.partitions
+    assert not any(client["is_sm"] for client in control.ask(lab, "state")["clients"])
+    assert "Traceback" not in log.read_text()
