@@ -232,6 +232,19 @@ def test_it_looks_for_the_new_master_when_the_old_one_became_a_standby() -> None
     assert bench.election.state == DISCOVERING
 
 
+def test_a_standby_that_met_its_master_before_there_were_lids_reminds_it_when_it_has_one() -> None:
+    bench, below = Bench(), other(state=MASTER, lid=0, **LOWER)
+    bench.election.found_others([below], Here(lid=0))
+    assert bench.election.lacks_lids
+    bench.poll(below)
+    assert not [one for one in bench.ask() if one.heard is None]
+    bench.election.has_lids(7, 3)
+    assert not bench.election.lacks_lids
+    bench.poll(below)
+    (trap,) = [one for one in bench.ask() if one.heard is None]
+    assert (trap.to.lid, Notice.unpack(trap.mad, 64).issuer_lid) == (7, 3)
+
+
 def test_a_standby_above_its_master_reminds_it_by_trap_144_now_and_then() -> None:
     bench = Bench()
     bench.election.found_others([other(state=MASTER, **LOWER)], Here(lid=3, node_type=1, capability_mask=2))

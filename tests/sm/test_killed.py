@@ -292,7 +292,9 @@ def lab():
 def start_sm(lab: Lab, host: str, *options: str) -> subprocess.Popen[str]:
     """`weft sm` at a host."""
     words = ["sm", "--on", "ibsim", "--ibsim", lab.sockname, "--at", lab.host(host)["sim_host"], *options]
-    return subprocess.Popen([sys.executable, "-m", "weft", *words], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "weft", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def wait_for(what: Callable[[], bool], patience_s: float = 60) -> None:
@@ -318,7 +320,7 @@ def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(
     wait_for(lambda: not lab.state()["clients"])
     before = lab.fabric.tables.lid.copy()
     heir = start_sm(lab, "h14", "--once")
-    _, said = heir.communicate(timeout=60)
+    said, _ = heir.communicate(timeout=60)
     assert heir.returncode == 0, said
     assert (lab.fabric.tables.lid[before > 0] == before[before > 0]).all()
     verdict = check(lab.fabric_now())

@@ -104,10 +104,16 @@ class Election:
         """Whom we stand behind; usually the master, else one that is to become it. None if it is not another."""
         return self._watch.other if self._watch is not None and self.state == SMState.STANDBY else None
 
-    def master_is_at(self, lid: int) -> None:
-        """We met it before it had a LID; our own port was told by now."""
+    @property
+    def lacks_lids(self) -> bool:
+        """Did we meet the master before it gave LIDs? Without them it cannot be reminded, nor asked for its tables."""
+        return self.master is not None and not (self.master.lid and self._here.lid)
+
+    def has_lids(self, master_lid: int, own_lid: int) -> None:
+        """Our own port was told by now."""
+        self._here = replace(self._here, lid=own_lid)
         if self._watch is not None and not self._watch.other.lid:
-            self._watch.other = replace(self._watch.other, lid=lid)
+            self._watch.other = replace(self._watch.other, lid=master_lid)
 
     def sm_info(self, state: SMState | None = None) -> SMInfo:
         return SMInfo(

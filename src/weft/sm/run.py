@@ -160,7 +160,7 @@ class SubnetManager:
             self._look()
         next_s = min(self._sweep_s, self._check_s, self._light_s, self.election.next_due_s(), now_s + _NAP_S)
         next_s = min(next_s, self.copying.next_due_s(self.election.master))
-        if self.election.master is not None and not self.election.master.lid:
+        if self.election.lacks_lids:
             self._ask_own_port()
         self._serve(max(0.0, next_s - self.state.clock()))
         if self.state.groups.changed and self.election.state == SMState.MASTER:
@@ -309,7 +309,7 @@ class SubnetManager:
 
     def _on_own_port(self, answer: bytes | None) -> Action:
         if answer is not None and (lid := PortInfo.master_sm_lid.get(answer, DATA)):
-            self.election.master_is_at(lid)
+            self.election.has_lids(lid, PortInfo.lid.get(answer, DATA))
         return Action.NOTHING
 
     def _reporter(self, address: Address) -> Callable[[bytes | None], Action]:
