@@ -38,3 +38,8 @@ def ndr_dump() -> Path:
 @pytest.fixture(scope="session")
 def selene(selene_dump: Path) -> Fabric:
     return weft.load(str(selene_dump))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow ones first: at the end one worker would be left alone with them."""
+    items.sort(key=lambda item: "slow" not in item.keywords)

@@ -369,9 +369,9 @@ def switch_hops(fabric: Fabric) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS[:2])
-def test_ibdmchk_finds_no_fault_in_selene(request, court, seed):
-    judgement = court.judge_auto(load(request, "selene", seed), shell=seed > 0)
+def test_ibdmchk_finds_no_fault_in_selene_with_cables_pulled(request, court):
+    """Whole it is judged in test_sm_routes, as the subnet manager routed it."""
+    judgement = court.judge_auto(load(request, "selene", SEEDS[1]), shell=True)
     assert judgement.paths == 4341 * 4340
     assert judgement.missing == 0
     assert judgement.credit_loop is False

@@ -139,10 +139,13 @@ def test_smpquery_reads_the_lanes_of_the_dump(sweep):
 
 
 @pytest.mark.slow
-def test_selene_comes_up_in_ibsim(sweep, selene_dump, tmp_path):
-    """666 switches, 4,341 adapters: all arrives without a credit loop, and ibnetdiscover and ibroute see the same."""
+def test_selene_comes_up_in_ibsim(sweep, ibdmchk, selene_dump, tmp_path):
+    """666 switches, 4,341 adapters: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same."""
     fabric = weft.load(str(selene_dump))
     done = sweep(fabric)
+    said = ibdmchk(done.dumps)
+    assert "-I- Scanned:18839940 CA to CA paths" in said
+    assert "-I- no credit loops found" in said
     swept = done.fabric()
     verdict = check(swept)
     assert verdict.ok
