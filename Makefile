@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test peers bench clean
+.PHONY: demo test peers rdma-core-tests bench clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -30,6 +30,10 @@ test: $(VENV)/.tested
 # The outside judges, from Debian's packages.
 peers:
 	@./peers.sh
+
+# rdma-core's own tests, unmodified, on weft's adapter; last line: N passed, N failed, N skipped.
+rdma-core-tests: $(VENV)/.tested
+	@$(BIN)/python tests/interop/rdma_core.py
 
 bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/fabric.py

@@ -9,6 +9,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine (protocol), traffic, result, layout/; analytic, flow/, packet/ (kernels)
+    verbs                          HOST: software adapter in pyverbs' words; transport/ (rc uc ud), carriers/
     sm                             SUBNET MANAGER: sweep, lids, forwarding, partitions, qos, multicast, sa/, election
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     diags                          the tools of infiniband-diags, over any carrier

@@ -1,0 +1,279 @@
+"""Where a packet goes: GIDs, routes, address handles."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any
+
+from weft.verbs.enums import IBV_LINK_LAYER_ETHERNET, IBV_WC_GRH
+from weft.verbs.mem_alloc import read
+from weft.verbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
+from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.text import gid_to_raw, raw_to_gid
+
+if TYPE_CHECKING:
+    from weft.verbs.cq import WC
+    from weft.verbs.device import Context
+    from weft.verbs.pd import PD
+
+NO_GID = bytes(16)
+GRH_BYTES = 40
+_IPV4_PREFIX = bytes(10) + b"\xff\xff"
+
+
+class GID(PyverbsObject):
+    """128 bits that name a port: a subnet prefix and a GUID, or with RoCE an IP address."""
+
+    def __init__(self, val: str | None = None) -> None:
+        self.raw = NO_GID if val is None else gid_to_raw(val)
+
+    @classmethod
+    def of(cls, raw: bytes) -> GID:
+        gid = cls()
+        gid.raw = bytes(raw)
+        return gid
+
+    @property
+    def gid(self) -> str:
+        return raw_to_gid(self.raw)
+
+    @gid.setter
+    def gid(self, val: str) -> None:
+        self.raw = gid_to_raw(val)
+
+    def __str__(self) -> str:
+        return self.gid
+
+
+class _Address:
+    """A GID that is read and written as text."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.slot = f"raw_{name}"
+
+    def __get__(self, obj: object, owner: type) -> str:
+        return raw_to_gid(getattr(obj, self.slot))
+
+    def __set__(self, obj: object, val: str) -> None:
+        setattr(obj, self.slot, gid_to_raw(val))
+
+
+class GRH(PyverbsObject):
+    """A Global Route Header, as it lies before the data of a received datagram."""
+
+    version_tclass_flow = Unsigned(32)
+    paylen = Unsigned(16)
+    next_hdr = Unsigned(8)
+    hop_limit = Unsigned(8)
+    sgid = _Address()
+    dgid = _Address()
+
+    def __init__(
+        self,
+        sgid: GID | None = None,
+        dgid: GID | None = None,
+        version_tclass_flow: int = 0,
+        paylen: int = 0,
+        next_hdr: int = 0,
+        hop_limit: int = 1,
+    ) -> None:
+        self.raw_sgid = sgid.raw if sgid else NO_GID
+        self.raw_dgid = dgid.raw if dgid else NO_GID
+        self.version_tclass_flow, self.paylen, self.next_hdr = version_tclass_flow, paylen, next_hdr
+        self.hop_limit = hop_limit
+
+    def __str__(self) -> str:
+        return table(
+            DGID=self.dgid,
+            SGID=self.sgid,
+            version_tclass_flow=self.version_tclass_flow,
+            paylen=self.paylen,
+            next_header=self.next_hdr,
+            hop_limit=self.hop_limit,
+        )
+
+
+class GlobalRoute(PyverbsObject):
+    """What the Global Route Headers of sent packets will say."""
+
+    dgid = _Address()
+    flow_label = Unsigned(32)
+    sgid_index = Unsigned(8)
+    hop_limit = Unsigned(8)
+    traffic_class = Unsigned(8)
+
+    def __init__(
+        self,
+        dgid: GID | None = None,
+        flow_label: int = 0,
+        sgid_index: int = 0,
+        hop_limit: int = 1,
+        traffic_class: int = 0,
+    ) -> None:
+        self.raw_dgid = dgid.raw if dgid else NO_GID
+        self.flow_label, self.sgid_index = flow_label, sgid_index
+        self.hop_limit, self.traffic_class = hop_limit, traffic_class
+
+    def __str__(self) -> str:
+        return table(
+            DGID=self.dgid,
+            flow_label=self.flow_label,
+            sgid_index=self.sgid_index,
+            hop_limit=self.hop_limit,
+            traffic_class=self.traffic_class,
+        )
+
+
+class _OfRoute:
+    """A field of an address's global route; None while the address has none."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, obj: AHAttr, owner: type) -> Any:
+        return getattr(obj.route, self.name) if obj.is_global else None
+
+    def __set__(self, obj: AHAttr, val: object) -> None:
+        if obj.is_global or self.name != "dgid":
+            setattr(obj.route, self.name, val)
+
+
+class AHAttr(PyverbsObject):
+    """An address: a LID with its path, and a global route where there is one.
+
+    `route` has the global part without the questions whether it is valid.
+    """
+
+    dlid = Unsigned(16)
+    sl = Unsigned(8)
+    src_path_bits = Unsigned(8)
+    static_rate = Unsigned(8)
+    is_global = Unsigned(8)
+    port_num = Unsigned(8)
+    dgid = _OfRoute()
+    flow_label = _OfRoute()
+    sgid_index = _OfRoute()
+    hop_limit = _OfRoute()
+    traffic_class = _OfRoute()
+
+    def __init__(
+        self,
+        dlid: int = 0,
+        sl: int = 0,
+        src_path_bits: int = 0,
+        static_rate: int = 0,
+        is_global: int = 0,
+        port_num: int = 1,
+        gr: GlobalRoute | None = None,
+    ) -> None:
+        self.dlid, self.sl, self.src_path_bits, self.static_rate = dlid, sl, src_path_bits, static_rate
+        self.is_global, self.port_num = is_global, port_num
+        if is_global and gr is None:
+            raise PyverbsUserError("Global AH Attr is created but gr parameter is None")
+        self.route = GlobalRoute(hop_limit=0)
+        if is_global and gr is not None:
+            self.route.__dict__.update(gr.__dict__)
+
+    def copy(self) -> AHAttr:
+        """One that does not change when this one does."""
+        return AHAttr(
+            self.dlid,
+            self.sl,
+            self.src_path_bits,
+            self.static_rate,
+            self.is_global,
+            self.port_num,
+            self.route if self.is_global else None,
+        )
+
+    def __str__(self) -> str:
+        lines = table(
+            port_num=self.port_num,
+            sl=self.sl,
+            source_path_bits=self.src_path_bits,
+            dlid=self.dlid,
+            static_rate=self.static_rate,
+            is_global=self.is_global,
+        )
+        if self.is_global:
+            lines += str(self.route).replace("DGID", "dgid").replace("traffic class", "traffic_class")
+        return "".join(f"  {line}\n" for line in lines.splitlines())
+
+
+class AH(PyverbsCM):
+    """An address handle: an address that the adapter has looked at. `attr` is a copy of what it was made of.
+
+    Made from `attr`, or to answer a datagram from its `wc`, the address of the `grh` before its data, and `port_num`.
+    """
+
+    def __init__(
+        self,
+        pd: PD,
+        *,
+        attr: AHAttr | None = None,
+        wc: WC | None = None,
+        grh: int = 0,
+        port_num: int = 1,
+    ) -> None:
+        if attr is not None:
+            self.attr = attr.copy()
+        elif wc is not None:
+            self.attr = answer(pd.ctx, wc, grh, port_num)
+        else:
+            raise PyverbsUserError("AH needs attr, or wc with grh and port_num")
+        self._check(pd.ctx)
+        self.pd: PD | None = pd
+        pd.add_ref(self)
+
+    def _check(self, ctx: Context) -> None:
+        attr = self.attr
+        try:
+            port = ctx.query_port(attr.port_num)
+        except PyverbsRDMAError as error:
+            raise _refused(f"there is no port {attr.port_num}") from error
+        if not attr.is_global and port.link_layer == IBV_LINK_LAYER_ETHERNET:
+            raise _refused(
+                f"port {attr.port_num} is Ethernet, where an address needs a global route (is_global=1, gr=...)"
+            )
+        if attr.is_global and attr.route.sgid_index >= port.gid_tbl_len:
+            raise _refused(f"sgid_index {attr.route.sgid_index}: port {attr.port_num} has {port.gid_tbl_len} GIDs")
+
+    def _release(self) -> None:
+        self.pd = None
+
+
+def answer(ctx: Context, wc: WC, grh: int, port_num: int) -> AHAttr:
+    """The way back of a datagram that was received."""
+    attr = AHAttr(dlid=wc.slid, sl=wc.sl, src_path_bits=wc.dlid_path_bits, port_num=port_num)
+    if wc.wc_flags & IBV_WC_GRH:
+        attr.is_global = 1
+        attr.route, dgid = read_route(read(grh, GRH_BYTES))
+        attr.route.sgid_index = _own_index(ctx, port_num, dgid)
+    return attr
+
+
+def read_route(header: bytes) -> tuple[GlobalRoute, bytes]:
+    """The way back out of the 40 bytes before a datagram's data, and the GID that it was sent to.
+
+    With RoCE over IPv4 they are 20 bytes of nothing and the IPv4 header.
+    """
+    if header[0] >> 4 != 6 and header[20] >> 4 == 4:
+        ip = header[20:]
+        sender, own = _IPV4_PREFIX + ip[12:16], _IPV4_PREFIX + ip[16:20]
+        return GlobalRoute(GID.of(sender), hop_limit=0xFF, traffic_class=ip[1]), own
+    first = int.from_bytes(header[:4], "big")
+    route = GlobalRoute(
+        GID.of(header[8:24]), flow_label=first & 0xFFFFF, hop_limit=header[7], traffic_class=first >> 20 & 0xFF
+    )
+    return route, header[24:40]
+
+
+def _own_index(ctx: Context, port_num: int, raw: bytes) -> int:
+    for index in range(ctx.query_port(port_num).gid_tbl_len):
+        if ctx.query_gid(port_num, index).raw == raw:
+            return index
+    raise _refused(f"the datagram was sent to {raw_to_gid(raw)}, which port {port_num} does not have")
+
+
+def _refused(reason: str) -> PyverbsRDMAError:
+    return PyverbsRDMAError("Failed to create AH", errno.EINVAL, reason)

@@ -1,0 +1,1 @@
+"""What joins adapters: within one process, between processes, between machines."""

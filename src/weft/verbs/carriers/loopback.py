@@ -1,0 +1,74 @@
+"""Adapters of one process, joined by their GIDs: what is sent to a GID is in the inbox of whoever has it.
+
+A whole message goes as one segment. What is sent to a GID that nobody has is lost, as on a wire.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import ClassVar
+
+from weft.verbs.transport.adapter import TO_GROUP, Arrival
+from weft.verbs.transport.segment import Segment
+
+_IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
+_IPV4_BYTES, _UDP = 20, 17
+
+
+class Loopback:
+    """A carrier; `gids` are those of its adapter, the first is what others see as the source."""
+
+    _everybody: ClassVar[dict[int, Loopback]] = {}
+
+    def __init__(self, gids: tuple[int, ...]) -> None:
+        self.gids = gids
+        self._inbox: deque[Arrival] = deque()
+        self._something = threading.Event()
+        for gid in gids:
+            self._everybody[gid] = self
+
+    @classmethod
+    def forget_all(cls) -> None:
+        """In a process that was forked: they are of another one."""
+        cls._everybody.clear()
+
+    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
+        """`to` is the GID of the other end, and which of ours it should see: (dgid, sgid)."""
+        assert isinstance(to, tuple)
+        if segment.dest_qp == TO_GROUP:
+            ends = set(self._everybody.values())  # each adapter knows whether it has members
+        else:
+            ends = {self._everybody[to[0]]} if to[0] in self._everybody else set()
+        for far in ends:
+            far.put(segment, to)
+
+    def put(self, segment: Segment, to: tuple[int, int]) -> None:
+        """Into the inbox."""
+        dgid, sgid = to
+        segment.payload = bytes(segment.payload)  # the sender may change its memory when it likes
+        grh = grh_of(sgid, dgid, len(segment.payload))
+        self._inbox.append(Arrival(segment=segment, source=(sgid, dgid), grh=grh, group=dgid))
+        self._something.set()
+
+    def receive(self) -> list[Arrival]:
+        self._something.clear()
+        came = []
+        while self._inbox:
+            came.append(self._inbox.popleft())
+        return came
+
+    def wait(self, seconds: float) -> None:
+        self._something.wait(seconds)
+
+
+def grh_of(sgid: int, dgid: int, length: int) -> bytes:
+    """What a datagram's buffer begins with: a route header, or 20 zeros and the header of IPv4."""
+    if sgid >> 32 == dgid >> 32 == _IPV4:
+        head = (
+            bytes((0x45, 0)) + (_IPV4_BYTES + length & 0xFFFF).to_bytes(2, "big") + bytes(4) + bytes((64, _UDP, 0, 0))
+        )
+        ends = (sgid & 0xFFFF_FFFF).to_bytes(4, "big") + (dgid & 0xFFFF_FFFF).to_bytes(4, "big")
+        return bytes(20) + head + ends
+    head = (6 << 28).to_bytes(4, "big") + (length & 0xFFFF).to_bytes(2, "big") + bytes((0x1B, 64))
+    return head + sgid.to_bytes(16, "big") + dgid.to_bytes(16, "big")

@@ -1,0 +1,217 @@
+"""Processes of one machine that share one adapter, as they share one in hardware: same name, same GIDs.
+
+Each process has a number of its own, which is the upper part of the numbers of its queue pairs, so a packet's
+destination says whose it is. Packets go through a socket per process. What is for a group goes to all processes, and
+so does what is for queue pair 1: only one of them knows the conversation that it belongs to. Whatever is for this
+process itself goes no further than its own inbox, in whole messages.
+
+The sockets have names of Linux's abstract kind: they vanish with their process, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections import deque
+
+from weft.errors import ConfigError
+from weft.verbs.carriers.loopback import Loopback, grh_of
+from weft.verbs.transport.adapter import TO_GROUP, Arrival
+from weft.verbs.transport.packets import decode, encode
+from weft.verbs.transport.segment import Segment
+from weft.wire.format import Format, Malformed
+from weft.wire.headers import BTH
+from weft.wire.opcodes import EXTENDED_HEADERS
+
+PROCESSES_MAX = 255
+_QUEUE_PAIR_BITS = 16
+_GSI = 1  # the queue pair of management
+_GIDS_BYTES = 32
+_MOST_BYTES = 1 << 16
+_BACKLOG_MAX = 4096  # packets for a process that does not take them; more are lost, as on a wire
+_LOOK_S = 0.1
+_CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
+
+
+class _Way:
+    """To another process: a socket, and what did not fit into it yet."""
+
+    def __init__(self, name: str) -> None:
+        self.socket = _new_socket()
+        try:
+            self.socket.connect(name)
+        except OSError:
+            self.socket.close()
+            raise
+        self.backlog: deque[bytes] = deque()
+
+    def put(self, packet: bytes) -> None:
+        if len(self.backlog) < _BACKLOG_MAX:
+            self.backlog.append(packet)
+
+    def flush(self) -> bool:
+        """False if the process is gone."""
+        while self.backlog:
+            try:
+                self.socket.send(self.backlog[0])
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                if error.errno not in (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE):
+                    raise
+                self.socket.close()
+                return False
+            self.backlog.popleft()
+        return True
+
+
+class Siblings(Loopback):
+    """A carrier. `numbers` are those that queue pairs of this process have."""
+
+    def __init__(self, gids: tuple[int, ...], device: str) -> None:
+        super().__init__(gids)
+        self._device = device
+        self._ways: dict[int, _Way] = {}
+        self._socket, self._slot = self._bind()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
+        self._waiting, self._looked_s = 0, -_LOOK_S
+        first = self._slot << _QUEUE_PAIR_BITS
+        self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
+
+    def _name(self, slot: int) -> str:
+        return f"\0weft-verbs-{os.geteuid()}-{self._device}-{slot}"
+
+    def _bind(self) -> tuple[socket.socket, int]:
+        """The first number that no process has."""
+        made = _new_socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        for slot in range(PROCESSES_MAX):
+            with contextlib.suppress(OSError):
+                made.bind(self._name(slot))
+                return made, slot
+        made.close()
+        raise ConfigError(f"{PROCESSES_MAX} processes use {self._device} already")
+
+    def close(self) -> None:
+        self._socket.close()
+        os.close(self._bell)
+        for way in self._ways.values():
+            way.socket.close()
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
+        assert isinstance(to, tuple)
+        is_for_all = segment.dest_qp in (TO_GROUP, _GSI)
+        if to[0] not in self.gids and segment.dest_qp != TO_GROUP:
+            return  # nobody there
+        slot = segment.dest_qp >> _QUEUE_PAIR_BITS
+        if is_for_all or slot == self._slot:
+            self.put(segment, to)
+            if self._waiting:
+                os.eventfd_write(self._bell, 1)
+        for far in self._others(segment.dest_qp) if is_for_all else [slot] if slot != self._slot else []:
+            self._send_to(far, segment, to, mtu_bytes)
+
+    def _others(self, dest_qp: int) -> list[int]:
+        """The numbers of all other processes: names that can be connected to. For groups they may be out of date."""
+        now_s = time.monotonic()
+        if dest_qp == _GSI or now_s - self._looked_s > _LOOK_S:
+            self._looked_s = now_s
+            for slot in range(PROCESSES_MAX):
+                if slot != self._slot:
+                    self._way(slot)
+        return list(self._ways)
+
+    def _way(self, slot: int) -> _Way | None:
+        if slot not in self._ways:
+            try:
+                self._ways[slot] = _Way(self._name(slot))
+            except OSError:
+                return None
+        return self._ways[slot]
+
+    def _send_to(self, slot: int, segment: Segment, to: tuple[int, int], mtu_bytes: int) -> None:
+        way = self._way(slot)
+        if way is None:
+            return
+        prefix = b"".join(gid.to_bytes(16, "big") for gid in to)
+        for headers, payload in encode(segment, mtu_bytes):
+            way.put(b"".join((prefix, *(header.raw for header in headers), payload)))
+        self._flush(slot)
+
+    def _flush(self, slot: int) -> None:
+        if not self._ways[slot].flush():
+            del self._ways[slot]
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[Arrival]:
+        for slot in [slot for slot, way in self._ways.items() if way.backlog]:
+            self._flush(slot)
+        came = super().receive()
+        while True:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+            except BlockingIOError:
+                return came
+            if _is_ours(ancillary):
+                with contextlib.suppress(Malformed):
+                    came.append(_arrival(data))
+
+    def wait(self, seconds: float) -> None:
+        self._waiting += 1
+        try:
+            if self._inbox:
+                return
+            self._poll([self._socket.fileno(), self._bell], seconds)
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+        finally:
+            self._waiting -= 1
+
+    def wait_for_others(self, seconds: float | None) -> None:
+        """As `wait`, but what this process sends to itself does not end it: for who works in the background."""
+        self._poll([self._socket.fileno()], seconds)
+
+    def _poll(self, files: list[int], seconds: float | None) -> None:
+        """Until one of the files has something, or a process takes what waits for it."""
+        poller = select.poll()  # one of its own for each thread
+        for file in files:
+            poller.register(file, select.POLLIN)
+        for way in list(self._ways.values()):
+            if way.backlog:
+                with contextlib.suppress(ValueError):  # another thread has closed it: the process is gone
+                    poller.register(way.socket, select.POLLOUT)
+        poller.poll(None if seconds is None else seconds * 1e3)
+
+
+def _new_socket() -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    return made
+
+
+def _is_ours(ancillary: list[tuple[int, int, bytes]]) -> bool:
+    """Whether a process of the same user sent it, or the system's."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            return _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[1] in (0, os.geteuid())
+    return False
+
+
+def _arrival(data: bytes) -> Arrival:
+    dgid, sgid = int.from_bytes(data[:16], "big"), int.from_bytes(data[16:_GIDS_BYTES], "big")
+    bth = BTH.unpack(data, _GIDS_BYTES)
+    headers: list[Format] = [bth]
+    at = _GIDS_BYTES + BTH.size
+    for form in EXTENDED_HEADERS.get(bth.opcode, ()):
+        headers.append(form.unpack(data, at))
+        at += form.size
+    segment = decode(headers, data[at:])
+    return Arrival(segment=segment, source=(sgid, dgid), grh=grh_of(sgid, dgid, len(segment.payload)), group=dgid)

@@ -1,0 +1,289 @@
+"""Memory regions: memory of this process that the adapter may use, and others through it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap as _mmap
+from typing import Any
+
+from weft.verbs.device_memory import DM, WORD_BYTES
+from weft.verbs.enums import (
+    IBV_ACCESS_HUGETLB,
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_ON_DEMAND,
+    IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE,
+    IBV_ACCESS_ZERO_BASED,
+    IBV_REREG_MR_CHANGE_ACCESS,
+    IBV_REREG_MR_CHANGE_PD,
+    IBV_REREG_MR_CHANGE_TRANSLATION,
+    IBV_REREG_MR_ERR_INPUT,
+)
+from weft.verbs.mem_alloc import (
+    MAP_ANONYMOUS_,
+    MAP_HUGETLB_,
+    MAP_PRIVATE_,
+    free,
+    mmap,
+    munmap,
+    posix_memalign,
+    read,
+    write,
+)
+from weft.verbs.objects import PyverbsCM, table
+from weft.verbs.pd import PD
+from weft.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from weft.verbs.text import rereg_error_to_str
+from weft.verbs.transport.regions import WHOLE_SPACE, Region
+from weft.verbs.windows import MW, MWBind, MWBindInfo, mwtype2str
+
+__all__ = ["DMMR", "MR", "MW", "DmaBufMR", "MWBind", "MWBindInfo", "mwtype2str"]
+
+HUGE_PAGE_SIZE = 0x200000
+_SIZE_MAX = (1 << 64) - 1
+_REREG = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS
+_MS_ASYNC = 1
+# What a connection's identifier grants with its three ways to register memory (rdma_reg_msgs, _write, _read).
+_OF_CONNECTION = {
+    IBV_ACCESS_LOCAL_WRITE: IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_REMOTE_WRITE: IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+    IBV_ACCESS_REMOTE_READ: IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+}
+_c = ctypes.CDLL(None, use_errno=True)
+_c.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Buffer:
+    """Memory that a region allocated for itself."""
+
+    def __init__(self, length: int, *, huge: bool) -> None:
+        self.length, self.is_huge = length, huge
+        try:
+            if huge:
+                self.length = -(-length // HUGE_PAGE_SIZE) * HUGE_PAGE_SIZE
+                flags = MAP_PRIVATE_ | MAP_ANONYMOUS_ | MAP_HUGETLB_
+                self.address = mmap(length=self.length, flags=flags, fd=-1)
+            else:
+                self.address = posix_memalign(length, _mmap.PAGESIZE)
+        except MemoryError as error:
+            raise PyverbsError(f"Failed to allocate MR buffer of size {length}") from error
+
+    def free(self) -> None:
+        if self.is_huge:
+            munmap(self.address, self.length)
+        else:
+            free(self.address)
+
+
+class MR(PyverbsCM):
+    """A region of a protection domain, or of that of a connection's identifier.
+
+    It is at `address`, or in memory of its own; `implicit` opens the whole address space besides, on demand; with
+    `handle` it is another context's, and `address` only says where to read and write. `region` is the adapter's entry.
+    """
+
+    region: Region
+
+    def __init__(
+        self,
+        creator: Any,
+        length: float = 0,
+        access: int = 0,
+        address: int | None = None,
+        implicit: bool = False,
+        *,
+        handle: int | None = None,
+    ) -> None:
+        self.pd: PD | None = creator if isinstance(creator, PD) else creator.pd
+        assert self.pd is not None
+        if not isinstance(creator, PD):
+            access = _OF_CONNECTION.get(access, access)
+        self.buf, self._size = address or 0, int(length)
+        self._own: Buffer | None = None
+        self._is_imported = handle is not None
+        if handle is not None:
+            self._import(handle)
+        else:
+            self._allocate(access)
+            try:
+                self._register(access, implicit=implicit)
+            except PyverbsRDMAError:
+                self._free()
+                raise
+            self.handle = self.pd.ctx.handles.add(self)
+        creator.add_ref(self)
+
+    @property
+    def lkey(self) -> int:
+        return self.region.key
+
+    @property
+    def rkey(self) -> int:
+        return self.region.key
+
+    @property
+    def length(self) -> int:
+        return min(self.region.length, _SIZE_MAX)
+
+    def __str__(self) -> str:
+        return "MR:\n" + table(lkey=self.lkey, rkey=self.rkey, length=self.length, buf=self.buf, handle=self.handle)
+
+    # -- beginning and end --------------------------------------------------------------------------------------------
+
+    def _allocate(self, access: int) -> None:
+        if not self.buf and self._size > 0:
+            self._own = Buffer(self._size, huge=bool(access & IBV_ACCESS_HUGETLB))
+            self.buf = self._own.address
+
+    def _free(self) -> None:
+        if self._own is not None:
+            self._own.free()
+            self._own = None
+
+    def _register(self, access: int, *, implicit: bool) -> None:
+        what = f"Failed to register a MR. length: {self._size}, access flags: {access}"
+        assert self.pd is not None
+        _check_access(what, access)
+        regions = self.pd.ctx.adapter.regions
+        if implicit:
+            if not access & IBV_ACCESS_ON_DEMAND:
+                raise PyverbsRDMAError(what, errno.EINVAL, "the whole address space needs IBV_ACCESS_ON_DEMAND")
+            self.region = regions.register(self.pd.key, 0, WHOLE_SPACE, access, 0)
+            return
+        if not access & IBV_ACCESS_ON_DEMAND:
+            _check_mapped(what, self.buf, self._size)
+        self.region = regions.register(self.pd.key, self.buf, self._size, access)
+
+    def _import(self, handle: int) -> None:
+        assert self.pd is not None
+        origin = self.pd.ctx.handles.find(handle, MR)
+        if origin is None or not origin.region.is_open or origin.region.pd is not self.pd.key:
+            raise PyverbsRDMAError(
+                "Failed to import MR", errno.EINVAL, f"no open region of the protection domain has handle {handle}"
+            )
+        self.handle, self.region, self._size = handle, origin.region, origin._size
+
+    def unimport(self) -> None:
+        self.close()
+
+    def _release(self) -> None:
+        assert self.pd is not None
+        if not self._is_imported:
+            self._check_unbound("Failed to dereg MR")
+            self.pd.ctx.adapter.regions.drop(self.region)
+            self._free()
+        self.pd, self.buf = None, 0
+
+    def _check_unbound(self, what: str) -> None:
+        if self.region.windows:
+            raise PyverbsRDMAError(what, errno.EBUSY, f"{self.region.windows} memory windows are bound to it")
+
+    # -- use ----------------------------------------------------------------------------------------------------------
+
+    def write(self, data: str | bytes, length: int, offset: int = 0) -> None:
+        self._check_bytes(length, offset)
+        write(self.buf, data, length, offset)
+
+    def read(self, length: int, offset: int) -> bytes:
+        self._check_bytes(length, offset)
+        return read(self.buf, length, offset)
+
+    def _check_bytes(self, length: int, offset: int) -> None:
+        if offset < 0:
+            raise PyverbsUserError(f"Invalid offset {offset}")
+        if not self.buf or length < 0 or offset + length > self._size:
+            raise PyverbsUserError(
+                f"The MR buffer isn't allocated or length {length} is invalid: {self._size} bytes are at {self.buf:#x}"
+            )
+
+    def rereg(self, flags: int, pd: PD | None = None, addr: int = 0, length: int = 0, access: int = 0) -> None:
+        """Change what `flags` say. The keys stay. Memory of its own is freed when it gets another address."""
+        what = f"Failed to rereg MR: {rereg_error_to_str(IBV_REREG_MR_ERR_INPUT)}"
+        self._check_unbound(what)
+        if not flags or flags & ~_REREG:
+            raise PyverbsRDMAError(what, errno.EINVAL, f"flags {flags:#x} are not some of {_REREG:#x}")
+        if flags & IBV_REREG_MR_CHANGE_PD and pd is None:
+            raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_PD needs pd")
+        wanted = access if flags & IBV_REREG_MR_CHANGE_ACCESS else self.region.access
+        _check_access(what, wanted)
+        if flags & IBV_REREG_MR_CHANGE_TRANSLATION:
+            if not addr or length <= 0:
+                raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length")
+            if not wanted & IBV_ACCESS_ON_DEMAND:
+                _check_mapped(what, addr, length)
+            self._move(addr, length, zero_based=bool(wanted & IBV_ACCESS_ZERO_BASED))
+        self.region.access = wanted
+        if flags & IBV_REREG_MR_CHANGE_PD:
+            assert pd is not None
+            assert self.pd is not None
+            self.pd.remove_ref(self)
+            self.pd, self.region.pd = pd, pd.key
+            pd.add_ref(self)
+
+    def _move(self, addr: int, length: int, *, zero_based: bool) -> None:
+        self._free()
+        self.buf, self._size = addr, length
+        self.region.address, self.region.length = addr, length
+        self.region.base = 0 if zero_based else addr
+
+
+class DMMR(MR):
+    """A region of device memory; its addresses begin at 0. `read` and `write` count from the device memory's begin."""
+
+    def __init__(self, pd: PD, length: float, access: int, dm: DM, offset: int) -> None:
+        self.dm, self.offset = dm, offset
+        super().__init__(pd, length, access)
+        dm.add_ref(self)
+
+    def _allocate(self, access: int) -> None:
+        """The device has it."""
+
+    def _register(self, access: int, *, implicit: bool) -> None:
+        what = f"Failed to register a device MR. length: {self._size}, access flags: {access}"
+        assert self.pd is not None
+        _check_access(what, access)
+        if not access & IBV_ACCESS_ZERO_BASED:
+            raise PyverbsRDMAError(what, errno.EINVAL, "device memory needs IBV_ACCESS_ZERO_BASED")
+        if self.offset < 0 or self.offset % WORD_BYTES or self.offset + self._size > self.dm.length:
+            raise PyverbsRDMAError(
+                what, errno.EINVAL, f"{self._size} bytes at {self.offset} are not within the {self.dm.length} there are"
+            )
+        regions = self.pd.ctx.adapter.regions
+        self.region = regions.register(self.pd.key, self.dm.address + self.offset, self._size, access)
+
+    def write(self, data: str | bytes, length: int, offset: int = 0) -> None:
+        self.dm.copy_to_dm(offset, data.encode() if isinstance(data, str) else data, length)
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self.dm.copy_from_dm(offset, length)
+
+
+class DmaBufMR(MR):
+    """Memory of a graphics card. A software adapter reaches none."""
+
+    offset: int
+    dmabuf: object
+
+    def __init__(
+        self, pd: PD, length: int, access: int, dmabuf: object = None, offset: int = 0, gpu: int = 0, gtt: int = 0
+    ) -> None:
+        raise PyverbsRDMAError(
+            f"Failed to register a dma-buf MR. length: {length}, access flags: {access}",
+            errno.EOPNOTSUPP,
+            "a software adapter reaches only the process's own memory",
+        )
+
+
+def _check_access(what: str, access: int) -> None:
+    """Who lets others write must be able to write itself (InfiniBand Architecture volume 1, "Register MR")."""
+    if access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) and not access & IBV_ACCESS_LOCAL_WRITE:
+        raise PyverbsRDMAError(what, errno.EINVAL, "remote write and remote atomic need IBV_ACCESS_LOCAL_WRITE")
+
+
+def _check_mapped(what: str, address: int, length: int) -> None:
+    """Using a page that is not there would end the process. msync() asks the kernel and changes nothing."""
+    first = address // _mmap.PAGESIZE * _mmap.PAGESIZE
+    if length and _c.msync(first, address + length - first, _MS_ASYNC):
+        raise PyverbsRDMAError(what, errno.EFAULT, f"not all of {length} bytes at {address:#x} are mapped")

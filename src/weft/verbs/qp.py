@@ -1,0 +1,316 @@
+"""Queue pairs: what programs send and receive with."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from weft.verbs.addr import AH
+from weft.verbs.device import Context
+from weft.verbs.enums import (
+    IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_XRCD,
+    ibv_qp_attr_mask,
+    ibv_qp_state,
+    ibv_qp_type,
+    ibv_wc_status,
+    ibv_wr_opcode,
+)
+from weft.verbs.events import raise_event
+from weft.verbs.objects import PyverbsCM, table
+from weft.verbs.pd import PD
+from weft.verbs.posting import post_chain, prepare, receive_work, send_work
+from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.qp_attributes import ECE, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
+from weft.verbs.qp_changes import copy_attributes, may_use_controlled_qkeys, new_settings, way_to, wrong_value
+from weft.verbs.text import qp_state_to_str, qp_type_to_str
+from weft.verbs.transport.completion import CompletionQueue
+from weft.verbs.transport.queue_pair import SERVICES, TRANSITIONS, QueuePair, wrong_transition
+from weft.verbs.transport.receiving import ReceiveQueue
+from weft.verbs.transport.segment import PSN_MASK, Service
+from weft.verbs.transport.work import Refused, SendWork
+from weft.verbs.windows import MW, Binding, MWBind
+
+if TYPE_CHECKING:
+    from weft.verbs.wr import RecvWR, SendWR
+
+__all__ = ["ECE", "QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx"]
+
+INLINE_MAX_BYTES = 4096
+_S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
+_CONTROLLED_QKEY = 1 << 31
+
+
+class QP(PyverbsCM):
+    """Made by a PD, or by a Context with QPInitAttrEx. `core` is the adapter's side of it.
+
+    With a `qp_attr` it goes as far towards RTS as it can alone: UD to RTS, the others to INIT.
+    """
+
+    def __init__(
+        self, creator: PD | Context, init_attr: QPInitAttr | QPInitAttrEx, qp_attr: QPAttr | None = None
+    ) -> None:
+        self.pd = creator if isinstance(creator, PD) else None
+        self.xrcd = None
+        if isinstance(creator, Context):
+            if not isinstance(init_attr, QPInitAttrEx):
+                raise PyverbsUserError("A QP of a Context needs QPInitAttrEx")
+            self.pd = init_attr.pd if init_attr.comp_mask & IBV_QP_INIT_ATTR_PD else None
+            self.xrcd = init_attr.xrcd if init_attr.comp_mask & IBV_QP_INIT_ATTR_XRCD else None
+        self.ctx: Context = creator if isinstance(creator, Context) else creator.ctx
+        self._kind = _kind(init_attr)
+        self._check(init_attr)
+        self.scq, self.rcq, self.srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
+        self._init_attr = init_attr
+        self._cap = init_attr.cap
+        self._attr = QPAttr()  # what was set last, for those attributes that the adapter does not use
+        with self.ctx.adapter.lock:
+            self.core = self.ctx.adapter.add(self._make)
+        self.core.on_event = lambda event: raise_event(self.ctx, event, self)
+        self.core.bind = self._bind
+        for parent in {
+            id(one): one for one in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd) if one
+        }.values():
+            parent.add_ref(self)
+        if qp_attr is not None:
+            self.to_rts(qp_attr) if self._kind == _T.IBV_QPT_UD else self.to_init(qp_attr)
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def _check(self, init_attr: QPInitAttr | QPInitAttrEx) -> None:
+        """What the adapter cannot do is refused before anything is made."""
+        limits, target = self.ctx.query_device(), self._kind == _T.IBV_QPT_XRC_RECV
+        reason = ""
+        if target and self.xrcd is None:
+            reason = "the receiving side of XRC needs a domain: xrcd, and IBV_QP_INIT_ATTR_XRCD in comp_mask"
+        elif not target and self.pd is None:
+            reason = "it needs a protection domain: pd, and IBV_QP_INIT_ATTR_PD in comp_mask"
+        elif not target and init_attr.send_cq is None:
+            reason = "it needs a completion queue to send: scq"
+        elif self._kind not in (_T.IBV_QPT_XRC_SEND, _T.IBV_QPT_XRC_RECV) and init_attr.recv_cq is None:
+            reason = "it needs a completion queue to receive: rcq"
+        elif max(init_attr.max_send_wr, init_attr.max_recv_wr) > limits.max_qp_wr:
+            reason = f"{init_attr.max_send_wr} and {init_attr.max_recv_wr} requests: {limits.max_qp_wr} at most"
+        elif max(init_attr.max_send_sge, init_attr.max_recv_sge) > limits.max_sge:
+            reason = f"{init_attr.max_send_sge} and {init_attr.max_recv_sge} elements: {limits.max_sge} at most"
+        elif init_attr.max_inline_data > INLINE_MAX_BYTES:
+            reason = f"{init_attr.max_inline_data} bytes inline: {INLINE_MAX_BYTES} at most"
+        if reason:
+            raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason)
+        flags = getattr(init_attr, "create_flags", 0)
+        if flags:
+            raise PyverbsRDMAError(
+                "Failed to create QP", errno.EOPNOTSUPP, f"create_flags {flags:#x} mean nothing here"
+            )
+
+    def _make(self, number: int) -> QueuePair:
+        init, nowhere = self._init_attr, CompletionQueue(0)
+        if self.srq is not None:
+            receives = self.srq.core
+        else:
+            xrc = SERVICES[self._kind] == Service.XRC
+            receives = ReceiveQueue(0 if xrc else init.max_recv_wr, init.max_recv_sge, shared=xrc)
+        return QueuePair(
+            adapter=self.ctx.adapter,
+            number=number,
+            service=SERVICES[self._kind],
+            pd=self.pd.key if self.pd is not None else None,
+            send_cq=self.scq.core if self.scq is not None else nowhere,
+            recv_cq=self.rcq.core if self.rcq is not None else nowhere,
+            receives=receives,
+            send_capacity=init.max_send_wr,
+            send_places_max=init.max_send_sge,
+            inline_max=init.max_inline_data,
+            signal_all=bool(init.sq_sig_all),
+            domain=self.xrcd.domain if self.xrcd is not None else None,
+        )
+
+    def _release(self) -> None:
+        core, adapter = self.core, self.ctx.adapter
+        with adapter.lock:
+            if any(core in members for members in adapter.groups.values()):
+                raise PyverbsRDMAError("Failed to destroy QP", errno.EBUSY, "it is still in a multicast group")
+            adapter.remove(core)
+            core.clear()
+        self.pd = self.scq = self.rcq = self.srq = self.xrcd = None
+
+    # -- states -------------------------------------------------------------------------------------------------------
+
+    def to_init(self, qp_attr: QPAttr) -> None:
+        self._step(qp_attr, _S.IBV_QPS_INIT, "init")
+
+    def to_rtr(self, qp_attr: QPAttr) -> None:
+        """By way of INIT, if it is not there."""
+        if self.core.state != _S.IBV_QPS_INIT:
+            self.to_init(qp_attr)
+        self._step(qp_attr, _S.IBV_QPS_RTR, "RTR")
+
+    def to_rts(self, qp_attr: QPAttr) -> None:
+        """By way of RTR, if it is not there."""
+        if self.core.state != _S.IBV_QPS_RTR:
+            self.to_rtr(qp_attr)
+        self._step(qp_attr, _S.IBV_QPS_RTS, "RTS")
+
+    def _step(self, qp_attr: QPAttr, target: ibv_qp_state, name: str) -> None:
+        before = _S(target - 1)
+        qp_attr.qp_state = target
+        needed, _ = TRANSITIONS[before, target][self._kind]
+        self._modify(qp_attr, needed | _M.IBV_QP_STATE, f"Failed to modify QP state to {name}")
+
+    def modify(self, qp_attr: QPAttr, comp_mask: int) -> None:
+        self._modify(qp_attr, comp_mask, "Failed to modify QP")
+
+    def _modify(self, attr: QPAttr, mask: int, what: str) -> None:
+        """All of it or nothing."""
+        core = self.core
+        with core.adapter.lock:
+            target = attr.qp_state if mask & _M.IBV_QP_STATE else core.state
+            reason = self._wrong_state(attr, mask, target) or wrong_value(self.ctx, core.settings.port_num, attr, mask)
+            if reason:
+                raise PyverbsRDMAError(what, errno.EINVAL, reason)
+            if mask & _M.IBV_QP_QKEY and attr.qkey & _CONTROLLED_QKEY and not may_use_controlled_qkeys():
+                raise PyverbsRDMAError(what, errno.EPERM, "a Q_Key with the highest bit set needs CAP_NET_RAW")
+            core.settings = new_settings(self.ctx, core.settings, attr, mask)
+            copy_attributes(attr, self._attr, mask)
+            if target == _S.IBV_QPS_SQD and mask & _M.IBV_QP_EN_SQD_ASYNC_NOTIFY:
+                core.wants_drained = bool(attr.en_sqd_async_notify)
+            if target != core.state or mask & _M.IBV_QP_STATE:
+                core.enter(_S(target))
+            if target == _S.IBV_QPS_RESET:
+                self._attr = QPAttr()
+        core.adapter.progress()
+
+    def _wrong_state(self, attr: QPAttr, mask: int, target: int) -> str:
+        state = self.core.state
+        if mask & _M.IBV_QP_CUR_STATE and attr.cur_qp_state != state:
+            return f"it is in state {qp_state_to_str(state)}, not {qp_state_to_str(attr.cur_qp_state)}"
+        if target not in _STATES:
+            return f"there is no state {target}"
+        return wrong_transition(self._kind, state, _S(target), mask)
+
+    def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:
+        """All attributes, whatever the mask asks for. PSNs are those of the next packets."""
+        core, settings, attr = self.core, self.core.settings, QPAttr()
+        copy_attributes(self._attr, attr, ~0)
+        attr.cap = self._cap
+        attr.qp_state = attr.cur_qp_state = core.state
+        attr.port_num = settings.port_num
+        connected = core.service != Service.UD
+        started = core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD, _S.IBV_QPS_SQE)
+        if started:
+            attr.sq_psn = core.requester.next_psn if connected else core.datagrams.next_psn
+        if connected and (started or core.state == _S.IBV_QPS_RTR):
+            attr.rq_psn = core.responder.expected
+        attr.sq_draining = int(core.state == _S.IBV_QPS_SQD and any(work.psn >= 0 for work in core.sends))
+        init = self._init_attr
+        made = QPInitAttr(self._kind, init.qp_context, self.scq, self.rcq, self.srq, self._cap, init.sq_sig_all)
+        return attr, made
+
+    @property
+    def qp_type(self) -> int:
+        return self._kind
+
+    @property
+    def qp_state(self) -> int:
+        return self.core.state
+
+    @property
+    def qp_num(self) -> int:
+        return self.core.number
+
+    # -- posting ------------------------------------------------------------------------------------------------------
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        with self.core.adapter.lock:
+            post_chain(lambda one: self.core.post_receive(receive_work(one)), wr, bad_wr, "Failed to post recv")
+
+    def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
+        """Post a chain; what comes before one that fails is posted."""
+        adapter = self.core.adapter
+        try:
+            with adapter.lock:
+                post_chain(self._post_one, wr, bad_wr, "Failed to post send")
+        finally:
+            self._go()
+
+    def _post_one(self, wr: SendWR) -> None:
+        work = send_work(wr)
+        if self._kind == _T.IBV_QPT_UD:
+            if wr.ah is None:
+                raise Refused(errno.EINVAL, "a datagram needs an address: set_wr_ud")
+            work.ah, work.remote_qp, work.q_key = self._way_to(wr.ah), wr.remote_qpn & PSN_MASK, wr.remote_qkey
+        self._ready(work)
+        self.core.post_send(work)
+
+    def _way_to(self, ah: AH) -> tuple[int, int]:
+        return way_to(self.ctx, self.core.settings.port_num, ah.attr)
+
+    def _ready(self, work: SendWork) -> None:
+        prepare(work, self._kind, self.core.inline_max)
+
+    def _go(self) -> None:
+        adapter = self.core.adapter
+        with adapter.lock:
+            adapter.wake(self.core)
+        adapter.progress()
+
+    # -- windows ------------------------------------------------------------------------------------------------------
+
+    def bind_mw(self, mw: MW, mw_bind: MWBind) -> None:
+        """Bind a window of type 1, which has a new key from now on."""
+        work = SendWork(
+            wr_id=mw_bind.wr_id,
+            opcode=ibv_wr_opcode.IBV_WR_BIND_MW,
+            flags=mw_bind.send_flags,
+            window=Binding(mw, mw_bind.info),
+        )
+        try:
+            with self.core.adapter.lock:
+                self._ready(work)
+                self.core.post_send(work)
+        except Refused as refused:
+            raise PyverbsRDMAError("Failed to Bind MW", refused.code, str(refused)) from refused
+        self._go()
+
+    def _bind(self, work: SendWork) -> ibv_wc_status:
+        assert isinstance(work.window, Binding)
+        return work.window.carry_out(self.core)
+
+    # -- the rest -----------------------------------------------------------------------------------------------------
+
+    def set_ece(self, ece: ECE) -> None:
+        if ece.vendor_id:
+            raise PyverbsRDMAError("Failed to set ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+
+    def query_ece(self) -> ECE:
+        raise PyverbsRDMAError("Failed to query ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+
+    def query_data_in_order(self, op: int, flags: int = 0) -> int:
+        """0: the bytes of a message are there in order when it is complete, and not before."""
+        return 0
+
+    def __str__(self) -> str:
+        state = {
+            "QP type": qp_type_to_str(self._kind),
+            "  number": self.qp_num,
+            "  state": qp_state_to_str(self.qp_state),
+        }
+        return table(**state)
+
+
+_STATES = {int(state) for state in _S if state != _S.IBV_QPS_UNKNOWN}
+
+
+def _kind(init_attr: QPInitAttr) -> ibv_qp_type:
+    try:
+        kind = _T(init_attr.qp_type)
+    except ValueError as error:
+        reason = f"there is no type {init_attr.qp_type}"
+        raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason) from error
+    if kind not in SERVICES:
+        reason = f"weft's adapter has no queue pairs of type {qp_type_to_str(kind)}"
+        raise PyverbsRDMAError("Failed to create QP", errno.EOPNOTSUPP, reason)
+    return kind
+
+
+from weft.verbs.qp_ex import DataBuffer, QPEx  # noqa: E402 - it is a kind of QP

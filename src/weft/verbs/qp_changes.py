@@ -1,0 +1,112 @@
+"""Which values the adapter takes when a queue pair is modified, and what they are in its own words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from weft.verbs.addr import NO_GID, AHAttr
+from weft.verbs.device import Context
+from weft.verbs.enums import ibv_qp_attr_mask
+from weft.verbs.pyverbs_error import PyverbsRDMAError
+from weft.verbs.qp_attributes import QPAttr
+from weft.verbs.text import mtu_to_str
+from weft.verbs.transport.queue_pair import Settings
+from weft.verbs.transport.segment import PSN_MASK
+
+_M = ibv_qp_attr_mask
+_CAP_NET_RAW = 1 << 13
+_CODE_MAX, _RETRIES_MAX = 31, 7  # 5 and 3 bits
+_SETTINGS = (  # mask, name of the adapter, name of pyverbs
+    (_M.IBV_QP_PKEY_INDEX, "pkey_index", "pkey_index"),
+    (_M.IBV_QP_PORT, "port_num", "port_num"),
+    (_M.IBV_QP_ACCESS_FLAGS, "access", "qp_access_flags"),
+    (_M.IBV_QP_QKEY, "q_key", "qkey"),
+    (_M.IBV_QP_DEST_QPN, "dest_qp", "dest_qp_num"),
+    (_M.IBV_QP_RQ_PSN, "rq_psn", "rq_psn"),
+    (_M.IBV_QP_SQ_PSN, "sq_psn", "sq_psn"),
+    (_M.IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", "max_dest_rd_atomic"),
+    (_M.IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", "max_rd_atomic"),
+    (_M.IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", "min_rnr_timer"),
+    (_M.IBV_QP_TIMEOUT, "timeout", "timeout"),
+    (_M.IBV_QP_RETRY_CNT, "retry_cnt", "retry_cnt"),
+    (_M.IBV_QP_RNR_RETRY, "rnr_retry", "rnr_retry"),
+)
+ATTRIBUTES: dict[ibv_qp_attr_mask, tuple[str, ...]] = {bit: (given,) for bit, _, given in _SETTINGS} | {
+    _M.IBV_QP_PATH_MTU: ("path_mtu",),
+    _M.IBV_QP_AV: ("ah_attr",),
+    _M.IBV_QP_ALT_PATH: ("alt_ah_attr", "alt_pkey_index", "alt_port_num", "alt_timeout"),
+    _M.IBV_QP_PATH_MIG_STATE: ("path_mig_state",),
+    _M.IBV_QP_EN_SQD_ASYNC_NOTIFY: ("en_sqd_async_notify",),
+}
+
+
+def copy_attributes(source: QPAttr, target: QPAttr, mask: int) -> None:
+    for bit, names in ATTRIBUTES.items():
+        for name in names if mask & bit else ():
+            setattr(target, name, getattr(source, name))
+
+
+def wrong_value(ctx: Context, port_num: int, attr: QPAttr, mask: int) -> str:
+    """Why the adapter cannot take a value; empty if it can."""
+    if mask & _M.IBV_QP_AV and (reason := _wrong_address(ctx, port_num, attr.ah_attr)):
+        return reason
+    for bit, name, least, most in _ranges(ctx):
+        value = getattr(attr, name)
+        if mask & bit and not least <= value <= most:
+            return f"{name} {value}: it must be {least} to {most}"
+    if mask & _M.IBV_QP_PATH_MTU and not 0 < mtu_to_str(attr.path_mtu) <= ctx.adapter.mtu_bytes:
+        return f"path_mtu {attr.path_mtu}: it must be a code for 256 to {ctx.adapter.mtu_bytes} bytes"
+    return ""
+
+
+def _ranges(ctx: Context) -> Iterator[tuple[ibv_qp_attr_mask, str, int, int]]:
+    limits = ctx.query_device()
+    yield _M.IBV_QP_PORT, "port_num", 1, limits.phys_port_cnt
+    yield _M.IBV_QP_PKEY_INDEX, "pkey_index", 0, len(ctx.adapter.p_keys) - 1
+    yield _M.IBV_QP_MAX_QP_RD_ATOMIC, "max_rd_atomic", 0, limits.max_qp_init_rd_atom
+    yield _M.IBV_QP_MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", 0, limits.max_qp_rd_atom
+    yield _M.IBV_QP_TIMEOUT, "timeout", 0, _CODE_MAX
+    yield _M.IBV_QP_MIN_RNR_TIMER, "min_rnr_timer", 0, _CODE_MAX
+    yield _M.IBV_QP_RETRY_CNT, "retry_cnt", 0, _RETRIES_MAX
+    yield _M.IBV_QP_RNR_RETRY, "rnr_retry", 0, _RETRIES_MAX
+
+
+def _wrong_address(ctx: Context, port_num: int, address: AHAttr) -> str:
+    if not address.is_global:
+        return "the port is Ethernet, where an address needs a global route (is_global=1, gr=...)"
+    try:
+        own = ctx.query_gid(port_num, address.route.sgid_index).raw
+    except PyverbsRDMAError:
+        own = NO_GID
+    return f"sgid_index {address.route.sgid_index}: the port has no such GID" if own == NO_GID else ""
+
+
+def new_settings(ctx: Context, before: Settings, attr: QPAttr, mask: int) -> Settings:
+    """Those of the adapter, with what is new."""
+    new: dict[str, Any] = {name: getattr(attr, given) for bit, name, given in _SETTINGS if mask & bit}
+    for name in {"dest_qp", "rq_psn", "sq_psn"} & new.keys():
+        new[name] &= PSN_MASK
+    if mask & _M.IBV_QP_PATH_MTU:
+        new["mtu_bytes"] = mtu_to_str(attr.path_mtu)
+    if mask & _M.IBV_QP_AV:
+        new["destination"] = new["source"] = way_to(ctx, before.port_num, attr.ah_attr)
+    return replace(before, **new)
+
+
+def way_to(ctx: Context, port_num: int, address: AHAttr) -> tuple[int, int]:
+    """What the carrier calls the other end, and ours: their GIDs. What comes from there is called the same."""
+    own = ctx.query_gid(port_num, address.route.sgid_index).raw
+    return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")
+
+
+def may_use_controlled_qkeys() -> bool:
+    """Whether this process has CAP_NET_RAW, which the kernel asks for."""
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+            line = next(line for line in lines if line.startswith("CapEff:"))
+    except (OSError, StopIteration):
+        return os.geteuid() == 0
+    return bool(int(line.split()[1], 16) & _CAP_NET_RAW)

@@ -1,0 +1,67 @@
+"""The adapter of this process: with those of other processes of this machine it makes one device.
+
+Like an adapter in hardware it answers others while the program does something else: a thread takes what other
+processes send, and repeats what they did not answer. A process that is a copy of this one, by fork, has an adapter of
+its own; what it has inherited of this one's is dead.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+
+from weft.verbs.carriers.loopback import Loopback
+from weft.verbs.carriers.siblings import Siblings
+from weft.verbs.transport.adapter import Adapter
+
+_IDLE_S = 0.5
+_SHORTEST_S = 0.0005
+
+
+class Nowhere(Loopback):
+    """A carrier of what is left behind."""
+
+    def __init__(self) -> None:
+        super().__init__(())
+
+    def send(self, segment: object, to: object, mtu_bytes: int) -> None:
+        """Lost."""
+
+
+@functools.cache
+def open_adapter(gids: tuple[int, ...], device: str) -> Adapter:
+    """The one of this process."""
+    if sys.platform != "linux":
+        return Adapter(Loopback(gids))
+    carrier = Siblings(gids, device)
+    adapter = Adapter(carrier)
+    _opened.append(adapter)
+    threading.Thread(target=_work, args=(adapter, carrier), name=f"{device} of weft", daemon=True).start()
+    return adapter
+
+
+_opened: list[Adapter] = []
+
+
+def _work(adapter: Adapter, carrier: Siblings) -> None:
+    """What the hardware does of itself."""
+    while True:
+        due_s = adapter.next_s()
+        carrier.wait_for_others(_IDLE_S if due_s is None else max(_SHORTEST_S, due_s - adapter.clock()))
+        adapter.progress()
+
+
+def _after_fork() -> None:
+    for adapter in _opened:
+        adapter.lock = adapter.regions.lock = threading.RLock()  # the thread that may have held it is not here
+        if isinstance(adapter.carrier, Siblings):
+            adapter.carrier.close()
+        adapter.carrier = Nowhere()
+    _opened.clear()
+    open_adapter.cache_clear()
+    Loopback.forget_all()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,184 @@
+"""Shared receive queues: receive requests for many queue pairs."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from weft.verbs.device import Context
+from weft.verbs.enums import (
+    IBV_OPS_SIGNALED,
+    IBV_SRQ_INIT_ATTR_CQ,
+    IBV_SRQ_INIT_ATTR_PD,
+    IBV_SRQ_INIT_ATTR_TYPE,
+    IBV_SRQ_INIT_ATTR_XRCD,
+    IBV_SRQ_LIMIT,
+    IBV_SRQ_MAX_WR,
+    IBV_SRQT_BASIC,
+    IBV_SRQT_XRC,
+    IBV_WR_TAG_ADD,
+    ibv_event_type,
+    ibv_srq_type,
+)
+from weft.verbs.events import raise_event
+from weft.verbs.objects import PyverbsCM, PyverbsObject, Unsigned
+from weft.verbs.pd import PD
+from weft.verbs.posting import post_chain, receive_work
+from weft.verbs.pyverbs_error import PyverbsRDMAError
+from weft.verbs.transport.receiving import ReceiveQueue
+
+if TYPE_CHECKING:
+    from weft.verbs.cq import CQ, CQEX
+    from weft.verbs.wr import SGE, RecvWR
+    from weft.verbs.xrcd import XRCD
+
+_FOR_XRC = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ
+
+
+class SrqAttr(PyverbsObject):
+    max_wr = Unsigned(32)
+    max_sge = Unsigned(32)
+    srq_limit = Unsigned(32)
+
+    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
+        self.max_wr, self.max_sge, self.srq_limit = max_wr, max_sge, srq_limit
+
+
+class SrqInitAttr(SrqAttr):
+    def __init__(self, attr: SrqAttr | None = None) -> None:
+        super().__init__(attr.max_wr, attr.max_sge, attr.srq_limit) if attr else super().__init__(0, 0, 0)
+
+
+class SrqInitAttrEx(SrqAttr):
+    """`comp_mask` says which of the fields that SrqAttr has not are meant."""
+
+    comp_mask = Unsigned(32)
+    srq_type = Unsigned(32)
+    max_num_tags = Unsigned(32)
+    max_ops = Unsigned(32)
+
+    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
+        super().__init__(max_wr, max_sge, srq_limit)
+        self.comp_mask, self.srq_type, self.max_num_tags, self.max_ops = 0, IBV_SRQT_BASIC, 0, 0
+        self.pd: PD | None = None
+        self.xrcd: XRCD | None = None
+        self.cq: CQ | CQEX | None = None
+
+
+class OpsWr(PyverbsCM):
+    """A request of tag matching, which weft's adapter has not; it can be made and not posted."""
+
+    wr_id = Unsigned(64)
+    opcode = Unsigned(32)
+    flags = Unsigned(32)
+    unexpected_cnt = Unsigned(32)
+    recv_wr_id = Unsigned(64)
+    tag = Unsigned(64)
+    mask = Unsigned(64)
+    handle = Unsigned(32)
+
+    def __init__(
+        self,
+        wr_id: int = 0,
+        opcode: int = IBV_WR_TAG_ADD,
+        flags: int = IBV_OPS_SIGNALED,
+        next_wr: OpsWr | None = None,
+        unexpected_cnt: int = 0,
+        recv_wr_id: int = 0,
+        num_sge: int | None = None,
+        tag: int = 0,
+        mask: int = 0,
+        sg_list: Sequence[SGE] | None = None,
+    ) -> None:
+        self.wr_id, self.opcode, self.flags, self.next_wr = wr_id, opcode, flags, next_wr
+        self.unexpected_cnt, self.recv_wr_id, self.tag, self.mask, self.handle = (
+            unexpected_cnt,
+            recv_wr_id,
+            tag,
+            mask,
+            0,
+        )
+        self.sg_list = list(sg_list or ())[:num_sge]
+
+
+class SRQ(PyverbsCM):
+    """`core` is the queue; it tells the context when fewer than the limit are left."""
+
+    def __init__(self, creator: PD | Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
+        self.cq: CQ | CQEX | None = None
+        self.xrcd: XRCD | None = None
+        if isinstance(creator, PD):
+            self.pd, self.ctx = creator, creator.ctx
+        elif isinstance(creator, Context):
+            self._take_extended(creator, attr)
+        else:
+            raise PyverbsRDMAError("Srq needs either Context or PD for creation")
+        limits = self.ctx.query_device()
+        if not 1 <= attr.max_wr <= limits.max_srq_wr or attr.max_sge > limits.max_srq_sge:
+            most = f"{limits.max_srq_wr} requests of {limits.max_srq_sge} elements"
+            raise _refused(f"{attr.max_wr} requests of {attr.max_sge} elements: at least 1 and at most {most} fit")
+        self.core = ReceiveQueue(attr.max_wr, attr.max_sge, shared=True)
+        self.core.pd, self.core.limit = self.pd.key, attr.srq_limit
+        self.core.on_limit = lambda: raise_event(self.ctx, ibv_event_type.IBV_EVENT_SRQ_LIMIT_REACHED, self)
+        if self.xrcd is not None and self.cq is not None:
+            self.core.domain, self.core.cq = self.xrcd.domain, self.cq.core
+            self.ctx.adapter.add_shared(self.core)
+        for parent in (self.pd, self.cq, self.xrcd):
+            if parent is not None:
+                parent.add_ref(self)
+
+    def _take_extended(self, ctx: Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
+        assert isinstance(attr, SrqInitAttrEx)
+        kind = attr.srq_type if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE else IBV_SRQT_BASIC
+        if kind not in (IBV_SRQT_BASIC, IBV_SRQT_XRC):
+            reason = f"weft's adapter has no {ibv_srq_type(kind).name}"
+            raise PyverbsRDMAError("Failed to create SRQ", errno.EOPNOTSUPP, reason)
+        needed = _FOR_XRC if kind == IBV_SRQT_XRC else IBV_SRQ_INIT_ATTR_PD
+        if attr.comp_mask & needed != needed or attr.pd is None:
+            raise _refused("comp_mask must have IBV_SRQ_INIT_ATTR_PD, and for XRC those of XRCD and CQ")
+        self.ctx, self.pd = ctx, attr.pd
+        if kind == IBV_SRQT_XRC:
+            if attr.xrcd is None or attr.cq is None:
+                raise _refused("XRC needs a domain and a completion queue")
+            self.xrcd, self.cq = attr.xrcd, attr.cq
+
+    def _release(self) -> None:
+        self.ctx.adapter.shared.pop(self.core.number, None)
+
+    def get_srq_num(self) -> int:
+        if not self.core.number:
+            raise PyverbsRDMAError("Failed to retrieve SRQ number", errno.EOPNOTSUPP, "only an SRQ for XRC has one")
+        return self.core.number
+
+    def modify(self, attr: SrqAttr, comp_mask: int) -> None:
+        """New sizes and limits. What is in the queue stays, so it cannot become smaller than that."""
+        core, most = self.core, self.ctx.query_device().max_srq_wr
+        capacity = attr.max_wr if comp_mask & IBV_SRQ_MAX_WR else core.capacity
+        limit = attr.srq_limit if comp_mask & IBV_SRQ_LIMIT else core.limit
+        reason = ""
+        if comp_mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT):
+            reason = f"mask {comp_mask:#x}: only IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT can be changed"
+        elif not max(1, len(core.works)) <= capacity <= most:
+            reason = f"max_wr {capacity}: it holds {len(core.works)} requests, and {most} is the most"
+        elif limit > capacity:
+            reason = f"srq_limit {limit} is more than the {capacity} that fit"
+        if reason:
+            raise PyverbsRDMAError("Failed to modify SRQ", errno.EINVAL, reason)
+        with self.ctx.adapter.lock:
+            core.capacity, core.limit = capacity, limit
+
+    def query(self) -> SrqAttr:
+        return SrqAttr(self.core.capacity, self.core.places_max, self.core.limit)
+
+    def post_srq_ops(self, wr: OpsWr, bad_wr: OpsWr | None = None) -> None:
+        raise PyverbsRDMAError("post SRQ ops failed.", errno.EOPNOTSUPP, "weft's adapter does not match tags")
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        """Post a chain; what comes before one that fails is posted."""
+        with self.ctx.adapter.lock:
+            post_chain(lambda one: self.core.post(receive_work(one)), wr, bad_wr, "Failed to post receive to SRQ.")
+
+
+def _refused(reason: str) -> PyverbsRDMAError:
+    return PyverbsRDMAError("Failed to create SRQ", errno.EINVAL, reason)

@@ -1,0 +1,220 @@
+"""One port of an adapter: all its queue pairs and regions, and the carrier that joins it to others.
+
+    adapter.progress()        take what arrived, act on time, send what may be sent; poll and post call it
+
+Nothing happens by itself: like a program that polls, an adapter moves when somebody calls it. Whoever blocks on a
+completion channel waits in `Carrier.wait`.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
+from weft.verbs.transport.datagram import Datagrams
+from weft.verbs.transport.queue_pair import QueuePair
+from weft.verbs.transport.receiving import ReceiveQueue
+from weft.verbs.transport.regions import Regions
+from weft.verbs.transport.requester import Requester
+from weft.verbs.transport.responder import Responder
+from weft.verbs.transport.segment import REQUESTS, Segment, Service
+from weft.verbs.transport.work import Refused, SendWork
+
+_FIRST_QP = 2  # 0 and 1 are for management
+TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
+_RECEIVES = (ibv_qp_state.IBV_QPS_RTR, ibv_qp_state.IBV_QPS_RTS, ibv_qp_state.IBV_QPS_SQD, ibv_qp_state.IBV_QPS_SQE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A segment, and what the network said of it."""
+
+    segment: Segment
+    source: object  # whom an answer goes to
+    grh: bytes = bytes(40)
+    slid: int = 0
+    sl: int = 0
+    group: object = None  # that it was sent to
+
+
+class Carrier(Protocol):
+    """What joins adapters. Segments may come in parts, twice, in another order, or not at all."""
+
+    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None: ...
+
+    def receive(self) -> list[Arrival]: ...
+
+    def wait(self, seconds: float) -> None:
+        """Until something arrives, or so long."""
+        ...
+
+
+class Adapter:
+    def __init__(
+        self,
+        carrier: Carrier,
+        *,
+        mtu_bytes: int = 4096,
+        p_keys: tuple[int, ...] = (0xFFFF,),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.carrier, self.mtu_bytes, self.p_keys, self.clock = carrier, mtu_bytes, p_keys, clock
+        self.lock = threading.RLock()  # of whoever posts, changes something or makes progress
+        self.regions = Regions(self.lock)
+        self.counters: Counter[str] = Counter()
+        self.queue_pairs: dict[int, QueuePair] = {}
+        self.groups: dict[object, list[QueuePair]] = {}
+        self.shared: dict[int, ReceiveQueue] = {}  # those that XRC names
+        self._numbers: range = getattr(carrier, "numbers", range(_FIRST_QP, TO_GROUP))  # of queue pairs
+        self._next_number = 0
+        self._shared_numbers = itertools.count(1)
+        self._awake: deque[QueuePair] = deque()
+        self._timed: set[QueuePair] = set()
+
+    # -- queue pairs --------------------------------------------------------------------------------------------------
+
+    def add(self, make: Callable[[int], QueuePair]) -> QueuePair:
+        """A new one, made with its number."""
+        qp = make(self._free_number())
+        if qp.service == Service.UD:
+            qp.datagrams = Datagrams(qp)
+        else:
+            qp.requester, qp.responder = Requester(qp), Responder(qp)
+        self.queue_pairs[qp.number] = qp
+        return qp
+
+    def _free_number(self) -> int:
+        """One that was not in use for as long as possible."""
+        for _ in self._numbers:
+            number = self._numbers[self._next_number % len(self._numbers)]
+            self._next_number += 1
+            if number not in self.queue_pairs:
+                return number
+        raise Refused(errno.ENOMEM, f"there are {len(self._numbers)} queue pairs already")
+
+    def remove(self, qp: QueuePair) -> None:
+        self.queue_pairs.pop(qp.number, None)
+        self._timed.discard(qp)
+        if qp in self._awake:
+            self._awake.remove(qp)
+
+    def add_shared(self, receives: ReceiveQueue) -> None:
+        """Give it the number that XRC uses."""
+        receives.number = next(self._shared_numbers) & 0xFF_FFFF
+        self.shared[receives.number] = receives
+
+    def join(self, qp: QueuePair, group: object) -> None:
+        """What is sent to the group comes to this queue pair too; twice is as once."""
+        members = self.groups.setdefault(group, [])
+        if qp not in members:
+            members.append(qp)
+
+    def leave(self, qp: QueuePair, group: object) -> bool:
+        """False if it was not in the group."""
+        members = self.groups.get(group, [])
+        if qp not in members:
+            return False
+        members.remove(qp)
+        if not members:
+            del self.groups[group]
+        return True
+
+    def wake(self, qp: QueuePair) -> None:
+        """It may have something to send."""
+        if qp not in self._awake:
+            self._awake.append(qp)
+
+    def do_here(self, qp: QueuePair, work: SendWork) -> ibv_wc_status:
+        """Requests that never leave: closing a key, binding a window."""
+        if work.window is not None:
+            return qp.bind(work)
+        assert work.invalidate is not None
+        closed = self.regions.invalidate(qp.pd, work.invalidate)
+        return ibv_wc_status.IBV_WC_SUCCESS if closed else ibv_wc_status.IBV_WC_MW_BIND_ERR
+
+    # -- moving -------------------------------------------------------------------------------------------------------
+
+    def send(self, qp: QueuePair, segment: Segment, to: object = None) -> None:
+        index = qp.settings.pkey_index
+        segment.p_key = self.p_keys[index] if index < len(self.p_keys) else 0
+        self.carrier.send(segment, qp.settings.destination if to is None else to, qp.settings.mtu_bytes)
+
+    def next_s(self) -> float | None:
+        """When something is due; None if nothing is."""
+        with self.lock:
+            return min((due for one in self._timed if (due := one.requester.next_s()) is not None), default=None)
+
+    def progress(self) -> None:
+        with self.lock:
+            self._progress()
+
+    def _progress(self) -> None:
+        for arrival in self.carrier.receive():
+            self._on_arrival(arrival)
+        if self._timed:
+            now_s = self.clock()
+            for qp in [one for one in self._timed if (due := one.requester.next_s()) is not None and due <= now_s]:
+                qp.requester.on_time(now_s)
+                self.note_time(qp)
+        while self._awake:
+            self.run(self._awake.popleft())
+
+    def run(self, qp: QueuePair) -> None:
+        if qp.service == Service.UD:
+            qp.datagrams.run()
+        else:
+            qp.requester.run()
+            self.note_time(qp)
+
+    def note_time(self, qp: QueuePair) -> None:
+        """Something of it may be due at a time, or not any more."""
+        if qp.requester.next_s() is not None:
+            self._timed.add(qp)
+        else:
+            self._timed.discard(qp)
+
+    def _on_arrival(self, arrival: Arrival) -> None:
+        segment = arrival.segment
+        if segment.dest_qp == TO_GROUP:
+            members = self.groups.get(arrival.group, ())
+            for member in members:
+                self._deliver(arrival, member)
+            self.counters["no_queue_pair"] += not members
+            return
+        self._deliver(arrival, self.queue_pairs.get(segment.dest_qp))
+
+    def _deliver(self, arrival: Arrival, qp: QueuePair | None) -> None:
+        segment = arrival.segment
+        if qp is None or qp.state not in _RECEIVES or qp.service != segment.service:
+            self.counters["no_queue_pair"] += 1
+            return
+        if not self._p_key_fits(qp, segment.p_key):
+            self.counters["pkey_violations"] += 1
+            return
+        if qp.service == Service.UD:
+            qp.datagrams.on_request(segment, arrival.grh, arrival.slid, arrival.sl)
+            return
+        if arrival.source != qp.settings.source:
+            self.counters["strangers"] += 1
+            return
+        if segment.op in REQUESTS:
+            if qp.state == ibv_qp_state.IBV_QPS_RTR and not qp.is_established:
+                qp.is_established = True
+                qp.on_event(ibv_event_type.IBV_EVENT_COMM_EST)
+            qp.responder.on_request(segment)
+        else:
+            qp.requester.on_response(segment)
+            self.note_time(qp)
+
+    def _p_key_fits(self, qp: QueuePair, p_key: int) -> bool:
+        index = qp.settings.pkey_index
+        own = self.p_keys[index] if index < len(self.p_keys) else 0
+        same = own & 0x7FFF == p_key & 0x7FFF != 0
+        return same and bool((own | p_key) & 0x8000)

@@ -1,0 +1,269 @@
+"""One queue pair: its attributes, its state, and what each state allows.
+
+    RESET -> INIT -> RTR -> RTS <-> SQD
+                             |       any but RESET -> ERR;  any -> RESET
+                            SQE -> RTS    (not RC: a failed send stops only the sending side)
+
+Which attributes each step needs, and which it may have besides, is a table, as in Linux's
+drivers/infiniband/core/verbs.c (InfiniBand Architecture volume 1, "QueuePair state transition properties").
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft.verbs.enums import (
+    ibv_event_type,
+    ibv_qp_attr_mask,
+    ibv_qp_state,
+    ibv_qp_type,
+    ibv_wc_opcode,
+    ibv_wc_status,
+    ibv_wr_opcode,
+)
+from weft.verbs.transport.completion import CompletionQueue
+from weft.verbs.transport.receiving import ReceiveQueue
+from weft.verbs.transport.segment import Service
+from weft.verbs.transport.work import Completion, ReceiveWork, Refused, SendWork
+
+if TYPE_CHECKING:
+    from weft.verbs.transport.adapter import Adapter
+    from weft.verbs.transport.datagram import Datagrams
+    from weft.verbs.transport.requester import Requester
+    from weft.verbs.transport.responder import Responder
+
+S, M = ibv_qp_state, ibv_qp_attr_mask
+_RESET, _INIT, _RTR, _RTS, _SQD, _SQE, _ERR = (
+    S.IBV_QPS_RESET,
+    S.IBV_QPS_INIT,
+    S.IBV_QPS_RTR,
+    S.IBV_QPS_RTS,
+    S.IBV_QPS_SQD,
+    S.IBV_QPS_SQE,
+    S.IBV_QPS_ERR,
+)
+_PKEY, _PORT, _ACCESS, _QKEY = M.IBV_QP_PKEY_INDEX, M.IBV_QP_PORT, M.IBV_QP_ACCESS_FLAGS, M.IBV_QP_QKEY
+_AV, _MTU, _DEST, _RQ_PSN = M.IBV_QP_AV, M.IBV_QP_PATH_MTU, M.IBV_QP_DEST_QPN, M.IBV_QP_RQ_PSN
+_DEST_RD, _MIN_RNR, _TIMEOUT = M.IBV_QP_MAX_DEST_RD_ATOMIC, M.IBV_QP_MIN_RNR_TIMER, M.IBV_QP_TIMEOUT
+_RETRY, _RNR, _SQ_PSN, _RD = M.IBV_QP_RETRY_CNT, M.IBV_QP_RNR_RETRY, M.IBV_QP_SQ_PSN, M.IBV_QP_MAX_QP_RD_ATOMIC
+_ALT, _MIG, _CUR, _NOTIFY = M.IBV_QP_ALT_PATH, M.IBV_QP_PATH_MIG_STATE, M.IBV_QP_CUR_STATE, M.IBV_QP_EN_SQD_ASYNC_NOTIFY
+_RC, _UC, _UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD
+_XRC_SEND, _XRC_RECV = ibv_qp_type.IBV_QPT_XRC_SEND, ibv_qp_type.IBV_QPT_XRC_RECV
+SERVICES = {_RC: Service.RC, _UC: Service.UC, _UD: Service.UD, _XRC_SEND: Service.XRC, _XRC_RECV: Service.XRC}
+Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
+_NOTHING: Masks = dict.fromkeys(SERVICES, (0, 0))
+_TO_INIT: dict[ibv_qp_type, int] = dict.fromkeys(SERVICES, _PKEY | _PORT | _ACCESS) | {_UD: _PKEY | _PORT | _QKEY}
+_IN_RTS: Masks = {
+    _RC: (0, _CUR | _ACCESS | _ALT | _MIG | _MIN_RNR),
+    _UC: (0, _CUR | _ACCESS | _ALT | _MIG),
+    _UD: (0, _CUR | _QKEY),
+    _XRC_SEND: (0, _CUR | _ACCESS | _ALT | _MIG),
+    _XRC_RECV: (0, _CUR | _ACCESS | _ALT | _MIG | _MIN_RNR),
+}
+TRANSITIONS: dict[tuple[ibv_qp_state, ibv_qp_state], Masks] = {
+    (_RESET, _INIT): {kind: (mask, 0) for kind, mask in _TO_INIT.items()},
+    (_INIT, _INIT): {kind: (0, mask) for kind, mask in _TO_INIT.items()},
+    (_INIT, _RTR): {
+        _RC: (_AV | _MTU | _DEST | _RQ_PSN | _DEST_RD | _MIN_RNR, _ALT | _ACCESS | _PKEY),
+        _UC: (_AV | _MTU | _DEST | _RQ_PSN, _ALT | _ACCESS | _PKEY),
+        _UD: (0, _PKEY | _QKEY),
+        _XRC_SEND: (_AV | _MTU | _DEST | _RQ_PSN, _ALT | _ACCESS | _PKEY),
+        _XRC_RECV: (_AV | _MTU | _DEST | _RQ_PSN | _DEST_RD | _MIN_RNR, _ALT | _ACCESS | _PKEY),
+    },
+    (_RTR, _RTS): {
+        _RC: (_TIMEOUT | _RETRY | _RNR | _SQ_PSN | _RD, _CUR | _ALT | _ACCESS | _MIN_RNR | _MIG),
+        _UC: (_SQ_PSN, _CUR | _ALT | _ACCESS | _MIG),
+        _UD: (_SQ_PSN, _CUR | _QKEY),
+        _XRC_SEND: (_TIMEOUT | _RETRY | _RNR | _SQ_PSN | _RD, _CUR | _ALT | _ACCESS | _MIG),
+        _XRC_RECV: (_TIMEOUT | _SQ_PSN, _CUR | _ALT | _ACCESS | _MIN_RNR | _MIG),
+    },
+    (_RTS, _RTS): _IN_RTS,
+    (_RTS, _SQD): {kind: (0, int(_NOTIFY)) for kind in SERVICES},
+    (_SQD, _RTS): _IN_RTS,
+    (_SQD, _SQD): {
+        _RC: (
+            0,
+            _PORT | _AV | _TIMEOUT | _RETRY | _RNR | _RD | _DEST_RD | _ALT | _CUR | _PKEY | _ACCESS | _MIN_RNR | _MIG,
+        ),
+        _UC: (0, _AV | _ALT | _CUR | _PKEY | _ACCESS | _MIG),
+        _UD: (0, _PKEY | _QKEY),
+        _XRC_SEND: (0, _PORT | _AV | _TIMEOUT | _RETRY | _RNR | _RD | _ALT | _CUR | _PKEY | _ACCESS | _MIG),
+        _XRC_RECV: (0, _PORT | _AV | _TIMEOUT | _DEST_RD | _ALT | _CUR | _PKEY | _ACCESS | _MIN_RNR | _MIG),
+    },
+    (_SQE, _RTS): {_UC: (0, _CUR | _ACCESS), _UD: (0, _CUR | _QKEY)},
+} | {(state, target): _NOTHING for state in S if state != S.IBV_QPS_UNKNOWN for target in (_RESET, _ERR)}
+del TRANSITIONS[_RESET, _ERR]
+
+
+def wrong_transition(kind: ibv_qp_type, before: ibv_qp_state, after: ibv_qp_state, mask: int) -> str:
+    """Why a queue pair cannot go from one state to another with these attributes; empty if it can."""
+    masks = TRANSITIONS.get((before, after), {}).get(kind)
+    if masks is None:
+        return f"a queue pair of {kind.name} does not go from {before.name} to {after.name}"
+    given, (needed, allowed) = mask & ~M.IBV_QP_STATE, masks
+    missing, extra = needed & ~given, given & ~(needed | allowed)
+    if missing:
+        return f"from {before.name} to {after.name} needs {_names(missing)} too"
+    return f"from {before.name} to {after.name} does not take {_names(extra)}" if extra else ""
+
+
+def _names(mask: int) -> str:
+    return ", ".join(bit.name for bit in M if mask & bit)
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """What modify_qp sets; times are the standard's codes."""
+
+    pkey_index: int = 0
+    port_num: int = 1
+    access: int = 0
+    q_key: int = 0
+    destination: object = None  # whom the carrier sends to
+    source: object = None  # what the carrier says of what the other end sent
+    mtu_bytes: int = 1024
+    dest_qp: int = 0
+    rq_psn: int = 0
+    sq_psn: int = 0
+    max_dest_rd_atomic: int = 1
+    max_rd_atomic: int = 1
+    min_rnr_timer: int = 0
+    timeout: int = 0
+    retry_cnt: int = 0
+    rnr_retry: int = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class QueuePair:
+    """Queues and settings; the protocol is in `requester`, `responder` and `datagram`."""
+
+    adapter: Adapter
+    number: int
+    service: Service
+    pd: object
+    send_cq: CompletionQueue
+    recv_cq: CompletionQueue
+    receives: ReceiveQueue
+    send_capacity: int
+    send_places_max: int
+    inline_max: int
+    signal_all: bool
+    state: ibv_qp_state = _RESET
+    settings: Settings = field(default_factory=Settings)
+    sends: deque[SendWork] = field(default_factory=deque)  # posted and not complete, in order
+    on_event: Callable[[ibv_event_type], None] = lambda event: None
+    bind: Callable[[SendWork], ibv_wc_status] = lambda work: ibv_wc_status.IBV_WC_MW_BIND_ERR
+    domain: object = None  # of XRC: whose shared receive queues others may name
+    is_established: bool = False
+    wants_drained: bool = False
+    requester: Requester = field(init=False)
+    responder: Responder = field(init=False)
+    datagrams: Datagrams = field(init=False)
+
+    @property
+    def receive_pd(self) -> object:
+        """Whose keys receive requests have."""
+        return self.receives.pd or self.pd
+
+    @property
+    def told_of_receives(self) -> CompletionQueue:
+        """Which queue gets completions of receive requests."""
+        return self.receives.cq or self.recv_cq
+
+    # -- posting ------------------------------------------------------------------------------------------------------
+
+    def post_send(self, work: SendWork) -> None:
+        self.check_send(work)
+        self.sends.append(work)
+        if self.state in (_SQE, _ERR):
+            self.flush_sends()
+
+    def check_send(self, work: SendWork, before: int = 0) -> None:
+        """Whether it can be posted, after so many others."""
+        if self.state not in (_RTS, _SQD, _SQE, _ERR):
+            raise Refused(errno.EINVAL, f"in state {self.state.name} nothing can be posted to send")
+        if len(work.places) > self.send_places_max:
+            raise Refused(errno.EINVAL, f"{len(work.places)} elements are more than the {self.send_places_max} allowed")
+        is_word = work.opcode == ibv_wr_opcode.IBV_WR_ATOMIC_WRITE  # which is part of the request
+        if work.inline is not None and not is_word and len(work.inline) > self.inline_max:
+            raise Refused(errno.EINVAL, f"{len(work.inline)} bytes are too many for inline: {self.inline_max} at most")
+        if len(self.sends) + before >= self.send_capacity:
+            raise Refused(errno.ENOMEM, f"the send queue is full: it holds {self.send_capacity}")
+
+    def post_receive(self, work: ReceiveWork) -> None:
+        if self.state == _RESET:
+            raise Refused(errno.EINVAL, "in state RESET nothing can be posted to receive")
+        if self.receives.is_shared:
+            raise Refused(errno.EINVAL, "it takes from a shared receive queue: post there")
+        self.receives.post(work)
+        if self.state == _ERR:
+            self.flush_receives()
+
+    # -- states -------------------------------------------------------------------------------------------------------
+
+    def enter(self, state: ibv_qp_state) -> None:
+        """Whoever calls has checked that it may."""
+        before, self.state = self.state, state
+        if state == _RESET:
+            self.clear()
+        elif state == _RTR and self.service != Service.UD:
+            self.responder.reset()
+        elif state == _RTS and before == _RTR:
+            (self.datagrams if self.service == Service.UD else self.requester).reset()
+        elif state == _ERR:
+            self.state = before
+            self.fail()
+        if state in (_RTS, _SQD):
+            self.adapter.wake(self)
+
+    def clear(self) -> None:
+        """As new: queues are empty, and what was not polled is forgotten."""
+        self.sends.clear()
+        if not self.receives.is_shared:
+            self.receives.works.clear()
+        self.send_cq.forget(self.number)
+        self.recv_cq.forget(self.number)
+        self.settings, self.is_established = Settings(), False
+        (self.datagrams if self.service == Service.UD else self.requester).reset()
+
+    def drained(self) -> None:
+        if self.wants_drained:
+            self.wants_drained = False
+            self.on_event(ibv_event_type.IBV_EVENT_SQ_DRAINED)
+
+    # -- completing ---------------------------------------------------------------------------------------------------
+
+    def complete(self, cq: CompletionQueue, completion: Completion) -> None:
+        if not cq.add(completion):
+            self.fail()
+
+    def receive_error(self, work: ReceiveWork, status: ibv_wc_status) -> None:
+        failed = Completion(wr_id=work.wr_id, qp_num=self.number, status=status, opcode=ibv_wc_opcode.IBV_WC_RECV)
+        self.complete(self.told_of_receives, failed)
+
+    def fail(self) -> None:
+        """To ERR: everything that waits comes back."""
+        if self.state != _ERR:
+            self.state = _ERR
+            self.flush_sends()
+            self.flush_receives()
+
+    def flush_sends(self) -> None:
+        while self.sends:
+            work = self.sends.popleft()
+            self.send_cq.add(_flushed(work.wr_id, self.number, ibv_wc_opcode.IBV_WC_SEND))
+
+    def flush_receives(self) -> None:
+        if self.receives.is_shared:
+            self.on_event(ibv_event_type.IBV_EVENT_QP_LAST_WQE_REACHED)
+            return
+        while (work := self.receives.take()) is not None:
+            self.recv_cq.add(_flushed(work.wr_id, self.number, ibv_wc_opcode.IBV_WC_RECV))
+
+
+def _flushed(wr_id: int, qp_num: int, opcode: ibv_wc_opcode) -> Completion:
+    return Completion(wr_id=wr_id, qp_num=qp_num, status=ibv_wc_status.IBV_WC_WR_FLUSH_ERR, opcode=opcode)

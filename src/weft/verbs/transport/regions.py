@@ -1,0 +1,124 @@
+"""Memory regions and windows: which key opens which addresses, for whom, and for what.
+
+A key has 24 bits of index and 8 that the owner may choose, so that an old key of a window does not open its next one.
+A local key opens addresses to the owner's own queue pairs, a remote one to others; here both have the same number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.verbs.enums import (
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_MW_BIND,
+    IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ,
+    IBV_ACCESS_REMOTE_WRITE,
+    IBV_ACCESS_ZERO_BASED,
+)
+from weft.verbs.transport.memory import Place
+
+LOCAL_READ = 0  # always allowed
+WHOLE_SPACE = 1 << 64
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Region:
+    """Addresses from `address` on are called `base`, `base + 1`, ... by those who have the key."""
+
+    key: int
+    pd: object
+    address: int
+    length: int
+    access: int
+    base: int
+    is_open: bool = True
+    qp_num: int = 0  # a window of type 2 is for one queue pair; 0: any of the protection domain
+    parent: Region | None = None  # of a window
+    windows: int = 0  # bound to it
+
+    def place(self, va: int) -> int:
+        """The address in this process."""
+        return va - self.base + self.address
+
+    def holds(self, va: int, length: int) -> bool:
+        return self.base <= va and va + length <= self.base + self.length
+
+
+class Regions:
+    """All of an adapter, by key."""
+
+    def __init__(self, lock: threading.RLock | None = None) -> None:
+        self.lock = lock or threading.RLock()  # of who uses the memory; when `drop` has it, nobody does
+        self._by_key: dict[int, Region] = {}
+        self._indices = itertools.count(1)
+
+    def new_key(self, low: int = 0) -> int:
+        return (next(self._indices) & 0xFF_FFFF) << 8 | low & 0xFF
+
+    def add(self, region: Region) -> Region:
+        self._by_key[region.key] = region
+        return region
+
+    def register(self, pd: object, address: int, length: int, access: int, base: int | None = None) -> Region:
+        """`base`: what the first byte is called; its address, if nothing is said."""
+        if base is None:
+            base = 0 if access & IBV_ACCESS_ZERO_BASED else address
+        key = self.new_key()
+        return self.add(Region(key=key, pd=pd, address=address, length=length, access=access, base=base))
+
+    def drop(self, region: Region) -> None:
+        with self.lock:
+            self._by_key.pop(region.key, None)
+            region.is_open = False
+
+    def find(self, key: int) -> Region | None:
+        return self._by_key.get(key)
+
+    def local(self, pd: object, place: Place, *, write: bool) -> Region | None:
+        """The region of a scatter/gather element, if it may be used so."""
+        region = self._by_key.get(place.lkey)
+        if region is None or region.pd is not pd or not region.is_open or not region.holds(place.address, place.length):
+            return None
+        if region.parent is not None:  # a window is for others only
+            return None
+        return None if write and not region.access & IBV_ACCESS_LOCAL_WRITE else region
+
+    def located(self, pd: object, places: Sequence[Place], *, write: bool) -> list[Place] | None:
+        """Where in this process the elements of a list are now; None if one of them may not be used so."""
+        found = []
+        for place in places:
+            if place.length:
+                region = self.local(pd, place, write=write)
+                if region is None:
+                    return None
+                moved = region.base != region.address
+                found.append(Place(region.place(place.address), place.length, place.lkey) if moved else place)
+        return found
+
+    def remote(self, pd: object, qp_num: int, key: int, va: int, length: int, access: int) -> Region | None:
+        """The region that a request from elsewhere names, if it may do that there."""
+        region = self._by_key.get(key)
+        if region is None or region.pd is not pd or not region.is_open or not region.holds(va, length):
+            return None
+        if region.qp_num not in (0, qp_num) or region.access & access != access:
+            return None
+        return region
+
+    def invalidate(self, pd: object, key: int) -> bool:
+        """From elsewhere or by a local request: the key opens nothing any more. False if it is no key that could be."""
+        region = self._by_key.get(key)
+        if region is None or region.pd is not pd or not region.is_open or region.windows:
+            return False
+        region.is_open = False
+        if region.parent is not None:
+            region.parent.windows -= 1
+            region.parent = None
+        return True
+
+
+REMOTE = {"read": IBV_ACCESS_REMOTE_READ, "write": IBV_ACCESS_REMOTE_WRITE, "atomic": IBV_ACCESS_REMOTE_ATOMIC}
+BIND = IBV_ACCESS_MW_BIND

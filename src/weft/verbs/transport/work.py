@@ -1,0 +1,83 @@
+"""What was posted to a queue pair, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.transport.memory import Place, total
+
+
+class Refused(Exception):
+    """What verbs answer with an errno."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@dataclass(slots=True, kw_only=True)
+class SendWork:
+    """A send request; of those below `psn` some are filled in when it is sent first."""
+
+    wr_id: int
+    opcode: ibv_wr_opcode
+    places: Sequence[Place] = ()
+    flags: int = 0
+    inline: bytes | None = None  # copied when it was posted
+    immediate: int | None = None
+    invalidate: int | None = None
+    va: int = 0
+    rkey: int = 0
+    compare: int = 0
+    swap: int = 0
+    flush: int = 0  # placement type, and what is flushed
+    selectivity: int = 0
+    length: int = 0  # of a FLUSH
+    ah: object = None  # of a datagram: where to
+    remote_qp: int = 0
+    q_key: int = 0
+    srq: int = 0  # of XRC: the other's shared receive queue
+    window: object = None  # of a bind: what is bound to what
+    psn: int = -1  # first of it; -1: not sent yet
+    count: int = 0  # PSNs that it takes
+    sent: int = 0  # packets that were sent, from the first
+    received: int = 0  # bytes of a READ that came
+    response_psn: int = -1  # next one of a READ
+    done: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.inline) if self.inline is not None else total(self.places)
+
+
+@dataclass(slots=True, kw_only=True)
+class ReceiveWork:
+    wr_id: int
+    places: Sequence[Place] = ()
+
+    @property
+    def size(self) -> int:
+        return total(self.places)
+
+
+@dataclass(slots=True, kw_only=True)
+class Completion:
+    """A work completion; if `status` is an error only `wr_id`, `qp_num` and `vendor_err` mean anything else."""
+
+    wr_id: int
+    qp_num: int
+    status: ibv_wc_status = ibv_wc_status.IBV_WC_SUCCESS
+    opcode: ibv_wc_opcode = ibv_wc_opcode.IBV_WC_SEND
+    byte_len: int = 0
+    immediate: int = 0  # or the key that was invalidated
+    wc_flags: int = 0
+    src_qp: int = 0
+    slid: int = 0
+    sl: int = 0
+    pkey_index: int = 0
+    dlid_path_bits: int = 0
+    vendor_err: int = 0
+    solicited: bool = False
+    time_ns: int = 0  # of the monotonic clock, if the queue stamps

@@ -1,0 +1,57 @@
+"""Segments that a test lets arrive, and what it wants to know of those that were sent: always at `b` of a `Wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.verbs.wires import Wire
+
+from weft.verbs.enums import ibv_event_type
+from weft.verbs.transport.adapter import Arrival
+from weft.verbs.transport.queue_pair import QueuePair
+from weft.verbs.transport.segment import REQUESTS, Op, Segment
+from weft.verbs.transport.work import Completion
+
+
+def arrive(wire: Wire, segment: Segment, source: str = "a") -> None:
+    """As if it had come from `source`."""
+    wire.ends["b"].inbox.append(Arrival(segment=segment, source=source))
+    wire.run()
+
+
+def request(b: QueuePair, op: Op, psn: int, payload: bytes = b"", **fields) -> Segment:
+    return Segment(op=op, service=b.service, dest_qp=b.number, psn=psn, ack_request=True, payload=payload, **fields)
+
+
+def answers(wire: Wire) -> list[tuple[Op, int, int]]:
+    """Operation, PSN, syndrome."""
+    return [(one.op, one.psn, one.syndrome) for one in wire.ends["b"].sent if one.op not in REQUESTS]
+
+
+def naks(wire: Wire) -> list[tuple[int, int]]:
+    """PSN and syndrome."""
+    return [(psn, syndrome) for op, psn, syndrome in answers(wire) if op == Op.ACKNOWLEDGE and syndrome >= 0x60]
+
+
+def lose(*psns: int, op: Op = Op.SEND) -> Callable[[Segment], list[Segment]]:
+    """A fate: the first packet of each of these PSNs is lost."""
+    left = list(psns)
+
+    def fate(packet: Segment) -> list[Segment]:
+        if packet.op == op and packet.psn in left:
+            left.remove(packet.psn)
+            return []
+        return [packet]
+
+    return fate
+
+
+def events(qp: QueuePair) -> list[ibv_event_type]:
+    """All that come from now on."""
+    seen: list[ibv_event_type] = []
+    qp.on_event = seen.append
+    return seen
+
+
+def completions(wire: Wire) -> list[Completion]:
+    return wire.b.cq.take(100)

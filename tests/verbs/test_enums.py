@@ -1,0 +1,41 @@
+"""The numbers of the verbs interface."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import pytest
+
+from weft.verbs import cm_enums, enums
+
+
+@pytest.mark.parametrize("module", [enums, cm_enums])
+def test_every_member_is_also_a_constant_of_the_module(module):
+    members = enums.members(module)
+    assert len(members) > 20
+    for name, member in members.items():
+        assert getattr(module, name) is member
+
+
+def test_no_name_is_in_two_enumerations():
+    classes = [item for item in vars(enums).values() if isinstance(item, type) and issubclass(item, IntEnum)]
+    classes.remove(IntEnum)
+    names = [name for enumeration in classes for name in enumeration.__members__]
+    assert len(classes) == 64
+    assert len(names) == len(set(names)) == 392
+
+
+def test_flags_put_together_are_a_plain_number():
+    both = enums.IBV_ACCESS_LOCAL_WRITE | enums.IBV_ACCESS_REMOTE_READ
+    assert type(both) is int
+    assert both == 5
+
+
+def test_a_member_is_printed_as_its_number():
+    """As in pyverbs: programs format states into messages."""
+    assert f"{enums.IBV_QPS_RTS}" == "3"
+
+
+def test_names_with_an_underscore_are_wider_than_an_int():
+    assert enums._IBV_ALLOCATOR_USE_DEFAULT == (1 << 64) - 1
+    assert enums._IBV_DEVICE_RAW_SCATTER_FCS == 1 << 34

@@ -1,0 +1,88 @@
+"""Work requests keep what they were given."""
+
+from __future__ import annotations
+
+import ctypes
+from types import SimpleNamespace
+
+import pytest
+
+from weft.verbs.enums import IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND
+from weft.verbs.pyverbs_error import PyverbsUserError
+from weft.verbs.transport.memory import Place
+from weft.verbs.wr import SGE, RecvWR, SendWR
+
+
+def test_an_element_reads_its_memory():
+    buffer = ctypes.create_string_buffer(b"weft and warp")
+    assert SGE(ctypes.addressof(buffer), 13, 1).read(4, 9) == b"warp"
+
+
+@pytest.mark.parametrize("bad", [(1 << 64, 0, 0), (0, 1 << 32, 0), (0, 0, -1)])
+def test_an_element_refuses_what_does_not_fit(bad):
+    with pytest.raises(OverflowError):
+        SGE(*bad)
+
+
+@pytest.mark.parametrize("bad", [None, "7"])
+def test_an_element_refuses_what_is_no_number(bad):
+    with pytest.raises(TypeError):
+        SGE(0, bad, 0)
+
+
+def test_a_fraction_is_cut_off():
+    """C does, and rdma-core's tests pass halves of lengths."""
+    assert SGE(0, 2.5, 0).length == 2
+
+
+def test_a_request_takes_the_elements_as_they_are_when_it_is_made():
+    elements = [SGE(100, 10, 1), SGE(200, 20, 2), SGE(300, 30, 3)]
+    wr = SendWR(num_sge=2, sg=elements)
+    elements[0].addr = 0
+    assert wr.places == [Place(100, 10, 1), Place(200, 20, 2)]
+
+
+def test_defaults_are_those_of_pyverbs():
+    wr = SendWR(num_sge=1, sg=[SGE(0, 0, 0)])
+    assert (wr.wr_id, wr.opcode, wr.send_flags, wr.imm_data) == (0, IBV_WR_SEND, IBV_SEND_SIGNALED, 0)
+    assert wr.next_wr is None
+
+
+def test_a_send_without_data_is_refused_unless_it_carries_none():
+    with pytest.raises(PyverbsUserError, match="A WR needs at least one SGE"):
+        SendWR()
+    assert SendWR(opcode=IBV_WR_LOCAL_INV).places == []
+
+
+def test_more_elements_than_given_are_refused():
+    with pytest.raises(PyverbsUserError, match="num_sge = 2"):
+        RecvWR(num_sge=2, sg=[SGE(0, 0, 0)])
+
+
+def test_requests_chain():
+    last = RecvWR(wr_id=2, num_sge=1, sg=[SGE(0, 0, 0)])
+    first = RecvWR(wr_id=1, num_sge=1, sg=[SGE(0, 0, 0)], next_wr=last)
+    assert first.next_wr is last
+
+
+def test_remote_fields_are_kept():
+    wr = SendWR(num_sge=1, sg=[SGE(0, 8, 0)])
+    wr.set_wr_rdma(0xAB, 0x1000)
+    assert (wr.rdma_rkey, wr.rdma_remote_addr) == (0xAB, 0x1000)
+    wr.set_wr_atomic(1, 2, 3, 4)
+    assert (wr.remote_rkey, wr.remote_addr, wr.compare_add, wr.swap) == (1, 2, 3, 4)
+    wr.set_wr_ud("ah", 5, 6)
+    assert (wr.ah, wr.remote_qpn, wr.remote_qkey) == ("ah", 5, 6)
+    wr.set_qp_type_xrc(7)
+    assert wr.remote_srqn == 7
+
+
+def test_a_bind_gives_the_window_its_next_key():
+    wr = SendWR(opcode=IBV_WR_BIND_MW)
+    wr.set_bind_wr(SimpleNamespace(rkey=0x1234FF), "info")
+    assert wr.rkey == 0x123400
+
+
+def test_flags_print_by_name():
+    wr = SendWR(num_sge=1, sg=[SGE(0, 0, 0)], send_flags=IBV_SEND_SIGNALED | IBV_SEND_INLINE)
+    assert "IBV_SEND_SIGNALED IBV_SEND_INLINE" in str(wr)
