@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
+os.environ["WEFT_VERBS_SPACE"] = f"-tests-{os.getpid()}"  # workers do not meet each other's adapters
 
 import weft
 from weft.fabric.model import Fabric

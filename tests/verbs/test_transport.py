@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.verbs.wires import ALL, Wire, connected
+from tests.verbs.wires import Wire, connected
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.transport.segment import REQUESTS, Op, Segment, Service, psn_distance
@@ -216,7 +216,3 @@ def test_whatever_the_weather_everything_arrives_once_and_in_order(seed, loss, d
     received = [wr_id for wr_id, _ in wire.b.done()]
     assert received == sorted(received)
     assert len(set(received)) == len(received)
-
-
-def test_all_access_is_what_tests_give():
-    assert ALL

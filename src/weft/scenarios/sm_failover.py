@@ -308,7 +308,7 @@ def _timeline(messages: list[Asker], paths: Asker, killed_s: float) -> dict[str,
     delivered = [over_s - killed_s for one in messages for _, over_s, good in one.done if good]
     answered = [over_s - killed_s for _, over_s, good in paths.done if good]
     failed = [sent_s - killed_s for sent_s, _, good in paths.done if not good]
-    edges = np.arange(-BEFORE_S, max(answered) + BIN_S, BIN_S)
+    edges = np.arange(-BEFORE_S, max(answered), BIN_S)  # whole bins only: the last is not cut short
     bins = {"messages": delivered, "paths_answered": answered, "paths_failed": failed}
     return {"at_s": edges[:-1].tolist()} | {
         name: np.histogram(seconds, edges)[0].tolist() for name, seconds in bins.items()

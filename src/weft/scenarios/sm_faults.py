@@ -390,7 +390,7 @@ def draw(finding: Finding, path: Path | str) -> None:
         for index, kind in enumerate(kinds):
             through, changed = ([one[of] for one in found if one["kind"] == kind] for of in ("through", "changed"))
             colour = picture.COLOURS[index % len(picture.COLOURS)]
-            axes.scatter(through, changed, color=colour, s=28, alpha=0.7, label=f"{kind}: {len(changed)} faults")
+            axes.scatter(through, changed, color=colour, s=28, alpha=0.7, label=f"{kind}: {len(changed)} of them")
         axes.set_xlabel("entries whose path led through what failed")
         axes.set_ylabel("entries that changed")
         axes.legend(loc="upper left")

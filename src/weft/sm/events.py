@@ -29,7 +29,6 @@ class Event(StrEnum):
     ODDITY = "ODDITY"  # duplicate GUID, loop of cable, silence, lies, cut off
     LID_CHANGED = "LID_CHANGED"
     NO_LID = "NO_LID"
-    ROUTED = "ROUTED"
     ROUTING_FALLBACK = "ROUTING_FALLBACK"
     REFUSED = "REFUSED"  # a device did not take what it was told
     PARTITIONS = "PARTITIONS"

@@ -374,22 +374,6 @@ def may_talk(keys_a: Collection[int], keys_b: Collection[int]) -> list[int]:
     return sorted(best.values(), key=lambda key: (key & 0x7FFF).to_bytes(2, "little"))
 
 
-def shared_pkey(table: NDArray[np.uint16], slot: int, others: NDArray[np.integer]) -> NDArray[np.uint16]:
-    """[other] -> the first key by which the port at `slot` may talk to it, as `may_talk` orders them; 0 for none."""
-    own = table[slot]
-    is_member, is_full = np.zeros(FULL, bool), np.zeros(FULL, bool)
-    is_member[own & 0x7FFF] = True
-    is_full[own[own >= FULL] & 0x7FFF] = True
-    is_member[0] = False
-    theirs = table[others]
-    theirs = theirs[:, : max(_width(theirs), 1)]
-    partition = theirs & 0x7FFF
-    shared = is_member[partition] & (is_full[partition] | (theirs >= FULL))
-    best = np.where(shared, partition.byteswap(), 0xFFFF).min(axis=1).astype(np.uint16)
-    key = np.where(best == 0xFFFF, 0, best.byteswap()).astype(np.uint16)
-    return key | np.where(is_full[key], np.uint16(FULL), np.uint16(0))
-
-
 def _listed(names: list[str]) -> str:
     """The first few, and how many more."""
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""

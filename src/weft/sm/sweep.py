@@ -40,7 +40,6 @@ class Report:
     adapters: int
     links: int
     engine: str
-    seconds: float
     forwarding: Uploaded
     sets: int  # of PortInfo
     refused: tuple[str, ...]  # ports and switches that did not take what they were told
@@ -69,7 +68,6 @@ def discover(state: State) -> View:
 
 def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     """From what was discovered to a subnet that works. `taking_over`: hosts are asked to register anew."""
-    began_s = state.clock()
     sender = state.sender
     view, lids = give_lids(state, view)
     known = carried_over(state.known, view)
@@ -102,7 +100,6 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
         adapters=len(view.fabric.of_kind(NodeKind.HCA)),
         links=len(view.fabric.links),
         engine=routing.engine if routing else "no switch",
-        seconds=state.clock() - began_s,
         forwarding=forwarding,
         sets=armed.sets + active.sets,
         refused=tuple(refused),

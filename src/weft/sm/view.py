@@ -23,7 +23,7 @@ from weft.fabric.model import Fabric, LinkColumns, NodeColumns
 from weft.fabric.rates import speed
 from weft.mad.walk import Oddity, Rows, Walk
 from weft.wire.bulk import column
-from weft.wire.port_info import PortInfo, PortState
+from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo, NodeType
 
 Route = tuple[Rows, NDArray[np.uint8]]  # path uint8[n, 64] and hops [n] of directed SMPs
@@ -89,19 +89,15 @@ class View:
     def name(self, slot: int) -> str:
         return self.fabric.port(slot).name
 
-    @property
-    def n_active(self) -> int:
-        return int((self.state[self.plugged] == PortState.ACTIVE).sum())
 
-
-def make_view(walk: Walk, spec: str = "subnet") -> View:
+def make_view(walk: Walk) -> View:
     """Names, kinds and rates for what was walked.
 
     Switches come first, by GUID: engines break ties by their order, which must not depend on where the walk began.
     """
     walk, start = _in_order(walk)
     nodes, servers, models = _nodes(walk)
-    made = Fabric.assemble(spec, nodes, _links(walk), _port_guids(walk, nodes), models, servers, ())
+    made = Fabric.assemble("subnet", nodes, _links(walk), _port_guids(walk, nodes), models, servers, ())
     view = View(
         fabric=made,
         node_info=walk.node_info,
@@ -170,9 +166,9 @@ def _without_strangers(view: View) -> View:
             break
     if reached.all():
         return view
-    lost = [view.fabric.nodes.name[node] for node in np.flatnonzero(~reached)[:3].tolist()]
-    more = f" and {before_all:,} more" if (before_all := int((~reached).sum()) - len(lost)) > 0 else ""
-    cut_off = f"cut-off: {', '.join(lost)}{more}: no cable that may be used leads there"
+    lost = [view.fabric.nodes.name[node] for node in np.flatnonzero(~reached).tolist()]
+    more = f" and {len(lost) - 3:,} more" if len(lost) > 3 else ""
+    cut_off = f"cut-off: {', '.join(lost[:3])}{more}: no cable that may be used leads there"
     return _subset(view, reached, np.ones(len(view.fabric.links), bool), (*view.oddities, cut_off))
 
 
@@ -267,7 +263,7 @@ def _port_guids(walk: Walk, nodes: NodeColumns) -> NDArray[np.uint64]:
 
 def _links(walk: Walk) -> LinkColumns:
     ends = np.flatnonzero(walk.peer > np.arange(len(walk.peer)))
-    read = (walk.port_info[:, 32] & 0x0F > 0) & True  # a port whose PortInfo was not read cannot be configured
+    read = column(walk.port_info, PortInfo.port_state) > 0  # a port that did not say its state cannot be configured
     ends = ends[read[ends] & read[walk.peer[ends]]]
     a, b = ends.astype(np.int32), walk.peer[ends]
     infos = walk.port_info[a]

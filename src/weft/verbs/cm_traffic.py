@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from weft.verbs.addr import AH
 from weft.verbs.cq import CQ, CQEX, WC
@@ -84,8 +85,9 @@ class Traffic(PyverbsCM):
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
-    def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]:
-        raise NotImplementedError
+    if TYPE_CHECKING:  # `CMID` has it
+
+        def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]: ...
 
     def create_qp(self, qp_init: QPInitAttr) -> None:
         """With completion queues of its own, where none are given."""

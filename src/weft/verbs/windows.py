@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_MW_BIND,
     IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_ZERO_BASED,
@@ -22,7 +23,7 @@ from weft.verbs.enums import (
 )
 from weft.verbs.objects import PyverbsCM, Unsigned, inc_rkey, table
 from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.transport.regions import BIND, Region
+from weft.verbs.transport.regions import Region
 
 if TYPE_CHECKING:
     from weft.verbs.mr import MR
@@ -143,7 +144,7 @@ class Binding:
             return "a window of type 1 has the addresses of its region"
         if not mw.region.pd is qp.pd is region.pd:
             return "window, region and queue pair are not of one protection domain"
-        if not region.is_open or not region.access & BIND or not region.holds(info.addr, info.length):
+        if not region.is_open or not region.access & IBV_ACCESS_MW_BIND or not region.holds(info.addr, info.length):
             return "the region is closed, not for windows (IBV_ACCESS_MW_BIND), or does not have all these bytes"
         if info.mw_access_flags & _NEEDS_LOCAL_WRITE and not region.access & IBV_ACCESS_LOCAL_WRITE:
             return "a window for writing needs a region with IBV_ACCESS_LOCAL_WRITE"

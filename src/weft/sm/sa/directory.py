@@ -47,11 +47,6 @@ class Directory:
         """The port that answers to a LID, -1 if none does."""
         return int(self.slot_of_lid[lid & _LIDS - 1])
 
-    def base_lid(self, lid: int) -> int:
-        """The first LID of the port that answers to this one, 0 if none does."""
-        slot = self.slot_at(lid)
-        return int(self.lid[slot]) if slot >= 0 else 0
-
     # -- partitions ---------------------------------------------------------------------------------------------------
 
     @cached_property

@@ -84,7 +84,7 @@ class Siblings(Loopback):
         self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
 
     def _name(self, slot: int) -> str:
-        return f"\0weft-verbs-{os.geteuid()}-{self._device}-{slot}"
+        return f"\0weft-verbs-{space()}-{self._device}-{slot}"
 
     def _bind(self) -> tuple[socket.socket, int]:
         """The first number that no process has."""
@@ -189,6 +189,11 @@ class Siblings(Loopback):
                 with contextlib.suppress(ValueError):  # another thread has closed it: the process is gone
                     poller.register(way.socket, select.POLLOUT)
         poller.poll(None if seconds is None else seconds * 1e3)
+
+
+def space() -> str:
+    """Whom a process can meet: those of the same user, and of the same WEFT_VERBS_SPACE if there is one."""
+    return f"{os.geteuid()}{os.environ.get('WEFT_VERBS_SPACE', '')}"
 
 
 def _new_socket() -> socket.socket:

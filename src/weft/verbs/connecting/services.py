@@ -5,9 +5,10 @@ A claim is a socket with a name of Linux's abstract kind, so it ends with its pr
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
+
+from weft.verbs.carriers.siblings import space
 
 
 class Claim:
@@ -40,4 +41,4 @@ def is_claimed(gid: int, service: int) -> bool:
 
 
 def _name(gid: int, service: int) -> str:
-    return f"\0weft-service-{os.geteuid()}-{gid:x}-{service:x}"
+    return f"\0weft-service-{space()}-{gid:x}-{service:x}"

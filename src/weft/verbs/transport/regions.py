@@ -13,15 +13,10 @@ from dataclasses import dataclass
 
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_MW_BIND,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_ZERO_BASED,
 )
 from weft.verbs.transport.memory import Place
 
-LOCAL_READ = 0  # always allowed
 WHOLE_SPACE = 1 << 64
 
 
@@ -118,7 +113,3 @@ class Regions:
             region.parent.windows -= 1
             region.parent = None
         return True
-
-
-REMOTE = {"read": IBV_ACCESS_REMOTE_READ, "write": IBV_ACCESS_REMOTE_WRITE, "atomic": IBV_ACCESS_REMOTE_ATOMIC}
-BIND = IBV_ACCESS_MW_BIND
