@@ -195,6 +195,7 @@ def test_an_overflow_is_told_and_stops_the_queue_pairs(wire, ctx):
     cq = CQ(ctx, 1)
     wire.a.cq = cq.core
     near, far = connected(wire)
+    idle, _ = connected(wire)
     events = []
     near.on_event = events.append
     for number in range(2):
@@ -202,7 +203,7 @@ def test_an_overflow_is_told_and_stops_the_queue_pairs(wire, ctx):
         wire.a.send(near, number, 0, 8)
     wire.run()
     assert [(event.event_type, event.element) for event in ctx.events] == [(IBV_EVENT_CQ_ERR, cq)]
-    assert (near.state, events) == (IBV_QPS_ERR, [IBV_EVENT_QP_FATAL])
+    assert (near.state, idle.state, events) == (IBV_QPS_ERR, IBV_QPS_ERR, [IBV_EVENT_QP_FATAL])
     assert cq.poll(10)[0] == 1
 
 

@@ -80,6 +80,8 @@ class Siblings(Loopback):
         self._socket, self._slot = self._bind()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
         self._waiting, self._looked_s = 0, -_LOOK_S
+        self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
+        self._has_others = False
         first = self._slot << _QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
 
@@ -134,6 +136,7 @@ class Siblings(Loopback):
                 self._ways[slot] = _Way(self._name(slot))
             except OSError:
                 return None
+            self._has_others = True
         return self._ways[slot]
 
     def _send_to(self, slot: int, segment: Segment, to: tuple[int, int], mtu_bytes: int) -> None:
@@ -152,9 +155,11 @@ class Siblings(Loopback):
     # -- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Arrival]:
+        came = super().receive() if self._inbox else []
+        if self.is_watched and not self._has_others:
+            return came
         for slot in [slot for slot, way in self._ways.items() if way.backlog]:
             self._flush(slot)
-        came = super().receive()
         while True:
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
@@ -177,10 +182,12 @@ class Siblings(Loopback):
 
     def wait_for_others(self, seconds: float | None) -> None:
         """As `wait`, but what this process sends to itself does not end it: for who works in the background."""
-        self._poll([self._socket.fileno()], seconds)
+        self.is_watched = True
+        if self._poll([self._socket.fileno()], seconds):
+            self._has_others = True
 
-    def _poll(self, files: list[int], seconds: float | None) -> None:
-        """Until one of the files has something, or a process takes what waits for it."""
+    def _poll(self, files: list[int], seconds: float | None) -> bool:
+        """Until one of the files has something, or a process takes what waits for it. False if the time is over."""
         poller = select.poll()  # one of its own for each thread
         for file in files:
             poller.register(file, select.POLLIN)
@@ -188,7 +195,7 @@ class Siblings(Loopback):
             if way.backlog:
                 with contextlib.suppress(ValueError):  # another thread has closed it: the process is gone
                     poller.register(way.socket, select.POLLOUT)
-        poller.poll(None if seconds is None else seconds * 1e3)
+        return bool(poller.poll(None if seconds is None else seconds * 1e3))
 
 
 def space() -> str:
