@@ -171,7 +171,7 @@ def test_49_reset_empties_all_and_begins_anew():
     wire.a.send(a, 1, 0, 10)
     wire.run()
     a.enter(S.IBV_QPS_RESET)
-    assert (len(a.sends), len(a.receives.works), a.requester.next_s()) == (0, 0, None)
+    assert (len(a.sends), len(a.receives), a.requester.next_s()) == (0, 0, None)
     wire.run(0.1)
     assert wire.a.done() == []
 

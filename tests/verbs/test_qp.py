@@ -172,7 +172,7 @@ def test_receives_of_a_chain_are_taken_in_order_until_the_queue_is_full(node):
     bad = RecvWR()
     with pytest.raises(PyverbsRDMAError, match="Failed to post recv") as raised:
         qp.post_recv(chain, bad)
-    assert (raised.value.error_code, bad.wr_id, len(qp.core.receives.works)) == (errno.ENOMEM, 3, 2)
+    assert (raised.value.error_code, bad.wr_id, len(qp.core.receives)) == (errno.ENOMEM, 3, 2)
 
 
 def test_inline_data_needs_no_key_and_is_copied_when_it_is_posted(pair):

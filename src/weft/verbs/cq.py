@@ -90,7 +90,7 @@ class _Queue(PyverbsCM):
         if not 0 <= comp_vector < ctx.num_comp_vectors:
             raise self._refused(f"comp_vector {comp_vector}: there are 0 to {ctx.num_comp_vectors - 1}")
         self.ctx, self.channel, self.comp_vector = ctx, channel, comp_vector
-        self.core = CompletionQueue(int(cqe))
+        self.core = CompletionQueue(int(cqe), ctx.adapter.memory)
         self.core.on_event, self.core.on_overflow = self._on_event, self._on_overflow
         ctx.add_ref(self)
         if channel is not None:
@@ -121,10 +121,12 @@ class _Queue(PyverbsCM):
         self.num_events = max(0, self.num_events - num_events)
 
     def _taken(self, most: int) -> list[Completion]:
-        """The oldest completions, after what can be done now is done."""
-        with self.ctx.adapter.lock:
+        """The oldest completions; if there are none, after what can be done now is done."""
+        found = self.core.take(most)
+        if not found:
             self.ctx.adapter.progress()
-            return self.core.take(most)
+            found = self.core.take(most)
+        return found
 
     def _on_event(self) -> None:
         if self.channel is not None:
@@ -168,11 +170,12 @@ class CQ(_Queue):
         cqe_max = self.ctx.query_device().max_cqe
         with self.ctx.adapter.lock:
             self.ctx.adapter.progress()
-            waiting = len(self.core.entries)
+            waiting = len(self.core)
             if not max(1, waiting) <= cqe <= cqe_max:
                 reason = f"{cqe} entries: there can be {max(1, waiting)} to {cqe_max}, and {waiting} completions wait"
                 raise PyverbsRDMAError("Failed to resize CQ", errno.EINVAL, reason)
-            self.core.capacity = int(cqe)
+            self.core.resize(int(cqe))
+            self.ctx.adapter.show()
 
     def __str__(self) -> str:
         return "CQ\n" + table(CQEs=self.cqe)

@@ -25,10 +25,8 @@ from weft.verbs.mem_alloc import (
     MAP_ANONYMOUS_,
     MAP_HUGETLB_,
     MAP_PRIVATE_,
-    free,
     mmap,
     munmap,
-    posix_memalign,
     read,
     write,
 )
@@ -36,6 +34,7 @@ from weft.verbs.objects import PyverbsCM, table
 from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 from weft.verbs.text import rereg_error_to_str
+from weft.verbs.transport.queue_memory import Block, QueueMemory
 from weft.verbs.transport.regions import WHOLE_SPACE, Region
 from weft.verbs.windows import MW, MWBind, MWBindInfo, mwtype2str
 
@@ -56,9 +55,9 @@ _c.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 class Buffer:
-    """Memory that a region allocated for itself."""
+    """Memory that a region allocated for itself, of the kind that other processes can reach, or of huge pages."""
 
-    def __init__(self, length: int, *, huge: bool) -> None:
+    def __init__(self, memory: QueueMemory, length: int, *, huge: bool) -> None:
         self.length, self.is_huge = length, huge
         try:
             if huge:
@@ -66,15 +65,15 @@ class Buffer:
                 flags = MAP_PRIVATE_ | MAP_ANONYMOUS_ | MAP_HUGETLB_
                 self.address = mmap(length=self.length, flags=flags, fd=-1)
             else:
-                self.address = posix_memalign(length, _mmap.PAGESIZE)
+                self._block = Block(memory, length)
+                self.address = self._block.address
         except MemoryError as error:
             raise PyverbsError(f"Failed to allocate MR buffer of size {length}") from error
 
     def free(self) -> None:
+        """What is not of huge pages goes with this object."""
         if self.is_huge:
             munmap(self.address, self.length)
-        else:
-            free(self.address)
 
 
 class MR(PyverbsCM):
@@ -134,7 +133,8 @@ class MR(PyverbsCM):
 
     def _allocate(self, access: int) -> None:
         if not self.buf and self._size > 0:
-            self._own = Buffer(self._size, huge=bool(access & IBV_ACCESS_HUGETLB))
+            assert self.pd is not None
+            self._own = Buffer(self.pd.ctx.adapter.memory, self._size, huge=bool(access & IBV_ACCESS_HUGETLB))
             self.buf = self._own.address
 
     def _free(self) -> None:

@@ -10,6 +10,8 @@ from weft.verbs.device import Context
 from weft.verbs.enums import (
     IBV_QP_INIT_ATTR_PD,
     IBV_QP_INIT_ATTR_XRCD,
+    IBV_SEND_INLINE,
+    IBV_WR_ATOMIC_FETCH_AND_ADD,
     ibv_qp_attr_mask,
     ibv_qp_state,
     ibv_qp_type,
@@ -25,6 +27,7 @@ from weft.verbs.qp_attributes import ECE, QPAttr, QPCap, QPInitAttr, QPInitAttrE
 from weft.verbs.qp_changes import copy_attributes, may_use_controlled_qkeys, new_settings, way_to, wrong_value
 from weft.verbs.text import qp_state_to_str, qp_type_to_str
 from weft.verbs.transport.completion import CompletionQueue
+from weft.verbs.transport.memory import total
 from weft.verbs.transport.queue_pair import SERVICES, TRANSITIONS, QueuePair, wrong_transition
 from weft.verbs.transport.receiving import ReceiveQueue
 from weft.verbs.transport.segment import PSN_MASK, Service
@@ -109,7 +112,8 @@ class QP(PyverbsCM):
             receives = self.srq.core
         else:
             xrc = SERVICES[self._kind] == Service.XRC
-            receives = ReceiveQueue(0 if xrc else init.max_recv_wr, init.max_recv_sge, shared=xrc)
+            capacity = 0 if xrc else init.max_recv_wr
+            receives = ReceiveQueue(capacity, init.max_recv_sge, shared=xrc, memory=self.ctx.adapter.memory)
         return QueuePair(
             adapter=self.ctx.adapter,
             number=number,
@@ -171,6 +175,7 @@ class QP(PyverbsCM):
             if mask & _M.IBV_QP_QKEY and attr.qkey & _CONTROLLED_QKEY and not may_use_controlled_qkeys():
                 raise PyverbsRDMAError(what, errno.EPERM, "a Q_Key with the highest bit set needs CAP_NET_RAW")
             core.settings = new_settings(self.ctx, core.settings, attr, mask)
+            core.show()
             copy_attributes(attr, self._attr, mask)
             if target == _S.IBV_QPS_SQD and mask & _M.IBV_QP_EN_SQD_ASYNC_NOTIFY:
                 core.wants_drained = bool(attr.en_sqd_async_notify)
@@ -226,12 +231,39 @@ class QP(PyverbsCM):
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """Post a chain; what comes before one that fails is posted."""
-        adapter = self.core.adapter
+        adapter, rest = self.core.adapter, wr
+        while self._by_lane(rest):
+            if rest.next_wr is None:
+                return
+            rest = rest.next_wr
         try:
             with adapter.lock:
-                post_chain(self._post_one, wr, bad_wr, "Failed to post send")
+                post_chain(self._post_one, rest, bad_wr, "Failed to post send")
         finally:
             self._go()
+
+    def _by_lane(self, wr: SendWR) -> bool:
+        """Whether it is done already."""
+        core, lock = self.core, self.core.adapter.lock
+        if lock.is_mine:
+            return False
+        lane = core.lane or core.find_lane()
+        if lane is None or len(wr.places) > core.send_places_max:
+            return False
+        if wr.send_flags & IBV_SEND_INLINE and total(wr.places) > core.inline_max:
+            return False
+        with lock.threads:
+            return not core.sends and lane.post(
+                wr.opcode,
+                wr.send_flags,
+                wr.wr_id,
+                wr.places,
+                wr.imm_data,
+                wr.remote_addr,
+                wr.remote_rkey,
+                wr.compare_add,
+                wr.compare_add if wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD else wr.swap,
+            )
 
     def _post_one(self, wr: SendWR) -> None:
         work = send_work(wr)

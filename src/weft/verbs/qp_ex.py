@@ -65,18 +65,45 @@ class QPEx(QP):
 
     def wr_complete(self) -> None:
         works, self._works = self._begun(), None
+        lock = self.core.adapter.lock
+        if not lock.is_mine:
+            self.core.find_lane()
         try:
-            with self.core.adapter.lock:
+            with lock.threads:
                 if self._wrong is not None:
                     raise self._wrong
                 for before, work in enumerate(works):
                     self._ready(work)
                     self.core.check_send(work, before)
-                for work in works:
-                    self.core.post_send(work)
+                rest = works[self._count_by_lane(works) :]
+                with lock:
+                    for work in rest:
+                        self.core.post_send(work)
         except Refused as refused:
             raise PyverbsRDMAError("ibv_wr_complete failed.", refused.code, str(refused)) from refused
         self._go()
+
+    def _count_by_lane(self, works: list[SendWork]) -> int:
+        """How many of them are done already."""
+        core, done = self.core, 0
+        if core.adapter.lock.is_mine:
+            return 0
+        while done < len(works) and core.lane is not None and not core.sends:
+            work = works[done]
+            if work.inline is not None or not core.lane.post(
+                work.opcode,
+                work.flags,
+                work.wr_id,
+                work.places,
+                work.immediate or 0,
+                work.va,
+                work.rkey,
+                work.compare,
+                work.swap,
+            ):
+                break
+            done += 1
+        return done
 
     def wr_abort(self) -> None:
         """Forget what was said since `wr_start`."""

@@ -7,6 +7,7 @@ its own; what it has inherited of this one's is dead.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import sys
@@ -15,6 +16,7 @@ import threading
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.carriers.siblings import Siblings
 from weft.verbs.transport.adapter import Adapter
+from weft.verbs.transport.queue_memory import Lock, QueueMemory
 
 _IDLE_S = 0.5
 _SHORTEST_S = 0.0005
@@ -36,7 +38,8 @@ def open_adapter(gids: tuple[int, ...], device: str) -> Adapter:
     if sys.platform != "linux":
         return Adapter(Loopback(gids))
     carrier = Siblings(gids, device)
-    adapter = Adapter(carrier)
+    adapter = Adapter(carrier, memory=QueueMemory(can_be_shared=True))
+    carrier.open(adapter)
     _opened.append(adapter)
     threading.Thread(target=_work, args=(adapter, carrier), name=f"{device} of weft", daemon=True).start()
     return adapter
@@ -55,13 +58,23 @@ def _work(adapter: Adapter, carrier: Siblings) -> None:
 
 def _after_fork() -> None:
     for adapter in _opened:
-        adapter.lock = adapter.regions.lock = threading.RLock()  # the thread that may have held it is not here
+        adapter.memory.leave()
+        adapter.lock = adapter.regions.lock = Lock(adapter.memory)  # the thread that may have held it is not here
+        for qp in adapter.queue_pairs.values():
+            qp.lane = None
         if isinstance(adapter.carrier, Siblings):
             adapter.carrier.close()
         adapter.carrier = Nowhere()
     _opened.clear()
     open_adapter.cache_clear()
     Loopback.forget_all()
+
+
+@atexit.register
+def _at_end() -> None:
+    """Others notice at once."""
+    for adapter in _opened:
+        adapter.memory.close()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -118,7 +118,7 @@ class SRQ(PyverbsCM):
         if not 1 <= attr.max_wr <= limits.max_srq_wr or attr.max_sge > limits.max_srq_sge:
             most = f"{limits.max_srq_wr} requests of {limits.max_srq_sge} elements"
             raise _refused(f"{attr.max_wr} requests of {attr.max_sge} elements: at least 1 and at most {most} fit")
-        self.core = ReceiveQueue(attr.max_wr, attr.max_sge, shared=True)
+        self.core = ReceiveQueue(attr.max_wr, attr.max_sge, shared=True, memory=self.ctx.adapter.memory)
         self.core.pd, self.core.limit = self.pd.key, attr.srq_limit
         self.core.on_limit = lambda: raise_event(self.ctx, ibv_event_type.IBV_EVENT_SRQ_LIMIT_REACHED, self)
         if self.xrcd is not None and self.cq is not None:
@@ -159,14 +159,17 @@ class SRQ(PyverbsCM):
         reason = ""
         if comp_mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT):
             reason = f"mask {comp_mask:#x}: only IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT can be changed"
-        elif not max(1, len(core.works)) <= capacity <= most:
-            reason = f"max_wr {capacity}: it holds {len(core.works)} requests, and {most} is the most"
+        elif not max(1, len(core)) <= capacity <= most:
+            reason = f"max_wr {capacity}: it holds {len(core)} requests, and {most} is the most"
         elif limit > capacity:
             reason = f"srq_limit {limit} is more than the {capacity} that fit"
         if reason:
             raise PyverbsRDMAError("Failed to modify SRQ", errno.EINVAL, reason)
-        with self.ctx.adapter.lock:
-            core.capacity, core.limit = capacity, limit
+        adapter = self.ctx.adapter
+        with adapter.lock:
+            core.resize(capacity)
+            core.limit = limit
+            adapter.show()
 
     def query(self) -> SrqAttr:
         return SrqAttr(self.core.capacity, self.core.places_max, self.core.limit)

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from weft.verbs.transport.adapter import TO_GROUP, Arrival
 from weft.verbs.transport.segment import Segment
+
+if TYPE_CHECKING:
+    from weft.verbs.transport.lane import Way
+    from weft.verbs.transport.queue_pair import QueuePair
 
 _IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
 _IPV4_BYTES, _UDP = 20, 17
@@ -57,6 +61,9 @@ class Loopback:
         while self._inbox:
             came.append(self._inbox.popleft())
         return came
+
+    def way(self, qp: QueuePair) -> Way | None:
+        return None
 
     def wait(self, seconds: float) -> None:
         self._something.wait(seconds)

@@ -12,21 +12,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import select
 import socket
 import struct
 import time
 from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.errors import ConfigError
+from weft.verbs.carriers.doorway import Neighbours
 from weft.verbs.carriers.loopback import Loopback, grh_of
-from weft.verbs.transport.adapter import TO_GROUP, Arrival
+from weft.verbs.transport.adapter import TO_GROUP, Adapter, Arrival
 from weft.verbs.transport.packets import decode, encode
 from weft.verbs.transport.segment import Segment
 from weft.wire.format import Format, Malformed
 from weft.wire.headers import BTH
 from weft.wire.opcodes import EXTENDED_HEADERS
+
+if TYPE_CHECKING:
+    from weft.verbs.transport.lane import Way
+    from weft.verbs.transport.queue_pair import QueuePair
 
 PROCESSES_MAX = 255
 _QUEUE_PAIR_BITS = 16
@@ -70,6 +77,13 @@ class _Way:
         return True
 
 
+class Here(NamedTuple):
+    """The memory of this process, as that of another would be."""
+
+    address: int
+    process: int
+
+
 class Siblings(Loopback):
     """A carrier. `numbers` are those that queue pairs of this process have."""
 
@@ -82,6 +96,8 @@ class Siblings(Loopback):
         self._waiting, self._looked_s = 0, -_LOOK_S
         self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
         self._has_others = False
+        self._neighbours: Neighbours | None = None
+        self._adapter: Adapter | None = None
         first = self._slot << _QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
 
@@ -99,8 +115,15 @@ class Siblings(Loopback):
         made.close()
         raise ConfigError(f"{PROCESSES_MAX} processes use {self._device} already")
 
+    def open(self, adapter: Adapter) -> None:
+        """Let other processes have the memory of its queues."""
+        self._adapter = adapter
+        self._neighbours = Neighbours(self._name(self._slot)[1:], adapter)
+
     def close(self) -> None:
         self._socket.close()
+        if self._neighbours is not None:
+            self._neighbours.close()
         os.close(self._bell)
         for way in self._ways.values():
             way.socket.close()
@@ -152,6 +175,38 @@ class Siblings(Loopback):
         if not self._ways[slot].flush():
             del self._ways[slot]
 
+    # -- the short way ------------------------------------------------------------------------------------------------
+
+    def way(self, qp: QueuePair) -> Way | None:
+        """To a queue pair of this machine; whoever asks does not have the adapter's lock."""
+        from weft.verbs.transport.lane import Way, open_meter
+
+        to, slot = qp.settings.destination, qp.settings.dest_qp >> _QUEUE_PAIR_BITS
+        if self._adapter is None or self._neighbours is None or not isinstance(to, tuple) or to[0] not in self.gids:
+            return None
+        meter, source = open_meter(), (to[1], to[0])
+        if slot == self._slot:
+            here = Here(self._adapter.memory.address, os.getpid())
+            return Way(far=here, source=source, meter=meter, ring=self._ring_here)
+        name = self._name(slot)[1:]
+        far = self._neighbours.far(name)
+        if far is None:
+            return None
+        self._neighbours.watch(name, meter)
+        return Way(far=far, source=source, meter=meter, ring=functools.partial(self._ring, slot))
+
+    def _ring_here(self) -> None:
+        assert self._adapter is not None
+        self._adapter.was_rung()
+        os.eventfd_write(self._bell, 1)
+
+    def _ring(self, slot: int) -> None:
+        """An empty message says that there is something in a queue."""
+        way = self._way(slot)
+        if way is not None:
+            way.put(b"")
+            self._flush(slot)
+
     # -- receiving ----------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Arrival]:
@@ -165,7 +220,9 @@ class Siblings(Loopback):
                 data, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
             except BlockingIOError:
                 return came
-            if _is_ours(ancillary):
+            if not data and self._adapter is not None:
+                self._adapter.was_rung()
+            elif _is_ours(ancillary):
                 with contextlib.suppress(Malformed):
                     came.append(_arrival(data))
 
@@ -183,8 +240,11 @@ class Siblings(Loopback):
     def wait_for_others(self, seconds: float | None) -> None:
         """As `wait`, but what this process sends to itself does not end it: for who works in the background."""
         self.is_watched = True
-        if self._poll([self._socket.fileno()], seconds):
+        doors = self._neighbours.files if self._neighbours is not None else []
+        if self._poll([self._socket.fileno(), *doors], seconds):
             self._has_others = True
+        if self._neighbours is not None:
+            self._neighbours.tend()
 
     def _poll(self, files: list[int], seconds: float | None) -> bool:
         """Until one of the files has something, or a process takes what waits for it. False if the time is over."""

@@ -179,9 +179,8 @@ def agent_of(adapter: Adapter) -> Agent:
             send_places_max=0,
             inline_max=0,
             signal_all=False,
-            state=ibv_qp_state.IBV_QPS_RTS,
         )
-        qp.settings.q_key = QP1_KEY
+        qp.state, qp.settings.q_key = ibv_qp_state.IBV_QPS_RTS, QP1_KEY
         qp.datagrams = qp.requester = Agent(qp)  # type: ignore[assignment]
         adapter.queue_pairs[QP1] = qp
     agent = adapter.queue_pairs[QP1].datagrams

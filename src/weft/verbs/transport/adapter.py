@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import errno
 import itertools
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
+from weft.verbs.transport import layout
 from weft.verbs.transport.datagram import Datagrams
+from weft.verbs.transport.queue_memory import Lock, QueueMemory
 from weft.verbs.transport.queue_pair import QueuePair
 from weft.verbs.transport.receiving import ReceiveQueue
 from weft.verbs.transport.regions import Regions
@@ -26,6 +27,9 @@ from weft.verbs.transport.requester import Requester
 from weft.verbs.transport.responder import Responder
 from weft.verbs.transport.segment import REQUESTS, Segment, Service
 from weft.verbs.transport.work import Refused, SendWork
+
+if TYPE_CHECKING:
+    from weft.verbs.transport.lane import Way
 
 _FIRST_QP = 2  # 0 and 1 are for management
 TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
@@ -55,6 +59,10 @@ class Carrier(Protocol):
         """Until something arrives, or so long."""
         ...
 
+    def way(self, qp: QueuePair) -> Way | None:
+        """The short way to the other end of a connection, if there is one."""
+        ...
+
 
 class Adapter:
     def __init__(
@@ -64,10 +72,12 @@ class Adapter:
         mtu_bytes: int = 4096,
         p_keys: tuple[int, ...] = (0xFFFF,),
         clock: Callable[[], float] = time.monotonic,
+        memory: QueueMemory | None = None,
     ) -> None:
         self.carrier, self.mtu_bytes, self.p_keys, self.clock = carrier, mtu_bytes, p_keys, clock
-        self.lock = threading.RLock()  # of whoever posts, changes something or makes progress
-        self.regions = Regions(self.lock)
+        self.memory = memory or QueueMemory(can_be_shared=False)
+        self.lock = Lock(self.memory)  # of whoever posts, changes something or makes progress
+        self.regions = Regions(self.memory, self.lock)
         self.counters: Counter[str] = Counter()
         self.queue_pairs: dict[int, QueuePair] = {}
         self.groups: dict[object, list[QueuePair]] = {}
@@ -88,6 +98,7 @@ class Adapter:
         else:
             qp.requester, qp.responder = Requester(qp), Responder(qp)
         self.queue_pairs[qp.number] = qp
+        qp.show()
         return qp
 
     def _free_number(self) -> int:
@@ -101,6 +112,7 @@ class Adapter:
 
     def remove(self, qp: QueuePair) -> None:
         self.queue_pairs.pop(qp.number, None)
+        self.memory.words[qp.at + layout.Q_NUMBER] = self.memory.words[qp.at + layout.Q_STATE] = 0
         self._timed.discard(qp)
         if qp in self._awake:
             self._awake.remove(qp)
@@ -142,9 +154,22 @@ class Adapter:
     # -- moving -------------------------------------------------------------------------------------------------------
 
     def send(self, qp: QueuePair, segment: Segment, to: object = None) -> None:
-        index = qp.settings.pkey_index
-        segment.p_key = self.p_keys[index] if index < len(self.p_keys) else 0
+        segment.p_key = self.p_key(qp.settings.pkey_index)
         self.carrier.send(segment, qp.settings.destination if to is None else to, qp.settings.mtu_bytes)
+
+    def p_key(self, index: int) -> int:
+        return self.p_keys[index] if index < len(self.p_keys) else 0
+
+    def show(self) -> None:
+        """Queues are elsewhere, or have other keys."""
+        for qp in self.queue_pairs.values():
+            qp.show()
+
+    def was_rung(self) -> None:
+        """Another process put something where somebody here may wait for it."""
+        with self.lock:
+            for queue in {id(qp.told_of_receives): qp.told_of_receives for qp in self.queue_pairs.values()}.values():
+                queue.was_rung()
 
     def next_s(self) -> float | None:
         """When something is due; None if nothing is."""
@@ -207,6 +232,7 @@ class Adapter:
         if segment.op in REQUESTS:
             if qp.state == ibv_qp_state.IBV_QPS_RTR and not qp.is_established:
                 qp.is_established = True
+                qp.show()
                 qp.on_event(ibv_event_type.IBV_EVENT_COMM_EST)
             qp.responder.on_request(segment)
         else:
@@ -214,7 +240,6 @@ class Adapter:
             self.note_time(qp)
 
     def _p_key_fits(self, qp: QueuePair, p_key: int) -> bool:
-        index = qp.settings.pkey_index
-        own = self.p_keys[index] if index < len(self.p_keys) else 0
+        own = self.p_key(qp.settings.pkey_index)
         same = own & 0x7FFF == p_key & 0x7FFF != 0
         return same and bool((own | p_key) & 0x8000)

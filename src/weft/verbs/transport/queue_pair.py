@@ -11,6 +11,7 @@ drivers/infiniband/core/verbs.c (InfiniBand Architecture volume 1, "QueuePair st
 from __future__ import annotations
 
 import errno
+import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
+from weft.verbs.transport import layout
 from weft.verbs.transport.completion import CompletionQueue
 from weft.verbs.transport.receiving import ReceiveQueue
 from weft.verbs.transport.segment import Service
@@ -33,6 +35,7 @@ from weft.verbs.transport.work import Completion, ReceiveWork, Refused, SendWork
 if TYPE_CHECKING:
     from weft.verbs.transport.adapter import Adapter
     from weft.verbs.transport.datagram import Datagrams
+    from weft.verbs.transport.lane import Lane
     from weft.verbs.transport.requester import Requester
     from weft.verbs.transport.responder import Responder
 
@@ -55,6 +58,9 @@ _RC, _UC, _UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_
 _XRC_SEND, _XRC_RECV = ibv_qp_type.IBV_QPT_XRC_SEND, ibv_qp_type.IBV_QPT_XRC_RECV
 SERVICES = {_RC: Service.RC, _UC: Service.UC, _UD: Service.UD, _XRC_SEND: Service.XRC, _XRC_RECV: Service.XRC}
 Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
+LANE_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
+_ASK_AGAIN_S = 2.0
+UNCONNECTED = (Service.UD,)
 _NOTHING: Masks = dict.fromkeys(SERVICES, (0, 0))
 _TO_INIT: dict[ibv_qp_type, int] = dict.fromkeys(SERVICES, _PKEY | _PORT | _ACCESS) | {_UD: _PKEY | _PORT | _QKEY}
 _IN_RTS: Masks = {
@@ -152,7 +158,7 @@ class QueuePair:
     send_places_max: int
     inline_max: int
     signal_all: bool
-    state: ibv_qp_state = _RESET
+    _state: ibv_qp_state = field(default=_RESET, init=False)
     settings: Settings = field(default_factory=Settings)
     sends: deque[SendWork] = field(default_factory=deque)  # posted and not complete, in order
     on_event: Callable[[ibv_event_type], None] = lambda event: None
@@ -163,6 +169,44 @@ class QueuePair:
     requester: Requester = field(init=False)
     responder: Responder = field(init=False)
     datagrams: Datagrams = field(init=False)
+    lane: Lane | None = None  # a short way to the other end
+    _asks: int = 0  # posts to go until it is looked for
+    _not_before_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        words, at = self.adapter.memory.words, self.at
+        for word in range(at, at + layout.QUEUE_PAIR_WORDS):
+            words[word] = 0
+        words[at + layout.Q_NUMBER], words[at + layout.Q_SERVICE] = self.number, self.service
+        words[at + layout.Q_SIGNALS_ALL] = self.signal_all
+
+    @property
+    def at(self) -> int:
+        """Its words in the memory of the adapter."""
+        return layout.queue_pair_at(self.number)
+
+    @property
+    def state(self) -> ibv_qp_state:
+        return self._state
+
+    @state.setter
+    def state(self, state: ibv_qp_state) -> None:
+        self._state = state
+        self.adapter.memory.words[self.at + layout.Q_STATE] = state
+
+    def show(self) -> None:
+        """Write what others need to know where they look for it."""
+        words, at, settings = self.adapter.memory.words, self.at, self.settings
+        words[at + layout.Q_DEST_QP], words[at + layout.Q_SOURCE] = settings.dest_qp, mark(settings.source)
+        words[at + layout.Q_RECEIVES], words[at + layout.Q_RECEIVE_CQ] = self.receives.at, self.told_of_receives.at
+        words[at + layout.Q_SEND_CQ] = self.send_cq.at
+        words[at + layout.Q_DOMAIN], words[at + layout.Q_RECEIVE_DOMAIN] = id(self.pd), id(self.receive_pd)
+        words[at + layout.Q_ACCESS], words[at + layout.Q_MTU_BYTES] = settings.access, settings.mtu_bytes
+        words[at + layout.Q_P_KEY] = self.adapter.p_key(settings.pkey_index)
+        words[at + layout.Q_P_KEY_INDEX] = settings.pkey_index
+        words[at + layout.Q_READS_MAX] = settings.max_dest_rd_atomic
+        words[at + layout.Q_OWN_READS_MAX] = settings.max_rd_atomic
+        words[at + layout.Q_IS_ESTABLISHED] = self.is_established
 
     @property
     def receive_pd(self) -> object:
@@ -172,15 +216,32 @@ class QueuePair:
     @property
     def told_of_receives(self) -> CompletionQueue:
         """Which queue gets completions of receive requests."""
-        return self.receives.cq or self.recv_cq
+        return self.recv_cq if self.receives.cq is None else self.receives.cq
 
     # -- posting ------------------------------------------------------------------------------------------------------
 
     def post_send(self, work: SendWork) -> None:
         self.check_send(work)
+        if not self.sends and self.service not in UNCONNECTED:
+            self.requester.resume()
         self.sends.append(work)
         if self.state in (_SQE, _ERR):
             self.flush_sends()
+
+    def find_lane(self, *, at_once: bool = False) -> Lane | None:
+        """The lane of a connection that is used much. Whoever asks does not have the adapter's lock."""
+        if self.lane is not None or self.service != Service.RC or self._state != _RTS or not self.send_capacity:
+            return self.lane
+        self._asks += 1
+        if not at_once and (self._asks < LANE_AFTER or self.adapter.clock() < self._not_before_s):
+            return None
+        self._not_before_s = self.adapter.clock() + _ASK_AGAIN_S
+        way = self.adapter.carrier.way(self)
+        if way is not None:
+            from weft.verbs.transport.lane import Lane
+
+            self.lane = Lane(self, way)
+        return self.lane
 
     def check_send(self, work: SendWork, before: int = 0) -> None:
         """Whether it can be posted, after so many others."""
@@ -219,15 +280,17 @@ class QueuePair:
             self.fail()
         if state in (_RTS, _SQD):
             self.adapter.wake(self)
+        self.show()
 
     def clear(self) -> None:
         """As new: queues are empty, and what was not polled is forgotten."""
         self.sends.clear()
         if not self.receives.is_shared:
-            self.receives.works.clear()
+            self.receives.clear()
         self.send_cq.forget(self.number)
         self.recv_cq.forget(self.number)
         self.settings, self.is_established = Settings(), False
+        self.lane = None
         (self.datagrams if self.service == Service.UD else self.requester).reset()
 
     def drained(self) -> None:
@@ -263,6 +326,11 @@ class QueuePair:
             return
         while (work := self.receives.take()) is not None:
             self.recv_cq.add(_flushed(work.wr_id, self.number, ibv_wc_opcode.IBV_WC_RECV))
+
+
+def mark(source: object) -> int:
+    """A number for whom packets come from, the same in all processes."""
+    return int.from_bytes(hashlib.blake2b(repr(source).encode(), digest_size=7).digest(), "big")
 
 
 def _flushed(wr_id: int, qp_num: int, opcode: ibv_wc_opcode) -> Completion:

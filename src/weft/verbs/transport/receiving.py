@@ -3,43 +3,105 @@
 from __future__ import annotations
 
 import errno
-from collections import deque
 from collections.abc import Callable
 
+from weft.verbs.transport import layout
 from weft.verbs.transport.completion import CompletionQueue
+from weft.verbs.transport.layout import WORD_BYTES
+from weft.verbs.transport.memory import Place
+from weft.verbs.transport.queue_memory import Block, QueueMemory, of_process
 from weft.verbs.transport.work import ReceiveWork, Refused
 
 
 class ReceiveQueue:
-    """First in, first out. A shared one tells once when fewer than `limit` are left."""
+    """First in, first out. A shared one tells once when fewer than `limit` are left. `at` is the word of its ring."""
 
-    def __init__(self, capacity: int, places_max: int, *, shared: bool = False) -> None:
-        self.capacity, self.places_max, self.is_shared = capacity, places_max, shared
-        self.works: deque[ReceiveWork] = deque()
+    def __init__(
+        self, capacity: int, places_max: int, *, shared: bool = False, memory: QueueMemory | None = None
+    ) -> None:
+        self.places_max, self.is_shared = places_max, shared
         self.pd: object = None  # of a shared one
         self.number = 0  # of one for XRC: what a sender calls it,
         self.domain: object = None  # who may use it,
         self.cq: CompletionQueue | None = None  # and who is told
-        self.limit = 0
         self.on_limit: Callable[[], None] = lambda: None
+        self._memory = memory or of_process()
+        self._returned: list[ReceiveWork] = []  # the next first
+        self._entry_words = 2 + 3 * places_max
+        self._make(capacity)
+
+    def _make(self, capacity: int) -> None:
+        self.capacity = capacity
+        words = layout.RQ_ENTRIES + max(1, capacity) * self._entry_words
+        self._block = Block(self._memory, words * WORD_BYTES)
+        self.at = self._block.word
+        ring = self._memory.words
+        ring[self.at + layout.RQ_CAPACITY], ring[self.at + layout.RQ_PLACES_MAX] = max(1, capacity), self.places_max
+
+    @property
+    def limit(self) -> int:
+        return self._memory.words[self.at + layout.RQ_LIMIT]
+
+    @limit.setter
+    def limit(self, value: int) -> None:
+        self._memory.words[self.at + layout.RQ_LIMIT] = value
+
+    def __len__(self) -> int:
+        words, at = self._memory.words, self.at
+        return words[at + layout.RQ_HEAD] - words[at + layout.RQ_TAIL] + len(self._returned)
 
     def post(self, work: ReceiveWork) -> None:
         if len(work.places) > self.places_max:
             raise Refused(errno.EINVAL, f"{len(work.places)} elements are more than the {self.places_max} allowed")
-        if len(self.works) >= self.capacity:
+        if len(self) >= self.capacity:
             raise Refused(errno.ENOMEM, f"the receive queue is full: it holds {self.capacity}")
-        self.works.append(work)
+        words = self._memory.words
+        head = words[self.at + layout.RQ_HEAD]
+        at = self._entry(head)
+        words[at], words[at + 1] = work.wr_id, len(work.places)
+        for place in work.places:
+            words[at + 2], words[at + 3], words[at + 4] = place.address, place.length, place.lkey
+            at += 3
+        self._memory.publish(self.at + layout.RQ_HEAD, head + 1)
 
     def take(self) -> ReceiveWork | None:
         """The next; None if there is none."""
-        if not self.works:
+        if not len(self):
             return None
-        work = self.works.popleft()
-        if self.limit and len(self.works) < self.limit:
+        words = self._memory.words
+        if self._returned:
+            work = self._returned.pop(0)
+            words[self.at + layout.RQ_RETURNED] = len(self._returned)
+        else:
+            tail = words[self.at + layout.RQ_TAIL]
+            at = self._entry(tail)
+            ends = range(at + 2, at + 2 + 3 * words[at + 1], 3)
+            places = tuple(Place(words[one], words[one + 1], words[one + 2]) for one in ends)
+            work = ReceiveWork(wr_id=words[at], places=places)
+            words[self.at + layout.RQ_TAIL] = tail + 1
+        if self.limit and len(self) < self.limit:
             self.limit = 0
             self.on_limit()
         return work
 
     def put_back(self, work: ReceiveWork) -> None:
         """One that was taken and not used."""
-        self.works.appendleft(work)
+        self._returned.insert(0, work)
+        self._memory.words[self.at + layout.RQ_RETURNED] = len(self._returned)
+
+    def clear(self) -> None:
+        words, at = self._memory.words, self.at
+        self._returned.clear()
+        words[at + layout.RQ_RETURNED], words[at + layout.RQ_TAIL] = 0, words[at + layout.RQ_HEAD]
+
+    def resize(self, capacity: int) -> None:
+        """What is in it stays; it moves, so those who know where it is must be told."""
+        limit, self.limit = self.limit, 0
+        waiting = [work for work in iter(self.take, None) if work is not None]
+        self._make(capacity)
+        for work in waiting:
+            self.post(work)
+        self.limit = limit
+
+    def _entry(self, count: int) -> int:
+        return self.at + layout.RQ_ENTRIES + count % max(1, self.capacity) * self._entry_words

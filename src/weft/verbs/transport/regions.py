@@ -7,20 +7,24 @@ A local key opens addresses to the owner's own queue pairs, a remote one to othe
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_ZERO_BASED,
 )
+from weft.verbs.transport import layout
 from weft.verbs.transport.memory import Place
+from weft.verbs.transport.queue_memory import Lock, QueueMemory, of_process
 
 WHOLE_SPACE = 1 << 64
+_LENGTH_MAX = 1 << 62  # of those that others find in the table
+_REGION, _WINDOW = 1, 2
+_IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_num", "parent", "device"}
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Region:
     """Addresses from `address` on are called `base`, `base + 1`, ... by those who have the key."""
 
@@ -34,6 +38,14 @@ class Region:
     qp_num: int = 0  # a window of type 2 is for one queue pair; 0: any of the protection domain
     parent: Region | None = None  # of a window
     windows: int = 0  # bound to it
+    table: Regions | None = field(default=None, repr=False)  # that it is in
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """What others look up is always what holds."""
+        object.__setattr__(self, name, value)
+        table = self.__dict__.get("table")
+        if table is not None and name in _IN_TABLE:
+            table.show(self)
 
     def place(self, va: int) -> int:
         """The address in this process."""
@@ -46,8 +58,9 @@ class Region:
 class Regions:
     """All of an adapter, by key."""
 
-    def __init__(self, lock: threading.RLock | None = None) -> None:
-        self.lock = lock or threading.RLock()  # of who uses the memory; when `drop` has it, nobody does
+    def __init__(self, memory: QueueMemory | None = None, lock: Lock | None = None) -> None:
+        self._memory = memory or of_process()
+        self.lock = lock or Lock(self._memory)  # of who uses the memory; when `drop` has it, nobody does
         self._by_key: dict[int, Region] = {}
         self._indices = itertools.count(1)
 
@@ -55,8 +68,28 @@ class Regions:
         return (next(self._indices) & 0xFF_FFFF) << 8 | low & 0xFF
 
     def add(self, region: Region) -> Region:
-        self._by_key[region.key] = region
+        with self.lock:
+            self._by_key[region.key] = region
+            region.table = self
+            self.show(region)
         return region
+
+    def show(self, region: Region) -> None:
+        """Write it where kernels and other processes look; what does not fit there is found by its owner only."""
+        if not self._memory.can_be_shared:
+            return
+        words, at = self._memory.words, layout.region_at(region.key)
+        fits = region.is_open and region.length <= _LENGTH_MAX and self._by_key.get(region.key) is region
+        if not fits:
+            if words[at + layout.R_KEY] == region.key:
+                words[at + layout.R_OPEN] = 0
+            return
+        words[at + layout.R_OPEN] = 0
+        words[at + layout.R_KEY], words[at + layout.R_DOMAIN] = region.key, id(region.pd)
+        words[at + layout.R_ADDRESS], words[at + layout.R_LENGTH] = region.address, region.length
+        words[at + layout.R_FIRST], words[at + layout.R_ACCESS] = region.base, region.access
+        words[at + layout.R_QUEUE_PAIR] = region.qp_num
+        words[at + layout.R_OPEN] = _REGION if region.parent is None else _WINDOW
 
     def register(self, pd: object, address: int, length: int, access: int, base: int | None = None) -> Region:
         """`base`: what the first byte is called; its address, if nothing is said."""
@@ -69,6 +102,7 @@ class Regions:
         with self.lock:
             self._by_key.pop(region.key, None)
             region.is_open = False
+            region.table = None
 
     def find(self, key: int) -> Region | None:
         return self._by_key.get(key)

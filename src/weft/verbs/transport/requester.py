@@ -18,7 +18,7 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.transport import memory
+from weft.verbs.transport import layout, memory
 from weft.verbs.transport.opcodes import (
     ANSWERED,
     ATOMICS,
@@ -57,11 +57,23 @@ class Requester:
         self.qp = qp
         self.reset()
 
+    @property
+    def next_psn(self) -> int:
+        return self.qp.adapter.memory.words[self.qp.at + layout.Q_NEXT_PSN]
+
+    @next_psn.setter
+    def next_psn(self, psn: int) -> None:
+        self.qp.adapter.memory.words[self.qp.at + layout.Q_NEXT_PSN] = psn
+
     def reset(self) -> None:
-        settings = self.qp.settings
-        self.next_psn = settings.sq_psn
+        self.next_psn = self.qp.settings.sq_psn
         self._cursor = 0
-        self._acked = psn_after(settings.sq_psn, -1)  # the last PSN that is known to have arrived
+        self.resume()
+
+    def resume(self) -> None:
+        """Nothing is under way: what was asked before was answered, by packets or by a lane."""
+        settings = self.qp.settings
+        self._acked = psn_after(self.next_psn, -1)  # the last PSN that is known to have arrived
         self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
         self._is_repeating = False  # until something new arrives, what says again that it was lost says nothing new
         self._wait_s: float | None = None  # until when the other is not ready

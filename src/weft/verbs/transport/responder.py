@@ -26,7 +26,7 @@ from weft.verbs.enums import (
     ibv_wc_opcode,
     ibv_wc_status,
 )
-from weft.verbs.transport import memory
+from weft.verbs.transport import layout, memory
 from weft.verbs.transport.regions import Region
 from weft.verbs.transport.segment import (
     ACK_UNLIMITED,
@@ -89,10 +89,34 @@ class _NotReady(Exception):
 class Responder:
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
-        self.expected = self.msn = 0
-        self._message: _Message | None = None
+        self._open: _Message | None = None
         self._asked_again = False
         self._answered: deque[_Answered] = deque()
+
+    @property
+    def expected(self) -> int:
+        return self.qp.adapter.memory.words[self.qp.at + layout.Q_EXPECTED]
+
+    @expected.setter
+    def expected(self, psn: int) -> None:
+        self.qp.adapter.memory.words[self.qp.at + layout.Q_EXPECTED] = psn
+
+    @property
+    def msn(self) -> int:
+        return self.qp.adapter.memory.words[self.qp.at + layout.Q_MSN]
+
+    @msn.setter
+    def msn(self, msn: int) -> None:
+        self.qp.adapter.memory.words[self.qp.at + layout.Q_MSN] = msn
+
+    @property
+    def _message(self) -> _Message | None:
+        return self._open
+
+    @_message.setter
+    def _message(self, message: _Message | None) -> None:
+        self._open = message
+        self.qp.adapter.memory.words[self.qp.at + layout.Q_IS_MIDWAY] = message is not None
 
     def reset(self) -> None:
         self.expected, self.msn = self.qp.settings.rq_psn, 0
@@ -134,6 +158,7 @@ class Responder:
         if receives is None or receives.domain != qp.domain:
             return False
         qp.receives, qp.pd = receives, receives.pd
+        qp.show()
         return True
 
     def _on_unreliable(self, segment: Segment) -> None:
@@ -174,7 +199,7 @@ class Responder:
 
     def _on_data(self, segment: Segment) -> None:
         self._check_shape(segment)
-        if segment.last and segment.op == Op.WRITE and segment.immediate is not None and not self.qp.receives.works:
+        if segment.last and segment.op == Op.WRITE and segment.immediate is not None and not len(self.qp.receives):
             if segment.count == 1:
                 raise _NotReady
             head, _ = segment.cut(segment.count - 1, self.qp.settings.mtu_bytes)

@@ -1,0 +1,149 @@
+"""The short way between two queue pairs of one machine: the sender itself does at the other end what it asks for.
+
+    lane.post(opcode, flags, ...) -> bool      whether it is done; if not, `requester` has to send packets
+
+A carrier offers one where nothing can go wrong on the way: within a machine, or through a lab as long as its links are
+sound. `Far` is the memory of the other adapter, `meter` counts what would have crossed the wire and can close the lane.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.verbs.enums import ibv_wc_opcode, ibv_wr_opcode
+from weft.verbs.transport import express, layout
+from weft.verbs.transport.layout import WORD_BYTES
+from weft.verbs.transport.memory import Place
+from weft.verbs.transport.memory import view as memory_at
+from weft.verbs.transport.opcodes import OPS
+from weft.verbs.transport.queue_memory import lives
+from weft.verbs.transport.work import Completion
+
+if TYPE_CHECKING:
+    from weft.verbs.transport.queue_pair import QueuePair
+
+_BUSY_S = 0.05
+_CARRIED = {
+    int(opcode): (opcode, OPS[opcode][1])
+    for opcode in (
+        ibv_wr_opcode.IBV_WR_RDMA_WRITE,
+        ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM,
+        ibv_wr_opcode.IBV_WR_SEND,
+        ibv_wr_opcode.IBV_WR_SEND_WITH_IMM,
+        ibv_wr_opcode.IBV_WR_RDMA_READ,
+        ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP,
+        ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD,
+    )
+}
+
+
+class Far(Protocol):
+    """The memory of another adapter's queues, mapped here."""
+
+    @property
+    def address(self) -> int:
+        """Here."""
+        ...
+
+    @property
+    def process(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What a carrier offers: to whom, as whom, how it is counted, and how to wake who waits there."""
+
+    far: Far
+    source: object  # what it would say of packets that go there
+    meter: npt.NDArray[np.int64]  # words of `express`; the first must be 1
+    ring: Callable[[], None]
+
+
+class Lane:
+    def __init__(self, qp: QueuePair, way: Way) -> None:
+        from weft.verbs.transport.queue_pair import mark
+
+        self._qp, self._way = qp, way
+        self.words = np.zeros(express.LANE_WORDS, np.int64)
+        self._said = self.words.data.cast("B").cast("Q")
+        memory, far = qp.adapter.memory, way.far
+        said = self._said
+        header = memory_at(far.address, 64).cast("Q")
+        said[express.OWN], said[express.OWN_QP] = memory.address, memory.address + qp.at * WORD_BYTES
+        said[express.FAR], said[express.FAR_BEGIN] = far.address, header[layout.BEGIN]
+        said[express.FAR_SIZE] = header[layout.SIZE]
+        said[express.FAR_QP] = far.address + layout.queue_pair_at(qp.settings.dest_qp) * WORD_BYTES
+        said[express.FAR_PROCESS], said[express.OWN_PROCESS] = far.process, os.getpid()
+        said[express.SOURCE], said[express.METER] = mark(way.source), way.meter.ctypes.data
+        said[express.SELF] = self.words.ctypes.data
+
+    def post(
+        self,
+        opcode: int,
+        flags: int,
+        wr_id: int,
+        places: Sequence[Place],
+        immediate: int,
+        va: int,
+        rkey: int,
+        compare: int,
+        swap: int,
+    ) -> bool:
+        """False if packets must be sent, and nothing has happened."""
+        if opcode not in _CARRIED or len(places) > express.PLACES_MAX:
+            return False
+        said = self._said
+        said[16], said[17], said[18], said[19] = opcode, flags, wr_id, immediate
+        said[20], said[21], said[22], said[23], said[24] = va, rkey, compare, swap, len(places)
+        at = express.PLACES
+        for place in places:
+            said[at], said[at + 1], said[at + 2] = place.address, place.length, place.lkey
+            at += 3
+        code = express.post(self.words)
+        return code == express.DONE or self._finish(code)
+
+    def _finish(self, code: int) -> bool:
+        began_s = time.monotonic()
+        while code == express.BUSY:
+            time.sleep(0)
+            if time.monotonic() - began_s > _BUSY_S:
+                self._break_lock()
+                began_s = time.monotonic()
+            code = express.post(self.words)
+        if code == express.CLOSED:
+            self._qp.lane = None
+        if code & (express.SLOW | express.CLOSED):
+            return False
+        if code & express.RING:
+            self._way.ring()
+        if code & express.UNTOLD:
+            self._tell()
+        return True
+
+    def _break_lock(self) -> None:
+        from weft.verbs.transport import atomic
+
+        atomic.break_lock(int(self.words[express.FAR]), lives)
+
+    def _tell(self) -> None:
+        """Of what is done, where a kernel could not."""
+        said, qp = self._said, self._qp
+        size = sum(said[express.PLACES + 3 * n + 1] for n in range(said[express.COUNT]))
+        opcode: ibv_wc_opcode = _CARRIED[said[express.OPCODE]][1]
+        done = Completion(wr_id=said[express.WR_ID], qp_num=qp.number, opcode=opcode, byte_len=size)
+        with qp.adapter.lock:
+            qp.complete(qp.send_cq, done)
+
+
+def open_meter() -> npt.NDArray[np.int64]:
+    """One that nobody reads: the way is open, and takes no time."""
+    meter = np.zeros(express.METER_WORDS, np.int64)
+    meter[express.IS_OPEN] = 1
+    return meter
