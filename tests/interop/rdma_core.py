@@ -167,14 +167,18 @@ def main() -> int:
     options = argparse.ArgumentParser(description="rdma-core's own tests on weft")
     options.add_argument("names", nargs="*", help="run only cases that have one of these in their names")
     options.add_argument("-v", "--verbose", action="store_true", help="print every case")
+    options.add_argument("--lanes", action="store_true", help="take the short way from the first request on")
     chosen = options.parse_args()
     source = find_tests()
     if source is None:
         print("rdma-core's tests are not here: make peers, or set WEFT_RDMA_CORE_TESTS", file=sys.stderr)
         return 2
     from weft.verbs import pyverbs
+    from weft.verbs.transport import queue_pair
 
     pyverbs.install()
+    if chosen.lanes:
+        queue_pair.LANE_AFTER = 0
     from weft.verbs.device import get_device_list
 
     signal.signal(signal.SIGALRM, on_alarm)

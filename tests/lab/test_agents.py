@@ -11,7 +11,7 @@ import weft
 from weft.lab.agents import Agent, Agents
 from weft.mad import faults
 from weft.mad.local import ManualClock
-from weft.mad.subnet import Subnet
+from weft.mad.subnet import Arrival, Subnet
 from weft.wire.mad import Mad, Method, MgmtClass
 from weft.wire.smp import DirectedSmp, NodeInfo, SmpAttribute
 
@@ -68,7 +68,7 @@ def test_an_answer_finds_its_agent_and_nobody_else(agents):
     agent = asks.register(MgmtClass.SUBN_DIRECTED_ROUTE)
     beside.register(MgmtClass.SUBN_DIRECTED_ROUTE)
     agents.send(agent, smp(1), LID, 100, 0)
-    ((answer, _, status),) = asks.got
+    ((answer, _, status, _),) = asks.got
     assert status == 0
     assert NodeInfo.unpack(answer, 64).num_ports == 8
     assert Mad.transaction_id.get(answer) & 0xFFFF_FFFF == 0x5566_7788  # the lower half is the program's
@@ -86,7 +86,7 @@ def test_what_is_lost_is_sent_again_and_then_comes_back_as_timed_out(agents, clo
         clock.now_s = agents.next_deadline_s()
         agents.on_time()
     assert sent == pytest.approx([0.0, 0.1, 0.2])
-    ((back, _, status),) = asks.got
+    ((back, _, status, _),) = asks.got
     assert (status, len(back)) == (errno.ETIMEDOUT, 24)
     assert clock() == pytest.approx(0.3)
     assert agents.next_deadline_s() is None
@@ -124,3 +124,16 @@ def test_a_program_that_left_gets_nothing(agents, clock):
     clock.sleep(1)
     agents.on_time()
     assert not asks.got
+
+
+def test_a_mad_goes_by_the_p_key_that_the_program_chose_and_says_by_which_it_came(agents, monkeypatch):
+    program, sent = Program(agents, slot(agents, "h1/1")), []
+    monkeypatch.setattr(agents.subnet, "send", lambda slot, mad, lid, pkey_index: sent.append(pkey_index))
+    agent = program.register(0x32, Method.GET, oui=0x1405)
+    ping = bytearray(256)
+    ping[:4], ping[37:40] = bytes((1, 0x32, 1, Method.GET)), (0x1405).to_bytes(3, "big")
+    agents.send(agent, bytes(ping), 7, 0, 0, 1)
+    assert sent == [1]
+    assert agents.deliver(Arrival(program.slot, 7, 8, bytes(ping), 3))
+    ((_, lid, _, pkey_index),) = program.got
+    assert (lid, pkey_index) == (7, 3)

@@ -60,7 +60,7 @@ def entry(weft, name) -> registry.Entry:
 def _preload() -> None:
     """Programs run on hosts only through a library."""
     try:
-        programs.environment({"socket": "", "host": "", "sockname": "", "sim_host": ""})
+        programs.environment({"socket": "", "host": "", "sockname": "", "sim_host": "", "verbs": ""})
     except ConfigError as error:
         pytest.skip(str(error))
 

@@ -11,6 +11,7 @@ from weft.verbs.enums import (
     ibv_event_type,
     ibv_qp_state,
     ibv_wc_status,
+    ibv_wr_opcode,
 )
 from weft.verbs.transport.adapter import Arrival
 from weft.verbs.transport.queue_pair import QueuePair
@@ -67,7 +68,9 @@ def test_43_a_datagram_longer_than_a_packet_leaves_nothing_behind():
     a, b = datagrams(wire)
     wire.b.receive(b, 1, 0, 10_000)
     send_datagram(wire, a, b, 4097)
-    assert (wire.a.done(), wire.ends["a"].sent) == ([(1, OK)], [])
+    assert (wire.a.done(), wire.ends["a"].sent) == ([(1, OK)], [])  # not even an error: C10-93.1.1
+    assert wire.a.adapter.counters["oversized_datagrams"] == 1
+    assert a.state == S.IBV_QPS_RTS
     send_datagram(wire, a, b, 4096)
     assert wire.b.done() == [(1, OK)]
 
@@ -111,6 +114,18 @@ def test_44_uc_answers_nothing_and_completes_what_is_sent():
     assert wire.ends["b"].sent == []
 
 
+def test_44_a_gap_between_messages_is_none_of_uc():
+    wire = Wire()
+    _, b = connected(wire, Service.UC)
+    for number in range(2):
+        wire.b.receive(b, number, 0, 3000)
+    arrive(wire, request(b, Op.SEND, 500, b"whole"))
+    arrive(wire, request(b, Op.SEND, 503, bytes(1024), last=False))
+    arrive(wire, request(b, Op.SEND, 505, b"end", first=False))  # 504 was lost
+    assert wire.b.done() == [(0, OK)]
+    assert (b.state, wire.ends["b"].sent) == (S.IBV_QPS_RTS, [])
+
+
 # -- partitions and addresses -----------------------------------------------------------------------------------------
 
 
@@ -136,6 +151,27 @@ def test_45_partitions_must_be_the_same_and_one_of_the_two_a_full_member(sender,
     assert wire.b.adapter.counters["pkey_violations"] == (not arrives)
 
 
+def test_45_an_answer_is_of_the_same_partition_as_its_question():
+    wire = Wire()
+    a, b = connected(wire, pkey_index=1)
+    wire.a.adapter.p_keys, wire.b.adapter.p_keys = (0xFFFF, 0x8005), (0x7FFF, 0x0005)
+    wire.b.receive(b, 1, 0, 10)
+    wire.a.send(a, 1, 0, 10)
+    wire.run()
+    assert wire.a.done() == [(1, OK)]
+    assert [one.p_key for one in wire.ends["a"].sent + wire.ends["b"].sent] == [0x8005, 0x0005]
+
+
+def test_45_a_partition_that_the_port_left_is_none():
+    wire = Wire()
+    a, b = connected(wire, pkey_index=1, timeout=0)
+    wire.a.adapter.p_keys = (0xFFFF, 0x8005)
+    wire.b.receive(b, 1, 0, 10)
+    wire.a.send(a, 1, 0, 10)
+    wire.run()
+    assert (wire.b.done(), wire.b.adapter.counters["pkey_violations"]) == ([], 1)
+
+
 def test_46_a_connection_takes_nothing_from_strangers():
     wire = Wire()
     _, b = connected(wire)
@@ -159,6 +195,7 @@ def test_47_ends_that_disagree_on_the_mtu_do_not_understand_each_other():
     wire.a.send(a, 1, 0, 4096)
     wire.run()
     assert wire.a.done() == [(1, INVALID_REQUEST)]
+    assert b.state == S.IBV_QPS_ERR
 
 
 # -- states -----------------------------------------------------------------------------------------------------------
@@ -176,6 +213,25 @@ def test_49_reset_empties_all_and_begins_anew():
     assert wire.a.done() == []
 
 
+def test_49_what_was_answered_before_a_reset_is_forgotten():
+    wire = Wire()
+    a, b = connected(wire)
+    wire.a.send(a, 1, 0, 8, ibv_wr_opcode.IBV_WR_RDMA_READ, va=wire.b.at, rkey=wire.b.region.key)
+    wire.run()
+    settings, again = b.settings, request(b, Op.READ, 0, va=wire.b.at, rkey=wire.b.region.key, length=8)
+    wire.ends["b"].sent.clear()
+    b.enter(S.IBV_QPS_RESET)
+    arrive(wire, again)
+    assert wire.ends["b"].sent == []
+    b.settings = settings
+    b.settings.rq_psn = 100
+    for state in (S.IBV_QPS_INIT, S.IBV_QPS_RTR):
+        b.enter(state)
+    assert (b.responder.msn, b.responder.expected) == (0, 100)
+    arrive(wire, again)
+    assert wire.ends["b"].sent == []
+
+
 def test_50_error_flushes_both_queues():
     wire = Wire(lambda packet: [])
     a, _ = connected(wire)
@@ -186,6 +242,16 @@ def test_50_error_flushes_both_queues():
     wire.a.send(a, 2, 0, 10)
     wire.a.receive(a, 3, 0, 10)
     assert wire.a.done() == [(2, FLUSHED), (3, FLUSHED)]
+
+
+def test_50_error_flushes_a_message_that_has_begun():
+    wire = Wire()
+    _, b = connected(wire)
+    for number in (7, 8):
+        wire.b.receive(b, number, 0, 4096)
+    arrive(wire, request(b, Op.SEND, 0, bytes(b.settings.mtu_bytes), last=False))
+    b.enter(S.IBV_QPS_ERR)
+    assert wire.b.done() == [(7, FLUSHED), (8, FLUSHED)]
 
 
 def test_50_a_drained_queue_has_finished_what_it_began_and_tells():

@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 
 import pytest
-from tests.verbs.hosts import Node, connect, poll
+from tests.verbs.hosts import GID_INDEX, Q_KEY, Node, connect, poll
 
 from weft.verbs import qp as queue_pairs
 from weft.verbs.addr import AH, AHAttr
+from weft.verbs.connecting import agent
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE,
     IBV_MTU_256,
     IBV_MTU_4096,
@@ -21,6 +24,8 @@ from weft.verbs.enums import (
     IBV_QPT_UD,
     IBV_SEND_INLINE,
     IBV_SEND_SIGNALED,
+    IBV_WC_GRH,
+    IBV_WC_RECV,
     IBV_WR_BIND_MW,
     IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_WRITE,
@@ -29,6 +34,7 @@ from weft.verbs.enums import (
     ibv_qp_state,
     ibv_qp_type,
     ibv_wc_status,
+    ibv_wr_opcode,
 )
 from weft.verbs.mr import MR, MW, MWBind, MWBindInfo
 from weft.verbs.objects import inc_rkey
@@ -37,7 +43,7 @@ from weft.verbs.qp import QPAttr
 from weft.verbs.transport.queue_pair import SERVICES, TRANSITIONS
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
-S, M, T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
+S, M, T, W = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type, ibv_wr_opcode
 STATES = [state for state in S if state != S.IBV_QPS_UNKNOWN]
 OK, ACCESS_ERROR = ibv_wc_status.IBV_WC_SUCCESS, ibv_wc_status.IBV_WC_REM_ACCESS_ERR
 
@@ -55,8 +61,21 @@ def refused(code: int, call, *arguments) -> str:
     return str(raised.value)
 
 
-def test_24_others_may_write_only_where_the_owner_may(node):
-    refused(errno.EINVAL, MR, node.pd, 64, IBV_ACCESS_REMOTE_WRITE)
+@pytest.mark.parametrize("code", [31, 32])
+def test_14_a_timeout_has_five_bits(node, code):
+    attr = node.connected_attr(1)
+    attr.timeout = code
+    if code > 31:
+        assert "timeout" in refused(errno.EINVAL, node.qp(IBV_QPT_RC).to_rts, attr)
+    else:
+        node.qp(IBV_QPT_RC).to_rts(attr)
+
+
+@pytest.mark.parametrize("access", [IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC])
+def test_24_others_may_write_only_where_the_owner_may(node, access):
+    refused(errno.EINVAL, MR, node.pd, 64, access)
+    MR(node.pd, 64, access | IBV_ACCESS_LOCAL_WRITE).close()
+    MR(node.pd, 64, IBV_ACCESS_REMOTE_READ).close()
 
 
 def test_28_full_queues_and_what_is_too_much_for_them(node):
@@ -127,6 +146,39 @@ def test_38_a_window_of_type_2_has_the_key_that_was_chosen_and_is_bound_once(nod
     assert poll(node.cq, 1)[0].status == ibv_wc_status.IBV_WC_MW_BIND_ERR
 
 
+def test_38_a_window_of_type_2_is_of_the_queue_pair_that_it_is_bound_through(node):
+    a, b = connect(node, IBV_QPT_RC)
+    other, _ = connect(node, IBV_QPT_RC)
+    mw = MW(node.pd, IBV_MW_TYPE_2)
+    bind = SendWR(opcode=IBV_WR_BIND_MW)
+    bind.set_bind_wr(mw, MWBindInfo(node.mr, node.mr.buf, 512, IBV_ACCESS_REMOTE_WRITE))
+    b.post_send(bind)
+    assert poll(node.cq, 1)[0].status == OK
+    assert write(node, other, bind.rkey) == ACCESS_ERROR
+    assert write(node, a, bind.rkey) == OK
+
+
+def test_38_what_is_outside_of_a_window_is_closed_and_all_of_it_when_it_ends(node):
+    for inside, status in ((True, OK), (False, ACCESS_ERROR)):
+        a, b = connect(node, IBV_QPT_RC)
+        mw = MW(node.pd, IBV_MW_TYPE_1)
+        b.bind_mw(mw, MWBind(MWBindInfo(node.mr, node.mr.buf, 64, IBV_ACCESS_REMOTE_WRITE), IBV_SEND_SIGNALED))
+        assert poll(node.cq, 1)[0].status == OK
+        assert write(node, a, mw.rkey, 0 if inside else 57) == status
+        if inside:
+            key = mw.rkey
+            mw.close()
+            assert write(node, a, key) == ACCESS_ERROR
+
+
+def test_38_window_region_and_queue_pair_are_of_one_protection_domain(node):
+    a, _ = connect(node, IBV_QPT_RC)
+    bind = SendWR(opcode=IBV_WR_BIND_MW)
+    bind.set_bind_wr(MW(node.other_pd(), IBV_MW_TYPE_2), MWBindInfo(node.mr, node.mr.buf, 64, IBV_ACCESS_REMOTE_WRITE))
+    a.post_send(bind)
+    assert poll(node.cq, 1)[0].status == ibv_wc_status.IBV_WC_MW_BIND_ERR
+
+
 def test_38_a_window_needs_a_region_that_allows_windows(node):
     a, _ = connect(node, IBV_QPT_RC)
     plain = MR(node.pd, 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
@@ -153,6 +205,30 @@ def test_43_an_address_without_a_route_is_none_on_ethernet(node):
         AH(node.pd, attr=AHAttr(dlid=1))
 
 
+def test_41_over_ipv4_the_route_is_twenty_zeros_and_the_ip_header(node):
+    a, b = connect(node, IBV_QPT_UD)
+    b.post_recv(RecvWR(num_sge=1, sg=[node.sge(512, 100)]))
+    wr = SendWR(num_sge=1, sg=[node.sge(0, 8)])
+    wr.set_wr_ud(AH(node.pd, attr=node.address()), b.qp_num, Q_KEY)
+    a.post_send(wr)
+    received = next(wc for wc in poll(node.cq, 2) if wc.opcode == IBV_WC_RECV)
+    assert (received.byte_len, received.wc_flags & IBV_WC_GRH, received.src_qp) == (48, IBV_WC_GRH, a.qp_num)
+    route, own = node.mr.read(40, 512), node.ctx.query_gid(1, GID_INDEX).gid.split(":")
+    address = bytes.fromhex(own[6] + own[7])
+    assert (route[:20], route[20] >> 4, route[32:36], route[36:]) == (bytes(20), 4, address, address)
+
+
+def test_42_management_has_a_q_key_of_its_own():
+    assert (agent.QP1, agent.QP1_KEY) == (1, 0x8001_0000)
+
+
+@pytest.mark.parametrize("opcode", [W.IBV_WR_RDMA_READ, W.IBV_WR_ATOMIC_FETCH_AND_ADD, W.IBV_WR_FLUSH])
+def test_44_uc_has_nothing_that_is_answered(node, opcode):
+    a, _ = connect(node, IBV_QPT_UC)
+    wr = SendWR(num_sge=1, sg=[node.sge(0, 8)], opcode=opcode)
+    assert opcode.name in refused(errno.EINVAL, a.post_send, wr)
+
+
 # -- states -----------------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +241,13 @@ def test_47_a_path_mtu_is_one_that_the_port_can(node, code, works):
         qp.to_rtr(attr)
     else:
         assert "path_mtu" in refused(errno.EINVAL, qp.to_rtr, attr)
+
+
+def test_47_a_port_with_a_smaller_mtu_takes_no_larger_one(node, monkeypatch):
+    monkeypatch.setattr(node.ctx.adapter, "mtu_bytes", 1024)
+    attr = node.connected_attr(1)
+    attr.path_mtu = IBV_MTU_4096
+    assert "1024" in refused(errno.EINVAL, node.qp(IBV_QPT_RC, QPAttr()).to_rtr, attr)
 
 
 @pytest.mark.parametrize(
@@ -222,9 +305,25 @@ def test_48_the_table_is_that_of_linux():
     ways |= {("SQD", "RTS"), ("SQD", "SQD")} | {(state.name[8:], "RESET") for state in STATES}
     ways |= {(state.name[8:], "ERR") for state in STATES if state != S.IBV_QPS_RESET}
     assert steps == ways
-    assert TRANSITIONS[S.IBV_QPS_RESET, S.IBV_QPS_INIT][ud][0] == M.IBV_QP_PKEY_INDEX | M.IBV_QP_PORT | M.IBV_QP_QKEY
-    assert TRANSITIONS[S.IBV_QPS_INIT, S.IBV_QPS_RTR][ud][0] == 0
-    assert set(TRANSITIONS[S.IBV_QPS_SQE, S.IBV_QPS_RTS]) == {T.IBV_QPT_UC, ud}
+    first = M.IBV_QP_PKEY_INDEX | M.IBV_QP_PORT
+    connection = M.IBV_QP_AV | M.IBV_QP_PATH_MTU | M.IBV_QP_DEST_QPN | M.IBV_QP_RQ_PSN
+    retries = M.IBV_QP_TIMEOUT | M.IBV_QP_RETRY_CNT | M.IBV_QP_RNR_RETRY | M.IBV_QP_MAX_QP_RD_ATOMIC
+    needed = {
+        (S.IBV_QPS_RESET, S.IBV_QPS_INIT): (
+            first | M.IBV_QP_ACCESS_FLAGS,
+            first | M.IBV_QP_ACCESS_FLAGS,
+            first | M.IBV_QP_QKEY,
+        ),
+        (S.IBV_QPS_INIT, S.IBV_QPS_RTR): (
+            connection | M.IBV_QP_MAX_DEST_RD_ATOMIC | M.IBV_QP_MIN_RNR_TIMER,
+            connection,
+            0,
+        ),
+        (S.IBV_QPS_RTR, S.IBV_QPS_RTS): (retries | M.IBV_QP_SQ_PSN, M.IBV_QP_SQ_PSN, M.IBV_QP_SQ_PSN),
+    }
+    for step, masks in needed.items():
+        assert tuple(TRANSITIONS[step][kind][0] for kind in (rc, T.IBV_QPT_UC, ud)) == masks
+    assert set(TRANSITIONS[S.IBV_QPS_SQE, S.IBV_QPS_RTS]) == {T.IBV_QPT_UC, ud, T.IBV_QPT_RD}
     assert set(SERVICES) == set(TRANSITIONS[S.IBV_QPS_RESET, S.IBV_QPS_INIT])
 
 
@@ -259,7 +358,9 @@ def test_49_receives_are_posted_from_init_on_and_sends_from_rts_on(node, state):
 
 
 def test_50_a_drained_send_queue_is_told_if_it_was_asked(node):
-    qp, attr = in_state(node, IBV_QPT_RC, S.IBV_QPS_RTS)
+    qp, attr = in_state(node, IBV_QPT_RC, S.IBV_QPS_SQD)
+    assert not node.ctx.events
+    qp.modify(QPAttr(qp_state=S.IBV_QPS_RTS), M.IBV_QP_STATE)
     attr.qp_state, attr.en_sqd_async_notify = S.IBV_QPS_SQD, 1
     qp.modify(attr, M.IBV_QP_STATE | M.IBV_QP_EN_SQD_ASYNC_NOTIFY)
     assert [event.event_type for event in node.ctx.events] == [ibv_event_type.IBV_EVENT_SQ_DRAINED]

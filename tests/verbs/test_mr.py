@@ -99,7 +99,9 @@ def test_the_whole_address_space_can_be_opened_on_demand(pd):
     mr = MR(pd, 64, WRITE | IBV_ACCESS_ON_DEMAND, implicit=True)
     assert mr.length == (1 << 64) - 1
     assert is_local(pd, mr.buf, 64, mr.lkey, write=True)
-    assert is_local(pd, 0, 1, mr.lkey)
+    elsewhere = ctypes.create_string_buffer(8)
+    assert is_local(pd, ctypes.addressof(elsewhere), 8, mr.lkey, write=True)
+    assert not is_local(pd, 0, 1, mr.lkey)  # nothing is there
     with pytest.raises(PyverbsRDMAError, match="IBV_ACCESS_ON_DEMAND"):
         MR(pd, 64, WRITE, implicit=True)
 
@@ -220,7 +222,7 @@ def test_a_window_of_type_2_is_for_one_queue_pair_and_bound_once_until_it_is_inv
     assert is_remote(pd, key, mr.buf, 64, qp_num=qp.number)
     assert not is_remote(pd, key, mr.buf, 64, qp_num=qp.number + 1)
     assert Binding(mw, info, inc_rkey(key)).carry_out(qp) == FAILED
-    assert pd.ctx.adapter.regions.invalidate(pd.key, key)
+    assert pd.ctx.adapter.regions.invalidate(pd.key, qp.number, key)
     assert not is_remote(pd, key, mr.buf, 64, qp_num=qp.number)
     assert Binding(mw, info, inc_rkey(mw.rkey)).carry_out(qp) == BOUND
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.verbs.transport.packets import decode, encode
-from weft.verbs.transport.segment import Op, Segment, Service, packets_of
+from weft.verbs.transport.segment import REQUESTS, Op, Segment, Service, packets_of
 from weft.wire.format import Malformed
 from weft.wire.headers import BTH, RETH, Opcode
 from weft.wire.packet import Link, Packet
@@ -19,7 +19,8 @@ U24, U32, U64 = st.integers(0, (1 << 24) - 1), st.integers(0, (1 << 32) - 1), st
 @st.composite
 def segments(draw):
     op = draw(st.sampled_from(list(Op)))
-    service = draw(st.sampled_from([Service.RC, Service.RD])) if op not in (Op.ATOMIC_WRITE, Op.FLUSH) else Service.RC
+    only = {Op.ATOMIC_WRITE: [Service.RC], Op.FLUSH: [Service.RC], Op.RESYNC: [Service.RD]}
+    service = draw(st.sampled_from(only.get(op, [Service.RC, Service.RD, Service.XRC])))
     run = op in (Op.SEND, Op.WRITE, Op.READ_RESPONSE)
     payload = (
         draw(st.binary(max_size=3000))
@@ -47,6 +48,12 @@ def segments(draw):
         made.swap = draw(U64)
     if op in (Op.READ_RESPONSE, Op.ATOMIC_RESPONSE, Op.ACKNOWLEDGE):
         made.syndrome, made.msn = draw(st.sampled_from([0x1F, 0x21, 0x60])), draw(U24)
+    if service == Service.RD:
+        made.ee = draw(U24)
+    if op in REQUESTS and service == Service.RD:
+        made.source_qp, made.q_key = draw(U24), draw(U32)
+    if op in REQUESTS and service == Service.XRC:
+        made.srq = draw(U24)
     if op in (Op.SEND, Op.WRITE) and draw(st.booleans()):
         made.immediate = draw(U32)
     return made
@@ -67,6 +74,7 @@ def test_what_is_encoded_decodes_to_the_packets_of_the_segment(segment):
         )
         assert (got.p_key, got.solicited, got.ack_request) == (one.p_key, one.solicited, one.ack_request)
         assert (got.immediate, got.dest_qp) == (one.immediate, one.dest_qp)
+        assert (got.ee, got.source_qp, got.q_key, got.srq) == (one.ee, one.source_qp, one.q_key, one.srq)
         if one.first:
             assert (got.va, got.rkey, got.length, got.swap) == (one.va, one.rkey, one.length, one.swap)
 

@@ -50,6 +50,9 @@ class End:
         came, self.inbox = list(self.inbox), deque()
         return came
 
+    def is_idle(self) -> bool:
+        return not self.inbox
+
     def wait(self, seconds: float) -> None:
         self.wire.clock.sleep(seconds)
 

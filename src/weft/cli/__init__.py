@@ -47,12 +47,24 @@ LAB_COMMANDS = {
     "traffic": "Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.",
     "down": "End a lab.",
 }
+# Tools of RDMA, in one module; their words are their own.
+VERBS_COMMANDS = {
+    "perftest": "Run one end of a test of perftest over weft's adapter: weft perftest ib_write_bw [HOST] [-s 64K].",
+    "ibv_devices": "List RDMA devices as rdma-core's ibv_devices does.",
+    "ibv_devinfo": "Show what RDMA devices can do, as rdma-core's ibv_devinfo does: -v all, -l names only.",
+    "ibv_rc_pingpong": "Run one end of rdma-core's ping-pong over a reliable connection: ibv_rc_pingpong [HOST].",
+    "ibv_uc_pingpong": "Run one end of rdma-core's ping-pong over an unreliable connection: ibv_uc_pingpong [HOST].",
+    "ibv_ud_pingpong": "Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST].",
+}
+_OWN_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": []}
 for _name, _help in COMMANDS.items():
     app.command(f"weft.cli.{_name}:{_name}", name=_name, help=_help, sort_key=list(COMMANDS).index(_name))
 for _place, (_name, _help) in enumerate(LAB_COMMANDS.items(), len(COMMANDS)):
     _function = f"{_name}_" if _name in ("exec", "break") else _name  # words of Python
-    _flags: dict[str, Any] = {"help_flags": [], "version_flags": []} if _name == "exec" else {}  # the program's own
+    _flags = _OWN_FLAGS if _name == "exec" else {}  # those of the program
     app.command(f"weft.cli.lab:{_function}", name=_name, help=_help, sort_key=_place, **_flags)
+for _place, (_name, _help) in enumerate(VERBS_COMMANDS.items(), len(COMMANDS) + len(LAB_COMMANDS)):
+    app.command(f"weft.cli.verbs:{_name}", name=_name, help=_help, sort_key=_place, **_OWN_FLAGS)
 
 
 def main() -> None:

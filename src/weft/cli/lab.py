@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _EXEC = "weft exec [--lab NAME] HOST COMMAND...\n\nRun a program as a host of a lab: weft exec h1 ibnetdiscover"
 
 
-def up(spec: str, /, *, name: str = "lab", daemon: bool = False, sm: bool = False) -> None:
+def up(spec: str, /, *, name: str = "lab", daemon: bool = False, sm: bool = False, timed: bool = False) -> None:
     """Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.
 
     Parameters
@@ -29,6 +29,8 @@ def up(spec: str, /, *, name: str = "lab", daemon: bool = False, sm: bool = Fals
         Return when it is up; `weft down` ends it.
     sm
         With weft's own subnet manager on the first host: all ports Active when it is up.
+    timed
+        RDMA programs feel the latency and the rate of the links on their way, as `weft sim` has them.
     """
     from weft.errors import ConfigError
     from weft.fabric.spec import load
@@ -36,19 +38,19 @@ def up(spec: str, /, *, name: str = "lab", daemon: bool = False, sm: bool = Fals
 
     fabric = load(spec)
     if daemon:
-        entry = process.start(fabric, name)
+        entry = process.start(fabric, name, timed=timed)
         if sm:
             _manage(entry, fabric)
         print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
     elif sys.stdin.isatty() and sys.stdout.isatty():
-        entry = process.start(fabric, name, follow=True)
+        entry = process.start(fabric, name, timed=timed, follow=True)
         if sm:
             _manage(entry, fabric)
         _prompt(entry)
     elif sm:
         raise ConfigError("--sm needs a lab that runs beside this process: add --daemon, or call it on a terminal")
     else:
-        process.serve(fabric, name, _say_up)
+        process.serve(fabric, name, _say_up, timed=timed)
 
 
 def _manage(entry: Entry, fabric: Fabric) -> None:

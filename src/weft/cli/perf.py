@@ -1,4 +1,4 @@
-"""`weft perf`: what ib_write_bw and its like would print between two hosts."""
+"""`weft perf`: what ib_write_bw and its like would print between two hosts; with --live, what they print."""
 
 from __future__ import annotations
 
@@ -12,24 +12,11 @@ from weft.cli.output import Cell, console, print_json, table
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
     from weft.sim.calibration import Figure, Measurement
-    from weft.sim.perftest import BandwidthRow, LatencyRow, Settings
+    from weft.sim.perftest import Settings
+    from weft.verbs.tools.report import BandwidthRow, LatencyRow
 
-# As perftest prints them, tabs and blanks included, so that what parses perftest parses this.
-_LINE = "-" * 87
-_BW_HEAD = " #bytes     #iterations    BW peak[{0}]    BW average[{0}]   MsgRate[Mpps]"
-_BW_ROW = " {:<7d}    {:<10d}       {:<7.2f}            {:<7.2f}\t\t     {:<7.6f}"
-_BW_ROW_EXACT = " {:<7d}    {:d}           {:<7.6f}            {:<7.6f}            {:<7.6f}"
-_LAT_HEAD = (
-    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]"
-    "   99% percentile[usec]   99.9% percentile[usec] "
-)
-_LAT_ROW = (
-    " {:<7d} {:d}          {:<7.2f}        {:<7.2f}      {:<7.2f}  \t       {:<7.2f}     \t{:<7.2f}"
-    "\t\t{:<7.2f} \t\t{:<7.2f}"
-)
 _One = TypeVar("_One")
 _VERBS = {"write": "RDMA_Write", "read": "RDMA_Read", "send": "Send"}
-_MIB_S = 1e9 / 8 / (1 << 20)  # of one Gbit/s
 
 
 def perf(
@@ -50,6 +37,9 @@ def perf(
     network: str | None = None,
     memory: str = "host",
     bidirectional: Annotated[bool, Parameter(name=["--bidirectional", "-b"], negative="")] = False,
+    live: Annotated[bool, Parameter(negative="")] = False,
+    lab: str = "",
+    duration: Annotated[int, Parameter(name=["--duration", "-D"])] = 0,
     report_gbits: Annotated[bool, Parameter(name=["--report_gbits", "--report-gbits"], negative="")] = False,
     json: bool = False,
 ) -> None:
@@ -88,6 +78,13 @@ def perf(
         host, gpudirect or staged: where the payload lies.
     bidirectional
         Both hosts send; the figures are the sums.
+    live
+        Do not simulate: send bytes over weft's adapter between two processes of this machine, which run as hosts of
+        a lab if hosts are given. Also atomic_bw and atomic_lat.
+    lab
+        With --live: the lab of the hosts, if more than one runs.
+    duration
+        With --live: seconds, instead of iterations.
     report_gbits
         Bandwidth in Gb/sec, not MiB/sec.
     json
@@ -101,6 +98,22 @@ def perf(
     if test == "calibration":
         _calibrate(client, json)
         return
+    if live:
+        words: dict[str, str | int] = {
+            "-s": size,
+            "-n": iterations,
+            "-q": qps,
+            "-t": tx_depth,
+            "-o": outstanding_reads,
+            "-m": mtu,
+        }
+        words |= {"-c": connection, "-D": duration}
+        flags = {"-a": all_sizes, "-b": bidirectional, "--report_gbits": report_gbits, "--json": json}
+        _check_live(spec=spec, network=network or "", memory="" if memory == "host" else memory)
+        _run_live(test, client, server, lab, words, flags)
+        return
+    if lab or duration:
+        raise ConfigError("--lab and --duration are of tests that really run: add --live")
     kind = parse_test(test)
     if not spec:
         raise ConfigError(f"{test} needs two hosts and a fabric: weft perf {test} h1 h2 star:hosts=2")
@@ -149,7 +162,8 @@ def _measure(
     client: str, server: str, spec: str, settings: Settings, sizes: list[int], gbits: bool, json: bool
 ) -> None:
     from weft.fabric.spec import load
-    from weft.sim.perftest import LatencyRow, measure, prepare
+    from weft.sim.perftest import measure, prepare
+    from weft.verbs.tools.report import LINE, head
 
     fabric = prepare(load(spec))
     rows = measure(fabric, client, server, settings, sizes)
@@ -159,24 +173,10 @@ def _measure(
         return
     for line in _settings_block(fabric, client, server, settings):
         print(line)
-    print(_LAT_HEAD if settings.test.is_latency else _BW_HEAD.format("Gb/sec" if gbits else "MiB/sec"))
+    print(head(is_latency=settings.test.is_latency, gbits=gbits))
     for row in (first, *rows):
-        print(_latency_line(row) if isinstance(row, LatencyRow) else _bandwidth_line(row, gbits), flush=True)
-    print(_LINE)
-
-
-def _bandwidth_line(row: BandwidthRow, gbits: bool) -> str:
-    scale = 1.0 if gbits else _MIB_S
-    exact = gbits and row.average_gbit_s < 0.1
-    return (_BW_ROW_EXACT if exact else _BW_ROW).format(
-        row.size_bytes, row.iterations, row.peak_gbit_s * scale, row.average_gbit_s * scale, row.message_rate_mpps
-    )
-
-
-def _latency_line(row: LatencyRow) -> str:
-    from dataclasses import astuple
-
-    return _LAT_ROW.format(*astuple(row))
+        print(row.line(gbits=gbits), flush=True)
+    print(LINE)
 
 
 def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings) -> list[str]:
@@ -184,6 +184,7 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
     from weft.sim.layout.rules import fill_in
     from weft.sim.perftest import run_options
     from weft.sim.traffic import Operation, find_host_port
+    from weft.verbs.tools.report import LINE
 
     options, _ = fill_in(fabric, run_options(fabric, settings))
     ports = [fabric.port(find_host_port(fabric, name)) for name in (client, server)]
@@ -192,7 +193,7 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
     kind = "Latency" if what == "lat" else f"{both}BW"
     link = "IB" if options.network == "infiniband" else "Ethernet" if options.network != "omni-path" else "Omni-Path"
     lines = [
-        _LINE,
+        LINE,
         f"                    {_VERBS[verb]} {kind} Test",
         f" Dual-port       : OFF\t\tDevice         : {ports[0].node.name}",
         f" Number of qps   : {settings.qps}\t\tTransport type : {'TCP' if options.network == 'tcp' else 'IB'}",
@@ -203,31 +204,74 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
     ]
     if settings.test.operation is Operation.READ:
         lines.append(f" Outstand reads  : {settings.outstanding_reads}")
-    lines += [f" Memory          : {options.memory}", " Data ex. method : simulated, weft's packet engine", _LINE]
+    lines += [f" Memory          : {options.memory}", " Data ex. method : simulated, weft's packet engine", LINE]
     for side, port in zip(("local", "remote"), ports, strict=True):
         lid = int(fabric.tables.lid[port.slot])
         lines += [f" {side} address: LID {lid:#04x} QPN {qp:#06x} PSN 0x000000" for qp in range(1, settings.qps + 1)]
-    return [*lines, _LINE]
+    return [*lines, LINE]
 
 
 def _facts(
     fabric: Fabric, client: str, server: str, settings: Settings, rows: list[BandwidthRow | LatencyRow]
 ) -> dict[str, Any]:
     """The rows under the names of perftest's own JSON; bandwidth in Gbit/s."""
-    from dataclasses import asdict, astuple
+    from dataclasses import asdict
 
     import weft
 
-    lat = ("t_min", "t_max", "t_typical", "t_avg", "t_stdev", "percentile_99", "percentile_99.9")
-    values = lat if settings.test.is_latency else ("BW_peak", "BW_average", "MsgRate")
     return {
         "weft": weft.__version__,
         "spec": fabric.spec,
         "client": client,
         "server": server,
         "settings": asdict(settings) | {"connection": settings.connection.name},
-        "results": [dict(zip(("MsgSize", "n_iterations", *values), astuple(row), strict=True)) for row in rows],
+        "results": [row.facts() for row in rows],
     }
+
+
+# -- tests that really run --------------------------------------------------------------------------------------------
+
+
+def _check_live(**given: str) -> None:
+    from weft.errors import ConfigError
+
+    for name, value in given.items():
+        if value:
+            raise ConfigError(f"--live does not simulate: leave out {name} {value}, or --live")
+
+
+def _run_live(
+    test: str, client: str, server: str, lab: str, words: Mapping[str, str | int], flags: Mapping[str, bool]
+) -> None:
+    """Both ends of the test: hosts of a lab, or two processes with this machine's own device."""
+    from weft.errors import ConfigError
+    from weft.verbs.tools.pair import free_port, run_pair
+    from weft.verbs.tools.plan import parse, parse_test
+    from weft.verbs.tools.programs import command
+
+    name = parse_test(test).value
+    options = [word for flag, value in words.items() if value for word in (flag, str(value))]
+    options += [flag for flag, is_set in flags.items() if is_set]
+    parse(parse_test(test), options)  # what cannot run is refused before anything is started
+    if bool(client) != bool(server) or (client and client == server):
+        raise ConfigError(f"--live needs two hosts of a lab, or none: weft perf {test} h1 h2 --live")
+    port = ["-p", str(free_port())]
+    ends = [[*command("perftest", name), *port], [*command("perftest", name, server or "localhost"), *port, *options]]
+    if client:
+        lab = _find_lab(lab, (client, server))
+        ends = [[*command("exec", "--lab", lab, host), *end] for host, end in zip((server, client), ends, strict=True)]
+    raise SystemExit(run_pair(*ends))
+
+
+def _find_lab(name: str, hosts: tuple[str, str]) -> str:
+    """The lab's own name; both hosts are in it."""
+    from weft.lab import registry
+    from weft.lab.control import ask
+
+    entry = registry.find(name)
+    for host in hosts:
+        ask(entry, "host", name=host)
+    return entry.name
 
 
 # -- published measurements -------------------------------------------------------------------------------------------

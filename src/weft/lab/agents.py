@@ -20,7 +20,7 @@ from weft.wire.mad import MAD_BYTES, RESPONSE, MadHeader, Method, VendorMad
 
 AGENTS_PER_PORT = 32
 _HIGH_TID = 0x8000_0000  # of ours; clients of ibsim's protocol have numbers below this in the same bits
-Push = Callable[[bytes, int, int], None]  # message, LID that it came from, 0 or ETIMEDOUT
+Push = Callable[[bytes, int, int, int], None]  # message, LID that it came from, 0 or ETIMEDOUT, index of its P_Key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +49,7 @@ class _Request:
     agent: Agent
     message: bytes
     lid: int
+    pkey_index: int
     timeout_s: float
     retries_left: int
 
@@ -64,7 +65,8 @@ class Agents:
         self._requests: dict[tuple[int, int], _Request] = {}  # by high and low half of the transaction
         self._timers: list[tuple[float, int, tuple[int, int]]] = []
         self._tids, self._order = itertools.count(_HIGH_TID), itertools.count()
-        self._outbox: deque[tuple[int, bytes, int]] = deque()
+        self._outbox: deque[tuple[int, bytes, int, int]] = deque()
+        self._pkey_indexes: dict[tuple[int, int], int] = {}  # by slot and LID: of segments
         self._is_draining = False
 
     def register(
@@ -101,16 +103,16 @@ class Agents:
 
     # -- from a program --
 
-    def send(self, agent: Agent, message: bytes, lid: int, timeout_ms: int, retries: int) -> None:
+    def send(self, agent: Agent, message: bytes, lid: int, timeout_ms: int, retries: int, pkey_index: int = 0) -> None:
         """A MAD, or a longer message if the agent does RMPP. Without a timeout no answer is awaited."""
         if not is_rmpp(message):
             message = message[:MAD_BYTES].ljust(MAD_BYTES, b"\0")
         if message[3] & RESPONSE or message[3] == Method.TRAP_REPRESS:
-            self._put(agent, message, lid)
+            self._put(agent, message, lid, pkey_index)
         else:
             message = message[:8] + agent.high_tid.to_bytes(4, "big") + message[12:]
             key = agent.high_tid, int.from_bytes(message[12:16], "big")
-            request = _Request(agent, message, lid, timeout_ms / 1000, retries)
+            request = _Request(agent, message, lid, pkey_index, timeout_ms / 1000, retries)
             if timeout_ms:
                 self._requests[key] = request
             self._send_request(key, request)
@@ -119,18 +121,22 @@ class Agents:
     def _send_request(self, key: tuple[int, int], request: _Request) -> None:
         if request.timeout_s:
             heapq.heappush(self._timers, (self.clock() + request.timeout_s, next(self._order), key))
-        self._put(request.agent, request.message, request.lid)
+        self._put(request.agent, request.message, request.lid, request.pkey_index)
 
-    def _put(self, agent: Agent, message: bytes, lid: int) -> None:
+    def _put(self, agent: Agent, message: bytes, lid: int, pkey_index: int) -> None:
         if agent.does_rmpp and is_rmpp(message):
+            self._pkey_indexes[agent.slot, lid] = pkey_index
             self._transfers_at(agent.slot).start(message, lid)
         else:
-            self._outbox.append((agent.slot, message[:MAD_BYTES], lid))
+            self._outbox.append((agent.slot, message[:MAD_BYTES], lid, pkey_index))
 
     def _transfers_at(self, slot: int) -> Transfers:
         if slot not in self._transfers:
-            self._transfers[slot] = Transfers(lambda mad, lid: self._outbox.append((slot, mad, lid)), self.clock)
+            self._transfers[slot] = Transfers(lambda mad, lid: self._put_segment(slot, mad, lid), self.clock)
         return self._transfers[slot]
+
+    def _put_segment(self, slot: int, mad: bytes, lid: int) -> None:
+        self._outbox.append((slot, mad, lid, self._pkey_indexes.get((slot, lid), 0)))
 
     def _drain(self) -> None:
         """Send what waits, and what that leads to: in a queue, not by recursion, however many segments there are."""
@@ -139,10 +145,10 @@ class Agents:
         self._is_draining = True
         try:
             while self._outbox:
-                slot, mad, lid = self._outbox.popleft()
-                answer = self.subnet.send(slot, bytearray(mad), lid)
+                slot, mad, lid, pkey_index = self._outbox.popleft()
+                answer = self.subnet.send(slot, bytearray(mad), lid, pkey_index)
                 if answer is not None:
-                    self.deliver(Arrival(slot, lid, self.subnet.lid(slot), bytes(answer)))
+                    self.deliver(Arrival(slot, lid, self.subnet.lid(slot), bytes(answer), pkey_index))
         finally:
             self._is_draining = False
 
@@ -152,6 +158,8 @@ class Agents:
         """Give a MAD that arrived to the agent that wants it; False if there is none."""
         mad, slot, lid = arrival.mad, arrival.slot, arrival.slid
         in_transfer = is_rmpp(mad)
+        if in_transfer:
+            self._pkey_indexes[slot, lid] = arrival.pkey_index
         if in_transfer and slot in self._transfers and self._transfers[slot].knows(mad, lid):
             self._transfers[slot].receive(mad, lid)
             self._drain()
@@ -166,7 +174,7 @@ class Agents:
         if message is not None:
             if mad[3] & RESPONSE:
                 self._requests.pop((agent.high_tid, int.from_bytes(mad[12:16], "big")), None)
-            agent.push(message, lid, 0)
+            agent.push(message, lid, 0, arrival.pkey_index)
         return True
 
     def _agent_for(self, slot: int, mad: bytes) -> Agent | None:
@@ -197,7 +205,7 @@ class Agents:
                 self._send_request(key, request)
             else:
                 del self._requests[key]
-                request.agent.push(request.message[: MadHeader.size], request.lid, errno.ETIMEDOUT)
+                request.agent.push(request.message[: MadHeader.size], request.lid, errno.ETIMEDOUT, request.pkey_index)
         for transfers in self._transfers.values():
             transfers.on_time()
         self._drain()

@@ -35,7 +35,7 @@ ANSWER = struct.Struct("=iI")
 PORT = struct.Struct("=20s8I4s8s8sI12x20s4x")
 ADAPTER = struct.Struct("=20s2I20s40s20s4x8s8s")
 LENGTH = struct.Struct("=I")
-USER_MAD = struct.Struct("=5I8s2s34x")
+USER_MAD = struct.Struct("=5I8s2s26xH6x")
 _QP_AND_Q_KEY = struct.Struct(">II")
 LIST_ADAPTERS, GET_ADAPTER, GET_PORT, FIND_PORT, OPEN_PORT, REGISTER, UNREGISTER, SET_IS_SM = range(1, 9)
 USER_RMPP = 1  # of the flags at registration: the program does RMPP itself
@@ -98,6 +98,9 @@ class Attachments:
                 self._on_writable(connection)
             if events & ~select.EPOLLOUT:
                 self._on_readable(connection)
+
+    def after_round(self) -> None:
+        """What is for a program is sent at once."""
 
     def next_deadline_s(self) -> float | None:
         """On time.monotonic; None if nothing waits."""
@@ -252,7 +255,7 @@ class Attachments:
             raise OSError(errno.ENOMEM, "too many agents")
         port.agents[free] = self.agents.register(
             port.slot,
-            lambda message, lid, status: self._push(connection, free, message, lid, status),
+            lambda message, lid, status, pkey: self._push(connection, free, message, lid, status, pkey),
             mgmt_class=mgmt_class,
             version=version,
             methods=high << 64 | low,
@@ -274,16 +277,18 @@ class Attachments:
             at = end
             if length < USER_MAD.size + RmppMad.size:
                 continue
-            number, _, timeout_ms, retries, _, _, lid = USER_MAD.unpack_from(frame)
+            number, _, timeout_ms, retries, _, _, lid, pkey = USER_MAD.unpack_from(frame)
             agent = port.agents.get(number)
             if agent is not None:
-                self.agents.send(agent, frame[USER_MAD.size :], int.from_bytes(lid, "big"), timeout_ms, retries)
+                self.agents.send(agent, frame[USER_MAD.size :], int.from_bytes(lid, "big"), timeout_ms, retries, pkey)
         del received[:at]
 
-    def _push(self, connection: _Connection, agent: int, message: bytes, lid: int, status: int) -> None:
+    def _push(
+        self, connection: _Connection, agent: int, message: bytes, lid: int, status: int, pkey_index: int
+    ) -> None:
         who = _QP_AND_Q_KEY.pack(0, 0) if message[1] in _SMPS else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
         length = USER_MAD.size + len(message)
-        head = USER_MAD.pack(agent, status, 0, 0, length, who, lid.to_bytes(2, "big"))
+        head = USER_MAD.pack(agent, status, 0, 0, length, who, lid.to_bytes(2, "big"), pkey_index)
         self._write(connection, LENGTH.pack(length) + head + message)
 
 

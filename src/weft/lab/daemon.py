@@ -20,10 +20,12 @@ _UP = b"up"
 log = logging.getLogger("weft.lab")
 
 
-def serve(fabric: Fabric, name: str, ready: Callable[[Lab], None], *, until: int | None = None) -> None:
+def serve(
+    fabric: Fabric, name: str, ready: Callable[[Lab], None], *, timed: bool = False, until: int | None = None
+) -> None:
     """Run a lab in this process until it is told to end; `until` is a pipe whose end means the same."""
     with registry.claim(name) as entry:
-        lab = Lab(fabric, name)
+        lab = Lab(fabric, name, timed=timed)
         commands = CommandServer(lab, entry)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: lab.server.stop())
@@ -38,7 +40,7 @@ def serve(fabric: Fabric, name: str, ready: Callable[[Lab], None], *, until: int
             log.info("lab %s down after %d MADs", name, lab.subnet.mads)
 
 
-def start(fabric: Fabric, name: str, *, follow: bool = False) -> registry.Entry:
+def start(fabric: Fabric, name: str, *, timed: bool = False, follow: bool = False) -> registry.Entry:
     """Run a lab in another process and return when it is up. `follow`: it ends when this process does."""
     entry = registry.entry(name)
     tell, told = os.pipe()[::-1]
@@ -48,7 +50,7 @@ def start(fabric: Fabric, name: str, *, follow: bool = False) -> registry.Entry:
     if os.fork() == 0:
         os.close(told)
         os.close(life_write)
-        _live(fabric, entry, tell, life_read if follow else None)
+        _live(fabric, entry, tell, life_read if follow else None, timed)
     os.close(tell)
     os.close(life_read)
     if not follow:
@@ -60,7 +62,7 @@ def start(fabric: Fabric, name: str, *, follow: bool = False) -> registry.Entry:
     return entry
 
 
-def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None) -> None:
+def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool) -> None:
     """The life of the child: never returns."""
     status = 1
     try:
@@ -73,7 +75,7 @@ def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None) -
             os.write(tell, _UP)
             os.close(tell)
 
-        serve(fabric, entry.name, ready, until=until)
+        serve(fabric, entry.name, ready, timed=timed, until=until)
         status = 0
     except WeftError as error:
         with suppress(OSError):

@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 
 from weft.errors import ConfigError
 from weft.lab import protocol, sysfs
-from weft.lab.attach import Attachments
 from weft.lab.calls import Calls
 from weft.lab.clients import Client, pick
 from weft.lab.complaints import Complaints
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
+from weft.lab.service import Service
 from weft.mad.subnet import Arrival, Subnet
 from weft.wire.mad import RESPONSE, Method
 from weft.wire.port_info import Capability, PortInfo
@@ -57,7 +57,7 @@ class Server:
         self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, until when
         self._unsent: set[Client] = set()
-        self._attachments: Attachments | None = None
+        self._services: list[Service] = []
         self._sender: Client | None = None
         self._next = 0
         self._stopped = self._serving = False
@@ -103,6 +103,8 @@ class Server:
         if now >= self._tick_at:
             self._tick_at = now + _TICK_S
             self._on_time(now)
+        for service in self._services:
+            service.after_round()
         while self._unsent:
             self._flush(self._unsent.pop())
 
@@ -118,16 +120,16 @@ class Server:
     def close(self) -> None:
         for client in list(self.clients.values()):
             self.drop(client)
-        if self._attachments:
-            self._attachments.close()
+        for service in self._services:
+            service.close()
         self._control.close()
         self._epoll.close()
         self._calls.close()
 
-    def serve_too(self, attachments: Attachments) -> None:
-        """Programs that come by the other way, weft's own preload."""
-        self._attachments = attachments
-        self._watch(attachments.fileno(), lambda mask: attachments.on_ready())
+    def serve_too(self, service: Service) -> None:
+        """Programs that come by other ways: weft's own preload, and verbs."""
+        self._services.append(service)
+        self._watch(service.fileno(), lambda mask: service.on_ready())
 
     def watch_end_of(self, fd: int) -> None:
         """Stop when the other end of this pipe is closed."""
@@ -157,7 +159,7 @@ class Server:
         """Is there anything but clients to wait for?"""
         if self._pending or self.subnet.devices.traps.pending:
             return True
-        return self._attachments is not None and self._attachments.next_deadline_s() is not None
+        return any(service.next_deadline_s() is not None for service in self._services)
 
     def _on_time(self, now: float) -> None:
         """Send back what nobody answered, repeat traps, look who died."""
@@ -167,8 +169,8 @@ class Server:
                 break
             del self._pending[key]
             self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
-        if self._attachments:
-            self._attachments.on_time()
+        for service in self._services:
+            service.on_time()
         if now >= self._check_at:
             self._check_at = now + LIVENESS_S
             self._send_traps()
@@ -374,7 +376,7 @@ class Server:
     def state(self) -> dict[str, Any]:
         """What `weft ps` shows."""
         slots = [client.slot for client in self.clients.values()]
-        slots += self._attachments.slots() if self._attachments else []
+        slots += [slot for service in self._services for slot in service.slots()]
         infos = [self.subnet.devices.info(slot) for slot in slots]
         managers = [bool(PortInfo.capability_mask.get(info) & Capability.IS_SM) for info in infos]
         return {

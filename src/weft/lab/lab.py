@@ -24,26 +24,38 @@ from weft.lab import programs
 from weft.lab.attach import Attachments
 from weft.lab.complaints import Complaints
 from weft.lab.ibsim import Server
+from weft.lab.lanes import Lanes, MeteredSubnet
 from weft.lab.places import cables
 from weft.lab.registry import runtime_folder
+from weft.lab.verbs_ports import VerbsPorts
+from weft.lab.verbs_server import VerbsServer
 from weft.mad import faults
 from weft.mad.devices import Devices
 from weft.mad.packets import Fate
-from weft.mad.subnet import Subnet
+from weft.verbs.carriers.lab_line import SUFFIX
 
 
 class Lab:
-    """Serves one fabric under a name; used as a context it serves in a thread of its own."""
+    """Serves one fabric under a name; used as a context it serves in a thread of its own.
 
-    def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1) -> None:
+    `timed`: lanes of RDMA programs take as long as their links do.
+    """
+
+    def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1, timed: bool = False) -> None:
         self.fabric, self.name = fabric, name or f"lab-{os.getpid()}"
         self.sockname = f"weft-{os.getuid()}-{self.name}"
-        self.subnet = Subnet(fabric, seed=seed)
+        self.subnet = MeteredSubnet(fabric, seed=seed)
+        self.lanes = self.subnet.lanes = Lanes(self.subnet.devices, is_timed=timed)
         self.complaints = Complaints()
         self.server = Server(self.subnet, self.sockname, self.complaints)  # from here on the name is ours
         self.socket = runtime_folder() / f"{self.name}.umad"
         self.socket.unlink(missing_ok=True)
-        self.server.serve_too(Attachments(self.subnet, self.socket))
+        attachments = Attachments(self.subnet, self.socket)
+        self.server.serve_too(attachments)
+        self.verbs_socket = self.socket.with_name(f"{self.name}{SUFFIX}")
+        self.verbs_socket.unlink(missing_ok=True)
+        self.verbs = VerbsPorts(self.subnet, attachments.agents, self.lanes)
+        self.server.serve_too(VerbsServer(self.verbs, self.verbs_socket, self.name))
         self._thread: threading.Thread | None = None
 
     # -- running --------------------------------------------------------------------------------------------------
@@ -92,6 +104,7 @@ class Lab:
             "sockname": self.sockname,
             "sim_host": places.sim_host(slot),
             "socket": str(self.socket),
+            "verbs": str(self.verbs_socket),
             "host": owner,
         }
 
@@ -114,7 +127,7 @@ class Lab:
 
     def fabric_now(self) -> Fabric:
         """The fabric as it runs at this moment, on the same tables and counters: for the engines of `sim`."""
-        return self.server.call(lambda: faults.fabric_now(self.subnet.devices))
+        return self.server.call(self._fabric_now)
 
     def traffic(
         self, pattern: str = "permutation", size_bytes: int = 1 << 20, *, paths: str = "table", seed: int = 1
@@ -141,7 +154,12 @@ class Lab:
         slot = self.server.places.find(host)
         return self.server.call(lambda: self.subnet.send_packet(slot, packet))
 
+    def _fabric_now(self) -> Fabric:
+        self.lanes.collect()
+        return faults.fabric_now(self.subnet.devices)
+
     def _break(self, name: str) -> list[str]:
+        self.lanes.close_all()
         devices = self.subnet.devices
         pulled = [slot for slot in _one_end(devices, name) if not {slot, devices.cable[slot]} & devices.broken]
         if not pulled:
@@ -151,6 +169,7 @@ class Lab:
         return [devices.name(slot) for slot in pulled]
 
     def _degrade(self, name: str, bit_error_rate: float) -> list[str]:
+        self.lanes.close_all()
         devices = self.subnet.devices
         slots = _one_end(devices, name)
         for slot in slots:
@@ -158,6 +177,7 @@ class Lab:
         return [devices.name(slot) for slot in slots]
 
     def _fix(self, name: str) -> list[str]:
+        self.lanes.close_all()
         devices = self.subnet.devices
         wrong = [*sorted(devices.broken), *_bad_cables(devices)]
         asked = set(cables(devices, name)) if name else set(wrong)

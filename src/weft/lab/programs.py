@@ -18,9 +18,12 @@ from pathlib import Path
 
 from weft.errors import ConfigError
 from weft.lab import preload
+from weft.verbs import hardware
+from weft.verbs.tools.programs import program_folder
 
 UMAD2SIM = "libumad2sim.so"
 _ADMIN = "/usr/sbin:/sbin"  # where Debian keeps the tools of InfiniBand; not in every PATH
+_FRONT = str(Path(__file__).parent / "front")
 _LEFT_BEHIND = re.compile(r"sys-(\d+)")
 
 
@@ -50,10 +53,22 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
             "IBSIM_SOCKNAME": host["sockname"],
             "SIM_HOST": host["sim_host"],
         }
-    made["PATH"] = f"{os.environ.get('PATH', '')}:{_ADMIN}"
+    made |= _verbs(host)
+    made["PATH"] = f"{program_folder()}:{os.environ.get('PATH', '')}:{_ADMIN}"
     if cache is not None:
         made |= {name: str(cache) for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR") if name not in os.environ}
     return made
+
+
+def _verbs(host: Mapping[str, str]) -> dict[str, str]:
+    """For programs of RDMA: which lab and host, and weft in the place of pyverbs. Labs do not meet each other."""
+    before = os.environ.get("PYTHONPATH")
+    return {
+        "WEFT_VERBS_SPACE": f"{os.environ.get('WEFT_VERBS_SPACE', '')}-{host['sockname']}",
+        hardware.LAB: host["verbs"],
+        hardware.HOST: host["host"],
+        "PYTHONPATH": f"{_FRONT}:{before}" if before else _FRONT,
+    }
 
 
 def run(

@@ -39,7 +39,9 @@ def start(entry: Entry, sockname: str, host: str) -> Path:
     for _ in range(int(_PATIENCE_S / _LOOK_S)):
         time.sleep(_LOOK_S)
         found = read_status(state_file(entry, host))
-        if found is not None and found.sweep is not None:
+        if (
+            found is not None and found.sweep is not None and found.is_running
+        ):  # not of the lab that had the name before
             return log
         if not entry.answers():
             break

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -387,6 +388,7 @@ class _Journey:
             _bad_p_key_at_switch(devices, slot, self.packet, self.bth)
 
 
+@lru_cache(maxsize=4096)  # a packet has at most 2,047 words
 def _counts(words: int, multicast: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What a packet adds to the counters where it leaves, and where it enters."""
     sent, received = np.zeros(len(Counter), np.int64), np.zeros(len(Counter), np.int64)

@@ -23,6 +23,8 @@ from weft.sim.engine import Options, Paths
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Operation, Traffic, Transport, find_host_port
+from weft.verbs.tools.report import BandwidthRow as BandwidthRow
+from weft.verbs.tools.report import LatencyRow as LatencyRow
 
 ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
 _PACKETS = 6_000  # that a test of one size sends, about
@@ -78,32 +80,6 @@ class Settings:
             raise ConfigError(f"{self.test} cannot run on datagrams: use send_{self.test.partition('_')[2]}, or RC")
         if self.connection is Transport.UC and self.test.operation is Operation.READ:
             raise ConfigError(f"{self.test} needs an answer, which only RC gives: use RC")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandwidthRow:
-    """One line of ib_write_bw and its like."""
-
-    size_bytes: int
-    iterations: int  # of all queue pairs
-    peak_gbit_s: float
-    average_gbit_s: float
-    message_rate_mpps: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyRow:
-    """One line of ib_write_lat and its like."""
-
-    size_bytes: int
-    iterations: int
-    min_us: float
-    max_us: float
-    typical_us: float  # the median
-    average_us: float
-    deviation_us: float
-    p99_us: float
-    p999_us: float
 
 
 def prepare(fabric: Fabric) -> Fabric:
@@ -214,23 +190,7 @@ def _measure_latency(fabric: Fabric, ends: tuple[int, int], settings: Settings, 
     )
     result = _run(fabric, traffic, settings)
     back_ps = result.finish_ps[halves - 1 :: halves]
-    took_us = np.sort(np.diff(back_ps)) / halves / 1e6
-    return LatencyRow(
-        size_bytes=size_bytes,
-        iterations=counted,
-        min_us=float(took_us[0]),
-        max_us=float(took_us[-1]),
-        typical_us=float(np.median(took_us)),
-        average_us=float(took_us.mean()),
-        deviation_us=float(took_us.std()),
-        p99_us=_percentile(took_us, 0.99),
-        p999_us=_percentile(took_us, 0.999),
-    )
-
-
-def _percentile(ordered: NDArray[np.float64], part: float) -> float:
-    """As perftest takes it: the element at that place, not a mean of two."""
-    return float(ordered[min(int(np.ceil(len(ordered) * part)), len(ordered) - 1)])
+    return LatencyRow.of(size_bytes, np.diff(back_ps) / halves / 1e6)
 
 
 # -- both -------------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class SubnetManager:
         self._heard: dict[int, Callable[[bytes | None], Action]] = {}  # by token of a MAD that we sent
         self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
-        self._taking_over = self._configuring = self._reload = self._stopped = False
+        self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
 
     # -- from outside -----------------------------------------------------------------------------------------------
 
@@ -178,6 +178,7 @@ class SubnetManager:
     def _sweep(self) -> None:
         state, began_s, mads = self.state, self.state.clock(), self.state.sender.mads
         self._sweep_s = math.inf  # whatever happens from now on makes another one due
+        self._is_sweeping = True
         try:
             view = discover(state)
             others = find_others(state.sender, view, state.log.say)
@@ -193,7 +194,7 @@ class SubnetManager:
             self._sweep_s = state.clock() + _TRY_AGAIN_S
             return
         finally:
-            self._configuring = False
+            self._configuring = self._is_sweeping = False
         self._swept(report, others, state.clock() - began_s, state.sender.mads - mads)
 
     def _take_over(self, view: View) -> None:
@@ -272,7 +273,10 @@ class SubnetManager:
         """A link changed: look at that switch, soon. Somebody else changed: sweep, it may be a subnet manager."""
         if not self.options.sweep_on_trap or self.election.state != SMState.MASTER:
             return
-        if number == Trap.LINK_STATE_CHANGED:
+        if number == Trap.LINK_STATE_CHANGED and self._is_sweeping:
+            # This sweep may have read that port before it changed, and will clear the switch's note of the change.
+            self._sweep_s = min(self._sweep_s, self.state.clock() + _SETTLE_S)
+        elif number == Trap.LINK_STATE_CHANGED:
             self._suspects.add(lid)
             self._check_s = min(self._check_s, self.state.clock() + _SETTLE_S)
         elif asks_for_handover or (number == Trap.LOCAL_CHANGES and lid != self.state.sm_lid):

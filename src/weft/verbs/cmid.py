@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ParamSpec
 
+from weft.verbs import hardware
 from weft.verbs.addr import GID, AHAttr, GlobalRoute
 from weft.verbs.cm_enums import (
     RDMA_OPTION_ID,
@@ -26,7 +27,7 @@ from weft.verbs.cm_traffic import MASKS, UDP_KEY, Traffic
 from weft.verbs.connecting.agent import agent_of, service_id
 from weft.verbs.connecting.conversation import Conversation, Side, Told
 from weft.verbs.connecting.services import Claim
-from weft.verbs.device import NAME, PORT, Context, the_adapter
+from weft.verbs.device import PORT, Context, the_adapter
 from weft.verbs.enums import (
     IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_READ,
@@ -90,7 +91,7 @@ class CMID(Traffic):
         self._service: int | None = None  # that it listens for
         self._conversation: Conversation | None = None
         self._param, self._psn, self._ack_timeout = ConnParam(), secrets.randbits(24) & PSN_MASK, _TIMEOUT
-        self._groups: set[int] = set()
+        self._groups: dict[int, int] = {}  # by the address that was given: what it is on the wire
         self._is_open = True
         if isinstance(creator, AddrInfo):
             self._from_addresses(creator)
@@ -129,7 +130,7 @@ class CMID(Traffic):
 
     @property
     def dev_name(self) -> str:
-        return NAME
+        return hardware.present()[0].name
 
     @property
     def port_num(self) -> int:
@@ -195,14 +196,14 @@ class CMID(Traffic):
 
     def _own_gid(self, wanted: int | None, what: str, *, is_v4: bool = True) -> int:
         """The one that an address means; any of its family, if it means none."""
-        own = Context(name=NAME)
+        own = Context(name=hardware.present()[0].name)
         gids = [int.from_bytes(own.query_gid(PORT, entry.gid_index).raw, "big") for entry in own.query_gid_table(256)]
         fitting = [gid for gid in gids if (gid >> 32 == IPV4_PREFIX >> 32) == is_v4]
         if wanted is None or wanted & ~IPV4_PREFIX == 0:
             return (fitting or gids)[0]
         if wanted not in gids:
             text = GID.of(wanted.to_bytes(16, "big")).gid
-            raise PyverbsRDMAError(what, errno.ENODEV, f"{text} is not an address of {NAME}")
+            raise PyverbsRDMAError(what, errno.ENODEV, f"{text} is not an address of {own.name}")
         return wanted
 
     def _open_device(self) -> None:
@@ -379,10 +380,15 @@ class CMID(Traffic):
             raise PyverbsRDMAError(what, errno.EINVAL, "comp_mask does not say that there is an address")
         if wanted is None or wanted.src is None:
             raise PyverbsRDMAError(what, errno.EINVAL, "nothing says which group")
+        qp, join = self._queue_pair(what), getattr(self._adapter.carrier, "join", None)  # some must ask for it
+        group = join(wanted.src, self._source) if join is not None else wanted.src
+        if group is None:
+            self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT))
+            return
         with self._adapter.lock:
-            self._adapter.join(self._queue_pair(what).core, wanted.src)
-            self._groups.add(wanted.src)
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=wanted.src))
+            self._adapter.join(qp.core, group)
+            self._groups[wanted.src] = group
+        self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group))
 
     def leave_multicast(self, addr: AddrInfo) -> None:
         if addr.src not in self._groups:
@@ -390,7 +396,10 @@ class CMID(Traffic):
         with self._adapter.lock:
             self._leave(addr.src)
 
-    def _leave(self, group: int) -> None:
-        self._groups.discard(group)
+    def _leave(self, address: int) -> None:
+        group, adapter = self._groups.pop(address), self._adapter
         if self.qp is not None:
-            self._adapter.leave(self.qp.core, group)
+            adapter.leave(self.qp.core, group)
+        leave = getattr(adapter.carrier, "leave", None)
+        if leave is not None and group not in adapter.groups:
+            leave(group, self._source)

@@ -1,7 +1,7 @@
 """Devices: finding one, opening it, asking what it is.
 
-A process has one adapter, `weft0`, with one port; all contexts of the process use it, so that what one sends to its
-GIDs arrives at another.
+A device has one port; all contexts of it in a process use one adapter, so that what one sends to its own address
+arrives at another. Which devices there are is in `hardware`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ import weakref
 from collections import deque
 from typing import Any, ClassVar
 
+from weft.verbs import hardware
 from weft.verbs.addr import GID, NO_GID
 from weft.verbs.device_attributes import (
-    GID_TABLE_LEN,
-    NODE_GUID,
     CQModerationCaps,
     DeviceAttr,
     DeviceAttrEx,
@@ -52,18 +51,10 @@ from weft.verbs.device_text import (
     translate_transport_type,
     width_to_str,
 )
-from weft.verbs.enums import (
-    IBV_GID_TYPE_ROCE_V2,
-    IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
-    IBV_GID_TYPE_SYSFS_ROCE_V2,
-    IBV_NODE_CA,
-    IBV_TRANSPORT_IB,
-    IBV_VALUES_MASK_RAW_CLOCK,
-)
+from weft.verbs.enums import IBV_NODE_CA, IBV_TRANSPORT_IB, IBV_VALUES_MASK_RAW_CLOCK
 from weft.verbs.events import AsyncEvent, next_event
 from weft.verbs.objects import PyverbsCM, PyverbsObject
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.sharing import open_adapter
 from weft.verbs.transport.adapter import Adapter
 
 __all__ = [
@@ -104,18 +95,12 @@ __all__ = [
     "width_to_str",
 ]
 
-NAME = "weft0"
 PORT = 1
-GIDS = (
-    b"\xfe\x80" + bytes(6) + NODE_GUID.to_bytes(8, "big"),
-    bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 1)),  # IPv4-mapped
-)
-_SPEED_100_MBPS = 1000
 
 
 def the_adapter() -> Adapter:
-    """The one of this process."""
-    return open_adapter(tuple(int.from_bytes(gid, "big") for gid in GIDS), NAME)
+    """The first of this process: what the connection manager uses."""
+    return hardware.present()[0].adapter()
 
 
 class Device(PyverbsObject):
@@ -134,7 +119,10 @@ class Device(PyverbsObject):
 
 
 def get_device_list() -> list[Device]:
-    return [Device(NAME.encode(), NODE_GUID, IBV_NODE_CA, IBV_TRANSPORT_IB, 0)]
+    return [
+        Device(one.name.encode(), one.guid, IBV_NODE_CA, IBV_TRANSPORT_IB, index)
+        for index, one in enumerate(hardware.present())
+    ]
 
 
 def rdma_get_devices() -> list[Device]:
@@ -151,6 +139,7 @@ class Handles:
     _by_file: ClassVar[weakref.WeakValueDictionary[tuple[int, int], Handles]] = weakref.WeakValueDictionary()
 
     def __init__(self) -> None:
+        self.hardware: hardware.Hardware | None = None
         self._objects: weakref.WeakValueDictionary[int, PyverbsCM] = weakref.WeakValueDictionary()
         self._numbers = itertools.count()
 
@@ -195,7 +184,6 @@ class Context(PyverbsCM):
     def __init__(
         self, *, name: str | None = None, attr: object = None, cmid: Any = None, cmd_fd: int | None = None
     ) -> None:
-        self.adapter = the_adapter()
         self.events: deque[AsyncEvent] = deque()
         self.handles = Handles()
         self._fd: int | None = None
@@ -210,9 +198,11 @@ class Context(PyverbsCM):
             cmid.ctx = self
         elif name is None:
             raise PyverbsUserError("Device name must be provided")
-        elif name != NAME:
-            raise PyverbsRDMAError(f"Failed to find device {name}: there is {NAME}")
-        self.name = NAME
+        self.hardware = self.handles.hardware = (
+            _behind(name) if self.handles.hardware is None else self.handles.hardware
+        )
+        self.adapter, self.name = self.hardware.adapter(), self.hardware.name
+        self.hardware.watch(self)
         self._is_open = True
 
     @property
@@ -235,30 +225,26 @@ class Context(PyverbsCM):
     # -- queries ------------------------------------------------------------------------------------------------------
 
     def query_device(self) -> DeviceAttr:
-        return DeviceAttr()
+        return self.hardware.device_attr()
 
     def query_device_ex(self, ex_input: QueryDeviceExInput | None = None) -> DeviceAttrEx:
         if ex_input is not None and ex_input.comp_mask:
             raise PyverbsRDMAError(f"Failed to query EX device {self.name}", errno.EINVAL, "comp_mask must be 0")
-        return DeviceAttrEx()
+        return DeviceAttrEx(orig_attr=self.hardware.device_attr())
 
     def query_port(self, port_num: int) -> PortAttr:
         self._check_port(port_num, f"Failed to query port {port_num}")
-        counters = self.adapter.counters
-        return PortAttr(
-            bad_pkey_cntr=counters["pkey_violations"] & 0xFFFF,
-            qkey_viol_cntr=counters["qkey_violations"] & 0xFFFF,
-            pkey_tbl_len=len(self.adapter.p_keys),
-        )
+        return self.hardware.port_attr()
 
     def query_port_speed(self, port_num: int) -> int:
         """In units of 100 Mb/s."""
         self._check_port(port_num, f"Failed to query port speed for port {port_num}")
-        return _SPEED_100_MBPS
+        return self.hardware.speed_100_mbps()
 
     def query_pkey(self, port_num: int, index: int) -> int:
         what = f"Failed to query pkey {index} of port {port_num}"
         self._check_port(port_num, what)
+        self.adapter.progress()  # the subnet manager may have changed it
         if not 0 <= index < len(self.adapter.p_keys):
             raise PyverbsRDMAError(what, errno.EINVAL, f"the table has {len(self.adapter.p_keys)} entries")
         return self.adapter.p_keys[index]
@@ -271,30 +257,30 @@ class Context(PyverbsCM):
         return self.adapter.p_keys.index(pkey)
 
     def query_gid(self, port_num: int, index: int) -> GID:
-        self._check_gid(port_num, index, f"Failed to query gid {index} of port {port_num}")
-        return GID.of(GIDS[index] if index < len(GIDS) else NO_GID)
+        return GID.of(self._gid(port_num, index, f"Failed to query gid {index} of port {port_num}"))
 
     def query_gid_type(self, port_num: int, index: int) -> int:
-        self._check_gid(port_num, index, f"Failed to query gid type of port {port_num} and gid index {index}")
-        return IBV_GID_TYPE_SYSFS_ROCE_V2 if index < len(GIDS) else IBV_GID_TYPE_SYSFS_IB_ROCE_V1
+        self._gid(port_num, index, f"Failed to query gid type of port {port_num} and gid index {index}")
+        return self.hardware.sysfs_type(index)
 
     def query_gid_ex(self, port_num: int, gid_index: int, flags: int = 0) -> GIDEntry:
         what = f"Failed to query gid table of port {port_num} in index {gid_index}"
-        self._check_gid(port_num, gid_index, what)
+        raw = self._gid(port_num, gid_index, what)
         if flags:
             raise PyverbsRDMAError(what, errno.EOPNOTSUPP, "flags must be 0")
-        if gid_index >= len(GIDS):
+        if raw == NO_GID:
             raise PyverbsRDMAError(what, errno.ENODATA, "that entry is empty")
-        return _entry(gid_index)
+        return self._entry(gid_index, raw)
 
     def query_gid_table(self, max_entries: int, flags: int = 0) -> list[GIDEntry]:
         """All GIDs. The error's number is negative here, as from libibverbs."""
         what = "Failed to query gid tables of the device"
         if flags:
             raise PyverbsRDMAError(what, -errno.EOPNOTSUPP, "flags must be 0")
-        if max_entries < len(GIDS):
-            raise PyverbsRDMAError(what, -errno.EINVAL, f"there are {len(GIDS)}, which is more than {max_entries}")
-        return [_entry(index) for index in range(len(GIDS))]
+        found = [(index, raw) for index, raw in enumerate(self.hardware.gids()) if raw != NO_GID]
+        if max_entries < len(found):
+            raise PyverbsRDMAError(what, -errno.EINVAL, f"there are {len(found)}, which is more than {max_entries}")
+        return [self._entry(index, raw) for index, raw in found]
 
     def query_rt_values_ex(self, comp_mask: int = IBV_VALUES_MASK_RAW_CLOCK) -> tuple[int, int]:
         """The clock that completions are stamped with: seconds and nanoseconds."""
@@ -308,10 +294,17 @@ class Context(PyverbsCM):
         if port_num != PORT:
             raise PyverbsRDMAError(what, errno.EINVAL, f"{self.name} has only port {PORT}")
 
-    def _check_gid(self, port_num: int, index: int, what: str) -> None:
+    def _gid(self, port_num: int, index: int, what: str) -> bytes:
         self._check_port(port_num, what)
-        if not 0 <= index < GID_TABLE_LEN:
-            raise PyverbsRDMAError(what, errno.EINVAL, f"the table has {GID_TABLE_LEN} entries")
+        gids = self.hardware.gids()
+        if not 0 <= index < len(gids):
+            raise PyverbsRDMAError(what, errno.EINVAL, f"the table has {len(gids)} entries")
+        return gids[index]
+
+    def _entry(self, index: int, raw: bytes) -> GIDEntry:
+        """Of the table; the halves are numbers whose bytes in memory are those of the GID."""
+        prefix, interface = (int.from_bytes(raw[part : part + 8], sys.byteorder) for part in (0, 8))
+        return GIDEntry(prefix, interface, index, PORT, self.hardware.gid_type, 0)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -320,7 +313,11 @@ class Context(PyverbsCM):
         return next_event(self)
 
 
-def _entry(index: int) -> GIDEntry:
-    """Of the table; the halves are numbers whose bytes in memory are those of the GID."""
-    prefix, interface = (int.from_bytes(GIDS[index][part : part + 8], sys.byteorder) for part in (0, 8))
-    return GIDEntry(prefix, interface, index, PORT, IBV_GID_TYPE_ROCE_V2, 0)
+def _behind(name: str | None) -> hardware.Hardware:
+    """The device of a name; the first, if none is given."""
+    there = {one.name: one for one in hardware.present()}
+    if name is None:
+        return next(iter(there.values()))
+    if name not in there:
+        raise PyverbsRDMAError(f"Failed to find device {name}: there is {', '.join(there) or 'none'}")
+    return there[name]

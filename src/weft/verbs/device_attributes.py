@@ -95,13 +95,13 @@ class DeviceAttr(PyverbsObject):
     max_mr: int = 0xFFFFFF  # a key has 24 bits of index
     max_pd: int = 1 << 20
     max_qp_rd_atom: int = 128
-    max_ee_rd_atom: int = 0
+    max_ee_rd_atom: int = 128
     max_res_rd_atom: int = 128 << 20
     max_qp_init_rd_atom: int = 128
-    max_ee_init_rd_atom: int = 0
+    max_ee_init_rd_atom: int = 128
     atomic_caps: int = IBV_ATOMIC_HCA
-    max_ee: int = 0
-    max_rdd: int = 0
+    max_ee: int = 1 << 15
+    max_rdd: int = 1 << 15
     max_mw: int = 0xFFFFFF
     max_raw_ipv6_qps: int = 0
     max_raw_ethy_qp: int = 0

@@ -58,8 +58,10 @@ class DM(PyverbsCM):
         self.close()
 
     def _release(self) -> None:
+        assert self.context is not None
         if self.origin is None:
-            free(self.address)
+            with self.context.adapter.lock:  # while nobody uses it
+                free(self.address)
         self.context = None
 
     def copy_to_dm(self, dm_offset: int, data: bytes, length: int) -> None:

@@ -76,10 +76,15 @@ def madvise(addr: int, length: int, flags: int = _MADV_DONTNEED) -> None:
 
 def write(addr: int, data: str | bytes, length: int, offset: int = 0) -> None:
     """Write the first `length` bytes of text or bytes."""
+    ctypes.memmove(addr + offset, first_bytes(data, length), length)
+
+
+def first_bytes(data: str | bytes, length: int) -> bytes:
+    """Of what is to be written."""
     given = data.encode() if isinstance(data, str) else bytes(data)
     if length > len(given):
         raise ValueError(f"write() of {length} bytes was given {len(given)}")
-    ctypes.memmove(addr + offset, given, length)
+    return given[:length]
 
 
 def read(addr: int, length: int, offset: int = 0) -> bytes:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import mmap as _mmap
+from numbers import Integral
 from typing import Any
 
+from weft.verbs.buffers import Span, is_writable, span
+from weft.verbs.cuda import Allocation, CudaError, allocation_at
 from weft.verbs.device_memory import DM, WORD_BYTES
 from weft.verbs.enums import (
     IBV_ACCESS_HUGETLB,
@@ -21,10 +24,12 @@ from weft.verbs.enums import (
     IBV_REREG_MR_CHANGE_TRANSLATION,
     IBV_REREG_MR_ERR_INPUT,
 )
+from weft.verbs.gpu import DeviceBytes, Part
 from weft.verbs.mem_alloc import (
     MAP_ANONYMOUS_,
     MAP_HUGETLB_,
     MAP_PRIVATE_,
+    first_bytes,
     mmap,
     munmap,
     read,
@@ -81,6 +86,8 @@ class MR(PyverbsCM):
 
     It is at `address`, or in memory of its own; `implicit` opens the whole address space besides, on demand; with
     `handle` it is another context's, and `address` only says where to read and write. `region` is the adapter's entry.
+    `address` may also be an object that has memory, such as a numpy array or a tensor: see `buffers`. All of it is
+    meant if there is no length, and it stays as long as the region is open.
     """
 
     region: Region
@@ -90,7 +97,7 @@ class MR(PyverbsCM):
         creator: Any,
         length: float = 0,
         access: int = 0,
-        address: int | None = None,
+        address: Any = None,
         implicit: bool = False,
         *,
         handle: int | None = None,
@@ -99,7 +106,8 @@ class MR(PyverbsCM):
         assert self.pd is not None
         if not isinstance(creator, PD):
             access = _OF_CONNECTION.get(access, access)
-        self.buf, self._size = address or 0, int(length)
+        self._given = _given(address)
+        self.buf, self._size = _whereabouts(address, int(length), self._given)
         self._own: Buffer | None = None
         self._is_imported = handle is not None
         if handle is not None:
@@ -152,9 +160,10 @@ class MR(PyverbsCM):
                 raise PyverbsRDMAError(what, errno.EINVAL, "the whole address space needs IBV_ACCESS_ON_DEMAND")
             self.region = regions.register(self.pd.key, 0, WHOLE_SPACE, access, 0)
             return
-        if not access & IBV_ACCESS_ON_DEMAND:
-            _check_mapped(what, self.buf, self._size)
-        self.region = regions.register(self.pd.key, self.buf, self._size, access)
+        device = None
+        if self._own is None:
+            device = _check_memory(what, access, self.buf, self._size, self._given)
+        self.region = regions.register(self.pd.key, self.buf, self._size, access, device=device)
 
     def _import(self, handle: int) -> None:
         assert self.pd is not None
@@ -171,10 +180,11 @@ class MR(PyverbsCM):
     def _release(self) -> None:
         assert self.pd is not None
         if not self._is_imported:
-            self._check_unbound("Failed to dereg MR")
-            self.pd.ctx.adapter.regions.drop(self.region)
+            with self.pd.ctx.adapter.lock:
+                self._check_unbound("Failed to dereg MR")
+                self.pd.ctx.adapter.regions.drop(self.region)
             self._free()
-        self.pd, self.buf = None, 0
+        self.pd, self.buf, self._given = None, 0, None
 
     def _check_unbound(self, what: str) -> None:
         if self.region.windows:
@@ -184,10 +194,15 @@ class MR(PyverbsCM):
 
     def write(self, data: str | bytes, length: int, offset: int = 0) -> None:
         self._check_bytes(length, offset)
+        if self.region.device is not None:
+            self.region.device.put(self.buf + offset, first_bytes(data, length))
+            return
         write(self.buf, data, length, offset)
 
     def read(self, length: int, offset: int) -> bytes:
         self._check_bytes(length, offset)
+        if self.region.device is not None:
+            return bytes(DeviceBytes((Part(self.region.device, self.buf + offset, length),)))
         return read(self.buf, length, offset)
 
     def _check_bytes(self, length: int, offset: int) -> None:
@@ -198,8 +213,14 @@ class MR(PyverbsCM):
                 f"The MR buffer isn't allocated or length {length} is invalid: {self._size} bytes are at {self.buf:#x}"
             )
 
-    def rereg(self, flags: int, pd: PD | None = None, addr: int = 0, length: int = 0, access: int = 0) -> None:
+    def rereg(self, flags: int, pd: PD | None = None, addr: Any = 0, length: int = 0, access: int = 0) -> None:
         """Change what `flags` say. The keys stay. Memory of its own is freed when it gets another address."""
+        if self.pd is None:
+            raise PyverbsRDMAError("Failed to rereg MR", errno.EINVAL, "it is closed")
+        with self.pd.ctx.adapter.lock:
+            self._rereg(flags, pd, addr, length, access)
+
+    def _rereg(self, flags: int, pd: PD | None, addr: Any, length: int, access: int) -> None:
         what = f"Failed to rereg MR: {rereg_error_to_str(IBV_REREG_MR_ERR_INPUT)}"
         self._check_unbound(what)
         if not flags or flags & ~_REREG:
@@ -208,12 +229,18 @@ class MR(PyverbsCM):
             raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_PD needs pd")
         wanted = access if flags & IBV_REREG_MR_CHANGE_ACCESS else self.region.access
         _check_access(what, wanted)
+        own, given, address, size = self._own, self._given, self.buf, self._size
+        device = self.region.device
         if flags & IBV_REREG_MR_CHANGE_TRANSLATION:
-            if not addr or length <= 0:
+            own, given = None, _given(addr)
+            address, size = _whereabouts(addr, length, given)
+            if not address or size <= 0:
                 raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length")
-            if not wanted & IBV_ACCESS_ON_DEMAND:
-                _check_mapped(what, addr, length)
-            self._move(addr, length, zero_based=bool(wanted & IBV_ACCESS_ZERO_BASED))
+        if own is None and address:
+            device = _check_memory(what, wanted, address, size, given)
+        if flags & IBV_REREG_MR_CHANGE_TRANSLATION:
+            self._move(address, size, zero_based=bool(wanted & IBV_ACCESS_ZERO_BASED))
+            self._given, self.region.device = given, device
         self.region.access = wanted
         if flags & IBV_REREG_MR_CHANGE_PD:
             assert pd is not None
@@ -261,7 +288,7 @@ class DMMR(MR):
 
 
 class DmaBufMR(MR):
-    """Memory of a graphics card. A software adapter reaches none."""
+    """Memory of a graphics card by its dma-buf, which leads to no address that a driver would copy from."""
 
     offset: int
     dmabuf: object
@@ -272,7 +299,7 @@ class DmaBufMR(MR):
         raise PyverbsRDMAError(
             f"Failed to register a dma-buf MR. length: {length}, access flags: {access}",
             errno.EOPNOTSUPP,
-            "a software adapter reaches only the process's own memory",
+            "a dma-buf has no address: register the memory itself, MR(pd, length, access, address=tensor)",
         )
 
 
@@ -282,8 +309,43 @@ def _check_access(what: str, access: int) -> None:
         raise PyverbsRDMAError(what, errno.EINVAL, "remote write and remote atomic need IBV_ACCESS_LOCAL_WRITE")
 
 
+def _given(address: Any) -> Span | None:
+    """The memory of an object; None if it is an address, or nothing."""
+    return None if address is None or isinstance(address, Integral) else span(address)
+
+
+def _whereabouts(address: Any, length: int, given: Span | None) -> tuple[int, int]:
+    """Address and length."""
+    if given is None:
+        return int(address or 0), length
+    if not 0 < (length or given.nbytes) <= given.nbytes:
+        raise PyverbsUserError(f"MR of {length} bytes, of an object that has {given.nbytes}")
+    return given.address, length or given.nbytes
+
+
+def _check_memory(what: str, access: int, address: int, length: int, given: Span | None) -> Allocation | None:
+    """Using a page that is not there, or writing to one that is read-only, would end the process.
+
+    Gives the allocation, if it is on a GPU.
+    """
+    try:
+        device = allocation_at(address, length) if given is None else given.device
+    except CudaError as error:
+        raise PyverbsRDMAError(what, error.code, str(error)) from error
+    writable = given is None or given.writable
+    if given is None and device is None:
+        if access & IBV_ACCESS_ON_DEMAND:
+            return None
+        _check_mapped(what, address, length)
+        writable = not access & IBV_ACCESS_LOCAL_WRITE or is_writable(address, length)
+    if access & IBV_ACCESS_LOCAL_WRITE and not writable:
+        reason = "the memory is read-only: register a copy (bytearray(it), it.copy()) or without IBV_ACCESS_LOCAL_WRITE"
+        raise PyverbsRDMAError(what, errno.EFAULT, reason)
+    return device
+
+
 def _check_mapped(what: str, address: int, length: int) -> None:
-    """Using a page that is not there would end the process. msync() asks the kernel and changes nothing."""
+    """msync() asks the kernel and changes nothing."""
     first = address // _mmap.PAGESIZE * _mmap.PAGESIZE
     if length and _c.msync(first, address + length - first, _MS_ASYNC):
         raise PyverbsRDMAError(what, errno.EFAULT, f"not all of {length} bytes at {address:#x} are mapped")

@@ -6,10 +6,12 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
+from weft.verbs.cuda import in_use
 from weft.verbs.enums import IBV_SEND_INLINE, ibv_qp_type, ibv_wr_opcode
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.text import qp_type_to_str
 from weft.verbs.transport import memory
+from weft.verbs.transport.segment import MESSAGE_MAX_BYTES
 from weft.verbs.transport.work import ReceiveWork, Refused, SendWork
 from weft.verbs.windows import Binding
 from weft.verbs.wr import RecvWR, SendWR
@@ -24,11 +26,11 @@ OPCODES = {
     _T.IBV_QPT_RC: _SENDS | _WRITES | _HERE | _ANSWERED,
     _T.IBV_QPT_UC: _SENDS | _WRITES | _HERE | {_W.IBV_WR_SEND_WITH_INV},
     _T.IBV_QPT_UD: _SENDS,
+    _T.IBV_QPT_RD: _SENDS | _WRITES | _HERE | _ATOMICS | {_W.IBV_WR_RDMA_READ},
     _T.IBV_QPT_XRC_SEND: _SENDS | _WRITES | _HERE | _ANSWERED,
     _T.IBV_QPT_XRC_RECV: set(),
 }
 _WITHOUT_INLINE = _HERE | _ATOMICS | {_W.IBV_WR_RDMA_READ, _W.IBV_WR_FLUSH}
-MESSAGE_MAX_BYTES = 1 << 31
 W = TypeVar("W", RecvWR, SendWR)
 
 
@@ -86,4 +88,6 @@ def prepare(work: SendWork, kind: ibv_qp_type, inline_max_bytes: int) -> None:
             raise Refused(errno.EINVAL, f"{work.opcode.name} sends no data that could be inline")
         if work.size > inline_max_bytes:
             raise Refused(errno.EINVAL, f"{work.size} bytes are too many for inline: {inline_max_bytes} at most")
+        if (gpus := in_use()) is not None and any(gpus.has(place.address) for place in work.places):
+            raise Refused(errno.EINVAL, "the processor reads what is inline, and cannot read the memory of a GPU")
         work.inline = bytes(memory.gather(work.places, 0, work.size))

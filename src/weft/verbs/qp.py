@@ -47,7 +47,7 @@ _CONTROLLED_QKEY = 1 << 31
 class QP(PyverbsCM):
     """Made by a PD, or by a Context with QPInitAttrEx. `core` is the adapter's side of it.
 
-    With a `qp_attr` it goes as far towards RTS as it can alone: UD to RTS, the others to INIT.
+    With a `qp_attr` it goes as far towards RTS as it can alone: UD and RD to RTS, the others to INIT.
     """
 
     def __init__(
@@ -63,20 +63,23 @@ class QP(PyverbsCM):
         self.ctx: Context = creator if isinstance(creator, Context) else creator.ctx
         self._kind = _kind(init_attr)
         self._check(init_attr)
-        self.scq, self.rcq, self.srq = init_attr.send_cq, init_attr.recv_cq, init_attr.srq
+        self.scq, self.rcq, self.srq, self.rdd = init_attr.send_cq, init_attr.recv_cq, init_attr.srq, init_attr.rdd
         self._init_attr = init_attr
         self._cap = init_attr.cap
         self._attr = QPAttr()  # what was set last, for those attributes that the adapter does not use
-        with self.ctx.adapter.lock:
-            self.core = self.ctx.adapter.add(self._make)
+        try:
+            with self.ctx.adapter.lock:
+                self.core = self.ctx.adapter.add(self._make)
+        except Refused as refused:
+            raise PyverbsRDMAError("Failed to create QP", refused.code, str(refused)) from refused
         self.core.on_event = lambda event: raise_event(self.ctx, event, self)
         self.core.bind = self._bind
         for parent in {
-            id(one): one for one in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd) if one
+            id(one): one for one in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd, self.rdd) if one
         }.values():
             parent.add_ref(self)
         if qp_attr is not None:
-            self.to_rts(qp_attr) if self._kind == _T.IBV_QPT_UD else self.to_init(qp_attr)
+            self.to_rts(qp_attr) if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD) else self.to_init(qp_attr)
 
     # -- making -------------------------------------------------------------------------------------------------------
 
@@ -88,6 +91,8 @@ class QP(PyverbsCM):
             reason = "the receiving side of XRC needs a domain: xrcd, and IBV_QP_INIT_ATTR_XRCD in comp_mask"
         elif not target and self.pd is None:
             reason = "it needs a protection domain: pd, and IBV_QP_INIT_ATTR_PD in comp_mask"
+        elif (self._kind == _T.IBV_QPT_RD) != (init_attr.rdd is not None):
+            reason = "queue pairs for reliable datagrams, and no others, need a domain for them: rdd"
         elif not target and init_attr.send_cq is None:
             reason = "it needs a completion queue to send: scq"
         elif self._kind not in (_T.IBV_QPT_XRC_SEND, _T.IBV_QPT_XRC_RECV) and init_attr.recv_cq is None:
@@ -126,7 +131,7 @@ class QP(PyverbsCM):
             send_places_max=init.max_send_sge,
             inline_max=init.max_inline_data,
             signal_all=bool(init.sq_sig_all),
-            domain=self.xrcd.domain if self.xrcd is not None else None,
+            domain=domain.domain if (domain := self.xrcd or self.rdd) is not None else None,
         )
 
     def _release(self) -> None:
@@ -134,9 +139,9 @@ class QP(PyverbsCM):
         with adapter.lock:
             if any(core in members for members in adapter.groups.values()):
                 raise PyverbsRDMAError("Failed to destroy QP", errno.EBUSY, "it is still in a multicast group")
+            core.enter(_S.IBV_QPS_RESET)  # whoever has it still can post nothing
             adapter.remove(core)
-            core.clear()
-        self.pd = self.scq = self.rcq = self.srq = self.xrcd = None
+        self.pd = self.scq = self.rcq = self.srq = self.xrcd = self.rdd = None
 
     # -- states -------------------------------------------------------------------------------------------------------
 
@@ -200,10 +205,10 @@ class QP(PyverbsCM):
         attr.cap = self._cap
         attr.qp_state = attr.cur_qp_state = core.state
         attr.port_num = settings.port_num
-        connected = core.service != Service.UD
+        connected = core.service not in (Service.UD, Service.RD)
         started = core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD, _S.IBV_QPS_SQE)
         if started:
-            attr.sq_psn = core.requester.next_psn if connected else core.datagrams.next_psn
+            attr.sq_psn = core.datagrams.next_psn if core.service == Service.UD else core.requester.next_psn
         if connected and (started or core.state == _S.IBV_QPS_RTR):
             attr.rq_psn = core.responder.expected
         attr.sq_draining = int(core.state == _S.IBV_QPS_SQD and any(work.psn >= 0 for work in core.sends))
@@ -247,7 +252,7 @@ class QP(PyverbsCM):
         core, lock = self.core, self.core.adapter.lock
         if lock.is_mine:
             return False
-        lane = core.lane or core.find_lane()
+        lane = core.lane or core.find_lane(total(wr.places))
         if lane is None or len(wr.places) > core.send_places_max:
             return False
         if wr.send_flags & IBV_SEND_INLINE and total(wr.places) > core.inline_max:
@@ -271,10 +276,12 @@ class QP(PyverbsCM):
             if wr.ah is None:
                 raise Refused(errno.EINVAL, "a datagram needs an address: set_wr_ud")
             work.ah, work.remote_qp, work.q_key = self._way_to(wr.ah), wr.remote_qpn & PSN_MASK, wr.remote_qkey
+        elif self._kind == _T.IBV_QPT_RD:
+            work.ah, work.remote_qp, work.q_key = wr.eec_num, wr.remote_qpn & PSN_MASK, wr.remote_qkey
         self._ready(work)
         self.core.post_send(work)
 
-    def _way_to(self, ah: AH) -> tuple[int, int]:
+    def _way_to(self, ah: AH) -> object:
         return way_to(self.ctx, self.core.settings.port_num, ah.attr)
 
     def _ready(self, work: SendWork) -> None:

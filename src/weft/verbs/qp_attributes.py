@@ -20,6 +20,7 @@ from weft.verbs.transport.completion import CompletionQueue
 
 if TYPE_CHECKING:
     from weft.verbs.cq import CQ, CQEX
+    from weft.verbs.eec import RDD
     from weft.verbs.pd import PD
     from weft.verbs.srq import SRQ
     from weft.verbs.xrcd import XRCD
@@ -79,7 +80,10 @@ def _copy(cap: _Capacities) -> QPCap:
 
 
 class QPInitAttr(_Capacities):
-    """`cap` is a copy, as in pyverbs: to change one value, write to `max_send_wr` and the like."""
+    """`cap` is a copy, as in pyverbs: to change one value, write to `max_send_wr` and the like.
+
+    `rdd`, which pyverbs has not, is the domain of a queue pair for reliable datagrams.
+    """
 
     qp_type = Unsigned(32)
     sq_sig_all = Unsigned(32)
@@ -93,10 +97,11 @@ class QPInitAttr(_Capacities):
         srq: SRQ | None = None,
         cap: QPCap | None = None,
         sq_sig_all: int = 1,
+        rdd: RDD | None = None,
     ) -> None:
         self.take(cap)
         self.qp_type, self.sq_sig_all = qp_type, sq_sig_all
-        self.qp_context, self.srq = qp_context, srq
+        self.qp_context, self.srq, self.rdd = qp_context, srq, rdd
         self.send_cq, self.recv_cq = _checked(scq), _checked(rcq)
 
     @property
@@ -145,8 +150,9 @@ class QPInitAttrEx(QPInitAttr):
         hash_conf: object = None,
         ind_table: object = None,
         send_ops_flags: int = 0,
+        rdd: RDD | None = None,
     ) -> None:
-        super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all)
+        super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all, rdd)
         self.comp_mask, self.pd, self.xrcd, self.create_flags = comp_mask, pd, xrcd, create_flags
         self.max_tso_header, self.source_qpn, self.send_ops_flags = max_tso_header, source_qpn, send_ops_flags
         self.hash_conf, self.ind_table = hash_conf, ind_table

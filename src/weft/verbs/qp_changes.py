@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from weft.verbs.addr import NO_GID, AHAttr
+from weft.verbs.addr import AHAttr
 from weft.verbs.device import Context
 from weft.verbs.enums import ibv_qp_attr_mask
-from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.qp_attributes import QPAttr
 from weft.verbs.text import mtu_to_str
 from weft.verbs.transport.queue_pair import Settings
@@ -51,7 +50,7 @@ def copy_attributes(source: QPAttr, target: QPAttr, mask: int) -> None:
 
 def wrong_value(ctx: Context, port_num: int, attr: QPAttr, mask: int) -> str:
     """Why the adapter cannot take a value; empty if it can."""
-    if mask & _M.IBV_QP_AV and (reason := _wrong_address(ctx, port_num, attr.ah_attr)):
+    if mask & _M.IBV_QP_AV and (reason := ctx.hardware.wrong_address(attr.ah_attr)):
         return reason
     for bit, name, least, most in _ranges(ctx):
         value = getattr(attr, name)
@@ -74,16 +73,6 @@ def _ranges(ctx: Context) -> Iterator[tuple[ibv_qp_attr_mask, str, int, int]]:
     yield _M.IBV_QP_RNR_RETRY, "rnr_retry", 0, _RETRIES_MAX
 
 
-def _wrong_address(ctx: Context, port_num: int, address: AHAttr) -> str:
-    if not address.is_global:
-        return "the port is Ethernet, where an address needs a global route (is_global=1, gr=...)"
-    try:
-        own = ctx.query_gid(port_num, address.route.sgid_index).raw
-    except PyverbsRDMAError:
-        own = NO_GID
-    return f"sgid_index {address.route.sgid_index}: the port has no such GID" if own == NO_GID else ""
-
-
 def new_settings(ctx: Context, before: Settings, attr: QPAttr, mask: int) -> Settings:
     """Those of the adapter, with what is new."""
     new: dict[str, Any] = {name: getattr(attr, given) for bit, name, given in _SETTINGS if mask & bit}
@@ -96,10 +85,9 @@ def new_settings(ctx: Context, before: Settings, attr: QPAttr, mask: int) -> Set
     return replace(before, **new)
 
 
-def way_to(ctx: Context, port_num: int, address: AHAttr) -> tuple[int, int]:
-    """What the carrier calls the other end, and ours: their GIDs. What comes from there is called the same."""
-    own = ctx.query_gid(port_num, address.route.sgid_index).raw
-    return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")
+def way_to(ctx: Context, port_num: int, address: AHAttr) -> Any:
+    """What the carrier calls the other end. What comes from there is called the same."""
+    return ctx.hardware.way(address)
 
 
 def may_use_controlled_qkeys() -> bool:

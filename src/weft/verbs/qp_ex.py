@@ -29,6 +29,7 @@ from weft.verbs.windows import MW, Binding, MWBindInfo
 if TYPE_CHECKING:
     from weft.verbs.addr import AH
     from weft.verbs.device import Context
+    from weft.verbs.eec import EEC
     from weft.verbs.pd import PD
     from weft.verbs.qp_attributes import QPAttr, QPInitAttrEx
     from weft.verbs.wr import SGE
@@ -89,18 +90,7 @@ class QPEx(QP):
         if core.adapter.lock.is_mine:
             return 0
         while done < len(works) and core.lane is not None and not core.sends:
-            work = works[done]
-            if work.inline is not None or not core.lane.post(
-                work.opcode,
-                work.flags,
-                work.wr_id,
-                work.places,
-                work.immediate or 0,
-                work.va,
-                work.rkey,
-                work.compare,
-                work.swap,
-            ):
+            if not core.lane.carry(works[done]):
                 break
             done += 1
         return done
@@ -195,6 +185,11 @@ class QPEx(QP):
         """`remote_rkey` is the Q_Key; pyverbs calls it so."""
         work = self._last
         work.ah, work.remote_qp, work.q_key = self._way_to(ah), remote_qpn & PSN_MASK, remote_rkey
+
+    def wr_set_rd_addr(self, eec: EEC, remote_qpn: int, remote_qkey: int) -> None:
+        """Weft's own: by which EE context to whom."""
+        work = self._last
+        work.ah, work.remote_qp, work.q_key = eec.eec_num, remote_qpn & PSN_MASK, remote_qkey
 
     def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
         self._last.srq = remote_srqn

@@ -50,6 +50,7 @@ _opened: list[Adapter] = []
 
 def _work(adapter: Adapter, carrier: Siblings) -> None:
     """What the hardware does of itself."""
+    adapter.background = threading.get_ident()
     while True:
         due_s = adapter.next_s()
         carrier.wait_for_others(_IDLE_S if due_s is None else max(_SHORTEST_S, due_s - adapter.clock()))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from weft.verbs.enums import ibv_rereg_mr_err_code
 from weft.verbs.pyverbs_error import PyverbsUserError
 
-_QP_TYPES = {2: "RC", 3: "UC", 4: "UD", 8: "Raw Packet", 9: "XRCD_SEND", 10: "XRCD_RECV", 0xFF: "Driver QP"}
+_QP_TYPES = {2: "RC", 3: "UC", 4: "UD", 7: "RD", 8: "Raw Packet", 9: "XRCD_SEND", 10: "XRCD_RECV", 0xFF: "Driver QP"}
 _QP_STATES = {0: "Reset", 1: "Init", 2: "RTR", 3: "RTS", 4: "SQD", 5: "SQE", 6: "Error", 7: "Unknown"}
 _ACCESS = {
     1: "Local write",

@@ -85,13 +85,14 @@ class MW(PyverbsCM):
     def unbind(self) -> None:
         """Its key opens nothing any more."""
         region = self.region
-        region.is_open = False
-        if region.parent is not None:
-            region.parent.windows -= 1
-            region.parent = None
+        with self._regions.lock:
+            region.is_open = False
+            if region.parent is not None:
+                region.parent.windows -= 1
+                region.parent = None
 
     def rebind(self, info: MWBindInfo, rkey: int, qp_num: int) -> None:
-        """To what was checked."""
+        """To what was checked, by who has the adapter's lock."""
         self.unbind()
         region, parent = self.region, info.mr.region
         self._regions.drop(region)
@@ -102,13 +103,15 @@ class MW(PyverbsCM):
         if not info.length:
             return
         region.address, region.length, region.access = parent.place(info.addr), info.length, info.mw_access_flags
+        region.device = parent.device
         region.base = 0 if info.mw_access_flags & IBV_ACCESS_ZERO_BASED else info.addr
         region.qp_num, region.parent, region.is_open = qp_num, parent, True
         parent.windows += 1
 
     def _release(self) -> None:
-        self.unbind()
-        self._regions.drop(self.region)
+        with self._regions.lock:
+            self.unbind()
+            self._regions.drop(self.region)
         self.pd = None
 
 
@@ -151,7 +154,8 @@ class Binding:
         return ""
 
     def carry_out(self, qp: QueuePair) -> ibv_wc_status:
-        if self.wrong(qp):
-            return ibv_wc_status.IBV_WC_MW_BIND_ERR
-        self.mw.rebind(self.info, self.rkey, qp.number if self.mw.type == _TYPE_2 else 0)
+        with qp.adapter.regions.lock:  # nobody closes the region, or the window, between the look and the deed
+            if self.wrong(qp):
+                return ibv_wc_status.IBV_WC_MW_BIND_ERR
+            self.mw.rebind(self.info, self.rkey, qp.number if self.mw.type == _TYPE_2 else 0)
         return ibv_wc_status.IBV_WC_SUCCESS

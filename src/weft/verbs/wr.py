@@ -14,6 +14,7 @@ from weft.verbs.transport.memory import Place
 
 if TYPE_CHECKING:
     from weft.verbs.addr import AH
+    from weft.verbs.eec import EEC
     from weft.verbs.mr import MW, MWBindInfo
 
 _WITHOUT_DATA = {ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV}
@@ -81,6 +82,7 @@ class SendWR(PyverbsCM):
     remote_qpn = Unsigned(32)  # of datagrams
     remote_qkey = Unsigned(32)
     remote_srqn = Unsigned(32)  # of XRC
+    eec_num = Unsigned(32)  # of reliable datagrams
     rkey = Unsigned(32)  # that a window gets when it is bound
 
     def __init__(
@@ -114,6 +116,11 @@ class SendWR(PyverbsCM):
 
     def set_wr_ud(self, ah: AH, rqpn: int, rqkey: int) -> None:
         self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey
+
+    def set_wr_rd(self, eec: EEC | int, rqpn: int, rqkey: int) -> None:
+        """Weft's own: the EE context that leads there, or its number. What RDMA needs is set besides."""
+        self.eec_num = eec if isinstance(eec, int) else eec.eec_num
+        self.remote_qpn, self.remote_qkey = rqpn, rqkey
 
     def set_wr_rdma(self, rkey: int, addr: int) -> None:
         self.remote_rkey, self.remote_addr = rkey, addr

@@ -1,6 +1,6 @@
 """How a process gets the memory of another one's queues: from a socket with a name of Linux's abstract kind.
 
-    neighbours = Neighbours(name, adapter)      `tend` lets others in, when one of `files` can be read
+    neighbours = Neighbours(name, adapter)      a thread of its own lets others in
     neighbours.far(name)                        the memory of another; None if nobody is there
     neighbours.watch(name, meter)               close a way when the other is gone
 
@@ -14,8 +14,11 @@ import contextlib
 import ctypes
 import mmap
 import os
+import select
 import socket
 import struct
+import sys
+import threading
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +27,8 @@ from weft.verbs.transport import layout
 from weft.verbs.transport.adapter import Adapter
 
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
-_ANSWER_S = 5.0  # the other may have to load its kernels first
+_ANSWER_S = 10.0  # the other may have to load its kernels first
+_TURN_S = 5e-4
 _WORD = struct.Struct("=Q")
 _HELLO = b"weft verbs 1"
 
@@ -65,9 +69,8 @@ class Doorway:
     def _share(self) -> None:
         """From now on all that is changed is changed so that others may look at any time."""
         if not self._adapter.memory.is_shared:
-            from weft.verbs.transport import atomic
-
-            atomic.load(self._adapter.memory.address)  # compiled now, not with the lock held
+            with self._adapter.loading():
+                _load_kernels(self._adapter.memory.address)  # now, not with the lock held
             with self._adapter.lock:
                 self._adapter.memory.is_shared = True
 
@@ -109,23 +112,38 @@ class Neighbours:
         self._door = Doorway(name, adapter)
         self._known: dict[str, FarMemory] = {}
         self._meters: dict[str, list[npt.NDArray[np.int64]]] = {}
+        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
+        self._is_open = True
+        threading.Thread(target=self._work, name=f"door of {name}", daemon=True).start()
 
-    @property
-    def files(self) -> list[int]:
-        return [*self._door.files, *(far.file for far in list(self._known.values()))]
+    def _work(self) -> None:
+        """Not in the thread that answers packets: letting somebody in may take until kernels are loaded."""
+        while self._is_open:
+            poller = select.poll()
+            for file in (self._news, *self._door.files, *(far.file for far in list(self._known.values()))):
+                if file >= 0:
+                    poller.register(file, select.POLLIN)
+            poller.poll()
+            if self._is_open:
+                self._tend()
 
-    def tend(self) -> None:
+    def _tend(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._news)
         self._door.serve()
         for name, far in list(self._known.items()):
             if not far.is_alive:
                 self._forget(name)
 
     def far(self, name: str) -> FarMemory | None:
+        if name in self._known and not self._known[name].is_alive:  # another process may have its name already
+            self._forget(name)
         if name not in self._known:
             made = enter(name)
             if made is None:
                 return None
             self._known[name] = made
+            os.eventfd_write(self._news, 1)
         return self._known[name]
 
     def watch(self, name: str, meter: npt.NDArray[np.int64]) -> None:
@@ -135,12 +153,27 @@ class Neighbours:
     def _forget(self, name: str) -> None:
         for meter in self._meters.pop(name, ()):
             meter[0] = 0
-        self._known.pop(name).close()
+        if (far := self._known.pop(name, None)) is not None:
+            far.close()
 
     def close(self) -> None:
+        self._is_open = False
+        os.eventfd_write(self._news, 1)
         self._door.close()
         for name in list(self._known):
             self._forget(name)
+
+
+def _load_kernels(address: int) -> None:
+    """Threads take turns more often meanwhile: next to one that computes, an import with its many reads takes long."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_S)
+    try:
+        from weft.verbs.transport import atomic
+
+        atomic.load(address)
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 def enter(name: str) -> FarMemory | None:

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar
 
 from weft.verbs.transport.adapter import TO_GROUP, Arrival
+from weft.verbs.transport.memory import kept
 from weft.verbs.transport.segment import Segment
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _IPV4_BYTES, _UDP = 20, 17
 class Loopback:
     """A carrier; `gids` are those of its adapter, the first is what others see as the source."""
 
+    carries_device_bytes = True  # what is on a GPU stays there until the other end copies it
     _everybody: ClassVar[dict[int, Loopback]] = {}
 
     def __init__(self, gids: tuple[int, ...]) -> None:
@@ -50,7 +52,7 @@ class Loopback:
     def put(self, segment: Segment, to: tuple[int, int]) -> None:
         """Into the inbox."""
         dgid, sgid = to
-        segment.payload = bytes(segment.payload)  # the sender may change its memory when it likes
+        segment.payload = kept(segment.payload)  # the sender may change its memory when it likes
         grh = grh_of(sgid, dgid, len(segment.payload))
         self._inbox.append(Arrival(segment=segment, source=(sgid, dgid), grh=grh, group=dgid))
         self._something.set()
@@ -61,6 +63,9 @@ class Loopback:
         while self._inbox:
             came.append(self._inbox.popleft())
         return came
+
+    def is_idle(self) -> bool:
+        return not self._inbox
 
     def way(self, qp: QueuePair) -> Way | None:
         return None

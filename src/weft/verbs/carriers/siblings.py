@@ -5,25 +5,34 @@ destination says whose it is. Packets go through a socket per process. What is f
 so does what is for queue pair 1: only one of them knows the conversation that it belongs to. Whatever is for this
 process itself goes no further than its own inbox, in whole messages.
 
+What is on a GPU is not sent: the packet says where it is, and the process that takes it copies it. One that does not
+see that GPU refuses, and gets the bytes when they are asked for again.
+
 The sockets have names of Linux's abstract kind: they vanish with their process, however that ends.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
+import fcntl
 import functools
 import os
 import select
 import socket
 import struct
+import termios
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.errors import ConfigError
 from weft.verbs.carriers.doorway import Neighbours
 from weft.verbs.carriers.loopback import Loopback, grh_of
+from weft.verbs.cuda import CudaError
+from weft.verbs.gpu import DeviceBytes
 from weft.verbs.transport.adapter import TO_GROUP, Adapter, Arrival
 from weft.verbs.transport.packets import decode, encode
 from weft.verbs.transport.segment import Segment
@@ -37,8 +46,12 @@ if TYPE_CHECKING:
 
 PROCESSES_MAX = 255
 _QUEUE_PAIR_BITS = 16
+_BELL = b"!"
 _GSI = 1  # the queue pair of management
 _GIDS_BYTES = 32
+_ON_GPU = b"weft: on a GPU.."  # before the GIDs; who sends it and how many packets it is worth; then what a packet has
+_REFUSED = b"weft: no such GPU"
+_WORTH = struct.Struct("=II")
 _MOST_BYTES = 1 << 16
 _BACKLOG_MAX = 4096  # packets for a process that does not take them; more are lost, as on a wire
 _LOOK_S = 0.1
@@ -91,11 +104,13 @@ class Siblings(Loopback):
         super().__init__(gids)
         self._device = device
         self._ways: dict[int, _Way] = {}
+        self._without_gpu: set[int] = set()  # processes that do not see ours
         self._socket, self._slot = self._bind()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
         self._waiting, self._looked_s = 0, -_LOOK_S
         self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
         self._has_others = False
+        self._readable = array.array("i", [0])  # bytes
         self._neighbours: Neighbours | None = None
         self._adapter: Adapter | None = None
         first = self._slot << _QUEUE_PAIR_BITS
@@ -105,10 +120,10 @@ class Siblings(Loopback):
         return f"\0weft-verbs-{space()}-{self._device}-{slot}"
 
     def _bind(self) -> tuple[socket.socket, int]:
-        """The first number that no process has."""
+        """A number that no process has, and most likely none had lately: its peers may not know that it is gone."""
         made = _new_socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        for slot in range(PROCESSES_MAX):
+        for slot in ((os.getpid() + n) % PROCESSES_MAX for n in range(PROCESSES_MAX)):
             with contextlib.suppress(OSError):
                 made.bind(self._name(slot))
                 return made, slot
@@ -167,6 +182,12 @@ class Siblings(Loopback):
         if way is None:
             return
         prefix = b"".join(gid.to_bytes(16, "big") for gid in to)
+        if isinstance(segment.payload, DeviceBytes):
+            if slot in self._without_gpu:
+                segment.payload = segment.payload.to_host()
+            else:
+                prefix = _ON_GPU + _WORTH.pack(self._slot, segment.count) + prefix
+                segment = replace(segment, count=1, payload=segment.payload.pack())
         for headers, payload in encode(segment, mtu_bytes):
             way.put(b"".join((prefix, *(header.raw for header in headers), payload)))
         self._flush(slot)
@@ -174,6 +195,7 @@ class Siblings(Loopback):
     def _flush(self, slot: int) -> None:
         if not self._ways[slot].flush():
             del self._ways[slot]
+            self._without_gpu.discard(slot)
 
     # -- the short way ------------------------------------------------------------------------------------------------
 
@@ -201,10 +223,10 @@ class Siblings(Loopback):
         os.eventfd_write(self._bell, 1)
 
     def _ring(self, slot: int) -> None:
-        """An empty message says that there is something in a queue."""
+        """Says that there is something in a queue."""
         way = self._way(slot)
         if way is not None:
-            way.put(b"")
+            way.put(_BELL)
             self._flush(slot)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
@@ -220,11 +242,41 @@ class Siblings(Loopback):
                 data, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
             except BlockingIOError:
                 return came
-            if not data and self._adapter is not None:
+            if data == _BELL and self._adapter is not None:
                 self._adapter.was_rung()
             elif _is_ours(ancillary):
                 with contextlib.suppress(Malformed):
-                    came.append(_arrival(data))
+                    came.extend(self._taken(data))
+
+    def _taken(self, data: bytes) -> list[Arrival]:
+        """What a packet brings; nothing, if it is about what we cannot reach."""
+        if data.startswith(_REFUSED):
+            self._without_gpu.update(data[len(_REFUSED) :])
+            return []
+        if not data.startswith(_ON_GPU):
+            return [_arrival(data)]
+        begin = len(_ON_GPU) + _WORTH.size
+        if len(data) < begin:
+            raise Malformed("it ends too soon")
+        slot, count = _WORTH.unpack(data[len(_ON_GPU) : begin])
+        arrival = _arrival(data[begin:])
+        try:
+            arrival.segment.payload = DeviceBytes.unpack(bytes(arrival.segment.payload))
+        except CudaError:
+            if (way := self._way(slot)) is not None:
+                way.put(_REFUSED + bytes((self._slot,)))
+                self._flush(slot)
+            return []
+        arrival.segment.count = count
+        return [arrival]
+
+    def is_idle(self) -> bool:
+        if self._inbox or any(way.backlog for way in list(self._ways.values())):
+            return False
+        if self.is_watched and not self._has_others:
+            return True
+        fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
+        return not self._readable[0]
 
     def wait(self, seconds: float) -> None:
         self._waiting += 1
@@ -240,11 +292,8 @@ class Siblings(Loopback):
     def wait_for_others(self, seconds: float | None) -> None:
         """As `wait`, but what this process sends to itself does not end it: for who works in the background."""
         self.is_watched = True
-        doors = self._neighbours.files if self._neighbours is not None else []
-        if self._poll([self._socket.fileno(), *doors], seconds):
+        if self._poll([self._socket.fileno()], seconds):
             self._has_others = True
-        if self._neighbours is not None:
-            self._neighbours.tend()
 
     def _poll(self, files: list[int], seconds: float | None) -> bool:
         """Until one of the files has something, or a process takes what waits for it. False if the time is over."""

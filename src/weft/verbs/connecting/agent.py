@@ -87,7 +87,7 @@ class Agent(Datagrams):
         if segment.q_key != QP1_KEY or len(segment.payload) != cm.CmMad.size:
             self.qp.adapter.counters["qkey_violations"] += segment.q_key != QP1_KEY
             return
-        mad = cm.CmMad.unpack(segment.payload)
+        mad = cm.CmMad.unpack(bytes(segment.payload))
         form = cm.ATTRIBUTES.get(mad.attribute_id)
         if mad.mgmt_class != cm.CmMad().mgmt_class or form is None:
             return

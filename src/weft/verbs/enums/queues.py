@@ -12,6 +12,7 @@ class ibv_qp_type(IntEnum):
     IBV_QPT_RC = 2
     IBV_QPT_UC = 3
     IBV_QPT_UD = 4
+    IBV_QPT_RD = 7  # weft's own: libibverbs has no reliable datagrams, and nobody ever used this number
     IBV_QPT_RAW_PACKET = 8
     IBV_QPT_XRC_SEND = 9
     IBV_QPT_XRC_RECV = 10

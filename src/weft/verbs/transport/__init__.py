@@ -9,5 +9,6 @@ completion    completion queues
 receiving     receive queues, shared or not
 queue_pair    one queue pair: its state, and what each state allows
 requester     the sending side of a connection; `responder` the other; `datagram` both of what has no connection
+end_to_end    reliable datagrams: EE contexts, and how queue pairs share them
 adapter       all queue pairs of a port, and the carrier that joins it to others
 """

@@ -8,19 +8,23 @@ completion channel waits in `Carrier.wait`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
+from weft.verbs.gpu import DeviceBytes
 from weft.verbs.transport import layout
 from weft.verbs.transport.datagram import Datagrams
+from weft.verbs.transport.end_to_end import EEContext, Outbox
 from weft.verbs.transport.queue_memory import Lock, QueueMemory
-from weft.verbs.transport.queue_pair import QueuePair
+from weft.verbs.transport.queue_pair import RECEIVES, QueuePair
 from weft.verbs.transport.receiving import ReceiveQueue
 from weft.verbs.transport.regions import Regions
 from weft.verbs.transport.requester import Requester
@@ -31,9 +35,9 @@ from weft.verbs.transport.work import Refused, SendWork
 if TYPE_CHECKING:
     from weft.verbs.transport.lane import Way
 
+_LOADING_S = 10.0
 _FIRST_QP = 2  # 0 and 1 are for management
 TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
-_RECEIVES = (ibv_qp_state.IBV_QPS_RTR, ibv_qp_state.IBV_QPS_RTS, ibv_qp_state.IBV_QPS_SQD, ibv_qp_state.IBV_QPS_SQE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,10 @@ class Carrier(Protocol):
         """Until something arrives, or so long."""
         ...
 
+    def is_idle(self) -> bool:
+        """Whether `receive` would do nothing; asked without the adapter's lock."""
+        ...
+
     def way(self, qp: QueuePair) -> Way | None:
         """The short way to the other end of a connection, if there is one."""
         ...
@@ -80,13 +88,16 @@ class Adapter:
         self.regions = Regions(self.memory, self.lock)
         self.counters: Counter[str] = Counter()
         self.queue_pairs: dict[int, QueuePair] = {}
+        self.ee_contexts: dict[int, EEContext] = {}
         self.groups: dict[object, list[QueuePair]] = {}
         self.shared: dict[int, ReceiveQueue] = {}  # those that XRC names
         self._numbers: range = getattr(carrier, "numbers", range(_FIRST_QP, TO_GROUP))  # of queue pairs
         self._next_number = 0
         self._shared_numbers = itertools.count(1)
-        self._awake: deque[QueuePair] = deque()
-        self._timed: set[QueuePair] = set()
+        self.background = 0  # the thread that answers others
+        self._loaded: threading.Event | None = None
+        self._awake: deque[QueuePair | EEContext] = deque()
+        self._timed: set[QueuePair | EEContext] = set()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
@@ -96,7 +107,8 @@ class Adapter:
         if qp.service == Service.UD:
             qp.datagrams = Datagrams(qp)
         else:
-            qp.requester, qp.responder = Requester(qp), Responder(qp)
+            qp.requester = Outbox(qp) if qp.service == Service.RD else Requester(qp)
+            qp.responder = Responder(qp)
         self.queue_pairs[qp.number] = qp
         qp.show()
         return qp
@@ -106,12 +118,19 @@ class Adapter:
         for _ in self._numbers:
             number = self._numbers[self._next_number % len(self._numbers)]
             self._next_number += 1
-            if number not in self.queue_pairs:
+            if number not in self.queue_pairs and number not in self.ee_contexts:
                 return number
         raise Refused(errno.ENOMEM, f"there are {len(self._numbers)} queue pairs already")
 
-    def remove(self, qp: QueuePair) -> None:
+    def add_ee_context(self, domain: object) -> EEContext:
+        """A new one; its number is none of a queue pair's, so that carriers find the process by either."""
+        ee = EEContext(self, self._free_number(), domain)
+        self.ee_contexts[ee.number] = ee
+        return ee
+
+    def remove(self, qp: QueuePair | EEContext) -> None:
         self.queue_pairs.pop(qp.number, None)
+        self.ee_contexts.pop(qp.number, None)
         self.memory.words[qp.at + layout.Q_NUMBER] = self.memory.words[qp.at + layout.Q_STATE] = 0
         self._timed.discard(qp)
         if qp in self._awake:
@@ -138,7 +157,7 @@ class Adapter:
             del self.groups[group]
         return True
 
-    def wake(self, qp: QueuePair) -> None:
+    def wake(self, qp: QueuePair | EEContext) -> None:
         """It may have something to send."""
         if qp not in self._awake:
             self._awake.append(qp)
@@ -148,14 +167,22 @@ class Adapter:
         if work.window is not None:
             return qp.bind(work)
         assert work.invalidate is not None
-        closed = self.regions.invalidate(qp.pd, work.invalidate)
+        closed = self.regions.invalidate(qp.pd, qp.number, work.invalidate)
         return ibv_wc_status.IBV_WC_SUCCESS if closed else ibv_wc_status.IBV_WC_MW_BIND_ERR
 
     # -- moving -------------------------------------------------------------------------------------------------------
 
-    def send(self, qp: QueuePair, segment: Segment, to: object = None) -> None:
+    def send(self, qp: QueuePair | EEContext, segment: Segment, to: object = None) -> None:
         segment.p_key = self.p_key(qp.settings.pkey_index)
+        segment.source_qp = segment.source_qp or qp.number  # for the carrier, where no header says it
+        if isinstance(segment.payload, DeviceBytes) and not self._stays_on_gpu(segment):
+            segment.payload = segment.payload.to_host()
         self.carrier.send(segment, qp.settings.destination if to is None else to, qp.settings.mtu_bytes)
+
+    def _stays_on_gpu(self, segment: Segment) -> bool:
+        """Whether the other end copies it: where it answers when it has, and the carrier brings it there."""
+        answered = segment.service not in (Service.UC, Service.UD)
+        return answered and getattr(self.carrier, "carries_device_bytes", False)
 
     def p_key(self, index: int) -> int:
         return self.p_keys[index] if index < len(self.p_keys) else 0
@@ -177,8 +204,22 @@ class Adapter:
             return min((due for one in self._timed if (due := one.requester.next_s()) is not None), default=None)
 
     def progress(self) -> None:
-        with self.lock:
-            self._progress()
+        loaded = self._loaded
+        if loaded is not None and threading.get_ident() != self.background:
+            loaded.wait(_LOADING_S)
+        if self._awake or self._timed or not self.carrier.is_idle():  # who polls does not keep others from the lock
+            with self.lock:
+                self._progress()
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Kernels are being loaded: a program that polls meanwhile sleeps, or it would take many times as long."""
+        self._loaded = threading.Event()
+        try:
+            yield
+        finally:
+            self._loaded.set()
+            self._loaded = None
 
     def _progress(self) -> None:
         for arrival in self.carrier.receive():
@@ -191,14 +232,14 @@ class Adapter:
         while self._awake:
             self.run(self._awake.popleft())
 
-    def run(self, qp: QueuePair) -> None:
-        if qp.service == Service.UD:
+    def run(self, qp: QueuePair | EEContext) -> None:
+        if isinstance(qp, QueuePair) and qp.service == Service.UD:
             qp.datagrams.run()
         else:
             qp.requester.run()
             self.note_time(qp)
 
-    def note_time(self, qp: QueuePair) -> None:
+    def note_time(self, qp: QueuePair | EEContext) -> None:
         """Something of it may be due at a time, or not any more."""
         if qp.requester.next_s() is not None:
             self._timed.add(qp)
@@ -213,17 +254,19 @@ class Adapter:
                 self._deliver(arrival, member)
             self.counters["no_queue_pair"] += not members
             return
-        self._deliver(arrival, self.queue_pairs.get(segment.dest_qp))
+        is_rd = segment.service == Service.RD
+        end = self.ee_contexts.get(segment.ee) if is_rd else self.queue_pairs.get(segment.dest_qp)
+        self._deliver(arrival, end)
 
-    def _deliver(self, arrival: Arrival, qp: QueuePair | None) -> None:
+    def _deliver(self, arrival: Arrival, qp: QueuePair | EEContext | None) -> None:
         segment = arrival.segment
-        if qp is None or qp.state not in _RECEIVES or qp.service != segment.service:
+        if qp is None or qp.state not in RECEIVES or qp.service != segment.service:
             self.counters["no_queue_pair"] += 1
             return
         if not self._p_key_fits(qp, segment.p_key):
             self.counters["pkey_violations"] += 1
             return
-        if qp.service == Service.UD:
+        if isinstance(qp, QueuePair) and qp.service == Service.UD:
             qp.datagrams.on_request(segment, arrival.grh, arrival.slid, arrival.sl)
             return
         if arrival.source != qp.settings.source:
@@ -239,7 +282,7 @@ class Adapter:
             qp.requester.on_response(segment)
             self.note_time(qp)
 
-    def _p_key_fits(self, qp: QueuePair, p_key: int) -> bool:
+    def _p_key_fits(self, qp: QueuePair | EEContext, p_key: int) -> bool:
         own = self.p_key(qp.settings.pkey_index)
         same = own & 0x7FFF == p_key & 0x7FFF != 0
         return same and bool((own | p_key) & 0x8000)

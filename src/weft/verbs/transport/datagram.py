@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.verbs.cuda import CudaError
 from weft.verbs.enums import (
     IBV_SEND_SIGNALED,
     IBV_SEND_SOLICITED,
@@ -62,8 +63,13 @@ class Datagrams:
         if places is None:
             return ibv_wc_status.IBV_WC_LOC_PROT_ERR
         if work.size > qp.adapter.mtu_bytes:
-            return ibv_wc_status.IBV_WC_SUCCESS  # it leaves nothing behind, as the standard wants (C10-93.1.1)
-        data = work.inline if work.inline is not None else bytes(memory.gather(places, 0, work.size))
+            # C10-93.1.1: no packets, and no error because of it. (Linux's rxe does so too; ConnectX: LOC_LEN_ERR.)
+            qp.adapter.counters["oversized_datagrams"] += 1
+            return ibv_wc_status.IBV_WC_SUCCESS
+        try:
+            data = work.inline if work.inline is not None else bytes(memory.gather(places, 0, work.size))
+        except CudaError:
+            return ibv_wc_status.IBV_WC_LOC_QP_OP_ERR
         segment = Segment(
             op=Op.SEND,
             service=Service.UD,
@@ -97,8 +103,12 @@ class Datagrams:
         if places is None:
             qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
             return
-        memory.scatter(places, 0, grh)
-        memory.scatter(places, GRH_BYTES, segment.payload)
+        try:
+            memory.scatter(places, 0, grh)
+            memory.scatter(places, GRH_BYTES, segment.payload)
+        except CudaError:
+            qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
+            return
         done = Completion(
             wr_id=work.wr_id,
             qp_num=qp.number,

@@ -77,6 +77,7 @@ from weft.verbs.transport.layout import (
     RQ_RETURNED,
     RQ_TAIL,
 )
+from weft.verbs.transport.segment import MESSAGE_MAX_BYTES
 
 PLACES_MAX = 32
 # Where: addresses in this process, unless it says otherwise
@@ -138,8 +139,8 @@ def _opened(memory: int, domain: int, qp: int, key: int, va: int, length: int, a
     if kind == 0 or (local and kind != _REGION) or peek(at + R_ACCESS * _WORD) & access != access:
         return -1
     only = peek(at + R_QUEUE_PAIR * _WORD)
-    offset = va - peek(at + R_FIRST * _WORD)
-    if (only != 0 and only != qp) or offset < 0 or offset + length > peek(at + R_LENGTH * _WORD):
+    offset, size = va - peek(at + R_FIRST * _WORD), peek(at + R_LENGTH * _WORD)
+    if (only != 0 and only != qp) or offset < 0 or offset > size or length > size - offset:  # sums could turn over
         return -1
     return peek(at + R_ADDRESS * _WORD) + offset  # type: ignore[no-any-return]
 
@@ -267,21 +268,28 @@ def _next_receive(ring: int) -> int:
 
 
 @part
+def _place(lane, work: int, n: int) -> int:  # type: ignore[no-untyped-def]
+    """Where element n of a receive request is in the other process; -1 if its key does not open it."""
+    at = work + (2 + 3 * n) * _WORD
+    domain = peek(lane[FAR_QP] + Q_RECEIVE_DOMAIN * _WORD)
+    va, length, key = peek(at), peek(at + _WORD), peek(at + 2 * _WORD)
+    return _opened(lane[FAR], domain, 0, key, va, length, _LOCAL_WRITE, True) if length else 0
+
+
+@part
 def _receive(lane, size: int, work: int) -> bool:  # type: ignore[no-untyped-def]
     """Put a message where a receive request wants it, if that is right and large enough."""
-    domain, done = peek(lane[FAR_QP] + Q_RECEIVE_DOMAIN * _WORD), 0
-    for n in range(peek(work + _WORD)):
-        if done == size:
-            break
-        at = work + (2 + 3 * n) * _WORD
-        va, length, key = peek(at), peek(at + _WORD), peek(at + 2 * _WORD)
-        if length:
-            address = _opened(lane[FAR], domain, 0, key, va, length, _LOCAL_WRITE, True)
-            here = min(length, size - done)
-            if address == -1 or not _copy_all(lane, address, here, done, True):
-                return False
-            done += here
-    return done == size
+    room, done, count = 0, 0, peek(work + _WORD)
+    for n in range(count):
+        if _place(lane, work, n) == -1:
+            return False
+        room += peek(work + (3 + 3 * n) * _WORD)
+    for n in range(count if room >= size else 0):
+        here = min(peek(work + (3 + 3 * n) * _WORD), size - done)
+        if here and not _copy_all(lane, _place(lane, work, n), here, done, True):
+            return False
+        done += here
+    return done == size and room >= size
 
 
 @part
@@ -438,7 +446,7 @@ def carry_out(lane) -> int:  # type: ignore[no-untyped-def]
         return SLOW
     answered = op in _ANSWERED
     size = _own_places(lane, answered)
-    if size < 0 or (answered and peek(own + Q_OWN_READS_MAX * _WORD) == 0):
+    if size < 0 or size > MESSAGE_MAX_BYTES or (answered and peek(own + Q_OWN_READS_MAX * _WORD) == 0):
         return SLOW
     if op in _ATOMICS and (size != _WORD or lane[PLACES + 1] != _WORD):
         return SLOW

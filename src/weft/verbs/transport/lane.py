@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from weft.verbs.enums import ibv_wc_opcode, ibv_wr_opcode
+from weft.verbs.enums import IBV_SEND_INLINE, ibv_wc_opcode, ibv_wr_opcode
 from weft.verbs.transport import express, layout
 from weft.verbs.transport.layout import WORD_BYTES
-from weft.verbs.transport.memory import Place
+from weft.verbs.transport.memory import Place, address_of
 from weft.verbs.transport.memory import view as memory_at
 from weft.verbs.transport.opcodes import OPS
 from weft.verbs.transport.queue_memory import lives
-from weft.verbs.transport.work import Completion
+from weft.verbs.transport.work import Completion, SendWork
 
 if TYPE_CHECKING:
     from weft.verbs.transport.queue_pair import QueuePair
@@ -74,6 +74,7 @@ class Lane:
         self.words = np.zeros(express.LANE_WORDS, np.int64)
         self._said = self.words.data.cast("B").cast("Q")
         memory, far = qp.adapter.memory, way.far
+        self.is_here = far.address == memory.address  # both ends are of this process
         said = self._said
         header = memory_at(far.address, 64).cast("Q")
         said[express.OWN], said[express.OWN_QP] = memory.address, memory.address + qp.at * WORD_BYTES
@@ -107,9 +108,20 @@ class Lane:
             said[at], said[at + 1], said[at + 2] = place.address, place.length, place.lkey
             at += 3
         code = express.post(self.words)
-        return code == express.DONE or self._finish(code)
+        return code == express.DONE or self.finish(code)
 
-    def _finish(self, code: int) -> bool:
+    def carry(self, work: SendWork) -> bool:
+        """The same, for one that was posted before."""
+        places, flags = work.places, work.flags
+        if work.inline is not None:
+            places, flags = (Place(address_of(work.inline), len(work.inline), 0),), flags | IBV_SEND_INLINE
+        immediate = work.immediate or 0
+        return self.post(work.opcode, flags, work.wr_id, places, immediate, work.va, work.rkey, work.compare, work.swap)
+
+    def finish(self, code: int) -> bool:
+        """What a kernel has left to do; `words` have the request."""
+        if code == express.BUSY and self._qp.adapter.lock.is_mine:
+            return False  # the other may be waiting for this lock: packets wait for nobody
         began_s = time.monotonic()
         while code == express.BUSY:
             time.sleep(0)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.transport.segment import Nak, Op
 
 _W, _C = ibv_wr_opcode, ibv_wc_opcode
+
+
+class Control(IntEnum):
+    """Requests that no program posts."""
+
+    RESYNC = -1
+
+
 OPS: dict[int, tuple[Op, ibv_wc_opcode]] = {
     _W.IBV_WR_SEND: (Op.SEND, _C.IBV_WC_SEND),
     _W.IBV_WR_SEND_WITH_IMM: (Op.SEND, _C.IBV_WC_SEND),
@@ -17,8 +27,12 @@ OPS: dict[int, tuple[Op, ibv_wc_opcode]] = {
     _W.IBV_WR_ATOMIC_FETCH_AND_ADD: (Op.FETCH_ADD, _C.IBV_WC_FETCH_ADD),
     _W.IBV_WR_FLUSH: (Op.FLUSH, _C.IBV_WC_FLUSH),
     _W.IBV_WR_ATOMIC_WRITE: (Op.ATOMIC_WRITE, _C.IBV_WC_ATOMIC_WRITE),
+    Control.RESYNC: (Op.RESYNC, _C.IBV_WC_SEND),
 }
-LOCAL = {_W.IBV_WR_LOCAL_INV: _C.IBV_WC_LOCAL_INV, _W.IBV_WR_BIND_MW: _C.IBV_WC_BIND_MW}  # never leave
+LOCAL: dict[int, ibv_wc_opcode] = {  # never leave
+    _W.IBV_WR_LOCAL_INV: _C.IBV_WC_LOCAL_INV,
+    _W.IBV_WR_BIND_MW: _C.IBV_WC_BIND_MW,
+}
 LOCAL_OP = (Op.ACKNOWLEDGE, _C.IBV_WC_SEND)  # stands for those where one of `OPS` is looked for
 HAVE_IMMEDIATE = (_W.IBV_WR_SEND_WITH_IMM, _W.IBV_WR_RDMA_WRITE_WITH_IMM)
 ATOMICS = (Op.COMPARE_SWAP, Op.FETCH_ADD)

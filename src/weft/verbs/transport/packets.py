@@ -21,6 +21,7 @@ from weft.wire.headers import (
     IETH,
     RDETH,
     RETH,
+    XRCETH,
     AtomicAckETH,
     AtomicETH,
     ImmDt,
@@ -37,6 +38,7 @@ _SINGLE = {
     Op.ACKNOWLEDGE: "ACKNOWLEDGE",
     Op.ATOMIC_WRITE: "ATOMIC_WRITE",
     Op.FLUSH: "FLUSH",
+    Op.RESYNC: "RESYNC",
 }
 _BTH = {"se": "solicited", "p_key": "p_key", "dest_qp": "dest_qp", "a": "ack_request", "psn": "psn"}
 # Fields of headers, and of segments.
@@ -47,6 +49,7 @@ _FIELDS: dict[type[Format], dict[str, str]] = {
     AtomicAckETH: {"orig_rem_dt": "swap"},
     DETH: {"q_key": "q_key", "src_qp": "source_qp"},
     RDETH: {"ee_context": "ee"},
+    XRCETH: {"xrc_srq": "srq"},
     ImmDt: {"imm_dt": "immediate"},
     IETH: {"r_key": "invalidate"},
     FETH: {"plt": "flush", "sel": "selectivity"},
@@ -66,11 +69,15 @@ def encode(segment: Segment, mtu_bytes: int) -> Iterator[tuple[tuple[Format, ...
 
 
 def decode(headers: Sequence[Format], payload: bytes) -> Segment:
-    """From a BTH and what follows it; Malformed if the opcode is none of a queue pair."""
+    """From a BTH and what follows it; Malformed if no queue pair can take it."""
     bth = headers[0]
     assert isinstance(bth, BTH)
     if bth.opcode not in _PLACES:
         raise Malformed(f"opcode {bth.opcode:#04x} is none of a queue pair")
+    if bth.t_ver:
+        raise Malformed(f"version {bth.t_ver} of the transport is none")
+    if bth.pad_cnt and bth.pad_cnt != -len(payload) % 4:
+        raise Malformed(f"{len(payload)} bytes and {bth.pad_cnt} of padding are no multiple of 4")
     service, op, first, last = _PLACES[bth.opcode]
     fields: dict[str, Any] = {field: getattr(bth, name) for name, field in _BTH.items()}
     for header in headers[1:]:

@@ -54,19 +54,26 @@ _AV, _MTU, _DEST, _RQ_PSN = M.IBV_QP_AV, M.IBV_QP_PATH_MTU, M.IBV_QP_DEST_QPN, M
 _DEST_RD, _MIN_RNR, _TIMEOUT = M.IBV_QP_MAX_DEST_RD_ATOMIC, M.IBV_QP_MIN_RNR_TIMER, M.IBV_QP_TIMEOUT
 _RETRY, _RNR, _SQ_PSN, _RD = M.IBV_QP_RETRY_CNT, M.IBV_QP_RNR_RETRY, M.IBV_QP_SQ_PSN, M.IBV_QP_MAX_QP_RD_ATOMIC
 _ALT, _MIG, _CUR, _NOTIFY = M.IBV_QP_ALT_PATH, M.IBV_QP_PATH_MIG_STATE, M.IBV_QP_CUR_STATE, M.IBV_QP_EN_SQD_ASYNC_NOTIFY
-_RC, _UC, _UD = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD
+_RC, _UC, _UD, _RD_QP = ibv_qp_type.IBV_QPT_RC, ibv_qp_type.IBV_QPT_UC, ibv_qp_type.IBV_QPT_UD, ibv_qp_type.IBV_QPT_RD
 _XRC_SEND, _XRC_RECV = ibv_qp_type.IBV_QPT_XRC_SEND, ibv_qp_type.IBV_QPT_XRC_RECV
-SERVICES = {_RC: Service.RC, _UC: Service.UC, _UD: Service.UD, _XRC_SEND: Service.XRC, _XRC_RECV: Service.XRC}
+SERVICES = {_RC: Service.RC, _UC: Service.UC, _UD: Service.UD, _RD_QP: Service.RD}
+SERVICES |= {_XRC_SEND: Service.XRC, _XRC_RECV: Service.XRC}
+RECEIVES = (_RTR, _RTS, _SQD, _SQE)  # states in which what arrives is taken
 Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
 LANE_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
-_ASK_AGAIN_S = 2.0
+_LARGE_BYTES = 1 << 16  # count as one more
+_ASK_AGAIN_S = 1.0
 UNCONNECTED = (Service.UD,)
 _NOTHING: Masks = dict.fromkeys(SERVICES, (0, 0))
-_TO_INIT: dict[ibv_qp_type, int] = dict.fromkeys(SERVICES, _PKEY | _PORT | _ACCESS) | {_UD: _PKEY | _PORT | _QKEY}
+_TO_INIT: dict[ibv_qp_type, int] = dict.fromkeys(SERVICES, _PKEY | _PORT | _ACCESS) | {
+    _UD: _PKEY | _PORT | _QKEY,
+    _RD_QP: _ACCESS | _QKEY,  # port and partition are those of an EE context
+}
 _IN_RTS: Masks = {
     _RC: (0, _CUR | _ACCESS | _ALT | _MIG | _MIN_RNR),
     _UC: (0, _CUR | _ACCESS | _ALT | _MIG),
     _UD: (0, _CUR | _QKEY),
+    _RD_QP: (0, _CUR | _QKEY | _ACCESS | _MIN_RNR),
     _XRC_SEND: (0, _CUR | _ACCESS | _ALT | _MIG),
     _XRC_RECV: (0, _CUR | _ACCESS | _ALT | _MIG | _MIN_RNR),
 }
@@ -77,6 +84,7 @@ TRANSITIONS: dict[tuple[ibv_qp_state, ibv_qp_state], Masks] = {
         _RC: (_AV | _MTU | _DEST | _RQ_PSN | _DEST_RD | _MIN_RNR, _ALT | _ACCESS | _PKEY),
         _UC: (_AV | _MTU | _DEST | _RQ_PSN, _ALT | _ACCESS | _PKEY),
         _UD: (0, _PKEY | _QKEY),
+        _RD_QP: (int(_MIN_RNR), _QKEY | _ACCESS),
         _XRC_SEND: (_AV | _MTU | _DEST | _RQ_PSN, _ALT | _ACCESS | _PKEY),
         _XRC_RECV: (_AV | _MTU | _DEST | _RQ_PSN | _DEST_RD | _MIN_RNR, _ALT | _ACCESS | _PKEY),
     },
@@ -84,6 +92,7 @@ TRANSITIONS: dict[tuple[ibv_qp_state, ibv_qp_state], Masks] = {
         _RC: (_TIMEOUT | _RETRY | _RNR | _SQ_PSN | _RD, _CUR | _ALT | _ACCESS | _MIN_RNR | _MIG),
         _UC: (_SQ_PSN, _CUR | _ALT | _ACCESS | _MIG),
         _UD: (_SQ_PSN, _CUR | _QKEY),
+        _RD_QP: (0, _CUR | _QKEY | _ACCESS | _MIN_RNR),
         _XRC_SEND: (_TIMEOUT | _RETRY | _RNR | _SQ_PSN | _RD, _CUR | _ALT | _ACCESS | _MIG),
         _XRC_RECV: (_TIMEOUT | _SQ_PSN, _CUR | _ALT | _ACCESS | _MIN_RNR | _MIG),
     },
@@ -97,19 +106,26 @@ TRANSITIONS: dict[tuple[ibv_qp_state, ibv_qp_state], Masks] = {
         ),
         _UC: (0, _AV | _ALT | _CUR | _PKEY | _ACCESS | _MIG),
         _UD: (0, _PKEY | _QKEY),
+        _RD_QP: (0, _CUR | _QKEY | _ACCESS | _MIN_RNR),
         _XRC_SEND: (0, _PORT | _AV | _TIMEOUT | _RETRY | _RNR | _RD | _ALT | _CUR | _PKEY | _ACCESS | _MIG),
         _XRC_RECV: (0, _PORT | _AV | _TIMEOUT | _DEST_RD | _ALT | _CUR | _PKEY | _ACCESS | _MIN_RNR | _MIG),
     },
-    (_SQE, _RTS): {_UC: (0, _CUR | _ACCESS), _UD: (0, _CUR | _QKEY)},
+    (_SQE, _RTS): {_UC: (0, _CUR | _ACCESS), _UD: (0, _CUR | _QKEY), _RD_QP: _IN_RTS[_RD_QP]},
 } | {(state, target): _NOTHING for state in S if state != S.IBV_QPS_UNKNOWN for target in (_RESET, _ERR)}
 del TRANSITIONS[_RESET, _ERR]
 
 
 def wrong_transition(kind: ibv_qp_type, before: ibv_qp_state, after: ibv_qp_state, mask: int) -> str:
     """Why a queue pair cannot go from one state to another with these attributes; empty if it can."""
-    masks = TRANSITIONS.get((before, after), {}).get(kind)
+    return wrong_step(
+        f"a queue pair of {kind.name}", TRANSITIONS.get((before, after), {}).get(kind), before, after, mask
+    )
+
+
+def wrong_step(what: str, masks: tuple[int, int] | None, before: ibv_qp_state, after: ibv_qp_state, mask: int) -> str:
+    """The same of whatever has such states; `masks`: needed, and allowed besides."""
     if masks is None:
-        return f"a queue pair of {kind.name} does not go from {before.name} to {after.name}"
+        return f"{what} does not go from {before.name} to {after.name}"
     given, (needed, allowed) = mask & ~M.IBV_QP_STATE, masks
     missing, extra = needed & ~given, given & ~(needed | allowed)
     if missing:
@@ -163,7 +179,7 @@ class QueuePair:
     sends: deque[SendWork] = field(default_factory=deque)  # posted and not complete, in order
     on_event: Callable[[ibv_event_type], None] = lambda event: None
     bind: Callable[[SendWork], ibv_wc_status] = lambda work: ibv_wc_status.IBV_WC_MW_BIND_ERR
-    domain: object = None  # of XRC: whose shared receive queues others may name
+    domain: object = None  # of XRC: whose shared receive queues others may name; of RD: whose EE contexts it may use
     is_established: bool = False
     wants_drained: bool = False
     requester: Requester = field(init=False)
@@ -228,15 +244,17 @@ class QueuePair:
         if self.state in (_SQE, _ERR):
             self.flush_sends()
 
-    def find_lane(self, *, at_once: bool = False) -> Lane | None:
+    def find_lane(self, size_bytes: int = 0, *, at_once: bool = False) -> Lane | None:
         """The lane of a connection that is used much. Whoever asks does not have the adapter's lock."""
         if self.lane is not None or self.service != Service.RC or self._state != _RTS or not self.send_capacity:
             return self.lane
-        self._asks += 1
+        self._asks += 1 + size_bytes // _LARGE_BYTES
         if not at_once and (self._asks < LANE_AFTER or self.adapter.clock() < self._not_before_s):
             return None
-        self._not_before_s = self.adapter.clock() + _ASK_AGAIN_S
+        asked_s = self.adapter.clock()
         way = self.adapter.carrier.way(self)
+        took_s = self.adapter.clock() - asked_s
+        self._not_before_s = asked_s + _ASK_AGAIN_S + 10 * took_s  # who does not answer is not asked often
         if way is not None:
             from weft.verbs.transport.lane import Lane
 
@@ -313,6 +331,8 @@ class QueuePair:
         if self.state != _ERR:
             self.state = _ERR
             self.flush_sends()
+            if self.service not in UNCONNECTED:
+                self.responder.abandon()
             self.flush_receives()
 
     def flush_sends(self) -> None:

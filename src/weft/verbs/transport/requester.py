@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from weft.verbs.cuda import CudaError
 from weft.verbs.enums import (
     IBV_SEND_FENCE,
     IBV_SEND_SIGNALED,
@@ -46,9 +47,12 @@ from weft.verbs.transport.segment import (
 from weft.verbs.transport.work import Completion, SendWork
 
 if TYPE_CHECKING:
+    from weft.verbs.transport.lane import Lane
     from weft.verbs.transport.queue_pair import QueuePair
 
 WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
+_WINDOW_MIN = 8
+_PARTS = 4  # of a window, by which a long message is sent or asked for, so that answers come while it is on its way
 _WORD = struct.Struct("=Q")
 
 
@@ -68,6 +72,10 @@ class Requester:
     def reset(self) -> None:
         self.next_psn = self.qp.settings.sq_psn
         self._cursor = 0
+        room_bytes = getattr(self.qp.adapter.carrier, "window_bytes", 0)  # a carrier that drops what is too much
+        self._window_max = max(_WINDOW_MIN, room_bytes // self.qp.settings.mtu_bytes) if room_bytes else WINDOW
+        self._window = self._window_max  # halved when something is lost, and larger again as answers come
+        self._part = max(1, self._window_max // _PARTS) if room_bytes else WINDOW
         self.resume()
 
     def resume(self) -> None:
@@ -88,12 +96,21 @@ class Requester:
             return
         while self._cursor < len(qp.sends):
             work = qp.sends[self._cursor]
+            if work.psn < 0 and qp.lane is not None and not qp.lane.is_here:
+                if self._cursor:
+                    break  # first what packets carry comes to its end
+                if self._is_done_by(qp.lane, work):
+                    continue
             if work.psn < 0 and not self._begin(work):
                 break
             if work.done:  # nothing of it goes over the wire
                 self._complete_ready()
                 continue
-            if not self._send(work):
+            try:
+                if not self._send(work):
+                    break
+            except CudaError:
+                self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
                 break
             self._cursor += 1
             if qp.service == Service.UC:  # nobody answers: what is sent is done
@@ -102,6 +119,15 @@ class Requester:
         self._set_deadline()
         if qp.state == ibv_qp_state.IBV_QPS_SQD and not any(work.psn >= 0 for work in qp.sends):
             qp.drained()
+
+    def _is_done_by(self, lane: Lane, work: SendWork) -> bool:
+        """Whether the oldest of all needs no packets."""
+        sends = self.qp.sends
+        sends.popleft()
+        if lane.carry(work):
+            return True
+        sends.appendleft(work)
+        return False
 
     def _begin(self, work: SendWork) -> bool:
         """Give it its PSNs; False if it must wait, or failed."""
@@ -140,7 +166,7 @@ class Requester:
             self._fail(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
         return places
 
-    def _data(self, work: SendWork, begin: int, size: int) -> bytes | memoryview | None:
+    def _data(self, work: SendWork, begin: int, size: int) -> memory.Payload | None:
         """Bytes to send; None if it failed."""
         if work.inline is not None:
             return work.inline[begin : begin + size]
@@ -159,30 +185,39 @@ class Requester:
         return True
 
     def _unanswered(self) -> int:
-        """READs and atomics under way."""
-        sends = self.qp.sends
-        return sum(1 for i in range(self._cursor) if OPS.get(sends[i].opcode, LOCAL_OP)[0] in ANSWERED)
+        """READs and atomics under way; of a long READ each part that was asked for."""
+        begun = (work for work in self.qp.sends if work.psn >= 0 and not work.done)
+        return sum(self._asked(work) for work in begun if OPS.get(work.opcode, LOCAL_OP)[0] in ANSWERED)
+
+    def _asked(self, work: SendWork) -> int:
+        """How many of its requests are not answered in full."""
+        came = psn_distance(work.response_psn, work.psn)
+        return -(-work.sent // self._part) - came // self._part if work.sent > came else 0
 
     def _send(self, work: SendWork) -> bool:
         """As much of it as the window allows; whether all of it is sent."""
-        oldest = self.qp.sends[0].psn
-        room = WINDOW - psn_distance(psn_after(work.psn, work.sent), oldest)
         op, _ = OPS[work.opcode]
-        if op not in (Op.SEND, Op.WRITE):
-            if room > 0:
-                self._send_request(work, op)
-            return room > 0
-        count = min(work.count - work.sent, room)
-        if count > 0:
-            self._send_data(work, op, count)
-        return work.sent == work.count
+        while work.sent < work.count:
+            under_way = psn_distance(psn_after(work.psn, work.sent), self._oldest())
+            room = self._window - under_way if self.qp.service != Service.UC else WINDOW
+            if op not in (Op.SEND, Op.WRITE):
+                if room <= 0 or self._unanswered() >= self.qp.settings.max_rd_atomic:
+                    return False
+                is_sent = self._send_request(work, op)
+            else:
+                count = min(work.count - work.sent, room, self._part)
+                is_sent = count > 0 and self._send_data(work, op, count)
+            if not is_sent:
+                return False
+        return True
 
-    def _send_data(self, work: SendWork, op: Op, count: int) -> None:
+    def _send_data(self, work: SendWork, op: Op, count: int) -> bool:
+        """False if it failed."""
         qp, mtu = self.qp, self.qp.settings.mtu_bytes
         begin, last = work.sent * mtu, work.sent + count == work.count
         size = min(count * mtu, work.size - begin)
         if (data := self._data(work, begin, size)) is None:
-            return
+            return False
         segment = Segment(
             op=op,
             service=qp.service,
@@ -202,34 +237,41 @@ class Requester:
             payload=data,
         )
         work.sent += count
-        qp.adapter.send(qp, segment)
+        self._put(segment)
+        return True
 
-    def _send_request(self, work: SendWork, op: Op) -> None:
-        """One packet that is answered by one or many."""
-        qp = self.qp
-        payload: bytes | memoryview = b""
+    def _send_request(self, work: SendWork, op: Op) -> bool:
+        """One packet that is answered by one or many: of a long READ, up to the end of a part. False if it failed."""
+        qp, mtu = self.qp, self.qp.settings.mtu_bytes
+        count = min(self._part - work.sent % self._part, work.count - work.sent)
+        asked = min(work.size - work.sent * mtu, count * mtu)
+        payload: memory.Payload = b""
         if op == Op.ATOMIC_WRITE:
             if (data := self._data(work, 0, work.size)) is None:
-                return
+                return False
             payload = bytes(data)
         segment = Segment(
             op=op,
             service=qp.service,
             dest_qp=qp.settings.dest_qp,
-            psn=work.response_psn,
+            psn=psn_after(work.psn, work.sent),
             ack_request=True,
-            va=work.va + work.received,
+            va=work.va + work.sent * mtu,
             rkey=work.rkey,
             srq=work.srq,
-            length=(work.length if op == Op.FLUSH else work.size - work.received),
+            length=(work.length if op == Op.FLUSH else asked),
             compare=work.compare,
             swap=work.swap,
             flush=work.flush,
             selectivity=work.selectivity,
             payload=payload,
         )
-        work.sent = work.count
-        qp.adapter.send(qp, segment)
+        work.sent += count
+        self._put(segment)
+        return True
+
+    def _put(self, segment: Segment) -> None:
+        self.qp.adapter.send(self.qp, segment)
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
@@ -245,6 +287,8 @@ class Requester:
             self._on_value(segment)
         elif is_ack(segment.syndrome):
             self._acknowledged(segment.psn)
+        elif psn_distance(segment.psn, sends[0].psn) < 0:
+            return  # a late copy, of something that succeeded since
         elif is_rnr(segment.syndrome):
             self._on_not_ready(segment)
         else:
@@ -272,9 +316,8 @@ class Requester:
         if work is None:
             return
         size = work.size if OPS[work.opcode][0] == Op.READ else 0
-        if (places := self._located(work, write=True)) is None:
+        if not self._place(work, work.received, segment.payload[: size - work.received]):
             return
-        memory.scatter(places, work.received, segment.payload[: size - work.received])
         work.received += len(segment.payload)
         work.response_psn = psn_after(segment.last_psn)
         work.done = psn_distance(work.response_psn, psn_after(work.psn, work.count)) >= 0
@@ -285,12 +328,22 @@ class Requester:
         work = self._expecting(segment.psn)
         if work is None:
             return
-        if (places := self._located(work, write=True)) is None:
+        if not self._place(work, 0, _WORD.pack(segment.swap)[: work.size]):
             return
-        memory.scatter(places, 0, _WORD.pack(segment.swap)[: work.size])
         work.done = True
         self._progress(segment.psn)
         self._complete_ready()
+
+    def _place(self, work: SendWork, offset: int, data: memory.Payload) -> bool:
+        """Answers into its memory; False if it failed."""
+        if (places := self._located(work, write=True)) is None:
+            return False
+        try:
+            memory.scatter(places, offset, data)
+        except CudaError:
+            self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
+            return False
+        return True
 
     def _expecting(self, psn: int) -> SendWork | None:
         """The READ or atomic whose next answer has this PSN, if all before it arrived."""
@@ -333,6 +386,7 @@ class Requester:
             return
         self._retries -= 1
         self._is_repeating = True
+        self._window = max(_WINDOW_MIN, self._window // 2)
         self._rewind(psn)
         self.run()
 
@@ -345,12 +399,13 @@ class Requester:
             if offset < work.count:
                 self._cursor = min(self._cursor, index)
                 data = OPS.get(work.opcode, LOCAL_OP)[0] in (Op.SEND, Op.WRITE)
-                work.sent = max(0, offset) if data else 0
+                work.sent = max(0, offset) if data else psn_distance(work.response_psn, work.psn)
 
     def _progress(self, psn: int) -> None:
         """All counts begin anew when something arrived that had not before."""
         if psn_distance(psn, self._acked) > 0:
             settings = self.qp.settings
+            self._window = min(self._window_max, self._window + psn_distance(psn, self._acked) // 8 + 1)
             self._acked = psn
             self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
             self.deadline_s, self._is_repeating = None, False
@@ -397,7 +452,7 @@ class Requester:
         qp.adapter.wake(qp)
 
     def _fail(self, work: SendWork, status: ibv_wc_status) -> None:
-        """This one comes back with an error, those behind it flushed. UC stops sending only."""
+        """This one comes back with an error, those behind it flushed. UC and RD stop sending only."""
         qp = self.qp
         if qp.sends[0] is not work:
             return  # those before it end first, and then it is tried again
@@ -405,7 +460,7 @@ class Requester:
         self._cursor = 0
         self.deadline_s = self._wait_s = None
         qp.send_cq.add(Completion(wr_id=work.wr_id, qp_num=qp.number, status=status))
-        if qp.service != Service.UC:
+        if qp.service not in (Service.UC, Service.RD):
             qp.fail()
         else:
             qp.state = ibv_qp_state.IBV_QPS_SQE

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft.verbs.cuda import CudaError
 from weft.verbs.enums import (
     IBV_ACCESS_FLUSH_GLOBAL,
     IBV_ACCESS_FLUSH_PERSISTENT,
@@ -150,6 +152,8 @@ class Responder:
             self._answer(self.expected, RNR_NAK | self.qp.settings.min_rnr_timer)
         except _Failed as failed:
             self._fail(failed)
+        except CudaError:
+            self._fail(_Failed(Nak.REMOTE_OPERATIONAL_ERROR))  # of a READ or an atomic
 
     def _turn_to(self, number: int) -> bool:
         """To the shared receive queue that a request names, with its memory and completions, if it is of our domain."""
@@ -165,18 +169,19 @@ class Responder:
         """A gap, or what does not fit, ends the message; the next one starts anew."""
         in_order = segment.psn == self.expected and (self._message is not None) != segment.first
         if not in_order and not segment.first:
-            self._drop_message()
+            self.abandon()
             return
         if segment.first:
-            self._drop_message()
+            self.abandon()
         self.expected = segment.psn
         try:
             self._execute(segment)
         except (_NotReady, _Failed):
-            self._drop_message()
+            self.abandon()
             self.expected = psn_after(segment.last_psn)
 
-    def _drop_message(self) -> None:
+    def abandon(self) -> None:
+        """The rest of the message that has begun will not come."""
         message, self._message = self._message, None
         if message is not None and message.work is not None:
             self.qp.receives.put_back(message.work)
@@ -248,7 +253,7 @@ class Responder:
             raise _Failed(Nak.REMOTE_ACCESS_ERROR)
         return region
 
-    def _take(self, message: _Message, data: bytes | memoryview) -> None:
+    def _take(self, message: _Message, data: memory.Payload) -> None:
         if message.done + len(data) > message.length:
             status = ibv_wc_status.IBV_WC_LOC_LEN_ERR
             raise _Failed(Nak.INVALID_REQUEST, *((status, message.work) if message.work is not None else ()))
@@ -256,18 +261,27 @@ class Responder:
             places = self.qp.adapter.regions.located(self.qp.receive_pd, message.work.places, write=True)
             if places is None:
                 raise _Failed(Nak.REMOTE_OPERATIONAL_ERROR, ibv_wc_status.IBV_WC_LOC_PROT_ERR, message.work)
-            memory.scatter(places, message.done, data)
+            self._place(message, places, message.done, data)
         elif message.region is not None:
             if not message.region.is_open:
                 raise _Failed(Nak.REMOTE_ACCESS_ERROR)
-            memory.write(message.region.place(message.va + message.done), data)
+            part = message.region.part(message.va + message.done, len(data))
+            self._place(message, (part,), 0, data)
         message.done += len(data)
+
+    def _place(self, message: _Message, places: Sequence[memory.Place], offset: int, data: memory.Payload) -> None:
+        try:
+            memory.scatter(places, offset, data)
+        except CudaError:
+            status = ibv_wc_status.IBV_WC_LOC_QP_OP_ERR
+            raise _Failed(Nak.REMOTE_OPERATIONAL_ERROR, status, message.work) from None
 
     def _end(self, message: _Message, segment: Segment) -> None:
         qp = self.qp
         if message.op == Op.WRITE and message.done != message.length:
             raise _Failed(Nak.INVALID_REQUEST)
-        if segment.invalidate is not None and not qp.adapter.regions.invalidate(qp.pd, segment.invalidate):
+        key = segment.invalidate
+        if key is not None and not qp.adapter.regions.invalidate(qp.pd, qp.number, key):
             raise _Failed(Nak.REMOTE_ACCESS_ERROR, ibv_wc_status.IBV_WC_REM_INV_REQ_ERR, message.work)
         self.msn = self.msn + 1 & 0xFF_FFFF
         work, opcode = message.work, ibv_wc_opcode.IBV_WC_RECV
@@ -307,7 +321,9 @@ class Responder:
 
     def _send_data(self, segment: Segment, count: int) -> None:
         region = self.qp.adapter.regions.find(segment.rkey)
-        data = bytes(memory.view(region.place(segment.va), segment.length)) if region and segment.length else b""
+        data: memory.Payload = b""
+        if region and segment.length:
+            data = memory.kept(memory.gather((region.part(segment.va, segment.length),), 0, segment.length))
         self._respond(Op.READ_RESPONSE, segment.psn, count=count, payload=data, syndrome=ACK_UNLIMITED)
 
     def _on_atomic(self, segment: Segment) -> None:
@@ -315,12 +331,12 @@ class Responder:
         if segment.va % _WORD.size:
             raise _Failed(Nak.INVALID_REQUEST)
         region = self._region(segment, IBV_ACCESS_REMOTE_ATOMIC)
-        word = memory.view(region.place(segment.va), _WORD.size)
-        (before,) = _WORD.unpack(word)
+        word = (region.part(segment.va, _WORD.size),)  # on a GPU kernels may come between: it is atomic among requests
+        (before,) = _WORD.unpack(bytes(memory.gather(word, 0, _WORD.size)))
         if segment.op == Op.FETCH_ADD:
-            word[:] = _WORD.pack(before + segment.swap & _64)
+            memory.scatter(word, 0, _WORD.pack(before + segment.swap & _64))
         elif before == segment.compare:
-            word[:] = _WORD.pack(segment.swap)
+            memory.scatter(word, 0, _WORD.pack(segment.swap))
         self._advance(segment, 1, before)
         self._respond(Op.ATOMIC_RESPONSE, segment.psn, swap=before, syndrome=ACK_UNLIMITED)
 
@@ -329,7 +345,7 @@ class Responder:
         if segment.va % _WORD.size or segment.length != _WORD.size:
             raise _Failed(Nak.INVALID_REQUEST)
         region = self._region(segment, IBV_ACCESS_REMOTE_WRITE)
-        memory.write(region.place(segment.va), segment.payload)
+        memory.scatter((region.part(segment.va, segment.length),), 0, segment.payload)
         self._advance(segment, 1, 0)
         self._respond(Op.READ_RESPONSE, segment.psn, syndrome=ACK_UNLIMITED)
 
@@ -383,8 +399,8 @@ class Responder:
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def _fail(self, failed: _Failed) -> None:
+        """The answer goes last: when the requester knows, all is over here."""
         qp = self.qp
-        self._answer(self.expected, NAK | failed.nak)
         message, self._message = self._message, None
         work, status = failed.work, failed.status
         if work is None and message is not None:
@@ -396,12 +412,13 @@ class Responder:
             event = ibv_event_type.IBV_EVENT_QP_ACCESS_ERR if access else ibv_event_type.IBV_EVENT_QP_REQ_ERR
             qp.fail()
             qp.on_event(event)
+        self._answer(self.expected, NAK | failed.nak)
 
     def _answer(self, psn: int, syndrome: int) -> None:
         if self.qp.service != Service.UC:
             self._respond(Op.ACKNOWLEDGE, psn, syndrome=syndrome)
 
-    def _respond(self, op: Op, psn: int, **fields: int | bytes) -> None:
+    def _respond(self, op: Op, psn: int, **fields: int | memory.Payload) -> None:
         qp = self.qp
         response = Segment(op=op, service=qp.service, dest_qp=qp.settings.dest_qp, psn=psn, msn=self.msn, **fields)  # type: ignore[arg-type]
         qp.adapter.send(qp, response)

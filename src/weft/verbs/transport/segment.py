@@ -11,8 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from weft.verbs.transport.memory import Payload
+
 PSN_MASK = 0xFF_FFFF
+MESSAGE_MAX_BYTES = 1 << 31
 _HALF = 1 << 23
+_ACKNOWLEDGED_EVERY = 64  # packets, as Linux's rxe has it
 
 
 class Service(IntEnum):
@@ -38,9 +42,10 @@ class Op(IntEnum):
     ACKNOWLEDGE = 8
     ATOMIC_WRITE = 9
     FLUSH = 10
+    RESYNC = 11  # of RD: forget the message that is under way, and go on after this PSN
 
 
-REQUESTS = frozenset((Op.SEND, Op.WRITE, Op.READ, Op.COMPARE_SWAP, Op.FETCH_ADD, Op.ATOMIC_WRITE, Op.FLUSH))
+REQUESTS = frozenset((Op.SEND, Op.WRITE, Op.READ, Op.COMPARE_SWAP, Op.FETCH_ADD, Op.ATOMIC_WRITE, Op.FLUSH, Op.RESYNC))
 
 
 class Nak(IntEnum):
@@ -108,7 +113,7 @@ class Segment:
     q_key: int = 0
     ee: int = 0  # RDETH
     srq: int = 0  # XRCETH: the shared receive queue that it is for
-    payload: bytes | memoryview = b""
+    payload: Payload = b""
 
     @property
     def last_psn(self) -> int:
@@ -132,9 +137,10 @@ class Segment:
         return head, tail
 
     def packets(self, mtu_bytes: int) -> list[Segment]:
-        """One by one."""
+        """One by one. If it wants to be acknowledged so do some on the way: a long message is not taken for lost."""
         made, rest = [], self
         while rest.count > 1:
             one, rest = rest.cut(1, mtu_bytes)
             made.append(one)
+            one.ack_request = self.ack_request and len(made) % _ACKNOWLEDGED_EVERY == 0
         return [*made, rest]

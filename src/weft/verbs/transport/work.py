@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.transport.memory import Place, total
+from weft.verbs.transport.opcodes import Control
 
 
 class Refused(Exception):
@@ -22,7 +23,7 @@ class SendWork:
     """A send request; of those below `psn` some are filled in when it is sent first."""
 
     wr_id: int
-    opcode: ibv_wr_opcode
+    opcode: ibv_wr_opcode | Control
     places: Sequence[Place] = ()
     flags: int = 0
     inline: bytes | None = None  # copied when it was posted
@@ -35,7 +36,7 @@ class SendWork:
     flush: int = 0  # placement type, and what is flushed
     selectivity: int = 0
     length: int = 0  # of a FLUSH
-    ah: object = None  # of a datagram: where to
+    ah: object = None  # of a datagram: where to; of a reliable one the number of an EE context
     remote_qp: int = 0
     q_key: int = 0
     srq: int = 0  # of XRC: the other's shared receive queue

@@ -1,0 +1,87 @@
+"""64-byte SENDs there and back between two processes, by a program that calls post_send and poll: µs, one way.
+
+python benchmarks/verbs_pingpong.py ROUNDS
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import sys
+import time
+from multiprocessing.connection import Connection
+
+from weft.verbs import enums as e
+from weft.verbs.addr import AHAttr, GlobalRoute
+from weft.verbs.cq import CQ
+from weft.verbs.device import Context
+from weft.verbs.mr import MR
+from weft.verbs.pd import PD
+from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.wr import SGE, RecvWR, SendWR
+
+SIZE, DEPTH, WARM_ROUNDS = 64, 16, 200
+
+
+class End:
+    def __init__(self, pipe: Connection) -> None:
+        self.ctx = Context(name="weft0")
+        self.pd = pd = PD(self.ctx)
+        self.sent, self.came = CQ(self.ctx, DEPTH), CQ(self.ctx, DEPTH)
+        self.mr = mr = MR(pd, 2 * SIZE, e.IBV_ACCESS_LOCAL_WRITE)
+        cap = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH)
+        self.qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.sent, rcq=self.came, cap=cap))
+        pipe.send(self.qp.qp_num)
+        attr = QPAttr(port_num=1)
+        attr.dest_qp_num, attr.path_mtu = pipe.recv(), e.IBV_MTU_4096
+        attr.timeout, attr.retry_cnt, attr.rnr_retry = 14, 7, 7
+        attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=self.ctx.query_gid(1, 1), sgid_index=1), is_global=1, port_num=1)
+        self.qp.to_rts(attr)
+        self.receive = RecvWR(1, 1, [SGE(mr.buf + SIZE, SIZE, mr.lkey)])
+        self.send = SendWR(2, e.IBV_WR_SEND, 1, 0, [SGE(mr.buf, SIZE, mr.lkey)], e.IBV_SEND_SIGNALED)
+        for _ in range(DEPTH - 1):
+            self.qp.post_recv(self.receive)
+        pipe.send("ready")
+        pipe.recv()
+
+    def turn(self, *, begins: bool) -> None:
+        if begins:
+            self.qp.post_send(self.send)
+        wait(self.came)
+        self.qp.post_recv(self.receive)
+        if not begins:
+            self.qp.post_send(self.send)
+        wait(self.sent)
+
+
+def wait(cq: CQ) -> None:
+    while True:
+        count, completions = cq.poll()
+        if count:
+            assert completions[0].status == e.IBV_WC_SUCCESS, completions[0]
+            return
+
+
+def other_end(pipe: Connection, rounds: int) -> None:
+    end = End(pipe)
+    for _ in range(rounds):
+        end.turn(begins=False)
+
+
+def main() -> None:
+    rounds = int(sys.argv[1])
+    processes = multiprocessing.get_context("spawn")
+    near, far = processes.Pipe()
+    child = processes.Process(target=other_end, args=(far, rounds + WARM_ROUNDS), daemon=True)
+    child.start()
+    end, halves = End(near), []
+    for _ in range(rounds + WARM_ROUNDS):
+        began_ns = time.perf_counter_ns()
+        end.turn(begins=True)
+        halves.append((time.perf_counter_ns() - began_ns) / 2000)
+    child.join()
+    print(statistics.median(halves[WARM_ROUNDS:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""`weft perftest`, `ibv_devinfo`, `ibv_devices`, `ibv_rc_pingpong` and its like: RDMA tools over weft's adapter."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
+
+
+def perftest(*words: Words) -> None:
+    """Run one end of a test of perftest over weft's adapter: weft perftest ib_write_bw [HOST] [-s 64K]."""
+    from weft.verbs.tools import perftest as tool
+    from weft.verbs.tools.plan import Test
+
+    if not words or words[0] in ("-h", "--help"):
+        print("\n".join(f"{test:<14} `weft perftest {test} --help` lists its options" for test in Test))
+        return
+    tool.main(words[0], words[1:], _say)
+
+
+def ibv_devices() -> None:
+    """List RDMA devices as rdma-core's ibv_devices does."""
+    from weft.verbs.tools import devinfo
+
+    print(devinfo.devices())
+
+
+def ibv_devinfo(*words: Words) -> None:
+    """Show what RDMA devices can do, as rdma-core's ibv_devinfo does: -v all, -l names only."""
+    from weft.verbs.tools import devinfo
+
+    print(devinfo.main(words))
+
+
+def ibv_rc_pingpong(*words: Words) -> None:
+    """Run one end of rdma-core's ping-pong over a reliable connection: ibv_rc_pingpong [HOST]."""
+    _pingpong("ibv_rc_pingpong", words)
+
+
+def ibv_uc_pingpong(*words: Words) -> None:
+    """Run one end of rdma-core's ping-pong over an unreliable connection: ibv_uc_pingpong [HOST]."""
+    _pingpong("ibv_uc_pingpong", words)
+
+
+def ibv_ud_pingpong(*words: Words) -> None:
+    """Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST]."""
+    _pingpong("ibv_ud_pingpong", words)
+
+
+def _pingpong(name: str, words: tuple[str, ...]) -> None:
+    from weft.verbs.tools import pingpong
+
+    pingpong.main(name, words, _say)
+
+
+def _say(line: str) -> None:
+    """At once: the other end may be waiting for who reads it."""
+    print(line, flush=True)

@@ -1,0 +1,19 @@
+"""Stands where a program on a host of a lab looks for pyverbs, and gives it weft's.
+
+It is found by PYTHONPATH, so scripts, `-c`, `-m` and child processes have it. If the program's Python has no weft of
+its own, the one that this file belongs to is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec("weft") is None:
+    sys.path.append(str(Path(__file__).resolve().parents[4]))
+del sys.modules[__name__]  # this module makes room for the one that takes its name
+_hook = importlib.import_module("weft.verbs.pyverbs")
+_hook.install()
+importlib.import_module("pyverbs")

@@ -1,0 +1,256 @@
+"""Lanes: where the way between two ports is clean, programs write into each other's memory, and the lab only counts.
+
+A way is clean if a packet of the connection would reach the other end, and the answer would come back, whatever the
+dice say: every port Active, no bad cable, P_Keys that match, an SL that has a VL, an MTU that fits. Then the lab grants
+a lane: a meter in shared memory, where the sender counts what it would have sent. When somebody reads counters, what
+the meters counted since is added to every port that the packets would have passed, as `mad.packets` does.
+
+    meter    is open, request packets, their bytes, response packets, their bytes,
+             latency in ns, ps per byte, when the link is free again        eight numbers of 64 bits
+
+Bytes are those of the transport: BTH to ICRC. Before anything changes that a way depends on, all lanes are closed:
+senders ask again, and get another one, or none and send packets.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.counters import Counter
+from weft.fabric.tables import NO_ROUTE
+from weft.ids import Lid
+from weft.mad import faults, packets, transit
+from weft.mad.devices import NONE, Devices, Way
+from weft.mad.subnet import Subnet
+from weft.verbs.carriers.lab_line import METER_WORDS, METERS
+from weft.wire.headers import GRH, LRH
+from weft.wire.mad import Method, MgmtClass
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.smp import PERMISSIVE_LID
+
+_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
+_READERS = (MgmtClass.PERF, MgmtClass.CONG_CTRL)
+_DATA_VLS = (0, 1, 2, 4, 8, 15)  # by the code of OperationalVLs
+_COUNTS = slice(1, 5)
+_MOST = 1 << 50  # of what a meter may have counted at a time; more is not what a sender counts
+
+
+class Meters:
+    """Those of one program, in memory that it maps too."""
+
+    def __init__(self) -> None:
+        self.file = os.memfd_create("weft-meters", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        size = METERS * METER_WORDS * 8
+        os.truncate(self.file, size)
+        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)  # not by the program either
+        self.words: NDArray[np.int64] = np.frombuffer(mmap.mmap(self.file, size), np.int64).reshape(METERS, METER_WORDS)
+
+    def close(self) -> None:
+        os.close(self.file)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Lane:
+    """`there` and `back` are the slots by which requests and responses leave, hop by hop."""
+
+    words: NDArray[np.int64]  # of its meter
+    there: tuple[int, ...]
+    back: tuple[int, ...]
+    sl: int
+    header_bytes: int  # of every packet, before the BTH
+    counted: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+
+
+class Lanes:
+    """All of a lab. `is_timed`: meters say how long the links of the way take."""
+
+    def __init__(self, devices: Devices, *, is_timed: bool = False) -> None:
+        self.devices, self._is_timed = devices, is_timed
+        self._lanes: dict[tuple[int, int], Lane] = {}  # by file of the meters, and index
+        self._generation = devices.generation
+        self._times: Callable[[tuple[int, ...]], tuple[int, int]] | None = None
+        self.any_open = False
+
+    def open(
+        self,
+        meters: Meters,
+        index: int,
+        slot: int,
+        *,
+        lid: int,
+        sl: int,
+        path_bits: int,
+        p_key: int,
+        mtu_bytes: int,
+        gids: bool,
+    ) -> int | None:
+        """A lane from a port to a LID: the slot where it ends; None if the way is not clean.
+
+        A program uses a meter for one way only, since more than one of its queue pairs may look at it.
+        """
+        if not 0 <= index < METERS:
+            raise ConfigError(f"there are {METERS} meters: there is no {index}")
+        if (meters.file, index) in self._lanes:
+            self._collect(self._lanes.pop((meters.file, index)))
+        devices = self.devices
+        there = clean_way(devices, slot, lid, sl, p_key, mtu_bytes)
+        if there is None:
+            return None
+        keys = devices.tables.pkey[there.end].tolist()
+        answer_key = keys[packets.matching(keys, p_key)]
+        back = clean_way(devices, there.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
+        if back is None:
+            return None
+        header_bytes = LRH.size + (GRH.size if gids else 0)
+        lane = Lane(words=meters.words[index], there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
+        lane.words[1:] = 0
+        if self._is_timed:
+            lane.words[5], lane.words[6] = self._time_of(there.out)
+        lane.words[0] = 1
+        self._lanes[meters.file, index] = lane
+        self.any_open = True
+        return there.end
+
+    def close_all(self) -> None:
+        """Something is about to change. Who is in the middle of something may still count it."""
+        for lane in self._lanes.values():
+            lane.words[0] = 0
+        self.any_open = False
+        self._times = None
+
+    def forget(self, meters: Meters) -> None:
+        """The program is gone."""
+        for file, index in [key for key in self._lanes if key[0] == meters.file]:
+            self._collect(self._lanes.pop((file, index)))
+        meters.close()
+
+    def check(self) -> None:
+        """Links that changed other than by a MAD or a command."""
+        if self._generation != self.devices.generation:
+            self._generation = self.devices.generation
+            self.close_all()
+
+    def _time_of(self, out: tuple[int, ...]) -> tuple[int, int]:
+        if self._times is None:
+            self._times = _times_of(self.devices)
+        return self._times(out)
+
+    # -- counting -----------------------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """What the meters counted since the last time, into the counters of the ports."""
+        for lane in self._lanes.values():
+            self._collect(lane)
+
+    def _collect(self, lane: Lane) -> None:
+        now: list[int] = lane.words[_COUNTS].tolist()
+        new = [max(0, min(_MOST, after - before)) for after, before in zip(now, lane.counted, strict=True)]
+        lane.counted = now
+        for out, number, size_bytes in ((lane.there, new[0], new[1]), (lane.back, new[2], new[3])):
+            if number:
+                self._count(out, number, (size_bytes + number * lane.header_bytes) // 4, lane.sl)
+
+    def _count(self, out: tuple[int, ...], number: int, words: int, sl: int) -> None:
+        devices = self.devices
+        counters, details = devices.fabric.counters, devices.details
+        for slot in out:
+            far = devices.cable[slot]
+            for at, columns in ((slot, _SENT), (far, _RECEIVED)):
+                for column, amount in zip(columns, (words, number, number), strict=True):
+                    counters[at, column] += amount
+            details[slot, "port_xmit_data_sl", sl] += words
+            details[far, "port_rcv_data_sl", sl] += words
+
+
+_SENT = (Counter.PORT_XMIT_DATA_WORDS, Counter.PORT_XMIT_PKTS, Counter.PORT_UNICAST_XMIT_PKTS)
+_RECEIVED = (Counter.PORT_RCV_DATA_WORDS, Counter.PORT_RCV_PKTS, Counter.PORT_UNICAST_RCV_PKTS)
+
+
+class MeteredSubnet(Subnet):
+    """A subnet whose lanes are closed before a subnet manager changes anything, and counted before anybody reads."""
+
+    lanes: Lanes
+
+    def send(
+        self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int = 0
+    ) -> bytearray | None:
+        lanes = self.lanes
+        if lanes.any_open and len(mad) > 3 and mad[3] == Method.SET and mad[1] in _SMPS:
+            lanes.close_all()
+        elif len(mad) > 1 and mad[1] in _READERS:
+            lanes.collect()
+        return super().send(slot, mad, dlid, pkey_index)
+
+
+# -- ways -------------------------------------------------------------------------------------------------------------
+
+
+def clean_way(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> Way | None:
+    """The way that `mad.packets.carry` finds, if nothing on it can stop or hurt a packet. Nothing is counted."""
+    at, out = slot, list[int]()
+    row = devices.first_pair[devices.node_of[at]] + devices.number(at)
+    if not devices.is_active(at) or not 0 < lid < Lid.FIRST_MULTICAST:
+        return None
+    while not transit.has_lid(devices, at, lid):
+        node = devices.node_of[at]
+        leaves = at
+        if devices.is_switch[node]:
+            leaves = _looked_up(devices, node, at, lid)
+            row = (
+                devices.first_pair[node]
+                + devices.number(at) * devices.ports_with_0[node]
+                + leaves
+                - devices.first[node]
+            )
+        elif out:
+            return None  # it came to an adapter that is not the one
+        if leaves == NONE or leaves in out or not _may_leave(devices, leaves, row, sl, mtu_bytes):
+            return None
+        out.append(leaves)
+        at = devices.peer[leaves]
+    way = Way(at, tuple(out))
+    ends_at_switch = devices.is_switch[devices.node_of[at]]
+    return way if not ends_at_switch and packets.index_at_end(devices, way, p_key) != NONE else None
+
+
+def _looked_up(devices: Devices, node: int, at: int, lid: int) -> int:
+    info, tables = devices.switch_info[node], devices.tables
+    port = NO_ROUTE
+    if lid <= (info[6] << 8 | info[7]) and lid < tables.lft.shape[1]:
+        port = int(tables.lft[tables.switch_row[node], lid])
+    leaves = devices.first[node] + port
+    return leaves if 0 < port <= devices.last_port[node] and leaves != at else NONE
+
+
+def _may_leave(devices: Devices, slot: int, row: int, sl: int, mtu_bytes: int) -> bool:
+    info, far = devices.info(slot), devices.peer[slot]
+    if far == NONE or {slot, far} & devices.loss.keys() or PortInfo.port_state.get(info) != PortState.ACTIVE:
+        return False
+    has_vl = devices.tables.sl2vl.item(row, sl) < _DATA_VLS[PortInfo.operational_vls.get(info)]
+    return has_vl and mtu_bytes <= 128 << PortInfo.neighbor_mtu.get(info)
+
+
+def _times_of(devices: Devices) -> Callable[[tuple[int, ...]], tuple[int, int]]:
+    """From the slots of a way to its latency in ns, and ps for a byte on its slowest link; as `sim` has them."""
+    from weft.sim.engine import Network, Switching
+    from weft.sim.layout.rules import RULES
+    from weft.sim.layout.wiring import wire
+
+    wiring = wire(faults.fabric_now(devices), RULES[Network.INFINIBAND], Switching.CUT_THROUGH)
+    gbit_s = wiring.port_rate_gbit_s
+
+    def times(out: tuple[int, ...]) -> tuple[int, int]:
+        if not out:
+            return 0, 0  # it does not leave the adapter
+        ports = wiring.port_of_slot[list(out)]
+        return int(wiring.arrival_ps[ports].sum()) // 1000, round(8000 / float(gbit_s[ports].min()))
+
+    return times

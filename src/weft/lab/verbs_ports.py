@@ -1,0 +1,215 @@
+"""Programs' adapters at the ports of a lab: whose packet it is, what the subnet manager has set, questions to the SA.
+
+    program = ports.attach(slot, push)         a program opened the adapter; `push` takes frames for it
+    ports.send(program, packets)               they go as far as the fabric lets them, by weft.mad.packets
+    ports.look()                               tell programs what changed at their ports
+
+All programs of a host share its port. Each has a number, the upper part of the numbers of its queue pairs, so a packet
+says whose it is. What is for a group, or for queue pair 1, goes to all: only they know who it is for.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.errors import ConfigError
+from weft.ids import Lid
+from weft.lab.adapters import Adapter, adapters_of
+from weft.lab.agents import Agent, Agents
+from weft.lab.lanes import Lanes, Meters
+from weft.mad.subnet import Subnet
+from weft.verbs.carriers.lab_line import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
+from weft.wire.headers import BTH, GRH, LNH, LRH
+from weft.wire.mad import MgmtClass
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import NodeInfo
+
+PROGRAMS_MAX = 255  # at a port; 0xFF would make numbers of groups
+_GSI, _GROUP = 1, 0xFF_FFFF
+_SA_TIMEOUT_MS, _SA_RETRIES = 400, 3
+_SA_VERSION = 2
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Program:
+    """One that has a port open. `coming` are packets that it has not been given yet."""
+
+    number: int
+    slot: int
+    push: Callable[[bytes], None]
+    meters: Meters
+    coming: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _Port:
+    """One that a program has open."""
+
+    programs: dict[int, Program]
+    facts: bytes
+    receiver: Callable[[bytes], None]
+
+
+class VerbsPorts:
+    def __init__(self, subnet: Subnet, agents: Agents, lanes: Lanes) -> None:
+        self.subnet, self.devices, self.lanes, self._agents = subnet, subnet.devices, lanes, agents
+        self._ports: dict[int, _Port] = {}  # by slot
+        self._asking: dict[int, Agent] = {}  # by slot: who asks the SA
+        self._questions: dict[tuple[int, int], Callable[[bytes | None], None]] = {}  # by slot and transaction
+        self._transactions = itertools.count(1)
+
+    def slots(self) -> list[int]:
+        """Of every port, once for each program that has it open."""
+        return [program.slot for port in self._ports.values() for program in port.programs.values()]
+
+    # -- programs -----------------------------------------------------------------------------------------------------
+
+    def attach(self, slot: int, push: Callable[[bytes], None]) -> Program:
+        port = self._ports.get(slot)
+        if port is None:
+            port = self._ports[slot] = _Port({}, self.facts(slot), lambda packet: self._arrived(slot, packet))
+            self.subnet.attach_packets(slot, port.receiver)
+        number = next((n for n in range(PROGRAMS_MAX) if n not in port.programs), None)
+        if number is None:
+            raise ConfigError(f"{PROGRAMS_MAX} programs have {self.devices.name(slot)} open: end one of them")
+        program = port.programs[number] = Program(number=number, slot=slot, push=push, meters=Meters())
+        return program
+
+    def detach(self, program: Program) -> None:
+        port = self._ports[program.slot]
+        del port.programs[program.number]
+        self.lanes.forget(program.meters)
+        if not port.programs:
+            self.subnet.detach_packets(program.slot, port.receiver)
+            del self._ports[program.slot]
+
+    def wake(self, guid: int, number: int) -> None:
+        """Tell a program that another put something into its queues."""
+        for slot, port in self._ports.items():
+            if number in port.programs and int.from_bytes(self.devices.port_guid(slot), "big") == guid:
+                port.programs[number].push(frame(Kind.EVENT, bytes((Event.RING,))))
+
+    def lane(self, program: Program, meter: int, **wanted: Any) -> int:
+        """Open a meter, if the way is clean: the GUID of the port at its other end, else 0."""
+        end = self.lanes.open(program.meters, meter, program.slot, **wanted)
+        return 0 if end is None else int.from_bytes(self.devices.port_guid(end), "big")
+
+    # -- packets ------------------------------------------------------------------------------------------------------
+
+    def send(self, program: Program, packets: list[bytes]) -> None:
+        for packet in packets:
+            self.subnet.send_packet(program.slot, packet)
+            if len(packet) > LRH.size and Lid.FIRST_MULTICAST <= LRH.dlid.get(packet) < Lid.PERMISSIVE:
+                self._copy_to_itself(program.slot, packet)
+
+    def _copy_to_itself(self, slot: int, packet: bytes) -> None:
+        """Of what a port sends to a group the fabric returns nothing: the adapter gives its own programs a copy."""
+        if self.devices.is_active(slot):
+            self._arrived(slot, packet)
+
+    def _arrived(self, slot: int, packet: bytes) -> None:
+        programs = self._ports[slot].programs
+        at = LRH.size + (GRH.size if LRH.lnh.get(packet) == LNH.GRH else 0)
+        if len(packet) < at + BTH.size or LRH.lnh.get(packet) not in (LNH.BTH, LNH.GRH):
+            return
+        number = BTH.dest_qp.get(packet, at)
+        if number in (_GSI, _GROUP):
+            for program in programs.values():
+                program.coming.append(packet)
+        elif number >> QUEUE_PAIR_BITS in programs:
+            programs[number >> QUEUE_PAIR_BITS].coming.append(packet)
+
+    def deliver(self) -> None:
+        """Give all programs what came for them, each in one frame."""
+        for port in self._ports.values():
+            for program in port.programs.values():
+                if program.coming:
+                    program.push(packets_frame(program.coming))
+                    program.coming.clear()
+
+    # -- what a port is -----------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Tell programs what is new about their ports."""
+        for slot, port in self._ports.items():
+            facts = self.facts(slot)
+            if facts != port.facts:
+                port.facts = facts
+                for program in port.programs.values():
+                    program.push(frame(Kind.PORT, facts))
+            if slot in self.devices.reregister:
+                self.devices.reregister.discard(slot)
+                for program in port.programs.values():
+                    program.push(frame(Kind.EVENT, bytes((Event.CLIENT_REREGISTER,))))
+
+    def facts(self, slot: int) -> bytes:
+        """As `weft.verbs.carriers.lab_facts` reads them."""
+        devices = self.devices
+        guids = devices.alias_guids.get(slot) or devices.port_guid(slot).ljust(GUIDS_BYTES, b"\0")
+        return bytes(devices.info(slot)) + bytes(guids) + bytes(devices.tables.pkey[slot].astype("<u2"))
+
+    def found(self, host: str) -> list[dict[str, object]]:
+        """The devices of a host: one for each port of each adapter."""
+        return [self._device(adapter, port) for adapter, port in self._host_ports(host)]
+
+    def find(self, host: str, device: str) -> int:
+        """The slot of a host's device."""
+        there = {_name(adapter, port): (adapter, port) for adapter, port in self._host_ports(host)}
+        if device not in there:
+            raise ConfigError(f"{host} has no adapter {device}: there is {', '.join(there)}")
+        adapter, port = there[device]
+        return self.devices.slot(adapter.node, port)
+
+    def _host_ports(self, host: str) -> list[tuple[Adapter, int]]:
+        adapters = adapters_of(self.devices, host)
+        switches = [one for one in adapters if self.devices.is_switch[one.node]]
+        if switches:
+            raise ConfigError(f"{host} is a switch: RDMA programs run on hosts")
+        return [(one, port) for one in adapters for port in range(one.first_port, one.last_port + 1)]
+
+    def _device(self, adapter: Adapter, port: int) -> dict[str, object]:
+        info = self.devices.node_info[adapter.node]
+        slot = self.devices.slot(adapter.node, port)
+        return {
+            "name": _name(adapter, port),
+            "node_guid": NodeInfo.node_guid.get(info),
+            "system_guid": NodeInfo.system_image_guid.get(info),
+            "port_guid": int.from_bytes(self.devices.port_guid(slot), "big"),
+        }
+
+    # -- the subnet administrator -------------------------------------------------------------------------------------
+
+    def ask_administrator(self, slot: int, mad: bytes, answer: Callable[[bytes | None], None]) -> None:
+        """Send it a MAD from a port; `answer` gets what it says, or None."""
+        if slot not in self._asking:
+            self._asking[slot] = self._agents.register(
+                slot,
+                lambda message, lid, status, pkey_index: self._on_answer(slot, message, status),
+                mgmt_class=MgmtClass.SUBN_ADM,
+                version=_SA_VERSION,
+                methods=0,
+                oui=0,
+                does_rmpp=False,
+            )
+        transaction = next(self._transactions) & 0xFFFF_FFFF
+        lid = PortInfo.master_sm_lid.get(self.devices.info(slot))
+        if not lid:
+            answer(None)
+            return
+        self._questions[slot, transaction] = answer
+        message = mad[:12] + transaction.to_bytes(4, "big") + mad[16:]
+        self._agents.send(self._asking[slot], message, lid, _SA_TIMEOUT_MS, _SA_RETRIES)
+
+    def _on_answer(self, slot: int, message: bytes, status: int) -> None:
+        answer = self._questions.pop((slot, int.from_bytes(message[12:16], "big")), None)
+        if answer is not None:
+            answer(None if status == errno.ETIMEDOUT else message)
+
+
+def _name(adapter: Adapter, port: int) -> str:
+    """A device has one port: that of a second port is named after both."""
+    return adapter.name if port == adapter.first_port else f"{adapter.name}.{port}"

@@ -1,0 +1,257 @@
+"""The line between a program and the lab that its host is in: a stream socket with frames.
+
+    length of the body, kind        6 bytes, little-endian
+    QUESTION, ANSWER                number, JSON; a file may come with an answer
+    PACKETS                         one after the other, each with its length before it: whole packets from LRH to VCRC
+    PORT                            what the subnet manager has set of the port: PortInfo, GUIDs, P_Keys; see `Facts`
+    EVENT                           one byte, for what no fact says
+    RING                            GUID of a port, number of a program there: there is something in its queues
+
+Who holds the line has the port: the lab forgets a program when its line ends, however that happens.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import select
+import socket
+import struct
+import termios
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Any
+
+from weft.errors import ConfigError, SubnetError
+
+SUFFIX = ".verbs"  # of the socket's path, after the name of the lab
+QUEUE_PAIR_BITS = 16  # of a queue pair's number; what is above them is the number of the program
+METERS, METER_WORDS = 4096, 8  # of a program: see weft.lab.lanes
+GUIDS_BYTES = 64  # of GUIDInfo
+FRAME = struct.Struct("<IH")
+NUMBER = struct.Struct("<I")
+BELL = struct.Struct("<QI")
+LENGTH = struct.Struct("<H")
+MOST_BYTES = 16 << 20  # of what waits for who does not take it; more packets are lost, as on a wire
+READ_BYTES = 1 << 20
+_PATIENCE_S = 10.0
+_SLICE_S = 0.01  # another thread may have read the answer
+
+
+class Kind(IntEnum):
+    QUESTION = 1
+    ANSWER = 2
+    PACKETS = 3
+    PORT = 4
+    EVENT = 5
+    RING = 6
+
+
+class Event(IntEnum):
+    """Of kind EVENT."""
+
+    CLIENT_REREGISTER = 1
+    RING = 2
+
+
+def frame(kind: Kind, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return FRAME.pack(len(body), kind) + body
+
+
+def packets_frame(packets: Iterable[bytes]) -> bytes:
+    return frame(Kind.PACKETS, *(part for packet in packets for part in (LENGTH.pack(len(packet)), packet)))
+
+
+def packets_in(body: bytes) -> Iterator[bytes]:
+    """Of a frame of packets. What is cut off at its end is none."""
+    at = 0
+    while at + LENGTH.size <= len(body):
+        (length,) = LENGTH.unpack_from(body, at)
+        at += LENGTH.size
+        if at + length <= len(body):
+            yield body[at : at + length]
+        at += length
+
+
+def frames_in(received: bytearray) -> Iterator[tuple[int, bytes]]:
+    """Whole frames, which are taken out of what was received."""
+    at = 0
+    while len(received) - at >= FRAME.size:
+        length, kind = FRAME.unpack_from(received, at)
+        end = at + FRAME.size + length
+        if len(received) < end:
+            break
+        yield kind, bytes(received[at + FRAME.size : end])
+        at = end
+    del received[:at]
+
+
+class Line:
+    """A program's end. Any thread may use it. `is_down`: the lab is gone; `is_closed`: the program let go of it."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.is_down, self.is_closed = path, False, False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            self._socket.close()
+            raise _gone(path) from error
+        self._socket.setblocking(False)
+        self._lock = threading.RLock()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # something is in the inbox, not in the socket
+        self._readable = array.array("i", [0])  # bytes
+        self._received = bytearray()
+        self._inbox: deque[tuple[int, bytes]] = deque()
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._answers: dict[int, tuple[dict[str, Any], list[int]]] = {}
+        self._files: list[int] = []
+        self._numbers = itertools.count(1)
+
+    def close(self) -> None:
+        """Only this process's copy of the files: one that was forked may have others."""
+        self.is_down = self.is_closed = True
+        self._socket.close()
+        os.close(self._bell)
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def put(self, packets: Iterable[bytes]) -> None:
+        with self._lock:
+            if self._unsent_bytes < MOST_BYTES:
+                self._put(packets_frame(packets))
+
+    def wake(self, guid: int, program: int) -> None:
+        """Another program, at the port with this GUID."""
+        with self._lock:
+            self._put(frame(Kind.RING, BELL.pack(guid, program)))
+
+    def _put(self, data: bytes) -> None:
+        if self.is_down:
+            return
+        self._unsent.append(memoryview(data))
+        self._unsent_bytes += len(data)
+        self._flush()
+
+    def _flush(self) -> None:
+        unsent = self._unsent
+        try:
+            while unsent:
+                sent = self._socket.send(unsent[0])
+                self._unsent_bytes -= sent
+                if sent == len(unsent[0]):
+                    unsent.popleft()
+                else:
+                    unsent[0] = unsent[0][sent:]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._end()
+
+    def _end(self) -> None:
+        self.is_down = True
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        os.eventfd_write(self._bell, 1)
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether `take` would find nothing. That the lab is gone is noticed by who waits."""
+        if self._inbox or self._unsent or self.is_down:
+            return False
+        fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
+        return not self._readable[0]
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Frames that came, without waiting."""
+        with self._lock:
+            self._flush()
+            self._read()
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+            came = list(self._inbox)
+            self._inbox.clear()
+        return came
+
+    def _read(self) -> None:
+        while not self.is_down:
+            try:
+                data, files, _, _ = socket.recv_fds(self._socket, READ_BYTES, 1)
+            except BlockingIOError:
+                break
+            except OSError:
+                data, files = b"", []
+            self._files += files
+            if not data:
+                self._end()
+                break
+            self._received += data
+        for kind, body in frames_in(self._received):
+            if kind == Kind.ANSWER:
+                (number,) = NUMBER.unpack_from(body)
+                answer = json.loads(body[NUMBER.size :])
+                files = [self._files.pop(0)] if answer.pop("has_file", False) and self._files else []
+                self._answers[number] = answer, files
+            else:
+                self._inbox.append((kind, body))
+
+    def wait(self, seconds: float | None) -> None:
+        """Until something may have come, or so long."""
+        self._poll(seconds, self._bell)
+
+    def ring(self) -> None:
+        """End the waiting of others in this process."""
+        os.eventfd_write(self._bell, 1)
+
+    def _poll(self, seconds: float | None, *files: int) -> None:
+        poller = select.poll()  # one of its own for each thread
+        for file in files:
+            poller.register(file, select.POLLIN)
+        if not self.is_down:
+            poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        poller.poll(None if seconds is None else seconds * 1e3)
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def ask(self, do: str, patience_s: float = _PATIENCE_S, **words: Any) -> dict[str, Any]:
+        return self.ask_for_file(do, patience_s, **words)[0]
+
+    def ask_for_file(self, do: str, patience_s: float = _PATIENCE_S, **words: Any) -> tuple[dict[str, Any], int]:
+        """The answer, and the file that came with it or -1; ConfigError if the lab refuses."""
+        number = next(self._numbers)
+        with self._lock:
+            self._put(frame(Kind.QUESTION, NUMBER.pack(number), json.dumps({"do": do, **words}).encode()))
+        until_s = time.monotonic() + patience_s
+        while True:
+            with self._lock:
+                self._flush()
+                self._read()
+                found = self._answers.pop(number, None)
+                if self._inbox:
+                    os.eventfd_write(self._bell, 1)  # for who else waits
+            if found is not None:
+                break
+            left_s = until_s - time.monotonic()
+            if self.is_down or left_s <= 0:
+                raise _gone(self.path)
+            self._poll(min(left_s, _SLICE_S))
+        answer, files = found
+        if "error" in answer:
+            raise ConfigError(answer["error"])
+        return answer, files[0] if files else -1
+
+
+def _gone(path: str) -> SubnetError:
+    name = os.path.basename(path).removesuffix(SUFFIX)
+    return SubnetError(f"the lab {name} does not answer: bring it up with `weft up SPEC --sm --daemon --name {name}`")

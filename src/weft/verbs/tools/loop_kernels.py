@@ -1,0 +1,261 @@
+"""The loops of `compiled_loop`, over rings of completions and receive requests, and requests that are done at once.
+
+Both kernels can leave at any point and go on later: all that they know is in `state`. They leave when all is done, when
+nothing comes for a while, and when Python must do something: `express` says what.
+"""
+
+from __future__ import annotations
+
+from numba.core import types
+
+from weft.jit import Kernel, kernel, part
+from weft.verbs import enums as e
+from weft.verbs.transport.atomic import acquire, peek, poke, release
+from weft.verbs.transport.express import BUSY, CLOSED, FAR, FAR_QP, FLAGS, OPCODE, SLOW, carry_out, now_ns
+from weft.verbs.transport.layout import (
+    C_STATUS,
+    CQ_CAPACITY,
+    CQ_ENTRIES,
+    CQ_ENTRY_WORDS,
+    CQ_HEAD,
+    CQ_TAIL,
+    Q_RECEIVES,
+    RQ_HEAD,
+    RQ_TAIL,
+)
+
+FINISHED, WAITING, FAILED = 0, 64, 128  # why a kernel returned; else a code of `express`
+# Of a test, in words: addresses of rings, and numbers
+SEND_CQ, RECEIVE_CQ, CLOCK, COUNT, DEPTH, TOGETHER, SENDS, RECEIVES, BEGINS, OUT_BYTE, IN_BYTE, RING, POLLS = range(13)
+SETUP_WORDS = 13
+# How far it is
+POSTED, DONE, CAME, AT, TURN, PHASE = range(6)
+STATE_WORDS = 6
+BEFORE, POST, TOLD, AFTER = range(4)  # phases of a turn
+
+_SEND = int(e.IBV_WR_SEND)
+_SIGNALED = int(e.IBV_SEND_SIGNALED)
+_UNDONE = SLOW | BUSY | CLOSED
+_WORD = 8
+_BUSY_TRIES = 1_000
+
+_yield: Kernel = types.ExternalFunction("sched_yield", types.int32())
+
+
+@part
+def _waiting(ring: int) -> int:
+    """Completions that nobody took."""
+    return acquire(ring + CQ_HEAD * _WORD) - peek(ring + CQ_TAIL * _WORD)  # type: ignore[no-any-return]
+
+
+@part
+def _oldest(ring: int) -> int:
+    """Address of the completion that is to be taken next. Its first word is its `wr_id`."""
+    slot = peek(ring + CQ_TAIL * _WORD) % peek(ring + CQ_CAPACITY * _WORD)
+    return ring + (CQ_ENTRIES + slot * CQ_ENTRY_WORDS) * _WORD  # type: ignore[no-any-return]
+
+
+@part
+def _has_failed(ring: int) -> bool:
+    return peek(_oldest(ring) + C_STATUS * _WORD) != 0  # type: ignore[no-any-return]
+
+
+@part
+def _take(ring: int) -> None:
+    release(ring + CQ_TAIL * _WORD, peek(ring + CQ_TAIL * _WORD) + 1)
+
+
+@part
+def _post_again(ring: int) -> None:
+    """The receive request that was used: all of a ring are alike, and are still there."""
+    release(ring + RQ_HEAD * _WORD, peek(ring + RQ_HEAD * _WORD) + 1)
+
+
+@part
+def _is_awaited(lane) -> bool:  # type: ignore[no-untyped-def]
+    """Whether the other end has a place for a message; it may have one soon."""
+    if lane[OPCODE] != _SEND:
+        return True
+    ring = lane[FAR] + peek(lane[FAR_QP] + Q_RECEIVES * _WORD) * _WORD
+    return acquire(ring + RQ_HEAD * _WORD) != peek(ring + RQ_TAIL * _WORD)  # type: ignore[no-any-return]
+
+
+@part
+def _carry_out(lane) -> int:  # type: ignore[no-untyped-def]
+    """As `express`; who has a lock may have been interrupted, and needs a processor."""
+    code, tries = BUSY, 0
+    while code == BUSY and tries < _BUSY_TRIES:
+        if tries != 0:
+            _yield()
+        code = carry_out(lane)
+        tries += 1
+    return code
+
+
+# -- bandwidth --------------------------------------------------------------------------------------------------------
+
+
+@part
+def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:  # type: ignore[no-untyped-def]
+    """One message of each queue pair that may send one; -1 if none could."""
+    n, result = setup[COUNT], -1
+    for qp in range(len(posted_of)):
+        if posted_of[qp] == n or posted_of[qp] - done_of[qp] >= setup[DEPTH] or not _is_awaited(lanes[qp]):
+            continue
+        number = posted_of[qp] + 1
+        signaled = number % setup[TOGETHER] == 0 or number == n
+        lanes[qp, FLAGS] = lanes[qp, FLAGS] & ~_SIGNALED | (_SIGNALED if signaled else 0)
+        posted_ns[state[POSTED]] = now_ns(setup[CLOCK])
+        code = _carry_out(lanes[qp])
+        if code & _UNDONE == 0:
+            posted_of[qp] = number
+            state[POSTED] += 1
+        if code != 0:
+            state[AT] = qp
+            return code  # type: ignore[no-any-return]
+        result = 0
+    return result
+
+
+@part
+def _take_sent(setup, state, done_of, done_ns) -> int:  # type: ignore[no-untyped-def]
+    """Completions of what was sent: each speaks for all before it. -1 if there was none."""
+    ring, result = setup[SEND_CQ], -1
+    while _waiting(ring) != 0:
+        if _has_failed(ring):
+            return FAILED
+        qp = peek(_oldest(ring))
+        count = min(setup[TOGETHER], setup[COUNT] - done_of[qp])
+        time_ns = now_ns(setup[CLOCK])
+        for n in range(state[DONE], state[DONE] + count):
+            done_ns[n] = time_ns
+        done_of[qp] += count
+        state[DONE] += count
+        _take(ring)
+        result = 0
+    return result
+
+
+@part
+def _take_received(rings, setup, state) -> int:  # type: ignore[no-untyped-def]
+    """-1 if nothing came."""
+    ring, result = setup[RECEIVE_CQ], -1
+    while _waiting(ring) != 0:
+        if _has_failed(ring):
+            return FAILED
+        qp = peek(_oldest(ring))
+        _take(ring)
+        _post_again(rings[qp])
+        state[CAME] += 1
+        result = 0
+    return result
+
+
+@kernel
+def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -> int:  # type: ignore[no-untyped-def]
+    """Send and receive `COUNT` messages of each queue pair, as far as `SENDS` and `RECEIVES` say so."""
+    total, idle = setup[COUNT] * len(posted_of), 0
+    while True:
+        idle += 1
+        if setup[SENDS] != 0:
+            code = _send(lanes, setup, state, posted_of, done_of, posted_ns)
+            if code > 0:
+                return code  # type: ignore[no-any-return]
+            told = _take_sent(setup, state, done_of, done_ns)
+            if told > 0:
+                return told  # type: ignore[no-any-return]
+            if code == 0 or told == 0:
+                idle = 0
+        if setup[RECEIVES] != 0:
+            code = _take_received(rings, setup, state)
+            if code > 0:
+                return code  # type: ignore[no-any-return]
+            if code == 0:
+                idle = 0
+        if (setup[SENDS] == 0 or state[DONE] >= total) and (setup[RECEIVES] == 0 or state[CAME] >= total):
+            return FINISHED
+        if idle >= setup[POLLS]:
+            return WAITING
+
+
+# -- latency ----------------------------------------------------------------------------------------------------------
+
+
+@part
+def _byte(address: int) -> int:
+    return acquire(address & ~7) >> (address & 7) * 8 & 0xFF  # type: ignore[no-any-return]
+
+
+@part
+def _set_byte(address: int, value: int) -> None:
+    """Of a word that nobody else writes."""
+    shift = (address & 7) * 8
+    word = address & ~7
+    poke(word, peek(word) & ~(0xFF << shift) | value << shift)
+
+
+@part
+def _came(setup, turn: int) -> int:  # type: ignore[no-untyped-def]
+    """-1 if the other's message of this turn is not here yet."""
+    if setup[IN_BYTE] != 0:
+        return 0 if _byte(setup[IN_BYTE]) == turn & 0xFF else -1
+    ring = setup[RECEIVE_CQ]
+    if _waiting(ring) == 0:
+        return -1
+    if _has_failed(ring):
+        return FAILED
+    _take(ring)
+    _post_again(setup[RING])
+    return 0
+
+
+@part
+def _told(ring: int) -> int:
+    """-1 if nothing says yet that the own message is done."""
+    if _waiting(ring) == 0:
+        return -1
+    if _has_failed(ring):
+        return FAILED
+    _take(ring)
+    return 0
+
+
+@part
+def _post(lane, setup, state, stamps) -> int:  # type: ignore[no-untyped-def]
+    """-1 if the other end is not ready."""
+    turn = state[TURN]
+    if not _is_awaited(lane):
+        return -1
+    stamps[turn - 1] = now_ns(setup[CLOCK])
+    if setup[OUT_BYTE] != 0:
+        _set_byte(setup[OUT_BYTE], turn & 0xFF)
+    return _carry_out(lane)  # type: ignore[no-any-return]
+
+
+@kernel
+def take_turns(lane, setup, state, stamps) -> int:  # type: ignore[no-untyped-def]
+    """A message there and one back, `COUNT` times; or if none comes back, one after the other."""
+    idle = 0
+    while state[TURN] <= setup[COUNT]:
+        phase, code = state[PHASE], 0
+        if phase == BEFORE and setup[RECEIVES] != 0 and setup[BEGINS] == 0:
+            code = _came(setup, state[TURN])
+        elif phase == POST:
+            code = _post(lane, setup, state, stamps)
+        elif phase == TOLD:
+            code = _told(setup[SEND_CQ])
+        elif phase == AFTER and setup[RECEIVES] != 0 and setup[BEGINS] != 0:
+            code = _came(setup, state[TURN])
+        if code == -1:
+            idle += 1
+            if idle >= setup[POLLS]:
+                return WAITING
+            continue
+        if code & (_UNDONE | FAILED) == 0:
+            idle = 0
+            state[PHASE] = (phase + 1) % 4
+            state[TURN] += phase == AFTER
+        if code != 0:
+            return code
+    stamps[setup[COUNT]] = now_ns(setup[CLOCK])
+    return FINISHED

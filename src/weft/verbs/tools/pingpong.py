@@ -1,0 +1,131 @@
+"""ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong of rdma-core's examples: their options, their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from weft.errors import ConfigError, SubnetError, UnknownName
+from weft.units import parse_size_bytes
+from weft.verbs.pyverbs_error import PyverbsError
+from weft.verbs.tools import exchange
+from weft.verbs.tools.arguments import Arguments, number
+from weft.verbs.tools.devinfo import gid_text
+from weft.verbs.tools.endpoint import Address, Endpoint, open_port
+from weft.verbs.tools.loop import Batch, choose, load
+from weft.verbs.tools.plan import Connection, Plan, Seat, Test
+from weft.verbs.tools.watch import Watch
+
+NAMES = {f"ibv_{kind.lower()}_pingpong": kind for kind in Connection}
+_SIZES = {Connection.RC: 4096, Connection.UC: 4096, Connection.UD: 1024}
+
+Say = Callable[[str], None]
+
+
+def main(name: str, words: Sequence[str], say: Say) -> None:
+    """One end, until both have sent and received all."""
+    if name not in NAMES:
+        raise UnknownName("program", name, NAMES)
+    given = _arguments(name).parse_args(list(words))
+    plan = Plan(
+        test=Test.SEND_LAT,
+        sizes=(parse_size_bytes(given.size),),
+        iterations=given.iters,
+        connection=NAMES[name],
+        rx_depth=given.rx_depth,
+        inline_bytes=0,
+        mtu_bytes=given.mtu,
+        sl=given.sl,
+    )
+    seat = Seat(
+        host=given.host,
+        port=given.port,
+        bind=given.bind_source_ip,
+        device=given.ib_dev,
+        ib_port=given.ib_port,
+        gid_index=given.gid_idx,
+    )
+    try:
+        _run(plan, seat, with_events=given.events, say=say)
+    except PyverbsError as error:
+        raise SubnetError(str(error)) from error
+
+
+def _arguments(name: str) -> Arguments:
+    kind = NAMES[name]
+    made = Arguments(name, f"A message there and one back over {kind}, again and again.")
+    made.add_meeting()
+    made.add_argument("-s", "--size", default=str(_SIZES[kind]), help=f"bytes (default {_SIZES[kind]})")
+    made.add_argument("-m", "--mtu", type=number("mtu", 256, 4096), default=0, help="256 to 4096 (default the port's)")
+    made.add_argument(
+        "-r", "--rx-depth", type=number("rx-depth", 1, 16_384), default=500, help="receives posted (default 500)"
+    )
+    made.add_argument("-n", "--iters", type=number("iters", 1, 1 << 32), default=1000, help="messages (default 1000)")
+    made.add_argument("-l", "--sl", type=number("sl", 0, 15), default=0, help="service level")
+    made.add_argument("-e", "--events", action="store_true", help="sleep until something comes, instead of polling")
+    made.add_argument("-g", "--gid-idx", type=number("gid-idx", 0, 254), default=-1, help="of this end's port")
+    made.add_argument("-c", "--chk", action="store_true", help="look at what was received; weft always does")
+    return made
+
+
+def _run(plan: Plan, seat: Seat, *, with_events: bool, say: Say) -> None:
+    port = open_port(seat)
+    if plan.mtu_bytes > port.mtu_bytes:
+        raise ConfigError(f"mtu {plan.mtu_bytes} is more than the port has: {port.mtu_bytes} at most")
+    side = 0 if seat.host else 1
+    end = Endpoint(port, plan, mtu_bytes=plan.mtu_bytes or port.mtu_bytes, side=side, with_events=with_events)
+    listener = None if seat.host else exchange.Listener(seat.bind, seat.port)
+    (mine,) = end.addresses()
+    say(_line("local address: ", mine))
+    peer = listener.accept() if listener else exchange.call(seat.host, seat.port)
+    try:
+        other = _meet(peer, plan, seat, mine)
+        say(_line("remote address:", other))
+        _exchange_messages(end, peer, other, say)
+    except ConfigError as error:
+        peer.refuse(str(error))
+        raise
+    finally:
+        peer.close()
+        end.close()
+
+
+def _meet(peer: exchange.Peer, plan: Plan, seat: Seat, mine: Address) -> Address:
+    """Both must have been given the same."""
+    alike = {"kind": plan.connection, "size": plan.sizes[0], "iters": plan.iterations, "mtu": plan.mtu_bytes}
+    peer.send(pingpong={"alike": alike, "host": exchange.own_host(), "address": asdict(mine)})
+    facts = peer.told("pingpong", "alike", "host", "address")
+    for name, ours in alike.items():
+        if (theirs := facts["alike"].get(name)) != ours:
+            raise ConfigError(f"{name}: {ours} here, {theirs} at the other end: give both the same")
+    if seat.host:
+        exchange.check_host(seat.host, facts["host"])
+    return exchange.build(Address, facts["address"])
+
+
+def _exchange_messages(end: Endpoint, peer: exchange.Peer, other: Address, say: Say) -> None:
+    plan, (size_bytes,) = end.plan, end.sizes
+    batch = Batch(number=1, size_bytes=size_bytes, iterations=plan.iterations)
+    load(end)
+    end.connect([other])
+    end.fill(batch.number, size_bytes)
+    end.fill_receives()
+    peer.send(ready=True)
+    peer.told("ready")
+    loop = choose(end, Watch(peer, plan))
+    peer.send(engine=loop.engine)
+    peer.told("engine")
+    stamps = loop.pingpong(batch, begins=not end.side)
+    took_us = max(int(stamps[-1] - stamps[0]), 1) / 1e3
+    total_bytes = 2 * size_bytes * plan.iterations
+    say(f"{total_bytes} bytes in {took_us / 1e6:.2f} seconds = {total_bytes * 8 / took_us:.2f} Mbit/sec")
+    say(f"{plan.iterations} iters in {took_us / 1e6:.2f} seconds = {took_us / plan.iterations:.2f} usec/iter")
+    if not end.has_arrived(batch.number, size_bytes, plan.iterations):
+        raise SubnetError(f"invalid data in what was received: {size_bytes} bytes are not those that were sent")
+    peer.send(over=True)  # its messages may still be on their way while this process could end
+    peer.told("over")
+
+
+def _line(side: str, address: Address) -> str:
+    shown = gid_text(bytes.fromhex(address.gid.replace(":", "")))
+    return f"  {side} LID {address.lid:#06x}, QPN {address.qpn:#08x}, PSN {address.psn:#08x}, GID {shown}"

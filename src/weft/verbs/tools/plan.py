@@ -1,0 +1,286 @@
+"""What a test of perftest runs with: what both ends do alike, and what each has to itself. The names are perftest's."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any
+
+from weft.errors import ConfigError, UnknownName
+from weft.units import parse_size_bytes
+from weft.verbs.tools.arguments import Arguments, number
+
+ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
+LARGEST_BYTES = 1 << 30
+MTUS = (256, 512, 1024, 2048, 4096)
+_WORD_BYTES = 8  # of an atomic
+_INLINE_BYTES = {"write": 220, "send": 236}  # perftest's choice for latency tests
+
+
+class Verb(enum.StrEnum):
+    WRITE = "write"
+    READ = "read"
+    SEND = "send"
+    ATOMIC = "atomic"
+
+
+class Connection(enum.StrEnum):
+    RC = "RC"
+    UC = "UC"
+    UD = "UD"
+
+
+class Atomic(enum.StrEnum):
+    FETCH_AND_ADD = "FETCH_AND_ADD"
+    CMP_AND_SWAP = "CMP_AND_SWAP"
+
+
+class Test(enum.StrEnum):
+    __test__ = False  # pytest: this is none of yours
+
+    WRITE_BW = "ib_write_bw"
+    READ_BW = "ib_read_bw"
+    SEND_BW = "ib_send_bw"
+    ATOMIC_BW = "ib_atomic_bw"
+    WRITE_LAT = "ib_write_lat"
+    READ_LAT = "ib_read_lat"
+    SEND_LAT = "ib_send_lat"
+    ATOMIC_LAT = "ib_atomic_lat"
+
+    @property
+    def verb(self) -> Verb:
+        return Verb[self.name.partition("_")[0]]
+
+    @property
+    def is_latency(self) -> bool:
+        return self.name.endswith("LAT")
+
+
+def parse_test(name: str) -> Test:
+    """`ib_write_bw` as the program is called, or `write_bw`."""
+    try:
+        return Test(f"ib_{name.removeprefix('ib_')}")
+    except ValueError:
+        raise UnknownName("test", name, [*Test]) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What both ends do. The client decides; a server that was told otherwise refuses."""
+
+    test: Test
+    sizes: tuple[int, ...] = ()  # else 64K, latency tests 2, atomics always 8
+    all_sizes: bool = False
+    iterations: int = 0  # of each queue pair; else 1000, ib_write_bw 5000
+    duration_s: int = 0  # else `iterations`
+    connection: Connection = Connection.RC
+    qps: int = 1
+    tx_depth: int = 0  # else 128, latency tests 1
+    rx_depth: int = 512
+    cq_mod: int = 0  # messages for one completion; else 100 below 8 KiB, and 1
+    outs: int = 16
+    inline_bytes: int = -1  # else as perftest has it: latency tests some 200
+    mtu_bytes: int = 0  # else the smaller one of both ports
+    sl: int = 0
+    qp_timeout: int = 17  # perftest's 14, 67 ms, is short for adapters that share processors with all else
+    atomic: Atomic = Atomic.FETCH_AND_ADD
+    bidirectional: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in _RANGES:
+            value = getattr(self, name)
+            if not isinstance(value, int) or not low <= value <= high:
+                raise ConfigError(f"{name} {value} is not from {low:,} to {high:,}")
+        for size_bytes in self.sizes:
+            if not isinstance(size_bytes, int) or not 1 <= size_bytes <= LARGEST_BYTES:
+                raise ConfigError(f"size {size_bytes} is not from 1 byte to 1 GiB")
+        if self.mtu_bytes and self.mtu_bytes not in MTUS:
+            raise ConfigError(f"mtu {self.mtu_bytes} is none of {', '.join(map(str, MTUS))}")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        verb, test = self.test.verb, self.test
+        if self.test.is_latency and (self.qps > 1 or self.bidirectional):
+            raise ConfigError(f"{test} has one message under way: leave out -q and -b")
+        if self.connection is Connection.UD and verb is not Verb.SEND:
+            raise ConfigError(f"{test} cannot run on datagrams: use ib_send_{test.rpartition('_')[2]}, or -c RC")
+        if self.connection is Connection.UC and verb in (Verb.READ, Verb.ATOMIC):
+            raise ConfigError(f"{test} needs an answer, which only RC gives: use -c RC")
+        if self.connection is not Connection.RC and self.bidirectional and verb is Verb.SEND:
+            raise ConfigError(f"{test} -b counts what arrives, and {self.connection} may lose it: use -c RC")
+        if self.sizes and self.all_sizes:
+            raise ConfigError("-a runs all sizes: leave out -s, or -a")
+        if verb is Verb.ATOMIC and (self.all_sizes or self.sizes not in ((), (_WORD_BYTES,))):
+            raise ConfigError(f"{test} works on 8 bytes: leave out -s and -a")
+
+    # -- what is decided where nothing was said -----------------------------------------------------------------------
+
+    @property
+    def verb(self) -> Verb:
+        return self.test.verb
+
+    def sizes_over(self, mtu_bytes: int) -> tuple[int, ...]:
+        """A datagram is one packet."""
+        most = mtu_bytes if self.connection is Connection.UD else LARGEST_BYTES
+        if self.all_sizes:
+            return tuple(size for size in ALL_SIZES if size <= most)
+        usual = _WORD_BYTES if self.verb is Verb.ATOMIC else 2 if self.test.is_latency else min(65_536, most)
+        for size_bytes in self.sizes:
+            if size_bytes > most:
+                raise ConfigError(f"size {size_bytes}: a datagram has at most {most} bytes on this path")
+        return self.sizes or (usual,)
+
+    @property
+    def count(self) -> int:
+        return self.iterations or (5000 if self.test is Test.WRITE_BW else 1000)
+
+    @property
+    def depth(self) -> int:
+        return 1 if self.test.is_latency else self.tx_depth or 128
+
+    @property
+    def inline_max_bytes(self) -> int:
+        if self.verb in (Verb.READ, Verb.ATOMIC):
+            return 0
+        return self.inline_bytes if self.inline_bytes >= 0 else _INLINE_BYTES[self.verb] * self.test.is_latency
+
+    def messages_per_completion(self, size_bytes: int) -> int:
+        """Never more than may be under way."""
+        return min(self.cq_mod or (100 if size_bytes <= 8192 else 1), self.depth)
+
+    # -- as words -----------------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Plan:
+        """What the other end sent."""
+        try:
+            kinds = {"test": Test, "connection": Connection, "atomic": Atomic, "sizes": tuple}
+            return cls(**{name: kinds.get(name, _same)(value) for name, value in facts.items()})
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"the other end is of another version of weft: {error}") from error
+
+    def check_against(self, client: Plan) -> None:
+        """Refuse a client that wants something else than what this server was told."""
+        if self.test is not client.test:
+            raise ConfigError(f"the server is {self.test}, the client {client.test}: start the same at both ends")
+        for field in fields(self):
+            ours, theirs = getattr(self, field.name), getattr(client, field.name)
+            if field.default is not MISSING and ours not in (field.default, theirs):
+                raise ConfigError(f"{field.name}: the server has {ours}, the client {theirs}: give both the same")
+
+
+_RANGES = (
+    ("iterations", 0, 1 << 32),
+    ("duration_s", 0, 86_400),
+    ("qps", 1, 16_384),
+    ("tx_depth", 0, 15_000),
+    ("rx_depth", 1, 16_384),
+    ("cq_mod", 0, 1024),
+    ("outs", 1, 128),
+    ("inline_bytes", -1, 1024),
+    ("sl", 0, 15),
+    ("qp_timeout", 0, 31),
+)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """What an end has to itself."""
+
+    host: str = ""  # the server that a client calls; empty: be the server
+    port: int
+    bind: str
+    device: str = ""
+    ib_port: int = 1
+    gid_index: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """How an end prints."""
+
+    gbits: bool = False
+    no_peak: bool = False
+    json: bool = False
+
+
+_MIN_ITERATIONS = 5
+_EPILOG = "Start the server first, without a host; then the client with the server's name."
+
+
+def parse(test: Test, words: Sequence[str]) -> tuple[Plan, Seat, Style]:
+    """The options of perftest that mean something here."""
+    given = _arguments(test).parse_args(list(words))
+    plan = Plan(
+        test=test,
+        sizes=tuple(parse_size_bytes(one) for one in given.size.split(",")) if given.size else (),
+        all_sizes=given.all,
+        iterations=given.iters,
+        duration_s=given.duration,
+        connection=_pick("connection type", given.connection, Connection),
+        qps=given.qp,
+        tx_depth=given.tx_depth,
+        rx_depth=given.rx_depth,
+        cq_mod=given.cq_mod,
+        outs=given.outs,
+        inline_bytes=given.inline_size,
+        mtu_bytes=given.mtu,
+        sl=given.sl,
+        qp_timeout=given.qp_timeout,
+        atomic=_pick("atomic type", given.atomic_type, Atomic),
+        bidirectional=given.bidirectional,
+    )
+    seat = Seat(
+        host=given.host,
+        port=given.port,
+        bind=given.bind_source_ip,
+        device=given.ib_dev,
+        ib_port=given.ib_port,
+        gid_index=given.gid_index,
+    )
+    return plan, seat, Style(gbits=given.report_gbits, no_peak=given.noPeak, json=given.json)
+
+
+def _arguments(test: Test) -> Arguments:
+    made = Arguments(test, f"perftest's {test} over weft's adapter.", _EPILOG)
+    made.add_meeting()
+    made.add_argument("-a", "--all", action="store_true", help="sizes from 2 bytes to 8 MiB")
+    made.add_argument("-A", "--atomic_type", default="FETCH_AND_ADD", help="or CMP_AND_SWAP")
+    made.add_argument("-b", "--bidirectional", action="store_true", help="both ends send; the figures are the sums")
+    made.add_argument("-c", "--connection", default="RC", help="RC, UC or UD")
+    made.add_argument("-D", "--duration", type=number("duration", 1, 86_400), default=0, help="seconds, instead of -n")
+    made.add_argument("-F", "--CPU-freq", action="store_true", help="nothing: weft's clock does not depend on it")
+    made.add_argument("-I", "--inline_size", type=number("inline_size", 0, 1024), default=-1, help="bytes sent inline")
+    made.add_argument("-m", "--mtu", type=number("mtu", 256, 4096), default=0, help="256 to 4096 (default the ports')")
+    made.add_argument(
+        "-n", "--iters", type=number("iters", _MIN_ITERATIONS, 1 << 32), default=0, help="messages of a qp"
+    )
+    made.add_argument("-N", "--noPeak", action="store_true", help="do not look for the peak")
+    made.add_argument("-o", "--outs", type=number("outs", 1, 128), default=16, help="reads or atomics under way")
+    made.add_argument("-q", "--qp", type=number("qp", 1, 16_384), default=1, help="queue pairs")
+    made.add_argument("-Q", "--cq-mod", type=number("cq-mod", 1, 1024), default=0, help="messages for one completion")
+    made.add_argument("-r", "--rx-depth", type=number("rx-depth", 1, 16_384), default=512, help="receives posted")
+    made.add_argument("-s", "--size", default="", help="bytes, 64K; or several, 2,4K,1M")
+    made.add_argument("-S", "--sl", type=number("sl", 0, 15), default=0, help="service level")
+    made.add_argument("-t", "--tx-depth", type=number("tx-depth", 1, 15_000), default=0, help="messages under way")
+    made.add_argument(
+        "-u", "--qp-timeout", type=number("qp-timeout", 0, 31), default=17, help="4.096 us * 2^this (default 17)"
+    )
+    made.add_argument("-x", "--gid-index", type=number("gid-index", 0, 254), default=-1, help="of this end's port")
+    made.add_argument("--report_gbits", action="store_true", help="Gb/sec, not MiB/sec")
+    made.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    return made
+
+
+def _pick(what: str, name: str, kind: Any) -> Any:
+    if name.upper() not in kind.__members__:
+        raise UnknownName(what, name, list(kind))
+    return kind[name.upper()]

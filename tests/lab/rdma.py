@@ -1,0 +1,149 @@
+"""RDMA programs on hosts of a lab, all in the test's own process: each host has its context, memory and queue pairs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import weft
+from weft.lab.lab import Lab
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.sm.options import Options
+from weft.sm.rehearsal import rehearse
+from weft.sm.run import SubnetManager
+from weft.verbs import enums as e
+from weft.verbs import hardware
+from weft.verbs.addr import AH, AHAttr, GlobalRoute
+from weft.verbs.cq import CQ, WC
+from weft.verbs.device import Context
+from weft.verbs.mr import MR
+from weft.verbs.pd import PD
+from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.wr import SGE, RecvWR, SendWR
+
+SPEC = "fat-tree:hosts=8,radix=4"
+Q_KEY, GRH, PATIENCE_S = 0x11, 40, 30.0
+ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
+
+
+def wait_until(what: Callable[[], Any]) -> Any:
+    until_s = time.monotonic() + PATIENCE_S
+    while not (found := what()):
+        assert time.monotonic() < until_s, "it did not happen"
+        time.sleep(0.005)
+    return found
+
+
+def all_active(lab: Lab) -> bool:
+    devices = lab.subnet.devices
+    return all(devices.is_active(slot) for slot, far in enumerate(devices.cable) if far >= 0)
+
+
+@functools.cache
+def load_lanes() -> None:
+    """A message of this process to itself."""
+    with Context(name="weft0") as ctx:
+        pd, cq = PD(ctx), CQ(ctx, 4)
+        mr = MR(pd, 16, ACCESS)
+        qp = QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=1, max_recv_wr=1)))
+        attr = QPAttr()
+        attr.qp_access_flags, attr.dest_qp_num = ACCESS, qp.qp_num
+        attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=ctx.query_gid(1, 0), sgid_index=0), is_global=1)
+        qp.to_rts(attr)
+        place = [SGE(mr.buf, 8, mr.lkey)]
+        qp.core.find_lane(at_once=True)
+        qp.post_recv(RecvWR(num_sge=1, sg=place))
+        qp.post_send(SendWR(num_sge=1, sg=place, opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED))
+        wait_until(lambda: cq.poll()[0])
+
+
+@contextmanager
+def managed(lab: Lab, **options: Any) -> Iterator[SubnetManager]:
+    """With weft's subnet manager on the first host."""
+    rehearse(Options())  # kernels are compiled before a connection's clock runs
+    load_lanes()
+    carrier = IbsimCarrier("h1", lab.sockname)
+    manager = SubnetManager(carrier, Options(**options))
+    thread = threading.Thread(target=manager.run, daemon=True)
+    thread.start()
+    try:
+        wait_until(lambda: all_active(lab))
+        yield manager
+    finally:
+        manager.stop()
+        thread.join(PATIENCE_S)
+        carrier.close()
+
+
+@contextmanager
+def running(*, timed: bool = False, **options: Any) -> Iterator[Lab]:
+    with Lab(weft.load(SPEC), f"v{time.monotonic_ns() % 10**12}", timed=timed) as lab, managed(lab, **options):
+        yield lab
+
+
+class Host:
+    """A program on a host; `monkeypatch` gives it the environment that `weft exec` would."""
+
+    def __init__(self, lab: Lab, name: str, monkeypatch: Any) -> None:
+        monkeypatch.setenv(hardware.LAB, lab.host(name)["verbs"])
+        monkeypatch.setenv(hardware.HOST, name)
+        self.name, self.ctx = name, Context(name="mlx5_0")
+        monkeypatch.delenv(hardware.LAB)
+        self.pd, self.cq = PD(self.ctx), CQ(self.ctx, 256)
+        self.mr = MR(self.pd, 1 << 16, ACCESS)
+
+    def qp(self, kind: int) -> QP:
+        return QP(self.pd, QPInitAttr(kind, scq=self.cq, rcq=self.cq, cap=QPCap(max_send_wr=64, max_recv_wr=64)))
+
+    def address(self, *, is_global: bool = False) -> AHAttr:
+        """By which others reach it."""
+        if is_global:
+            return AHAttr(gr=GlobalRoute(dgid=self.ctx.query_gid(1, 0), sgid_index=0), is_global=1)
+        return AHAttr(dlid=self.ctx.query_port(1).lid)
+
+    def connect(self, qp: QP, far: Host, far_qp: QP, *, is_global: bool = False, **more: int) -> None:
+        attr = QPAttr()
+        attr.qp_access_flags, attr.qkey, attr.dest_qp_num, attr.path_mtu = ACCESS, Q_KEY, far_qp.qp_num, e.IBV_MTU_1024
+        attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 17, 7, 7, 1
+        for name, value in more.items():
+            setattr(attr, name, value)
+        attr.ah_attr = far.address(is_global=is_global)
+        qp.to_rts(attr)
+
+    def post_receive(self, qp: QP, size: int, at: int = 1 << 15) -> None:
+        qp.post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf + at, size, self.mr.lkey)]))
+
+    def send(self, qp: QP, data: bytes, ah: AH | None = None, remote_qp: int = 0) -> None:
+        self.mr.write(data, len(data))
+        work = SendWR(
+            num_sge=1,
+            sg=[SGE(self.mr.buf, len(data), self.mr.lkey)],
+            opcode=e.IBV_WR_SEND,
+            send_flags=e.IBV_SEND_SIGNALED,
+        )
+        if ah is not None:
+            work.set_wr_ud(ah, remote_qp, Q_KEY)
+        qp.post_send(work)
+
+    def poll(self, count: int = 1, seconds: float = PATIENCE_S) -> list[WC]:
+        """So many completions, or those that came in time."""
+        done: list[WC] = []
+        until_s = time.monotonic() + seconds
+        while len(done) < count and time.monotonic() < until_s:
+            done += self.cq.poll(count - len(done))[1]
+        return done
+
+    def close(self) -> None:
+        self.ctx.close()
+
+
+def pair(kind: int, a: Host, b: Host, **how: Any) -> tuple[QP, QP]:
+    """A queue pair of each, connected."""
+    one, other = a.qp(kind), b.qp(kind)
+    a.connect(one, b, other, **how)
+    b.connect(other, a, one, **how)
+    return one, other

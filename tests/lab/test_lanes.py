@@ -1,0 +1,191 @@
+"""Lanes: granted where the way is clean, taken back before anything changes, counted as packets are."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+from tests.lab.rdma import Host, all_active, pair, running, wait_until
+
+from weft.diags.perfquery import perfquery
+from weft.errors import ConfigError
+from weft.fabric.counters import Counter
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.verbs import enums as e
+from weft.verbs.carriers.lab_line import METERS
+from weft.verbs.cq import CQ, CompChannel
+
+IS_OPEN, PACKETS, BYTES, ANSWERS, ANSWER_BYTES, LATENCY_NS, PS_PER_BYTE = range(7)
+BTH, AETH, ICRC = 12, 4, 4
+TRAFFIC = [column for column in Counter if "DATA" in column.name or column.name.endswith("_PKTS")]
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with running() as up:
+        yield up
+
+
+@pytest.fixture
+def ends(lab, monkeypatch):
+    """Two hosts far apart."""
+    h1, h8 = Host(lab, "h1", monkeypatch), Host(lab, "h8", monkeypatch)
+    yield h1, h8
+    h1.close()
+    h8.close()
+    lab.fix()
+    wait_until(lambda: all_active(lab))
+
+
+def passage(host: Host, qp):
+    return host.ctx.adapter.carrier.way(qp.core)
+
+
+def counted(lab):
+    """Data packets; MADs are counted elsewhere until somebody asks."""
+    return lab.server.call(lambda: (lab.lanes.collect(), lab.fabric.counters[:, TRAFFIC].copy())[1])
+
+
+def fill(meter, sizes, mtu_bytes: int = 1024) -> None:
+    """As a sender does for a SEND of each size."""
+    for size in sizes:
+        packets = max(1, -(-size // mtu_bytes))
+        meter[PACKETS] += packets
+        meter[BYTES] += packets * (BTH + ICRC) + size + -size % 4
+        meter[ANSWERS] += 1
+        meter[ANSWER_BYTES] += BTH + AETH + ICRC
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+def test_messages_by_lane_and_by_packets_count_the_same_at_every_port(lab, ends, is_global):
+    h1, h8 = ends
+    one, other = pair(e.IBV_QPT_RC, h1, h8, is_global=is_global)
+    sizes, before = (0, 1, 1024, 3001), counted(lab)
+    for size in sizes:
+        h8.post_receive(other, size)
+        h1.send(one, bytes(size))
+        assert len(h1.poll() + h8.poll()) == 2
+    by_packets = counted(lab) - before
+    before = counted(lab)
+    fill(passage(h1, one).meter, sizes)
+    by_lane = counted(lab) - before
+    assert by_packets.any(axis=1).sum() >= 8, "four links each way, some of them the same, with two ports"
+    assert (by_lane == by_packets).all()
+
+
+def test_who_reads_counters_by_mad_sees_what_meters_counted(lab, ends):
+    h1, h8 = ends
+    one, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter = passage(h1, one).meter
+    carrier, lid = IbsimCarrier("h3", lab.sockname), lab.subnet.lid(lab.fabric["h8/1"].slot)
+
+    def received() -> int:
+        return int(re.search(r"PortRcvPkts:\.*(\d+)", perfquery(carrier, ["-x", str(lid), "1"]))[1])
+
+    before = received()
+    fill(meter, [1000] * 50_000)
+    assert 50_000 <= received() - before < 50_100, "and some MADs"
+    carrier.close()
+
+
+@pytest.mark.parametrize("change", ["break", "degrade", "fix", "set"])
+def test_lanes_are_closed_by_whatever_may_change_a_way(lab, ends, change):
+    h1, h8 = ends
+    one, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter = wait_until(lambda: passage(h1, one)).meter
+    assert meter[IS_OPEN] == 1
+    if change == "set":
+        lab.server.call(lambda: lab.subnet.send(lab.fabric["h1/1"].slot, set_of_port_info()))
+    else:
+        {"break": lab.break_cable, "degrade": lambda name: lab.degrade(name, 1e-9), "fix": lab.fix}[change]("spine1")
+    assert meter[IS_OPEN] == 0
+
+
+def set_of_port_info() -> bytes:
+    from weft.wire.mad import Method
+    from weft.wire.smp import DirectedSmp, SmpAttribute
+
+    return DirectedSmp(method=Method.SET, attribute_id=SmpAttribute.PORT_INFO).raw
+
+
+def test_a_bad_cable_on_the_way_means_packets_and_a_good_one_a_lane_again(lab, ends):
+    h1, h8 = ends
+    one, _ = pair(e.IBV_QPT_RC, h1, h8)
+    first = passage(h1, one)
+    lab.degrade("h8/1", 1e-9)
+    assert passage(h1, one) is None
+    lab.fix("h8/1")
+    wait_until(lambda: passage(h1, one))
+    assert first.meter[IS_OPEN] == 1, "who still looks at the old one may use it: it is of the same way"
+
+
+def test_a_host_that_talks_to_itself_has_a_lane_that_no_port_counts(lab, ends):
+    h1, _ = ends
+    one, _ = pair(e.IBV_QPT_RC, h1, h1)
+    before = counted(lab)
+    fill(passage(h1, one).meter, [100])
+    assert (counted(lab) == before).all()
+
+
+def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
+    h1, h8 = ends
+    one, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter, before = passage(h1, one).meter, counted(lab)
+    meter[PACKETS : ANSWER_BYTES + 1] = -(1 << 62)
+    assert (counted(lab) == before).all()
+    line = h1.ctx.adapter.carrier.line
+    assert "no 4096" in refusal(line, meter=METERS, lid=1, sl=0, path_bits=0, p_key=0xFFFF, mtu_bytes=1024, gids=False)
+    assert "that is no question" in refusal(line, meter=1)
+    wrong_sl = {"meter": 1, "lid": 2, "sl": 99, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False}
+    assert "that is no question" in refusal(line, **wrong_sl)
+
+
+def refusal(line, **words) -> str:
+    with pytest.raises(ConfigError) as refused:
+        line.ask("lane", **words)
+    return str(refused.value)
+
+
+def test_a_timed_lab_says_how_long_the_links_take(monkeypatch):
+    with running(timed=True) as lab:
+        h1, h2, h8 = (Host(lab, name, monkeypatch) for name in ("h1", "h2", "h8"))
+        far, _ = pair(e.IBV_QPT_RC, h1, h8)
+        near, _ = pair(e.IBV_QPT_RC, h1, h2)
+        meters = [passage(h1, qp).meter for qp in (near, far)]
+        assert 0 < meters[0][LATENCY_NS] < meters[1][LATENCY_NS] < 2000
+        assert meters[1][PS_PER_BYTE] == pytest.approx(20, rel=0.1), "400 Gbit/s"
+
+
+def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):
+    h1, h8 = ends
+    one, other = pair(e.IBV_QPT_RC, h1, h8, retry_cnt=1)
+    before = counted(lab)
+    for turn in range(40):
+        h8.post_receive(other, 100)
+        h1.send(one, bytes((turn,)) * 100)
+        assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
+        assert h8.mr.read(100, 1 << 15) == bytes((turn,)) * 100
+    assert one.core.lane is not None
+    slot = lab.fabric["h1/1"].slot
+    new = dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
+    assert new[Counter.PORT_XMIT_PKTS] == new[Counter.PORT_RCV_PKTS] == 40
+    assert new[Counter.PORT_XMIT_DATA_WORDS] == 40 * (8 + BTH + 100 + ICRC) // 4
+    lab.break_cable("h8/1")
+    h8.post_receive(other, 100)
+    h1.send(one, b"lost")
+    assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
+
+
+def test_who_sleeps_on_a_channel_is_woken_by_what_comes_by_lane(lab, ends):
+    h1, h8 = ends
+    channel = CompChannel(h8.ctx)
+    h8.cq = CQ(h8.ctx, 16, channel=channel)
+    one, other = pair(e.IBV_QPT_RC, h1, h8)
+    assert one.core.find_lane(at_once=True) is not None
+    h8.post_receive(other, 100)
+    h8.cq.req_notify()
+    threading.Timer(0.2, lambda: h1.send(one, b"wake up")).start()
+    channel.get_cq_event(h8.cq)
+    h8.cq.ack_events(1)
+    assert len(h8.poll()) == 1

@@ -1,0 +1,165 @@
+"""Partitions keep tenants apart: by the keys that the subnet manager wrote, at switches and at ports."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.lab.rdma import Q_KEY, SPEC, Host, managed, pair, wait_until
+
+import weft
+from weft.fabric.counters import Counter
+from weft.lab.lab import Lab
+from weft.verbs import enums as e
+from weft.verbs import hardware
+from weft.verbs.addr import AH
+from weft.verbs.carriers.lab import LabCarrier
+from weft.verbs.carriers.lab_facts import Facts
+from weft.verbs.carriers.lab_line import FRAME
+from weft.verbs.carriers.lab_passages import Passages
+from weft.verbs.lab_device import LabDevice
+from weft.verbs.qp import QP
+from weft.verbs.wr import SGE, SendWR
+
+RED, BLUE = ("h2", "h5", "h6"), ("h3", "h4", "h7", "h8")  # h1 has the subnet manager, whom all may hear
+ATTEMPTS, BATCH = 50_016, 32  # for each of two ways to enforce
+
+
+@pytest.fixture(params=["both", "off"])
+def enforce(request) -> str:
+    """With and without switches that stop what does not belong; ports do in any case."""
+    return request.param
+
+
+@contextmanager
+def tenants(spec: str, enforce: str, folder: Path) -> Iterator[Lab]:
+    with Lab(weft.load(spec), f"t{time.monotonic_ns() % 10**12}") as lab:
+        guid = {name: f"{int(lab.fabric.ports.guid[lab.fabric[f'{name}/1'].slot]):#x}" for name in (*RED, *BLUE)}
+        lines = ["Default=0x7fff : ALL=limited, SELF=full ;"]
+        for name, key, members in (("red", 1, RED), ("blue", 2, BLUE)):
+            lines.append(f"{name}={key:#x} : {', '.join(f'{guid[one]}=full' for one in members)} ;")
+        (folder / "partitions.conf").write_text("\n".join(lines))
+        with managed(lab, partition_config_file=folder / "partitions.conf", part_enforce=enforce):
+            yield lab
+
+
+def index_of(host: Host, key: int) -> int:
+    return next(n for n in range(128) if host.ctx.query_pkey(1, n) & 0x7FFF == key)
+
+
+@pytest.fixture
+def lab(enforce, tmp_path):
+    with tenants(SPEC, enforce, tmp_path) as up:
+        yield up
+
+
+def test_a_tenant_reaches_its_own_and_nobody_else(lab, enforce, monkeypatch):
+    red, red_too, blue = (Host(lab, name, monkeypatch) for name in ("h2", "h6", "h8"))
+    one, other = pair(e.IBV_QPT_RC, red, red_too, pkey_index=index_of(red, 1))
+    red_too.post_receive(other, 10)
+    red.send(one, b"hello")
+    assert [done.status for done in red.poll() + red_too.poll()] == [e.IBV_WC_SUCCESS] * 2
+    carrier = red.ctx.adapter.carrier
+    assert carrier.way(one.core) is not None
+    one, other = red.qp(e.IBV_QPT_RC), blue.qp(e.IBV_QPT_RC)
+    red.connect(one, blue, other, pkey_index=index_of(red, 1), timeout=8, retry_cnt=1)
+    blue.connect(other, red, one, pkey_index=index_of(blue, 2))
+    assert carrier.way(one.core) is None
+    blue.post_receive(other, 10)
+    before = lab.fabric.counters.sum(axis=0)
+    red.send(one, b"hello")
+    assert [done.status for done in red.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
+    assert blue.poll(seconds=0.01) == []
+    if enforce == "both":  # sent twice, stopped by the last switch
+        counter = Counter.PORT_XMIT_CONSTRAINT_ERRORS
+        wait_until(lambda: (lab.fabric.counters.sum(axis=0) - before)[counter] == 2)
+        assert blue.ctx.query_port(1).bad_pkey_cntr == 0
+    else:  # switches let it pass, the port does not
+        wait_until(lambda: blue.ctx.query_port(1).bad_pkey_cntr == 2)
+
+
+class Direct:
+    """A line without a socket: the lab is called in this thread."""
+
+    is_down = is_closed = False
+
+    def __init__(self, lab: Lab, slot: int) -> None:
+        self._ports, self._came, self._wake = lab.verbs, deque(), threading.Event()
+        self.program = lab.verbs.attach(slot, lambda data: self._came.append((FRAME.unpack_from(data)[1], data[6:])))
+
+    def put(self, packets) -> None:
+        self._ports.send(self.program, list(packets))
+        self._ports.deliver()
+
+    def take(self):
+        return [self._came.popleft() for _ in range(len(self._came))]
+
+    def wait(self, seconds: float | None) -> None:
+        self._wake.wait(seconds)
+
+
+class DirectDevice(LabDevice):
+    def __init__(self, lab: Lab, name: str) -> None:
+        super().__init__("", name, "mlx5_0", 1, 1)
+        self._direct, self._at = lab, lab.fabric[f"{name}/1"].slot
+
+    def _attach(self) -> LabCarrier:
+        line = Direct(self._direct, self._at)
+        passages = Passages(line, self._direct.name, self._at, line.program.number, os.dup(line.program.meters.file))
+        return LabCarrier(line, line.program.number, Facts.unpack(self._direct.verbs.facts(self._at)), passages)
+
+
+class DirectHost(Host):
+    def __init__(self, lab: Lab, name: str, monkeypatch) -> None:
+        device = DirectDevice(lab, name)
+        monkeypatch.setattr(hardware, "present", lambda: (device,))
+        super().__init__(lab, name, monkeypatch)
+
+
+@pytest.mark.slow
+def test_100_000_attempts_across_tenants_deliver_nothing(enforce, tmp_path, monkeypatch):
+    """Datagrams to the right queue pairs with the right Q_Key, by any P_Key that the sender has."""
+    with tenants("star:hosts=8", enforce, tmp_path) as lab:
+        pass  # its tables stay, and nobody else uses it: from here on it is called in this thread
+    hosts = {name: DirectHost(lab, name, monkeypatch) for name in (*RED, *BLUE)}
+    ends = {name: [listening(host, index) for index in range(2)] for name, host in hosts.items()}
+    handles = {(a, b): AH(hosts[a].pd, attr=hosts[b].address()) for a in hosts for b in hosts}
+    dice, sent, before = random.Random(1), 0, lab.fabric.counters.sum(axis=0)
+    for _ in range(ATTEMPTS // BATCH):
+        own, others = (RED, BLUE) if dice.random() < 0.5 else (BLUE, RED)
+        name = dice.choice(own)
+        targets = [(handles[name, far], dice.choice(ends[far]).qp_num) for far in dice.choices(others, k=BATCH)]
+        dice.choice(ends[name]).post_send(chain(hosts[name], targets))
+        for host in hosts.values():
+            done = host.cq.poll(2 * BATCH)[1]
+            assert not any(wc.opcode & e.IBV_WC_RECV for wc in done), "it was delivered"
+            sent += len(done)
+    new = lab.fabric.counters.sum(axis=0) - before
+    assert sent == new[Counter.PORT_XMIT_PKTS] - (enforce == "off") * sent == ATTEMPTS
+    hosts["h2"].send(ends["h2"][1], b"hello", handles["h2", "h6"], ends["h6"][1].qp_num)
+    assert len(hosts["h6"].poll(1)) == 1, "within a tenant it goes"
+
+
+def listening(host: Host, index: int) -> QP:
+    assert host.ctx.query_pkey(1, index), "the key of all, limited, and the tenant's"
+    qp = host.qp(e.IBV_QPT_UD)
+    host.connect(qp, host, qp, pkey_index=index)
+    host.post_receive(qp, 200)
+    return qp
+
+
+def chain(host: Host, targets: list[tuple[AH, int]]) -> SendWR:
+    first = None
+    for handle, number in targets:
+        place = [SGE(host.mr.buf, 6, host.mr.lkey)]
+        first = SendWR(num_sge=1, sg=place, opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED, next_wr=first)
+        first.set_wr_ud(handle, number, Q_KEY)
+    assert first is not None
+    return first

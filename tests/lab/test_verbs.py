@@ -1,0 +1,233 @@
+"""RDMA programs through a lab: by the tables that the subnet manager wrote, counted at every port, or not at all."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from tests.lab.rdma import GRH, Host, all_active, pair, running, wait_until
+
+from weft.fabric.counters import Counter
+from weft.lab.lanes import clean_way
+from weft.verbs import enums as e
+from weft.verbs import hardware
+from weft.verbs.addr import AH, GID, AHAttr, GlobalRoute
+from weft.verbs.carriers.lab_paths import group_of
+from weft.verbs.device import Context, get_device_list
+from weft.verbs.pyverbs_error import PyverbsRDMAError
+
+
+def way_between(lab, start: str, end: str) -> tuple[int, ...]:
+    """Slots by which packets leave."""
+    slot, lid = lab.fabric[f"{start}/1"].slot, lab.subnet.lid(lab.fabric[f"{end}/1"].slot)
+    found = clean_way(lab.subnet.devices, slot, lid, sl=0, p_key=0xFFFF, mtu_bytes=1024)
+    assert found is not None
+    return found.out
+
+
+def events(host: Host) -> list[int]:
+    """That came until now."""
+    host.ctx.adapter.progress()
+    return [host.ctx.events.popleft().event_type for _ in range(len(host.ctx.events))]
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with running() as up:
+        yield up
+
+
+@pytest.fixture
+def hosts(lab, monkeypatch):
+    opened: list[Host] = []
+
+    def make(*names: str) -> list[Host]:
+        opened.extend(Host(lab, name, monkeypatch) for name in names)
+        return opened[-len(names) :]
+
+    yield make
+    for one in opened:
+        one.close()
+    lab.fix()
+    wait_until(lambda: all_active(lab))
+
+
+def test_queries_say_what_the_subnet_manager_has_set(lab, hosts):
+    (h3,) = hosts("h3")
+    port, slot = h3.ctx.query_port(1), lab.fabric["h3/1"].slot
+    assert (port.lid, port.sm_lid) == (lab.subnet.lid(slot), lab.subnet.lid(lab.fabric["h1/1"].slot))
+    assert (port.state, port.link_layer, port.phys_state) == (e.IBV_PORT_ACTIVE, e.IBV_LINK_LAYER_INFINIBAND, 5)
+    assert h3.ctx.query_gid(1, 0).raw == bytes.fromhex("fe80000000000000") + lab.subnet.devices.port_guid(slot)
+    assert h3.ctx.query_port_speed(1) == 4000, "4xNDR"
+    assert h3.ctx.query_pkey(1, 0) == 0xFFFF
+    assert len(h3.ctx.query_gid_table(10)) == 1
+
+
+@pytest.mark.parametrize("is_global", [False, True])
+@pytest.mark.parametrize("kind", [e.IBV_QPT_RC, e.IBV_QPT_UC])
+def test_messages_of_many_packets_arrive_whole(hosts, kind, is_global):
+    h1, h8 = hosts("h1", "h8")
+    one, other = pair(kind, h1, h8, is_global=is_global)
+    data = bytes(n % 251 for n in range(5000))
+    h8.post_receive(other, 6000)
+    h1.send(one, data)
+    assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
+    assert h8.mr.read(5000, 1 << 15) == data
+
+
+def test_a_datagram_tells_where_it_came_from(lab, hosts):
+    h2, h7 = hosts("h2", "h7")
+    one, other = pair(e.IBV_QPT_UD, h2, h7)
+    h7.post_receive(other, 100 + GRH)
+    h2.send(one, b"x" * 100, AH(h2.pd, attr=h7.address()), other.qp_num)
+    (done,) = h7.poll()
+    assert (done.slid, done.src_qp, done.byte_len) == (lab.subnet.lid(lab.fabric["h2/1"].slot), one.qp_num, 140)
+    assert not done.wc_flags & e.IBV_WC_GRH
+    h2.post_receive(one, 100 + GRH)
+    h7.send(other, b"y" * 10, AH(h7.pd, wc=done, grh=h7.mr.buf + (1 << 15), port_num=1), done.src_qp)
+    assert len(h2.poll(2)) == 2, "the answer finds its way back"
+
+
+def test_every_port_on_the_way_counts_the_same(lab, hosts):
+    h1, h8 = hosts("h1", "h8")
+    one, other = pair(e.IBV_QPT_UC, h1, h8)
+    way = way_between(lab, "h1", "h8")
+    before = lab.fabric.counters.copy()
+    for _ in range(5):
+        h8.post_receive(other, 3000)
+        h1.send(one, bytes(3000))
+        h8.poll()
+        h1.poll()
+    new = lab.fabric.counters - before
+    sent = 5 * (8 + 12 + 4) * 3 // 4 + 5 * 3000 // 4
+    for slot in way:
+        far = lab.subnet.devices.cable[slot]
+        assert new[slot, Counter.PORT_XMIT_DATA_WORDS] == new[far, Counter.PORT_RCV_DATA_WORDS] == sent
+        assert new[slot, Counter.PORT_XMIT_PKTS] == new[far, Counter.PORT_UNICAST_RCV_PKTS] == 15
+
+
+def test_a_group_is_joined_at_the_subnet_administrator_and_reaches_all_members(lab, hosts):
+    sender, *members = hosts("h2", "h4", "h7", "h8")
+    group = group_of(0xFFFF << 32 | int.from_bytes((224, 1, 2, 3), "big"), 0xFFFF)
+    for host in members[:2]:
+        carrier, own = host.ctx.adapter.carrier, int.from_bytes(host.ctx.query_gid(1, 0).raw, "big")
+        assert carrier.join(group, own) == group
+    ends = [host.qp(e.IBV_QPT_UD) for host in (sender, *members)]
+    for host, qp in zip((sender, *members), ends, strict=True):
+        host.connect(qp, host, qp)
+        host.post_receive(qp, 100)
+        host.ctx.adapter.join(qp.core, group)  # h8 listens, but is no member
+    address = AHAttr(gr=GlobalRoute(dgid=GID.of(group.to_bytes(16, "big")), sgid_index=0), is_global=1)
+    mlid = sender.ctx.hardware.way(address).lid
+    tables, leaves = lab.fabric.tables, [lab.fabric[name].index for name in ("leaf1", "leaf2", "leaf4")]
+    wait_until(lambda: tables.mft[tables.switch_row[leaves], mlid - 0xC000].any(axis=1).all())
+    sender.send(ends[0], b"to all", AH(sender.pd, attr=address), 0xFFFFFF)
+    assert [len(host.poll(2, seconds=0.3)) for host in (sender, *members)] == [2, 1, 1, 0]
+    assert members[0].mr.read(6, (1 << 15) + GRH) == b"to all"
+    for host, qp in zip((sender, *members), ends, strict=True):
+        assert host.ctx.adapter.leave(qp.core, group)
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_port_tells_what_happens_to_it(lab, hosts):
+    (h5,) = hosts("h5")
+    assert events(h5) == []
+    lab.break_cable("h5/1")
+    wait_until(lambda: h5.ctx.query_port(1).state == e.IBV_PORT_DOWN)
+    assert e.IBV_EVENT_PORT_ERR in events(h5)
+    lab.fix("h5/1")
+    wait_until(lambda: h5.ctx.query_port(1).state == e.IBV_PORT_ACTIVE)
+    assert e.IBV_EVENT_PORT_ACTIVE in events(h5)
+
+
+def test_without_its_cable_a_host_is_not_reached(lab, hosts):
+    h1, h6 = hosts("h1", "h6")
+    one, other = pair(e.IBV_QPT_RC, h1, h6, timeout=8, retry_cnt=2)
+    h6.post_receive(other, 100)
+    lab.break_cable("h6/1")
+    h1.send(one, b"lost")
+    assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
+    assert h6.poll(seconds=0.05) == []
+
+
+def test_what_is_lost_where_a_cable_breaks_is_sent_again_by_another_way(lab, hosts):
+    h1, h8 = hosts("h1", "h8")
+    one, other = pair(e.IBV_QPT_RC, h1, h8, timeout=18)  # 1.1 s, more than a sweep takes
+    uplink = way_between(lab, "h1", "h8")[1]
+    lab.break_cable(lab.subnet.devices.name(uplink))
+    h8.post_receive(other, 3000)
+    h1.send(one, b"z" * 3000)
+    assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
+    assert uplink not in way_between(lab, "h1", "h8")
+
+
+def test_a_bad_cable_costs_repetitions_and_shows_but_hurts_no_data(lab, hosts):
+    h1, h8 = hosts("h1", "h8")
+    one, other = pair(e.IBV_QPT_RC, h1, h8, timeout=11)
+    bad = way_between(lab, "h1", "h8")[1]
+    far = lab.subnet.devices.cable[bad]
+    before = lab.fabric.counters.copy()
+    lab.degrade(lab.subnet.devices.name(bad), 2e-5)
+    for turn in range(10):
+        data = bytes((turn + n) % 251 for n in range(8000))
+        h8.post_receive(other, 8000)
+        h1.send(one, data)
+        assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
+        assert h8.mr.read(8000, 1 << 15) == data
+    new = lab.fabric.counters - before
+    assert new[far, Counter.SYMBOL_ERROR] > 0
+    assert new[bad, Counter.PORT_XMIT_PKTS] > 80, "80 packets of 1,024 bytes would do on a good cable"
+    others = [slot for slot in range(len(new)) if slot not in (bad, far)]
+    assert new[others, Counter.SYMBOL_ERROR].sum() == 0
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+def test_programs_of_one_host_share_its_port_and_get_their_own(lab, hosts):
+    program = lab.server.call(lambda: lab.verbs.attach(lab.fabric["h4/1"].slot, lambda data: None))
+    h4, h1 = hosts("h4", "h1")
+    assert h4.qp(e.IBV_QPT_RC).qp_num >> 16 != program.number
+    one, other = pair(e.IBV_QPT_RC, h1, h4)
+    h4.post_receive(other, 10)
+    h1.send(one, b"for h4")
+    assert len(h4.poll()) == 1
+    lab.server.call(lambda: lab.verbs.detach(program))
+
+
+def test_an_address_that_nobody_has_is_refused(hosts):
+    (h1,) = hosts("h1")
+    far = SimpleNamespace(address=lambda **how: AHAttr(dlid=0))
+    with pytest.raises(PyverbsRDMAError, match="dlid 0: nobody has it"):
+        h1.connect(h1.qp(e.IBV_QPT_RC), far, SimpleNamespace(qp_num=5))
+    nobody = GlobalRoute(dgid=GID("fe80:0000:0000:0000:0000:0000:0000:0001"))
+    far = SimpleNamespace(address=lambda **how: AHAttr(gr=nobody, is_global=1))
+    with pytest.raises(PyverbsRDMAError, match="the subnet administrator knows no path to fe80"):
+        h1.connect(h1.qp(e.IBV_QPT_RC), far, SimpleNamespace(qp_num=5))
+
+
+def test_a_host_or_device_that_is_not_there_is_named(lab, monkeypatch):
+    monkeypatch.setenv(hardware.LAB, str(lab.verbs_socket))
+    for name, said in (("h99", "there is no host 'h99'"), ("leaf1", "leaf1 is a switch: RDMA programs run on hosts")):
+        monkeypatch.setenv(hardware.HOST, name)
+        with pytest.raises(PyverbsRDMAError, match=said):
+            get_device_list()
+    monkeypatch.setenv(hardware.HOST, "h1")
+    with pytest.raises(PyverbsRDMAError, match="Failed to find device weft0: there is mlx5_0"):
+        Context(name="weft0")
+
+
+def test_when_the_lab_goes_down_operations_end_and_the_way_out_is_said(monkeypatch):
+    with running() as lab:
+        h1, h2 = Host(lab, "h1", monkeypatch), Host(lab, "h2", monkeypatch)
+        one, _ = pair(e.IBV_QPT_RC, h1, h2, timeout=8, retry_cnt=1)
+    h1.send(one, b"lost")
+    assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
+    assert h1.ctx.query_port(1).state == e.IBV_PORT_DOWN
+    assert e.IBV_EVENT_PORT_ERR in events(h1)
+    monkeypatch.setenv(hardware.LAB, str(lab.verbs_socket))
+    monkeypatch.setenv(hardware.HOST, "h3")
+    with pytest.raises(PyverbsRDMAError, match=rf"lab {lab.name} does not answer: bring it up with `weft up"):
+        get_device_list()

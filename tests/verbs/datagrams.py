@@ -1,0 +1,39 @@
+"""What a test puts into a socket of RoCE v2, as whoever speaks it would."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from weft.verbs.transport.packets import encode
+from weft.verbs.transport.segment import Segment
+from weft.wire.format import Format
+from weft.wire.packet import Packet
+from weft.wire.roce import UDP, UDP_PORT, Ethernet, IPv4
+
+_OUTER_BYTES = Ethernet.size + IPv4.size + UDP.size
+
+
+class Stranger:
+    """A plain socket of IPv4 at RoCE's port."""
+
+    def __init__(self, address: str) -> None:
+        self.address = ipaddress.IPv4Address(address)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind((address, UDP_PORT))
+        self.socket.settimeout(5)
+
+    def datagram(self, to: str, headers: tuple[Format, ...], payload: bytes = b"", identification: int = 0) -> bytes:
+        """A packet behind its UDP header."""
+        ip = IPv4(source=int(self.address), destination=int(ipaddress.IPv4Address(to)), identification=identification)
+        return Packet((Ethernet(), ip, UDP(source_port=UDP_PORT), *headers), payload).pack()[_OUTER_BYTES:]
+
+    def datagrams(self, to: str, segment: Segment, mtu_bytes: int) -> list[bytes]:
+        """Of a segment whose packets leave one by one."""
+        return [self.datagram(to, headers, payload) for headers, payload in encode(segment, mtu_bytes)]
+
+    def send(self, to: str, datagram: bytes) -> None:
+        self.socket.sendto(datagram, (to, UDP_PORT))
+
+    def close(self) -> None:
+        self.socket.close()

@@ -1,0 +1,187 @@
+"""Another process with an adapter, memory and queue pairs of its own, which does what a test tells it.
+
+with Peer() as peer:
+    number = peer.tell("new_qp")
+    peer.tell("connect", number, near.qp_num)
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from numba.core import types
+from tests.verbs.hosts import REMOTE, Node, poll
+
+from weft.verbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.mr import MR
+from weft.verbs.transport import atomic, express
+from weft.verbs.wr import SGE, RecvWR, SendWR
+
+MEMORY_BYTES = 8 << 20
+ANSWER_S = 20
+W, OK = ibv_wr_opcode, ibv_wc_status.IBV_WC_SUCCESS
+for compiled, takes in ((express.post, (types.int64[::1],)), (atomic.lock, (types.int64,) * 2)):
+    compiled.compile(takes)  # or loaded, once for all processes that are forked from here
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tests.verbs.peers"])
+
+
+class Peer:
+    def __init__(self, *, by_lane: bool = False) -> None:
+        self.by_lane = by_lane  # how `connect_to` reaches it
+        self._pipe, far = _processes.Pipe()
+        self._process = _processes.Process(target=_live, args=(far,), daemon=True)
+        self._process.start()
+        far.close()
+        self.address, self.rkey = self.tell("memory")
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def tell(self, what: str, *arguments: Any) -> Any:
+        """A method of `_Life`; what it returns."""
+        self.begin(what, *arguments)
+        assert self._pipe.poll(ANSWER_S), f"the other process did not answer to {what}"
+        return self._pipe.recv()
+
+    def begin(self, what: str, *arguments: Any) -> None:
+        """The same without waiting for it."""
+        self._pipe.send((what, *arguments))
+
+    def kill(self) -> None:
+        """Without a chance to say good-bye."""
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.join(ANSWER_S)
+        assert self._process.exitcode == -signal.SIGKILL
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.join(ANSWER_S)
+        self._pipe.close()
+
+
+def _live(pipe: Connection) -> None:
+    life = _Life()
+    while True:
+        try:
+            what, *arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(getattr(life, what)(*arguments))
+
+
+class _Life:
+    def __init__(self) -> None:
+        self.node = Node()
+        self.mr = MR(self.node.pd, MEMORY_BYTES, IBV_ACCESS_LOCAL_WRITE | REMOTE)
+        self.qps: dict[int, Any] = {}
+
+    def memory(self) -> tuple[int, int]:
+        return self.mr.buf, self.mr.rkey
+
+    def close_memory(self) -> None:
+        self.mr.close()
+
+    def fill(self, data: bytes) -> None:
+        self.mr.write(data, len(data))
+
+    def read(self, length: int, offset: int) -> bytes:
+        return self.mr.read(length, offset)
+
+    def new_qp(self) -> int:
+        qp = self.node.qp(IBV_QPT_RC)
+        self.qps[qp.qp_num] = qp
+        return int(qp.qp_num)
+
+    def connect(self, number: int, dest_qp_num: int) -> None:
+        self.qps[number].to_rts(self.node.connected_attr(dest_qp_num))
+
+    def take_lane(self, number: int) -> None:
+        take_lane(self.qps[number])
+
+    def close_qp(self, number: int) -> None:
+        self.qps.pop(number).close()
+
+    def state(self, number: int) -> int:
+        return int(self.qps[number].qp_state)
+
+    def receive(self, number: int, length: int) -> None:
+        self.qps[number].post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf, length, self.mr.lkey)]))
+
+    def statuses(self) -> list[int]:
+        return [int(wc.status) for wc in self.node.cq.poll(100)[1]]
+
+    def flood(self, number: int, opcode: int, length: int, va: int, rkey: int) -> None:
+        """Send without an end."""
+        qp, under_way = self.qps[number], 0
+        for wr_id in itertools.count():
+            wr = SendWR(
+                wr_id=wr_id,
+                num_sge=1,
+                sg=[SGE(self.mr.buf, length, self.mr.lkey)],
+                opcode=opcode,
+                send_flags=IBV_SEND_SIGNALED,
+                imm_data=wr_id & 0xFFFF,
+            )
+            wr.set_wr_rdma(rkey, va)
+            while under_way >= 4:
+                under_way -= self.node.cq.poll(4)[0]
+            qp.post_send(wr)
+            under_way += 1
+
+
+# -- what tests do at their own end -----------------------------------------------------------------------------------
+
+
+def connect_to(node: Node, far: Any, **more: int) -> tuple[Any, int]:
+    """A queue pair here, and the number of the one there."""
+    near, number = node.qp(IBV_QPT_RC), far.tell("new_qp")
+    far.tell("connect", number, near.qp_num)
+    attr = node.connected_attr(number)
+    for name, value in more.items():
+        setattr(attr, name, value)
+    near.to_rts(attr)
+    if far.by_lane:
+        take_lane(near)
+    return near, number
+
+
+def take_lane(qp: Any) -> None:
+    """The short way, which a program gets that sends more than a few messages."""
+    assert qp.core.find_lane(at_once=True) is not None
+
+
+def request(node: Node, opcode: int, length: int = 8, offset: int = 0, rkey: int = 0, va: int = 0) -> SendWR:
+    wr = SendWR(num_sge=1, sg=[node.sge(offset, length)], opcode=opcode, send_flags=IBV_SEND_SIGNALED)
+    if opcode == W.IBV_WR_ATOMIC_FETCH_AND_ADD:
+        wr.set_wr_atomic(rkey, va, 1)
+    elif opcode not in (W.IBV_WR_SEND, W.IBV_WR_SEND_WITH_IMM):
+        wr.set_wr_rdma(rkey, va)
+    return wr
+
+
+def status_of(node: Node, qp: Any, wr: SendWR, seconds: float = 5) -> ibv_wc_status:
+    """Of a request that was posted alone."""
+    qp.post_send(wr)
+    sends = [wc for wc in poll(node.cq, 1, seconds) if wc.qp_num == qp.qp_num]
+    return sends[0].status
+
+
+def works(node: Node, a: Any, b: Any) -> bool:
+    """Whether two queue pairs still do what they should."""
+    b.post_recv(RecvWR(num_sge=1, sg=[node.sge(2048, 8)]))
+    a.post_send(request(node, W.IBV_WR_SEND))
+    return [wc.status for wc in poll(node.cq, 2)] == [OK, OK]

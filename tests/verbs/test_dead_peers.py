@@ -1,0 +1,192 @@
+"""Processes that are killed in the middle of things.
+
+Whoever talked to them is told in time and goes on with everybody else, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.verbs.hosts import REMOTE, Node, connect, poll
+from tests.verbs.peers import Peer, connect_to, request, status_of, works
+
+from weft.verbs.carriers.siblings import space
+from weft.verbs.cq import CQ
+from weft.verbs.enums import (
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_QPT_RC,
+    ibv_qp_state,
+    ibv_wc_status,
+    ibv_wr_opcode,
+)
+from weft.verbs.mr import MR
+from weft.verbs.qp import QPCap
+from weft.verbs.wr import SGE, RecvWR, SendWR
+
+S, W = ibv_qp_state, ibv_wr_opcode
+STATUS = ibv_wc_status
+OK = STATUS.IBV_WC_SUCCESS
+SEND, WRITE, READ = W.IBV_WR_SEND, W.IBV_WR_RDMA_WRITE, W.IBV_WR_RDMA_READ
+RETRIES_EXCEEDED = STATUS.IBV_WC_RETRY_EXC_ERR
+LARGE_BYTES = 4 << 20
+TIMEOUT, RETRIES = 12, 2  # 17 ms, three times
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share an adapter on Linux only")
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with Node() as made:
+        yield made
+
+
+def left_behind() -> set[str]:
+    """What programs that are gone could have left: names of sockets, files of shared memory."""
+    sockets = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "weft" in line}
+    shared = Path("/dev/shm")
+    files = {str(file) for file in shared.iterdir() if "weft" in file.name} if shared.is_dir() else set()
+    return {name for name in sockets if space() in name} | files
+
+
+@pytest.fixture
+def tidy(node: Node) -> Iterator[None]:
+    """All that appears during a test is gone after it."""
+    before = left_behind()
+    yield
+    until_s = time.monotonic() + 5
+    while left_behind() - before and time.monotonic() < until_s:
+        time.sleep(0.02)
+    assert left_behind() <= before
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.parametrize("by_lane", [False, True])
+@pytest.mark.parametrize("opcode", [SEND, WRITE, READ])
+def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_lane):
+    with Peer(by_lane=by_lane) as peer:
+        near, number = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
+        peer.tell("receive", number, 8)
+        assert status_of(node, near, request(node, opcode, rkey=peer.rkey, va=peer.address)) == OK
+        peer.tell("receive", number, 8)
+        peer.kill()
+        wait_until_noticed(node, near, by_lane=by_lane)
+        near.post_recv(RecvWR(wr_id=5))
+        for _ in range(2):
+            near.post_send(request(node, opcode, rkey=peer.rkey, va=peer.address))
+        found = [wc.status for wc in poll(node.cq, 3, seconds=5)]
+        assert found == [RETRIES_EXCEEDED, STATUS.IBV_WC_WR_FLUSH_ERR, STATUS.IBV_WC_WR_FLUSH_ERR]
+        assert near.qp_state == S.IBV_QPS_ERR
+    assert works(node, *connect(node, IBV_QPT_RC))
+
+
+def wait_until_noticed(node: Node, qp: Any, *, by_lane: bool) -> None:
+    """A lane is closed by a thread that sees the other process go, which on a busy machine takes its time."""
+    closed_s = time.monotonic() + 0.2  # far less than the time after which that thread looks anyway
+    while by_lane and qp.core.lane._way.meter[0] and time.monotonic() < closed_s:
+        time.sleep(0.001)
+    assert not by_lane or not qp.core.lane._way.meter[0]
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.parametrize("by_lane", [False, True])
+@pytest.mark.parametrize("opcode", [WRITE, READ])
+def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_lane):
+    """What was done is done; what was under way fails within its timeout, and the connection to another goes on."""
+    mine = MR(node.pd, LARGE_BYTES, IBV_ACCESS_LOCAL_WRITE)
+    with Peer(by_lane=by_lane) as peer, Peer(by_lane=by_lane) as other:
+        near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
+        healthy, _ = connect_to(node, other)
+        wr = SendWR(num_sge=1, sg=[SGE(mine.buf, LARGE_BYTES, mine.lkey)], opcode=opcode)
+        wr.set_wr_rdma(peer.rkey, peer.address)
+        killer = threading.Timer(0.03, peer.kill)
+        killer.start()
+        status, died_s = OK, 0.0
+        while status == OK:
+            assert not died_s or time.monotonic() - died_s < 5, "what is sent to the dead is still said to arrive"
+            status = status_of(node, near, wr, seconds=10)
+            died_s = died_s or (0.0 if killer.is_alive() else time.monotonic())
+        killer.join()
+        assert status == RETRIES_EXCEEDED
+        assert near.qp_state == S.IBV_QPS_ERR
+        assert status_of(node, healthy, request(node, WRITE, rkey=other.rkey, va=other.address)) == OK
+        assert other.tell("read", 8, 0) == node.mr.read(8, 0)
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.parametrize("by_lane", [False, True])
+@pytest.mark.parametrize(("opcode", "length"), [(WRITE, 1 << 20), (W.IBV_WR_RDMA_WRITE_WITH_IMM, 64), (READ, 1 << 16)])
+def test_a_killed_writer_leaves_its_victim_unharmed(node, opcode, length, by_lane):
+    """Wherever the knife falls: all of the victim's queues work on, and its memory is its own again."""
+    mine = MR(node.pd, 1 << 20, IBV_ACCESS_LOCAL_WRITE | REMOTE)
+    pair, received = connect(node, IBV_QPT_RC), 0
+    for attempt in range(4):
+        with Peer() as peer:
+            peer.tell("fill", b"written!")
+            cq = CQ(node.ctx, 200)
+            near, number = node.qp(IBV_QPT_RC, cq=cq, cap=QPCap(max_send_wr=1, max_recv_wr=100)), peer.tell("new_qp")
+            peer.tell("connect", number, near.qp_num)
+            near.to_rts(node.connected_attr(number))
+            for _ in range(100):
+                near.post_recv(RecvWR())
+            if by_lane:
+                peer.tell("take_lane", number)
+            peer.begin("flood", number, opcode, length, mine.buf, mine.rkey)
+            begun_s = time.monotonic()
+            knife_s = begun_s + 10
+            while time.monotonic() < knife_s:
+                for _ in range(cq.poll(100)[0]):
+                    near.post_recv(RecvWR())
+                    received += 1
+                if knife_s == begun_s + 10 and near.query(0)[0].rq_psn:  # something came
+                    knife_s = time.monotonic() + 0.003 * attempt
+            assert knife_s != begun_s + 10
+            peer.kill()
+            assert works(node, *pair)
+            near.close()
+            cq.close()
+    assert mine.read(8, 0) == (bytes(8) if opcode == READ else b"written!")
+    assert bool(received) is (opcode == W.IBV_WR_RDMA_WRITE_WITH_IMM)
+    mine.write(b"mine", 4)
+    assert mine.read(4, 0) == b"mine"
+    mine.close()
+
+
+@pytest.mark.usefixtures("tidy")
+@pytest.mark.parametrize("by_lane", [False, True])
+def test_connections_to_the_dead_do_not_reach_who_has_their_numbers_next(node, by_lane):
+    with Peer(by_lane=by_lane) as peer:
+        near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
+        assert status_of(node, near, request(node, WRITE, rkey=peer.rkey, va=peer.address)) == OK
+        peer.kill()
+        with Peer() as heir:
+            again = heir.tell("new_qp")
+            node.mr.write(b"for the dead", 12)
+            heir.tell("connect", again, 0x123456)
+            wr = request(node, WRITE, 12, rkey=heir.rkey, va=heir.address)
+            assert status_of(node, near, wr) == RETRIES_EXCEEDED
+            assert heir.tell("read", 12, 0) == bytes(12)
+            assert heir.tell("state", again) == S.IBV_QPS_RTS
+
+
+SCRIPT = """
+from tests.verbs.hosts import Node, connect
+from weft.verbs.enums import IBV_QPT_RC
+from weft.verbs.wr import SendWR
+node = Node()
+a, b = connect(node, IBV_QPT_RC)
+a.post_send(SendWR(num_sge=1, sg=[node.sge(0, 8)]))
+"""
+
+
+@pytest.mark.usefixtures("tidy")
+def test_a_program_that_ends_with_work_under_way_ends_quietly():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,344 @@
+"""The short way: what is done by it is what packets would have done, to the last byte, status and PSN."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.verbs.hosts import CAP, REMOTE, Node, connect, poll
+from tests.verbs.peers import Peer, connect_to
+
+from weft.verbs import enums as e
+from weft.verbs.cq import CQ, CompChannel
+from weft.verbs.mr import MR
+from weft.verbs.qp import QP
+from weft.verbs.transport import atomic, express
+from weft.verbs.transport.packets import encode
+from weft.verbs.transport.queue_memory import QueueMemory, lives
+from weft.verbs.transport.segment import Segment
+from weft.verbs.wr import SGE, RecvWR, SendWR
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
+OK = e.IBV_WC_SUCCESS
+MIDDLE = 2048  # of a node's memory: below is what is sent, above is where it goes
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    with Node() as made:
+        yield made
+
+
+# -- the same as packets ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Request:
+    opcode: int
+    sizes: tuple[int, ...]  # of the elements
+    offset: int = 0  # there
+    flags: int = 0
+    immediate: int = 0
+    compare: int = 0
+    swap: int = 0
+    key: str = "right"
+    receive: tuple[int, ...] | None = (600,)  # sizes of the elements of a receive request that is posted before
+
+
+_SIZES = st.lists(st.sampled_from((0, 1, 3, 8, 64, 200)), min_size=1, max_size=3).map(tuple)
+_NUMBERS = st.integers(0, (1 << 64) - 1)
+REQUESTS = st.builds(
+    Request,
+    opcode=st.sampled_from(
+        (
+            e.IBV_WR_SEND,
+            e.IBV_WR_SEND_WITH_IMM,
+            e.IBV_WR_RDMA_WRITE,
+            e.IBV_WR_RDMA_WRITE_WITH_IMM,
+            e.IBV_WR_RDMA_READ,
+            e.IBV_WR_ATOMIC_CMP_AND_SWP,
+            e.IBV_WR_ATOMIC_FETCH_AND_ADD,
+        )
+    ),
+    sizes=st.one_of(_SIZES, st.just((8,))),
+    offset=st.sampled_from((0, 0, 8, 100, 2048, 4000)),
+    flags=st.sampled_from((0, e.IBV_SEND_SIGNALED, e.IBV_SEND_SIGNALED | e.IBV_SEND_SOLICITED)),
+    immediate=st.integers(0, 0xFFFF_FFFF),
+    compare=st.one_of(st.just(0), _NUMBERS),
+    swap=_NUMBERS,
+    key=st.sampled_from(("right",) * 9 + ("wrong", "stranger's")),
+    receive=st.one_of(st.just((600,)), _SIZES, st.none()),
+)
+
+
+class World:
+    """Two queue pairs of one process, with or without a lane."""
+
+    def __init__(self, *, short: bool) -> None:
+        self.node = Node()
+        self.told = CQ(self.node.ctx, 100)
+        self.a, self.b = self.node.qp(e.IBV_QPT_RC), self.node.qp(e.IBV_QPT_RC, cq=self.told)
+        for mine, other in ((self.a, self.b), (self.b, self.a)):
+            attr = self.node.connected_attr(other.qp_num)
+            attr.rnr_retry, attr.path_mtu = 0, e.IBV_MTU_256
+            mine.to_rts(attr)
+        self.node.mr.write(bytes(range(256)) * 8, MIDDLE)
+        self.stranger = MR(self.node.other_pd(), 4096, e.IBV_ACCESS_LOCAL_WRITE | REMOTE)
+        if short:
+            assert self.a.core.find_lane(at_once=True) is not None
+
+    def end(self) -> None:
+        self.stranger.close()
+        self.node.ctx.close()
+
+    def elements(self, sizes: tuple[int, ...], at: int) -> list[SGE]:
+        made = []
+        for size in sizes:
+            made.append(self.node.sge(at, size))
+            at += size
+        return made
+
+    def do(self, request: Request) -> list[tuple[int, ...]]:
+        """Everything that can be seen of it."""
+        if request.receive is not None:
+            elements = self.elements(request.receive, 3000)
+            self.b.post_recv(RecvWR(wr_id=7, num_sge=len(elements), sg=elements))
+        key = {"right": self.node.mr.rkey, "wrong": self.node.mr.rkey + 1, "stranger's": self.stranger.rkey}
+        elements = self.elements(request.sizes, 0)
+        work = SendWR(9, request.opcode, len(elements), request.immediate, elements, request.flags)
+        va = self.node.mr.buf + MIDDLE + request.offset
+        if request.opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
+            work.set_wr_atomic(key[request.key], va, request.compare, request.swap)
+        else:
+            work.set_wr_rdma(key[request.key], va)
+        self.a.post_send(work)
+        while self.a.core.sends:
+            self.a.core.adapter.progress()
+        return [self.seen(wc, self.a) for wc in self.node.cq.poll(50)[1]] + [
+            self.seen(wc, self.b) for wc in self.told.poll(50)[1]
+        ]
+
+    def seen(self, wc: Any, qp: QP) -> tuple[int, ...]:
+        assert wc.qp_num == qp.qp_num
+        own = wc.wr_id, wc.status
+        if wc.status != OK:
+            return own
+        from_a = int(wc.src_qp == self.a.qp_num)
+        return (*own, wc.opcode, wc.byte_len, wc.wc_flags, wc.imm_data if wc.wc_flags else 0, wc.pkey_index, from_a)
+
+    def state(self) -> tuple[Any, ...]:
+        a, b = self.a.core, self.b.core
+        memory = self.node.mr.read(4096, 0)
+        return a.state, b.state, a.requester.next_psn, b.responder.expected, b.responder.msn, len(b.receives), memory
+
+
+@given(requests=st.lists(REQUESTS, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_a_lane_does_what_packets_do(requests):
+    worlds = World(short=False), World(short=True)
+    try:
+        packets, lane = worlds
+        for request in requests:
+            if packets.a.core.state != e.IBV_QPS_RTS:
+                break
+            assert lane.do(request) == packets.do(request)
+            assert lane.state() == packets.state()
+        assert packets.a.core.lane is None
+    finally:
+        for world in worlds:
+            world.end()
+
+
+@given(size=st.integers(0, 1000), opcode=st.sampled_from((0, 1, 2, 3, 4, 5, 6)))
+@settings(max_examples=40, deadline=None)
+def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode):
+    if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
+        size = 8
+    request = Request(opcode=opcode, sizes=(size,), receive=(1000,))
+    packets, lane = World(short=False), World(short=True)
+    try:
+        sent: list[tuple[int, int]] = []
+        carrier = packets.a.core.adapter.carrier
+
+        def count(segment: Segment, to: object, mtu_bytes: int) -> None:
+            response = segment.dest_qp == packets.a.qp_num
+            for headers, payload in encode(segment, mtu_bytes):
+                padded = -(-len(payload) // 4) * 4
+                sent.append((response, sum(len(header.raw) for header in headers) + padded + 4))
+            type(carrier).send(carrier, segment, to, mtu_bytes)
+
+        carrier.send = count
+        try:
+            packets.do(request)
+        finally:
+            del carrier.send
+        assert lane.do(request)
+        meter = lane.a.core.lane._way.meter
+        for response, packets_at in ((False, express.REQUESTS), (True, express.RESPONSES)):
+            sizes = [size for which, size in sent if which == response]
+            assert (meter[packets_at], meter[packets_at + 1]) == (len(sizes), sum(sizes))
+    finally:
+        packets.end()
+        lane.end()
+
+
+def test_lanes_are_for_connections_that_are_used_much(node):
+    a, b = connect(node, e.IBV_QPT_RC)
+    work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED)
+    work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
+    for _ in range(20):
+        a.post_send(work)
+        poll(node.cq, 1)
+    assert (a.core.lane is not None, b.core.lane) == (True, None)
+
+
+def test_a_queue_pair_that_is_reset_has_no_lane_and_gets_another(node):
+    a, b = connect(node, e.IBV_QPT_RC)
+    assert a.core.find_lane(at_once=True) is not None
+    a.core.enter(e.IBV_QPS_RESET)
+    assert a.core.lane is None
+    for mine, other in ((a, b), (b, a)):
+        mine.core.enter(e.IBV_QPS_RESET)
+        mine.to_rts(node.connected_attr(other.qp_num))
+    assert a.core.find_lane(at_once=True) is not None
+
+
+def test_what_was_sent_by_packets_first_goes_first(node):
+    """A receive request is missing: all wait behind the one that needs it."""
+    a, b = connect(node, e.IBV_QPT_RC)
+    a.core.find_lane(at_once=True)
+    send = SendWR(1, e.IBV_WR_SEND, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED)
+    write = SendWR(2, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED)
+    write.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
+    a.post_send(send)
+    a.post_send(write)
+    assert len(a.core.sends) == 2
+    b.post_recv(RecvWR(3, 1, [node.sge(MIDDLE, 8)]))
+    assert [wc.wr_id for wc in poll(node.cq, 3) if wc.opcode < e.IBV_WC_RECV] == [1, 2]
+    a.post_send(write)
+    assert not a.core.sends
+    assert poll(node.cq, 1)[0].status == OK
+
+
+# -- two processes ----------------------------------------------------------------------------------------------------
+
+
+def to(peer: Peer, address: int, size: int, lkey: int, opcode: int = e.IBV_WR_RDMA_WRITE) -> SendWR:
+    work = SendWR(1, opcode, 1, 0, [SGE(address, size, lkey)], e.IBV_SEND_SIGNALED)
+    work.set_wr_rdma(peer.rkey, peer.address)
+    return work
+
+
+@pytest.mark.parametrize("kind", ["its own", "the program's"])
+def test_memory_of_another_process_is_written_and_read(node, kind):
+    size = 3 << 20
+    with Peer() as peer:
+        near, _ = connect_to(node, peer)
+        program = bytearray(os.urandom(size))
+        mine = (
+            MR(node.pd, size, e.IBV_ACCESS_LOCAL_WRITE)
+            if kind == "its own"
+            else MR(node.pd, size, e.IBV_ACCESS_LOCAL_WRITE, address=program)
+        )
+        ctypes.memmove(mine.buf, bytes(program), size)
+        assert near.core.find_lane(at_once=True) is not None
+        near.post_send(to(peer, mine.buf, size, mine.lkey))
+        assert not near.core.sends
+        assert poll(node.cq, 1)[0].status == OK
+        before = mine.read(size, 0)
+        ctypes.memset(mine.buf, 0, size)
+        near.post_send(to(peer, mine.buf, size, mine.lkey, e.IBV_WR_RDMA_READ))
+        assert not near.core.sends
+        assert poll(node.cq, 1)[0].status == OK
+        assert mine.read(size, 0) == before
+        mine.close()
+
+
+def test_what_waits_to_be_sent_takes_a_lane_as_soon_as_there_is_one(node):
+    """A program that always has requests under way gets there too."""
+    with Peer() as peer:
+        near, _ = connect_to(node, peer)
+        carried = []
+        for number in range(200):
+            work = to(peer, node.mr.buf, 64, node.mr.lkey)
+            work.wr_id = number
+            near.post_send(work)
+            carried.append(near.core.lane is not None and not near.core.sends)
+            if number >= 4:
+                assert [(wc.wr_id, wc.status) for wc in poll(node.cq, 1)] == [(number - 4, OK)]
+        assert carried[-1]
+        assert [wc.wr_id for wc in poll(node.cq, 4)] == [196, 197, 198, 199]
+
+
+def test_who_waits_for_an_event_is_woken_by_a_lane(node):
+    channel = CompChannel(node.ctx)
+    told = CQ(node.ctx, 10, channel=channel)
+    a, b = node.qp(e.IBV_QPT_RC), node.qp(e.IBV_QPT_RC, cq=told)
+    for mine, other in ((a, b), (b, a)):
+        mine.to_rts(node.connected_attr(other.qp_num))
+    b.post_recv(RecvWR(3, 1, [node.sge(MIDDLE, 8)]))
+    told.req_notify()
+    assert a.core.find_lane(at_once=True) is not None
+    a.post_send(SendWR(1, e.IBV_WR_SEND, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED))
+    assert not a.core.sends
+    channel.get_cq_event(told)
+    assert poll(told, 1)[0].status == OK
+
+
+# -- memory and lock --------------------------------------------------------------------------------------------------
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(("take", "give")), st.integers(1, 40_000), st.integers(0, 30)), max_size=60
+    )
+)
+@settings(max_examples=50, deadline=None)
+def test_blocks_never_overlap_and_come_empty(steps):
+    memory, blocks = QueueMemory(can_be_shared=True), []
+    for what, size, which in steps:
+        if what == "take":
+            at = memory.allocate(size)
+            words = range(at // 8, (at + size) // 8)
+            assert not any(memory.words[word] for word in (*words[:1], *words[-1:]))
+            assert all(at + size <= other or other + other_size <= at for other, other_size in blocks)
+            for word in (*words[:1], *words[-1:]):
+                memory.words[word] = 1
+            blocks.append((at, size))
+        elif blocks:
+            memory.give_back(*blocks.pop(which % len(blocks)))
+
+
+def test_the_lock_of_a_process_that_is_gone_is_free():
+    memory = QueueMemory(can_be_shared=True)
+    child = os.fork()
+    if not child:
+        atomic.lock(memory.address, os.getpid())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert not atomic.lock(memory.address, os.getpid())
+    atomic.break_lock(memory.address, lives)
+    assert atomic.lock(memory.address, os.getpid())
+    atomic.break_lock(memory.address, lives)
+    assert atomic.load(memory.address) == os.getpid()
+
+
+def test_links_that_take_time_delay_what_is_done(node):
+    a, _ = connect(node, e.IBV_QPT_RC, cap=CAP)
+    lane = a.core.find_lane(at_once=True)
+    assert lane is not None
+    meter = lane._way.meter
+    meter[express.LATENCY_NS], meter[express.BYTE_PS] = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
+    work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 1000)], e.IBV_SEND_SIGNALED)
+    work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
+    began_ns = time.monotonic_ns()
+    a.post_send(work)
+    assert time.monotonic_ns() - began_ns >= 3_000_000
