@@ -19,6 +19,7 @@ demo: $(VENV)/.installed
 	@echo "  weft draw fat-tree:hosts=1024,switch=QM9700 -o out/tree.html"
 	@echo "  weft export superpod:su=1 -o out/superpod.net  what ibnetdiscover would print; ibsim loads it"
 	@echo "  weft route torus:6x6 --compare                 routing engines side by side"
+	@echo "  weft perf send_lat --live                      RDMA between two processes, as perftest measures it"
 	@echo "  weft topologies                                what else can be built"
 
 test: $(VENV)/.tested
@@ -42,6 +43,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/collectives.py
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/sm.py --rows 648 3456
+	$(BIN)/python benchmarks/verbs.py
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"

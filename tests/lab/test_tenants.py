@@ -98,6 +98,10 @@ class Direct:
         self._ports.send(self.program, list(packets))
         self._ports.deliver()
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._came
+
     def take(self):
         return [self._came.popleft() for _ in range(len(self._came))]
 

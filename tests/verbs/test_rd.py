@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.verbs.paths import Q_KEY, path, queue_pair, send
 from tests.verbs.segments import lose
-from tests.verbs.test_transport import Weather
+from tests.verbs.weather import Weather
 from tests.verbs.wires import Wire
 
 from weft.verbs.enums import (

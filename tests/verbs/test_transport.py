@@ -7,10 +7,11 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.verbs.weather import Weather
 from tests.verbs.wires import Wire, connected
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status, ibv_wr_opcode
-from weft.verbs.transport.segment import REQUESTS, Op, Segment, Service, psn_distance
+from weft.verbs.transport.segment import Op, Segment, Service, psn_distance
 
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
 WRITE, READ = ibv_wr_opcode.IBV_WR_RDMA_WRITE, ibv_wr_opcode.IBV_WR_RDMA_READ
@@ -152,32 +153,6 @@ def test_uc_loses_whole_messages_and_goes_on():
     wire.run()
     assert wire.b.done() == [(0, OK), (1, OK)]
     assert wire.b.get(2048, 2048) == bytes([3]) * 2048
-
-
-class Weather:
-    """Loses, doubles and delays packets by a seeded draw; in the end it clears up."""
-
-    def __init__(self, seed: int, loss: float, double: float, delay: float) -> None:
-        self.chance, self.loss, self.double, self.delay = random.Random(seed), loss, double, delay
-        self.held: dict[bool, list[Segment]] = {True: [], False: []}  # by direction
-        self.left = 400
-
-    def __call__(self, packet: Segment) -> list[Segment]:
-        self.left -= 1
-        if self.left < 0:
-            return [packet]
-        draw, out = self.chance.random(), [packet]
-        if draw < self.loss:
-            out = []
-        elif draw < self.loss + self.double:
-            out = [packet, packet]
-        elif draw < self.loss + self.double + self.delay:
-            self.held[packet.op in REQUESTS].append(packet)
-            return []
-        held = self.held[packet.op in REQUESTS]
-        if held and self.chance.random() < 0.5:
-            out.append(held.pop(self.chance.randrange(len(held))))
-        return out
 
 
 @settings(max_examples=60, deadline=None)

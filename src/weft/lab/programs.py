@@ -18,7 +18,6 @@ from pathlib import Path
 
 from weft.errors import ConfigError
 from weft.lab import preload
-from weft.verbs import hardware
 from weft.verbs.tools.programs import program_folder
 
 UMAD2SIM = "libumad2sim.so"
@@ -62,6 +61,8 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
 
 def _verbs(host: Mapping[str, str]) -> dict[str, str]:
     """For programs of RDMA: which lab and host, and weft in the place of pyverbs. Labs do not meet each other."""
+    from weft.verbs import hardware  # most of what a lab does needs no verbs
+
     before = os.environ.get("PYTHONPATH")
     return {
         "WEFT_VERBS_SPACE": f"{os.environ.get('WEFT_VERBS_SPACE', '')}-{host['sockname']}",

@@ -1,0 +1,61 @@
+"""What becomes of packets on a bad day: fates for `wires.Wire`."""
+
+from __future__ import annotations
+
+import random
+
+from weft.verbs.carriers.lab import _arrival, _packet
+from weft.verbs.carriers.lab_way import Way
+from weft.verbs.transport.packets import encode
+from weft.verbs.transport.segment import REQUESTS, Segment
+from weft.wire.format import Malformed
+
+
+class Weather:
+    """Loses, doubles and delays packets by a seeded draw; in the end it clears up."""
+
+    def __init__(self, seed: int, loss: float, double: float, delay: float) -> None:
+        self.chance, self.loss, self.double, self.delay = random.Random(seed), loss, double, delay
+        self.held: dict[bool, list[Segment]] = {True: [], False: []}  # by direction
+        self.left = 400
+
+    def __call__(self, packet: Segment) -> list[Segment]:
+        self.left -= 1
+        if self.left < 0:
+            return [packet]
+        draw, out = self.chance.random(), [packet]
+        if draw < self.loss:
+            out = []
+        elif draw < self.loss + self.double:
+            out = [packet, packet]
+        elif draw < self.loss + self.double + self.delay:
+            self.held[packet.op in REQUESTS].append(packet)
+            return []
+        held = self.held[packet.op in REQUESTS]
+        if held and self.chance.random() < 0.5:
+            out.append(held.pop(self.chance.randrange(len(held))))
+        return out
+
+
+class Hurting(Weather):
+    """Weather for packets that are bytes: of some of them bits turn over, and who receives them has only the ICRC."""
+
+    def __init__(self, seed: int, loss: float, double: float, delay: float, hurt: float) -> None:
+        super().__init__(seed, loss, double, delay)
+        self.hurt, self.refused = hurt, 0
+
+    def __call__(self, packet: Segment) -> list[Segment]:
+        return [arrived for one in super().__call__(packet) for arrived in self.cross(one)]
+
+    def cross(self, packet: Segment) -> list[Segment]:
+        ((headers, payload),) = encode(packet, 4096)
+        data = bytearray(_packet(Way(1, None), 2, headers, payload))
+        if self.left >= 0 and self.chance.random() < self.hurt:
+            for _ in range(self.chance.choice((1, 1, 2, 3, 8, 40))):
+                bit = self.chance.randrange(8 * (len(data) - 2))  # not the last two bytes, which belong to the link
+                data[bit // 8] ^= 1 << bit % 8
+        try:
+            return [_arrival(bytes(data)).segment]
+        except Malformed:
+            self.refused += 1
+            return []
