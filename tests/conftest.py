@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
@@ -14,6 +15,8 @@ import weft
 from weft.fabric.model import Fabric
 
 ROOT = Path(__file__).parents[1]
+hypothesis.settings.register_profile("weft", max_examples=50)  # of 100: all tests take under ten minutes together
+hypothesis.settings.load_profile("weft")
 
 
 def find_dump(name: str) -> Path:
