@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.verbs.paths import Q_KEY, path, queue_pair, send
 from tests.verbs.segments import lose
-from tests.verbs.weather import Weather
+from tests.verbs.weather import Hurting
 from tests.verbs.wires import Wire
 
 from weft.verbs.enums import (
@@ -436,7 +436,7 @@ BUFFERS_AT, READ_AT, SUM_AT = 600_000, 750_000, 900_000
 @example(5, 0.0, 0.3, 0.2)
 def test_whatever_the_weather_everything_arrives_once_and_in_order(seed, loss, double, delay):
     """Three queue pairs send to two over one path. Buffers come late, and one sender uses a wrong Q_Key in the end."""
-    wire = Wire(Weather(seed, loss, double, delay))
+    wire = Wire(Hurting(seed, loss, double, delay, hurt=0.1))
     ee, _ = path(wire.a, wire.b, timeout=8, sq_psn=0xFF_FFF0, rq_psn=0xFF_FFF0)
     senders, targets = [queue_pair(wire.a) for _ in range(3)], [queue_pair(wire.b) for _ in range(2)]
     chance, sums, arrives, posted = random.Random(seed), 0, {}, {qp.number: [] for qp in senders}
