@@ -5,7 +5,7 @@
     latency       64-byte SEND, half a round trip: `weft perf send_lat --live`, whose loop is compiled as perftest's is;
                   the same by a Python program with post_send and poll; a blocking ping-pong over TCP on loopback
     bandwidth     RDMA WRITE, `weft perf write_bw --live`, and a plain copy (memmove) of as many bytes between two
-                  buffers of one process
+                  buffers of one process; process_vm_writev of 1 MiB into another, which memory that is not shared takes
     rate          64-byte messages in a second, `weft perf send_bw --live`
     RoCE v2       RDMA WRITE over UDP on loopback with 4 KiB packets, ICRCs made and checked: benchmarks/verbs_roce.py
 
@@ -20,6 +20,7 @@ import argparse
 import ctypes
 import json
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -105,6 +106,35 @@ def copy_gb_s(size: int) -> float:
     return size * count / (time.perf_counter() - began_s) / 1e9
 
 
+class _Vector(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def process_vm_gb_s(size: int = 1 << 20) -> float:
+    """Into a process that was forked, so that it has its buffer at the same address."""
+    buffer = np.ones(size, np.uint8)
+    there, here = os.pipe()
+    child = os.fork()
+    if not child:
+        buffer[:] = 2  # a copy of its own
+        os.write(here, b"!")
+        time.sleep(60)
+        os._exit(0)
+    os.read(there, 1)
+    write = ctypes.CDLL(None, use_errno=True).process_vm_writev
+    write.restype = ctypes.c_ssize_t
+    vector = ctypes.byref(_Vector(buffer.ctypes.data, size))
+    count, began_s = COPIED_BYTES // size, time.perf_counter()
+    for _ in range(count):
+        assert write(child, vector, ctypes.c_ulong(1), vector, ctypes.c_ulong(1), ctypes.c_ulong(0)) == size
+    took_s = time.perf_counter() - began_s
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for file in (there, here):
+        os.close(file)
+    return size * count / took_s / 1e9
+
+
 def rate_mpps() -> float:
     return float(perf("send_bw", "-s", str(SMALL_BYTES), "-n", "200000")["MsgRate"])
 
@@ -144,7 +174,7 @@ def main() -> None:
         size = parse_size_bytes(text)
         writes, copies = in_turn(chosen.times, lambda size=size: write_gb_s(size), lambda size=size: copy_gb_s(size))  # type: ignore[misc]
         bandwidth.append({"bytes": size, "write_gb_s": max(writes), "copy_gb_s": max(copies)})
-    (rates,) = in_turn(chosen.times, rate_mpps)
+    rates, unshared = in_turn(chosen.times, rate_mpps, process_vm_gb_s)
     figures = {
         "weft": weft.__version__,
         "cpus": os.cpu_count(),
@@ -152,6 +182,7 @@ def main() -> None:
         "times": chosen.times,
         "latency_64_bytes": latency,
         "bandwidth": bandwidth,
+        "process_vm_writev_1_mib_gb_s": max(unshared),
         "send_rate_mpps": max(rates),
         "roce_v2": roce(),
     }
@@ -176,6 +207,7 @@ def report(figures: dict[str, Any]) -> str:
         f"   {row['write_gb_s'] / row['copy_gb_s']:.2f}"
         for row in figures["bandwidth"]
     ]
+    lines += [f"  process_vm_writev {figures['process_vm_writev_1_mib_gb_s']:6.2f}   of 1 MiB"]
     lines += ["", f"64-byte SENDs       {figures['send_rate_mpps']:7.2f} million a second", "", "RoCE v2 over UDP"]
     lines += [f"  {name:24s} {value:7.2f}" for name, value in figures["roce_v2"].items()]
     return "\n".join(lines)
