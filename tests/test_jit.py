@@ -1,19 +1,45 @@
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from numba.core.dispatcher import Dispatcher
+
 from weft import jit
+
+ROOT = Path(jit.__file__).parent
+KERNELS = sorted(
+    ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts))
+    for path in ROOT.rglob("*.py")
+    if "\nfrom weft.jit import" in path.read_text(encoding="utf-8")
+)
 
 
 def folder(boundscheck: str) -> str:
-    code = "from weft import jit; import numba; print(numba.config.CACHE_DIR)"
+    code = "from weft import jit; print(jit.cache_folder('weft.wire.kernels'))"
     environment = os.environ | {"NUMBA_BOUNDSCHECK": boundscheck}
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+def folders() -> dict[str, Path]:
+    return {module: jit.cache_folder.__wrapped__(module) for module in KERNELS}
+
+
+def edit(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    read = jit._source.__wrapped__
+    monkeypatch.setattr(jit, "_source", lambda name: f"{read(name)}\n" if name == module else read(name))
+
+
+def changed_by_an_edit_of(monkeypatch: pytest.MonkeyPatch, module: str) -> set[str]:
+    before = folders()
+    edit(monkeypatch, module)
+    return {name for name, place in folders().items() if place != before[name]}
 
 
 def test_the_cache_of_checked_kernels_is_another_than_that_of_fast_ones():
@@ -21,10 +47,34 @@ def test_the_cache_of_checked_kernels_is_another_than_that_of_fast_ones():
 
 
 def test_an_edit_in_what_a_kernel_calls_names_another_cache(monkeypatch):
-    before = jit._cache_folder()
-    sources = jit._sources()
-    assert "weft.routing.kernels.paths" in sources
-    assert "weft.fabric.tables" in sources, "kernels use its constants"
-    monkeypatch.setattr(jit, "_sources", lambda: {**sources, "weft.fabric.tables": b"NO_ROUTE = 254"})
-    assert jit._cache_folder() != before
-    assert Path(before).name.startswith("kernels-")
+    changed = changed_by_an_edit_of(monkeypatch, "weft.sim.packet.state")
+    assert {name for name in KERNELS if name.startswith("weft.sim.packet.")} <= changed
+    assert not {name for name in changed if not name.startswith("weft.sim.")}
+
+
+@pytest.mark.parametrize(
+    "module", ["weft.verbs.qp", "weft.verbs.cmid", "weft.verbs.transport.requester", "weft.sm.sweep", "weft.sim.result"]
+)
+def test_an_edit_that_no_kernel_can_see_compiles_nothing(monkeypatch, module):
+    assert jit._source(module) is not None
+    assert changed_by_an_edit_of(monkeypatch, module) == set()
+
+
+@pytest.mark.parametrize("module", KERNELS)
+def test_what_a_kernel_uses_is_in_the_name_of_its_cache(module):
+    """Every name of weft that a kernel reads comes from a module whose source is hashed."""
+    names = jit.sources(module)
+    for thing in vars(importlib.import_module(module)).values():
+        if isinstance(thing, Dispatcher) and thing.__module__ == module:
+            used = (thing.py_func.__globals__.get(name) for name in thing.py_func.__code__.co_names)
+            owners = {getattr(one, "__module__", None) or getattr(one, "__name__", "") for one in used}
+            assert {owner for owner in owners if str(owner).startswith("weft.")} <= names.keys()
+
+
+def test_numba_keeps_the_kernels_of_weft_there():
+    from weft.wire import kernels
+
+    made = [thing for thing in vars(kernels).values() if isinstance(thing, Dispatcher)]
+    cached = [one for one in made if one.stats.cache_path]
+    assert cached
+    assert {one.stats.cache_path for one in cached} == {str(jit.cache_folder("weft.wire.kernels"))}

@@ -1,60 +1,109 @@
 """Numba kernels, compiled once and cached where the cache cannot go stale.
 
 Numba's own file cache looks at the file of a kernel alone: it misses edits in what that file calls, and the
-bounds-check flag. So the cache folder is named after a hash of all kernel sources, of what they import, and the flag.
+bounds-check flag. So the kernels of a module are cached in a folder named after a hash of its source, of all that it
+imports from weft, and of the flag. An edit compiles anew what can see it and nothing else; checkouts with the same
+sources share what was compiled.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numba
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import caching, cgutils, types
 from numba.extending import intrinsic
 
 Kernel = Callable[..., Any]  # numba infers the types
 _ROOT = Path(__file__).parent
+# What a module imports as it is loaded: not in a function, and not for type checkers, which are both indented.
+_IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
 BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
 
-def _sources() -> dict[str, bytes]:
-    """Every module of weft that holds kernels, and all that those import, by dotted name."""
-    modules = {}
-    for path in _ROOT.rglob("*.py"):
-        parts = path.relative_to(_ROOT).with_suffix("").parts
-        modules[".".join(("weft", *(p for p in parts if p != "__init__")))] = path.read_bytes()
-    found: dict[str, bytes] = {}
-    todo = [name for name, text in modules.items() if b"from weft.jit import" in text]
+@functools.cache
+def _source(module: str) -> str | None:
+    """The text of a module of weft; None if there is none of that name."""
+    path = _ROOT.joinpath(*module.split(".")[1:])
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+    return None
+
+
+def _imports(module: str) -> Iterator[str]:
+    for owner, names in _IMPORTS.findall(_source(module) or ""):
+        yield owner
+        yield from (f"{owner}.{name}" for name in re.findall(r"\w+", names))
+
+
+def sources(module: str) -> dict[str, str]:
+    """A module of weft and all that it imports, directly or not, by dotted name."""
+    found: dict[str, str] = {}
+    todo = [module]
     while todo:
         name = todo.pop()
-        if name in modules and name not in found:
-            found[name] = modules[name]
-            todo += [match.decode() for match in re.findall(rb"from (weft[\w.]*) import", modules[name])]
+        if name not in found and (text := _source(name)) is not None:
+            found[name] = text
+            todo += _imports(name)
     return found
 
 
-def _cache_folder() -> Path:
+@functools.cache
+def cache_folder(module: str) -> Path:
+    """Where the compiled kernels of a module of weft are kept."""
     digest = hashlib.sha256(f"{numba.__version__} boundscheck={BOUNDSCHECK}".encode())
-    for name, text in sorted(_sources().items()):
-        digest.update(name.encode() + text)
+    for name, text in sorted(sources(module).items()):
+        digest.update(f"{name}\n{text}".encode())
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "weft" / f"kernels-{digest.hexdigest()[:16]}"
+    return Path(home) / "weft" / "kernels" / f"{module.removeprefix('weft.')}-{digest.hexdigest()[:16]}"
 
 
-def _use_cache(folder: Path) -> None:
-    if not folder.exists() and sys.stderr.isatty():
+@functools.cache
+def _say_that_it_takes_time() -> None:
+    if sys.stderr.isatty():
         print("weft: compiling kernels, once; this takes up to a minute", file=sys.stderr)
-    numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
 
 
-_use_cache(_cache_folder())
+class _Locator(caching._CacheLocator):
+    """Tells numba where the kernels of weft are cached; other people's stay where numba puts them."""
+
+    def __init__(self, function: Kernel) -> None:
+        self._folder = cache_folder(function.__module__)
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, py_func: Kernel, py_file: str) -> _Locator | None:
+        if not Path(py_file).is_relative_to(_ROOT):
+            return None
+        made = cls(py_func)
+        if not made._folder.exists():
+            _say_that_it_takes_time()
+        try:
+            made.ensure_cache_path()  # type: ignore[no-untyped-call]
+        except OSError:  # a home that cannot be written: numba looks for another place
+            return None
+        return made
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return self._folder.name
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+
+caching.CacheImpl._locator_classes.insert(0, _Locator)  # type: ignore[arg-type]
 
 
 # Counting references to arrays costs 30 times what a simulation step does: kernels that make no array do without.
