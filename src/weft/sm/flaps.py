@@ -1,13 +1,15 @@
 """Links that come and go: counted, and left out while they do.
 
 A link flaps when it was there at one sweep and at the next it is gone, or its ports went down and came up in between.
-After `limit` of these within `window_s` it is not used until it has been quiet for as long: every one of them would
-turn routes over for the whole subnet.
+After `limit` of these within `window_s` it is not used until fewer are left of them: every one would turn routes over
+for the whole subnet. Nothing may happen at that moment, so the sweep that brings it back is due then.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,22 +37,30 @@ class Flaps:
 
     def restless(self, view: View, now_s: float) -> tuple[NDArray[np.intp], tuple[str, ...]]:
         """Slots of a view whose links are not to be used now, and why."""
-        bad = set()
         for end, times in list(self._times.items()):
-            while times and times[0] < now_s - self.window_s:
+            while times and times[0] + self.window_s <= now_s:
                 times.popleft()
             if not times:
                 del self._times[end]
-            elif len(times) >= self.limit:
-                bad.add(end)
-        linked = view.plugged if bad else view.plugged[:0]
-        slots = linked[np.array([end in bad for end in _ends(view, linked)], bool)]
+        held = dict(self._held())
+        linked = view.plugged if held else view.plugged[:0]
+        slots = linked[np.array([end in held for end in _ends(view, linked)], bool)]
         said = tuple(
             f"flapping: {view.name(slot)} went down {self.limit} times or more within {self.window_s:g} s; "
-            "it is used again when it has been quiet for as long"
-            for slot in slots.tolist()
+            f"it is used again in {math.ceil(held[end] - now_s)} s"
+            for slot, end in zip(slots.tolist(), _ends(view, slots), strict=True)
         )
         return slots, said
+
+    def next_due_s(self) -> float:
+        """When the first link may be used again: nobody else will ask for a sweep then."""
+        return min((until_s for _, until_s in self._held()), default=math.inf)
+
+    def _held(self) -> Iterator[tuple[End, float]]:
+        """Ends that are left out, and until when: then one of the last `limit` times is too long ago."""
+        for end, times in self._times.items():
+            if len(times) >= self.limit:
+                yield end, times[-self.limit] + self.window_s
 
 
 def _ends(view: View, slots: NDArray[np.intp]) -> list[End]:

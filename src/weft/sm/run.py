@@ -217,6 +217,7 @@ class SubnetManager:
         state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
         if report.refused or any(oddity.startswith("silent") for oddity in report.oddities):
             self._sweep_s = min(self._sweep_s, state.clock() + max(_TRY_AGAIN_S, self.options.sweep_interval_s))
+        self._sweep_s = min(self._sweep_s, state.flaps.next_due_s())
         self._light_s = self._next_look_s()
         if self.dump is not None and state.view is not None:
             _dump(state.view.fabric, self.dump)
