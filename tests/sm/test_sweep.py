@@ -253,7 +253,8 @@ def test_a_host_whose_link_flapped_comes_back_by_itself(net):
     for _ in range(7):
         for happens in (faults.pull_cable, faults.plug_cable):
             happens(net.devices, slot)
-            steps_until(sm, lambda until_s=net.clock() + 17 / 14: net.clock() >= until_s)
+            until_s = net.clock() + 17 / 14
+            steps_until(sm, lambda until_s=until_s: net.clock() >= until_s)
     assert PortInfo.port_state.get(net.devices.info(slot)) == PortState.INITIALIZE
     steps_until(sm, lambda: PortInfo.port_state.get(net.devices.info(slot)) == PortState.ACTIVE)
     assert net.clock() <= 17 + 60 + 1

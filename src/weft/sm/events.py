@@ -2,15 +2,18 @@
 
 2026-11-15 12:00:00.123 SUBNET_UP SUBNET UP: 54 switches, 648 adapters, 1,296 links, fat-tree, 0.41 s, 9,876 MADs
 
-`Log.counts` says how often each event happened; `Log.recent` has the last lines, for the status page.
+`Log.counts` says how often each event happened; `Log.recent` has the last lines, for the status page. A stream that
+takes no more, as on a full disk, loses lines and nothing else: standard error says so, and the log how many they were.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import TextIO
 
@@ -44,6 +47,8 @@ class Event(StrEnum):
     HANDOVER = "HANDOVER"
     MULTICAST = "MULTICAST"
     SERVICE = "SERVICE"
+    NOT_WRITTEN = "NOT_WRITTEN"  # log, state or dump: a full disk
+    WRITTEN_AGAIN = "WRITTEN_AGAIN"
 
 
 class Log:
@@ -54,17 +59,52 @@ class Log:
         self.counts: Counter[str] = Counter()
         self.recent: deque[str] = deque(maxlen=_KEPT)
         self._said: set[tuple[Event, str]] = set()
+        self._lost = 0  # lines, since the stream took one
 
     def say(self, event: Event, text: str) -> None:
+        line = self._note(event, text)
+        before = ""
+        if self._lost:  # the first of them may have been cut in half
+            before = f"\n{self._line(Event.WRITTEN_AGAIN, f'the log: {self._lost:,} lines are missing here')}\n"
+        try:
+            _put(self._stream, f"{before}{line}\n")
+        except BrokenPipeError:
+            raise  # `weft sm | head`: nobody is left to listen
+        except OSError as error:
+            self._lost += 1
+            if self._lost == 1:
+                failed = self._note(Event.NOT_WRITTEN, f"the log: {error.strerror}; the subnet is managed all the same")
+                with suppress(OSError):
+                    _put(sys.stderr, f"{failed}\n")
+        else:
+            self._lost = 0
+
+    def _line(self, event: Event, text: str) -> str:
         now_s = self._clock()
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s)) + f".{int(now_s % 1 * 1000):03d}"
-        line = f"{stamp} {event} {text}"
+        return f"{stamp} {event} {text}"
+
+    def _note(self, event: Event, text: str) -> str:
+        """For the status, whether or not the stream takes it."""
+        line = self._line(event, text)
         self.counts[event] += 1
         self.recent.append(line)
-        print(line, file=self._stream, flush=True)
+        return line
 
     def say_once(self, event: Event, text: str) -> None:
         """What every sweep would say again."""
         if (event, text) not in self._said:
             self._said.add((event, text))
             self.say(event, text)
+
+
+def _put(stream: TextIO, text: str) -> None:
+    """All of it or an error: the buffer of a stream would keep what did not fit, and fail again when it is closed."""
+    try:
+        number = stream.fileno()
+    except (OSError, AttributeError):  # in memory
+        stream.write(text)
+        return
+    data = text.encode()
+    while data:
+        data = data[os.write(number, data) :]

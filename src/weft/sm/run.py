@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,7 @@ from weft.sm.sweep import Report, configure, discover
 from weft.sm.traps import asks_for_handover, repress, take_trap
 from weft.sm.trees import reprogram
 from weft.sm.view import View
+from weft.sm.writing import Writing
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
@@ -80,6 +82,7 @@ class SubnetManager:
             flaps=Flaps(limit=options.flap_limit, window_s=options.flap_window_s),
         )
         self.administrator = Administrator(self.state)
+        self._writing = Writing(self.state.log)
         self.report: Report | None = None  # of the last sweep that ended
         self.sweeps, self.seconds, self.mads = 0, 0.0, 0  # so far; and of the last
         self._heard: dict[int, Callable[[bytes | None], Action]] = {}  # by token of a MAD that we sent
@@ -142,7 +145,7 @@ class SubnetManager:
         self.state.log.say(Event.STOPPED, f"after {self.sweeps} sweeps, {self.state.sender.mads:,} MADs")
         with suppress(WeftError):  # the subnet may be gone
             self.carrier.set_is_sm(False)
-        with suppress(WeftError):  # and the folder of its lab with it
+        if self.options.state_file is not None and self.options.state_file.parent.exists():  # it went with its lab
             self._write_status("stopped")
 
     # -- one round --------------------------------------------------------------------------------------------------
@@ -220,7 +223,7 @@ class SubnetManager:
         self._sweep_s = min(self._sweep_s, state.flaps.next_due_s())
         self._light_s = self._next_look_s()
         if self.dump is not None and state.view is not None:
-            _dump(state.view.fabric, self.dump)
+            self._writing.attempt(f"dumps in {self.dump}", partial(_dump, state.view.fabric, self.dump))
         self._write_status()
 
     def _look(self) -> None:
@@ -338,7 +341,8 @@ class SubnetManager:
 
     def _write_status(self, sm_state: str = "") -> None:
         if self.options.state_file is not None:
-            write_status(self.options.state_file, describe(self, sm_state))
+            status = describe(self, sm_state)
+            self._writing.attempt("the state", partial(write_status, self.options.state_file, status))
 
 
 def _dump(fabric: Fabric, folder: Path) -> None:
