@@ -80,7 +80,7 @@ class Host:
 
     def __init__(self, adapter: Adapter) -> None:
         self.adapter, self.pd = adapter, object()
-        self.cq = CompletionQueue(1000)
+        self.cq = CompletionQueue(1000, adapter.memory)
         self.memory = (ctypes.c_ubyte * (1 << 20))()
         self.at = ctypes.addressof(self.memory)
         self.region = self.adapter.regions.register(self.pd, self.at, 1 << 20, ALL)

@@ -97,7 +97,7 @@ class CompiledLoop:
         words[express.OPCODE], words[express.FLAGS], words[express.WR_ID] = work.opcode, work.send_flags, work.wr_id
         words[express.VA], words[express.RKEY] = work.remote_addr, work.remote_rkey
         words[express.COMPARE], words[express.SWAP] = work.compare_add, work.compare_add if adds else work.swap
-        words[express.COUNT] = 1
+        words[express.COUNT], words[express.NUMBER] = 1, 0
         words[express.PLACES : express.PLACES + 3] = place.address, place.length, place.lkey
 
     # -- bandwidth ----------------------------------------------------------------------------------------------------

@@ -11,14 +11,16 @@ from numba.core import types
 from weft.jit import Kernel, kernel, part
 from weft.verbs import enums as e
 from weft.verbs.transport.atomic import acquire, peek, poke, release
-from weft.verbs.transport.express import BUSY, CLOSED, FAR, FAR_QP, FLAGS, OPCODE, SLOW, carry_out, now_ns
+from weft.verbs.transport.express import BUSY, CLOSED, FAR, FAR_QP, FLAGS, OPCODE, OWN_QP, SLOW, carry_out, now_ns
 from weft.verbs.transport.layout import (
+    C_POSTED,
     C_STATUS,
     CQ_CAPACITY,
     CQ_ENTRIES,
     CQ_ENTRY_WORDS,
     CQ_HEAD,
     CQ_TAIL,
+    Q_POLLED,
     Q_RECEIVES,
     RQ_HEAD,
     RQ_TAIL,
@@ -63,6 +65,13 @@ def _has_failed(ring: int) -> bool:
 @part
 def _take(ring: int) -> None:
     release(ring + CQ_TAIL * _WORD, peek(ring + CQ_TAIL * _WORD) + 1)
+
+
+@part
+def _take_own(ring: int, qp: int) -> None:
+    """A completion of what this queue pair sent: its place is free again, and those of all before it."""
+    release(qp + Q_POLLED * _WORD, peek(_oldest(ring) + C_POSTED * _WORD))
+    _take(ring)
 
 
 @part
@@ -118,7 +127,7 @@ def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:  # type: i
 
 
 @part
-def _take_sent(setup, state, done_of, done_ns) -> int:  # type: ignore[no-untyped-def]
+def _take_sent(lanes, setup, state, done_of, done_ns) -> int:  # type: ignore[no-untyped-def]
     """Completions of what was sent: each speaks for all before it. -1 if there was none."""
     ring, result = setup[SEND_CQ], -1
     while _waiting(ring) != 0:
@@ -131,7 +140,7 @@ def _take_sent(setup, state, done_of, done_ns) -> int:  # type: ignore[no-untype
             done_ns[n] = time_ns
         done_of[qp] += count
         state[DONE] += count
-        _take(ring)
+        _take_own(ring, lanes[qp, OWN_QP])
         result = 0
     return result
 
@@ -161,7 +170,7 @@ def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -
             code = _send(lanes, setup, state, posted_of, done_of, posted_ns)
             if code > 0:
                 return code  # type: ignore[no-any-return]
-            told = _take_sent(setup, state, done_of, done_ns)
+            told = _take_sent(lanes, setup, state, done_of, done_ns)
             if told > 0:
                 return told  # type: ignore[no-any-return]
             if code == 0 or told == 0:
@@ -210,13 +219,13 @@ def _came(setup, turn: int) -> int:  # type: ignore[no-untyped-def]
 
 
 @part
-def _told(ring: int) -> int:
+def _told(ring: int, qp: int) -> int:
     """-1 if nothing says yet that the own message is done."""
     if _waiting(ring) == 0:
         return -1
     if _has_failed(ring):
         return FAILED
-    _take(ring)
+    _take_own(ring, qp)
     return 0
 
 
@@ -243,7 +252,7 @@ def take_turns(lane, setup, state, stamps) -> int:  # type: ignore[no-untyped-de
         elif phase == POST:
             code = _post(lane, setup, state, stamps)
         elif phase == TOLD:
-            code = _told(setup[SEND_CQ])
+            code = _told(setup[SEND_CQ], lane[OWN_QP])
         elif phase == AFTER and setup[RECEIVES] != 0 and setup[BEGINS] != 0:
             code = _came(setup, state[TURN])
         if code == -1:

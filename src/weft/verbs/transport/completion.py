@@ -88,9 +88,21 @@ class CompletionQueue:
             done.dlid_path_bits,
         )
         words[at + 12], words[at + 13], words[at + 14] = done.vendor_err, done.solicited, done.time_ns
+        words[at + 15] = done.posted
         self._memory.publish(self.at + layout.CQ_HEAD, head + 1)
 
     def take(self, most: int) -> list[Completion]:
+        """The oldest, for who polls: the places of their send requests, and of all before them, are free again."""
+        found = self._remove(most)
+        words = self._memory.words
+        for done in found:
+            if done.posted:
+                qp = layout.queue_pair_at(done.qp_num)
+                if words[qp + layout.Q_NUMBER] == done.qp_num:
+                    words[qp + layout.Q_POLLED] = done.posted
+        return found
+
+    def _remove(self, most: int) -> list[Completion]:
         words, at = self._memory.words, self.at
         if words[at + layout.CQ_HEAD] == words[at + layout.CQ_TAIL]:
             return []
@@ -119,6 +131,7 @@ class CompletionQueue:
             vendor_err=numbers[12],
             solicited=bool(numbers[13]),
             time_ns=numbers[14],
+            posted=numbers[15],
         )
 
     def arm(self, *, solicited_only: bool) -> None:
@@ -135,12 +148,12 @@ class CompletionQueue:
 
     def forget(self, qp_num: int) -> None:
         """What belongs to a queue pair that is reset or gone."""
-        self._refill([done for done in self.take(len(self)) if done.qp_num != qp_num])
+        self._refill([done for done in self._remove(len(self)) if done.qp_num != qp_num])
 
     def resize(self, capacity: int) -> None:
         """What is in it stays; it moves, so those who know where it is must be told."""
         words, before = self._memory.words, self.at
-        waiting = self.take(len(self))
+        waiting = self._remove(len(self))
         self._make(capacity)
         for word in (layout.CQ_ARMED, layout.CQ_IS_BROKEN, layout.CQ_STAMPS, layout.CQ_BELL):
             words[self.at + word] = words[before + word]

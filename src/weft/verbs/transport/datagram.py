@@ -47,10 +47,8 @@ class Datagrams:
             status = self._send(work)
             failed = status != ibv_wc_status.IBV_WC_SUCCESS
             if failed or qp.signal_all or work.flags & IBV_SEND_SIGNALED:
-                qp.complete(
-                    qp.send_cq,
-                    Completion(wr_id=work.wr_id, qp_num=qp.number, status=status, opcode=ibv_wc_opcode.IBV_WC_SEND),
-                )
+                done = Completion(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted)
+                qp.complete(qp.send_cq, done)
             if failed:
                 qp.state = ibv_qp_state.IBV_QPS_SQE
                 qp.flush_sends()

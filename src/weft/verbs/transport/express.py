@@ -25,6 +25,7 @@ from weft.verbs.transport.layout import (
     C_IMMEDIATE,
     C_OPCODE,
     C_PKEY_INDEX,
+    C_POSTED,
     C_QP_NUM,
     C_SOLICITED,
     C_SRC_QP,
@@ -52,11 +53,14 @@ from weft.verbs.transport.layout import (
     Q_OWN_READS_MAX,
     Q_P_KEY,
     Q_P_KEY_INDEX,
+    Q_POLLED,
+    Q_POSTED,
     Q_READS_MAX,
     Q_RECEIVE_CQ,
     Q_RECEIVE_DOMAIN,
     Q_RECEIVES,
     Q_SEND_CQ,
+    Q_SENDS_MAX,
     Q_SERVICE,
     Q_SIGNALS_ALL,
     Q_SOURCE,
@@ -82,8 +86,8 @@ from weft.verbs.transport.segment import MESSAGE_MAX_BYTES
 PLACES_MAX = 32
 # Where: addresses in this process, unless it says otherwise
 OWN, FAR, FAR_BEGIN, FAR_SIZE, OWN_QP, FAR_QP, FAR_PROCESS, OWN_PROCESS, SOURCE, METER, SELF = range(11)
-# What
-OPCODE, FLAGS, WR_ID, IMMEDIATE, VA, RKEY, COMPARE, SWAP, COUNT = range(16, 25)
+# What; NUMBER is 0, or of one that was posted before: which one of its queue pair it is
+OPCODE, FLAGS, WR_ID, IMMEDIATE, VA, RKEY, COMPARE, SWAP, COUNT, NUMBER = range(16, 26)
 PLACES = 32  # address, length, lkey of each
 _FOUND = PLACES + 3 * PLACES_MAX  # address of each in this process
 _VECTORS = _FOUND + PLACES_MAX  # for system calls
@@ -221,6 +225,14 @@ def _is_ready(lane) -> bool:  # type: ignore[no-untyped-def]
 
 
 @part
+def _has_place(lane) -> bool:  # type: ignore[no-untyped-def]
+    """Whether the send queue takes it; one that was posted before is in it."""
+    own = lane[OWN_QP]
+    unpolled = peek(own + Q_POSTED * _WORD) - acquire(own + Q_POLLED * _WORD)
+    return lane[NUMBER] != 0 or unpolled < peek(own + Q_SENDS_MAX * _WORD)  # type: ignore[no-any-return]
+
+
+@part
 def _has_room(ring: int) -> bool:
     """Whether a queue takes a completion without more ado."""
     waiting = peek(ring + CQ_HEAD * _WORD) - acquire(ring + CQ_TAIL * _WORD)
@@ -229,7 +241,17 @@ def _has_room(ring: int) -> bool:
 
 @part
 def _tell(  # type: ignore[no-untyped-def]
-    lane, ring: int, qp: int, wr_id: int, opcode: int, size: int, flags: int, immediate: int, src: int, solicited: int
+    lane,
+    ring: int,
+    qp: int,
+    wr_id: int,
+    opcode: int,
+    size: int,
+    flags: int,
+    immediate: int,
+    src: int,
+    solicited: int,
+    posted: int,
 ) -> None:
     """Add a completion to a queue that has room, whose lock is held."""
     head = peek(ring + CQ_HEAD * _WORD)
@@ -244,6 +266,7 @@ def _tell(  # type: ignore[no-untyped-def]
     poke(at + C_IMMEDIATE * _WORD, immediate)
     poke(at + C_SRC_QP * _WORD, src)
     poke(at + C_SOLICITED * _WORD, solicited)
+    poke(at + C_POSTED * _WORD, posted)
     if opcode >= _WC_RECV:
         poke(at + C_PKEY_INDEX * _WORD, peek(qp + Q_P_KEY_INDEX * _WORD))
     if peek(ring + CQ_STAMPS * _WORD) != 0:
@@ -359,6 +382,7 @@ def _tell_far(lane, size: int) -> int:  # type: ignore[no-untyped-def]
         lane[IMMEDIATE] if has_immediate else 0,
         peek(qp + Q_DEST_QP * _WORD),
         solicited,
+        0,
     )
     armed = peek(told + CQ_ARMED * _WORD)
     if armed == ARMED_FOR_ALL or (armed == ARMED_FOR_SOLICITED and solicited == 1):
@@ -389,7 +413,8 @@ def _tell_own(lane, size: int) -> int:  # type: ignore[no-untyped-def]
     ring = lane[OWN] + peek(qp + Q_SEND_CQ * _WORD) * _WORD
     can = peek(ring + CQ_ARMED * _WORD) == 0 and _has_room(ring)
     if can:
-        _tell(lane, ring, qp, lane[WR_ID], opcode, size, 0, 0, 0, 0)
+        posted = lane[NUMBER] if lane[NUMBER] != 0 else peek(qp + Q_POSTED * _WORD)
+        _tell(lane, ring, qp, lane[WR_ID], opcode, size, 0, 0, 0, 0, posted)
     release(lock, 0)
     return DONE if can else UNTOLD
 
@@ -444,6 +469,8 @@ def carry_out(lane) -> int:  # type: ignore[no-untyped-def]
         return CLOSED
     if peek(own + Q_STATE * _WORD) != _RTS or op < _WRITE or op > _ADD:
         return SLOW
+    if not _has_place(lane):
+        return SLOW
     answered = op in _ANSWERED
     size = _own_places(lane, answered)
     if size < 0 or size > MESSAGE_MAX_BYTES or (answered and peek(own + Q_OWN_READS_MAX * _WORD) == 0):
@@ -465,6 +492,8 @@ def carry_out(lane) -> int:  # type: ignore[no-untyped-def]
     poke(far + Q_EXPECTED * _WORD, next_psn)
     release(lock, 0)
     poke(own + Q_NEXT_PSN * _WORD, next_psn)
+    if lane[NUMBER] == 0:
+        poke(own + Q_POSTED * _WORD, peek(own + Q_POSTED * _WORD) + 1)
     _count(lane, size, packets)
     return code | _tell_own(lane, size)  # type: ignore[no-any-return]
 

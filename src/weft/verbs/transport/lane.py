@@ -96,6 +96,7 @@ class Lane:
         rkey: int,
         compare: int,
         swap: int,
+        posted: int = 0,
     ) -> bool:
         """False if packets must be sent, and nothing has happened."""
         if opcode not in _CARRIED or len(places) > express.PLACES_MAX:
@@ -103,6 +104,7 @@ class Lane:
         said = self._said
         said[16], said[17], said[18], said[19] = opcode, flags, wr_id, immediate
         said[20], said[21], said[22], said[23], said[24] = va, rkey, compare, swap, len(places)
+        said[25] = posted
         at = express.PLACES
         for place in places:
             said[at], said[at + 1], said[at + 2] = place.address, place.length, place.lkey
@@ -115,8 +117,8 @@ class Lane:
         places, flags = work.places, work.flags
         if work.inline is not None:
             places, flags = (Place(address_of(work.inline), len(work.inline), 0),), flags | IBV_SEND_INLINE
-        immediate = work.immediate or 0
-        return self.post(work.opcode, flags, work.wr_id, places, immediate, work.va, work.rkey, work.compare, work.swap)
+        numbers = work.immediate or 0, work.va, work.rkey, work.compare, work.swap, work.posted
+        return self.post(work.opcode, flags, work.wr_id, places, *numbers)
 
     def finish(self, code: int) -> bool:
         """What a kernel has left to do; `words` have the request."""
@@ -150,6 +152,7 @@ class Lane:
         size = sum(said[express.PLACES + 3 * n + 1] for n in range(said[express.COUNT]))
         opcode: ibv_wc_opcode = _CARRIED[said[express.OPCODE]][1]
         done = Completion(wr_id=said[express.WR_ID], qp_num=qp.number, opcode=opcode, byte_len=size)
+        done.posted = said[express.NUMBER] or qp.adapter.memory.words[qp.at + layout.Q_POSTED]
         with qp.adapter.lock:
             qp.complete(qp.send_cq, done)
 

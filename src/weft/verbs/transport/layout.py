@@ -45,7 +45,10 @@ QUEUE_PAIRS, QUEUE_PAIRS_MAX, QUEUE_PAIR_WORDS = REGIONS + REGIONS_MAX * REGION_
     Q_SIGNALS_ALL,
     Q_MTU_BYTES,
     Q_OWN_READS_MAX,
-) = range(22)
+    Q_SENDS_MAX,  # send requests that may be posted and not polled
+    Q_POSTED,  # send requests, ever
+    Q_POLLED,  # of these, up to the last whose completion was polled: their places are free again
+) = range(25)
 
 # A ring of receive requests: wr_id, number of elements, and (address, length, lkey) of each
 RQ_CAPACITY, RQ_HEAD, RQ_TAIL, RQ_PLACES_MAX, RQ_LIMIT, RQ_RETURNED = range(6)
@@ -71,7 +74,8 @@ ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
     C_VENDOR_ERR,
     C_SOLICITED,
     C_TIME_NS,
-) = range(15)
+    C_POSTED,  # of a send request: which one of its queue pair it is, counted from 1
+) = range(16)
 
 BLOCKS = QUEUE_PAIRS + QUEUE_PAIRS_MAX * QUEUE_PAIR_WORDS
 

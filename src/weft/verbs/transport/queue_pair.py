@@ -194,7 +194,7 @@ class QueuePair:
         for word in range(at, at + layout.QUEUE_PAIR_WORDS):
             words[word] = 0
         words[at + layout.Q_NUMBER], words[at + layout.Q_SERVICE] = self.number, self.service
-        words[at + layout.Q_SIGNALS_ALL] = self.signal_all
+        words[at + layout.Q_SIGNALS_ALL], words[at + layout.Q_SENDS_MAX] = self.signal_all, self.send_capacity
 
     @property
     def at(self) -> int:
@@ -240,6 +240,8 @@ class QueuePair:
         self.check_send(work)
         if not self.sends and self.service not in UNCONNECTED:
             self.requester.resume()
+        words, at = self.adapter.memory.words, self.at + layout.Q_POSTED
+        words[at] = work.posted = words[at] + 1
         self.sends.append(work)
         if self.state in (_SQE, _ERR):
             self.flush_sends()
@@ -270,8 +272,15 @@ class QueuePair:
         is_word = work.opcode == ibv_wr_opcode.IBV_WR_ATOMIC_WRITE  # which is part of the request
         if work.inline is not None and not is_word and len(work.inline) > self.inline_max:
             raise Refused(errno.EINVAL, f"{len(work.inline)} bytes are too many for inline: {self.inline_max} at most")
-        if len(self.sends) + before >= self.send_capacity:
-            raise Refused(errno.ENOMEM, f"the send queue is full: it holds {self.send_capacity}")
+        if self.unpolled + before >= self.send_capacity:
+            why = f"the send queue is full: {self.send_capacity} requests wait until a completion of theirs is polled"
+            raise Refused(errno.ENOMEM, why)
+
+    @property
+    def unpolled(self) -> int:
+        """Send requests that have a place: a polled completion frees its own and all before it."""
+        words, at = self.adapter.memory.words, self.at
+        return words[at + layout.Q_POSTED] - words[at + layout.Q_POLLED]
 
     def post_receive(self, work: ReceiveWork) -> None:
         if self.state == _RESET:
@@ -307,6 +316,8 @@ class QueuePair:
             self.receives.clear()
         self.send_cq.forget(self.number)
         self.recv_cq.forget(self.number)
+        words, at = self.adapter.memory.words, self.at
+        words[at + layout.Q_POSTED] = words[at + layout.Q_POLLED] = 0
         self.settings, self.is_established = Settings(), False
         self.lane = None
         (self.datagrams if self.service == Service.UD else self.requester).reset()
@@ -338,7 +349,7 @@ class QueuePair:
     def flush_sends(self) -> None:
         while self.sends:
             work = self.sends.popleft()
-            self.send_cq.add(_flushed(work.wr_id, self.number, ibv_wc_opcode.IBV_WC_SEND))
+            self.send_cq.add(_flushed(work.wr_id, self.number, ibv_wc_opcode.IBV_WC_SEND, work.posted))
 
     def flush_receives(self) -> None:
         if self.receives.is_shared:
@@ -353,5 +364,6 @@ def mark(source: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr(source).encode(), digest_size=7).digest(), "big")
 
 
-def _flushed(wr_id: int, qp_num: int, opcode: ibv_wc_opcode) -> Completion:
-    return Completion(wr_id=wr_id, qp_num=qp_num, status=ibv_wc_status.IBV_WC_WR_FLUSH_ERR, opcode=opcode)
+def _flushed(wr_id: int, qp_num: int, opcode: ibv_wc_opcode, posted: int = 0) -> Completion:
+    status = ibv_wc_status.IBV_WC_WR_FLUSH_ERR
+    return Completion(wr_id=wr_id, qp_num=qp_num, status=status, opcode=opcode, posted=posted)

@@ -448,6 +448,7 @@ class Requester:
             if qp.signal_all or work.flags & IBV_SEND_SIGNALED:
                 opcode = LOCAL.get(work.opcode) or OPS[work.opcode][1]
                 done = Completion(wr_id=work.wr_id, qp_num=qp.number, opcode=opcode, byte_len=work.size)
+                done.posted = work.posted
                 qp.complete(qp.send_cq, done)
         qp.adapter.wake(qp)
 
@@ -459,7 +460,7 @@ class Requester:
         qp.sends.popleft()
         self._cursor = 0
         self.deadline_s = self._wait_s = None
-        qp.send_cq.add(Completion(wr_id=work.wr_id, qp_num=qp.number, status=status))
+        qp.send_cq.add(Completion(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted))
         if qp.service not in (Service.UC, Service.RD):
             qp.fail()
         else:

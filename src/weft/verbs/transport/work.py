@@ -47,6 +47,7 @@ class SendWork:
     received: int = 0  # bytes of a READ that came
     response_psn: int = -1  # next one of a READ
     done: bool = False
+    posted: int = 0  # which one of its queue pair it is, counted from 1
 
     @property
     def size(self) -> int:
@@ -82,3 +83,4 @@ class Completion:
     vendor_err: int = 0
     solicited: bool = False
     time_ns: int = 0  # of the monotonic clock, if the queue stamps
+    posted: int = 0  # of a send request: which one of its queue pair it is
