@@ -15,7 +15,13 @@ import weft
 from weft.fabric.model import Fabric
 
 ROOT = Path(__file__).parents[1]
-hypothesis.settings.register_profile("weft", max_examples=50)  # of 100: all tests take under ten minutes together
+# 50 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.
+hypothesis.settings.register_profile(
+    "weft",
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
 hypothesis.settings.load_profile("weft")
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.cli import app
 from weft.errors import ConfigError, FileError, UnknownName
@@ -40,7 +41,7 @@ def runtime(tmp_path_factory):
 def lab(runtime):
     """A lab that runs."""
     name = f"s{os.getpid()}"
-    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", name], check=True, capture_output=True, timeout=60)
+    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", name], check=True, capture_output=True, timeout=PATIENCE_S)
     entry = registry.find(name)
     yield entry
     control.end(entry)

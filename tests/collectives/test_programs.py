@@ -63,7 +63,7 @@ def test_halving_and_doubling_compute_theirs_at_powers_of_two(write):
         check(write(n))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(2, 40), slices=st.integers(1, 12), data=st.data())
 def test_slices_and_roots_are_free(n, slices, data):
     root = data.draw(st.integers(0, n - 1))
@@ -72,7 +72,7 @@ def test_slices_and_roots_are_free(n, slices, data):
     check(double_tree_all_reduce(n, slices))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(order=st.integers(2, 20).flatmap(lambda n: st.permutations(range(n))))
 def test_a_ring_may_go_round_in_any_order(order):
     check(ring_all_reduce(len(order), order))
@@ -213,7 +213,7 @@ def lists(made: Schedule) -> list[list[int]]:
     return [part.tolist() for part in np.split(made.after, made.after_first[1:-1])]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), ranks=st.integers(2, 5), chunks=st.integers(1, 6), rounds=st.integers(1, 6))
 def test_the_schedule_is_that_of_a_plain_reading(seed, ranks, chunks, rounds):
     """Of sends that make no sense too: several to one place in a round, put and added, near and far apart."""

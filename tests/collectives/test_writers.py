@@ -47,7 +47,7 @@ def test_every_algorithm_computes_its_collective(kind, name):
         check(made)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(nodes=st.integers(2, 12), gpus=st.integers(2, 6), name=st.sampled_from(LEVELS))
 def test_any_number_of_nodes_and_gpus_will_do(nodes, gpus, name):
     for kind in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
@@ -107,7 +107,7 @@ def traffics(draw, fabric, mtu_bytes):
     )
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, derandomize=True)
 @given(st.data())
 def test_any_traffic_finishes_when_the_oracle_says(data):
     fabric = data.draw(fabrics())

@@ -3,7 +3,8 @@
     ```console     lines after `$ ` are run by the shell; what follows is what they print; a line `...` is any lines.
     ```python      is run as it stands.
 
-Blocks of one document share a folder, in order. A block that needs the real fabrics is skipped where they are not.
+Blocks of one document share a folder, in order; those that need the real fabrics run by themselves, as they are skipped
+where there are none. A document's labs are nobody else's, and none is left when it fails.
 """
 
 from __future__ import annotations
@@ -12,25 +13,41 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import find_dump
 
 import weft
 from weft.fabric.draw import draw
+from weft.lab import control, registry
 
 ROOT = Path(__file__).parents[2]
-DUMPS = Path(os.environ.get("WEFT_DUMPS", ROOT.parent / "shared" / "dumps"))
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.M | re.S)
+_DUMP = re.compile(r"\$WEFT_DUMPS/([\w.-]+)")
+
+
+def blocks(document: Path, *, on_dumps: bool) -> list[tuple[str, str]]:
+    """Language and text of those that need real fabrics, or of those that do not."""
+    found = _BLOCK.findall(document.read_text(encoding="utf-8"))
+    return [(language, text) for language, text in found if bool(_DUMP.search(text)) is on_dumps]
+
+
+@pytest.fixture
+def _own_labs(monkeypatch) -> Iterator[None]:
+    """A runtime folder of the document's own; paths of sockets must be short."""
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield
+        for entry in registry.running():
+            control.end(entry)
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "WEFT_DUMPS": str(DUMPS),
-        "COLUMNS": "120",
-    }
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
 
 
 def steps(block: str) -> list[tuple[str, list[str]]]:
@@ -55,25 +72,40 @@ def matches(expected: list[str], printed: list[str]) -> bool:
     return re.fullmatch(pattern, text, re.S) is not None
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def run(language: str, block: str, folder: Path) -> None:
+    if language == "python":
+        done = subprocess.run(
+            [sys.executable, "-c", block], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return
+    for command, expected in steps(block):
+        done = subprocess.run(
+            command, shell=True, cwd=folder, env=environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        assert matches(expected, done.stdout.splitlines()), f"$ {command}\n{done.stdout}\nis not what is shown"
+
+
+def name(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.usefixtures("_own_labs")
+@pytest.mark.parametrize("document", [one for one in DOCUMENTS if blocks(one, on_dumps=False)], ids=name)
 def test_the_blocks_of_a_document_run(document, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for language, block in _BLOCK.findall(document.read_text(encoding="utf-8")):
-        if "WEFT_DUMPS" in block and not DUMPS.is_dir():
-            continue
-        if language == "python":
-            run = subprocess.run(
-                [sys.executable, "-c", block], cwd=tmp_path, env=environment(), capture_output=True, text=True
-            )
-            assert run.returncode == 0, run.stderr
-            continue
-        for command, expected in steps(block):
-            run = subprocess.run(
-                command, shell=True, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-            )
-            assert run.returncode == 0, f"{command}\n{run.stderr}"
-            printed = run.stdout.splitlines()
-            assert matches(expected, printed), f"$ {command}\n{run.stdout}\nis not what {document.name} shows"
+    for language, block in blocks(document, on_dumps=False):
+        run(language, block, tmp_path)
+
+
+@pytest.mark.usefixtures("_own_labs")
+@pytest.mark.parametrize("document", [one for one in DOCUMENTS if blocks(one, on_dumps=True)], ids=name)
+def test_the_blocks_on_real_fabrics_run(document, tmp_path, monkeypatch):
+    for language, block in blocks(document, on_dumps=True):
+        for dump in _DUMP.findall(block):
+            monkeypatch.setenv("WEFT_DUMPS", str(find_dump(dump).parent))
+        run(language, block, tmp_path)
 
 
 def test_a_wrong_line_is_noticed():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, UnknownName
@@ -132,7 +132,6 @@ def test_a_dead_server_goes_with_all_that_is_in_it():
 
 
 @given(st.floats(0, 1), st.integers(0, 1000))
-@settings(deadline=None)
 def test_random_cables_go_by_count_between_switches_and_by_seed(fraction, seed):
     fabric = fat_tree(32, radix=8)
     broken = faults.remove_random_links(fabric, fraction, seed)

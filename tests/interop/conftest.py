@@ -9,11 +9,11 @@ import itertools
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 _NUMBER = itertools.count()
 
@@ -53,15 +53,13 @@ class Ibsim:
                 stderr=subprocess.STDOUT,
             )
 
-    def wait_until_up(self, timeout_s: float = 60) -> None:
+    def wait_until_up(self) -> None:
         """It opens its sockets when it has read the net."""
-        for _ in range(int(timeout_s * 50)):
-            if f"@{self.name}:ctl" in Path("/proc/net/unix").read_text(encoding="ascii", errors="replace"):
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        pytest.fail(f"ibsim did not load the net: {(self.folder / 'ibsim.log').read_text(errors='replace')[-2000:]}")
+        wait_until(
+            lambda: f"@{self.name}:ctl" in Path("/proc/net/unix").read_text(encoding="ascii", errors="replace"),
+            lambda: f"{(self.folder / 'ibsim.log').read_text(errors='replace')[-2000:]}\nthat ibsim loads the net",
+            lambda: self.process.poll() is None,
+        )
 
     def run(self, program: str, *arguments: str, host: str, **environment: str) -> str:
         """What a program prints that runs on a host, given by its id, of the simulated subnet."""
@@ -71,7 +69,7 @@ class Ibsim:
             env={**os.environ, "IBSIM_SOCKNAME": self.name, "SIM_HOST": host, **environment},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, f"{program} failed: {done.stdout[-1000:]}{done.stderr[-1000:]}"
@@ -79,7 +77,7 @@ class Ibsim:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +135,7 @@ def ibdmchk(tmp_path) -> Callable[[Path], str]:
         if (folder / "opensm.psl").exists():
             files += ["-c", str(folder / "opensm.psl"), "-d", str(folder / "opensm.slvl")]
         command = [find_peer("ibdmchk"), *files, "-m", "no-groups.mcfdbs"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         return done.stdout
 
     return check

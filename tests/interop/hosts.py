@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 from weft.fabric.model import Fabric
 from weft.lab import preload
@@ -61,7 +61,7 @@ class Hosts:
 
     def run(self, host: str, program: str, *arguments: str) -> str:
         done = self.start(host, program, *arguments)
-        out, _ = done.communicate(timeout=60)
+        out, _ = done.communicate(timeout=PATIENCE_S)
         assert done.returncode == 0, f"{program} {arguments}: {out[-1500:]}"
         return out
 
@@ -71,14 +71,13 @@ class Hosts:
         log = self.folder / "opensm.log"
         running = self.start(host, "opensm", "-f", str(log), "-e", "-s", "0", "-D", "0x83", "-d", "2", *arguments)
         try:
-            for _ in range(400):
-                if log.is_file() and "SUBNET UP" in log.read_text():
-                    break
-                time.sleep(0.02)
-            else:
-                pytest.fail(f"the subnet did not come up: {log.read_text()[-1500:] if log.is_file() else ''}")
+            wait_until(
+                lambda: log.is_file() and "SUBNET UP" in log.read_text(),
+                lambda: f"{log.read_text()[-1500:] if log.is_file() else ''}\nSUBNET UP",
+                lambda: running.poll() is None,
+            )
             yield running
         finally:
             if running.poll() is None:
                 running.terminate()
-                running.communicate(timeout=20)
+                running.communicate(timeout=PATIENCE_S)

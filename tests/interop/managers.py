@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 from weft.fabric.files import opensm as files
 from weft.fabric.files.opensm_tables import read_tables
@@ -38,15 +37,8 @@ class Manager:
     def log(self) -> str:
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")
 
-    def wait_for(self, happened: Callable[[], bool], what: str, patience_s: float = 120) -> None:
-        """Patient, as kernels may have to be compiled first."""
-        for _ in range(int(patience_s * 50)):
-            if happened():
-                return
-            if self.process.poll() is not None:
-                break
-            time.sleep(0.02)
-        pytest.fail(f"{what} did not happen: {self.log()[-3000:]}")
+    def wait_for(self, happened: Callable[[], bool], what: str) -> None:
+        wait_until(happened, lambda: f"{self.log()[-3000:]}\n{what}", lambda: self.process.poll() is None)
 
     def wait_until_up(self) -> None:
         """Until the first sweep, and all that it writes, is done."""
@@ -65,7 +57,7 @@ class Manager:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.terminate()
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=PATIENCE_S)
 
 
 def graph(fabric: Fabric) -> set[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 import weft
 from weft.fabric.draw import draw
@@ -62,7 +63,7 @@ def run_page(fabric: Fabric, folder: Path, script: str) -> dict[str, Any]:
         "--dump-dom",
         f"file://{folder / 'page.html'}",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     found = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
     assert found, done.stderr
     report = json.loads(unescape(found[1]))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.fabric.files import ibnetdiscover
 from weft.fabric.files.naming import node_id
@@ -152,7 +153,7 @@ def check_in_a_process(environment: dict[str, str], folder: Path, lacks: list[st
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

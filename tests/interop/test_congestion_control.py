@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from tests.patience import wait_until
 
 import weft
 from weft.lab.lab import Lab
@@ -37,13 +36,6 @@ cc_ca_cong_setting_ccti_min 15 3
 TABLE = ",".join(f"{entry % 4}:{entry * 100}" for entry in range(100))
 
 
-def wait_for(what, why: str, patience_s: float = 30) -> None:
-    ends_s = time.monotonic() + patience_s
-    while not what():
-        assert time.monotonic() < ends_s, f"{why} did not happen in {patience_s:g} s"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("conf", [CONF, f"{CONF}cc_cct {TABLE}\n"], ids=["no table", "table of two blocks"])
 def test_weft_leaves_in_the_devices_what_opensm_leaves(peer, tmp_path, conf):
     peer("opensm")
@@ -56,7 +48,7 @@ def test_weft_leaves_in_the_devices_what_opensm_leaves(peer, tmp_path, conf):
         caches = {"OSM_CACHE_DIR": str(tmp_path), "OSM_TMP_DIR": str(tmp_path)}
         opensm = lab.start("h1", *words, folder=tmp_path, **caches)
         try:
-            wait_for(lambda: len(kept) >= sets, "congestion control by OpenSM")
+            wait_until(lambda: len(kept) >= sets, "congestion control by OpenSM")
         finally:
             opensm.kill()
             opensm.wait()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.diags import tool
 from weft.fabric.files import ibnetdiscover
@@ -91,7 +92,7 @@ def hosts(tmp_path, peer):
 def ask_on(lab: Any, host: str, asked: list[str]) -> list[str]:
     """What weft's tools say on a host, all in one process that has the preload."""
     running = lab.start(host, sys.executable, "-c", ASK_ALL, stdin=subprocess.PIPE)
-    out, _ = running.communicate(json.dumps(asked), timeout=60)
+    out, _ = running.communicate(json.dumps(asked), timeout=PATIENCE_S)
     assert running.returncode == 0, out[-2000:]
     found: list[str] = json.loads(out)
     return found

@@ -8,11 +8,11 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.fabric.files import ibnetdiscover
@@ -40,14 +40,14 @@ class Managed:
         self.managers: list[subprocess.Popen[str]] = []
 
     def tool(self, host: str, *command: str, status: int = 0) -> str:
-        done = self.lab.run(host, *command, folder=self.folder, timeout_s=60)
+        done = self.lab.run(host, *command, folder=self.folder, timeout_s=PATIENCE_S)
         assert done.returncode == status, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
 
     def sweep(self, host: str, *options: str) -> str:
         """OpenSM once; returns its log."""
         place, words = self._opensm(host)
-        done = self.lab.run(host, *words, "-o", *options, folder=place, timeout_s=120, **self._caches(place))
+        done = self.lab.run(host, *words, "-o", *options, folder=place, timeout_s=PATIENCE_S, **self._caches(place))
         log = (place / "log").read_text(errors="replace")
         assert "SUBNET UP" in log, f"{done.stdout[-2000:]}{log[-2000:]}"
         return log
@@ -63,13 +63,8 @@ class Managed:
         path = self.folder / host / "log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = 30) -> None:
-        for _ in range(int(patience_s * 20)):
-            if what():
-                return
-            time.sleep(0.05)
-        logs = "\n".join(self.log(folder.name)[-1500:] for folder in self.folder.iterdir() if folder.is_dir())
-        pytest.fail(f"{why} did not happen in {patience_s:g} s\n{logs}")
+    def wait_for(self, what: Callable[[], bool], why: str) -> None:
+        wait_until(what, lambda: "\n".join([*(self.log(one.name)[-1500:] for one in self.folder.iterdir()), why]))
 
     def ups(self, host: str) -> int:
         return self.log(host).count("SUBNET UP")

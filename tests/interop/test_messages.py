@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.fabric.files import ibnetdiscover
 from weft.fabric.files.naming import node_id
@@ -87,12 +88,12 @@ def program(text: str, environment: dict[str, str], folder: Path, *words: str) -
     finally:
         if running.poll() is None:
             running.terminate()
-            running.communicate(timeout=20)
+            running.communicate(timeout=PATIENCE_S)
 
 
 def await_ready(running: subprocess.Popen[str]) -> None:
     if running.stdout.readline() != "ready\n":
-        pytest.fail(f"no SA: {running.communicate(timeout=20)[1][-2000:]}")
+        pytest.fail(f"no SA: {running.communicate(timeout=PATIENCE_S)[1][-2000:]}")
 
 
 class OnIbsim:
@@ -167,7 +168,7 @@ def test_a_sa_over_wefts_libibumad_serves_saquery_and_clients_of_both_kinds(lab,
             for records in SIZES:
                 messages.ask_table(asker, OF_HOST, records)
         with program(ASK, programs.environment(lab.host("h5")), tmp_path, str(OF_HOST), *map(str, SIZES)) as asking:
-            _, complaint = asking.communicate(timeout=30)
+            _, complaint = asking.communicate(timeout=PATIENCE_S)
             assert asking.returncode == 0, complaint[-2000:]
         done = programs.run([peer("saquery"), "NodeRecord"], programs.environment(lab.host("h7")), folder=tmp_path)
         numbers = re.findall(r"NodeDescription\.+n(\d+)", done.stdout)

@@ -13,13 +13,13 @@ import io
 import itertools
 import os
 import threading
-import time
 from collections import Counter as Counts
 from collections.abc import Iterator
 from contextlib import closing
 from random import Random
 
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.fabric.counters import Counter
@@ -100,15 +100,12 @@ class Divided:
 
     def close(self) -> None:
         self.manager.stop()
-        self.thread.join(timeout=10)
+        self.thread.join(timeout=PATIENCE_S)
         self.carrier.close()
         self.lab.stop()
 
     def wait_for(self, done) -> None:
-        ends_s = time.monotonic() + 30
-        while not done():
-            assert time.monotonic() < ends_s, f"the manager said: {list(self.log.recent)[-5:]}"
-            time.sleep(0.01)
+        wait_until(done, lambda: f"the manager said: {list(self.log.recent)[-5:]}; it")
 
     def packet(self, sender: str, receiver: str, p_key: int) -> bytes:
         lrh = LRH(slid=self.lid[sender], dlid=self.lid[receiver])

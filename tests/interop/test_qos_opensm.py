@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.errors import FileError
@@ -81,22 +81,21 @@ class Managed:
         self.running: subprocess.Popen[str] | None = None
 
     def bring_up(self, *arguments: str) -> None:
-        self.lab.run("h1", *self.words, "-o", *arguments, folder=self.folder, timeout_s=60, **self.caches)
+        self.lab.run("h1", *self.words, "-o", *arguments, folder=self.folder, timeout_s=PATIENCE_S, **self.caches)
         assert "SUBNET UP" in self.log.read_text()
 
     def keep_up(self, *arguments: str) -> None:
         words = [*self.words, "-s", "0", *arguments]
         self.running = self.lab.start("h1", *words, folder=self.folder, **self.caches)
-        for _ in range(400):
-            if self.log.exists() and "SUBNET UP" in self.log.read_text():
-                return
-            time.sleep(0.02)
-        pytest.fail(f"the subnet did not come up: {self.log.read_text()[-1500:] if self.log.exists() else ''}")
+        wait_until(
+            lambda: self.log.exists() and "SUBNET UP" in self.log.read_text(),
+            lambda: f"{self.log.read_text()[-1500:] if self.log.exists() else ''}\nSUBNET UP",
+        )
 
     def end(self) -> None:
         if self.running is not None:
             self.running.terminate()
-            self.running.wait(timeout=20)
+            self.running.wait(timeout=PATIENCE_S)
         self.lab.stop()
 
 
@@ -314,7 +313,7 @@ def test_saquery_gets_the_level_that_weft_would_give(managed, tmp_path):
         gids = ["--sgid", str(Gid.of(int(port[source].guid))), "--dgid", str(Gid.of(int(port[destination].guid)))]
         flags = {"p_key": "--pkey", "qos_class": "--qos_class", "service_id": "--service_id"}
         words = [word for key, value in said.items() for word in (flags[key], hex(value))]
-        out = one.lab.run("h1", "saquery", "PR", *gids, *words, folder=tmp_path, timeout_s=60).stdout
+        out = one.lab.run("h1", "saquery", "PR", *gids, *words, folder=tmp_path, timeout_s=PATIENCE_S).stdout
         found = {key: int(value, 0) for key, value in re.findall(r"(\w+)\.\.+(0x\w+)$", out, re.MULTILINE)}
         return found["sl"], *(found[key] & 0x3F for key in ("mtu", "rate", "pkt_life"))
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.verbs.paths import Q_KEY, path, queue_pair, send
 from tests.verbs.wires import Host, loopback_address
 
@@ -124,7 +125,7 @@ def traffic(tmp_path_factory):
 def ended(a: Host, b: Host, count: int) -> list[tuple[int, int]]:
     """So many completions, and whatever is under way then."""
     done: list[tuple[int, int]] = []
-    until_s = time.monotonic() + 60  # kernels may be compiled first
+    until_s = time.monotonic() + PATIENCE_S
     while len(done) < count and time.monotonic() < until_s:
         a.adapter.progress()
         b.adapter.progress()
@@ -148,7 +149,7 @@ def tshark(program: str, capture: Path, names: list[str]) -> list[list[str]]:
     """The fields of every packet."""
     fields = [word for name in names for word in ("-e", name)]
     command = [program, "-r", str(capture), "-T", "fields", *fields]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
     return [line.split("\t") for line in shown.splitlines()]
 
 

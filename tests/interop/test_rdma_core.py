@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.interop
 
@@ -16,7 +17,9 @@ pytestmark = pytest.mark.interop
 @pytest.mark.parametrize("ways", [[], ["--lanes"]], ids=["packets", "lanes"])
 def test_rdma_cores_own_tests_pass_or_skip_for_a_reason(ways):
     script = Path(__file__).with_name("rdma_core.py")
-    done = subprocess.run([sys.executable, script, *ways], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, script, *ways], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     if done.returncode == 2 and os.environ.get("CI") != "true":
         pytest.skip(done.stderr.strip())
     *before, last = done.stdout.splitlines() or [done.stderr]

@@ -10,6 +10,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.compare.comparison import compare
 from weft.compare.job import parse_job
@@ -49,7 +50,7 @@ def seen(peer: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -
     found = compare("superpod:su=1,servers=2", parse_job("all_reduce:1G"), ["ndr", "eth-100-tcp"])
     (folder / "page.html").write_text(to_html(found) + _LOOK, encoding="utf-8")
     where = [f"--user-data-dir={folder / 'browser'}", "--dump-dom", f"file://{folder / 'page.html'}"]
-    done = subprocess.run([browser, *_OFFLINE, *where], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([browser, *_OFFLINE, *where], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     told = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
     assert told, done.stderr
     said: dict[str, Any] = json.loads(unescape(told[1]))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.fabric.spec import load
 from weft.lab import preload
@@ -96,7 +97,7 @@ def test_more_programs_than_ibsim_takes(hosts):
     lab = hosts("fat-tree:hosts=16,radix=8")
     with lab.opensm("h1"):
         running = [lab.start(f"h{n}", "saquery", "-x") for n in range(2, 17)]
-        found = [one.communicate(timeout=60)[0] for one in running]
+        found = [one.communicate(timeout=PATIENCE_S)[0] for one in running]
     from_both_ends = 2 * len(lab.subnet.devices.fabric.links)
     assert [len(re.findall("LinkRecord", text)) for text in found] == [from_both_ends] * 15
 
@@ -117,7 +118,7 @@ def test_an_unanswered_request_comes_back_as_timed_out(hosts):
     lab = hosts("fat-tree:hosts=8,radix=8")
     faults.pull_cable(lab.subnet.devices, lab.subnet.devices.fabric.find_port("h2/1").slot)
     asked = lab.start("h1", "smpquery", "-t", "100", "-D", "nodeinfo", "0,1,2")
-    out, _ = asked.communicate(timeout=30)
+    out, _ = asked.communicate(timeout=PATIENCE_S)
     assert asked.returncode != 0
     assert "timed out" in out.lower()
 
@@ -127,7 +128,7 @@ def test_programs_end_with_their_lab(hosts):
     lab = hosts("fat-tree:hosts=8,radix=8")
     with lab.opensm("h1") as running:
         lab.close()
-        out, _ = running.communicate(timeout=20)
+        out, _ = running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 1
     assert "the lab has ended" in out
     assert (lab.folder / "opensm.log").stat().st_size < 100_000

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.interop.conftest import find_peer
 from tests.interop.roce_program import DATAGRAM_BYTES, READ_BYTES, SEND_BYTES, WRITE_BYTES, pattern
+from tests.patience import PATIENCE_S
 
 from weft.wire.headers import BTH, Opcode
 from weft.wire.packet import Link, Packet, icrc_is_right
@@ -28,7 +29,9 @@ _NUMBER = itertools.count()
 
 
 def ip(*arguments: str) -> None:
-    done = subprocess.run([find_peer("ip"), *arguments], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(
+        [find_peer("ip"), *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
 
 
@@ -54,14 +57,16 @@ class Namespaces:
 
     def remove(self) -> None:
         for name in self.names:
-            subprocess.run([find_peer("ip"), "netns", "del", name], capture_output=True, timeout=30, check=False)
+            subprocess.run(
+                [find_peer("ip"), "netns", "del", name], capture_output=True, timeout=PATIENCE_S, check=False
+            )
 
 
 def why_not() -> str:
     """Why this process cannot make namespaces; empty if it can."""
     name = f"weft{os.getpid()}try"
     tried = subprocess.run(
-        [find_peer("ip"), "netns", "add", name], capture_output=True, text=True, timeout=30, check=False
+        [find_peer("ip"), "netns", "add", name], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     if tried.returncode:
         return f"network namespaces need root, and a system that allows them: {tried.stderr.strip()}"
@@ -169,7 +174,7 @@ def seen_by_tshark(tshark: str, capture: Path) -> list[Opcode]:
     switched_off = [word for guess in _GUESSES for word in ("--disable-protocol", guess)]
     fields = ["-e", "infiniband.bth.opcode", "-e", "infiniband.bth.psn", "-e", "_ws.malformed"]
     command = [tshark, "-r", str(capture), "-T", "fields", *fields, *switched_off]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
     rows = {tuple(line.split("\t")) for line in shown.splitlines()}
     assert not [row for row in rows if len(row) > 2 and row[2]]
     return [Opcode(int(row[0], 0)) for row in rows]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 
 import weft
 from weft.fabric import faults
@@ -131,7 +132,7 @@ class Court:
     def run(self, folder: Path, *command: str) -> Judgement:
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.running.add(process)
-        text, _ = process.communicate(timeout=1200)
+        text, _ = process.communicate(timeout=PATIENCE_S)
         self.running.discard(process)
         return read_judgement(text)
 

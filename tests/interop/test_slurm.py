@@ -7,11 +7,11 @@ import os
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.patience import wait_until
 
 from weft.fabric.files import slurm
 from weft.fabric.files.hostlist import compress
@@ -68,15 +68,13 @@ class Slurm:
         command = ["slurmctld", "-D", "-c", "-f", str(self.folder / "slurm.conf")]
         with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as controller:
             try:
-                asked = self.scontrol("show", "topology")
-                for _ in range(100):
-                    if asked.returncode == 0 or controller.poll() is not None:
-                        break
-                    time.sleep(0.2)
-                    asked = self.scontrol("show", "topology")
+                asked = wait_until(
+                    lambda: (done := self.scontrol("show", "topology")).returncode == 0 and done,
+                    lambda: f"{log.read_text()}\nan answer",
+                    lambda: controller.poll() is None,
+                )
             finally:
                 controller.terminate()
-        assert asked.returncode == 0, log.read_text()
         assert not re.search(r"error.*(switch|topolog|node)", log.read_text(), re.IGNORECASE)
         found = re.findall(r"SwitchName=(\S+) Level=(\d+) LinkSpeed=\d+ Nodes=(\S+)", asked.stdout)
         return {name: (int(level), self.hostnames(inside)) for name, level, inside in found}

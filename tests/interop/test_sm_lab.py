@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.fabric.files import ibnetdiscover
@@ -57,7 +58,7 @@ class Managed:
         self.manager = managers.Manager(self.folder / "sm", *words, **environment)
 
     def tool(self, host: str, *command: str) -> str:
-        done = self.lab.run(host, *command, folder=self.folder, timeout_s=60)
+        done = self.lab.run(host, *command, folder=self.folder, timeout_s=PATIENCE_S)
         assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
         return done.stdout
 
@@ -211,14 +212,11 @@ def test_saquery_prints_what_it_prints_of_opensm(peer, tmp_path):
     opensm = one.lab.start("h1", *words, folder=tmp_path, **caches)
     try:
         log = tmp_path / "osm.log"
-        for _ in range(1000):
-            if log.exists() and "SUBNET UP" in log.read_text():
-                break
-            time.sleep(0.02)
+        wait_until(lambda: log.exists() and "SUBNET UP" in log.read_text(), "SUBNET UP")
         for kind, answers in said.items():
             answers.append(one.tool("h2", "saquery", *WORDS.get(kind, [kind])))
         opensm.terminate()
-        opensm.wait(timeout=20)
+        opensm.wait(timeout=PATIENCE_S)
         lft = one.fabric.tables.lft.copy()
         one.manage()
         one.manager.wait_until_up()
@@ -287,7 +285,7 @@ def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -313,5 +311,5 @@ def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch):
 
 def test_osmtest_passes_all_validations(managed):
     """Inventory, all single records and paths, requests that must fail, keys, services and their leases."""
-    assert managed.osmtest.wait(timeout=120) == 0, (managed.folder / "output").read_text()[-3000:]
+    assert managed.osmtest.wait(timeout=PATIENCE_S) == 0, (managed.folder / "output").read_text()[-3000:]
     assert 'TEST "All Validations" PASS' in (managed.folder / "output").read_text()

@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.ids import Gid
@@ -85,18 +85,16 @@ class Story:
         process.kill()
         process.wait()
 
-    def wait_for(self, what: Callable[[], bool], why: str, patience_s: float = 120) -> None:
-        until_s = time.monotonic() + patience_s
-        while not what():
-            if time.monotonic() > until_s:
-                logs = [log.read_text(errors="replace")[-1500:] for _, log in self.opensms.values()]
-                logs += [one.log()[-1500:] for one in self.wefts.values()]
-                pytest.fail(f"{why} did not happen\n" + "\n".join(logs))
-            time.sleep(0.05)
+    def wait_for(self, what: Callable[[], bool], why: str) -> None:
+        def logs() -> str:
+            said = [log.read_text(errors="replace")[-1500:] for _, log in self.opensms.values()]
+            return "\n".join([*said, *(one.log()[-1500:] for one in self.wefts.values()), why])
+
+        wait_until(what, logs)
 
     def master(self) -> str:
         """The host of which sminfo at h5 says that the master is there; empty if it says something else."""
-        done = self.lab.run("h5", "sminfo", "-t", "200", folder=self.folder, timeout_s=60)
+        done = self.lab.run("h5", "sminfo", "-t", "200", folder=self.folder, timeout_s=PATIENCE_S)
         found = re.search(r"sm lid (\d+) .*SMINFO_MASTER", done.stdout)
         lids = {int(host.lid): host.name for host in self.fabric.hcas}
         return lids.get(int(found[1]), "") if found else ""

@@ -16,6 +16,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.wire import notice, smp
 from weft.wire.attributes import CLASSES
@@ -115,7 +116,7 @@ def dissect(program: str, samples: list[Sample], folder: Path) -> list[tuple[Sam
     guesses = ("infiniband_sdp", "rpcordma", "smb_direct", "nvme-rdma", "iser", "lnet", "smc")  # at payloads
     switched_off = [option for guess in guesses for option in ("--disable-protocol", guess)]
     command = [program, "-r", "all.pcapng", "-T", "json", "--no-duplicate-keys", "-n", *switched_off]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     shown = [flatten(packet["_source"]["layers"], {}) for packet in json.loads(done.stdout)]
     return list(zip(samples, shown, strict=True))
 

@@ -6,6 +6,7 @@ import subprocess
 import warnings
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.verbs.wires import Host, connect, loopback_address
 
 from weft.verbs.carriers.roce import RoceCarrier
@@ -50,7 +51,7 @@ def test_tshark_sees_every_operation_in_order(peer, capture):
     switched_off = [word for guess in _GUESSES for word in ("--disable-protocol", guess)]
     fields = ["-e", "infiniband.bth.opcode", "-e", "infiniband.bth.destqp", "-e", "_ws.malformed"]
     command = [peer("tshark"), "-r", str(capture), "-T", "fields", *fields, *switched_off]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
     rows = [line.split("\t") for line in shown.splitlines()]
     assert not [row for row in rows if len(row) > 2 and row[2]]
     opcodes = [Opcode(int(row[0], 0)) for row in rows]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.lab.lab import Lab
@@ -26,16 +28,8 @@ from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
 SPEC = "fat-tree:hosts=8,radix=4"
-Q_KEY, GRH, PATIENCE_S = 0x11, 40, 30.0
+Q_KEY, GRH = 0x11, 40
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ
-
-
-def wait_until(what: Callable[[], Any]) -> Any:
-    until_s = time.monotonic() + PATIENCE_S
-    while not (found := what()):
-        assert time.monotonic() < until_s, "it did not happen"
-        time.sleep(0.005)
-    return found
 
 
 def all_active(lab: Lab) -> bool:

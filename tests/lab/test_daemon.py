@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 from weft.errors import ConfigError
 from weft.lab import control, programs, registry
@@ -40,7 +40,7 @@ def name(run_time) -> str:
 def weft(run_time, tmp_path) -> Iterator[Weft]:
     def run(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "weft", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
@@ -107,9 +107,7 @@ def test_with_two_labs_a_command_must_say_which(weft, entry):
 
 def test_kill_9_leaves_nothing_that_stops_the_next_lab(weft, entry):
     os.kill(pid_of(entry), signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while entry.answers() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not entry.answers())
     assert registry.running() == []
     weft("up", SPEC, "--daemon", "--name", entry.name)
     assert [one.name for one in registry.running()] == [entry.name]
@@ -117,9 +115,7 @@ def test_kill_9_leaves_nothing_that_stops_the_next_lab(weft, entry):
 
 def test_sigterm_ends_a_lab_and_clears_what_it_had(entry):
     os.kill(pid_of(entry), signal.SIGTERM)
-    deadline = time.monotonic() + 10
-    while not entry.is_free() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(entry.is_free)
     assert sorted(path.name for path in entry.folder.iterdir()) == [f"{entry.name}.lock", f"{entry.name}.log"]
     assert "down after 0 MADs" in entry.log.read_text()
 
@@ -154,7 +150,7 @@ def test_a_lab_in_front_serves_until_it_is_told_to_end(run_time, name):
     assert child.stdout
     assert child.stdout.readline().startswith(f"lab {name} is up")
     control.end(registry.find(name))
-    child.communicate(timeout=10)
+    child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 0
 
 
@@ -210,16 +206,12 @@ def test_the_prompt_says_what_is_wrong_and_goes_on(entry):
 def test_a_lab_behind_a_prompt_ends_with_it(weft, name):
     """Even if the prompt is killed: the lab sees the end of a pipe."""
     start = f"daemon.start(weft.load({SPEC!r}), {name!r}, follow=True)"
-    code = f"import time, weft; from weft.lab import daemon; {start}; time.sleep(99)"
+    code = f"import time, weft; from weft.lab import daemon; {start}; time.sleep(9999)"
     child = subprocess.Popen([sys.executable, "-c", code])
-    deadline = time.monotonic() + 20
-    while not registry.entry(name).answers() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert registry.entry(name).answers()
+    wait_until(registry.entry(name).answers)
     child.kill()
     child.wait()
-    while not registry.entry(name).is_free() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(registry.entry(name).is_free)
     assert registry.running() == []
 
 

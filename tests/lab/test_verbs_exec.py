@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.lab.rdma import running, wait_until
+from tests.patience import PATIENCE_S
 
 from weft.fabric.counters import Counter
 from weft.lab import programs
@@ -40,7 +41,7 @@ def test_two_hosts_play_ping_pong(lab, tmp_path, kind, size):
         start(lab, host, str(TALKER), str(tmp_path), own, peer, *words)
         for host, own, peer in (("h2", "a", "b"), ("h7", "b", "a"))
     ]
-    said = [json.loads(player.communicate(timeout=60)[0].splitlines()[-1]) for player in players]
+    said = [json.loads(player.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for player in players]
     assert said == [{"turns": 20, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2
     sent = lab.fabric_now().counters[:, Counter.PORT_XMIT_PKTS].sum() - before
     assert sent >= 40 * (size // 1024 + 1) * 4, "four links each way"
@@ -61,7 +62,7 @@ def test_pyverbs_is_weft_however_python_is_started(lab, tmp_path, how):
 
 def test_a_program_that_is_killed_gives_back_what_it_had(lab, tmp_path):
     slot = lab.fabric["h4/1"].slot
-    hold = "import pyverbs.device as d, time; c = d.Context(name='mlx5_0'); print('up', flush=True); time.sleep(60)"
+    hold = "import pyverbs.device as d, time; c = d.Context(name='mlx5_0'); print('up', flush=True); time.sleep(9999)"
     program = start(lab, "h4", "-c", hold)
     assert program.stdout is not None
     assert program.stdout.readline() == "up\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.lab.rdma import running, wait_until
+from tests.patience import PATIENCE_S
 
 from weft.fabric.counters import Counter
 from weft.lab.lab import Lab
@@ -32,7 +33,7 @@ def test_a_server_and_a_client_are_two_commands_and_their_ports_count(lab, tmp_p
         output = Path(tmp_path / "output")
         wait_until(lambda: WAITING in output.read_text())
         before = words_sent(lab, "h1/1")
-        done = lab.run("h1", "ib_write_bw", "h8", "-p", port, "-n", "20", "-s", "4K", "--json", timeout_s=60)
+        done = lab.run("h1", "ib_write_bw", "h8", "-p", port, "-n", "20", "-s", "4K", "--json", timeout_s=PATIENCE_S)
         assert done.returncode == 0, done.stderr
         assert server.wait(20) == 0
     finally:
@@ -46,7 +47,7 @@ def test_a_server_and_a_client_are_two_commands_and_their_ports_count(lab, tmp_p
 
 
 def test_ibv_devinfo_shows_what_the_subnet_manager_has_set(lab):
-    text = lab.run("h3", "ibv_devinfo", timeout_s=60).stdout
+    text = lab.run("h3", "ibv_devinfo", timeout_s=PATIENCE_S).stdout
     assert "hca_id:\tmlx5_0" in text
     assert f"\t\t\tport_lid:\t\t{lab.subnet.lid(lab.fabric['h3/1'].slot)}\n" in text
     assert "\t\t\tlink_layer:\t\tInfiniBand" in text

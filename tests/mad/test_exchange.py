@@ -104,7 +104,7 @@ FATES = st.lists(st.sampled_from([LOST, BOUNCED, ANSWERED, TWICE, AGAIN, LATE]),
 
 
 @given(fates=st.lists(FATES), retries=st.integers(0, 3), at_once=st.integers(1, 7), takes=st.integers(1, 7))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_every_row_ends_as_its_tries_did(fates, retries, at_once, takes):
     """`fates` is what becomes of each try of each row: a late answer comes when the try is over."""
     bulk, now_s = Bulk(len(fates), TIMEOUT_S, retries), 0.0

@@ -98,7 +98,7 @@ def test_a_million_random_mads_never_make_an_agent_fail():
         check_still_sound(collections.deque(storm(100 + seed, 50_000), maxlen=1).pop())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(min_size=0, max_size=300), st.integers(0, 0xFFFF))
 def test_any_bytes_at_all_are_carried_or_lost(raw, dlid):
     subnet = Subnet(weft.load("star:hosts=2"), clock=ManualClock())

@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
@@ -38,7 +38,7 @@ WAYS = (
     {"network": "tcp", "buffer_bytes": 30_000},
 )
 # The first routing of a shape may compile kernels.
-FEW = {"max_examples": 25, "deadline": None, "derandomize": True, "suppress_health_check": [HealthCheck.too_slow]}
+FEW = {"max_examples": 25, "derandomize": True}
 
 
 @cache

@@ -80,7 +80,7 @@ factors = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(factors, min_size=1, max_size=3), st.integers(0, 999), st.integers(1, 2))
 def test_a_product_falls_into_the_factors_it_was_made_of(made_of, seed, cables):
     found = dimensions_of(fabric_of(product_of(factor for _, factor in made_of), seed=seed, cables=cables))

@@ -66,7 +66,7 @@ class Paths:
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(a=st.integers(3, 9), h=st.integers(1, 4), g=st.integers(2, 30), seed=st.integers(0, 99))
 def test_groups_are_found_from_the_cabling(a, h, g, seed):
     """Whatever the order of the switches, where a switch has more local links than global ones."""

@@ -50,7 +50,7 @@ def test_a_tree_that_is_not_full_is_still_evenly_loaded():
     assert load.max_load <= 2 * load.mean_load
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(hosts=st.integers(13, 120), radix=st.sampled_from([8, 12]), fraction=st.floats(0, 0.3), seed=st.integers(0, 99))
 def test_any_damaged_tree_that_hangs_together_is_routed_without_deadlock(hosts, radix, fraction, seed):
     fabric = faults.remove_random_links(weft.load(f"fat-tree:hosts={hosts},radix={radix}"), fraction, seed)

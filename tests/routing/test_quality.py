@@ -244,7 +244,7 @@ def oracle_load(fabric: Fabric, flows: list[tuple[int, int]], host_rate_gbit_s: 
     return load
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(fabric=fabrics(), lmc=st.integers(0, 2), seed=st.integers(0, 9))
 def test_load_and_bandwidth_are_what_walking_by_name_counts(fabric, lmc, seed):
     fabric = routed(fabric, "min-hop", lmc)

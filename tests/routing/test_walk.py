@@ -59,7 +59,7 @@ def dependencies(draw: st.DrawFn) -> Dependencies:
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(made=dependencies())
 def test_there_is_a_circle_where_networkx_finds_one(made):
     circle = made.circle()
@@ -67,7 +67,7 @@ def test_there_is_a_circle_where_networkx_finds_one(made):
     assert made.is_circle(circle)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(made=dependencies())
 def test_no_circle_through_the_same_channels_is_shorter(made):
     circle = made.circle()

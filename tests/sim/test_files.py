@@ -59,7 +59,7 @@ def traffics(draw: st.DrawFn) -> Traffic:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(traffic=traffics())
 def test_what_is_written_is_read_back(star, tmp_path_factory, suffix, traffic):
     path = tmp_path_factory.mktemp("traffic") / f"it{suffix}"

@@ -27,7 +27,7 @@ def superpod() -> weft.Fabric:
     return route(weft.load("superpod:su=1,servers=4")).fabric
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 32))
 def test_in_a_permutation_everybody_sends_and_receives_once_and_nobody_to_itself(tree, seed):
     traffic = patterns.permutation(tree, size_bytes=100, seed=seed)

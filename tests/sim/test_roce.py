@@ -57,7 +57,7 @@ def test_a_pause_stops_those_who_go_elsewhere():
     assert together.latency_ps[-1] > 1.3 * alone.latency_ps[-1] / 0.75
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     seed=st.integers(0, 1 << 30),
     size_bytes=st.sampled_from([30, 5_000, 300_000]),

@@ -211,7 +211,7 @@ def test_a_plan_follows_switches_that_come_and_go():
     assert plan.forget(np.array([1])).known.tolist()[:3] == [True, False, True]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.lists(st.lists(st.integers(0, 6), min_size=5, max_size=5), min_size=2, max_size=2), min_size=1, max_size=5

@@ -204,7 +204,7 @@ KEYS = st.lists(
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_port_keeps_the_keys_that_it_holds(view, data):
     """And the key at its index 0, unless that gets the default key, which is there in any partition file."""
     rows = [data.draw(KEYS) for _ in view.end_ports]

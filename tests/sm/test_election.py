@@ -470,7 +470,7 @@ def test_told_to_stand_by_it_watches_who_told_it() -> None:
 
 
 @given(st.binary(min_size=MAD_BYTES, max_size=MAD_BYTES), st.sampled_from(list(SMState)), st.integers(0, 0xFFFF))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_mad_makes_it_stumble(noise: bytes, state: SMState, lid: int) -> None:
     mad = bytearray(noise)
     mad[1], mad[3] = (0x01, 0x81)[mad[1] & 1], (1, 2)[mad[3] & 1]
@@ -631,7 +631,7 @@ def started(priorities: list[int], times: list[float], drops: Callable[[], bool]
 
 
 @given(PRIORITIES, st.lists(TIMES, min_size=3, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whenever_they_start_the_highest_ends_up_as_the_only_master(priorities: list[int], times: list[float]) -> None:
     net = started(priorities, times)
     net.run(25.0)
@@ -644,7 +644,7 @@ def test_whenever_they_start_the_highest_ends_up_as_the_only_master(priorities: 
     st.lists(st.booleans(), max_size=60),
     st.lists(st.tuples(st.floats(5.0, 15.0), st.integers(0, 1)), max_size=6),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_is_lost_and_whoever_dies_the_highest_ends_up_as_the_only_master(
     priorities: list[int], times: list[float], losses: list[bool], deaths: list[tuple[float, int]]
 ) -> None:
@@ -665,7 +665,7 @@ def test_whatever_is_lost_and_whoever_dies_the_highest_ends_up_as_the_only_maste
 
 
 @given(PRIORITIES, st.lists(TIMES, min_size=3, max_size=3), st.floats(0.0, 12.0))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_whenever_a_master_dies_there_is_another_in_time(
     priorities: list[int], times: list[float], dies_s: float
 ) -> None:

@@ -8,11 +8,10 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 from tests.sm.conftest import Net
 
 import weft
@@ -297,13 +296,6 @@ def start_sm(lab: Lab, host: str, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(what: Callable[[], bool], patience_s: float = 60) -> None:
-    until_s = time.monotonic() + patience_s
-    while not what():
-        assert time.monotonic() < until_s, "it did not happen"
-        time.sleep(0.02)
-
-
 def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(lab) -> None:
     """SIGKILL when so many of its MADs are there; then one at another host, which finds no IsSM of the dead."""
     last, send, victim = 200, lab.subnet.send, start_sm(lab, "h1")
@@ -314,13 +306,13 @@ def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(
         return send(slot, mad, dlid)
 
     lab.subnet.send = kill_at_last
-    victim.communicate(timeout=60)
+    victim.communicate(timeout=PATIENCE_S)
     assert victim.returncode == -signal.SIGKILL
     lab.subnet.send = send
-    wait_for(lambda: not lab.state()["clients"])
+    wait_until(lambda: not lab.state()["clients"])
     before = lab.fabric.tables.lid.copy()
     heir = start_sm(lab, "h14", "--once")
-    said, _ = heir.communicate(timeout=60)
+    said, _ = heir.communicate(timeout=PATIENCE_S)
     assert heir.returncode == 0, said
     assert (lab.fabric.tables.lid[before > 0] == before[before > 0]).all()
     verdict = check(lab.fabric_now())

@@ -124,7 +124,7 @@ def test_an_unknown_name_is_refused_with_its_line_and_near_ones():
 NAMES = st.sampled_from(["lmc", "log_file", "cc_cct", "qos_vlarb_low", "routing_engine", "flap_window_s", "console"])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(NAMES, st.text(max_size=20)).map(" ".join) | st.text(max_size=20), max_size=8))
 def test_no_text_is_too_odd_to_be_refused(lines):
     with contextlib.suppress(ConfigError):
@@ -238,7 +238,7 @@ TOLD["m_key_lease_period_s"] = st.just(0)  # else it must fit the sweeps
 WITHOUT_EFFECT = st.dictionaries(st.sampled_from(sorted(UNUSED)), st.sampled_from(["77", '"quoted"', " blank "]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.fixed_dictionaries({}, optional=TOLD), WITHOUT_EFFECT)
 def test_what_is_written_is_read_back(values, ignored):
     options = Options(**values, ignored=tuple(ignored.items()))

@@ -139,7 +139,7 @@ def test_what_opensm_refuses_is_refused_with_its_line(text, line, tmp_path):
 
 
 @given(st.text(alphabet="Redfult0x71=,:;# \n\tALS_CmgidIPoib8", max_size=80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_is_read_or_refused(text):
     """And whatever is read leaves every port in Default, in a table without doubles."""
     try:
@@ -210,7 +210,7 @@ def one_by_one(rules: list[tuple[int, Member]], slot: int, allow_both: bool) -> 
 
 
 @given(_rules, st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_all_ports_at_once_is_each_port_one_by_one(rules, allow_both):
     ranked = [
         (p_key, Member(who=m.who, membership=m.membership, index0=m.index0, rank=rank))

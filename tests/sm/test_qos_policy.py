@@ -213,7 +213,7 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(WORDS | st.text()))
 def test_no_text_is_too_odd_to_be_refused(lines):
     with contextlib.suppress(FileError):

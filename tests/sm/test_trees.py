@@ -111,7 +111,7 @@ def connect(builder, switches, free, a, b):
     builder.add_links([switches[a]], free[a].pop(), [switches[b]], free[b].pop(), "EDR")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_every_member_is_reached_once_by_every_member(seed, data):
     """In any fabric, for any members of any kind; and again when members changed between two sweeps."""

@@ -70,7 +70,7 @@ def random_tables(rng, net, far, lids, some_missing):
     return lft
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(n=st.integers(2, 7), blocks=st.integers(1, 2), some_missing=st.booleans(), seed=st.integers(0, 1 << 30))
 def test_random_trees_replace_each_other_without_a_loop(n, blocks, some_missing, seed):
     rng = np.random.default_rng(seed)

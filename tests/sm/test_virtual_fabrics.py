@@ -155,7 +155,7 @@ def test_fabrics_of_one_qos_group_share_its_level_and_bandwidth():
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(1, 40)), max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_shares_fill_the_link_or_are_refused(percents):
     text = "".join(
         fabric(f"V{n}", f"<QOS>1</QOS>{f'<Bandwidth>{p}%</Bandwidth>' if p else ''}<Member>Hosts</Member>")
@@ -238,7 +238,7 @@ def test_a_document_type_is_refused_before_its_entities_can_grow():
 
 
 @given(st.text(alphabet="<>/VirtualFcsMemb&;! ", max_size=60))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_text_is_refused_with_a_reason(text):
     with pytest.raises(FileError):
         parse_virtual_fabrics(f"<Config>{text}</Config>")

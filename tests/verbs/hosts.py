@@ -6,6 +6,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 from weft.verbs.addr import AHAttr, GlobalRoute
 from weft.verbs.cq import CQ, WC
 from weft.verbs.device import Context
@@ -95,7 +97,7 @@ def connect(node: Node, kind: int, **more: Any) -> tuple[Any, Any]:
     return a, b
 
 
-def poll(cq: CQ, count: int, seconds: float = 5) -> list[WC]:
+def poll(cq: CQ, count: int, seconds: float = PATIENCE_S) -> list[WC]:
     """So many completions, or the test fails."""
     done: list[WC] = []
     until_s = time.monotonic() + seconds

@@ -173,10 +173,10 @@ def request(node: Node, opcode: int, length: int = 8, offset: int = 0, rkey: int
     return wr
 
 
-def status_of(node: Node, qp: Any, wr: SendWR, seconds: float = 5) -> ibv_wc_status:
+def status_of(node: Node, qp: Any, wr: SendWR) -> ibv_wc_status:
     """Of a request that was posted alone."""
     qp.post_send(wr)
-    sends = [wc for wc in poll(node.cq, 1, seconds) if wc.qp_num == qp.qp_num]
+    sends = [wc for wc in poll(node.cq, 1) if wc.qp_num == qp.qp_num]
     return sends[0].status
 
 

@@ -9,11 +9,11 @@ import errno
 import itertools
 import mmap
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.patience import wait_until
 from tests.verbs.hosts import CAP, REMOTE, Node, connect, poll
 from tests.verbs.peers import MEMORY_BYTES, Peer, connect_to, request, status_of, take_lane, works
 
@@ -210,15 +210,10 @@ def test_memory_is_the_programs_own_when_its_region_is_closed(node, by_lane):
         if by_lane:
             peer.tell("take_lane", number)
         peer.begin("flood", number, WRITE, len(memory), mr.buf, mr.rkey)
-        until_s = time.monotonic() + 10
-        while memory[:8] != b"written!" and time.monotonic() < until_s:
-            time.sleep(0.001)
-        assert memory[:8] == b"written!"
+        wait_until(lambda: memory[:8] == b"written!")
         mr.close()
         memory[:] = b"m" * len(memory)
-        while near.qp_state != S.IBV_QPS_ERR and time.monotonic() < until_s:  # by the next that is written
-            time.sleep(0.001)
-        assert near.qp_state == S.IBV_QPS_ERR
+        wait_until(lambda: near.qp_state == S.IBV_QPS_ERR)  # by the next that is written
         assert memory == b"m" * len(memory)
 
 
@@ -358,10 +353,8 @@ def test_a_completion_queue_that_overflows_hurts_only_those_who_use_it(node):
     wr = request(node, WRITE, rkey=node.mr.rkey, va=node.mr.buf + 1024)
     for _ in range(3):
         a.post_send(wr)
-    until_s = time.monotonic() + 5
-    while a.qp_state != S.IBV_QPS_ERR and time.monotonic() < until_s:
+    while a.qp_state != S.IBV_QPS_ERR:
         node.ctx.adapter.progress()
-    assert a.qp_state == S.IBV_QPS_ERR
     assert works(node, *other)
 
 

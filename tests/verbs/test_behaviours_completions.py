@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.verbs.hosts import Node, connect, poll
 
 from weft.verbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
@@ -44,7 +45,7 @@ def send(node, offset: int = 0, length: int = 8, **more) -> SendWR:
 
 def next_event(node) -> AsyncEvent:
     """The oldest, or the test fails: the program's own call would wait for ever."""
-    until_s = time.monotonic() + 5
+    until_s = time.monotonic() + PATIENCE_S
     while not node.ctx.events:
         assert time.monotonic() < until_s, "no event came"
         node.ctx.adapter.progress()

@@ -83,7 +83,7 @@ class Two:
         return [told.kind for told in self.told[end]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sets(st.integers(0, 12), max_size=8))
 def test_a_connection_comes_about_once_and_ends_whatever_is_lost(lost):
     two = Two(lost)

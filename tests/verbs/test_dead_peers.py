@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 from tests.verbs.hosts import REMOTE, Node, connect, poll
 from tests.verbs.peers import Peer, connect_to, request, status_of, works
 
@@ -61,10 +62,7 @@ def tidy(node: Node) -> Iterator[None]:
     """All that appears during a test is gone after it."""
     before = left_behind()
     yield
-    until_s = time.monotonic() + 5
-    while left_behind() - before and time.monotonic() < until_s:
-        time.sleep(0.02)
-    assert left_behind() <= before
+    wait_until(lambda: left_behind() <= before, lambda: f"the end of {left_behind() - before}")
 
 
 @pytest.mark.usefixtures("tidy")
@@ -81,7 +79,7 @@ def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_lane):
         near.post_recv(RecvWR(wr_id=5))
         for _ in range(2):
             near.post_send(request(node, opcode, rkey=peer.rkey, va=peer.address))
-        found = [wc.status for wc in poll(node.cq, 3, seconds=5)]
+        found = [wc.status for wc in poll(node.cq, 3)]
         assert found == [RETRIES_EXCEEDED, STATUS.IBV_WC_WR_FLUSH_ERR, STATUS.IBV_WC_WR_FLUSH_ERR]
         assert near.qp_state == S.IBV_QPS_ERR
     assert works(node, *connect(node, IBV_QPT_RC))
@@ -89,10 +87,7 @@ def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_lane):
 
 def wait_until_noticed(node: Node, qp: Any, *, by_lane: bool) -> None:
     """A lane is closed by a thread that sees the other process go, which on a busy machine takes its time."""
-    closed_s = time.monotonic() + 0.2  # far less than the time after which that thread looks anyway
-    while by_lane and qp.core.lane._way.meter[0] and time.monotonic() < closed_s:
-        time.sleep(0.001)
-    assert not by_lane or not qp.core.lane._way.meter[0]
+    wait_until(lambda: not by_lane or not qp.core.lane._way.meter[0])
 
 
 @pytest.mark.usefixtures("tidy")
@@ -108,11 +103,11 @@ def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_
         wr.set_wr_rdma(peer.rkey, peer.address)
         killer = threading.Timer(0.03, peer.kill)
         killer.start()
-        status, died_s = OK, 0.0
+        status, afterwards = OK, 0
         while status == OK:
-            assert not died_s or time.monotonic() - died_s < 5, "what is sent to the dead is still said to arrive"
-            status = status_of(node, near, wr, seconds=10)
-            died_s = died_s or (0.0 if killer.is_alive() else time.monotonic())
+            assert afterwards < 2, "what is sent to the dead is still said to arrive"
+            afterwards += not killer.is_alive()
+            status = status_of(node, near, wr)
         killer.join()
         assert status == RETRIES_EXCEEDED
         assert near.qp_state == S.IBV_QPS_ERR
@@ -188,5 +183,5 @@ a.post_send(SendWR(num_sge=1, sg=[node.sge(0, 8)]))
 
 @pytest.mark.usefixtures("tidy")
 def test_a_program_that_ends_with_work_under_way_ends_quietly():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

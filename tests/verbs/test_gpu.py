@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.verbs.gpus import ALL, ROOT, Peer, attributes, copied, request
 from tests.verbs.hosts import Node, connect, poll
 
@@ -317,7 +318,7 @@ with Node() as node:
         "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
     }
-    ended = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=PATIENCE_S)
     assert "has no CUDA IPC handle" in ended.stderr
     assert "expandable_segments" in ended.stderr
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.patience import PATIENCE_S
+
 FIRST = "from weft.verbs import pyverbs as hook; hook.install()\n"
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_a_module_of_pyverbs_is_the_one_of_weft():

@@ -141,7 +141,7 @@ class World:
 
 
 @given(requests=st.lists(REQUESTS, max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_lane_does_what_packets_do(requests):
     worlds = World(short=False), World(short=True)
     try:
@@ -158,7 +158,7 @@ def test_a_lane_does_what_packets_do(requests):
 
 
 @given(size=st.integers(0, 1000), opcode=st.sampled_from((0, 1, 2, 3, 4, 5, 6)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode):
     if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
         size = 8
@@ -301,7 +301,7 @@ def test_who_waits_for_an_event_is_woken_by_a_lane(node):
         st.tuples(st.sampled_from(("take", "give")), st.integers(1, 40_000), st.integers(0, 30)), max_size=60
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_blocks_never_overlap_and_come_empty(steps):
     memory, blocks = QueueMemory(can_be_shared=True), []
     for what, size, which in steps:

@@ -431,7 +431,7 @@ COUNT, SLOT = 16, 8192
 BUFFERS_AT, READ_AT, SUM_AT = 600_000, 750_000, 900_000
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
 @example(5, 0.0, 0.3, 0.2)
 def test_whatever_the_weather_everything_arrives_once_and_in_order(seed, loss, double, delay):

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.verbs.datagrams import Stranger
 from tests.verbs.wires import Host, connect, loopback_address
 
@@ -58,7 +59,7 @@ def settle(*hosts: Host) -> None:
             host.adapter.progress()
 
 
-def until_done(asks: Host, answers: Host, seconds: float = 20) -> list[tuple[int, int]]:
+def until_done(asks: Host, answers: Host, seconds: float = PATIENCE_S) -> list[tuple[int, int]]:
     """The first completions."""
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:

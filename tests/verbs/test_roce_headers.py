@@ -6,7 +6,7 @@ import random
 import zlib
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.verbs.test_packets import segments
 
@@ -68,7 +68,6 @@ def crcs(data, copy, other):
     )
 
 
-@settings(deadline=None)  # the first one compiles
 @given(st.integers(0, 20), st.integers(0, 9000), st.integers())
 def test_every_crc_is_that_of_zlib(skipped, size, seed):
     data = random.Random(seed).randbytes(skipped + size)

@@ -13,6 +13,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.cli import VERBS_COMMANDS, app, main
 from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
@@ -413,7 +414,7 @@ def test_a_pingpong_refuses_what_the_other_end_does_not_do(pair):
 
 
 def weft(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_perf_live_runs_both_ends_as_processes():
@@ -434,7 +435,7 @@ def test_a_pingpong_between_processes():
             client = weft("ibv_rc_pingpong", "localhost", "-p", port, "-n", "20")
             assert client.returncode == 0, client.stderr
             assert "20 iters in" in client.stdout
-            assert "20 iters in" in server.communicate(timeout=20)[0]
+            assert "20 iters in" in server.communicate(timeout=PATIENCE_S)[0]
         finally:
             server.kill()
 
@@ -466,7 +467,7 @@ def test_all_tools_are_in_the_folder_for_a_path(tmp_path):
         == set(PROGRAMS)
         == {*Test, *pingpong.NAMES, "ibv_devices", "ibv_devinfo"}
     )
-    done = subprocess.run([folder / "ibv_devices"], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([folder / "ibv_devices"], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert done.stdout.rstrip("\n") == devinfo.devices()
 
 

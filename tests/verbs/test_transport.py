@@ -155,7 +155,7 @@ def test_uc_loses_whole_messages_and_goes_on():
     assert wire.b.get(2048, 2048) == bytes([3]) * 2048
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
 def test_whatever_the_weather_everything_arrives_once_and_in_order(seed, loss, double, delay):
     wire = Wire(Weather(seed, loss, double, delay))

@@ -42,7 +42,7 @@ def received(wire: Wire, skipped: int = 0) -> list[bytes]:
     return [wire.b.get(one.wr_id * ROOM, one.byte_len)[skipped:] for one in done if one.status == OK]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SKIES, st.integers(0, 1 << 30))
 def test_rc_delivers_all_once_in_order_or_ends_in_an_error(sky, seed):
     wire, sent = Wire(sky), messages(seed, 0, 5000)
@@ -57,7 +57,7 @@ def test_rc_delivers_all_once_in_order_or_ends_in_an_error(sky, seed):
     assert set(ends) <= ENDS
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SKIES, st.integers(0, 1 << 30))
 def test_uc_delivers_whole_messages_or_none(sky, seed):
     wire, sent = Wire(sky), messages(seed, 0, 5000)
@@ -66,7 +66,7 @@ def test_uc_delivers_whole_messages_or_none(sky, seed):
     assert set(received(wire)) <= set(sent)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(SKIES, st.integers(0, 1 << 30))
 def test_ud_delivers_whole_messages_or_none(sky, seed):
     wire, sent = Wire(sky), messages(seed, 0, 900)

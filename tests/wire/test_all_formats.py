@@ -15,7 +15,7 @@ from weft.wire.format import Format
 
 FORMATS = formats()
 every_format = pytest.mark.parametrize("name", FORMATS)
-a_few = settings(max_examples=10, deadline=None)
+a_few = settings(max_examples=10)
 
 
 def records(form: type[Format]) -> st.SearchStrategy[Format]:

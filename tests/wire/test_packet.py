@@ -28,7 +28,7 @@ def link_of(packet: Packet) -> Link:
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(opcode=st.sampled_from(Opcode), payload=st.binary(max_size=300), psn=st.integers(0, 0xFFFFFF))
 def test_a_packet_is_parsed_as_it_was_built(route, opcode, payload, psn):
     payload = b"" if opcode in CARRIES_NO_PAYLOAD else payload

@@ -288,7 +288,7 @@ SPEEDS = st.sampled_from(["EDR", "EDR", "1xEDR", "NDR", "400GbE", "NVLink4"])
 LINKS = st.lists(st.tuples(st.integers(0, 24), st.integers(0, 24), SPEEDS, st.sampled_from([0, 0, 1e-9])), max_size=50)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(["random", "torus:2x2", "/some/file.txt"]), NODES, LINKS, st.booleans())
 def test_any_fabric_is_drawn_whole(spec: str, nodes: list, links: list, by_metric: bool) -> None:
     """Several servers, groups, speeds, islands, parallel and bad cables, nodes of odd kinds."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import textwrap
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, FileError
@@ -420,12 +418,6 @@ PIECES = ["", ": ", "{", "]", "..", "0", "-1", "/", "null", "- ", "\n", "leaf1",
 NAMES = st.text(st.characters(exclude_categories=("Cs", "Zs", "Zl", "Zp", "Cc")), min_size=1, max_size=6)
 
 
-def relaxed(max_examples: int) -> Callable[..., Any]:
-    """The fixtures only hold a folder: they need not be new for every example."""
-    ignored = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-    return settings(max_examples=max_examples, deadline=None, suppress_health_check=ignored)
-
-
 @st.composite
 def fabrics(draw) -> Fabric:
     """Small fabrics with everything that a lab file can hold."""
@@ -477,21 +469,19 @@ def fabrics(draw) -> Fabric:
     return fabric
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150)
 @given(fabric=fabrics())
 def test_any_fabric_reads_back_as_it_was(fabric, tmp_path):
     assert facts(again(fabric, tmp_path)) == facts(fabric)
 
 
-@relaxed(200)
+@settings(max_examples=200)
 @given(text=st.text(), name=st.sampled_from(["fuzz.yaml", "fuzz.toml"]))
 def test_random_text_is_read_or_refused_with_a_reason(text, name, read):
     refused_or_read(read, text, name)
 
 
-@relaxed(300)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_a_mutated_file_is_read_or_refused_with_a_reason(data, read):
     text = EXAMPLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, FileError
@@ -193,7 +193,7 @@ def fabrics(draw) -> Fabric:
     return builder.build()
 
 
-RELAXED = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+RELAXED = settings(max_examples=80)
 
 
 @RELAXED

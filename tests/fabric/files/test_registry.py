@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, FileError, UnknownName
@@ -165,7 +165,7 @@ def test_formats_cost_nothing_until_they_are_used():
     assert loaded.isdisjoint({"numpy", "yaml", "networkx", "weft.fabric.files.lab", "weft.fabric.files.ndt"})
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100)
 @given(
     content=st.binary() | st.sampled_from([e.name for e in FORMATS.values()]).map(str.encode),
     start=st.sampled_from(

@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
@@ -44,7 +44,6 @@ def test_ports_are_hosts_then_the_own_group_then_the_others():
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.data())
-@settings(deadline=None)
 def test_global_cables_are_even_between_groups_and_over_switches(a, h, data):
     """At most one port per group stays empty, and only where the numbers leave no symmetric use for it."""
     g = data.draw(st.integers(2, a * h + 1), label="g")

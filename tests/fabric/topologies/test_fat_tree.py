@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
@@ -115,7 +115,6 @@ def test_leaves_are_shared_out_evenly_over_the_pods():
 
 
 @given(st.floats(0, 1), st.integers(4, 12), st.sampled_from([1.0, 1.5, 2.0, 3.0]), st.sampled_from([2, 3]))
-@settings(deadline=None)
 def test_uplinks_are_spread_evenly_and_no_spine_is_oversubscribed(full, radix, oversubscription, height):
     """From one host (full = 0) to as many as the tree can have (1)."""
     down, up = split_ports(radix, oversubscription)

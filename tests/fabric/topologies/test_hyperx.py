@@ -4,7 +4,7 @@ import math
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
@@ -12,7 +12,6 @@ from weft.fabric.topologies import hyperx
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple), st.integers(1, 3))
-@settings(deadline=None)
 def test_it_is_the_hamming_graph_of_its_sizes(dims, hosts):
     """Ahn et al. 2009: switches are neighbours if they differ in one coordinate, which K_n × K_m × ... says too."""
     fabric = hyperx(dims, hosts=hosts)

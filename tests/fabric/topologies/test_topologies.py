@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
@@ -46,7 +46,6 @@ def build(call: tuple[str, dict[str, object]]) -> Fabric | None:
 
 
 @given(calls)
-@settings(deadline=None)
 def test_every_host_is_plugged_in_and_reaches_every_other(call):
     fabric = build(call)
     if fabric is not None:
@@ -56,7 +55,6 @@ def test_every_host_is_plugged_in_and_reaches_every_other(call):
 
 
 @given(calls)
-@settings(deadline=None)
 def test_ports_stay_within_the_radix(call):
     """The builder refuses a port with two cables; here, that nobody asks for ports that a switch lacks."""
     fabric = build(call)
@@ -65,7 +63,6 @@ def test_ports_stay_within_the_radix(call):
 
 
 @given(calls)
-@settings(deadline=None)
 def test_the_spec_of_a_fabric_builds_it_again(call):
     fabric = build(call)
     if fabric is not None:

@@ -4,7 +4,7 @@ import math
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
@@ -22,7 +22,6 @@ def switch_graph(fabric: Fabric) -> nx.MultiGraph:
 
 
 @given(dimensions, st.booleans())
-@settings(deadline=None)
 def test_the_grid_is_the_one_that_networkx_makes(dims, wrap):
     """In the same order: networkx counts the last dimension slowest, so it gets them reversed."""
     fabric = (torus if wrap else mesh)(dims)
@@ -51,7 +50,6 @@ def test_odd_ports_lead_ahead_and_even_ports_back():
 
 
 @given(dimensions, st.booleans())
-@settings(deadline=None)
 def test_a_walk_through_a_plus_port_comes_back_by_the_minus_port(dims, wrap):
     fabric = (torus if wrap else mesh)(dims)
     for switch in fabric.switches:
