@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 from cyclopts import App
@@ -13,7 +16,7 @@ app = App(
     name="weft",
     help="A complete InfiniBand fabric in software.\n\n"
     "SPEC is a topology, `superpod:su=1` or `fat-tree:hosts=1024,switch=QM9700` (`weft topologies` lists them), "
-    "or the path of a file: a lab file, ibnetdiscover output, an OpenSM dump, a cable plan.",
+    "or the path of a file: a lab file, ibnetdiscover output, an OpenSM dump, a cable plan; - is standard input.",
     version=weft.__version__,
     version_flags=["--version"],
     result_action="return_value",
@@ -56,6 +59,7 @@ VERBS_COMMANDS = {
     "ibv_uc_pingpong": "Run one end of rdma-core's ping-pong over an unreliable connection: ibv_uc_pingpong [HOST].",
     "ibv_ud_pingpong": "Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST].",
 }
+_OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 _OWN_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": []}
 for _name, _help in COMMANDS.items():
     app.command(f"weft.cli.{_name}:{_name}", name=_name, help=_help, sort_key=list(COMMANDS).index(_name))
@@ -68,15 +72,53 @@ for _place, (_name, _help) in enumerate(VERBS_COMMANDS.items(), len(COMMANDS) + 
 
 
 def main() -> None:
-    """Run the command; errors of weft print one clear message: status 2 if the input is at fault, else 1."""
+    """Run the command and end with its status; what went wrong is one clear message, and never a silent one.
+
+    Status 2 if the input is at fault, 1 if something else is. A reader of standard output that has seen enough, `head`
+    say, is no error.
+    """
+    if sys.stdout is None:  # closed by the caller, >&-
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  (to the end)
+    sys.exit(_print_out(_run()))
+
+
+def _run() -> int:
     from weft.errors import ConfigError, WeftError
 
     try:
         app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else _complain(str(end.code), 1)
     except WeftError as error:
         kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
-        print(f"weft: {kind}{error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        return _complain(f"{kind}{error}", 2 if isinstance(error, ConfigError) else 1)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader, `head` say, has seen enough
-        sys.exit(0)
+        return 0
+    except OSError as error:
+        return _complain(_words(error), 1)
+    return 0
+
+
+def _print_out(status: int) -> int:
+    """Print what still waits to be printed: a disk that is full may be seen only now."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # Python prints what waits once more when it ends, and would complain in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return status if isinstance(error, BrokenPipeError) else status or _complain(_words(error), 1)
+    return status
+
+
+def _words(error: OSError) -> str:
+    """Of an exception that may have come without any. Files that weft writes are named in errors of its own."""
+    said = str(error.strerror or error) or f"{type(error).__name__}, and nothing more is known"
+    if error.errno in _OF_WRITING and not error.filename:
+        return f"cannot write standard output: {said}"
+    return f"{error.filename}: {said}" if error.filename else said
+
+
+def _complain(message: str, status: int) -> int:
+    with suppress(OSError):  # standard error may be full as well
+        print(f"weft: {message}", file=sys.stderr)
+    return status

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+from weft.cli.arguments import File, Spec
 from weft.cli.output import console, print_json, table
 
 
-def check(spec: str, /, *, tables: Path | None = None, hosts_only: bool = False, json: bool = False) -> None:
+def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, json: bool = False) -> None:
     """Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.
 
     Parameters

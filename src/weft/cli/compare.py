@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.cli.output import Cell, console, print_json, progress_bar, table
+from weft.cli.arguments import File, Spec
+from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.compare.comparison import Comparison
 
 
 def compare(
-    spec: str,
+    spec: Spec,
     /,
     *,
     job: str = "all_reduce:1G",
     fabrics: str | None = None,
     servers: int | None = None,
-    report: Path | None = None,
+    report: File = None,
     seed: int = 1,
     json: bool = False,
 ) -> None:
@@ -65,7 +65,7 @@ def compare(
         return
     _print(found)
     if report is not None:
-        print(f"{report}: written")
+        say_written(report)
 
 
 def _print(found: Comparison) -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from weft.cli.arguments import NAMES_FILE, Spec
+from weft.cli.output import say_written
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -15,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def draw(
-    spec: str,
+    spec: Spec,
     /,
     *,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    output: Annotated[Path, Parameter(name=["--output", "-o"]), NAMES_FILE],
     by: Literal["speed", "load", "length"] = "speed",
 ) -> None:
     """Draw a fabric: tiers with spines on top and servers in racks, or groups in a ring, or a grid.
@@ -28,7 +31,7 @@ def draw(
     spec
         A topology, `superpod:su=1`, or the path of a file.
     output
-        The picture: .svg, .png or .html (which zooms, searches and highlights).
+        The picture: .svg, .png or .html (which zooms, searches and highlights); - for SVG on standard output.
     by
         What colours the links: their speed, their load when all hosts talk to all (routed by `auto`), or their length.
     """
@@ -42,7 +45,7 @@ def draw(
         draw_fabric(fabric, output, metric=fabric.links.length_m.astype(float), metric_label="metres")
     else:
         draw_fabric(fabric, output)
-    print(f"{output}: {output.stat().st_size / 1024:,.0f} KiB")
+    say_written(output)
 
 
 def _load(fabric: Fabric) -> NDArray[np.float64]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import NAMES_FILE, File
+from weft.cli.output import console, print_json, say_written, table
 
 
 def export(
-    spec: str | None = None,
+    spec: Annotated[str | None, NAMES_FILE] = None,
     /,
     *,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    output: Annotated[File, Parameter(name=["--output", "-o"])] = None,
     format: Annotated[str | None, Parameter(name=["--format", "-f"])] = None,  # noqa: A002
     json: bool = False,
 ) -> None:
@@ -25,7 +25,7 @@ def export(
     spec
         A topology, `superpod:su=1`, or the path of a file.
     output
-        The file to write (for `opensm` a folder).
+        The file to write (for `opensm` a folder); - for standard output.
     format
         The format, where the suffix of the file does not tell.
     json
@@ -42,7 +42,7 @@ def export(
     from weft.fabric.spec import load
 
     files.write(load(spec), output, format)
-    print(f"{output}: written")
+    say_written(output)
 
 
 def _list_formats(json: bool) -> None:

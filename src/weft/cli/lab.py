@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from weft.cli.arguments import Spec
+
 if TYPE_CHECKING:
     from weft.cli.output import Cell
     from weft.fabric.model import Fabric
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 _EXEC = "weft exec [--lab NAME] HOST COMMAND...\n\nRun a program as a host of a lab: weft exec h1 ibnetdiscover"
 
 
-def up(spec: str, /, *, name: str = "lab", daemon: bool = False, sm: bool = False, timed: bool = False) -> None:
+def up(spec: Spec, /, *, name: str = "lab", daemon: bool = False, sm: bool = False, timed: bool = False) -> None:
     """Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.
 
     Parameters

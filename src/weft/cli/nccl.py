@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import File, Spec
+from weft.cli.output import console, print_json, say_written, table
 
 if TYPE_CHECKING:
     from weft.collectives.bench import Sizes
@@ -21,7 +21,7 @@ _Label = TypeVar("_Label", "Algorithm", "Protocol")
 
 def nccl(
     collective: str,
-    spec: str = "",
+    spec: Spec = "",
     /,
     *,
     min_bytes: Annotated[str, Parameter(name=["--minbytes", "-b"])] = "8",
@@ -35,7 +35,7 @@ def nccl(
     network: str | None = None,
     paths: str | None = None,
     gpudirect: bool = True,
-    tuner: Path | None = None,
+    tuner: File = None,
     explain: bool = False,
     seed: int = 1,
     json: bool = False,
@@ -116,7 +116,7 @@ def nccl(
     for line in nccl_tests.text(found, explain=explain):
         print(line)
     if tuner is not None:
-        print(f"# {tuner}: written")
+        say_written(tuner, before="# ")
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -15,13 +16,27 @@ from rich.table import Table
 Cell = str | int | float | None
 
 
+class _Screen(Console):
+    def on_broken_pipe(self) -> None:
+        """As `print` does it: `weft.cli.main` knows what it means."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output; a pipe or a file gets the full width, so that nothing is cut."""
-    return Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
+    return _Screen(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
 
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
+
+
+def say_written(path: Path, *, before: str = "") -> None:
+    """That a file is there now; not in the midst of it, if standard output is what was written."""
+    from weft.fabric.files.streams import descriptor
+
+    if descriptor(path, 1) != 1:
+        print(f"{before}{path}: written")
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "") -> Table:

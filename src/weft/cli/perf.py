@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
+from weft.cli.arguments import Spec
 from weft.cli.output import Cell, console, print_json, table
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def perf(
     test: str,
     client: str = "",
     server: str = "",
-    spec: str = "",
+    spec: Spec = "",
     /,
     *,
     size: Annotated[str, Parameter(name=["--size", "-s"])] = "",

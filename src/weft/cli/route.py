@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.output import Cell, console, print_json, progress_bar, table
+from weft.cli.arguments import File, Spec
+from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -33,7 +34,7 @@ class Judged:
 
 
 def route(
-    spec: str,
+    spec: Spec,
     /,
     *,
     engine: str = "auto",
@@ -42,8 +43,8 @@ def route(
     root: str = "",
     without: str = "",
     compare: bool = False,
-    dump: Path | None = None,
-    picture: Path | None = None,
+    dump: File = None,
+    picture: File = None,
     seed: int = 1,
     json: bool = False,
 ) -> None:
@@ -104,7 +105,7 @@ def _route_one(
     else:
         _print_one(judged)
         for path in written:
-            print(f"{path}: written")
+            say_written(path)
     if not judged.verdict.ok:
         raise SystemExit(1)
 
@@ -134,7 +135,7 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
         return
     _print_comparison(fabric, found, refused, chosen)
     if picture is not None:
-        print(f"{picture}: written")
+        say_written(picture)
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from weft.cli.output import console, print_json, progress_bar, table
+from weft.cli.arguments import File
+from weft.cli.output import console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.scenarios.finding import Finding
@@ -47,7 +48,7 @@ def qos(
     size: str = "64",
     buffer: str = "0",
     seed: int = 1,
-    picture: Path | None = None,
+    picture: File = None,
     json: bool = False,
 ) -> None:
     """Does bulk storage traffic block small MPI messages, and what do virtual lanes do about it?
@@ -93,7 +94,7 @@ def incast(
     size: str = "16M",
     buffer: str = "0",
     seed: int = 1,
-    picture: Path | None = None,
+    picture: File = None,
     json: bool = False,
 ) -> None:
     """Many send to one: what happens to a flow that only shares a cable with them, network by network?
@@ -138,7 +139,7 @@ def bad_link(
     bit_error_rate: tuple[float, ...] = (1e-8, 1e-7, 1e-6),
     ack_timeout: int = 14,
     seed: int = 1,
-    picture: Path | None = None,
+    picture: File = None,
     json: bool = False,
 ) -> None:
     """One cable loses packets: which jobs become slower, by how much, and how is it found?
@@ -182,7 +183,7 @@ def bad_link(
 
 @scenario.command(name="ib-vs-ethernet")
 def ib_vs_ethernet(
-    *, servers: int = 16, size: str = "16M", seed: int = 1, picture: Path | None = None, json: bool = False
+    *, servers: int = 16, size: str = "16M", seed: int = 1, picture: File = None, json: bool = False
 ) -> None:
     """InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?
 
@@ -211,7 +212,7 @@ def gpudirect(
     servers: int = 2,
     server: str = "dgx-h100",
     seed: int = 1,
-    picture: Path | None = None,
+    picture: File = None,
     json: bool = False,
 ) -> None:
     """What does it cost when data between GPUs is copied through host memory?
@@ -243,7 +244,7 @@ def sm_faults(
     switches: int = 6,
     all_: Annotated[bool, Parameter("--all", negative=())] = False,
     seed: int = 1,
-    picture: Path | None = None,
+    picture: File = None,
     json: bool = False,
 ) -> None:
     """Every cable and every switch fails once: what does the subnet manager make of it?
@@ -290,7 +291,7 @@ def sm_failover(
     polling: int = 500,
     retries: int = 4,
     seed: int = 1,
-    picture: Path | None = None,
+    picture: File = None,
     json: bool = False,
 ) -> None:
     """The subnet manager is killed: what goes on, what stops, and for how long?
@@ -328,7 +329,7 @@ def _run(
         return
     _print(finding)
     if picture is not None:
-        print(f"{picture}: written")
+        say_written(picture)
 
 
 def _print(finding: Finding) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from weft.cli.arguments import Spec
 from weft.cli.output import console, print_json, table
 from weft.fabric.kinds import NodeKind
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from weft.fabric.views import Node, Port, Server
 
 
-def show(spec: str, name: str | None = None, /, *, json: bool = False) -> None:
+def show(spec: Spec, name: str | None = None, /, *, json: bool = False) -> None:
     """Summarise a fabric, or show one node, port or server of it.
 
     Parameters

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.output import Cell, console, print_json, progress_bar, table
+from weft.cli.arguments import Spec
+from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
 from weft.cli.sim_flags import NO_MESSAGES, NO_NETWORK, NO_OUTPUTS, Messages, Network, Outputs
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Step = Callable[[str], "Progress"]  # says what comes now; what it returns the e
 
 
 def sim(
-    spec: str,
+    spec: Spec,
     /,
     *,
     traffic: str | None = None,
@@ -284,7 +285,7 @@ def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
     _print_run(result, routed_by)
     for path in (outputs.write_traffic, outputs.picture, outputs.plot_queue):
         if path is not None:
-            print(f"{path}: written")
+            say_written(path)
 
 
 def _print_run(result: Result, routed_by: str) -> None:
@@ -376,7 +377,7 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     out.print(table("Latency against load", heads, rows, what))
     out.print(_speed_line([result for _, result in runs]), markup=False)
     if outputs.plot_latency is not None:
-        print(f"{outputs.plot_latency}: written")
+        say_written(outputs.plot_latency)
 
 
 def _plot_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from weft.cli.arguments import File
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class Network:
     """Carry rates forward that are steady within this part; 0 runs every packet."""
     routing_engine: str | None = None
     """Route the fabric with this engine, whatever tables it has. [its tables, else auto]"""
-    tables: Path | None = None
+    tables: File = None
     """OpenSM's dumps: a folder with opensm.fdbs or opensm-lfts.dump, or one file of routes."""
     seed: int = 1
     """Of random traffic, of hashes, of bit errors."""
@@ -70,15 +71,15 @@ class Outputs:
     """Ports whose output queue is sampled: leaf1/3,leaf2/1."""
     watch_every_us: float = 1.0
     """How often."""
-    plot_queue: Path | None = None
+    plot_queue: File = None
     """Those queues over time, .png or .svg."""
-    picture: Path | None = None
+    picture: File = None
     """The fabric, links coloured by utilisation: .png, .svg or .html."""
     sweep_load: str | None = None
     """Run uniform traffic at each of these loads: 0.1,0.5,0.9."""
-    plot_latency: Path | None = None
+    plot_latency: File = None
     """Latency against load of a sweep, .png or .svg."""
-    write_traffic: Path | None = None
+    write_traffic: File = None
     """Keep the traffic in a file, .csv or .json, that --traffic takes."""
     json: bool = False
     """Print JSON instead of tables."""

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 from cyclopts import Parameter
 
+from weft.cli.arguments import File
+
 if TYPE_CHECKING:
     from weft.lab.registry import Entry
     from weft.mad.carrier import Carrier
@@ -30,14 +32,14 @@ def sm(
     lab: str = "",
     ibsim: str = "",
     umad: str = "",
-    config: Annotated[Path | None, Parameter(("--config", "-F"))] = None,
-    partitions: Annotated[Path | None, Parameter(("--partitions", "-P"))] = None,
+    config: Annotated[File, Parameter(("--config", "-F"))] = None,
+    partitions: Annotated[File, Parameter(("--partitions", "-P"))] = None,
     priority: Annotated[int | None, Parameter(("--priority", "-p"))] = None,
     engine: Annotated[str, Parameter(("--engine", "-R"))] = "",
     once: Annotated[bool, Parameter(("--once", "-o"), negative=())] = False,
     state: Path | None = None,
     dump: Path | None = None,
-    create_config: Annotated[Path | None, Parameter(("--create-config", "-c"))] = None,
+    create_config: Annotated[File, Parameter(("--create-config", "-c"))] = None,
     json: bool = False,
 ) -> None:
     """Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.
@@ -75,6 +77,7 @@ def sm(
     json
         Print the status as JSON; of a run when it ends, and its log then goes to standard error.
     """
+    from weft.cli.output import say_written
     from weft.sm.options import write_options
 
     options = _options(config, partitions, priority, engine, state)
@@ -82,7 +85,7 @@ def sm(
         from weft.fabric.files.atomic import write_atomically
 
         write_atomically(create_config, write_options(options))
-        print(f"wrote {create_config}")
+        say_written(create_config)
     elif action == "status":
         _show(options.state_file, lab, json=json)
     else:

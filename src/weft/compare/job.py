@@ -14,6 +14,7 @@ from pathlib import Path
 
 from weft.collectives.kinds import Collective, collective
 from weft.errors import ConfigError, FileError
+from weft.fabric.files.text import read_text
 from weft.units import parse_size_bytes
 
 COLLECTIVES = (
@@ -93,12 +94,7 @@ def _call(name: str, size: str, count: str) -> Call:
 
 def _read_trace(path: Path) -> tuple[Call, ...]:
     """Calls of a file, the same ones counted together, in the order in which they come first."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read the trace {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise FileError(path, None, "bytes that are not UTF-8", f"lines {_LINE}") from error
+    lines = read_text(path).splitlines()
     found: Counter[tuple[Collective, int]] = Counter()
     for number, line in enumerate(lines, 1):
         told = line.partition("#")[0].strip()

@@ -16,6 +16,7 @@ from weft.errors import ConfigError
 from weft.fabric.draw import lay_out
 from weft.fabric.draw.svg import clean, to_svg
 from weft.fabric.files.atomic import write_atomically
+from weft.fabric.files.streams import suffix_of
 
 _PARTS = {
     "launch": "launch: kernels start",
@@ -53,7 +54,7 @@ _PAGE = """<!doctype html>
 
 def check_path(path: Path) -> None:
     """Refuse what cannot be written before anything runs."""
-    if path.suffix.lower() not in (".html", ".htm"):
+    if suffix_of(path, ".html") not in (".html", ".htm"):
         raise ConfigError(f"cannot write the report {path}: it is a page, name it .html")
     if not path.parent.is_dir():
         raise ConfigError(f"cannot write the report {path}: there is no folder {path.parent}, make it first")

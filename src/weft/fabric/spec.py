@@ -3,7 +3,7 @@
     star:hosts=16                            a topology and its parameters (`weft topologies` lists them)
     fat-tree:1024,switch=QM9700              the first value may go without its name
     torus:4x4x4
-    selene.ibnetdiscover                     a file in any format that weft reads
+    selene.ibnetdiscover                     a file in any format that weft reads; - is standard input
 
 The parameters are those of the topology's function; `weft.fabric.topologies.registry` reads them off its signature.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError, UnknownName
+from weft.fabric.files.streams import STANDARD
 from weft.fabric.model import Fabric
 from weft.fabric.topologies import TOPOLOGIES
 from weft.fabric.topologies.registry import EXAMPLES, Parameter, parameters, usage, write_spec
@@ -39,7 +40,7 @@ def load(spec: str) -> Fabric:
     name, _, rest = spec.strip().partition(":")
     if name in TOPOLOGIES:
         return TOPOLOGIES[name](**_parse(name, rest))
-    if os.path.exists(spec):
+    if spec == STANDARD or os.path.exists(spec):
         from weft.fabric.files import read
 
         return read(Path(spec))

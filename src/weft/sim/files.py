@@ -35,7 +35,8 @@ import numpy as np
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
-from weft.fabric.files.text import read_text
+from weft.fabric.files.streams import is_stream, suffix_of
+from weft.fabric.files.text import first_look, read_text
 from weft.fabric.model import Fabric
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
 from weft.units import parse_size_bytes
@@ -75,12 +76,12 @@ _NEEDED = COLUMNS[:3]
 
 def is_traffic_file(name: str) -> bool:
     """Is this the name of a traffic file, there or not?"""
-    return Path(name).suffix.lower() in SUFFIXES
+    return is_stream(name) or Path(name).suffix.lower() in SUFFIXES
 
 
 def check_suffix(path: Path | str) -> str:
-    """The suffix, if it names a form that traffic can have."""
-    suffix = Path(path).suffix.lower()
+    """The suffix, if it names a form that traffic can have; a stream gets JSON, which holds everything."""
+    suffix = suffix_of(path, ".json")
     if suffix not in SUFFIXES:
         raise ConfigError(f"{path} is no traffic file: the suffix says the form, {' or '.join(SUFFIXES)}")
     return suffix
@@ -89,10 +90,12 @@ def check_suffix(path: Path | str) -> str:
 def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
     """The traffic of a file on a fabric whose names it uses."""
     path = Path(path)
-    if check_suffix(path) == ".json":
-        document = _Json(path)
-        return _traffic(path, fabric, document.messages(), document.head.description, document.head.outstanding)
-    return _traffic(path, fabric, _read_csv(path), "", 0)
+    suffix = check_suffix(path)
+    with first_look(path, 1) as begin:
+        if suffix == ".json" and (begin == b"{" or not is_stream(path)):
+            document = _Json(path)
+            return _traffic(path, fabric, document.messages(), document.head.description, document.head.outstanding)
+        return _traffic(path, fabric, _read_csv(path), "", 0)
 
 
 def write_traffic(path: Path | str, fabric: Fabric, traffic: Traffic) -> None:

@@ -23,6 +23,7 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric.draw import RENDERERS, draw
 from weft.fabric.draw.chart import FAINT, GRID, chart
+from weft.fabric.files.streams import suffix_of
 from weft.sim.figures import describe_run, describe_traffic, name_fabric
 from weft.sim.result import NEVER, Result
 
@@ -54,7 +55,7 @@ class Curve:
 
 def check_heat_suffix(path: Path | str) -> str:
     """The suffix, if it names a format that the picture of a fabric can have."""
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path, ".svg")
     if suffix not in RENDERERS:
         raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
     return suffix

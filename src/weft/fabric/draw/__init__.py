@@ -24,6 +24,7 @@ from weft.fabric.draw.sheet import lay_out_sheet
 from weft.fabric.draw.svg import to_svg
 from weft.fabric.draw.wires import Wires
 from weft.fabric.files.atomic import write_atomically
+from weft.fabric.files.streams import suffix_of
 from weft.fabric.model import Fabric
 
 RENDERERS: dict[str, Callable[[Scene], str | bytes]] = {".svg": to_svg, ".png": to_png, ".html": to_html}
@@ -39,11 +40,11 @@ def draw(
     metric_label: str = "",
     title: str | None = None,
 ) -> None:
-    """Write a picture of the fabric, in the format of the file's suffix.
+    """Write a picture of the fabric, in the format of the file's suffix; a stream gets SVG.
 
     Links are coloured by their speed or, where a metric is given, by that: one number for each link, NaN where unknown.
     """
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path, ".svg")
     if suffix not in RENDERERS:
         raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
     scene = lay_out(fabric, colour_by=colour_by, metric=metric, metric_label=metric_label, title=title)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import ConfigError
 from weft.fabric.files.atomic import write_atomically
+from weft.fabric.files.streams import suffix_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +41,7 @@ _STYLE: dict[Any, Any] = {
 
 def check_suffix(path: Path | str) -> str:
     """The suffix, if it names a format that a chart can have."""
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path, ".svg")
     if suffix not in FORMATS:
         raise ConfigError(f"cannot draw {path}: the suffix says what to write: {' or '.join(FORMATS)}")
     return suffix

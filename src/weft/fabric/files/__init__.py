@@ -3,6 +3,7 @@
 fabric = files.read("selene.txt")                   the format shows in the name or in the content
 files.write(fabric, "topology.conf")                the format shows in the name, or is given
 files.write(fabric, "dumps", format="opensm")
+files.write(fabric, "-", format="ibnetdiscover")    standard output; read("-") is standard input
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.fabric.files.atomic import write_atomically
-from weft.fabric.files.text import read_bytes
+from weft.fabric.files.streams import is_stream
+from weft.fabric.files.text import first_look
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -120,7 +122,9 @@ FORMATS = {
 def read(path: Path | str) -> Fabric:
     """The fabric in a file; its name or its content says which format it has."""
     path = Path(path)
-    fabric: Fabric = import_module(f"{__name__}.{_recognise(path).module}").read(path)
+    with first_look(path, _SNIFFED_BYTES) as data:
+        head = data.decode("latin-1").removeprefix("\xef\xbb\xbf")
+        fabric: Fabric = import_module(f"{__name__}.{_recognise(path, head).module}").read(path)
     return fabric
 
 
@@ -128,7 +132,7 @@ def write(fabric: Fabric, path: Path | str, format: str | None = None) -> None: 
     """Write a fabric, whole or not at all, in this format or in that of the file's name."""
     path = Path(path)
     chosen = _format_named(format) if format is not None else _format_of(path)
-    if chosen.name == "opensm" and path.suffix != ".lst":
+    if chosen.name == "opensm" and path.suffix != ".lst" and not is_stream(path):
         _write_dumps(fabric, path)
     elif chosen.name == "lab" and path.suffix == ".toml":
         raise ConfigError(f"{path}: weft reads lab files in TOML, but writes them in YAML: end the name with .yaml")
@@ -174,16 +178,19 @@ def _format_of(path: Path) -> Format:
         if path.name.lower().endswith(each.suffixes):
             return each
     known = ", ".join(f"{each.suffixes[0]} ({each.name})" for each in FORMATS.values())
+    if is_stream(path):
+        raise ConfigError(f"{path}: the name does not tell the format: give one, -f {' | '.join(FORMATS)}")
     raise ConfigError(f"{path}: the name does not tell the format: give format=NAME, or end it with {known}")
 
 
-def _recognise(path: Path) -> Format:
+def _recognise(path: Path, head: str) -> Format:
     """The format of a file that is there: by its name where that is sure, else by what is in it."""
-    head = read_bytes(path, _SNIFFED_BYTES).decode("latin-1").removeprefix("\xef\xbb\xbf")
     by_name = next((each for each in FORMATS.values() if path.name.lower().endswith(each.suffixes)), None)
     if by_name is FORMATS["lab"]:
         return by_name
     by_content = next((each for each in FORMATS.values() if each.content and each.content.search(head)), None)
+    if by_content is None and head.strip() and is_stream(path):
+        return FORMATS["lab"]  # the only one that its content does not tell
     found = by_content or by_name
     if found is not None and found.reads and (by_content or path.suffix != ".txt"):
         return found

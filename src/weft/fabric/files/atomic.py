@@ -1,32 +1,85 @@
-"""Write a file whole or not at all."""
+"""Write a file whole or not at all, and leave what a name is as it is: a link, a pipe, a device."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import sys
 import tempfile
 from pathlib import Path
 
 from weft.errors import ConfigError
+from weft.fabric.files.streams import descriptor
 
 
 def write_atomically(path: Path | str, content: str | bytes) -> None:
-    """Write to a temporary name beside `path`, then rename: a reader sees the old file or the new one."""
-    path = Path(path)
+    """Write to a temporary name beside the file, then rename: a reader sees the old file or the new one.
+
+    A link stays, and what it leads to is replaced. Pipes and character devices get the bytes as they come, and `-` is
+    standard output.
+    """
     data = content.encode() if isinstance(content, str) else content
+    to = descriptor(path, 1)
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        if to is not None:
+            _write_descriptor(to, data)
+        else:
+            _write_named(Path(path), data)
+    except BrokenPipeError:
+        if to is not None:  # its reader has seen enough, as with all that is printed
             raise
+        raise ConfigError(f"cannot write {path}: its reader went away") from None
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+        shown = "standard output" if to == 1 else path
+        raise ConfigError(f"cannot write {shown}: {error.strerror or error}") from error
+
+
+def _write_descriptor(number: int, data: bytes) -> None:
+    if number == 1:
+        sys.stdout.flush()  # what was printed before comes before
+    _write_all(number, data)
+
+
+def _write_named(path: Path, data: bytes) -> None:
+    try:
+        there = path.stat()
+    except FileNotFoundError:  # or a link to what is not there yet
+        _replace(Path(os.path.realpath(path)), data, None)
+        return
+    if stat.S_ISREG(there.st_mode):
+        _replace(Path(os.path.realpath(path)), data, there)
+    elif stat.S_ISBLK(there.st_mode):
+        raise ConfigError(f"cannot write {path}: it is a disk; give a file on it")
+    else:  # a directory is refused here by the system
+        number = os.open(path, os.O_WRONLY | os.O_NOCTTY)
+        try:
+            _write_all(number, data)
+        finally:
+            os.close(number)
+
+
+def _write_all(number: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(number, rest) :]
+
+
+def _replace(target: Path, data: bytes, old: os.stat_result | None) -> None:
+    """With the rights and the owner of the old file, as far as it may be given away."""
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        if old is not None:
+            with contextlib.suppress(PermissionError):
+                os.chown(temporary, old.st_uid, old.st_gid)
+        os.chmod(temporary, 0o666 & ~_umask() if old is None else stat.S_IMODE(old.st_mode))
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _umask() -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from weft.errors import FileError
 from weft.fabric.files.opensm import apply_guid2lid, read_fdbs, read_guid2lid, read_lfts
-from weft.fabric.files.text import read_bytes
+from weft.fabric.files.text import first_look
 from weft.fabric.model import Fabric
 
 _ROUTES = ("opensm.fdbs", "opensm-lfts.dump")
@@ -24,5 +24,5 @@ def read_tables(path: Path, fabric: Fabric) -> None:
         if (path / "guid2lid").is_file():
             apply_guid2lid(fabric, read_guid2lid(path / "guid2lid"))
         path = found[0]
-    is_fdbs = b"dump_ucast_routes" in read_bytes(path)[:4096]
-    (read_fdbs if is_fdbs else read_lfts)(path, fabric)
+    with first_look(path, 4096) as head:
+        (read_fdbs if b"dump_ucast_routes" in head else read_lfts)(path, fabric)

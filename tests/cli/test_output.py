@@ -1,0 +1,82 @@
+"""Standard input and output of the commands, and what happens when nobody takes what they print."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+WEFT = (sys.executable, "-m", "weft")
+PRINTS = [("links",), ("links", "--json"), ("topologies",), ("show", "star:hosts=4")]
+
+
+def weft(*arguments: str, **how) -> subprocess.CompletedProcess[str]:
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+    return subprocess.run((*WEFT, *arguments), text=True, check=False, **how)
+
+
+@pytest.mark.parametrize("arguments", [*PRINTS, ("--help",)])
+def test_a_full_standard_output_is_one_line_and_a_status(arguments):
+    with open("/dev/full", "w") as full:
+        done = weft(*arguments, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr == "weft: cannot write standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", PRINTS)
+def test_a_reader_that_has_seen_enough_is_no_error(arguments):
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = weft(*arguments, stdout=writes)
+    os.close(writes)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_closed_standard_output_is_no_traceback():
+    done = subprocess.run(("sh", "-c", '"$@" >&-', "sh", *WEFT, "links"), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_errors_of_the_system_are_never_without_words(monkeypatch, capsys):
+    import weft.cli
+
+    for error in (TimeoutError(), OSError(), ConnectionResetError()):
+
+        def raises(error: OSError = error) -> None:
+            raise error
+
+        monkeypatch.setattr(weft.cli, "app", raises)
+        with pytest.raises(SystemExit) as end:
+            weft.cli.main()
+        assert end.value.code == 1
+        assert type(error).__name__ in capsys.readouterr().err
+
+
+def test_a_fabric_goes_from_command_to_command():
+    made = weft("export", "fat-tree:hosts=12,radix=8", "-o", "-", "-f", "ibnetdiscover")
+    assert (made.returncode, made.stderr) == (0, "")
+    for name in ("-", "/dev/stdin"):
+        shown = weft("show", name, "--json", input=made.stdout)
+        assert '"servers": 12' in shown.stdout, shown.stderr
+
+
+def test_a_picture_goes_to_standard_output():
+    for name in ("-", "/dev/stdout"):
+        done = weft("draw", "star:hosts=4", "-o", name)
+        assert done.stdout.startswith("<?xml")
+        assert done.stdout.rstrip().endswith("</svg>")
+
+
+def test_a_stream_needs_its_format_said():
+    done = weft("export", "star:hosts=4", "-o", "-")
+    assert done.returncode == 2
+    assert "-f lab | ibnetdiscover" in done.stderr
+
+
+def test_an_option_is_not_taken_for_a_file():
+    for words in (("show", "--jsn"), ("export", "star:hosts=4", "-o", "--json")):
+        done = weft(*words)
+        assert done.returncode == 2
+        assert "there is no such option" in done.stderr
