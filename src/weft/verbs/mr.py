@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap as _mmap
-from numbers import Integral
 from typing import Any
 
-from weft.verbs.buffers import Span, is_writable, span
-from weft.verbs.cuda import Allocation, CudaError, allocation_at
 from weft.verbs.device_memory import DM, WORD_BYTES
+from weft.verbs.dma_handle import DMAHandle, DmaHandleInitAttr
 from weft.verbs.enums import (
     IBV_ACCESS_HUGETLB,
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_ON_DEMAND,
-    IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_READ,
     IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_ZERO_BASED,
@@ -25,60 +20,47 @@ from weft.verbs.enums import (
     IBV_REREG_MR_ERR_INPUT,
 )
 from weft.verbs.gpu import DeviceBytes, Part
-from weft.verbs.mem_alloc import (
-    MAP_ANONYMOUS_,
-    MAP_HUGETLB_,
-    MAP_PRIVATE_,
-    first_bytes,
-    mmap,
-    munmap,
-    read,
-    write,
-)
+from weft.verbs.mem_alloc import first_bytes, read, write
 from weft.verbs.objects import PyverbsCM, table
 from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from weft.verbs.registering import (
+    HUGE_PAGE_SIZE,
+    Buffer,
+    check_access,
+    check_memory,
+    given_memory,
+    whereabouts,
+)
 from weft.verbs.text import rereg_error_to_str
-from weft.verbs.transport.queue_memory import Block, QueueMemory
 from weft.verbs.transport.regions import WHOLE_SPACE, Region
 from weft.verbs.windows import MW, MWBind, MWBindInfo, mwtype2str
 
-__all__ = ["DMMR", "MR", "MW", "DmaBufMR", "MWBind", "MWBindInfo", "mwtype2str"]
+__all__ = [
+    "DMMR",
+    "HUGE_PAGE_SIZE",
+    "MR",
+    "MW",
+    "Buf",
+    "BufMR",
+    "DMAHandle",
+    "DmaBufMR",
+    "DmaHandleInitAttr",
+    "MREx",
+    "MWBind",
+    "MWBindInfo",
+    "mwtype2str",
+]
 
-HUGE_PAGE_SIZE = 0x200000
 _SIZE_MAX = (1 << 64) - 1
 _REREG = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS
-_MS_ASYNC = 1
 # What a connection's identifier grants with its three ways to register memory (rdma_reg_msgs, _write, _read).
 _OF_CONNECTION = {
     IBV_ACCESS_LOCAL_WRITE: IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_WRITE: IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
     IBV_ACCESS_REMOTE_READ: IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
 }
-_c = ctypes.CDLL(None, use_errno=True)
-_c.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
-
-class Buffer:
-    """Memory that a region allocated for itself, of the kind that other processes can reach, or of huge pages."""
-
-    def __init__(self, memory: QueueMemory, length: int, *, huge: bool) -> None:
-        self.length, self.is_huge = length, huge
-        try:
-            if huge:
-                self.length = -(-length // HUGE_PAGE_SIZE) * HUGE_PAGE_SIZE
-                flags = MAP_PRIVATE_ | MAP_ANONYMOUS_ | MAP_HUGETLB_
-                self.address = mmap(length=self.length, flags=flags, fd=-1)
-            else:
-                self._block = Block(memory, length)
-                self.address = self._block.address
-        except MemoryError as error:
-            raise PyverbsError(f"Failed to allocate MR buffer of size {length}") from error
-
-    def free(self) -> None:
-        """What is not of huge pages goes with this object."""
-        if self.is_huge:
-            munmap(self.address, self.length)
+_NO_DMA_BUF = "a dma-buf has no address: register the memory itself, MR(pd, length, access, address=tensor)"
 
 
 class MR(PyverbsCM):
@@ -91,6 +73,8 @@ class MR(PyverbsCM):
     """
 
     region: Region
+    _what = "Failed to register a MR"
+    _iova: int | None = None  # what the first byte is called; its address, if nothing is said
 
     def __init__(
         self,
@@ -106,8 +90,8 @@ class MR(PyverbsCM):
         assert self.pd is not None
         if not isinstance(creator, PD):
             access = _OF_CONNECTION.get(access, access)
-        self._given = _given(address)
-        self.buf, self._size = _whereabouts(address, int(length), self._given)
+        self._given = given_memory(address)
+        self.buf, self._size = whereabouts(address, int(length), self._given)
         self._own: Buffer | None = None
         self._is_imported = handle is not None
         if handle is not None:
@@ -135,7 +119,9 @@ class MR(PyverbsCM):
         return min(self.region.length, _SIZE_MAX)
 
     def __str__(self) -> str:
-        return "MR:\n" + table(lkey=self.lkey, rkey=self.rkey, length=self.length, buf=self.buf, handle=self.handle)
+        return f"{type(self).__name__}:\n" + table(
+            lkey=self.lkey, rkey=self.rkey, length=self.length, buf=self.buf, handle=self.handle
+        )
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
@@ -151,9 +137,9 @@ class MR(PyverbsCM):
             self._own = None
 
     def _register(self, access: int, *, implicit: bool) -> None:
-        what = f"Failed to register a MR. length: {self._size}, access flags: {access}"
+        what = f"{self._what}. length: {self._size}, access flags: {access}"
         assert self.pd is not None
-        _check_access(what, access)
+        check_access(what, access)
         regions = self.pd.ctx.adapter.regions
         if implicit:
             if not access & IBV_ACCESS_ON_DEMAND:
@@ -162,8 +148,8 @@ class MR(PyverbsCM):
             return
         device = None
         if self._own is None:
-            device = _check_memory(what, access, self.buf, self._size, self._given)
-        self.region = regions.register(self.pd.key, self.buf, self._size, access, device=device)
+            device = check_memory(what, access, self.buf, self._size, self._given)
+        self.region = regions.register(self.pd.key, self.buf, self._size, access, self._iova, device)
 
     def _import(self, handle: int) -> None:
         assert self.pd is not None
@@ -228,16 +214,16 @@ class MR(PyverbsCM):
         if flags & IBV_REREG_MR_CHANGE_PD and pd is None:
             raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_PD needs pd")
         wanted = access if flags & IBV_REREG_MR_CHANGE_ACCESS else self.region.access
-        _check_access(what, wanted)
+        check_access(what, wanted)
         own, given, address, size = self._own, self._given, self.buf, self._size
         device = self.region.device
         if flags & IBV_REREG_MR_CHANGE_TRANSLATION:
-            own, given = None, _given(addr)
-            address, size = _whereabouts(addr, length, given)
+            own, given = None, given_memory(addr)
+            address, size = whereabouts(addr, length, given)
             if not address or size <= 0:
                 raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length")
         if own is None and address:
-            device = _check_memory(what, wanted, address, size, given)
+            device = check_memory(what, wanted, address, size, given)
         if flags & IBV_REREG_MR_CHANGE_TRANSLATION:
             self._move(address, size, zero_based=bool(wanted & IBV_ACCESS_ZERO_BASED))
             self._given, self.region.device = given, device
@@ -270,7 +256,7 @@ class DMMR(MR):
     def _register(self, access: int, *, implicit: bool) -> None:
         what = f"Failed to register a device MR. length: {self._size}, access flags: {access}"
         assert self.pd is not None
-        _check_access(what, access)
+        check_access(what, access)
         if not access & IBV_ACCESS_ZERO_BASED:
             raise PyverbsRDMAError(what, errno.EINVAL, "device memory needs IBV_ACCESS_ZERO_BASED")
         if self.offset < 0 or self.offset % WORD_BYTES or self.offset + self._size > self.dm.length:
@@ -299,53 +285,89 @@ class DmaBufMR(MR):
         raise PyverbsRDMAError(
             f"Failed to register a dma-buf MR. length: {length}, access flags: {access}",
             errno.EOPNOTSUPP,
-            "a dma-buf has no address: register the memory itself, MR(pd, length, access, address=tensor)",
+            _NO_DMA_BUF,
         )
 
 
-def _check_access(what: str, access: int) -> None:
-    """Who lets others write must be able to write itself (InfiniBand Architecture volume 1, "Register MR")."""
-    if access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) and not access & IBV_ACCESS_LOCAL_WRITE:
-        raise PyverbsRDMAError(what, errno.EINVAL, "remote write and remote atomic need IBV_ACCESS_LOCAL_WRITE")
-
-
-def _given(address: Any) -> Span | None:
-    """The memory of an object; None if it is an address, or nothing."""
-    return None if address is None or isinstance(address, Integral) else span(address)
-
-
-def _whereabouts(address: Any, length: int, given: Span | None) -> tuple[int, int]:
-    """Address and length."""
-    if given is None:
-        return int(address or 0), length
-    if not 0 < (length or given.nbytes) <= given.nbytes:
-        raise PyverbsUserError(f"MR of {length} bytes, of an object that has {given.nbytes}")
-    return given.address, length or given.nbytes
-
-
-def _check_memory(what: str, access: int, address: int, length: int, given: Span | None) -> Allocation | None:
-    """Using a page that is not there, or writing to one that is read-only, would end the process.
-
-    Gives the allocation, if it is on a GPU.
+class Buf(PyverbsCM):
+    """Memory that the adapter chose for a protection domain, to be registered by that domain: whole pages that other
+    processes can reach, as of `MR(pd, length, access)`. It is at `addr`, and its regions end with it.
     """
-    try:
-        device = allocation_at(address, length) if given is None else given.device
-    except CudaError as error:
-        raise PyverbsRDMAError(what, error.code, str(error)) from error
-    writable = given is None or given.writable
-    if given is None and device is None:
-        if access & IBV_ACCESS_ON_DEMAND:
-            return None
-        _check_mapped(what, address, length)
-        writable = not access & IBV_ACCESS_LOCAL_WRITE or is_writable(address, length)
-    if access & IBV_ACCESS_LOCAL_WRITE and not writable:
-        reason = "the memory is read-only: register a copy (bytearray(it), it.copy()) or without IBV_ACCESS_LOCAL_WRITE"
-        raise PyverbsRDMAError(what, errno.EFAULT, reason)
-    return device
+
+    def __init__(self, pd: PD, size: int) -> None:
+        what = f"Failed to allocate ibv_buf of size {size}"
+        if size <= 0:
+            raise PyverbsRDMAError(what, errno.EINVAL, "it would be empty")
+        self.pd: PD | None = pd
+        try:
+            self._own: Buffer | None = Buffer(pd.ctx.adapter.memory, size, huge=False)
+        except PyverbsError as error:
+            raise PyverbsRDMAError(what, errno.ENOMEM) from error
+        self.addr, self.size = self._own.address, size
+        pd.add_ref(self)
+
+    def _release(self) -> None:
+        self.pd = self._own = None
+        self.addr = 0
+
+    def export_dmabuf_fd(self) -> int:
+        raise PyverbsRDMAError("Failed to export dmabuf FD for Buf", errno.ENODATA, "it is ordinary memory")
+
+    def __str__(self) -> str:
+        return "Buf:\n" + table(addr=self.addr, size=self.size)
 
 
-def _check_mapped(what: str, address: int, length: int) -> None:
-    """msync() asks the kernel and changes nothing."""
-    first = address // _mmap.PAGESIZE * _mmap.PAGESIZE
-    if length and _c.msync(first, address + length - first, _MS_ASYNC):
-        raise PyverbsRDMAError(what, errno.EFAULT, f"not all of {length} bytes at {address:#x} are mapped")
+class MREx(MR):
+    """A region with all that can be said of one (ibv_reg_mr_ex).
+
+    `iova` is what those who have its keys call its first byte. With `buf` it is a part of that buffer, from `address`
+    on. `dmah` tells an adapter in hardware how to write to memory; here it is checked, and ends its regions.
+    """
+
+    _what = "Failed to register MR using extended API"
+
+    def __init__(
+        self,
+        pd: PD,
+        length: float = 0,
+        access: int = 0,
+        address: Any = None,
+        iova: int | None = None,
+        fd: int | None = None,
+        fd_offset: int = 0,
+        dmah: DMAHandle | None = None,
+        implicit: bool = False,
+        buf: Buf | None = None,
+    ) -> None:
+        if fd is not None:
+            alone = iova is not None and not (address or implicit or buf)
+            code = errno.EOPNOTSUPP if alone else errno.EINVAL
+            raise PyverbsRDMAError(self._what, code, _NO_DMA_BUF if alone else "fd goes with iova, and with no address")
+        if buf is not None:
+            address = buf.addr if address is None else address
+            self._check_within(pd, buf, address, int(length))
+        if dmah is not None:
+            dmah.check(pd.ctx, access, self._what)
+        self._iova, self.backing_buf, self.dmah = iova, buf, dmah
+        super().__init__(pd, length, access, address, implicit)
+        for parent in (buf, dmah):
+            if parent is not None:
+                parent.add_ref(self)
+
+    def _check_within(self, pd: PD, buf: Buf, address: int, length: int) -> None:
+        reason = ""
+        if buf.pd is not pd:
+            reason = "the buffer is of another protection domain, or closed"
+        elif address < buf.addr or address + length > buf.addr + buf.size:
+            reason = f"{length} bytes at {address:#x} are not within the {buf.size} at {buf.addr:#x}"
+        if reason:
+            raise PyverbsRDMAError(self._what, errno.EINVAL, reason)
+
+
+class BufMR(MREx):
+    """A region of a buffer, from `offset` on (ibv_reg_buf_mr)."""
+
+    _what = "Failed to register a buf MR"
+
+    def __init__(self, pd: PD, buf: Buf, length: float = 0, access: int = 0, offset: int = 0) -> None:
+        super().__init__(pd, length, access, buf.addr + offset, buf=buf)

@@ -14,10 +14,11 @@ from weft.verbs.enums import (
     _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
     _IBV_ADVISE_MR_FLAG_FLUSH,
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS,
+    IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
 )
 from weft.verbs.objects import PyverbsCM, PyverbsObject
-from weft.verbs.pyverbs_error import PyverbsRDMAError
+from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.transport.memory import Place
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _ADVICE = (
     _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
     _IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
 )
+_OF_CONTEXT = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
 Allocate = Callable[["PD", "ParentDomainContext", int, int, int], int]
 Free = Callable[["PD", "ParentDomainContext", int, int], Any]
 
@@ -102,22 +104,26 @@ class ParentDomainContext(PyverbsObject):
 
 
 class ParentDomainInitAttr(PyverbsObject):
-    """What a parent domain is made of."""
+    """What a parent domain is made of. `pd_context` sets its own bits of the mask."""
 
-    def __init__(self, pd: PD, pd_context: ParentDomainContext | None = None) -> None:
+    def __init__(self, pd: PD, pd_context: ParentDomainContext | None = None, comp_mask: int = 0) -> None:
+        if pd_context is None and comp_mask & _OF_CONTEXT:
+            raise PyverbsUserError(f"comp_mask {comp_mask:#x} says that there are allocators: pd_context")
         self.pd, self.pd_context = pd, pd_context
-        self.comp_mask = 0
-        if pd_context is not None:
-            self.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+        self.comp_mask = comp_mask | (_OF_CONTEXT if pd_context is not None else 0)
 
 
 class ParentDomain(PD):
     """A protection domain that stands for another one and has allocators of its own.
 
-    Queues here are objects of Python, which the allocators cannot place: they are kept and never called.
+    Queues here are objects of Python, which the allocators cannot place: they are kept and never called. What a guest
+    of confidential computing asks for, memory that devices can reach, is all that there is.
     """
 
     def __init__(self, context: Context, attr: ParentDomainInitAttr) -> None:
+        if attr.comp_mask & ~(_OF_CONTEXT | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC):
+            reason = f"comp_mask {attr.comp_mask:#x} has bits that mean nothing"
+            raise PyverbsRDMAError("Failed to allocate Parent Domain", errno.EINVAL, reason)
         super().__init__(context)
         self.protection_domain, self.pd_context = attr.pd, attr.pd_context
         self.key = attr.pd.key
