@@ -9,7 +9,7 @@ import os
 import pytest
 
 from weft.verbs import device
-from weft.verbs.device import DM, AllocDmAttr, Context, get_device_list
+from weft.verbs.device import DM, AllocDmAttr, Context, FdArr, get_device_list
 from weft.verbs.enums import _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ACCESS_LOCAL_WRITE, ibv_event_type
 from weft.verbs.events import raise_event
 from weft.verbs.mr import MR
@@ -188,3 +188,11 @@ def test_regions_end_with_the_context(ctx):
 def test_a_buffer_that_cannot_be_had_is_an_error(ctx):
     with pytest.raises(PyverbsError, match="Failed to allocate MR buffer of size"):
         MR(PD(ctx), 1 << 60, 0)
+
+
+def test_files_are_handed_over_as_many_as_counted():
+    files = FdArr([5, 6, 7], 2)
+    assert (files.arr, files.count) == ([5, 6], 2)
+    assert "[5, 6]" in str(files)
+    with pytest.raises(PyverbsUserError, match="3 files was given 2"):
+        FdArr([1, 2], 3)

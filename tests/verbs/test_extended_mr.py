@@ -10,6 +10,7 @@ from tests.verbs.hosts import Node, connect, poll
 
 from weft.verbs.device import Context
 from weft.verbs.enums import (
+    IBV_ACCESS_FLUSH_GLOBAL,
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_ON_DEMAND,
     IBV_ACCESS_REMOTE_READ,
@@ -17,9 +18,16 @@ from weft.verbs.enums import (
     IBV_DMAH_INIT_ATTR_MASK_CPU_ID,
     IBV_DMAH_INIT_ATTR_MASK_PH,
     IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE,
+    IBV_FLUSH_GLOBAL,
+    IBV_FLUSH_RANGE,
+    IBV_ODP_SUPPORT_ATOMIC_WRITE,
+    IBV_ODP_SUPPORT_FLUSH,
     IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
+    IBV_QP_EX_WITH_ATOMIC_WRITE,
+    IBV_QP_EX_WITH_FLUSH,
     IBV_QPT_RC,
+    IBV_SEND_SIGNALED,
     IBV_TPH_MEM_TYPE_PM,
     IBV_WC_REM_ACCESS_ERR,
     IBV_WC_SUCCESS,
@@ -199,6 +207,27 @@ def test_remote_access_needs_local_access_here_too(pd):
 def test_the_whole_space_is_on_demand(pd):
     assert code_of(MREx, pd, 0, OWN, implicit=True) == errno.EINVAL
     assert MREx(pd, 0, OWN | IBV_ACCESS_ON_DEMAND, implicit=True).buf == 0
+
+
+def test_memory_on_demand_is_flushed_and_written_at_once_as_the_device_says():
+    said = IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE
+    access = OPEN | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_FLUSH_GLOBAL
+    with Node() as node:
+        assert node.ctx.query_device_ex().odp_caps.rc_odp_caps & said == said
+        there = MREx(node.pd, 64, access)
+        operations = IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE
+        one, other = (node.qp(IBV_QPT_RC, operations=operations) for _ in range(2))
+        for mine, far in ((one, other), (other, one)):
+            attr = node.connected_attr(far.qp_num)
+            attr.qp_access_flags = access & ~IBV_ACCESS_ON_DEMAND
+            mine.to_rts(attr)
+        one.wr_start()
+        one.wr_flags = IBV_SEND_SIGNALED
+        one.wr_atomic_write(there.rkey, there.buf + 8, b"together")
+        one.wr_flush(there.rkey, there.buf, 64, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE)
+        one.wr_complete()
+        assert [wc.status for wc in poll(node.cq, 2)] == [IBV_WC_SUCCESS] * 2
+        assert there.read(8, 8) == b"together"
 
 
 # -- DMAHandle --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from weft.verbs.enums import (
 )
 from weft.verbs.mr import MR
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.qp import ECE, QP, DataBuffer, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
+from weft.verbs.qp import ECE, QP, DataBuffer, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx, QPRateLimitAttr
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
 
@@ -345,3 +345,15 @@ def test_a_route_of_a_global_address_is_needed(node):
     attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(sgid_index=3))
     with pytest.raises(PyverbsRDMAError, match="sgid_index 3"):
         qp.to_rtr(attr)
+
+
+def test_a_rate_limit_is_none_or_not_supported(pair):
+    node, qp, _ = pair
+    limits = QPRateLimitAttr(rate_limit=5000, max_burst_sz=1, typical_pkt_sz=2)
+    assert "5000" in str(limits)
+    assert node.ctx.query_device_ex().packet_pacing_caps.qp_rate_limit_max == 0
+    qp.modify_rate_limit(QPRateLimitAttr())
+    for attr, at, code in [(limits, qp, errno.EOPNOTSUPP), (QPRateLimitAttr(), node.qp(IBV_QPT_RC), errno.EINVAL)]:
+        with pytest.raises(PyverbsRDMAError, match="Failed to modify QP rate limit") as caught:
+            at.modify_rate_limit(attr)
+        assert caught.value.error_code == code

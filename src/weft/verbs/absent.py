@@ -1,7 +1,7 @@
 """Parts of pyverbs that weft's adapter does not have: their modules can be imported, and say so when they are used.
 
-They are the vendors' own interfaces and the steering of raw Ethernet packets. A program that asks for them gets
-EOPNOTSUPP, as from an adapter that lacks them, and a constant of theirs is 0.
+They are the vendors' own interfaces, the steering of raw Ethernet packets, and counters of completions. A program that
+asks for them gets EOPNOTSUPP, as from an adapter that lacks them, and a constant of theirs is 0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 
 PACKAGES = ("providers", "providers.mlx5", "providers.efa")
-MODULES = ("flow", "spec", "wq", "dmabuf")
+MODULES = ("flow", "spec", "wq", "dmabuf", "comp_cntr")
 
 
 def is_absent(name: str) -> bool:

@@ -60,17 +60,28 @@ class AddrInfo(PyverbsObject):
     def __init__(
         self,
         src: str | bytes | None = None,
-        src_service: str | bytes | None = None,
         dst: str | bytes | None = None,
+        src_service: str | bytes | None = None,
         dst_service: str | bytes | None = None,
         port_space: int = 0,
         flags: int = 0,
     ) -> None:
+        self.get_addrinfo(src, dst, src_service, dst_service, port_space, flags)
+
+    def get_addrinfo(
+        self,
+        src: str | bytes | None = None,
+        dst: str | bytes | None = None,
+        src_service: str | bytes | None = None,
+        dst_service: str | bytes | None = None,
+        port_space: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """What these names mean, in place of what was here; an error changes nothing."""
         numeric = bool(flags & RAI_NUMERICHOST)
-        near, far = _text(src), _text(dst)
-        self.src = gid_of(near, numeric_only=numeric) if near else None
-        self.dst = gid_of(far, numeric_only=numeric) if far else None
-        self.src_port, self.dst_port = _port_of(_text(src_service)), _port_of(_text(dst_service))
+        near, far = (gid_of(name, numeric_only=numeric) if (name := _text(one)) else None for one in (src, dst))
+        ports = _port_of(_text(src_service)), _port_of(_text(dst_service))
+        self.src, self.dst, (self.src_port, self.dst_port) = near, far, ports
         self.port_space, self.flags = port_space, flags
 
     @property

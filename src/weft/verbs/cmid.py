@@ -6,6 +6,7 @@ channel tells: `CMEvent(channel)` waits for the next event.
 
 from __future__ import annotations
 
+import copy
 import errno
 import secrets
 import weakref
@@ -15,19 +16,22 @@ from typing import TYPE_CHECKING, ParamSpec
 from weft.verbs import hardware
 from weft.verbs.addr import GID, AHAttr, GlobalRoute
 from weft.verbs.cm_enums import (
+    RAI_DNS,
+    RAI_PASSIVE,
+    RAI_SA,
     RDMA_OPTION_ID,
     RDMA_OPTION_ID_ACK_TIMEOUT,
     rdma_cm_event_type,
-    rdma_cm_join_mc_attr_mask,
     rdma_port_space,
 )
 from weft.verbs.cm_events import CMEvent, CMEventChannel
+from weft.verbs.cm_groups import GROUP_QP, Groups
 from weft.verbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam
-from weft.verbs.cm_traffic import MASKS, UDP_KEY, Traffic
+from weft.verbs.cm_traffic import MASKS, UDP_KEY
 from weft.verbs.connecting.agent import agent_of, service_id
 from weft.verbs.connecting.conversation import Conversation, Side, Told
 from weft.verbs.connecting.services import Claim
-from weft.verbs.device import PORT, Context, the_adapter
+from weft.verbs.device import PORT, Context
 from weft.verbs.enums import (
     IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_READ,
@@ -42,18 +46,21 @@ from weft.verbs.qp import ECE, QPAttr, QPInitAttr
 from weft.verbs.transport.segment import PSN_MASK
 
 if TYPE_CHECKING:
-    from weft.verbs.transport.adapter import Adapter
+    pass
 
 __all__ = ["CMID", "AddrInfo", "CMEvent", "CMEventChannel", "ConnParam", "JoinMCAttrEx", "UDParam"]
 
-GROUP_QP = 0xFF_FFFF
 _REQUEST_BYTES, _ANSWER_BYTES = {False: 56, True: 180}, {False: 196, True: 136}  # of private data; True: datagrams
 _REFUSAL_BYTES = 136
 _NO_OPTIONS = "weft's adapter has no options of a vendor"
 _PORTS_OF_NOBODY = range(0xC000, 0x1_0000)  # for those who do not care
 _TIMEOUT, _MIN_RNR = 14, 12  # codes: 67 ms for an answer, 0.64 ms until a receiver is ready
 _E, _S, _M = rdma_cm_event_type, ibv_qp_state, ibv_qp_attr_mask
-_FAILED = {_E.RDMA_CM_EVENT_REJECTED: errno.ECONNREFUSED, _E.RDMA_CM_EVENT_UNREACHABLE: errno.ETIMEDOUT}
+_FAILED = {
+    _E.RDMA_CM_EVENT_REJECTED: errno.ECONNREFUSED,
+    _E.RDMA_CM_EVENT_UNREACHABLE: errno.ETIMEDOUT,
+    _E.RDMA_CM_EVENT_ADDRINFO_ERROR: errno.ENODEV,
+}
 _P = ParamSpec("_P")
 
 
@@ -69,7 +76,7 @@ def _weakly(method: Callable[_P, None]) -> Callable[_P, None]:
     return call
 
 
-class CMID(Traffic):
+class CMID(Groups):
     """One end of a connection, or one that listens. `qp` is its queue pair, unless the program has its own.
 
     Made of `AddrInfo`, of a `CMEventChannel`, or of the CMEvent of a request that `listen_id` received.
@@ -87,11 +94,11 @@ class CMID(Traffic):
         self.pd, self.port_space, self._init_attr = pd, port_space, qp_init_attr
         self.event_channel: CMEventChannel | None = None
         self._own_channel = CMEventChannel()
-        self._source = self._target = self._port = 0
+        self._target = self._port = 0
+        self._found: AddrInfo | None = None  # by resolve_addrinfo
         self._service: int | None = None  # that it listens for
         self._conversation: Conversation | None = None
         self._param, self._psn, self._ack_timeout = ConnParam(), secrets.randbits(24) & PSN_MASK, _TIMEOUT
-        self._groups: dict[int, int] = {}  # by the address that was given: what it is on the wire
         self._is_open = True
         if isinstance(creator, AddrInfo):
             self._from_addresses(creator)
@@ -140,10 +147,6 @@ class CMID(Traffic):
     def is_datagram(self) -> bool:
         return self.port_space != rdma_port_space.RDMA_PS_TCP
 
-    @property
-    def _adapter(self) -> Adapter:
-        return the_adapter()
-
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _tell(self, told: Told) -> None:
@@ -187,6 +190,33 @@ class CMID(Traffic):
         self._source = self._source or self._own_gid(rai.src, what, is_v4=is_v4)
         self._target, self._port = rai.dst, rai.dst_port
         self._tell(Told(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
+
+    def resolve_addrinfo(
+        self,
+        node: str | bytes | None = None,
+        service: str | bytes | None = None,
+        port_space: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Ask what a name means; an event tells when it is known, or that it is not."""
+        what = "Failed to Resolve AddrInfo"
+        if flags & RAI_SA:
+            code = errno.EINVAL if flags & RAI_DNS else errno.EOPNOTSUPP
+            raise PyverbsRDMAError(what, code, "services are not looked up at the subnet administrator: RAI_DNS")
+        near, far = ((node, service), (None, None))[:: 1 if flags & RAI_PASSIVE else -1]
+        self._found, told = None, Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED)
+        try:
+            self._found = AddrInfo(near[0], far[0], near[1], far[1], port_space, flags)
+        except PyverbsRDMAError as error:
+            told = Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_ERROR, status=-error.error_code)
+        self._tell(told)
+        self._wait(_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED, what)
+
+    def query_addrinfo(self) -> AddrInfo:
+        """What the last `resolve_addrinfo` found."""
+        if self._found is None:
+            raise PyverbsRDMAError("Failed to Query AddrInfo", errno.EINVAL, "resolve_addrinfo has found none")
+        return copy.copy(self._found)
 
     def resolve_route(self, timeout_ms: int = 2000) -> None:
         if not self._target:
@@ -320,8 +350,7 @@ class CMID(Traffic):
                 self._claim.close()
             if self._conversation is not None:
                 self._conversation.close()
-            for group in list(self._groups):
-                self._leave(group)
+            self._leave_all()
         self._close_traffic()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
@@ -368,38 +397,3 @@ class CMID(Traffic):
 
     def get_remote_ece(self) -> ECE:
         raise PyverbsRDMAError("Failed to get remote ECE", errno.EOPNOTSUPP, _NO_OPTIONS)
-
-    # -- groups -------------------------------------------------------------------------------------------------------
-
-    def join_multicast(
-        self, addr: AddrInfo | None = None, mc_attr: JoinMCAttrEx | None = None, context: object = None
-    ) -> None:
-        wanted = mc_attr.addr if mc_attr is not None else addr
-        what = "Failed to Join multicast"
-        if mc_attr is not None and not mc_attr.comp_mask & rdma_cm_join_mc_attr_mask.RDMA_CM_JOIN_MC_ATTR_ADDRESS:
-            raise PyverbsRDMAError(what, errno.EINVAL, "comp_mask does not say that there is an address")
-        if wanted is None or wanted.src is None:
-            raise PyverbsRDMAError(what, errno.EINVAL, "nothing says which group")
-        qp, join = self._queue_pair(what), getattr(self._adapter.carrier, "join", None)  # some must ask for it
-        group = join(wanted.src, self._source) if join is not None else wanted.src
-        if group is None:
-            self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT))
-            return
-        with self._adapter.lock:
-            self._adapter.join(qp.core, group)
-            self._groups[wanted.src] = group
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group))
-
-    def leave_multicast(self, addr: AddrInfo) -> None:
-        if addr.src not in self._groups:
-            raise PyverbsRDMAError("Failed to leave multicast", errno.EADDRNOTAVAIL, "it is not in that group")
-        with self._adapter.lock:
-            self._leave(addr.src)
-
-    def _leave(self, address: int) -> None:
-        group, adapter = self._groups.pop(address), self._adapter
-        if self.qp is not None:
-            adapter.leave(self.qp.core, group)
-        leave = getattr(adapter.carrier, "leave", None)
-        if leave is not None and group not in adapter.groups:
-            leave(group, self._source)

@@ -6,6 +6,7 @@ most programs for verbs are written for; limits are those of the numbers' widths
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.verbs.device_text import (
@@ -38,6 +39,8 @@ from weft.verbs.enums import (
     IBV_MTU_4096,
     IBV_ODP_SUPPORT,
     IBV_ODP_SUPPORT_ATOMIC,
+    IBV_ODP_SUPPORT_ATOMIC_WRITE,
+    IBV_ODP_SUPPORT_FLUSH,
     IBV_ODP_SUPPORT_IMPLICIT,
     IBV_ODP_SUPPORT_READ,
     IBV_ODP_SUPPORT_RECV,
@@ -49,6 +52,7 @@ from weft.verbs.enums import (
     IBV_PORT_IP_BASED_GIDS,
 )
 from weft.verbs.objects import PyverbsObject, table
+from weft.verbs.pyverbs_error import PyverbsUserError
 from weft.verbs.text import be64toh, gid_str
 
 NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01
@@ -70,7 +74,7 @@ _CAPS = (
 )
 _ODP_DATAGRAM = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV
 _ODP_UC = _ODP_DATAGRAM | IBV_ODP_SUPPORT_WRITE
-_ODP_RC = _ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC
+_ODP_RC = _ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,3 +298,18 @@ class GIDEntry(PyverbsObject):
             GID_type=translate_gid_type(self.gid_type),
             Ndev_ifindex=self.ndev_ifindex,
         )
+
+
+class FdArr(PyverbsObject):
+    """File descriptors that a program hands over: `count` of those in `arr`."""
+
+    def __init__(self, arr: Sequence[int] = (), count: int = 0) -> None:
+        if count > len(arr):
+            raise PyverbsUserError(f"FdArr of {count} files was given {len(arr)}")
+        self.arr, self.count = list(arr[:count]), count
+
+    def close(self) -> None:
+        """The files are the program's."""
+
+    def __str__(self) -> str:
+        return table(Number_of_fd_in_arr=self.count, FDs_in_arr=str(self.arr))

@@ -23,7 +23,7 @@ from weft.verbs.objects import PyverbsCM, table
 from weft.verbs.pd import PD
 from weft.verbs.posting import post_chain, prepare, receive_work, send_work
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.qp_attributes import ECE, QPAttr, QPCap, QPInitAttr, QPInitAttrEx
+from weft.verbs.qp_attributes import ECE, QPAttr, QPCap, QPInitAttr, QPInitAttrEx, QPRateLimitAttr
 from weft.verbs.qp_changes import copy_attributes, may_use_controlled_qkeys, new_settings, way_to, wrong_value
 from weft.verbs.text import qp_state_to_str, qp_type_to_str
 from weft.verbs.transport.completion import CompletionQueue
@@ -37,7 +37,7 @@ from weft.verbs.windows import MW, Binding, MWBind
 if TYPE_CHECKING:
     from weft.verbs.wr import RecvWR, SendWR
 
-__all__ = ["ECE", "QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx"]
+__all__ = ["ECE", "QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx", "QPRateLimitAttr"]
 
 INLINE_MAX_BYTES = 4096
 _S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
@@ -197,6 +197,14 @@ class QP(PyverbsCM):
         if target not in _STATES:
             return f"there is no state {target}"
         return wrong_transition(self._kind, state, _S(target), mask)
+
+    def modify_rate_limit(self, attr: QPRateLimitAttr) -> None:
+        """As fast as it can is what it does; the device says that it has no other (packet_pacing_caps)."""
+        what = "Failed to modify QP rate limit"
+        if self.core.state != _S.IBV_QPS_RTS:
+            raise PyverbsRDMAError(what, errno.EINVAL, f"it is in state {qp_state_to_str(self.core.state)}, not RTS")
+        if attr.rate_limit or attr.max_burst_sz or attr.typical_pkt_sz or attr.comp_mask:
+            raise PyverbsRDMAError(what, errno.EOPNOTSUPP, f"{attr.rate_limit} kbit/s: the device has no rate limits")
 
     def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:
         """All attributes, whatever the mask asks for. PSNs are those of the next packets."""

@@ -287,3 +287,20 @@ class ECE(PyverbsCM):
     def __str__(self) -> str:
         values = {"Vendor ID": self.vendor_id, "Options": self.options, "Comp Mask": self.comp_mask}
         return "ECE:\n" + table(**{name: hex(value) for name, value in values.items()})
+
+
+class QPRateLimitAttr(PyverbsObject):
+    """How fast a queue pair may send: kilobits a second, 0 for as fast as it can."""
+
+    rate_limit = Unsigned(32)
+    max_burst_sz = Unsigned(32)
+    typical_pkt_sz = Unsigned(16)
+    comp_mask = Unsigned(32)
+
+    def __init__(self, rate_limit: int = 0, max_burst_sz: int = 0, typical_pkt_sz: int = 0, comp_mask: int = 0) -> None:
+        self.rate_limit, self.max_burst_sz = rate_limit, max_burst_sz
+        self.typical_pkt_sz, self.comp_mask = typical_pkt_sz, comp_mask
+
+    def __str__(self) -> str:
+        names = ("Rate limit (kbps)", "Max burst size", "Typical packet size", "Comp mask")
+        return table(**dict(zip(names, vars(self).values(), strict=True)))
