@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
+# Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
 os.environ["WEFT_VERBS_SPACE"] = f"-tests-{os.getpid()}"  # workers do not meet each other's adapters
 
 import weft
@@ -53,3 +57,7 @@ def selene(selene_dump: Path) -> Fabric:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow ones first: at the end one worker would be left alone with them."""
     items.sort(key=lambda item: "slow" not in item.keywords)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)

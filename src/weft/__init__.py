@@ -17,6 +17,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached
+    runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
     units | ids
     errors                         you, the fabric, or us
 

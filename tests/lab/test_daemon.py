@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -220,3 +221,30 @@ def test_a_runtime_folder_that_others_may_use_is_refused(run_time):
     run_time.chmod(0o755)
     with pytest.raises(ConfigError, match="nobody else may use"):
         registry.running()
+
+
+# -- short of files --
+
+
+def files_of(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))
+
+
+@pytest.mark.parametrize("end", [".umad", ".verbs", ".sock"])
+def test_a_lab_that_ran_out_of_files_recovers_and_keeps_no_other_waiting(weft, entry, run_time, tmp_path, end):
+    weft("up", SPEC, "--daemon", "--name", f"{entry.name}-2")
+    process = control.ask(entry, "state")["pid"]
+    before = files_of(process)
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (before + 20, before + 20))
+    lines = []
+    for _ in range(before + 60):
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.settimeout(PATIENCE_S)
+        line.connect(str(entry.folder / f"{entry.name}{end}"))
+        lines.append(line)
+    assert lines[-1].recv(1) == b""  # who is too much is told at once
+    assert weft("exec", "--lab", f"{entry.name}-2", "h1", "true").returncode == 0
+    for line in lines:
+        line.close()
+    wait_until(lambda: files_of(process) <= before)
+    assert control.ask(entry, "state")["name"] == entry.name

@@ -16,6 +16,7 @@ import pytest
 from tests.patience import wait_until
 
 import weft
+from weft.fabric.counters import Counter
 from weft.fabric.files import ibnetdiscover
 from weft.lab import protocol
 from weft.lab.ibsim import Server
@@ -349,3 +350,48 @@ def test_a_server_that_has_ended_can_be_told_to_end():
     server = Server(Subnet(weft.load("star:hosts=2")), f"ended-{os.getpid()}")
     server.close()
     server.stop()
+
+
+# -- others --
+
+
+def test_only_who_attached_a_client_may_end_it(lab, host):
+    other = Program(lab).attach("h2")
+    assert other.ask(Control.DISCONNECT, number=host.number)[0] == Control.ERROR
+    assert other.ask(Control.SET_ISSM, b"\1\0\0\0", number=host.number)[0] == Control.ERROR
+    assert answers(host)
+    assert host.ask(Control.DISCONNECT)[0] == Control.DISCONNECT
+
+
+def test_a_request_that_is_repeated_keeps_nobody_else_waiting(lab, host):
+    """Both to a manager that is silent."""
+    Program(lab).attach("h2", is_sm=True)
+    other = Program(lab).attach("h3")
+    host.send(smp(0x20, 1, 2, tid=6))
+    other.send(smp(0x20, 1, 2, tid=8))
+    other.data.settimeout(0.25)
+    for _ in range(240):  # a minute, where a second is enough
+        host.send(smp(0x20, 1, 2, tid=6))
+        try:
+            status, mad = other.receive()
+        except TimeoutError:
+            continue
+        break
+    assert (status, mad[12:16]) == (110, b"\0\0\0\x08")
+    assert host.receive()[0] == 110  # and it hears that nobody answers, however often it asks
+
+
+def test_what_is_for_a_program_that_never_reads_is_lost_and_counted(lab, host, monkeypatch):
+    monkeypatch.setattr("weft.lab.ibsim._QUEUE", 20)
+    monkeypatch.setattr("weft.lab.ibsim.ANSWER_S", 3600.0)
+    deaf = Program(lab).attach("h2", is_sm=True)
+    slot = lab.fabric["h2/1"].slot
+    sent = 0
+    while not lab.complaints.counts["a program does not read its MADs"]:
+        host.send(smp(0x20, 1, 2, tid=(sent := sent + 1)))
+        assert answers(host)
+    assert len(lab.server.clients[deaf.number].queue) == 20
+    assert lab.fabric.counters[slot, Counter.VL15_DROPPED] == lab.complaints.counts["a program does not read its MADs"]
+    for _ in range(sent - 1):
+        assert deaf.receive()[1][16:18] == b"\0\x20"
+    assert answers(deaf)

@@ -122,6 +122,7 @@ def _attach(options: Options, on: str | None, at: str, lab: str, ibsim: str, uma
     """The port to speak through; and the options, with where the state is kept."""
     from dataclasses import replace
 
+    from weft import runtime
     from weft.cli.subnets import find_carrier
     from weft.errors import ConfigError
     from weft.lab import registry
@@ -142,7 +143,7 @@ def _attach(options: Options, on: str | None, at: str, lab: str, ibsim: str, uma
         carrier = find_carrier(
             at, "", (ibsim or "sim") if on == "ibsim" else "", (umad or "any") if on == "umad" else None
         )
-        folder, name = registry.runtime_folder(), f"{on}-{ibsim or umad or 'first'}-"
+        folder, name = runtime.folder(), f"{on}-{ibsim or umad or 'first'}-"
     host = getattr(carrier, "host", "")
     place = folder / f"sm-{name}{host or 'first'}.json".replace("/", "-")
     return carrier, replace(options, state_file=options.state_file or place)
@@ -239,11 +240,12 @@ def _show(state_file: Path | None, lab: str, *, json: bool) -> None:
 
 
 def _known_files(lab: str) -> list[Path]:
+    from weft import runtime
     from weft.lab import registry
 
     entries = [registry.find(lab)] if lab else registry.running()
     found = [path for entry in entries for path in sorted(entry.cache.glob("sm-*.json"))]
-    return found if lab else found + sorted(registry.runtime_folder().glob("sm-*.json"))
+    return found if lab else found + sorted(runtime.folder().glob("sm-*.json"))
 
 
 def _as_json(path: Path, status: Status) -> dict[str, Any]:

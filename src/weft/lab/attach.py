@@ -3,9 +3,10 @@
     program -> umad_send -> preload.c -> a unix socket -> Attachments -> Agents -> mad.Subnet
 
 A connection asks one question, is an open port, or holds the IsSM bit of one; preload.c says what goes over it. Nothing
-here waits for a program: what its socket does not take is queued.
+here waits for a program: see `streams`. A MAD for one that does not read is lost, and counted where the port has a
+counter for it: VL15Dropped.
 
-`fileno` is an epoll of all sockets: whoever serves watches it, calls `on_ready` when it is ready, and `on_time` when
+`fileno` is ready when there is work: whoever serves watches it, calls `on_ready` when it is, and `on_time` when
 `next_deadline_s` has come.
 """
 
@@ -13,17 +14,16 @@ from __future__ import annotations
 
 import errno
 import itertools
-import select
-import socket
 import struct
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
+from weft.lab.complaints import Complaints
+from weft.lab.streams import Stream, Streams
 from weft.mad.subnet import Subnet
 from weft.wire.mad import QP1_Q_KEY, MgmtClass, RmppMad
 from weft.wire.port_info import PortInfo
@@ -39,7 +39,6 @@ USER_MAD = struct.Struct("=5I8s2s26xH6x")
 _QP_AND_Q_KEY = struct.Struct(">II")
 LIST_ADAPTERS, GET_ADAPTER, GET_PORT, FIND_PORT, OPEN_PORT, REGISTER, UNREGISTER, SET_IS_SM = range(1, 9)
 USER_RMPP = 1  # of the flags at registration: the program does RMPP itself
-_READ_BYTES = 1 << 18
 _SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 
 
@@ -51,12 +50,9 @@ class _Port:
 
 
 @dataclass(slots=True, eq=False)
-class _Connection:
+class _Connection(Stream):
     """A question, an open port, or the IsSM bit of one."""
 
-    socket: socket.socket
-    received: bytearray = field(default_factory=bytearray)
-    unsent: deque[memoryview] = field(default_factory=deque)
     port: _Port | None = None
     is_sm_slot: int | None = None
 
@@ -64,40 +60,22 @@ class _Connection:
 class Attachments:
     """The server behind preload.c, at a path that it makes and takes away again."""
 
-    def __init__(self, subnet: Subnet, path: Path) -> None:
+    def __init__(self, subnet: Subnet, path: Path, complaints: Complaints | None = None) -> None:
         self.devices, self.agents = subnet.devices, Agents(subnet, time.monotonic)
-        self._connections: dict[int, _Connection] = {}
+        self.complaints = complaints or Complaints()
         self._ports: dict[int, _Port] = {}
         self._is_sm: dict[int, int] = {}  # slot -> how many programs say so
         self._numbers = itertools.count(1)
-        self._epoll = select.epoll()
-        self.path = path
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._listening.bind(str(path))
-        self._listening.listen(128)
-        self._epoll.register(self._listening, select.EPOLLIN)
+        self._streams = Streams(path, _Connection, self._take, self._forget)
 
     def close(self) -> None:
-        for connection in list(self._connections.values()):
-            self._drop(connection)
-        self._listening.close()
-        self.path.unlink(missing_ok=True)
-        self._epoll.close()
+        self._streams.close()
 
     def fileno(self) -> int:
-        return self._epoll.fileno()
+        return self._streams.fileno()
 
     def on_ready(self) -> None:
-        for fd, events in self._epoll.poll(0):
-            connection = self._connections.get(fd)
-            if connection is None:
-                if fd == self._listening.fileno():
-                    self._on_dial()
-                continue
-            if events & select.EPOLLOUT:
-                self._on_writable(connection)
-            if events & ~select.EPOLLOUT:
-                self._on_readable(connection)
+        self._streams.on_ready()
 
     def after_round(self) -> None:
         """What is for a program is sent at once."""
@@ -115,23 +93,7 @@ class Attachments:
 
     # -- connections --
 
-    def _on_dial(self) -> None:
-        dialled, _ = self._listening.accept()
-        dialled.setblocking(False)
-        self._connections[dialled.fileno()] = _Connection(dialled)
-        self._epoll.register(dialled, select.EPOLLIN)
-
-    def _on_readable(self, connection: _Connection) -> None:
-        try:
-            chunk = connection.socket.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            chunk = b""
-        if not chunk:
-            self._drop(connection)
-            return
-        connection.received += chunk
+    def _take(self, connection: _Connection) -> None:
         if connection.port is None and connection.is_sm_slot is None:
             if len(connection.received) < QUESTION.size:
                 return
@@ -141,37 +103,13 @@ class Attachments:
         if connection.port is not None:
             self._take_frames(connection.port, connection.received)
 
-    def _drop(self, connection: _Connection) -> None:
-        del self._connections[connection.socket.fileno()]
-        connection.socket.close()
+    def _forget(self, connection: _Connection) -> None:
         if connection.is_sm_slot is not None:
             self._count_sm(connection.is_sm_slot, -1)
         if connection.port is not None:
             for agent in connection.port.agents.values():
                 self.agents.unregister(agent)
             del self._ports[connection.port.number]
-
-    def _write(self, connection: _Connection, data: bytes) -> None:
-        connection.unsent.append(memoryview(data))
-        if len(connection.unsent) == 1:
-            self._on_writable(connection)
-
-    def _on_writable(self, connection: _Connection) -> None:
-        unsent = connection.unsent
-        try:
-            while unsent:
-                sent = connection.socket.send(unsent[0])
-                if sent == len(unsent[0]):
-                    unsent.popleft()
-                else:
-                    unsent[0] = unsent[0][sent:]
-        except BlockingIOError:
-            self._epoll.modify(connection.socket, select.EPOLLIN | select.EPOLLOUT)
-            return
-        except OSError:
-            unsent.clear()  # the program is gone: reading will tell
-        if connection.socket.fileno() >= 0:
-            self._epoll.modify(connection.socket, select.EPOLLIN)
 
     # -- questions --
 
@@ -190,7 +128,7 @@ class Attachments:
             status = errno.ENODEV
         except OSError as error:
             status = error.errno or errno.EIO
-        self._write(connection, ANSWER.pack(status, len(data)) + data)
+        self._streams.write(connection, ANSWER.pack(status, len(data)) + data)
 
     def _answer_about(self, connection: _Connection, kind: int, adapters: list[Adapter], ca: str, number: int) -> bytes:
         if kind == LIST_ADAPTERS:
@@ -249,7 +187,7 @@ class Attachments:
     def _register(self, number: int, *asked: int) -> int:
         mgmt_class, version, rmpp_version, flags, oui, low, high = asked
         port = self._ports[number]
-        connection = next(one for one in self._connections.values() if one.port is port)
+        connection = next(one for one in self._streams if one.port is port)
         free = next((n for n in range(AGENTS_PER_PORT) if n not in port.agents), None)
         if free is None:
             raise OSError(errno.ENOMEM, "too many agents")
@@ -289,7 +227,9 @@ class Attachments:
         who = _QP_AND_Q_KEY.pack(0, 0) if message[1] in _SMPS else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
         length = USER_MAD.size + len(message)
         head = USER_MAD.pack(agent, status, 0, 0, length, who, lid.to_bytes(2, "big"), pkey_index)
-        self._write(connection, LENGTH.pack(length) + head + message)
+        if not self._streams.push(connection, LENGTH.pack(length) + head + message):
+            assert connection.port is not None
+            self.complaints.overrun(self.devices, connection.port.slot, message[1])
 
 
 def _text(raw: bytes) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import socketserver
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.lab.lab import Lab
 from weft.lab.registry import Entry
@@ -32,15 +34,32 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
     }
 
 
-class CommandServer(socketserver.ThreadingUnixStreamServer):
+class CommandServer(socketserver.ThreadingMixIn, socketserver.BaseServer):
     """Takes commands in threads of its own; the lab carries them out between two MADs."""
 
     daemon_threads = True
 
     def __init__(self, lab: Lab, entry: Entry) -> None:
         self.commands = _commands(lab)
+        self._listener = runtime.Listener(entry.socket)
         super().__init__(str(entry.socket), _Conversation)
         threading.Thread(target=self.serve_forever, name="weft commands", daemon=True).start()
+
+    def fileno(self) -> int:
+        return self._listener.fileno()
+
+    def get_request(self) -> tuple[socket.socket, str]:
+        made = self._listener.accept()
+        if made is None:
+            raise OSError("nobody is let in")
+        return made, ""
+
+    def close_request(self, request: socket.socket) -> None:  # type: ignore[override]
+        request.close()
+
+    def server_close(self) -> None:
+        super().server_close()
+        self._listener.close()
 
 
 class _Conversation(socketserver.StreamRequestHandler):

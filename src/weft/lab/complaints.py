@@ -5,6 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
+from weft.fabric.counters import Counter as PortCounter
+from weft.mad.devices import Devices
+from weft.wire.mad import MgmtClass
+
+_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 log = logging.getLogger("weft.lab")
 
 
@@ -17,3 +22,9 @@ class Complaints:
         self.counts[kind] += 1
         if self.counts[kind] == 1:
             log.warning("%s: %s (the next ones are counted, not logged)", kind, detail, exc_info=error)
+
+    def overrun(self, devices: Devices, slot: int, mgmt_class: int) -> None:
+        """A MAD is lost, because the program at a port does not take what is for it."""
+        self.note("a program does not read its MADs", f"the one at {devices.name(slot)}; more for it are lost")
+        if mgmt_class in _SMPS:
+            devices.fabric.counters[slot, PortCounter.VL15_DROPPED] += 1

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from contextlib import suppress
 from typing import Any
 
+from weft import runtime
 from weft.errors import ConfigError, SubnetError
 from weft.lab.registry import Entry
 
@@ -20,9 +20,7 @@ _PATIENCE_S = 60
 def ask(entry: Entry, do: str, patience_s: float | None = _PATIENCE_S, /, **words: Any) -> Any:
     """Send one command to a lab; ConfigError if it refuses."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.settimeout(patience_s)
-            line.connect(str(entry.socket))
+        with runtime.dial(entry.socket, patience_s) as line:
             line.sendall(json.dumps({"do": do, **words}).encode() + b"\n")
             with line.makefile("rb") as answer:
                 found = json.loads(answer.readline())

@@ -4,14 +4,15 @@
     @sim:outN     MADs of client N; the client's end is @sim:inPID
 
 Every request is answered or comes back as timed out: libumad2sim keeps no time, and OpenSM waits for ever for a MAD
-that does neither. Nothing here waits for a client: what does not fit into its socket is queued. What a client does
-wrong is counted in `complaints`, logged once, and otherwise ignored.
+that does neither. Nothing here waits for a client: what does not fit into its socket is queued, and what does not fit
+into the queue is lost. What a client does wrong is counted in `complaints`, logged once, and otherwise ignored.
+
+Anybody on the machine can find the names and send to them: who sent a datagram is looked at before what it says.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import socket
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.lab import protocol, sysfs
 from weft.lab.calls import Calls
@@ -41,7 +43,7 @@ _NUMBERS = 0x8000  # the upper half of what fits belongs to `agents`
 _BATCH = 64  # datagrams of one client before others have their turn
 _RETRIES = 3  # of a MAD that a bad cable lost, as the kernel does for OpenSM
 _SEND_BYTES = 4 << 20
-_ANCILLARY_BYTES = socket.CMSG_SPACE(protocol.CREDENTIALS.size)
+_QUEUE = 1 << 14  # MADs that wait for a client
 _UNANSWERED = frozenset((Method.SEND, Method.TRAP, Method.TRAP_REPRESS))
 T = TypeVar("T")
 
@@ -55,7 +57,7 @@ class Server:
         self.complaints = complaints or Complaints()
         self.clients: dict[int, Client] = {}
         self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
-        self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, until when
+        self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, till when
         self._unsent: set[Client] = set()
         self._services: list[Service] = []
         self._sender: Client | None = None
@@ -66,7 +68,6 @@ class Server:
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._epoll = select.epoll()
         self._control = self._open("ctl")
-        self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._watch(self._control.fileno(), self._on_control)
         self._watch(self._calls.fileno(), lambda mask: self._calls.run())
         self._tick_at, self._check_at = 0.0, time.monotonic() + LIVENESS_S
@@ -135,15 +136,12 @@ class Server:
         """Stop when the other end of this pipe is closed."""
         self._watch(fd, lambda mask: self.stop())
 
-    def _open(self, end: str) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    def _open(self, end: str, to: str = "") -> socket.socket:
+        to_name = protocol.address(self.base, to) if to else b""
         try:
-            made.bind(protocol.address(self.base, end))
+            return runtime.abstract(protocol.address(self.base, end), to_name)
         except OSError as error:
-            made.close()
-            reason = "another lab or ibsim has it" if error.errno == errno.EADDRINUSE else error.strerror
-            raise ConfigError(f"the socket name {self.base}:{end} is not free: {reason}; take another name") from None
-        return made
+            raise ConfigError(f"the socket {self.base}:{end} cannot be had: {error.strerror}") from None
 
     def _watch(self, fd: int, handler: Callable[[int], None]) -> None:
         self._handlers[fd] = handler
@@ -188,28 +186,34 @@ class Server:
     def _on_control(self, mask: int) -> None:
         for _ in range(_BATCH):
             try:
-                raw, extra, _, sender = self._control.recvmsg(2 * CONTROL.size, _ANCILLARY_BYTES)
+                raw, extra, _, address = self._control.recvmsg(2 * CONTROL.size, runtime.CREDENTIALS_BYTES)
             except OSError:
                 return
+            who = runtime.sender(extra)
+            if not runtime.is_trusted(who):
+                self._on_stranger(who)
+                continue
             if not protocol.is_control(raw):
                 self.complaints.note("a control datagram is none", f"{len(raw)} bytes, {raw[:16].hex()}")
                 continue
             _, number, kind, length, data = CONTROL.unpack(raw)
-            pid = protocol.CREDENTIALS.unpack_from(extra[0][2])[0] if extra else 0
             try:
-                number, data = self._control_answer(number, kind, data, pid)
+                number, data = self._control_answer(number, kind, data, address, who.pid)
             except (ConfigError, OSError) as error:
-                self.complaints.note("a control request is refused", f"kind {kind} of process {pid}: {error}")
+                self.complaints.note("a control request is refused", f"kind {kind} of process {who.pid}: {error}")
                 kind = Control.ERROR
             with contextlib.suppress(OSError):  # the client is gone, or does not read
-                self._control.sendto(CONTROL.pack(MAGIC, number, kind, length, data), sender)
+                self._control.sendto(CONTROL.pack(MAGIC, number, kind, length, data), address)
 
-    def _control_answer(self, number: int, kind: int, data: bytes, pid: int) -> tuple[int, bytes]:
+    def _on_stranger(self, who: runtime.Credentials) -> None:
+        self.complaints.note("another user is not let in", f"process {who.pid} of user {who.uid}")
+
+    def _control_answer(self, number: int, kind: int, data: bytes, address: bytes, pid: int) -> tuple[int, bytes]:
         if kind == Control.CONNECT:
-            return self._connect(data, pid)
+            return self._connect(data, address, pid)
         client = self.clients.get(number)
-        if client is None:
-            raise ConfigError(f"there is no client {number}")
+        if client is None or client.control != address:
+            raise ConfigError(f"client {number} is not that of {address!r}")
         if kind == Control.DISCONNECT:
             self.drop(client)
             return number, b""
@@ -219,20 +223,15 @@ class Server:
         shown = sysfs.show(self.subnet, client.slot, kind, data)
         return number, shown.ljust(CONTROL_DATA_BYTES, b"\0")
 
-    def _connect(self, data: bytes, pid: int) -> tuple[int, bytes]:
+    def _connect(self, data: bytes, address: bytes, pid: int) -> tuple[int, bytes]:
         named, queue_pair, is_sm, name = CLIENT_INFO.unpack_from(data)
         slot = self.places.find(name.split(b"\0")[0].decode(errors="replace"))
         for old in [one for one in self.clients.values() if one.pid == named]:
             self.drop(old)  # the process number came round, or its program began anew
         number = self._free_number()
-        data_socket = self._open(f"out{number}")
-        try:
-            data_socket.connect(protocol.address(self.base, f"in{named}"))
-        except OSError:
-            data_socket.close()
-            raise
+        data_socket = self._open(f"out{number}", to=f"in{named}")
         data_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        client = Client(number=number, slot=slot, socket=data_socket, pid=named)
+        client = Client(number=number, slot=slot, socket=data_socket, pid=named, control=address)
         self.clients[number] = client
         self.at.setdefault(slot, []).append(client)
         self._watch(data_socket.fileno(), partial(self._on_data, client))
@@ -285,15 +284,18 @@ class Server:
     def _on_data(self, client: Client, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._unsent.add(client)
-        inbox, receive = self._inbox, client.socket.recv_into
+        inbox, places, receive = self._inbox, [self._inbox], client.socket.recvmsg_into
         for _ in range(_BATCH):
             try:
-                size = receive(inbox)
+                size, extra, _, _ = receive(places, runtime.CREDENTIALS_BYTES)
             except BlockingIOError:
                 return
             except OSError:
                 self.drop(client)
                 return
+            if not runtime.is_from_trusted(extra):
+                self._on_stranger(runtime.sender(extra))
+                continue
             if size != DATA_BYTES:
                 self.complaints.note("a data datagram has the wrong size", f"{size} bytes from {self._name(client)}")
                 continue
@@ -337,7 +339,8 @@ class Server:
             self._push(client, protocol.timed_out(request, mad))
         else:
             kept = bytes(request[:HEADER_BYTES] + mad)
-            self._pending[protocol.transaction(mad)] = (client, kept, time.monotonic() + ANSWER_S)
+            entry = client, kept, time.monotonic() + ANSWER_S
+            self._pending.setdefault(protocol.transaction(mad), entry)  # repeated, it waits no longer than at first
         return None
 
     def _deliver(self, arrival: Arrival) -> bool:
@@ -352,8 +355,11 @@ class Server:
 
     def _push(self, client: Client, packet: bytes) -> None:
         """To be sent at the end of this round: who is woken once for many answers gets more done than once for each."""
-        client.queue.append(packet)
-        self._unsent.add(client)
+        if len(client.queue) < _QUEUE:
+            client.queue.append(packet)
+            self._unsent.add(client)
+        else:
+            self.complaints.overrun(self.subnet.devices, client.slot, packet[HEADER_BYTES + 1])
 
     def _flush(self, client: Client) -> None:
         """Send what its socket takes; the rest when it takes more."""

@@ -12,12 +12,14 @@ The cabling of `fabric` never changes; `fabric_now` is without the cables that a
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.lab import programs
@@ -26,7 +28,6 @@ from weft.lab.complaints import Complaints
 from weft.lab.ibsim import Server
 from weft.lab.lanes import Lanes, MeteredSubnet
 from weft.lab.places import cables
-from weft.lab.registry import runtime_folder
 from weft.lab.verbs_ports import VerbsPorts
 from weft.lab.verbs_server import VerbsServer
 from weft.mad import faults
@@ -43,17 +44,19 @@ class Lab:
 
     def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1, timed: bool = False) -> None:
         self.fabric, self.name = fabric, name or f"lab-{os.getpid()}"
-        self.sockname = f"weft-{os.getuid()}-{self.name}"
+        self.sockname = f"weft-{self.name}-{secrets.token_hex(4)}"  # that nobody can take before us
         self.subnet = MeteredSubnet(fabric, seed=seed)
         self.lanes = self.subnet.lanes = Lanes(self.subnet.devices, is_timed=timed)
         self.complaints = Complaints()
-        self.server = Server(self.subnet, self.sockname, self.complaints)  # from here on the name is ours
-        self.socket = runtime_folder() / f"{self.name}.umad"
-        self.socket.unlink(missing_ok=True)
-        attachments = Attachments(self.subnet, self.socket)
+        self.server = Server(self.subnet, self.sockname, self.complaints)
+        self.socket = runtime.folder() / f"{self.name}.umad"
+        try:
+            attachments = Attachments(self.subnet, self.socket, self.complaints)
+        except OSError as error:
+            self.server.close()
+            raise ConfigError(f"{self.socket} cannot be had: {error.strerror}; give the lab another name") from None
         self.server.serve_too(attachments)
         self.verbs_socket = self.socket.with_name(f"{self.name}{SUFFIX}")
-        self.verbs_socket.unlink(missing_ok=True)
         self.verbs = VerbsPorts(self.subnet, attachments.agents, self.lanes)
         self.server.serve_too(VerbsServer(self.verbs, self.verbs_socket, self.name))
         self._thread: threading.Thread | None = None

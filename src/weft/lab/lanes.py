@@ -14,7 +14,6 @@ senders ask again, and get another one, or none and send packets.
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.fabric.tables import NO_ROUTE
@@ -47,10 +47,8 @@ class Meters:
     """Those of one program, in memory that it maps too."""
 
     def __init__(self) -> None:
-        self.file = os.memfd_create("weft-meters", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         size = METERS * METER_WORDS * 8
-        os.truncate(self.file, size)
-        fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)  # not by the program either
+        self.file = runtime.memory("meters", size)
         self.words: NDArray[np.int64] = np.frombuffer(mmap.mmap(self.file, size), np.int64).reshape(METERS, METER_WORDS)
 
     def close(self) -> None:

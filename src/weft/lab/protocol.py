@@ -17,7 +17,6 @@ from weft.wire.mad import MAD_BYTES, MgmtClass, RmppType
 CONTROL = struct.Struct("=IIII64s")
 CONTROL_DATA_BYTES = 64
 CLIENT_INFO = struct.Struct("=III32s")  # id, QP, is it a subnet manager, node
-CREDENTIALS = struct.Struct("=iII")  # process, user and group of who sent a datagram, by the kernel
 VENDOR = struct.Struct("=III4xQ")
 MAGIC = 0xDEADBEEF
 HEADER_BYTES = 32

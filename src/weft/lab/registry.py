@@ -1,9 +1,9 @@
 """Which labs run on this machine, for this user.
 
-    $XDG_RUNTIME_DIR/weft/, else /tmp/weft-UID/
+    runtime.folder()/
         NAME.lock       locked by the lab as long as it lives: the kernel lets go of it, even after kill -9
         NAME.sock       where it takes commands
-        NAME.umad       where programs attach
+        NAME.umad       where programs attach; NAME.verbs: those for RDMA
         NAME.log        what it had to say; stays until the name is used again
         NAME.cache/     what OpenSM remembers of it
 
@@ -14,20 +14,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 import re
 import shutil
-import socket
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft import runtime
 from weft.errors import ConfigError, UnknownName
 
 DEFAULT = "lab"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
-_PATH_BYTES = 107  # of a unix socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +58,14 @@ class Entry:
         return False
 
     def answers(self) -> bool:
-        """Is somebody behind the socket?"""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(str(self.socket))
-            except OSError:
-                return False
-        return True
-
-
-def runtime_folder() -> Path:
-    """Ours alone: whoever may write there may command the labs."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(base) / "weft" if base and Path(base).is_dir() else Path(f"/tmp/weft-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
-        raise ConfigError(f"{folder} must be a folder of yours that nobody else may use: remove it, or chmod 700")
-    return folder
+        """Is somebody behind the socket? Not asked, so that a lab in trouble keeps nobody waiting."""
+        return runtime.is_alive(self.socket)
 
 
 def entry(name: str) -> Entry:
     if not _NAME.fullmatch(name):
         raise ConfigError(f"a lab cannot be named {name!r}: up to 32 letters, digits, `.`, `_` and `-`, as in `lab-2`")
-    made = Entry(name, runtime_folder())
-    if len(os.fsencode(made.socket)) > _PATH_BYTES:
-        raise ConfigError(f"{made.socket} is too long for a socket: set XDG_RUNTIME_DIR to a shorter folder")
-    return made
+    return Entry(name, runtime.folder())
 
 
 @contextlib.contextmanager
@@ -102,7 +80,7 @@ def claim(name: str) -> Iterator[Entry]:
                 f"a lab named {name} runs already: end it with `weft down --lab {name}`, or choose another with --name"
             ) from None
         _clear(made)
-        made.cache.mkdir()
+        runtime.private_folder(made.cache)
         try:
             yield made
         finally:
@@ -115,7 +93,7 @@ def _clear(made: Entry) -> None:
 
 
 def running() -> list[Entry]:
-    folder = runtime_folder()
+    folder = runtime.folder()
     found = [Entry(path.stem, folder) for path in sorted(folder.glob("*.sock"))]
     return [one for one in found if one.answers()]
 

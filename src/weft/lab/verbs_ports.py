@@ -40,7 +40,7 @@ class Program:
 
     number: int
     slot: int
-    push: Callable[[bytes], None]
+    push: Callable[[bytes], object]
     meters: Meters
     coming: list[bytes] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ class VerbsPorts:
 
     # -- programs -----------------------------------------------------------------------------------------------------
 
-    def attach(self, slot: int, push: Callable[[bytes], None]) -> Program:
+    def attach(self, slot: int, push: Callable[[bytes], object]) -> Program:
         port = self._ports.get(slot)
         if port is None:
             port = self._ports[slot] = _Port({}, self.facts(slot), lambda packet: self._arrived(slot, packet))

@@ -1,0 +1,145 @@
+"""Stream sockets of many programs, for a server that waits for none of them.
+
+What a program does not take is queued up to `MOST_BYTES`; beyond that, what may be lost is lost, as a receive queue of
+an adapter overruns. One that asks and asks and takes no answer, or begins a message that never ends, is cut off.
+
+`fileno` is an epoll of all sockets: whoever serves watches it, and calls `on_ready` when it is ready.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from weft import runtime
+
+MOST_BYTES = 16 << 20  # that wait for a program, before the last message
+_LONGEST_BYTES = 256 << 20  # of a message; all paths of the largest subnet are less
+_READ_BYTES = 1 << 18
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    socket: socket.socket
+    received: bytearray = field(default_factory=bytearray)
+    unsent: deque[tuple[memoryview, list[int]]] = field(default_factory=deque)  # with files
+    unsent_bytes: int = 0
+    is_full: bool = False  # its socket takes no more for now
+
+
+S = TypeVar("S", bound=Stream)
+
+
+class Streams(Generic[S]):
+    """At a path. `take` looks at what one has received; `forget` is told of each that ends."""
+
+    def __init__(
+        self,
+        path: Path,
+        new: Callable[[socket.socket], S],
+        take: Callable[[S], None],
+        forget: Callable[[S], None],
+    ) -> None:
+        self._new, self._take, self._forget = new, take, forget
+        self._open: dict[int, S] = {}
+        self._listener = runtime.Listener(path)
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener, select.EPOLLIN)
+
+    def __iter__(self) -> Iterator[S]:
+        return iter(self._open.values())
+
+    def __contains__(self, one: S) -> bool:
+        return self._open.get(one.socket.fileno()) is one
+
+    def fileno(self) -> int:
+        return self._epoll.fileno()
+
+    def close(self) -> None:
+        for one in list(self):
+            self.drop(one)
+        self._listener.close()
+        self._epoll.close()
+
+    def on_ready(self) -> None:
+        for fd, events in self._epoll.poll(0):
+            one = self._open.get(fd)
+            if one is not None:
+                if events & select.EPOLLOUT:
+                    self._flush(one)
+                if events & ~select.EPOLLOUT:
+                    self._read(one)
+            elif fd == self._listener.fileno():
+                self._let_in()
+
+    def _let_in(self) -> None:
+        made = self._listener.accept()
+        if made is not None:
+            self._open[made.fileno()] = self._new(made)
+            self._epoll.register(made, select.EPOLLIN)
+
+    def drop(self, one: S) -> None:
+        if one in self:
+            del self._open[one.socket.fileno()]
+            one.socket.close()
+            self._forget(one)
+
+    def _read(self, one: S) -> None:
+        try:
+            chunk = one.socket.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        one.received += chunk
+        if chunk:
+            self._take(one)
+        if not chunk or len(one.received) > _LONGEST_BYTES:
+            self.drop(one)
+
+    def write(self, one: S, data: bytes, files: list[int] | None = None) -> None:
+        """What must not be lost."""
+        if one.unsent_bytes > 2 * MOST_BYTES:
+            self.drop(one)
+        if one in self:
+            one.unsent.append((memoryview(data), files or []))
+            one.unsent_bytes += len(data)
+            if not one.is_full:
+                self._flush(one)
+
+    def push(self, one: S, data: bytes) -> bool:
+        """What may be lost; False if it is."""
+        if one.unsent_bytes > MOST_BYTES:
+            return False
+        self.write(one, data)
+        return True
+
+    def _flush(self, one: S) -> None:
+        unsent = one.unsent
+        try:
+            while unsent:
+                data, files = unsent[0]
+                sent = socket.send_fds(one.socket, [data], files) if files else one.socket.send(data)
+                one.unsent_bytes -= sent
+                if sent == len(data):
+                    unsent.popleft()
+                else:
+                    unsent[0] = data[sent:], []
+        except BlockingIOError:
+            self._set_full(one, True)
+        except OSError:
+            unsent.clear()  # the program is gone: reading will tell
+            one.unsent_bytes = 0
+            self._set_full(one, False)
+        else:
+            self._set_full(one, False)
+
+    def _set_full(self, one: S, is_full: bool) -> None:
+        if one.is_full != is_full:
+            one.is_full = is_full
+            self._epoll.modify(one.socket, select.EPOLLIN | (select.EPOLLOUT if is_full else 0))
