@@ -26,6 +26,7 @@ from weft.verbs.wc import (
     WC,
     PollCqAttr,
     WcTmInfo,
+    completion_of,
     cqe_flags_to_str,
     cqe_opcode_to_str,
     cqe_status_to_str,
@@ -123,8 +124,7 @@ class _Queue(PyverbsCM):
     def _taken(self, most: int) -> list[Completion]:
         """The oldest completions; if there are none, after what can be done now is done."""
         found = self.core.take(most)
-        if not found:
-            self.ctx.adapter.progress()
+        if not found and self.ctx.adapter.progress():
             found = self.core.take(most)
         return found
 
@@ -163,8 +163,11 @@ class CQ(_Queue):
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """How many there were, and they, oldest first."""
-        found = [WC.of(done) for done in self._taken(num_entries)]
-        return len(found), found
+        poll = self.core.poll
+        found = poll(num_entries)
+        if not found and (not self.ctx.adapter.progress() or not (found := poll(num_entries))):
+            return 0, []
+        return len(found), [completion_of(numbers) for numbers in found]
 
     def resize(self, cqe: int) -> None:
         cqe_max = self.ctx.query_device().max_cqe

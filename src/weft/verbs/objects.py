@@ -36,12 +36,24 @@ class Unsigned:
         def __get__(self, obj: object, owner: type) -> int: ...
 
     def __set__(self, obj: object, value: SupportsIndex | float) -> None:
-        number = int(value) if isinstance(value, float) else operator.index(value)
-        if number < 0:
-            raise OverflowError(f"{self.name} = {number}: can't convert negative value to uint{self.bits}_t")
-        if number >> self.bits:
-            raise OverflowError(f"{self.name} = {number}: value too large to convert to uint{self.bits}_t")
-        obj.__dict__[self.name] = number
+        obj.__dict__[self.name] = unsigned(self.name, self.bits, value)
+
+
+def unsigned(name: str, bits: int, value: SupportsIndex | float) -> int:
+    """The number, if it fits into so many bits."""
+    number = int(value) if isinstance(value, float) else operator.index(value)
+    if number < 0:
+        raise OverflowError(f"{name} = {number}: can't convert negative value to uint{bits}_t")
+    if number >> bits:
+        raise OverflowError(f"{name} = {number}: value too large to convert to uint{bits}_t")
+    return number
+
+
+class Rare(Unsigned):
+    """One that most objects never set: it is 0 without a word of `__init__`, and slower to read."""
+
+    def __get__(self, obj: object, owner: type) -> int:
+        return vars(obj).get(self.name, 0) if obj is not None else self  # type: ignore[return-value]
 
 
 def inc_rkey(rkey: int) -> int:
@@ -71,10 +83,18 @@ class PyverbsCM(PyverbsObject):
     A child keeps its parent alive and a parent knows its children weakly. `close()` ends the children, youngest first,
     then calls `_release()`, where a class gives back what the adapter holds for it; if that fails it stays open.
     Ending it twice is no error.
+
+    `is_held=False`: the adapter holds nothing for such objects, and the end of the last reference needs no look: a loop
+    makes and drops many of them.
     """
 
     _is_open = False
     _children: weakref.WeakValueDictionary[int, PyverbsCM] | None = None
+
+    def __init_subclass__(cls, *, is_held: bool = True) -> None:
+        super().__init_subclass__()
+        if is_held and not hasattr(cls, "__del__"):
+            cls.__del__ = _end  # type: ignore[attr-defined]
 
     def add_ref(self, child: PyverbsCM) -> None:
         """Take in a child that is complete: from now on it is open."""
@@ -102,10 +122,11 @@ class PyverbsCM(PyverbsObject):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        if self._is_open:
-            with contextlib.suppress(Exception):  # nobody is there to hear of it
-                self.close()
+
+def _end(self: PyverbsCM) -> None:
+    if self._is_open:
+        with contextlib.suppress(Exception):  # nobody is there to hear of it
+            self.close()
 
 
 def table(**fields: Any) -> str:

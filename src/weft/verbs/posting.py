@@ -42,7 +42,7 @@ def post_chain(post: Callable[[W], None], first: W, bad_wr: W | None, what: str)
             post(one)
         except Refused as refused:
             if bad_wr is not None:
-                bad_wr.__dict__.update(one.__dict__)
+                bad_wr.__dict__ = dict(one.__dict__)
             raise PyverbsRDMAError(what, refused.code, str(refused)) from refused
         one = one.next_wr
 

@@ -10,8 +10,6 @@ from weft.verbs.device import Context
 from weft.verbs.enums import (
     IBV_QP_INIT_ATTR_PD,
     IBV_QP_INIT_ATTR_XRCD,
-    IBV_SEND_INLINE,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
     ibv_qp_attr_mask,
     ibv_qp_state,
     ibv_qp_type,
@@ -35,6 +33,7 @@ from weft.verbs.transport.work import Refused, SendWork
 from weft.verbs.windows import MW, Binding, MWBind
 
 if TYPE_CHECKING:
+    from weft.verbs.transport.lane import Lane
     from weft.verbs.wr import RecvWR, SendWR
 
 __all__ = ["ECE", "QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx", "QPRateLimitAttr"]
@@ -239,44 +238,29 @@ class QP(PyverbsCM):
     # -- posting ------------------------------------------------------------------------------------------------------
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        if wr.next_wr is None and self.core.put_receive(wr.raw):
+            return
         with self.core.adapter.lock:
             post_chain(lambda one: self.core.post_receive(receive_work(one)), wr, bad_wr, "Failed to post recv")
 
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """Post a chain; what comes before one that fails is posted."""
-        adapter, rest = self.core.adapter, wr
-        while self._by_lane(rest):
+        core, rest = self.core, wr
+        while (lane := core.lane or self._find_lane(rest)) is not None and lane.post(rest.raw):
             if rest.next_wr is None:
                 return
             rest = rest.next_wr
         try:
-            with adapter.lock:
+            with core.adapter.lock:
                 post_chain(self._post_one, rest, bad_wr, "Failed to post send")
         finally:
             self._go()
 
-    def _by_lane(self, wr: SendWR) -> bool:
-        """Whether it is done already."""
-        core, lock = self.core, self.core.adapter.lock
-        if lock.is_mine:
-            return False
-        lane = core.lane or core.find_lane(total(wr.places))
-        if lane is None or len(wr.places) > core.send_places_max:
-            return False
-        if wr.send_flags & IBV_SEND_INLINE and total(wr.places) > core.inline_max:
-            return False
-        with lock.threads:
-            return not core.sends and lane.post(
-                wr.opcode,
-                wr.send_flags,
-                wr.wr_id,
-                wr.places,
-                wr.imm_data,
-                wr.remote_addr,
-                wr.remote_rkey,
-                wr.compare_add,
-                wr.compare_add if wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD else wr.swap,
-            )
+    def _find_lane(self, wr: SendWR) -> Lane | None:
+        core = self.core
+        if core.service != Service.RC or core.adapter.lock.is_mine:
+            return None
+        return core.find_lane(total(wr.places))
 
     def _post_one(self, wr: SendWR) -> None:
         work = send_work(wr)

@@ -179,7 +179,11 @@ class SRQ(PyverbsCM):
 
     def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
         """Post a chain; what comes before one that fails is posted."""
-        with self.ctx.adapter.lock:
+        lock = self.ctx.adapter.lock
+        with lock.threads:
+            if wr.next_wr is None and self.core.put(wr.raw):
+                return
+        with lock:
             post_chain(lambda one: self.core.post(receive_work(one)), wr, bad_wr, "Failed to post receive to SRQ.")
 
 

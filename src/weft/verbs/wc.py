@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import SupportsIndex
+
 from weft.verbs.enums import ibv_create_cq_wc_flags
-from weft.verbs.objects import PyverbsObject, Unsigned, table
+from weft.verbs.objects import PyverbsObject, Unsigned, table, unsigned
 from weft.verbs.text import name_flags
-from weft.verbs.transport.work import Completion
 
 _STATUS = (
     "success",
@@ -78,25 +80,33 @@ def create_wc_flags_to_str(flags: int) -> str:
     return name_flags(flags, _CREATE_FLAGS)
 
 
+def _field(name: str, bits: int, place: int) -> property:
+    """A number of so many bits, at its place among those of a completion."""
+
+    def read(wc: WC) -> int:
+        return wc.numbers[place]
+
+    def write(wc: WC, value: SupportsIndex | float) -> None:
+        number = unsigned(name, bits, value)
+        wc.numbers = (*wc.numbers[:place], number, *wc.numbers[place + 1 :])
+
+    return property(read, write)
+
+
 class WC(PyverbsObject):
     """A work completion. `imm_data` is in network order, as in C, or the key where `wc_flags` has IBV_WC_WITH_INV.
 
-    If `status` is not IBV_WC_SUCCESS, only `wr_id`, `qp_num` and `vendor_err` mean something besides.
+    If `status` is not IBV_WC_SUCCESS, only `wr_id`, `qp_num` and `vendor_err` mean something besides. `numbers` are its
+    fields in the order of `transport.layout`.
     """
 
-    wr_id = Unsigned(64)
-    status = Unsigned(32)
-    opcode = Unsigned(32)
-    vendor_err = Unsigned(32)
-    byte_len = Unsigned(32)
-    qp_num = Unsigned(32)
-    src_qp = Unsigned(32)
-    imm_data = Unsigned(32)
-    wc_flags = Unsigned(32)
-    pkey_index = Unsigned(16)
-    slid = Unsigned(16)
-    sl = Unsigned(8)
-    dlid_path_bits = Unsigned(8)
+    wr_id, qp_num = _field("wr_id", 64, 0), _field("qp_num", 32, 1)
+    status, opcode = _field("status", 32, 2), _field("opcode", 32, 3)
+    byte_len, imm_data = _field("byte_len", 32, 4), _field("imm_data", 32, 5)
+    wc_flags, src_qp = _field("wc_flags", 32, 6), _field("src_qp", 32, 7)
+    slid, sl = _field("slid", 16, 8), _field("sl", 8, 9)
+    pkey_index, dlid_path_bits = _field("pkey_index", 16, 10), _field("dlid_path_bits", 8, 11)
+    vendor_err = _field("vendor_err", 32, 12)
 
     def __init__(
         self,
@@ -114,31 +124,11 @@ class WC(PyverbsObject):
         sl: int = 0,
         dlid_path_bits: int = 0,
     ) -> None:
+        self.numbers: Sequence[int] = (0,) * 13
         self.wr_id, self.status, self.opcode, self.vendor_err = wr_id, status, opcode, vendor_err
         self.byte_len, self.qp_num, self.src_qp, self.imm_data = byte_len, qp_num, src_qp, imm_data
         self.wc_flags, self.pkey_index, self.slid, self.sl = wc_flags, pkey_index, slid, sl
         self.dlid_path_bits = dlid_path_bits
-
-    @classmethod
-    def of(cls, done: Completion) -> WC:
-        """Without the checks of what a program sets: a completion of the adapter has numbers that fit."""
-        wc = cls.__new__(cls)
-        wc.__dict__.update(
-            wr_id=done.wr_id,
-            status=done.status,
-            opcode=done.opcode,
-            vendor_err=done.vendor_err,
-            byte_len=done.byte_len,
-            qp_num=done.qp_num,
-            src_qp=done.src_qp,
-            imm_data=done.immediate,
-            wc_flags=done.wc_flags,
-            pkey_index=done.pkey_index,
-            slid=done.slid,
-            sl=done.sl,
-            dlid_path_bits=done.dlid_path_bits,
-        )
-        return wc
 
     def __str__(self) -> str:
         return table(
@@ -156,6 +146,16 @@ class WC(PyverbsObject):
             imm_data=self.imm_data,
             dlid_path_bits=self.dlid_path_bits,
         )
+
+
+def completion_of(numbers: Sequence[int]) -> WC:
+    """Without the checks of what a program sets: a completion of the adapter has numbers that fit."""
+    wc = _new(WC)
+    wc.numbers = numbers
+    return wc
+
+
+_new = object.__new__
 
 
 class PollCqAttr(PyverbsObject):

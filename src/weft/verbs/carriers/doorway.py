@@ -169,9 +169,10 @@ def _load_kernels(address: int) -> None:
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_TURN_S)
     try:
-        from weft.verbs.transport import atomic
+        from weft.verbs.transport import atomic, rings
 
         atomic.load(address)
+        rings.load()
     finally:
         sys.setswitchinterval(usual_s)
 

@@ -55,6 +55,7 @@ _WORTH = struct.Struct("=II")
 _MOST_BYTES = 1 << 16
 _BACKLOG_MAX = 4096  # packets for a process that does not take them; more are lost, as on a wire
 _LOOK_S = 0.1
+_LOOK_EVERY = 8
 _CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
 
 
@@ -109,7 +110,7 @@ class Siblings(Loopback):
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
         self._waiting, self._looked_s = 0, -_LOOK_S
         self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
-        self._has_others = False
+        self._has_others, self._polls = False, 0
         self._readable = array.array("i", [0])  # bytes
         self._neighbours: Neighbours | None = None
         self._adapter: Adapter | None = None
@@ -271,10 +272,15 @@ class Siblings(Loopback):
         return [arrival]
 
     def is_idle(self) -> bool:
-        if self._inbox or any(way.backlog for way in list(self._ways.values())):
+        """Who polls and polls asks the system for packets now and then: a call of it is long, and packets are few."""
+        if self._inbox:
             return False
-        if self.is_watched and not self._has_others:
+        self._polls += 1
+        if self.is_watched and (not self._has_others or self._polls < _LOOK_EVERY):
             return True
+        self._polls = 0
+        if any(way.backlog for way in list(self._ways.values())):
+            return False
         fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
         return not self._readable[0]
 
@@ -284,6 +290,7 @@ class Siblings(Loopback):
             if self._inbox:
                 return
             self._poll([self._socket.fileno(), self._bell], seconds)
+            self._polls = _LOOK_EVERY
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._bell)
         finally:
@@ -293,7 +300,7 @@ class Siblings(Loopback):
         """As `wait`, but what this process sends to itself does not end it: for who works in the background."""
         self.is_watched = True
         if self._poll([self._socket.fileno()], seconds):
-            self._has_others = True
+            self._has_others, self._polls = True, _LOOK_EVERY
 
     def _poll(self, files: list[int], seconds: float | None) -> bool:
         """Until one of the files has something, or a process takes what waits for it. False if the time is over."""

@@ -203,13 +203,16 @@ class Adapter:
         with self.lock:
             return min((due for one in self._timed if (due := one.requester.next_s()) is not None), default=None)
 
-    def progress(self) -> None:
+    def progress(self) -> bool:
+        """False if there was nothing to do."""
         loaded = self._loaded
         if loaded is not None and threading.get_ident() != self.background:
             loaded.wait(_LOADING_S)
         if self._awake or self._timed or not self.carrier.is_idle():  # who polls does not keep others from the lock
             with self.lock:
                 self._progress()
+            return True
+        return loaded is not None
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status
 from weft.verbs.transport import layout
-from weft.verbs.transport.layout import ARMED_FOR_ALL, ARMED_FOR_SOLICITED, CQ_ENTRIES, CQ_ENTRY_WORDS, WORD_BYTES
+from weft.verbs.transport.layout import (
+    ARMED_FOR_ALL,
+    ARMED_FOR_SOLICITED,
+    C_POSTED,
+    C_QP_NUM,
+    CQ_ENTRIES,
+    CQ_ENTRY_WORDS,
+    ENTRY_FORM,
+    WORD_BYTES,
+)
 from weft.verbs.transport.queue_memory import Block, QueueMemory, of_process
 from weft.verbs.transport.work import Completion
 
+if TYPE_CHECKING:
+    from weft.verbs.transport.rings import Box
+
+Numbers = tuple[int, ...]  # of a completion, in the order of `layout`
 _STATUS = {int(status): status for status in ibv_wc_status}
 _OPCODES = {int(opcode): opcode for opcode in ibv_wc_opcode}
 
@@ -33,11 +47,13 @@ class CompletionQueue:
         self.capacity = capacity
         self._block = Block(self._memory, (CQ_ENTRIES + max(1, capacity) * CQ_ENTRY_WORDS) * WORD_BYTES)
         self.at = self._block.word
+        self._head, self._tail = self.at + layout.CQ_HEAD, self.at + layout.CQ_TAIL
         self._memory.words[self.at + layout.CQ_CAPACITY] = max(1, capacity)
+        self._box: Box | None = None
 
     def __len__(self) -> int:
-        words, at = self._memory.words, self.at
-        return words[at + layout.CQ_HEAD] - words[at + layout.CQ_TAIL]
+        words = self._memory.words
+        return words[self._head] - words[self._tail]
 
     @property
     def is_broken(self) -> bool:
@@ -63,7 +79,7 @@ class CompletionQueue:
             return False
         if words[at + layout.CQ_STAMPS]:
             completion.time_ns = time.monotonic_ns()
-        self._put(completion)
+        self._put(_numbers(completion))
         armed = words[at + layout.CQ_ARMED]
         failed = completion.status != ibv_wc_status.IBV_WC_SUCCESS
         if armed == ARMED_FOR_ALL or (armed == ARMED_FOR_SOLICITED and (completion.solicited or failed)):
@@ -71,68 +87,45 @@ class CompletionQueue:
             self.on_event()
         return True
 
-    def _put(self, done: Completion) -> None:
-        words, head = self._memory.words, self._memory.words[self.at + layout.CQ_HEAD]
-        at = self._entry(head)
-        words[at], words[at + 1], words[at + 2], words[at + 3] = done.wr_id, done.qp_num, done.status, done.opcode
-        words[at + 4], words[at + 5], words[at + 6], words[at + 7] = (
-            done.byte_len,
-            done.immediate,
-            done.wc_flags,
-            done.src_qp,
-        )
-        words[at + 8], words[at + 9], words[at + 10], words[at + 11] = (
-            done.slid,
-            done.sl,
-            done.pkey_index,
-            done.dlid_path_bits,
-        )
-        words[at + 12], words[at + 13], words[at + 14] = done.vendor_err, done.solicited, done.time_ns
-        words[at + 15] = done.posted
-        self._memory.publish(self.at + layout.CQ_HEAD, head + 1)
+    def _put(self, numbers: Numbers) -> None:
+        memory, head = self._memory, self._memory.words[self._head]
+        at = self._entry(head) * WORD_BYTES
+        memory.bytes[at : at + ENTRY_FORM.size] = ENTRY_FORM.pack(*numbers)
+        memory.publish(self._head, head + 1)
 
     def take(self, most: int) -> list[Completion]:
-        """The oldest, for who polls: the places of their send requests, and of all before them, are free again."""
+        return [_completion(numbers) for numbers in self.poll(most)]
+
+    def poll(self, most: int) -> Sequence[Numbers]:
+        """The oldest. The places of their send requests, and of all before them, are free again."""
+        memory = self._memory
+        words = memory.words
+        if words[self._head] == words[self._tail]:
+            return ()
+        if memory.is_shared:
+            return (self._box or self._new_box()).take(most)
         found = self._remove(most)
-        words = self._memory.words
-        for done in found:
-            if done.posted:
-                qp = layout.queue_pair_at(done.qp_num)
-                if words[qp + layout.Q_NUMBER] == done.qp_num:
-                    words[qp + layout.Q_POLLED] = done.posted
+        for numbers in found:
+            qp = layout.queue_pair_at(numbers[C_QP_NUM])
+            if numbers[C_POSTED] and words[qp + layout.Q_NUMBER] == numbers[C_QP_NUM]:
+                words[qp + layout.Q_POLLED] = numbers[C_POSTED]
         return found
 
-    def _remove(self, most: int) -> list[Completion]:
-        words, at = self._memory.words, self.at
-        if words[at + layout.CQ_HEAD] == words[at + layout.CQ_TAIL]:
-            return []
+    def _new_box(self) -> Box:
+        from weft.verbs.transport.rings import Box
+
+        self._box = Box(self._memory.address, self.at, self._taking)
+        return self._box
+
+    def _remove(self, most: int) -> list[Numbers]:
+        memory = self._memory
         with self._taking:
-            tail = words[at + layout.CQ_TAIL]
-            count = min(most, self._memory.published(at + layout.CQ_HEAD) - tail)
-            found = [self._read(self._entry(tail + n)) for n in range(count)]
-            self._memory.publish(at + layout.CQ_TAIL, tail + count)
+            tail = memory.words[self._tail]
+            count = min(most, memory.published(self._head) - tail)
+            entries = [self._entry(tail + n) * WORD_BYTES for n in range(count)]
+            found = [ENTRY_FORM.unpack_from(memory.bytes, at) for at in entries]
+            memory.publish(self._tail, tail + count)
         return found
-
-    def _read(self, at: int) -> Completion:
-        numbers = self._memory.words[at : at + CQ_ENTRY_WORDS].tolist()
-        return Completion(
-            wr_id=numbers[0],
-            qp_num=numbers[1],
-            status=_STATUS[numbers[2]],
-            opcode=_OPCODES[numbers[3]],
-            byte_len=numbers[4],
-            immediate=numbers[5],
-            wc_flags=numbers[6],
-            src_qp=numbers[7],
-            slid=numbers[8],
-            sl=numbers[9],
-            pkey_index=numbers[10],
-            dlid_path_bits=numbers[11],
-            vendor_err=numbers[12],
-            solicited=bool(numbers[13]),
-            time_ns=numbers[14],
-            posted=numbers[15],
-        )
 
     def arm(self, *, solicited_only: bool) -> None:
         """One event, at the next that comes; a request for all goes before one for solicited ones."""
@@ -148,7 +141,7 @@ class CompletionQueue:
 
     def forget(self, qp_num: int) -> None:
         """What belongs to a queue pair that is reset or gone."""
-        self._refill([done for done in self._remove(len(self)) if done.qp_num != qp_num])
+        self._refill([numbers for numbers in self._remove(len(self)) if numbers[C_QP_NUM] != qp_num])
 
     def resize(self, capacity: int) -> None:
         """What is in it stays; it moves, so those who know where it is must be told."""
@@ -159,9 +152,38 @@ class CompletionQueue:
             words[self.at + word] = words[before + word]
         self._refill(waiting)
 
-    def _refill(self, completions: list[Completion]) -> None:
-        for done in completions:
-            self._put(done)
+    def _refill(self, completions: list[Numbers]) -> None:
+        for numbers in completions:
+            self._put(numbers)
 
     def _entry(self, count: int) -> int:
         return self.at + CQ_ENTRIES + count % max(1, self.capacity) * CQ_ENTRY_WORDS
+
+
+def _numbers(done: Completion) -> Numbers:
+    first = done.wr_id, done.qp_num, done.status, done.opcode, done.byte_len, done.immediate, done.wc_flags, done.src_qp
+    path = done.slid, done.sl, done.pkey_index, done.dlid_path_bits
+    return *first, *path, done.vendor_err, done.solicited, done.time_ns, done.posted
+
+
+def _completion(numbers: Numbers) -> Completion:
+    wr_id, qp_num, status, opcode, byte_len, immediate, wc_flags, src_qp = numbers[:8]
+    slid, sl, pkey_index, dlid_path_bits, vendor_err, solicited, time_ns, posted = numbers[8:]
+    return Completion(
+        wr_id=wr_id,
+        qp_num=qp_num,
+        status=_STATUS[status],
+        opcode=_OPCODES[opcode],
+        byte_len=byte_len,
+        immediate=immediate,
+        wc_flags=wc_flags,
+        src_qp=src_qp,
+        slid=slid,
+        sl=sl,
+        pkey_index=pkey_index,
+        dlid_path_bits=dlid_path_bits,
+        vendor_err=vendor_err,
+        solicited=bool(solicited),
+        time_ns=time_ns,
+        posted=posted,
+    )

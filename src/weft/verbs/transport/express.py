@@ -86,9 +86,10 @@ from weft.verbs.transport.segment import MESSAGE_MAX_BYTES
 PLACES_MAX = 32
 # Where: addresses in this process, unless it says otherwise
 OWN, FAR, FAR_BEGIN, FAR_SIZE, OWN_QP, FAR_QP, FAR_PROCESS, OWN_PROCESS, SOURCE, METER, SELF = range(11)
-# What; NUMBER is 0, or of one that was posted before: which one of its queue pair it is
+COUNT_MAX, INLINE_MAX = 11, 12  # elements of a request, and bytes that may be inline
+# What: `layout.SEND_FORM`, then elements. NUMBER is 0, or of one that was posted before: which one of its queue pair
 OPCODE, FLAGS, WR_ID, IMMEDIATE, VA, RKEY, COMPARE, SWAP, COUNT, NUMBER = range(16, 26)
-PLACES = 32  # address, length, lkey of each
+PLACES = 26  # address, length, lkey of each
 _FOUND = PLACES + 3 * PLACES_MAX  # address of each in this process
 _VECTORS = _FOUND + PLACES_MAX  # for system calls
 LANE_WORDS = _VECTORS + 8
@@ -152,18 +153,20 @@ def _opened(memory: int, domain: int, qp: int, key: int, va: int, length: int, a
 @part
 def _own_places(lane, write: bool) -> int:  # type: ignore[no-untyped-def]
     """Find all elements of the request; how many bytes they are, or -1."""
-    own, size = lane[OWN], 0
+    own, size, is_inline = lane[OWN], 0, lane[FLAGS] & _INLINE != 0
+    if lane[COUNT] > lane[COUNT_MAX] or (is_inline and write):
+        return -1
     domain = peek(lane[OWN_QP] + Q_DOMAIN * _WORD)
     access = _LOCAL_WRITE if write else 0
     for n in range(lane[COUNT]):
         address, length, key = lane[PLACES + 3 * n], lane[PLACES + 3 * n + 1], lane[PLACES + 3 * n + 2]
-        if length and not lane[FLAGS] & _INLINE:
+        if length and not is_inline:
             address = _opened(own, domain, 0, key, address, length, access, True)
             if address == -1:
                 return -1
         lane[_FOUND + n] = address
         size += length
-    return size
+    return -1 if is_inline and size > lane[INLINE_MAX] else size
 
 
 @part
@@ -323,7 +326,7 @@ def _atomic(lane, address: int) -> bool:  # type: ignore[no-untyped-def]
         return False
     before = lane[_VECTORS + 4]
     if lane[OPCODE] == _ADD or before == lane[COMPARE]:
-        lane[_VECTORS + 5] = before + lane[SWAP] if lane[OPCODE] == _ADD else lane[SWAP]
+        lane[_VECTORS + 5] = before + lane[COMPARE] if lane[OPCODE] == _ADD else lane[SWAP]
         if not _copy(lane, word + _WORD, address, _WORD, True):
             return False
     move(lane[_FOUND], word, _WORD)

@@ -1,6 +1,6 @@
 """The short way between two queue pairs of one machine: the sender itself does at the other end what it asks for.
 
-    lane.post(opcode, flags, ...) -> bool      whether it is done; if not, `requester` has to send packets
+    lane.post(request) -> bool      whether it is done; if not, `requester` has to send packets
 
 A carrier offers one where nothing can go wrong on the way: within a machine, or through a lab as long as its links are
 sound. `Far` is the memory of the other adapter, `meter` counts what would have crossed the wire and can close the lane.
@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from weft.jit import entry
+from weft.verbs.cuda import in_use
 from weft.verbs.enums import IBV_SEND_INLINE, ibv_wc_opcode, ibv_wr_opcode
 from weft.verbs.transport import express, layout
-from weft.verbs.transport.layout import WORD_BYTES
+from weft.verbs.transport.layout import PLACE_FORM, WORD_BYTES
 from weft.verbs.transport.memory import Place, address_of
 from weft.verbs.transport.memory import view as memory_at
 from weft.verbs.transport.opcodes import OPS
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from weft.verbs.transport.queue_pair import QueuePair
 
 _BUSY_S = 0.05
+_DONE, _INLINE = express.DONE, int(IBV_SEND_INLINE)
+_FLAGS_AT = (express.FLAGS - express.OPCODE) * WORD_BYTES
+_REQUEST_MAX_BYTES = layout.SEND_FORM.size + express.PLACES_MAX * PLACE_FORM.size
 _CARRIED = {
     int(opcode): (opcode, OPS[opcode][1])
     for opcode in (
@@ -73,6 +78,8 @@ class Lane:
         self._qp, self._way = qp, way
         self.words = np.zeros(express.LANE_WORDS, np.int64)
         self._said = self.words.data.cast("B").cast("Q")
+        self._request = self.words.data.cast("B")[express.OPCODE * WORD_BYTES :]
+        self._kernel, self._lock = entry(express.post, self.words), qp.adapter.lock
         memory, far = qp.adapter.memory, way.far
         self.is_here = far.address == memory.address  # both ends are of this process
         said = self._said
@@ -84,41 +91,41 @@ class Lane:
         said[express.FAR_PROCESS], said[express.OWN_PROCESS] = far.process, os.getpid()
         said[express.SOURCE], said[express.METER] = mark(way.source), way.meter.ctypes.data
         said[express.SELF] = self.words.ctypes.data
+        said[express.COUNT_MAX], said[express.INLINE_MAX] = qp.send_places_max, qp.inline_max
 
-    def post(
-        self,
-        opcode: int,
-        flags: int,
-        wr_id: int,
-        places: Sequence[Place],
-        immediate: int,
-        va: int,
-        rkey: int,
-        compare: int,
-        swap: int,
-        posted: int = 0,
-    ) -> bool:
-        """False if packets must be sent, and nothing has happened."""
-        if opcode not in _CARRIED or len(places) > express.PLACES_MAX:
+    def post(self, request: bytes) -> bool:
+        """What a program has packed (`layout.SEND_FORM`). False if packets must be sent, and nothing has happened."""
+        lock = self._lock
+        if lock.holder and lock.is_mine:
             return False
-        said = self._said
-        said[16], said[17], said[18], said[19] = opcode, flags, wr_id, immediate
-        said[20], said[21], said[22], said[23], said[24] = va, rkey, compare, swap, len(places)
-        said[25] = posted
-        at = express.PLACES
-        for place in places:
-            said[at], said[at + 1], said[at + 2] = place.address, place.length, place.lkey
-            at += 3
-        code = express.post(self.words)
-        return code == express.DONE or self.finish(code)
+        if request[_FLAGS_AT] & _INLINE and in_use() is not None:
+            return False  # it may be memory of a GPU
+        threads = lock.threads
+        threads.acquire()  # `with` takes twice as long
+        try:
+            return not self._qp.sends and self._put(request)
+        finally:
+            threads.release()
+
+    def _put(self, request: bytes) -> bool:
+        size = len(request)
+        if size > _REQUEST_MAX_BYTES:
+            return False
+        self._request[:size] = request
+        code = self._kernel(self.words)
+        return code == _DONE or self.finish(code)
 
     def carry(self, work: SendWork) -> bool:
         """The same, for one that was posted before."""
+        if work.opcode not in _CARRIED:
+            return False
         places, flags = work.places, work.flags
         if work.inline is not None:
             places, flags = (Place(address_of(work.inline), len(work.inline), 0),), flags | IBV_SEND_INLINE
-        numbers = work.immediate or 0, work.va, work.rkey, work.compare, work.swap, work.posted
-        return self.post(work.opcode, flags, work.wr_id, places, *numbers)
+        adds = work.opcode == ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD
+        numbers = work.immediate or 0, work.va, work.rkey, work.swap if adds else work.compare, work.swap
+        head = layout.SEND_FORM.pack(work.opcode, flags, work.wr_id, *numbers, len(places), work.posted)
+        return self._put(head + b"".join([PLACE_FORM.pack(one.address, one.length, one.lkey) for one in places]))
 
     def finish(self, code: int) -> bool:
         """What a kernel has left to do; `words` have the request."""
@@ -130,7 +137,7 @@ class Lane:
             if time.monotonic() - began_s > _BUSY_S:
                 self._break_lock()
                 began_s = time.monotonic()
-            code = express.post(self.words)
+            code = self._kernel(self.words)
         if code == express.CLOSED:
             self._qp.lane = None
         if code & (express.SLOW | express.CLOSED):

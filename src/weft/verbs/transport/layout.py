@@ -7,7 +7,15 @@ A queue is a ring: `HEAD` counts what was put in, `TAIL` what was taken out; ent
 
 from __future__ import annotations
 
+import struct
+
 WORD_BYTES = 8
+
+# What programs post, as a ring or a lane (`express`) takes it; elements follow. Packing checks that numbers fit.
+PLACE_FORM = struct.Struct("<Q I4x I4x")  # address, length, lkey
+RECEIVE_FORM = struct.Struct("<Q I4x")  # wr_id, number of elements
+# Opcode, flags, wr_id, immediate, address, rkey, compare or add, swap, number of elements, number if posted before
+SEND_FORM = struct.Struct("<I4x I4x Q I4x Q I4x Q Q I4x Q")
 
 # The header
 LOCK = 0  # 0, or the process that has it
@@ -57,6 +65,7 @@ RQ_ENTRIES = 8
 # A ring of completions
 CQ_CAPACITY, CQ_HEAD, CQ_TAIL, CQ_ARMED, CQ_IS_BROKEN, CQ_STAMPS, CQ_BELL = range(7)
 CQ_ENTRIES, CQ_ENTRY_WORDS = 8, 16
+ENTRY_FORM = struct.Struct("<16Q")
 ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
 (
     C_WR_ID,

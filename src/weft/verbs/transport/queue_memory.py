@@ -30,7 +30,7 @@ _HOLDER_S = 0.05  # after so long it is time to ask whether the holder of the lo
 
 
 class QueueMemory:
-    """`words` are those of `layout`, unsigned; `address` is where they begin in this process."""
+    """`words` are those of `layout`, unsigned, `bytes` the same; `address` is where they begin in this process."""
 
     def __init__(self, *, can_be_shared: bool) -> None:
         self.can_be_shared = can_be_shared and sys.platform == "linux"
@@ -59,9 +59,9 @@ class QueueMemory:
 
     def _map(self, flags: int) -> None:
         flags |= _NO_RESERVE | (0 if self.can_be_shared else mmap.MAP_ANONYMOUS)
-        self._mapped = mmap.mmap(self._file, self.size, flags)
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped))
-        self.words = memoryview(self._mapped).cast("Q")
+        self.bytes = mmap.mmap(self._file, self.size, flags)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
+        self.words = memoryview(self.bytes).cast("Q")
 
     @property
     def file(self) -> int:
@@ -127,7 +127,7 @@ class QueueMemory:
         if self.can_be_shared:
             _c().fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(at), ctypes.c_long(size_bytes))
         else:
-            self._mapped.madvise(mmap.MADV_DONTNEED, at, size_bytes)
+            self.bytes.madvise(mmap.MADV_DONTNEED, at, size_bytes)
 
     def __del__(self) -> None:
         if self._file >= 0:
@@ -176,25 +176,25 @@ class Lock:
         self._memory = memory
         self._depth = 0
         self._has_memory = False
-        self._thread = 0  # that has it
+        self.holder = 0  # the thread that has it; 0: none
 
     @property
     def is_mine(self) -> bool:
         """Whether this thread has it."""
-        return self._thread == threading.get_ident()
+        return self.holder == threading.get_ident()
 
     def __enter__(self) -> None:
         self.threads.acquire()
         self._depth += 1
         if self._depth == 1:
-            self._thread = threading.get_ident()
+            self.holder = threading.get_ident()
             if self._memory.is_shared:
                 self._take()
                 self._has_memory = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._depth == 1:
-            self._thread = 0
+            self.holder = 0
             if self._has_memory:
                 from weft.verbs.transport import atomic
 

@@ -59,6 +59,7 @@ _XRC_SEND, _XRC_RECV = ibv_qp_type.IBV_QPT_XRC_SEND, ibv_qp_type.IBV_QPT_XRC_REC
 SERVICES = {_RC: Service.RC, _UC: Service.UC, _UD: Service.UD, _RD_QP: Service.RD}
 SERVICES |= {_XRC_SEND: Service.XRC, _XRC_RECV: Service.XRC}
 RECEIVES = (_RTR, _RTS, _SQD, _SQE)  # states in which what arrives is taken
+_TAKES_RECEIVES = (_RTS, _INIT, _RTR, _SQD, _SQE)  # states in which a receive request is kept
 Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
 LANE_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
 _LARGE_BYTES = 1 << 16  # count as one more
@@ -281,6 +282,15 @@ class QueuePair:
         """Send requests that have a place: a polled completion frees its own and all before it."""
         words, at = self.adapter.memory.words, self.at
         return words[at + layout.Q_POSTED] - words[at + layout.Q_POLLED]
+
+    def put_receive(self, request: bytes) -> bool:
+        """What a program has packed, if nothing speaks against it; if something does, `post_receive` says what."""
+        threads = self.adapter.lock.threads
+        threads.acquire()  # `with` takes twice as long
+        try:
+            return self._state in _TAKES_RECEIVES and not self.receives.is_shared and self.receives.put(request)
+        finally:
+            threads.release()
 
     def post_receive(self, work: ReceiveWork) -> None:
         if self.state == _RESET:

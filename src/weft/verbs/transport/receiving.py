@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 from weft.verbs.transport import layout
 from weft.verbs.transport.completion import CompletionQueue
-from weft.verbs.transport.layout import WORD_BYTES
+from weft.verbs.transport.layout import PLACE_FORM, RECEIVE_FORM, RQ_HEAD, RQ_TAIL, WORD_BYTES
 from weft.verbs.transport.memory import Place
 from weft.verbs.transport.queue_memory import Block, QueueMemory, of_process
 from weft.verbs.transport.work import ReceiveWork, Refused
+
+Kernel = Callable[..., Any]
 
 
 class ReceiveQueue:
@@ -28,6 +31,7 @@ class ReceiveQueue:
         self._memory = memory or of_process()
         self._returned: list[ReceiveWork] = []  # the next first
         self._entry_words = 2 + 3 * places_max
+        self._entry_bytes = self._entry_words * WORD_BYTES
         self._make(capacity)
 
     def _make(self, capacity: int) -> None:
@@ -35,6 +39,7 @@ class ReceiveQueue:
         words = layout.RQ_ENTRIES + max(1, capacity) * self._entry_words
         self._block = Block(self._memory, words * WORD_BYTES)
         self.at = self._block.word
+        self._add: Kernel | None = None  # one to what `_ring` counts, where others see it in order
         ring = self._memory.words
         ring[self.at + layout.RQ_CAPACITY], ring[self.at + layout.RQ_PLACES_MAX] = max(1, capacity), self.places_max
 
@@ -53,16 +58,34 @@ class ReceiveQueue:
     def post(self, work: ReceiveWork) -> None:
         if len(work.places) > self.places_max:
             raise Refused(errno.EINVAL, f"{len(work.places)} elements are more than the {self.places_max} allowed")
-        if len(self) >= self.capacity:
+        elements = [PLACE_FORM.pack(place.address, place.length, place.lkey) for place in work.places]
+        if not self.put(RECEIVE_FORM.pack(work.wr_id, len(elements)) + b"".join(elements)):
             raise Refused(errno.ENOMEM, f"the receive queue is full: it holds {self.capacity}")
-        words = self._memory.words
-        head = words[self.at + layout.RQ_HEAD]
-        at = self._entry(head)
-        words[at], words[at + 1] = work.wr_id, len(work.places)
-        for place in work.places:
-            words[at + 2], words[at + 3], words[at + 4] = place.address, place.length, place.lkey
-            at += 3
-        self._memory.publish(self.at + layout.RQ_HEAD, head + 1)
+
+    def put(self, request: bytes) -> bool:
+        """What a program has packed (`layout.RECEIVE_FORM`); False if it is too long or has no place.
+
+        Nobody else adds, so of the locks that of the threads is enough.
+        """
+        memory, size = self._memory, len(request)
+        words, at = memory.words, self.at
+        head = words[at + RQ_HEAD]
+        waiting = head - words[at + RQ_TAIL] + len(self._returned)
+        if waiting >= self.capacity or size > self._entry_bytes:
+            return False
+        begin = self._entry(head) * WORD_BYTES
+        memory.bytes[begin : begin + size] = request
+        if memory.is_shared:
+            (self._add or self._find_add())(self._ring)
+        else:
+            words[at + RQ_HEAD] = head + 1
+        return True
+
+    def _find_add(self) -> Kernel:
+        from weft.verbs.transport import rings
+
+        self._ring, self._add = rings.ring_at(self._memory.bytes, self.at)
+        return self._add
 
     def take(self) -> ReceiveWork | None:
         """The next; None if there is none."""
