@@ -1,6 +1,8 @@
-"""64-byte SENDs there and back between two processes, by a program that calls post_send and poll: µs, one way.
+"""64-byte SENDs there and back between two processes, by an ordinary program that posts and polls: µs, one way.
 
-python benchmarks/verbs_pingpong.py ROUNDS
+    python benchmarks/verbs_pingpong.py ROUNDS [--kept]
+
+The program makes its requests anew each time, elements and all; `--kept` ones are made once.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ SIZE, DEPTH, WARM_ROUNDS = 64, 16, 200
 
 
 class End:
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, *, kept: bool) -> None:
         self.ctx = Context(name="weft0")
         self.pd = pd = PD(self.ctx)
         self.sent, self.came = CQ(self.ctx, DEPTH), CQ(self.ctx, DEPTH)
-        self.mr = mr = MR(pd, 2 * SIZE, e.IBV_ACCESS_LOCAL_WRITE)
+        self.mr = MR(pd, 2 * SIZE, e.IBV_ACCESS_LOCAL_WRITE)
         cap = QPCap(max_send_wr=DEPTH, max_recv_wr=DEPTH)
         self.qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.sent, rcq=self.came, cap=cap))
         pipe.send(self.qp.qp_num)
@@ -37,20 +39,27 @@ class End:
         attr.timeout, attr.retry_cnt, attr.rnr_retry = 14, 7, 7
         attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=self.ctx.query_gid(1, 1), sgid_index=1), is_global=1, port_num=1)
         self.qp.to_rts(attr)
-        self.receive = RecvWR(1, 1, [SGE(mr.buf + SIZE, SIZE, mr.lkey)])
-        self.send = SendWR(2, e.IBV_WR_SEND, 1, 0, [SGE(mr.buf, SIZE, mr.lkey)], e.IBV_SEND_SIGNALED)
+        if kept:
+            receive, send = self.receive(), self.send()
+            self.receive, self.send = lambda: receive, lambda: send  # type: ignore[method-assign]
         for _ in range(DEPTH - 1):
-            self.qp.post_recv(self.receive)
+            self.qp.post_recv(self.receive())
         pipe.send("ready")
         pipe.recv()
 
+    def receive(self) -> RecvWR:
+        return RecvWR(1, 1, [SGE(self.mr.buf + SIZE, SIZE, self.mr.lkey)])
+
+    def send(self) -> SendWR:
+        return SendWR(2, e.IBV_WR_SEND, 1, 0, [SGE(self.mr.buf, SIZE, self.mr.lkey)], e.IBV_SEND_SIGNALED)
+
     def turn(self, *, begins: bool) -> None:
         if begins:
-            self.qp.post_send(self.send)
+            self.qp.post_send(self.send())
         wait(self.came)
-        self.qp.post_recv(self.receive)
+        self.qp.post_recv(self.receive())
         if not begins:
-            self.qp.post_send(self.send)
+            self.qp.post_send(self.send())
         wait(self.sent)
 
 
@@ -62,19 +71,19 @@ def wait(cq: CQ) -> None:
             return
 
 
-def other_end(pipe: Connection, rounds: int) -> None:
-    end = End(pipe)
+def other_end(pipe: Connection, rounds: int, kept: bool) -> None:
+    end = End(pipe, kept=kept)
     for _ in range(rounds):
         end.turn(begins=False)
 
 
 def main() -> None:
-    rounds = int(sys.argv[1])
+    rounds, kept = int(sys.argv[1]), "--kept" in sys.argv
     processes = multiprocessing.get_context("spawn")
     near, far = processes.Pipe()
-    child = processes.Process(target=other_end, args=(far, rounds + WARM_ROUNDS), daemon=True)
+    child = processes.Process(target=other_end, args=(far, rounds + WARM_ROUNDS, kept), daemon=True)
     child.start()
-    end, halves = End(near), []
+    end, halves = End(near, kept=kept), []
     for _ in range(rounds + WARM_ROUNDS):
         began_ns = time.perf_counter_ns()
         end.turn(begins=True)

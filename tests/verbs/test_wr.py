@@ -6,9 +6,13 @@ import ctypes
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from weft.verbs.enums import IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND
+from weft.verbs.objects import PyverbsCM
 from weft.verbs.pyverbs_error import PyverbsUserError
+from weft.verbs.transport.layout import PLACE_FORM
 from weft.verbs.transport.memory import Place
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
@@ -86,3 +90,51 @@ def test_a_bind_gives_the_window_its_next_key():
 def test_flags_print_by_name():
     wr = SendWR(num_sge=1, sg=[SGE(0, 0, 0)], send_flags=IBV_SEND_SIGNALED | IBV_SEND_INLINE)
     assert "IBV_SEND_SIGNALED IBV_SEND_INLINE" in str(wr)
+
+
+_ANY = st.one_of(
+    st.integers(-(1 << 66), 1 << 66), st.floats(-1e20, 1e20), st.sampled_from((0, 1, 255, 2**32 - 1, 2**64 - 1))
+)
+
+
+@settings(max_examples=200)
+@given(addr=_ANY, length=_ANY, lkey=_ANY)
+def test_an_element_keeps_what_fits_and_names_what_does_not(addr, length, lkey):
+    """Packing and looking at each number say the same."""
+    fields = {"addr": (64, addr), "length": (32, length), "lkey": (32, lkey)}
+    wrong = [name for name, (bits, number) in fields.items() if not 0 <= int(number) < 1 << bits]
+    if not wrong:
+        sge = SGE(addr, length, lkey)
+        assert (sge.addr, sge.length, sge.lkey) == (int(addr), int(length), int(lkey))
+        assert PLACE_FORM.unpack(sge.raw) == (int(addr), int(length), int(lkey))
+        return
+    with pytest.raises(OverflowError, match=f"^{wrong[0]} = "):
+        SGE(addr, length, lkey)
+
+
+@pytest.mark.parametrize(
+    ("field", "bits"), [("wr_id", 64), ("opcode", 32), ("num_sge", 32), ("imm_data", 32), ("send_flags", 32)]
+)
+def test_a_request_names_what_does_not_fit(field, bits):
+    with pytest.raises(OverflowError, match=f"^{field} = "):
+        SendWR(**{"sg": [SGE(0, 0, 0)], "num_sge": 1, field: 1 << bits})
+    wr = SendWR(num_sge=1, sg=[SGE(1, 2, 3)])
+    with pytest.raises(OverflowError, match=f"^{field} = "):
+        setattr(wr, field, 1 << bits)
+    setattr(wr, field, (1 << bits) - 1)
+    assert getattr(wr, field) == (1 << bits) - 1
+    assert wr.places == [Place(1, 2, 3)]
+
+
+def test_an_element_instead_of_the_others():
+    wr = SendWR(num_sge=2, sg=[SGE(1, 2, 3), SGE(4, 5, 6)])
+    wr.set_wr_rdma(0xAB, 0x1000)
+    wr.sg_list = SGE(7, 8, 9)
+    assert (wr.places, wr.num_sge, wr.remote_rkey) == ([Place(7, 8, 9)], 2, 0xAB)
+
+
+@pytest.mark.parametrize("kind", [SGE, RecvWR, SendWR])
+def test_the_end_of_a_request_costs_nothing(kind):
+    """The adapter holds nothing for it, so nobody has to look."""
+    assert not hasattr(kind, "__del__")
+    assert issubclass(kind, PyverbsCM)

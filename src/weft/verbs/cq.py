@@ -20,7 +20,7 @@ from weft.verbs.events import raise_event, wait_for
 from weft.verbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.text import name_flags as flags_to_str
-from weft.verbs.transport.completion import CompletionQueue
+from weft.verbs.transport.completion import CompletionQueue, Numbers, completion
 from weft.verbs.transport.work import Completion
 from weft.verbs.wc import (
     WC,
@@ -121,11 +121,11 @@ class _Queue(PyverbsCM):
     def ack_events(self, num_events: int) -> None:
         self.num_events = max(0, self.num_events - num_events)
 
-    def _taken(self, most: int) -> list[Completion]:
+    def _taken(self, most: int) -> list[Numbers]:
         """The oldest completions; if there are none, after what can be done now is done."""
-        found = self.core.take(most)
+        found = self.core.poll(most)
         if not found and self.ctx.adapter.progress():
-            found = self.core.take(most)
+            found = self.core.poll(most)
         return found
 
     def _on_event(self) -> None:
@@ -163,11 +163,13 @@ class CQ(_Queue):
 
     def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
         """How many there were, and they, oldest first."""
-        poll = self.core.poll
-        found = poll(num_entries)
-        if not found and (not self.ctx.adapter.progress() or not (found := poll(num_entries))):
-            return 0, []
-        return len(found), [completion_of(numbers) for numbers in found]
+        if num_entries != 1:
+            found = self._taken(num_entries)
+            return len(found), [completion_of(numbers) for numbers in found]
+        one = self.core.poll_one()
+        if one is None and self.ctx.adapter.progress():
+            one = self.core.poll_one()
+        return (0, []) if one is None else (1, [completion_of(one)])
 
     def resize(self, cqe: int) -> None:
         cqe_max = self.ctx.query_device().max_cqe
@@ -263,7 +265,7 @@ class CQEX(_Queue):
         taken = self._taken(1)
         if not taken:
             return NO_MORE
-        self._current = taken[0]
+        self._current = completion(taken[0])
         return 0
 
     def end_poll(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status
@@ -68,7 +68,7 @@ class CompletionQueue:
     def stamps(self, value: bool) -> None:
         self._memory.words[self.at + layout.CQ_STAMPS] = value
 
-    def add(self, completion: Completion) -> bool:
+    def add(self, done: Completion) -> bool:
         """False if there is no room."""
         words, at = self._memory.words, self.at
         if words[at + layout.CQ_IS_BROKEN]:
@@ -78,11 +78,11 @@ class CompletionQueue:
             self.on_overflow()
             return False
         if words[at + layout.CQ_STAMPS]:
-            completion.time_ns = time.monotonic_ns()
-        self._put(_numbers(completion))
+            done.time_ns = time.monotonic_ns()
+        self._put(_numbers(done))
         armed = words[at + layout.CQ_ARMED]
-        failed = completion.status != ibv_wc_status.IBV_WC_SUCCESS
-        if armed == ARMED_FOR_ALL or (armed == ARMED_FOR_SOLICITED and (completion.solicited or failed)):
+        failed = done.status != ibv_wc_status.IBV_WC_SUCCESS
+        if armed == ARMED_FOR_ALL or (armed == ARMED_FOR_SOLICITED and (done.solicited or failed)):
             words[at + layout.CQ_ARMED] = 0
             self.on_event()
         return True
@@ -94,14 +94,25 @@ class CompletionQueue:
         memory.publish(self._head, head + 1)
 
     def take(self, most: int) -> list[Completion]:
-        return [_completion(numbers) for numbers in self.poll(most)]
+        return [completion(numbers) for numbers in self.poll(most)]
 
-    def poll(self, most: int) -> Sequence[Numbers]:
+    def poll_one(self) -> Numbers | None:
+        """The oldest, as `poll` gives it: most programs ask for one."""
+        memory = self._memory
+        words = memory.words
+        if words[self._head] == words[self._tail]:
+            return None
+        if memory.is_shared:
+            return (self._box or self._new_box()).take_one()
+        found = self.poll(1)
+        return found[0] if found else None
+
+    def poll(self, most: int) -> list[Numbers]:
         """The oldest. The places of their send requests, and of all before them, are free again."""
         memory = self._memory
         words = memory.words
         if words[self._head] == words[self._tail]:
-            return ()
+            return []
         if memory.is_shared:
             return (self._box or self._new_box()).take(most)
         found = self._remove(most)
@@ -166,7 +177,7 @@ def _numbers(done: Completion) -> Numbers:
     return *first, *path, done.vendor_err, done.solicited, done.time_ns, done.posted
 
 
-def _completion(numbers: Numbers) -> Completion:
+def completion(numbers: Numbers) -> Completion:
     wr_id, qp_num, status, opcode, byte_len, immediate, wc_flags, src_qp = numbers[:8]
     slid, sl, pkey_index, dlid_path_bits, vendor_err, solicited, time_ns, posted = numbers[8:]
     return Completion(

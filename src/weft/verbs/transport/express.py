@@ -11,9 +11,10 @@ The words of a lane are below: where both memories are, and the request. All els
 
 from __future__ import annotations
 
+import numpy as np
 from numba.core import types
 
-from weft.jit import Kernel, kernel, part
+from weft.jit import Kernel, lean_kernel, part
 from weft.verbs import enums as e
 from weft.verbs.transport import layout
 from weft.verbs.transport.atomic import acquire, move, peek, poke, release, take
@@ -117,6 +118,7 @@ _REGIONS, _REGIONS_MAX, _REGION_WORDS = layout.REGIONS, layout.REGIONS_MAX, layo
 _LOCK = layout.LOCK
 _PROCESS = layout.PROCESS
 _MONOTONIC = 1  # clock of Linux
+_LONG_BYTES = 1 << 15
 _REGION = 1  # R_OPEN of a region; a window, which is for others only, has 2
 _PSN_MASK = 0xFF_FFFF
 _WORD = 8
@@ -125,6 +127,8 @@ _HEADERS, _RETH, _IMM, _AETH, _ATOMIC_ETH, _VALUE = 16, 16, 4, 4, 28, 8  # BTH a
 _process_vm = types.int64(types.int32, types.int64, types.uint64, types.int64, types.uint64, types.uint64)
 _write_to: Kernel = types.ExternalFunction("process_vm_writev", _process_vm)
 _read_from: Kernel = types.ExternalFunction("process_vm_readv", _process_vm)
+_let_others: Kernel = types.ExternalFunction("PyEval_SaveThread", types.uint64())
+_go_on: Kernel = types.ExternalFunction("PyEval_RestoreThread", types.void(types.uint64))
 _clock: Kernel = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
 
 
@@ -501,6 +505,20 @@ def carry_out(lane) -> int:  # type: ignore[no-untyped-def]
     return code | _tell_own(lane, size)  # type: ignore[no-any-return]
 
 
-@kernel
+@part
+def _takes_long(lane) -> bool:  # type: ignore[no-untyped-def]
+    size, meter = 0, lane[METER]
+    for n in range(lane[COUNT]):
+        size += lane[PLACES + 3 * n + 1]
+    return size > _LONG_BYTES or peek(meter + LATENCY_NS * _WORD) != 0 or peek(meter + BYTE_PS * _WORD) != 0
+
+
+@lean_kernel
 def post(lane) -> int:  # type: ignore[no-untyped-def]
-    return carry_out(lane)  # type: ignore[no-any-return]
+    """From Python, whose other threads run meanwhile if it takes long: to let them costs as much as a short one."""
+    takes_long = _takes_long(lane)
+    thread = _let_others() if takes_long else np.uint64(0)
+    code = carry_out(lane)
+    if takes_long:
+        _go_on(thread)
+    return code  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft.verbs.transport import layout
 from weft.verbs.transport.completion import CompletionQueue
-from weft.verbs.transport.layout import PLACE_FORM, RECEIVE_FORM, RQ_HEAD, RQ_TAIL, WORD_BYTES
+from weft.verbs.transport.layout import PLACE_FORM, RECEIVE_FORM, RQ_ENTRIES, RQ_HEAD, RQ_TAIL, WORD_BYTES
 from weft.verbs.transport.memory import Place
 from weft.verbs.transport.queue_memory import Block, QueueMemory, of_process
 from weft.verbs.transport.work import ReceiveWork, Refused
@@ -68,12 +68,11 @@ class ReceiveQueue:
         Nobody else adds, so of the locks that of the threads is enough.
         """
         memory, size = self._memory, len(request)
-        words, at = memory.words, self.at
+        words, at, capacity, entry_bytes = memory.words, self.at, self.capacity, self._entry_bytes
         head = words[at + RQ_HEAD]
-        waiting = head - words[at + RQ_TAIL] + len(self._returned)
-        if waiting >= self.capacity or size > self._entry_bytes:
+        if head - words[at + RQ_TAIL] + len(self._returned) >= capacity or size > entry_bytes:
             return False
-        begin = self._entry(head) * WORD_BYTES
+        begin = (at + RQ_ENTRIES) * WORD_BYTES + head % capacity * entry_bytes
         memory.bytes[begin : begin + size] = request
         if memory.is_shared:
             (self._add or self._find_add())(self._ring)

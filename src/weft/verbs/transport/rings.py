@@ -78,24 +78,23 @@ class Box:
         self._taken = self._said.cast("B")[TAKEN * _WORD :]
         self._kernel = entry(take, self._words)
 
-    def take(self, most: int) -> list[tuple[int, ...]]:
+    def take_one(self) -> tuple[int, ...] | None:
         taking = self._taking
         taking.acquire()  # `with` takes twice as long
         try:
-            if most == 1:
-                return [ENTRY_FORM.unpack_from(self._taken)] if self._kernel(self._words) else []
-            return self._take_many(most)
+            return ENTRY_FORM.unpack_from(self._taken) if self._kernel(self._words) else None
         finally:
             taking.release()
 
-    def _take_many(self, most: int) -> list[tuple[int, ...]]:
+    def take(self, most: int) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
-        while most > 0:
-            asked = self._said[MOST] = min(most, TAKEN_MAX)
-            count = self._kernel(self._words)
-            found += ENTRY_FORM.iter_unpack(self._taken[: count * ENTRY_FORM.size])
-            most -= count if count == asked else most
-        self._said[MOST] = 1
+        with self._taking:
+            while most > 0:
+                asked = self._said[MOST] = min(most, TAKEN_MAX)
+                count = self._kernel(self._words)
+                found += ENTRY_FORM.iter_unpack(self._taken[: count * ENTRY_FORM.size])
+                most -= count if count == asked else most
+            self._said[MOST] = 1
         return found
 
 

@@ -1,0 +1,78 @@
+"""What a message costs a program in Python, counted in calls: clocks of busy machines say nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from tests.verbs.hosts import Node, connect
+
+from weft.verbs import enums as e
+from weft.verbs.pyverbs_error import PyverbsRDMAError
+from weft.verbs.wr import SGE, RecvWR, SendWR
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
+OK = e.IBV_WC_SUCCESS
+
+
+@pytest.fixture
+def node():
+    with Node() as made:
+        yield made
+
+
+@pytest.fixture(params=("alone", "shared"))
+def pair(request, node, monkeypatch):
+    """Two connected queue pairs with the short way, in memory that others have too or not."""
+    a, b = connect(node, e.IBV_QPT_RC)
+    assert a.core.find_lane(at_once=True) is not None
+    if request.param == "shared":
+        monkeypatch.setattr(node.ctx.adapter.memory, "is_shared", True)
+    return a, b
+
+
+def calls(what: Callable[[], None]) -> int:
+    """How many functions run, those in C included, once all is warm."""
+    count = 0
+
+    def on_call(_frame: object, event: str, _what: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    for _ in range(3):
+        what()
+    sys.setprofile(on_call)
+    try:
+        what()
+    finally:
+        sys.setprofile(None)
+    return count - 2  # `what` itself, and the end of it
+
+
+def test_a_message_and_its_completions_take_few_calls(node, pair):
+    """Made, posted, carried, received and polled at both ends: what blocking TCP does in two calls of the system."""
+    a, b = pair
+    buf, lkey = node.mr.buf, node.mr.lkey
+
+    def send() -> None:
+        b.post_recv(RecvWR(1, 1, [SGE(buf + 64, 64, lkey)]))
+        a.post_send(SendWR(2, e.IBV_WR_SEND, 1, 0, [SGE(buf, 64, lkey)], e.IBV_SEND_SIGNALED))
+        for _ in range(2):
+            count, completions = node.cq.poll()
+            assert count == 1
+            assert completions[0].status == OK
+
+    assert calls(send) <= 56
+
+
+def test_a_poll_that_finds_nothing_takes_few_calls(node, pair):
+    assert calls(lambda: node.cq.poll()) <= 6
+
+
+def test_what_reads_into_memory_is_never_inline(node, pair):
+    """Inline means that keys are not asked for: a READ would write wherever it likes."""
+    wr = SendWR(1, e.IBV_WR_RDMA_READ, 1, 0, [SGE(node.mr.buf, 8, 0)], e.IBV_SEND_SIGNALED | e.IBV_SEND_INLINE)
+    wr.set_wr_rdma(node.mr.rkey, node.mr.buf + 64)
+    with pytest.raises(PyverbsRDMAError, match="inline"):
+        pair[0].post_send(wr)
