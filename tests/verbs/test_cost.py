@@ -66,8 +66,9 @@ def test_a_message_and_its_completions_take_few_calls(node, pair):
     assert calls(send) <= 56
 
 
-def test_a_poll_that_finds_nothing_takes_few_calls(node, pair):
-    """Now and then one looks for packets too."""
+def test_a_poll_that_finds_nothing_takes_few_calls(node, pair, monkeypatch):
+    """Now and then one looks for packets too, or at what is due."""
+    monkeypatch.setattr(node.ctx.adapter, "_timed", set())  # other tests may have left something
     assert min(calls(lambda: node.cq.poll()) for _ in range(3)) <= 6
 
 
