@@ -149,7 +149,7 @@ def test_the_status_is_a_page_of_words_and_the_same_as_json(lab, capsys):
     capsys.readouterr()
     run("status")
     page = lines(capsys)
-    assert page[0].startswith("Subnet manager at h3/1: stopped, ")
+    assert page[0].startswith(f"Subnet manager at h3/1 of lab {lab.name}: stopped, ")
     for words in ("priority 5", "8 adapters", "Default 0x7fff", "SUBNET_UP 1"):
         assert any(words in line for line in page), words
     assert all(line == line.rstrip() for line in page)
@@ -157,6 +157,26 @@ def test_the_status_is_a_page_of_words_and_the_same_as_json(lab, capsys):
     (found, *_) = [one for one in json.loads(capsys.readouterr().out) if one["port"] == "h3/1"]
     assert (found["sm_state"], found["running"], found["priority"]) == ("stopped", False, 5)
     assert found["sweep"]["engine"] == "fat-tree"
+
+
+def test_the_status_is_of_labs_that_run_and_says_which(lab, runtime, capsys):
+    """An ibsim of long ago left its state beside the labs; another process may have that number by now."""
+    run("--once", "--at", "h3")
+    left = json.loads((lab.cache / "sm-h3.json").read_text()) | {"port": "H-1/1", "subnet": "ibsim sim"}
+    old = runtime / "weft" / "sm-ibsim-first-H-1.json"
+    write(old, json.dumps(left | {"sm_state": "master", "pid": os.getpid(), "started": 7, "at_s": time.time() + 9}))
+    capsys.readouterr()
+    try:
+        run("status")
+        page = capsys.readouterr().out
+        assert f"Subnet manager at h3/1 of lab {lab.name}: stopped" in page
+        assert "ibsim" not in page
+        run("status", "--on", "ibsim")
+        assert "Subnet manager at H-1/1 of ibsim sim: gone without a word; master, " in capsys.readouterr().out
+        with pytest.raises(ConfigError, match="left its state of umad"):
+            run("status", "--on", "umad")
+    finally:
+        old.unlink()
 
 
 def test_a_run_with_json_prints_its_status_alone(lab, capsys):
@@ -245,3 +265,54 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
     assert "0x0009" in status.partitions
     assert not any(client["is_sm"] for client in control.ask(lab, "state")["clients"])
     assert "Traceback" not in log.read_text()
+
+
+# -- the manager of a lab ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_lab(runtime):
+    """The name of a lab that a test starts, and that is gone when it ends."""
+    name = f"u{os.getpid()}"
+    yield name
+    for entry in registry.running():
+        if entry.name == name:
+            control.end(entry)
+
+
+def up(name, *words):
+    app(["up", SPEC, "--daemon", "--name", name, *map(str, words)])
+
+
+def test_the_manager_of_a_lab_takes_the_options_of_weft_sm_and_obeys_the_same_signals(own_lab, tmp_path):
+    partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\nred=0x8: ALL;\n")
+    words = ("--sm", "--at", "h3", "-P", partitions, "-R", "updn", "-p", "9", "-Q", "--dump", tmp_path / "dumps")
+    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", own_lab, *map(str, words)], check=True, timeout=300)
+    entry = registry.find(own_lab)
+    state = entry.cache / "sm-h3.json"
+    status = read_status(state)
+    assert (status.port, status.priority, status.sweep.engine) == ("h3/1", 9, "up-down")
+    assert "0x0008" in status.partitions
+    assert (tmp_path / "dumps" / "opensm.fdbs").exists()
+    partitions.write_text("Default=0x7fff: ALL;\nred=0x9: ALL;\n")
+    os.kill(status.pid, signal.SIGHUP)
+    until(lambda: "0x0009" in _partitions(state), "SIGHUP changes nothing")
+    assert read_status(state).is_running
+    os.kill(status.pid, signal.SIGTERM)
+    until(lambda: read_status(state).sm_state == "stopped", "SIGTERM does not end it")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--sm", "-P", "none.conf"), r"none\.conf"),
+        (("--sm", "-R", "fattree"), "routing_engine fattree is refused"),
+        (("--sm", "-p", "16"), "sm_priority 16 is refused"),
+        (("--sm", "--at", "h99"), "no host 'h99'"),
+        (("-P", "none.conf", "-Q"), "--partitions, --qos is for the subnet manager: add --sm"),
+    ],
+)
+def test_what_the_manager_of_a_lab_cannot_be_told_is_refused_before_there_is_a_lab(own_lab, words, says):
+    with pytest.raises(ConfigError, match=says):
+        up(own_lab, *words)
+    assert own_lab not in [entry.name for entry in registry.running()]

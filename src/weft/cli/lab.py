@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli.arguments import Spec
+from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft.cli.output import Cell
     from weft.fabric.model import Fabric
     from weft.lab.lab import Lab
@@ -18,7 +21,16 @@ if TYPE_CHECKING:
 _EXEC = "weft exec [--lab NAME] HOST COMMAND...\n\nRun a program as a host of a lab: weft exec h1 ibnetdiscover"
 
 
-def up(spec: Spec, /, *, name: str = "lab", daemon: bool = False, sm: bool = False, timed: bool = False) -> None:
+def up(
+    spec: Spec,
+    /,
+    *,
+    name: str = "lab",
+    daemon: bool = False,
+    sm: bool = False,
+    timed: bool = False,
+    flags: Annotated[SmFlags, Parameter(name="*", group="Of the subnet manager, with --sm")] = NOTHING,
+) -> None:
     """Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.
 
     Parameters
@@ -38,16 +50,17 @@ def up(spec: Spec, /, *, name: str = "lab", daemon: bool = False, sm: bool = Fal
     from weft.fabric.spec import load
     from weft.lab import daemon as process
 
+    if flags.given and not sm:
+        raise ConfigError(f"{', '.join(flags.given)} is for the subnet manager: add --sm, or start one with `weft sm`")
     fabric = load(spec)
+    manage = _manager(fabric, flags) if sm else lambda entry: None
     if daemon:
         entry = process.start(fabric, name, timed=timed)
-        if sm:
-            _manage(entry, fabric)
+        manage(entry)
         print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
     elif sys.stdin.isatty() and sys.stdout.isatty():
         entry = process.start(fabric, name, timed=timed, follow=True)
-        if sm:
-            _manage(entry, fabric)
+        manage(entry)
         _prompt(entry)
     elif sm:
         raise ConfigError("--sm needs a lab that runs beside this process: add --daemon, or call it on a terminal")
@@ -55,12 +68,24 @@ def up(spec: Spec, /, *, name: str = "lab", daemon: bool = False, sm: bool = Fal
         process.serve(fabric, name, _say_up, timed=timed)
 
 
-def _manage(entry: Entry, fabric: Fabric) -> None:
-    from weft.lab import control, subnet_manager
+def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
+    """What starts the subnet manager of a lab; what it was told is looked at before there is a lab."""
+    from weft.lab.places import Places
+    from weft.mad.devices import Devices
 
-    host = _host(fabric)
-    log = subnet_manager.start(entry, control.ask(entry, "state")["sockname"], host)
-    print(f"SUBNET UP by the subnet manager on {host}; `weft sm status`; log {log}")
+    options, host = read_flags(flags), flags.at or _host(fabric)
+    if flags.at:
+        Places(Devices(fabric)).find(flags.at)
+    dump, log = dump_folder(flags, options), log_file(options)
+
+    def manage(entry: Entry) -> None:
+        from weft.lab import control, subnet_manager
+
+        sockname = control.ask(entry, "state")["sockname"]
+        place = subnet_manager.start(entry, sockname, host, options, dump=dump, log=log)
+        print(f"SUBNET UP by the subnet manager on {host}; `weft sm status`; log {place}")
+
+    return manage
 
 
 def _host(fabric: Fabric) -> str:

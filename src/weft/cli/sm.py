@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import File
+from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags, sm_options
 
 if TYPE_CHECKING:
     from weft.lab.registry import Entry
@@ -17,28 +18,17 @@ if TYPE_CHECKING:
     from weft.sm.options import Options
     from weft.sm.status import Status
 
-_OPENSMS = (
-    Path("/var/log/opensm.log"),
-    Path("/var/log"),
-)  # `opensm -c` names them of its own accord: nobody chose them
-
 
 def sm(
     action: Literal["run", "status"] = "run",
     /,
     *,
     on: Literal["lab", "ibsim", "umad"] | None = None,
-    at: str = "",
     lab: str = "",
     ibsim: str = "",
     umad: str = "",
-    config: Annotated[File, Parameter(("--config", "-F"))] = None,
-    partitions: Annotated[File, Parameter(("--partitions", "-P"))] = None,
-    priority: Annotated[int | None, Parameter(("--priority", "-p"))] = None,
-    engine: Annotated[str, Parameter(("--engine", "-R"))] = "",
+    flags: Annotated[SmFlags, Parameter(name="*")] = NOTHING,
     once: Annotated[bool, Parameter(("--once", "-o"), negative=())] = False,
-    state: Path | None = None,
-    dump: Path | None = None,
     create_config: Annotated[File, Parameter(("--create-config", "-c"))] = None,
     json: bool = False,
 ) -> None:
@@ -50,103 +40,74 @@ def sm(
         `run`, or `status`.
     on
         A running lab, the default; ibsim; or umad: this machine's adapters, or what `weft exec HOST` puts before them.
-    at
-        The host it runs on: a name of the lab, of ibsim's net its id. Else the first.
     lab
         A running lab, if more than one runs.
     ibsim
         The name of a running ibsim's sockets (IBSIM_SOCKNAME); else sim.
     umad
         An adapter of this machine, mlx5_0; else the first that is Active.
-    config
-        Options in the form of opensm.conf.
-    partitions
-        partitions.conf; or opafm.xml, the virtual fabrics of Omni-Path.
-    priority
-        From 0 to 15: the highest is master.
-    engine
-        Routing engines, tried in turn: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order, dragonfly.
     once
         End after the first sweep: status 0 if the subnet is up.
-    state
-        Where its state is kept, as JSON.
-    dump
-        A folder for opensm-subnet.lst, opensm.fdbs and the like after each sweep: ibdmchk reads them.
     create_config
         Write all options with their defaults to this file, and end.
     json
         Print the status as JSON; of a run when it ends, and its log then goes to standard error.
     """
+    from dataclasses import replace
+
     from weft.cli.output import say_written
     from weft.sm.options import write_options
 
-    options = _options(config, partitions, priority, engine, state)
     if create_config is not None:
         from weft.fabric.files.atomic import write_atomically
 
-        write_atomically(create_config, write_options(options))
+        write_atomically(create_config, write_options(sm_options(flags)))
         say_written(create_config)
     elif action == "status":
-        _show(options.state_file, lab, json=json)
+        _show(sm_options(flags).state_file, _chosen(on, lab, ibsim, umad), json=json)
     else:
-        carrier, options = _attach(options, on, at, lab, ibsim, umad)
+        subnet = _chosen(on, lab, ibsim, umad) or ("lab", "")
+        options = read_flags(flags)  # what is wrong with them is said before anything else happens
+        carrier, place, title = _attach(subnet, flags.at)
+        options = replace(options, state_file=options.state_file or place)
         try:
-            _run(carrier, options, once=once, dump=dump, json=json)
+            _run(carrier, options, title, flags, once=once, json=json)
         finally:
             carrier.close()
 
 
-def _options(
-    config: Path | None, partitions: Path | None, priority: int | None, engine: str, state: Path | None
-) -> Options:
-    from dataclasses import replace
+def _chosen(on: str | None, lab: str, ibsim: str, umad: str) -> tuple[str, str] | None:
+    """Which subnet, of what kind and by what name; None if nothing was said."""
+    from weft.errors import ConfigError
 
-    from weft.sm.options import Options, parse_engines, read_options
-
-    options = read_options(config) if config else Options()
-    if partitions is not None and partitions.suffix == ".xml":
-        options = replace(options, virtual_fabrics_file=partitions)
-    elif partitions is not None:
-        options = replace(options, partition_config_file=partitions)
-    if priority is not None:
-        options = replace(options, sm_priority=priority)
-    if engine:
-        options = replace(options, routing_engine=parse_engines(engine))
-    return replace(options, state_file=state) if state is not None else options
+    given = {"lab": lab, "ibsim": ibsim, "umad": umad}
+    on = on or next((name for name, value in given.items() if value), None)
+    for name, value in given.items():
+        if value and name != on:
+            raise ConfigError(f"--{name} {value} is of no use with --on {on}: leave out one of them")
+    return None if on is None else (on, given[on])
 
 
 # -- run --------------------------------------------------------------------------------------------------------------
 
 
-def _attach(options: Options, on: str | None, at: str, lab: str, ibsim: str, umad: str) -> tuple[Carrier, Options]:
-    """The port to speak through; and the options, with where the state is kept."""
-    from dataclasses import replace
-
+def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
+    """The port to speak through, where the state is kept, and what the subnet is called."""
     from weft import runtime
     from weft.cli.subnets import find_carrier
-    from weft.errors import ConfigError
     from weft.lab import registry
-    from weft.sm.configuration import read_configuration
 
-    given = {"lab": lab, "ibsim": ibsim, "umad": umad}
-    on = on or next((name for name, value in given.items() if value), "lab")
-    for name, value in given.items():
-        if value and name != on:
-            raise ConfigError(f"--{name} {value} is of no use with --on {on}: leave out one of them")
-    read_configuration(options)  # what is wrong with them is said before anything else happens
+    on, name = subnet
     if on == "lab":
-        entry = registry.find(lab)
+        entry = registry.find(name)
         _check_host(entry, at)
-        carrier = find_carrier(at, entry.name, "", None)
-        folder, name = entry.cache, ""
+        carrier, folder, begin, title = find_carrier(at, entry.name, "", None), entry.cache, "sm-", f"lab {entry.name}"
     else:
-        carrier = find_carrier(
-            at, "", (ibsim or "sim") if on == "ibsim" else "", (umad or "any") if on == "umad" else None
-        )
-        folder, name = runtime.folder(), f"{on}-{ibsim or umad or 'first'}-"
+        ibsim, umad = (name or "sim", None) if on == "ibsim" else ("", name or "any")
+        carrier, folder, title = find_carrier(at, "", ibsim, umad), runtime.folder(), f"{on} {ibsim or umad}"
+        begin = f"sm-{on}-{name or 'first'}-"
     host = getattr(carrier, "host", "")
-    place = folder / f"sm-{name}{host or 'first'}.json".replace("/", "-")
-    return carrier, replace(options, state_file=options.state_file or place)
+    return carrier, folder / f"{begin}{host or 'first'}.json".replace("/", "-"), title
 
 
 def _check_host(entry: Entry, at: str) -> None:
@@ -157,33 +118,27 @@ def _check_host(entry: Entry, at: str) -> None:
         ask(entry, "host", name=at)
 
 
-def _run(carrier: Carrier, options: Options, *, once: bool, dump: Path | None, json: bool) -> None:
-    import signal
+def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, json: bool) -> None:
     from contextlib import ExitStack
 
     from weft.cli.output import print_json
     from weft.sm.events import Log
     from weft.sm.rehearsal import rehearse
     from weft.sm.run import SubnetManager
+    from weft.sm.signals import obeying_signals
     from weft.sm.status import describe
 
     with ExitStack() as stack:
-        if options.dump_files_dir not in _OPENSMS:
-            dump = dump or options.dump_files_dir
-        if dump is not None:
-            _make_folder(dump)
+        dump, log = dump_folder(flags, options), log_file(options)
         stream = sys.stderr if json else sys.stdout
         if not once:
             print(f"state in {options.state_file}: see `weft sm status`; Ctrl-C ends it", file=sys.stderr)
-        if options.log_file is not None and options.log_file not in _OPENSMS:
-            print(f"log in {options.log_file}", file=sys.stderr)
-            stream = stack.enter_context(_open_log(options.log_file))
+        if log is not None:
+            print(f"log in {log}", file=sys.stderr)
+            stream = stack.enter_context(log.open("a"))  # after what it holds already, as OpenSM does
+        manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=subnet)
+        stack.enter_context(obeying_signals(manager))
         rehearse(options)
-        manager = SubnetManager(carrier, options, log=Log(stream), dump=dump)
-        on_signal = {signal.SIGTERM: manager.stop, signal.SIGINT: manager.stop, signal.SIGHUP: manager.reload}
-        for number, act in on_signal.items():
-            before = signal.signal(number, lambda *_, act=act: act())
-            stack.callback(signal.signal, number, before)
         up = manager.run(once=once)
     if json and options.state_file is not None:
         print_json(_as_json(options.state_file, describe(manager, "stopped")))
@@ -191,39 +146,20 @@ def _run(carrier: Carrier, options: Options, *, once: bool, dump: Path | None, j
         sys.exit(1)
 
 
-def _make_folder(path: Path) -> None:
-    from weft.errors import ConfigError
-
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"cannot make the folder {path} for dumps: {error.strerror}; name another with --dump"
-        ) from None
-
-
-def _open_log(path: Path) -> TextIO:
-    """After what it holds already, as OpenSM does."""
-    from weft.errors import ConfigError
-
-    try:
-        return path.open("a")
-    except OSError as error:
-        raise ConfigError(f"log_file {path} cannot be written: {error.strerror}; (null) logs to the terminal") from None
-
-
 # -- status ---------------------------------------------------------------------------------------------------------
 
 
-def _show(state_file: Path | None, lab: str, *, json: bool) -> None:
+def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, json: bool) -> None:
     from weft.cli.output import print_json
     from weft.errors import ConfigError
     from weft.sm.status import read_status
 
-    paths = [state_file] if state_file else _known_files(lab)
+    paths = [state_file] if state_file else _known_files(subnet)
     found = [(path, status) for path in paths if (status := read_status(path)) is not None]
+    if state_file is None and subnet is None:
+        found = _of_now(found)
     if not found:
-        where = f" in {state_file}" if state_file else ""
+        where = f" in {state_file}" if state_file else f" of {' '.join(subnet).strip()}" if subnet else ""
         raise ConfigError(
             f"no subnet manager of weft has left its state{where}: start one with `weft sm`, or say where it is with "
             "--state FILE"
@@ -239,13 +175,27 @@ def _show(state_file: Path | None, lab: str, *, json: bool) -> None:
             print(f"{status.title} ({path})")
 
 
-def _known_files(lab: str) -> list[Path]:
+def _known_files(subnet: tuple[str, str] | None) -> list[Path]:
+    """Of the subnet that was named; of none: of labs that run, and whatever ran on ibsim or on adapters."""
     from weft import runtime
     from weft.lab import registry
 
-    entries = [registry.find(lab)] if lab else registry.running()
+    on, name = subnet or ("", "")
+    if on in ("ibsim", "umad"):
+        return sorted(runtime.folder().glob(f"sm-{on}-{name or '*'}-*.json"))
+    entries = [registry.find(name)] if on else registry.running()
     found = [path for entry in entries for path in sorted(entry.cache.glob("sm-*.json"))]
-    return found if lab else found + sorted(runtime.folder().glob("sm-*.json"))
+    return found if on else found + sorted(runtime.folder().glob("sm-*.json"))
+
+
+def _of_now(found: list[tuple[Path, Status]]) -> list[tuple[Path, Status]]:
+    """Files of ibsim and of adapters stay when all is over: they count where nothing else is there, or if they run."""
+    from weft import runtime
+    from weft.lab import registry
+
+    folder = runtime.folder()
+    now = [(path, status) for path, status in found if path.parent != folder or status.is_running]
+    return found if not now and not registry.running() else now
 
 
 def _as_json(path: Path, status: Status) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """weft's own subnet manager on a host of a lab, as a process beside it: it ends when the lab does.
 
-What it says is in NAME.sm.log, its state in NAME.cache, where `weft sm status` finds it.
+What it says is in NAME.sm.log, its state in NAME.cache, where `weft sm status` finds it. Signals mean what they mean to
+`weft sm`.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from weft.errors import ConfigError, SubnetError
@@ -17,45 +19,59 @@ from weft.sm.events import Log
 from weft.sm.options import Options
 from weft.sm.rehearsal import rehearse
 from weft.sm.run import SubnetManager
+from weft.sm.signals import obeying_signals
 from weft.sm.status import read_status
 
 _PATIENCE_S = 300.0  # kernels may have to be compiled first
 _LOOK_S = 0.05
 
 
-def start(entry: Entry, sockname: str, host: str) -> Path:
+def start(
+    entry: Entry,
+    sockname: str,
+    host: str,
+    options: Options | None = None,
+    *,
+    dump: Path | None = None,
+    log: Path | None = None,
+) -> Path:
     """Return when the subnet is up, with where it logs."""
-    log = entry.folder / f"{entry.name}.sm.log"
+    options = options or Options()
+    options = replace(options, state_file=options.state_file or state_file(entry, host))
+    assert options.state_file is not None
+    place = log or entry.folder / f"{entry.name}.sm.log"
+    if log is None:
+        place.unlink(missing_ok=True)  # of the lab that had the name before
     if os.fork() == 0:
         status = 1
         try:
             os.setsid()
             if os.fork() == 0:  # nobody will wait for it
-                _live(sockname, host, log, state_file(entry, host))
+                _live(entry, sockname, host, place, options, dump)
             status = 0
         finally:
             os._exit(status)
     os.wait()
     for _ in range(int(_PATIENCE_S / _LOOK_S)):
         time.sleep(_LOOK_S)
-        found = read_status(state_file(entry, host))
-        if (
-            found is not None and found.sweep is not None and found.is_running
-        ):  # not of the lab that had the name before
-            return log
+        found = read_status(options.state_file)
+        if found is not None and found.sweep is not None and found.is_running:
+            return place
         if not entry.answers():
             break
-    raise SubnetError(f"the subnet manager of lab {entry.name} has not brought it up: see {log}")
+    raise SubnetError(f"the subnet manager of lab {entry.name} has not brought it up: see {place}")
 
 
 def state_file(entry: Entry, host: str) -> Path:
     return entry.cache / f"sm-{(host or 'first').replace('/', '-')}.json"
 
 
-def _live(sockname: str, host: str, log: Path, state: Path) -> None:
-    with log.open("w") as stream, open(os.devnull) as nothing, suppress(ConfigError):  # the lab is gone
+def _live(entry: Entry, sockname: str, host: str, log: Path, options: Options, dump: Path | None) -> None:
+    with log.open("a") as stream, open(os.devnull) as nothing, suppress(ConfigError):  # the lab is gone
         for source, target in ((nothing, 0), (stream, 1), (stream, 2)):  # let go of the caller's terminal, or pipe
             os.dup2(source.fileno(), target)
-        rehearse(Options())
         carrier = IbsimCarrier(host, sockname)
-        SubnetManager(carrier, Options(state_file=state), log=Log(stream)).run()
+        manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=f"lab {entry.name}")
+        with obeying_signals(manager):
+            rehearse(options)
+            manager.run()

@@ -65,9 +65,11 @@ class SubnetManager:
         log: Log | None = None,
         clock: Callable[[], float] = time.monotonic,
         dump: Path | None = None,
+        subnet: str = "",
     ) -> None:
         options = options or Options()
         self.carrier, self.options, self.dump = carrier, options, dump
+        self.subnet = subnet  # what people call it: lab mine, ibsim sim
         self.state = State(
             options=options,
             log=log or Log(),

@@ -45,6 +45,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     pid: int
+    started: int = 0  # when that process did, as the kernel counts: its number may be another's by now
+    subnet: str = ""  # lab mine, ibsim sim
     at_s: float  # when it was written
     sm_state: str  # discovering, standby, master, not-active; stopped after an orderly end
     guid: str
@@ -66,15 +68,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_running(self) -> bool:
         """Does the process live that wrote it?"""
-        if self.sm_state == "stopped":
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        return self.sm_state != "stopped" and _started(self.pid) == self.started
 
     @property
     def title(self) -> str:
@@ -85,7 +79,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
             state = f"stopped, {when}"
         elif self.is_running:
             state = f"{self.sm_state}, process {self.pid}"
-        return f"Subnet manager at {self.port or self.guid}: {state}"
+        where = f" of {self.subnet}" if self.subnet else ""
+        return f"Subnet manager at {self.port or self.guid}{where}: {state}"
 
 
 def write_status(path: Path, status: Status) -> None:
@@ -106,6 +101,15 @@ def read_status(path: Path) -> Status | None:
         ) from None
 
 
+def _started(pid: int) -> int:
+    """A process by the clock ticks from the machine's start to its own (proc(5), stat); -1 if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return -1
+    return int(text.rpartition(")")[2].split()[19])  # a program's name may hold anything, so behind it
+
+
 def describe(manager: SubnetManager, sm_state: str = "") -> Status:
     """A subnet manager as it is now."""
     state, election, report = manager.state, manager.election, manager.report
@@ -115,6 +119,8 @@ def describe(manager: SubnetManager, sm_state: str = "") -> Status:
     return Status(
         version=weft.__version__,
         pid=os.getpid(),
+        started=_started(os.getpid()),
+        subnet=manager.subnet,
         at_s=time.time(),
         sm_state=sm_state or election.state.name.lower().replace("_", "-"),
         guid=str(Guid(election.guid)),

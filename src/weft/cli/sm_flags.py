@@ -1,0 +1,107 @@
+"""What a subnet manager can be told, by `weft sm` and by `weft up --sm`; a string below a field is its help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from weft.cli.arguments import File
+
+if TYPE_CHECKING:
+    from weft.sm.options import Options
+
+_OPENSMS = (
+    Path("/var/log/opensm.log"),
+    Path("/var/log"),
+)  # `opensm -c` names them of its own accord: nobody chose them
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmFlags:
+    """None, False and nothing: it was not said."""
+
+    at: str = ""
+    """The host it runs on: a name of the lab, of ibsim's net its id. Else the first."""
+    config: Annotated[File, Parameter(("--config", "-F"))] = None
+    """Options in the form of opensm.conf."""
+    partitions: Annotated[File, Parameter(("--partitions", "-P"))] = None
+    """partitions.conf; or opafm.xml, the virtual fabrics of Omni-Path."""
+    priority: Annotated[int | None, Parameter(("--priority", "-p"))] = None
+    """From 0 to 15: the highest is master."""
+    engine: Annotated[str, Parameter(("--engine", "-R"))] = ""
+    """Routing engines, tried in turn: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order, dragonfly."""
+    qos: Annotated[bool, Parameter(("--qos", "-Q"), negative=())] = False
+    """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
+    state: Path | None = None
+    """Where its state is kept, as JSON."""
+    dump: Path | None = None
+    """A folder for opensm-subnet.lst, opensm.fdbs and the like after each sweep: ibdmchk reads them."""
+
+    @property
+    def given(self) -> list[str]:
+        return [f"--{field.name}" for field in fields(self) if getattr(self, field.name) != field.default]
+
+
+NOTHING = SmFlags()
+
+
+def read_flags(flags: SmFlags) -> Options:
+    """The options of the file, with what was given on top; what cannot be used is refused now, and files are read."""
+    from weft.sm.configuration import read_configuration
+
+    options = sm_options(flags)
+    read_configuration(options)
+    return options
+
+
+def sm_options(flags: SmFlags) -> Options:
+    from dataclasses import replace
+
+    from weft.sm.options import Options, parse_engines, read_options
+
+    options = read_options(flags.config) if flags.config else Options()
+    if flags.partitions is not None and flags.partitions.suffix == ".xml":
+        options = replace(options, virtual_fabrics_file=flags.partitions)
+    elif flags.partitions is not None:
+        options = replace(options, partition_config_file=flags.partitions)
+    if flags.priority is not None:
+        options = replace(options, sm_priority=flags.priority)
+    if flags.engine:
+        options = replace(options, routing_engine=parse_engines(flags.engine))
+    if flags.qos:
+        options = replace(options, qos=True)
+    return replace(options, state_file=flags.state) if flags.state is not None else options
+
+
+def dump_folder(flags: SmFlags, options: Options) -> Path | None:
+    """Where dumps go, made; None: nowhere."""
+    from weft.errors import ConfigError
+
+    chosen = options.dump_files_dir if options.dump_files_dir not in _OPENSMS else None
+    folder = flags.dump or chosen
+    if folder is not None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot make the folder {folder} for dumps: {error.strerror}; name another with --dump"
+            ) from None
+    return folder
+
+
+def log_file(options: Options) -> Path | None:
+    """Where somebody wants the log; None: it goes where the command says."""
+    from weft.errors import ConfigError
+
+    path = options.log_file if options.log_file not in _OPENSMS else None
+    if path is not None:
+        try:
+            path.open("a").close()
+        except OSError as error:
+            raise ConfigError(
+                f"log_file {path} cannot be written: {error.strerror}; (null) logs to the terminal"
+            ) from None
+    return path
