@@ -91,6 +91,13 @@ class Carrier(Protocol):
         """
         ...
 
+    def unsent_bytes(self) -> int:
+        """Of long messages that were posted: what `poll` has still to send, or to hear that it came.
+
+        Who posts many long ones waits while this is much; 0 where somebody else, a kernel, keeps them.
+        """
+        ...
+
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
         """Tokens whose answer came, with it, or that timed out, with None; each token once.
 

@@ -33,6 +33,7 @@ from weft.mad.bulk import Bulk
 from weft.mad.carrier import (
     HERE,
     RETRIES,
+    SMP_CLASSES,
     TIMEOUT_MS,
     Address,
     Arrived,
@@ -101,7 +102,8 @@ class IbsimCarrier:
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
         self._wanted: set[tuple[int, int, int]] = set()
-        self._outbox: deque[bytes] = deque()  # of what no answer is due to: packets that the socket did not take yet
+        self._urgent: deque[bytes] = deque()  # of what no answer is due to: SMPs, which wait for no table
+        self._outbox: deque[bytes] = deque()  # and the rest, packets that the socket did not take yet
         self._transfers = Transfers(self._on_segment_out, time.monotonic, insists=False)
 
     def _open(self, end: str, to: str = "") -> socket.socket:
@@ -170,8 +172,11 @@ class IbsimCarrier:
         if is_message(mad):
             self._transfers.start(bytes(mad), to.lid)
         else:
-            self._outbox.append(packet(bytes(mad), to))
+            (self._urgent if mad[1] in SMP_CLASSES else self._outbox).append(packet(bytes(mad), to))
         self._keep_up()
+
+    def unsent_bytes(self) -> int:
+        return self._transfers.unsent_bytes()
 
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
         until_s = time.monotonic() + wait_s
@@ -204,7 +209,7 @@ class IbsimCarrier:
     def close(self) -> None:
         with suppress(OSError, ConfigError):
             until_s = time.monotonic() + _CLOSING_S
-            while self._outbox and time.monotonic() < until_s:
+            while (self._urgent or self._outbox) and time.monotonic() < until_s:
                 self._wait(until_s - time.monotonic())
                 self._keep_up()
             self._request(DISCONNECT)
@@ -237,9 +242,11 @@ class IbsimCarrier:
     def _keep_up(self) -> None:
         """Whatever is due, and into the socket what it takes."""
         self._on_time()
+        while self._urgent and self._put(self._urgent[0]):
+            self._urgent.popleft()
+        self._fill()
         while self._outbox and self._put(self._outbox[0]):
             self._outbox.popleft()
-        self._fill()
 
     def _fill(self) -> None:
         """Put as many as may be there into the socket."""

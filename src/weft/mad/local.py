@@ -119,6 +119,9 @@ class LocalCarrier(Carrier):
         else:
             self._subnet.send(self.slot, bytes(mad), to.lid, to.pkey_index)
 
+    def unsent_bytes(self) -> int:
+        return self._transfers.unsent_bytes()
+
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
         ends_s = self._clock() + wait_s
         while True:

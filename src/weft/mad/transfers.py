@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from weft.errors import ConfigError
 from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, RESPONSE, Mad, MgmtClass, RmppFlag, RmppMad, RmppStatus, RmppType
-from weft.wire.rmpp import acknowledge, join, split
+from weft.wire.rmpp import acknowledge, join, segment, segments_of
 
 WINDOW = 64  # segments that a receiver lets come before it acknowledges, as Linux does
 TIMEOUT_S = 0.1
@@ -87,7 +87,9 @@ def mark(message: Buffer) -> bytearray:
 
 @dataclass(slots=True)
 class _Outgoing:
-    segments: list[bytes]
+    header: bytes
+    data: bytes
+    segments: int
     lid: int
     deadline_s: float
     acknowledged: int = 0
@@ -123,7 +125,8 @@ class Transfers:
         """
         head, key = header_bytes(message[1]), _key(message, lid)
         if key not in self._outgoing:
-            one = _Outgoing(split(message[:head], message[head:]), lid, self.clock() + TIMEOUT_S)
+            header, data = message[:head], message[head:]
+            one = _Outgoing(header, data, segments_of(header, data), lid, self.clock() + TIMEOUT_S)
             self._outgoing[key] = one
             self._go_on(one)
 
@@ -147,6 +150,10 @@ class Transfers:
         half = self._incoming.get(_key(mad, lid))
         return half is not None and bool(half.last_ack)
 
+    def unsent_bytes(self) -> int:
+        """Of what goes out: what was not acknowledged yet, header and all, more or less."""
+        return sum((one.segments - one.acknowledged) * MAD_BYTES for one in self._outgoing.values())
+
     def next_deadline_s(self) -> float | None:
         out = (one.deadline_s for one in self._outgoing.values())
         return min((*out, *(half.deadline_s for half in self._incoming.values())), default=None)
@@ -164,7 +171,7 @@ class Transfers:
                 continue
             if not one.retries_left:
                 del self._outgoing[key]
-                self.send(_abort(one.segments[0]), one.lid)
+                self.send(_abort(one.header), one.lid)
                 continue
             one.retries_left -= 1
             one.sent, one.deadline_s = one.acknowledged, now_s + TIMEOUT_S
@@ -175,16 +182,16 @@ class Transfers:
     # -- out --
 
     def _go_on(self, one: _Outgoing) -> None:
-        while one.sent < min(one.window_end, len(one.segments)):
+        while one.sent < min(one.window_end, one.segments):
             one.sent += 1
-            self.send(one.segments[one.sent - 1], one.lid)
+            self.send(segment(one.header, one.data, one.sent), one.lid)
 
     def _on_ack(self, key: Key, mad: bytes) -> None:
         one = self._outgoing.get(key)
         number, window_end = RmppMad.data1.get(mad), RmppMad.data2.get(mad)
         if one is None or not one.acknowledged <= number <= one.sent or window_end < one.window_end:
             return
-        if number == len(one.segments):
+        if number == one.segments:
             del self._outgoing[key]
             return
         one.acknowledged, one.window_end = number, window_end
@@ -227,8 +234,9 @@ def _key(mad: Buffer, lid: int, *, turned: bool = False) -> Key:
     return mad[1], Mad.transaction_id.get(mad), lid, bool(mad[3] & RESPONSE) is not turned
 
 
-def _abort(segment: bytes) -> bytes:
-    made = bytearray(segment[: header_bytes(segment[1])].ljust(MAD_BYTES, b"\0"))
+def _abort(header: bytes) -> bytes:
+    made = bytearray(header.ljust(MAD_BYTES, b"\0"))
+    RmppMad.rmpp_version.set(made, 1)
     RmppMad.rmpp_type.set(made, RmppType.ABORT)
     RmppMad.rmpp_flags.set(made, RmppFlag.ACTIVE)
     RmppMad.rmpp_status.set(made, RmppStatus.TOO_MANY_RETRIES)

@@ -148,6 +148,9 @@ class UmadCarrier:
         else:
             self._put(mark(mad), to, 0, RETRIES)  # without a timeout the kernel takes its own for segments
 
+    def unsent_bytes(self) -> int:
+        return self._transfers.unsent_bytes()
+
     def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
         until_s = time.monotonic() + wait_s
         before = len(self._arrived)

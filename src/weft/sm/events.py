@@ -47,6 +47,7 @@ class Event(StrEnum):
     HANDOVER = "HANDOVER"
     MULTICAST = "MULTICAST"
     SERVICE = "SERVICE"
+    SA_BUSY = "SA_BUSY"  # hosts ask more than can be answered
     NOT_WRITTEN = "NOT_WRITTEN"  # log, state or dump: a full disk
     WRITTEN_AGAIN = "WRITTEN_AGAIN"
 

@@ -45,7 +45,6 @@ torus_config /etc/opensm/torus-2QoS.conf
 max_wire_smps2 4
 max_smps_timeout 600000
 long_transaction_timeout 500
-max_msg_fifo_timeout 10000
 single_thread FALSE
 daemon FALSE
 ipoib_mcgroup_creation_validation TRUE

@@ -127,6 +127,12 @@ class Options:
     transaction_timeout_ms: int = _option(
         200, Number(1, 0xFFFF_FFFF), "milliseconds until a MAD counts as lost", "transaction_timeout"
     )
+    max_msg_fifo_timeout_ms: int = _option(
+        10_000,
+        _LONG,
+        "milliseconds that a query waits before it is answered BUSY; 0: any",
+        "max_msg_fifo_timeout",
+    )
     transaction_retries: int = _option(3, _LONG, "times that a lost MAD is sent again")
 
     # -- others

@@ -3,8 +3,9 @@
     manager = SubnetManager(carrier, Options(sm_priority=3))
     manager.run()                       until `stop`, from any thread or signal
 
-One thread. Whatever takes long, thousands of MADs or routing, comes back to `_serve` every few milliseconds, so that
-hosts get their paths and a standby its sign of life while a sweep is under way.
+One thread at the door. Whatever takes long, thousands of MADs or routing, comes back to `_serve` every few
+milliseconds, so that hosts get their paths and a standby its sign of life while a sweep is under way. SMInfo and traps
+are answered at once, questions to the SA one by one and between looks for those; a table is made in another thread.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from weft.sm.flaps import Flaps
 from weft.sm.light import changes, switch_changes
 from weft.sm.options import Options, named_file
 from weft.sm.sa.administrator import Administrator
+from weft.sm.sa.requests import Requests, is_long
 from weft.sm.sender import Sender
 from weft.sm.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
 from weft.sm.state import State
@@ -50,6 +52,9 @@ _NAP_S = 0.25  # the longest wait: signals are heard after it at the latest
 _TRY_AGAIN_S = 1.0  # after a sweep that failed
 _REPORT_MS = 1000
 _SETTLE_S = 0.02  # after a trap: where one link falls others often follow
+_SLICE_S = 0.05  # for the SA, between two looks at a sweep
+_UNSENT_BYTES = 1 << 24  # of tables under way: no further one is made then
+_LOOK_S = 0.01
 _SA_METHODS = (Method.GET, Method.SET, Method.GET_TABLE, Method.GET_MULTI, Method.DELETE, Method.GET_TRACE_TABLE)
 _SMP_METHODS = (Method.GET, Method.SET, Method.TRAP)
 
@@ -84,6 +89,9 @@ class SubnetManager:
             flaps=Flaps(limit=options.flap_limit, window_s=options.flap_window_s),
         )
         self.administrator = Administrator(self.state)
+        self._requests = Requests(
+            clock=clock, say=self.state.log.say, patience_s=options.max_msg_fifo_timeout_ms / 1000
+        )
         self._writing = Writing(self.state.log)
         self.report: Report | None = None  # of the last sweep that ended
         self.sweeps, self.seconds, self.mads = 0, 0.0, 0  # so far; and of the last
@@ -91,6 +99,7 @@ class SubnetManager:
         self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
         self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
+        self._is_answering = False  # a question to the SA
 
     # -- from outside -----------------------------------------------------------------------------------------------
 
@@ -245,7 +254,16 @@ class SubnetManager:
     # -- others -----------------------------------------------------------------------------------------------------
 
     def _serve(self, wait_s: float) -> None:
-        """Take what comes within so long, and send what is due. Called in the middle of sweeps too."""
+        """Take what comes within so long, and answer the SA's for a while. Called in the middle of sweeps too."""
+        self._hear(min(wait_s, _LOOK_S) if self._requests else wait_s)
+        until_s = self.state.clock() + _SLICE_S
+        while not self._is_answering and self._answer_next():
+            self._hear(0.0)
+            if self.state.clock() >= until_s:
+                break
+
+    def _hear(self, wait_s: float) -> None:
+        """Answers to what we asked, other managers and traps; questions to the SA are put into their queue."""
         for token, answer in self.carrier.poll(wait_s):
             heard = self._heard.pop(token, None)
             if heard is not None:
@@ -265,7 +283,7 @@ class SubnetManager:
     def _on_arrival(self, arrived: Arrived) -> None:
         mad, response = arrived.mad, None
         if mad[1] == MgmtClass.SUBN_ADM:
-            response = self.administrator.answer(mad, arrived.source)
+            response = self._requests.put(arrived)
         elif is_sm_info(mad):
             response, action = self.election.on_sm_info(mad, arrived.source)
             self._obey(action)
@@ -274,6 +292,23 @@ class SubnetManager:
             self._on_trap(*take_trap(self.state, mad), asks_for_handover(mad))
         if response is not None:
             self.carrier.post(response, arrived.source)
+
+    def _answer_next(self) -> bool:
+        """The first that asked the SA something; False if nobody waits, or for tables that are still under way."""
+        taken = self._requests.next(tables=self.carrier.unsent_bytes() < _UNSENT_BYTES)
+        if taken is None:
+            return False
+        arrived, response = taken
+        answer = partial(self.administrator.answer, arrived.mad, arrived.source)
+        self._is_answering = True
+        try:
+            if response is None:
+                response = self.state.sender.aside(answer) if is_long(arrived.mad) else answer()
+        finally:
+            self._is_answering = False
+        if response is not None:
+            self.carrier.post(response, arrived.source)
+        return True
 
     def _on_trap(self, number: int | None, lid: int, asks_for_handover: bool) -> None:
         """A link changed: look at that switch, soon. Somebody else changed: sweep, it may be a subnet manager."""

@@ -17,22 +17,27 @@ _RMPP_DATA = MAD_BYTES - RmppMad.size  # 220 bytes, of which the SA's header tak
 
 def split(header: bytes, data: bytes) -> list[bytes]:
     """The MADs that carry `data` behind a class's header (56 bytes for the SA), numbered, with lengths and flags."""
-    each = MAD_BYTES - len(header)
-    count = max(1, -(-len(data) // each))
+    return [segment(header, data, number) for number in range(1, segments_of(header, data) + 1)]
+
+
+def segments_of(header: bytes, data: bytes) -> int:
+    """How many it takes."""
+    return max(1, -(-len(data) // (MAD_BYTES - len(header))))
+
+
+def segment(header: bytes, data: bytes, number: int) -> bytes:
+    """One of them, from 1: a table of many megabytes is not cut before its time."""
+    each, count = MAD_BYTES - len(header), segments_of(header, data)
     pad = count * each - len(data)
-    made = []
-    for number in range(1, count + 1):
-        segment = bytearray(header + data[(number - 1) * each : number * each].ljust(each, b"\0"))
-        first, last = number == 1, number == count
-        flags = RmppFlag.ACTIVE | first * RmppFlag.FIRST | last * RmppFlag.LAST
-        length = _RMPP_DATA - pad if last else count * _RMPP_DATA - pad if first else 0
-        RmppMad.rmpp_version.set(segment, 1)
-        RmppMad.rmpp_type.set(segment, RmppType.DATA)
-        RmppMad.rmpp_flags.set(segment, flags)
-        RmppMad.data1.set(segment, number)
-        RmppMad.data2.set(segment, length)
-        made.append(bytes(segment))
-    return made
+    made = bytearray(header + data[(number - 1) * each : number * each].ljust(each, b"\0"))
+    first, last = number == 1, number == count
+    length = _RMPP_DATA - pad if last else count * _RMPP_DATA - pad if first else 0
+    RmppMad.rmpp_version.set(made, 1)
+    RmppMad.rmpp_type.set(made, RmppType.DATA)
+    RmppMad.rmpp_flags.set(made, RmppFlag.ACTIVE | first * RmppFlag.FIRST | last * RmppFlag.LAST)
+    RmppMad.data1.set(made, number)
+    RmppMad.data2.set(made, length)
+    return bytes(made)
 
 
 def join(segments: Iterable[Buffer], header_bytes: int) -> bytes:

@@ -1,0 +1,82 @@
+"""Questions to the subnet administrator that wait for their turn.
+
+Hosts may ask for more tables than can be made, and a host that hears nothing asks again. So short questions come before
+tables, the same question waits once, and beyond a limit of time or number the answer is BUSY, which the standard has
+for it ("Common MAD status field"). Whoever asks who is master never stands in this queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from weft.mad.carrier import Arrived
+from weft.sm.events import Event
+from weft.wire.mad import RESPONSE, Method, Status
+from weft.wire.sa import SaMad
+
+MOST = 1024  # that wait
+_LONG = (Method.GET_TABLE, Method.GET_MULTI, Method.GET_TRACE_TABLE)
+_Key = tuple[int, bytes]  # the LID it is from; method, attribute and transaction
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Requests:
+    """`patience_s` is how long one may wait; 0: for ever. `say` goes to the log."""
+
+    clock: Callable[[], float]
+    say: Callable[[Event, str], None]
+    patience_s: float
+    _short: deque[tuple[float, Arrived]] = field(default_factory=deque)
+    _long: deque[tuple[float, Arrived]] = field(default_factory=deque)
+    _waiting: set[_Key] = field(default_factory=set)
+    _refused: int = 0  # since there was last nothing to do
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, arrived: Arrived) -> bytes | None:
+        """Returns what to answer at once: that there are too many."""
+        key = _key(arrived)
+        if key in self._waiting:
+            return None
+        if len(self._waiting) >= MOST:
+            return self._refuse(arrived.mad)
+        self._waiting.add(key)
+        (self._long if is_long(arrived.mad) else self._short).append((self.clock(), arrived))
+        return None
+
+    def next(self, *, tables: bool) -> tuple[Arrived, bytes | None] | None:
+        """The next, with its answer if it has waited too long; None if none waits. `tables`: it may be a long one."""
+        queue = self._short or (self._long if tables else None)
+        if not queue:
+            return None
+        came_s, arrived = queue.popleft()
+        self._waiting.discard(_key(arrived))
+        late = 0 < self.patience_s < self.clock() - came_s
+        refusal = self._refuse(arrived.mad) if late else None
+        if not self._waiting and self._refused:
+            self.say(Event.SA_BUSY, f"it is over: {self._refused:,} questions were answered BUSY")
+            self._refused = 0
+        return arrived, refusal
+
+    def _refuse(self, mad: bytes) -> bytes | None:
+        if mad[3] & RESPONSE:
+            return None
+        self._refused += 1
+        if self._refused == 1:
+            self.say(Event.SA_BUSY, f"hosts ask more than can be answered, {len(self._waiting):,} questions wait")
+        answer = bytearray(mad)
+        answer[3] |= RESPONSE
+        SaMad.status.set(answer, Status.BUSY)
+        return bytes(answer)
+
+
+def is_long(mad: bytes) -> bool:
+    """Whether its answer may be a table."""
+    return mad[3] in _LONG
+
+
+def _key(arrived: Arrived) -> _Key:
+    return arrived.source.lid, arrived.mad[3:4] + arrived.mad[8:18]

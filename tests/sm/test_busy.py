@@ -1,0 +1,151 @@
+"""Hosts that ask for more tables than can be made: who asks who is master is answered first, and nothing grows."""
+
+from __future__ import annotations
+
+import io
+
+from tests.sm.conftest import Net
+
+from weft.mad.carrier import HERE, Address
+from weft.mad.local import LocalCarrier
+from weft.sm.events import Log
+from weft.sm.options import Options, read_options
+from weft.sm.run import SubnetManager
+from weft.sm.sa.requests import MOST
+from weft.wire.mad import Method, MgmtClass, Status
+from weft.wire.sa import PathRecord, SaAttribute, SaMad
+from weft.wire.sa_query import component_mask
+from weft.wire.smp import Smp, SmpAttribute
+
+SM_INFO = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
+ALL_PATHS = SaMad.pack(method=Method.GET_TABLE, attribute_id=SaAttribute.PATH_RECORD)
+
+
+class Watched(LocalCarrier):
+    """The manager's port: what it posted, by class; `then` is called after each of the SA's."""
+
+    def __init__(self, *words, **how):
+        super().__init__(*words, **how)
+        self.posted, self.then = [], lambda: None
+
+    def post(self, mad, to=HERE):
+        super().post(mad, to)
+        self.posted.append(bytes(mad))
+        if mad[1] == MgmtClass.SUBN_ADM:
+            self.then()
+
+    def classes(self):
+        return ["SA" if mad[1] == MgmtClass.SUBN_ADM else "SMInfo" for mad in self.posted]
+
+
+class Besieged:
+    """A master at h1, and hosts that ask; nobody reads the answers."""
+
+    def __init__(self, **options):
+        self.net = Net("fat-tree:hosts=16,radix=8")
+        self.carrier = Watched(self.net.subnet, self.net.fabric["h1/1"].slot, sleep=self.net.clock.sleep)
+        self.log = Log(io.StringIO(), clock=self.net.clock)
+        self.manager = SubnetManager(
+            self.carrier, Options(sweep_interval_s=0, **options), log=self.log, clock=self.net.clock
+        )
+        self.manager.open()
+        while not self.manager.sweeps:
+            self.manager.step()
+        self.lid = self.net.devices.lid(self.carrier.slot)
+        self.hosts = [self.net.at(f"h{number}/1") for number in range(2, 17)]
+        self.carrier.posted.clear()
+
+    def ask(self, mad, times=1):
+        for number in range(times):
+            self.hosts[number % len(self.hosts)].send(mad, Address(lid=self.lid), timeout_ms=10**9)
+
+    def ask_who_is_master(self):
+        self.hosts[0].send(SM_INFO, Address(lid=self.lid, qp=0), timeout_ms=10**9)
+
+    def serve(self, answers):
+        """Until so many were posted."""
+        for _ in range(100 * answers):
+            if len(self.carrier.posted) >= answers:
+                return
+            self.manager.step()
+        raise AssertionError(f"{len(self.carrier.posted)} answers, not {answers}")
+
+
+def statuses(mads):
+    return [SaMad.status.get(mad) for mad in mads]
+
+
+def test_sm_info_overtakes_all_tables_that_wait():
+    besieged = Besieged()
+    besieged.ask(ALL_PATHS, times=50)
+    besieged.ask_who_is_master()
+    besieged.serve(answers=51)
+    assert besieged.carrier.classes() == ["SMInfo"] + 50 * ["SA"]
+
+
+def test_between_a_question_who_is_master_and_its_answer_is_one_table_at_most():
+    besieged = Besieged()
+    besieged.ask(ALL_PATHS, times=50)
+    besieged.carrier.then = besieged.ask_who_is_master  # in the middle of it, each time
+    besieged.serve(answers=100)
+    assert besieged.carrier.classes() == 50 * ["SA", "SMInfo"]
+
+
+def test_a_host_that_wants_one_path_does_not_wait_for_tables():
+    besieged = Besieged()
+    query, mask = PathRecord(slid=besieged.lid, dlid=besieged.lid), component_mask(PathRecord, "slid", "dlid")
+    besieged.ask(ALL_PATHS, times=20)
+    besieged.ask(
+        SaMad.pack(method=Method.GET, attribute_id=SaAttribute.PATH_RECORD, component_mask=mask, data=query.raw)
+    )
+    besieged.serve(answers=21)
+    assert besieged.carrier.posted[0][3] == Method.GET_RESP
+    assert statuses(besieged.carrier.posted) == 21 * [Status.OK]
+
+
+def test_more_than_may_wait_are_told_that_it_is_busy_and_the_log_says_it_twice():
+    besieged = Besieged()
+    besieged.ask(ALL_PATHS, times=MOST + 30)
+    besieged.serve(answers=MOST + 30)
+    assert statuses(besieged.carrier.posted) == 30 * [Status.BUSY] + MOST * [Status.OK]
+    began, ended = [line for line in besieged.log.recent if " SA_BUSY " in line]
+    assert f"hosts ask more than can be answered, {MOST:,} questions wait" in began
+    assert "it is over: 30 questions were answered BUSY" in ended
+
+
+def test_what_has_waited_too_long_is_told_that_it_is_busy():
+    """Nobody waits for it any more, and the work would make others wait."""
+    besieged = Besieged(max_msg_fifo_timeout_ms=2000)
+    besieged.ask(ALL_PATHS, times=3)
+    besieged.carrier.then = lambda: besieged.net.clock.sleep(1.5)  # a slow machine
+    besieged.serve(answers=3)
+    assert statuses(besieged.carrier.posted) == [Status.OK, Status.OK, Status.BUSY]
+
+
+def test_a_question_that_comes_again_while_it_waits_is_answered_once():
+    besieged = Besieged()
+    for _ in range(2):
+        besieged.hosts[0].post(ALL_PATHS, Address(lid=besieged.lid))
+    besieged.ask_who_is_master()
+    besieged.serve(answers=2)
+    for _ in range(10):
+        besieged.manager.step()
+    assert besieged.carrier.classes() == ["SMInfo", "SA"]
+
+
+def test_no_further_table_is_made_while_much_is_under_way(monkeypatch):
+    monkeypatch.setattr("weft.sm.run._UNSENT_BYTES", 1)
+    besieged, unsent = Besieged(), []
+    besieged.ask(ALL_PATHS, times=5)
+    for host in besieged.hosts:
+        host.close()  # nobody acknowledges
+    besieged.carrier.then = lambda: unsent.append(besieged.carrier.unsent_bytes())
+    besieged.serve(answers=5)
+    assert len(set(unsent)) == 1, "tables are under way two at a time"
+    assert unsent[0] > 16 * 16 * PathRecord.size
+
+
+def test_the_limit_has_opensms_name(tmp_path):
+    path = tmp_path / "opensm.conf"
+    path.write_text("max_msg_fifo_timeout 1234\n")
+    assert read_options(path).max_msg_fifo_timeout_ms == 1234
