@@ -1,7 +1,8 @@
-"""OpenSM on ibsim reads the same partition files: the P_Key tables that it leaves are those that weft wants."""
+"""OpenSM on ibsim reads the same partition files: its P_Key tables and multicast groups are those that weft wants."""
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import weft
 from weft.errors import FileError
 from weft.fabric.files import ibnetdiscover
 from weft.fabric.tables import PKEY_ENTRIES
+from weft.ids import Gid
 from weft.mad.carrier import ask
 from weft.mad.discover import directed_get
 from weft.mad.ibsim_client import IbsimCarrier
@@ -72,12 +74,45 @@ REFUSED = {
     "no semicolon between": f"Red=0x10 : {H2}\nBlue=0x20 : {H3} ;",
     "carriage returns": f"Red=0x10 : {H2} ;\r\n",
 }
+MANUAL_PAGE = f"Share=0x80 : defmember=limited : {H2}, {H3}=full;"
 BOTH = {
     "both": f"Red=0x10 : ALL=both ;\nBlue=0x20 : {H2}=both, {H3}=full ;\nBlue=0x20 : {H2}=limited, {H3}=both ;",
     "default": "Default=0x7fff : ALL=both ;\nRed=0x10 : ALL ;",
     "default limited": "Red=0x10 : ALL=full ;",
     "index 0": "Red=0x10,indx0 : ALL=both ;\nBlue=0x08 : ALL=full ;",
 }
+
+
+GROUP = ("pkey", "qkey", "mtu", "rate", "tclass", "sl_flow_hop", "scope_state")
+GROUPS = re.compile(
+    r"MC Group .*? mgid=(?P<mgid>\S+) .*?qkey=(?P<qkey>\S+) .*?mtu=(?P<mtu>\S+) tclass=(?P<tclass>\S+) "
+    r"pkey=(?P<pkey>\S+) rate=(?P<rate>\S+) .*?sl_flow_hop=(?P<sl_flow_hop>\S+) scope_state=(?P<scope_state>\S+)"
+)
+
+
+def shown(mgid: int, p_key: int, q_key: int, mtu: int, rate: int, t_class: int, sl_flow_hop: int, scope: int) -> str:
+    """A group in one line; without selectors and join state."""
+    return (
+        f"{Gid(mgid)} P_Key {p_key:#06x} Q_Key {q_key:#x} mtu {mtu & 63} rate {rate & 63} TClass {t_class} "
+        f"SL, flow label, hops {sl_flow_hop:#010x} scope {scope >> 4}"
+    )
+
+
+def wanted_groups(partitions: Partitions) -> set[str]:
+    return {
+        shown(
+            int(group.mgid),
+            partition.p_key | 0x8000,
+            group.q_key,
+            group.mtu,
+            group.rate,
+            group.t_class,
+            group.sl << 28 | group.flow_label << 8 | (0 if group.scope == 2 else 255),
+            group.scope << 4,
+        )
+        for partition in partitions.partitions
+        for group in partition.groups
+    }
 
 
 class Judge:
@@ -104,6 +139,15 @@ class Judge:
         carrier.close()
         return table
 
+    def groups(self) -> set[str]:
+        """Of the last sweep, if it had the option sa_db_dump."""
+        dump = self.folder / "opensm-sa.dump"
+        text = dump.read_text() if dump.exists() else ""  # there is none where there is nothing to tell
+        return {
+            shown(int(found["mgid"].replace("0x", "").replace(":", ""), 16), *(int(found[name], 16) for name in GROUP))
+            for found in GROUPS.finditer(text)
+        }
+
 
 @pytest.fixture
 def judge(ibsim, tmp_path) -> Judge:
@@ -127,12 +171,80 @@ def test_opensm_leaves_the_tables_that_weft_wants(judge, name):
     assert differences(wanted(parse_partitions(READ[name])).table, judge.sweep(READ[name])) == []
 
 
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+WITH_GROUPS = {
+    "scope of ipoib": "Red=0x10,ipoib,scope=5 : ALL ;",
+    "scopes of groups": "Red=0x10,ipoib,scope=5,scope=2:\n mgid=ff12::1\n mgid=ff15::2\n mgid=ff12:401b::16\n ALL;",
+    "sl": "Red=0x10,ipoib,sl=3:\n mgid=ff12:401b::16\n mgid=ff12::1,sl=2\n ALL=full;",
+    "IP without broadcast": "Red=0x10:\n mgid=ff12:401b::16\n mgid=ff12:601b::16\n mgid=ff12:401b::ffff:ffff\n ALL;",
+    "broadcast by hand": "Red=0x10:\n mgid=ff12:401b::ffff:ffff\n mgid=ff12:601b::16\n ALL;",
+    "link-local of the SA": "Red=0x10:\n mgid=ff12:a01b::1\n mgid=ff15:a01b::1\n mgid=ff15:a01b::2,scope=8\n ALL;",
+    "flags": "Red=0x10,ipoib,mtu=5,rate=6,Q_Key=18,TClass=3,FlowLabel=77:\n mgid=ff32::1\n mgid=ff12::1,rate=x\n ALL;",
+    "no codes": "Red=16,ipoib,mtu=2048:\n mgid=ff12::1,mtu=4\n ALL;\nB=17,ipoib,rate=50:ALL;C=18,ipoib,rate=:ALL;",
+    "twice": "R=1,ipoib:ALL;\nR=1,ipoib,rate=7:\n mgid=ff12:401b::16\n mgid=ff12::1\n mgid=ff12::1,scope=5\n ALL;",
+    "nobody is in it": "Red=0x10,ipoib: NONE;\nDefault=0x7fff,ipoib:ALL=full;",
+    "nothing at all": "# only a comment\n",
+}
+
+
+def random_file(seed: int) -> str:
+    """Everything that the grammar has, and some that it has not."""
+    dice = random.Random(seed)
+
+    def some(words: list[str], most: int) -> list[str]:
+        return dice.sample(words, dice.randint(0, most))
+
+    flags = ["ipoib", "ipoib", "scope=5", "scope=2", "scope=0xe", "sl=3", "sl=77", "mtu=5", "mtu=9", "mtu=", "rate=6"]
+    flags += ["rate=x", "Q_Key=0x1234", "TClass=9", "FlowLabel=0x123", "defmember=full", "indx0", "odd", "s=8", "Q_Key"]
+    groups = ["ff12:401b::16", "ff12:601b::16", "ff12:401b::ffff:ffff", "ff12:401b:8010::22", "fe80::1"]
+    groups += ["ff12:601b:ffff::1", "ff12:401b:ffff::ffff:ffff"]
+    # One of these in two partitions, and OpenSM frees it twice when it ends.
+    own_groups = ["ff15::", "ff12::", "ff12:a01b::", "ff18:a01b::", "ff32::"]
+    ports = [f"{one}{how}" for one in ("ALL", "SELF", "ALL_CAS", H2, H3, H4, LEAF) for how in ("", "=full", "=limited")]
+    lines = []
+    for number in range(1, dice.randint(2, 6)):
+        name = dice.choice(["Default=0x7fff", "Red=0x10", "Red", "Blue=0x11", "0x12", "Green"])
+        lines.append(",".join([name, *some(flags, 5)]) + " :")
+        of_group = ["sl=2", "rate=6", "scope=8", "mtu=5", "Q_Key=0x77", "scope=5"]
+        lines += [
+            " " + ",".join([f"mgid={one}", *some(of_group, 2)])
+            for one in some(groups + [f"{own}{number}" for own in own_groups], 5)
+        ]
+        lines.append(" " + ", ".join([*some(ports, 3), dice.choice(ports)]) + " ;")
+    return "\n".join(lines)
+
+
+def check_both(judge: Judge, text: str, *, qos: bool) -> None:
+    read = parse_partitions(text, qos=qos)
+    table = judge.sweep(text, "sa_db_dump TRUE", f"qos {'TRUE' if qos else 'FALSE'}")
+    assert differences(wanted(read).table, table) == [], text
+    assert sorted(wanted_groups(read)) == sorted(judge.groups()), text
+
+
+@pytest.mark.parametrize("qos", [False, True])
+@pytest.mark.parametrize("name", WITH_GROUPS)
+def test_opensm_makes_the_groups_that_weft_makes(judge, name, qos):
+    check_both(judge, WITH_GROUPS[name], qos=qos)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_opensm_reads_any_file_as_weft_does(judge, seed):
+    check_both(judge, random_file(seed), qos=seed % 2 == 0)
+
+
 def test_what_weft_refuses_opensm_drops(judge, tmp_path):
     for name, text in REFUSED.items():
         with pytest.raises(FileError):
             parse_partitions(text)
         assert differences(wanted(NO_FILE).table, judge.sweep(text)) == [], name
         assert (tmp_path / "opensm.log").read_text().count("retrying with default config") == 1, name
+
+
+def test_the_manual_pages_own_line_is_dropped_by_opensm_and_meant_by_weft(judge, tmp_path):
+    assert differences(wanted(NO_FILE).table, judge.sweep(MANUAL_PAGE)) == []
+    meant = MANUAL_PAGE.replace(" : def", ",def")
+    assert differences(wanted(parse_partitions(MANUAL_PAGE)).table, judge.sweep(meant)) == []
 
 
 def test_smpquery_reads_the_same(judge):

@@ -326,12 +326,14 @@ def test_members_that_are_gone_are_out_after_the_next_sweep(desk):
 
 
 def test_groups_follow_the_partition_file(desk):
-    mgid = Gid.parse("ff12:401b:8001::ffff:ffff")
-    one = Partition(name="one", p_key=1, members=(), groups=(Group(mgid=mgid, q_key=7, mtu=5, rate=7, sl=3),))
-    desk.state.partitions = Partitions(partitions=(*NO_FILE.partitions, one))
+    mgid, nobodys = Gid.parse("ff12:401b:ffff::16"), Gid.parse("ff12:401b:8001::ffff:ffff")
+    more = Partition(name="D", p_key=0x7FFF, members=(), groups=(Group(mgid=mgid, q_key=7, mtu=5, rate=7, sl=3),))
+    empty = Partition(name="one", p_key=1, members=(), groups=(Group(mgid=nobodys),))
+    desk.state.partitions = Partitions(partitions=(*NO_FILE.partitions, more, empty))
     desk.sweep()
     made = desk.state.groups.by_mgid[int(mgid)]
-    assert (made.p_key, made.q_key, made.mtu, made.rate, made.sl, made.hop_limit) == (0x8001, 7, 5, 7, 3, 0)
+    assert (made.p_key, made.q_key, made.mtu, made.rate, made.sl, made.hop_limit) == (0xFFFF, 7, 5, 7, 3, 0)
+    assert int(nobodys) not in desk.state.groups.by_mgid
     desk.state.partitions = NO_FILE
     desk.sweep()
     assert int(mgid) not in desk.state.groups.by_mgid

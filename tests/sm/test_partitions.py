@@ -63,20 +63,59 @@ def test_default_is_limited_but_for_the_manager_where_the_file_does_not_speak_of
 def test_flags_are_those_of_the_broadcast_group():
     red = only("Red=0x10,ipoib,rate=7,mtu=5,sl=3,scope=2,scope=0xe,Q_Key=0x22,TClass=9,FlowLabel=0x12345:ALL;")
     assert (red.rate, red.mtu, red.sl, red.scopes) == (7, 5, 3, (2, 14))
-    assert [str(group.mgid) for group in red.groups] == [
-        "ff12:401b:8010:0000:0000:0000:ffff:ffff",
-        "ff1e:401b:8010:0000:0000:0000:ffff:ffff",
-    ]
-    group = red.groups[1]
-    assert (group.scope, group.q_key, group.t_class, group.flow_label) == (14, 0x22, 9, 0x12345)
+    (group,) = red.groups
+    assert str(group.mgid) == "ff12:401b:8010:0000:0000:0000:ffff:ffff"
+    assert (group.scope, group.q_key, group.t_class, group.flow_label) == (2, 0x22, 9, 0x12345)
+
+
+def test_the_broadcast_group_is_link_local_and_other_groups_follow_the_scope():
+    red = only("Red=0x10,ipoib,scope=5:\n mgid=ff12::1\n mgid=ff12:401b::ffff:ffff\n mgid=ff12:401b::16\n ALL;")
+    assert [str(group.mgid)[:14] for group in red.groups] == ["ff12:401b:8010", "ff15:0000:0000"]
+
+
+def test_without_qos_the_sl_of_a_partition_is_0_and_that_of_a_group_its_own():
+    text = "Red=0x10,ipoib,sl=3:\n mgid=ff12:401b::16\n mgid=ff12::1,sl=2\n ALL;"
+    (red,) = [one for one in parse_partitions(text, qos=False).partitions if one.name == "Red"]
+    assert (red.sl, [group.sl for group in red.groups]) == (0, [0, 0, 2])
+    assert any(
+        "sl=3 of partition Red=0x0010 counts with QoS only" in note for note in parse_partitions(text, qos=False).notes
+    )
+    assert [group.sl for group in only(text).groups] == [3, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "mgid", "why"),
+    [
+        ("", "ff12:401b::16", "there is no broadcast group ff12:401b:8010"),
+        (",ipoib", "ff12:401b::16,scope=5", "there is no broadcast group ff15:401b:8010"),
+        ("", "ff12:a01b::1", "link-local MGIDs with a01b"),
+        ("", "ff15:a01b::1", "link-local MGIDs with a01b"),
+        ("", "ff32::1", "three flags"),
+        (",mtu=9", "ff12::1", "mtu=9,rate=3 are no codes"),
+        (",rate=x", "ff12::1", "mtu=4,rate=0 are no codes"),
+    ],
+)
+def test_groups_that_opensm_refuses_are_left_out(flags, mgid, why):
+    read = parse_partitions(f"Red=0x10{flags}:\n mgid={mgid}\n ALL;")
+    (red,) = [one for one in read.partitions if one.name == "Red"]
+    assert len(red.groups) == (flags == ",ipoib")
+    assert any("is left out: " + why in note for note in read.notes), read.notes
+
+
+def test_the_manual_pages_own_line_is_understood():
+    read = parse_partitions("ShareIO = 0x80 : defmember=limited : 0x123456, 0x123458=full;\nB=0x81:defmember=full:0x5;")
+    share, b = read.partitions[1:]
+    assert [member.label for member in share.members] == ["0x0000000000123456=limited", "0x0000000000123458=full"]
+    assert [member.label for member in b.members] == ["0x0000000000000005=full"]
+    assert any("'defmember' behind a colon" in note for note in read.notes)
 
 
 def test_groups_of_ip_get_the_partitions_key_and_inherit_its_flags():
     red = only(
-        "Red=0x10,rate=6,TClass=7:\n mgid=ff12:401b::16 # IGMP\n mgid=ff18::1,sl=2,Q_Key=0xDEADBEEF\n"
+        "Red=0x10,ipoib,rate=6,TClass=7:\n mgid=ff12:401b::16 # IGMP\n mgid=ff18::1,sl=2,Q_Key=0xDEADBEEF\n"
         " mgid=ff12:601b:8010::2\n ALL;"
     )
-    igmp, other, routers = red.groups
+    _, igmp, other, routers = red.groups
     assert (str(igmp.mgid)[:14], igmp.rate, igmp.q_key, igmp.t_class) == ("ff12:401b:8010", 6, 0x0B1B, 0)
     assert (str(other.mgid)[:9], other.sl, other.q_key) == ("ff12:0000", 2, 0xDEADBEEF)  # the scope is written over
     assert str(routers.mgid)[:14] == "ff12:601b:8010"
@@ -86,7 +125,7 @@ def test_groups_of_ip_get_the_partitions_key_and_inherit_its_flags():
 NOTED = {
     "Red=0x10,wrong: ALL;": "1: the flag 'wrong' is not known",
     "Red=0x10,sl=16: ALL;": "1: sl=16 is not a number from 0 to 15",
-    "Red=0x10,mtu=2048: ALL;": "1: mtu=2048 is not a number from 1 to 5",
+    "Red=0x10,mtu=2048: ALL;": "1: mtu=2048 is no code of the standard",
     "Red=0x10,rate=6x: ALL;": "1: rate=6x is read as 6",
     "Red=0x10,defmember: ALL;": "1: defmember= is not",
     "Red=0x10: ALL=most;": "1: ALL=most is not full, limited or both: taken as limited",
@@ -134,7 +173,7 @@ def test_a_clean_file_has_no_notes():
 def test_what_opensm_refuses_is_refused_with_its_line(text, line, tmp_path):
     (tmp_path / "p.conf").write_text(text, newline="")
     with pytest.raises(FileError, match="OpenSM would drop the whole file") as caught:
-        read_partitions(tmp_path / "p.conf")
+        read_partitions(tmp_path / "p.conf", qos=False)
     assert caught.value.line == line
 
 

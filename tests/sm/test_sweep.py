@@ -324,3 +324,18 @@ def test_qos_writes_lanes_once_and_not_again(net):
     sm = Sm(net, qos=True)
     assert sm.sweep() == {}
     assert net.fabric.tables.vl_arbitration.any()
+
+
+def test_a_file_of_comments_alone_is_a_file_and_switches_check_at_hosts(net, tmp_path):
+    """As OpenSM does; without a file there is nothing that they could check."""
+    facing = net.fabric["h2/1"].peer.slot
+
+    def enforced(**options):
+        Sm(net, **options)
+        info = net.devices.info(facing)
+        return PortInfo.partition_enforcement_inbound.get(info), PortInfo.partition_enforcement_outbound.get(info)
+
+    assert enforced() == (0, 0)
+    path = tmp_path / "partitions.conf"
+    path.write_text("# nobody said anything yet\n")
+    assert enforced(partition_config_file=path) == (1, 1)

@@ -46,7 +46,7 @@ def read_configuration(options: Options) -> Configuration:
         partitions = fabrics.partitions
         qos = from_shares(fabrics.shares) if fabrics.shares else qos
     elif (file := named_file(options.partition_config_file)) is not None:
-        partitions = read_partitions(file)
+        partitions = read_partitions(file, qos=options.qos)
     policy = None
     if options.qos and (file := named_file(options.qos_policy_file)) is not None:
         policy = parse_policy(read_text(file), file)

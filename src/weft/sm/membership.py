@@ -52,8 +52,8 @@ def choose_pkeys(state: State, view: View, known: Known) -> PKeyTables:
 
 
 def _divides(state: State) -> bool:
-    """Are there partitions at all? Where everybody is in the default one alone switches have nothing to check."""
-    return state.partitions.partitions != NO_FILE.partitions
+    """Has somebody said who may talk to whom, if only in a file without a word? Else switches have nothing to check."""
+    return state.partitions != NO_FILE
 
 
 def read_pkeys(sender: Sender, view: View, known: Known, slots: NDArray[np.intp]) -> None:

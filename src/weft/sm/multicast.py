@@ -107,6 +107,7 @@ class Groups:
     by_mlid: dict[int, Group] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)  # MLIDs whose trees are not in the switches yet
     last_mlid: int = _LAST_MLID  # that all switches have room for
+    without_mlid: list[int] = field(default_factory=list)  # MGIDs of groups that the partitions ask for in vain
     _fresh: int = Lid.FIRST_MULTICAST  # from here on none was used yet
     _freed: deque[int] = field(default_factory=deque)
     _serial: int = 0  # of MGIDs that were made here
@@ -181,11 +182,12 @@ class Groups:
         """
         self.last_mlid = _last_mlid(view)
         ended = self._drop_strangers(view)
-        wanted = dict(_wanted_groups(partitions, life_time))
+        wanted = dict(_wanted_groups(partitions, view, life_time))
         for mgid, record in wanted.items():
             group = self.by_mgid.get(mgid) or self.create(record, well_known=True)
             if group is not None:
                 group.well_known = True
+        self.without_mlid = [mgid for mgid in wanted if mgid not in self.by_mgid]
         for group in [one for one in self.by_mgid.values() if one.well_known and one.mgid not in wanted]:
             group.well_known = False
             if not group.is_alive:
@@ -262,9 +264,10 @@ def _in_partition(view: View, partition: int) -> NDArray[np.intp]:
     return ends[inside]
 
 
-def _wanted_groups(partitions: Partitions, life_time: int) -> Iterator[tuple[int, MCMemberRecord]]:
+def _wanted_groups(partitions: Partitions, view: View, life_time: int) -> Iterator[tuple[int, MCMemberRecord]]:
+    """Those of partitions that somebody is in: OpenSM has no others."""
     for partition in partitions.partitions:
-        for group in partition.groups:
+        for group in partition.groups if len(_in_partition(view, partition.p_key)) else ():
             yield int(group.mgid), _as_record(group, partition.p_key, life_time)
 
 

@@ -10,27 +10,29 @@ What the documentation does not say, and the code does:
 - A P_Key of 0, or none, is that of the partition of this name, or the lowest free one.
 - The same P_Key again adds to that partition: the first name stays, the last SL counts.
 - Default begins with ALL=limited, SELF=full; its rules in the file come on top of that.
+- The broadcast group of `ipoib` is link-local, whatever `scope` says; groups of `mgid=` lines follow it.
+- An SL counts where QoS is on. A rate or an MTU that is none leaves its groups out.
+- A group of IP needs the broadcast group of its scope, before it in the file; link-local a01b MGIDs are the SA's own.
 - One bad word and OpenSM drops the file, and makes everybody a full member of Default. That opens every partition, so
-  weft raises FileError instead. A file without any definition is harmless: it is taken as no file.
+  weft raises FileError instead. A file without any definition is harmless: everybody is a full member of Default.
+- `NAME : defmember=limited : PORTS`, which its manual page has, is such a bad word. Here it means what it should.
 
 What OpenSM only logs, if at all, is a note here.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.text import read_text
 from weft.ids import Gid
+from weft.sm.partition_groups import IP_SIGNATURES, Flags, refusal
+from weft.sm.partition_words import BLANKS, abbreviated, split, strtoul
 from weft.sm.partitions import (
-    DEFAULT_MTU,
     DEFAULT_P_KEY,
-    DEFAULT_RATE,
     IPOIB_Q_KEY,
-    LINK_LOCAL,
     NO_FILE,
     Everyone,
     Group,
@@ -40,49 +42,23 @@ from weft.sm.partitions import (
     Partitions,
     broadcast_mgid,
     with_p_key,
-    with_scope,
 )
 
-_BLANKS = " \t\n"
 _LONGEST_NAME = 31
 _LONGEST_LINE = 4094  # OpenSM's buffer; it reads what is beyond as another line
-_NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
-_ULONG = 1 << 64
 # In the order in which OpenSM compares them; the first that the word begins is meant.
 _WHO = ("ALL", "ALL_CAS", "ALL_SWITCHES", "ALL_ROUTERS", "SELF")
-_GROUP_FLAGS = ("mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel")
-_BITS = {"Q_Key": 32, "TClass": 8, "sl": 32, "FlowLabel": 32}
-_LIMITS = {"mtu": (1, 5), "rate": (2, 22), "scope": (1, 15), "sl": (0, 15), "FlowLabel": (0, 0xFFFFF)}
-_FIELD = {"mtu": "mtu", "rate": "rate", "Q_Key": "q_key", "TClass": "t_class", "sl": "sl", "FlowLabel": "flow_label"}
 _MEMBERSHIPS = {"full": Membership.FULL, "both": Membership.BOTH, "limited": Membership.LIMITED}
 
 
-def read_partitions(path: Path) -> Partitions:
+def read_partitions(path: Path, *, qos: bool) -> Partitions:
     """The partitions of a file that exists; without one, take `NO_FILE`."""
-    return parse_partitions(read_text(path), path)
+    return parse_partitions(read_text(path), path, qos=qos)
 
 
-def parse_partitions(text: str, path: Path | str = "partitions.conf") -> Partitions:
-    """The partitions of a file's text."""
-    return _Reader(path).read(text)
-
-
-@dataclass(slots=True)
-class _Flags:
-    """What a definition says of its groups. Rate and MTU are the standard's codes."""
-
-    mtu: int = DEFAULT_MTU
-    rate: int = DEFAULT_RATE
-    sl: int = 0
-    scopes: tuple[int, ...] = ()
-    q_key: int = 0
-    t_class: int = 0
-    flow_label: int = 0
-
-    def groups(self, mgid: Gid) -> list[Group]:
-        """One for each scope; the scope is written into the MGID, whatever stood there."""
-        same = {name: getattr(self, name) for name in _FIELD.values()}
-        return [Group(mgid=with_scope(mgid, scope), scope=scope, **same) for scope in self.scopes or (LINK_LOCAL,)]
+def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bool = True) -> Partitions:
+    """The partitions of a file's text; without `qos` the SLs in it count for nothing."""
+    return _Reader(path, qos=qos).read(text)
 
 
 @dataclass(slots=True)
@@ -93,7 +69,7 @@ class _Draft:
     p_key: int
     line: int
     members: list[Member] = field(default_factory=list)
-    flags: _Flags = field(default_factory=_Flags)
+    flags: Flags = field(default_factory=Flags)
     ipoib: bool = False
     groups: list[Group] = field(default_factory=list)
     said: dict[Everyone | int, Member] = field(default_factory=dict)  # who -> the last rule of the file on it
@@ -118,14 +94,14 @@ class _Definition:
     """What holds from a definition's name to its semicolon."""
 
     partition: _Draft
-    flags: _Flags
+    flags: Flags
     membership: Membership
     index0: bool
 
 
 class _Reader:
-    def __init__(self, path: Path | str) -> None:
-        self.path, self.line = path, 0
+    def __init__(self, path: Path | str, *, qos: bool) -> None:
+        self.path, self.line, self.qos = path, 0, qos
         self.notes: list[str] = []
         self.rank = 0
         self.generated = 0
@@ -140,16 +116,16 @@ class _Reader:
         for self.line, line in enumerate(text.split("\n"), 1):
             if len(line) > _LONGEST_LINE:
                 self.note(f"longer than {_LONGEST_LINE} characters: OpenSM would cut it, perhaps within a GUID")
-            rest = line.split("#", 1)[0].lstrip(_BLANKS)
+            rest = line.split("#", 1)[0].lstrip(BLANKS)
             while rest:
                 statement, semicolon, rest = rest.partition(";")
-                rest = rest.lstrip(_BLANKS)
+                rest = rest.lstrip(BLANKS)
                 self.statement(statement)
                 any_statement = True
                 if semicolon:
                     self.open = None
         if not any_statement:
-            note = f"{self.path}: no partition is defined; as without a file, all ports are full members of Default"
+            note = f"{self.path}: no partition is defined: all ports are full members of Default"
             return Partitions(partitions=NO_FILE.partitions, notes=(note,))
         return self.finished()
 
@@ -181,22 +157,33 @@ class _Reader:
             if not colon:
                 raise self.refuse(head, "a partition, NAME=PKEY : PORTS ;, with its colon on the same line")
             self.open = self.definition(head)
+            text = self.second_head(self.open, text)
         elif not text:  # OpenSM steps over the end of the line then, into what is left of the one before
             self.note("a line that begins with ';' is misread by OpenSM: put it at the end of the line before")
         words = text.split(",")
         for number, word in enumerate(words):
-            name, value = _split(word)
+            name, value = split(word)
             if name == "mgid":
                 self.group(self.open, value, words[number + 1 :])
                 break
             self.port(self.open, name, value)
 
+    def second_head(self, definition: _Definition, text: str) -> str:
+        """What is left behind `defmember=limited :`, as the manual page writes it behind the first colon."""
+        head, colon, rest = text.partition(":")
+        name, value = split(head)
+        if not colon or name != "defmember":
+            return text
+        self.note("OpenSM drops the whole file over 'defmember' behind a colon: put it before, with a comma")
+        definition.membership = self.default_membership(value, definition.membership)
+        return rest
+
     def definition(self, head: str) -> _Definition:
         words = head.split(",")
-        flags, membership, index0, ipoib = _Flags(), Membership.LIMITED, False, False
+        flags, membership, index0, ipoib = Flags(), Membership.LIMITED, False, False
         for word in words[1:]:
-            name, value = _split(word)
-            if self.group_flag(flags, name, value):
+            name, value = split(word)
+            if flags.take(name, value, self.note):
                 continue
             if "ipoib".startswith(name):
                 ipoib = True
@@ -206,11 +193,14 @@ class _Reader:
                 index0 = True
             else:
                 self.note(f"the flag {name!r} is not known and is ignored")
-        partition = self.partition(*_split(words[0]))
+        partition = self.partition(*split(words[0]))
+        if flags.sl and not self.qos:
+            self.note(f"sl={flags.sl} of partition {partition.label} counts with QoS only, which is off")
+            flags.sl = 0
         self.take_flags(partition, flags, ipoib)
         return _Definition(partition, flags, membership, index0)
 
-    def take_flags(self, partition: _Draft, flags: _Flags, ipoib: bool) -> None:
+    def take_flags(self, partition: _Draft, flags: Flags, ipoib: bool) -> None:
         of_broadcast = replace(flags, q_key=flags.q_key or IPOIB_Q_KEY)
         if partition.line and partition.flags.sl != flags.sl:
             self.note(
@@ -222,10 +212,12 @@ class _Reader:
         partition.line = partition.line or self.line
         if ipoib:
             partition.ipoib = True
-            self.add_groups(partition, of_broadcast, broadcast_mgid(partition.p_key))
+            if of_broadcast.scopes:
+                self.note("the broadcast group is link-local: scope= counts for groups of mgid= only")
+            self.add_groups(partition, replace(of_broadcast, scopes=()), broadcast_mgid(partition.p_key))
 
     def default_membership(self, value: str | None, before: Membership) -> Membership:
-        word = None if value is None else _abbreviated(value, tuple(_MEMBERSHIPS))
+        word = None if value is None else abbreviated(value, tuple(_MEMBERSHIPS))
         if word is None:
             self.note(f"defmember={value or ''} is not full, limited or both: ignored")
             return before
@@ -237,7 +229,7 @@ class _Reader:
             name, p_key_text = "", name
         p_key = 0
         if p_key_text is not None:
-            number, left = _strtoul(p_key_text)
+            number, left = strtoul(p_key_text)
             if left or not p_key_text:
                 raise self.refuse(p_key_text, "a P_Key: 0x and hexadecimal digits, or a decimal number")
             p_key = number & 0x7FFF
@@ -272,38 +264,17 @@ class _Reader:
                 return self.generated
         raise self.refuse("a partition without a P_Key", f"a P_Key: all {DEFAULT_P_KEY - 1} are taken")
 
-    # -- flags ----------------------------------------------------------------------------------------------------
-
-    def group_flag(self, flags: _Flags, name: str, value: str | None) -> bool:
-        """Take a flag of a group; False where it is none."""
-        flag = _abbreviated(name, _GROUP_FLAGS)
-        if flag is None:
-            return False
-        number, left = _strtoul(value or "")
-        number %= 1 << _BITS.get(flag, 64)
-        low, high = _LIMITS.get(flag, (0, _ULONG))
-        if not value or (left and flag in ("sl", "FlowLabel")) or not low <= number <= high:
-            between = f"a number from {low} to {high}" if flag in _LIMITS else "a number"
-            self.note(f"{flag}={value or ''} is not {between}: ignored")
-        elif flag == "scope":
-            flags.scopes = tuple(sorted({*flags.scopes, number}))
-        else:
-            if left:
-                self.note(f"{flag}={value} is read as {number}")
-            setattr(flags, _FIELD[flag], number)
-        return True
-
     # -- members --------------------------------------------------------------------------------------------------
 
     def port(self, definition: _Definition, name: str, value: str | None) -> None:
         if "NONE".startswith(name):  # nothing between two commas, too
             return
-        word = _abbreviated(name, _WHO)
+        word = abbreviated(name, _WHO)
         who: Everyone | int = 0
         if word is not None:
             who = Everyone(word)
         else:
-            who, left = _strtoul(name)
+            who, left = strtoul(name)
             if left or not who:
                 raise self.refuse(name, "a port GUID like 0x0002c90300001231, ALL, ALL_CAS, ALL_SWITCHES, SELF or NONE")
         membership = definition.membership if value is None else self.membership(name, value)
@@ -314,7 +285,7 @@ class _Reader:
         definition.partition.said[who] = member
 
     def membership(self, name: str, value: str) -> Membership:
-        word = _abbreviated(value, tuple(_MEMBERSHIPS))
+        word = abbreviated(value, tuple(_MEMBERSHIPS))
         if word is None:
             self.note(f"{name}={value} is not full, limited or both: taken as limited")
             return Membership.LIMITED
@@ -342,21 +313,24 @@ class _Reader:
             mgid = Gid(0)
         flags = replace(definition.flags, t_class=0)  # all is inherited but this one
         for word in words:
-            name, value = _split(word)
-            if not self.group_flag(flags, name, value):
+            name, value = split(word)
+            if not flags.take(name, value, self.note):
                 self.note(f"the flag {name!r} of a group is not known and is ignored")
         if mgid >> 120 != 0xFF:
             self.note(f"mgid={mgid_text or ''} is not a multicast GID: ignored")
             return
-        if mgid >> 96 & 0xFFFF in (0x401B, 0x601B):
+        if mgid >> 96 & 0xFFFF in IP_SIGNATURES:
             why = self.unlike_broadcast(definition, mgid, flags)
             if why:
                 self.note(f"mgid={mgid_text} is a group of IP, and its {why}: ignored")
                 return
             mgid, flags.q_key = with_p_key(mgid, definition.partition.p_key), flags.q_key or IPOIB_Q_KEY
+        if mgid in self.groups:
+            self.note(f"the group {mgid} is there already: this line is ignored")
+            return
         self.add_groups(definition.partition, flags, mgid)
 
-    def unlike_broadcast(self, definition: _Definition, mgid: Gid, flags: _Flags) -> str:
+    def unlike_broadcast(self, definition: _Definition, mgid: Gid, flags: Flags) -> str:
         """What of an IP group does not fit the broadcast group; nothing where all does."""
         p_key = mgid >> 80 & 0xFFFF
         if p_key not in (0, definition.partition.p_key | 0x8000) and mgid != broadcast_mgid(DEFAULT_P_KEY):
@@ -365,32 +339,15 @@ class _Reader:
             return "rate or MTU is not that of the broadcast group"
         return ""
 
-    def add_groups(self, partition: _Draft, flags: _Flags, mgid: Gid) -> None:
+    def add_groups(self, partition: _Draft, flags: Flags, mgid: Gid) -> None:
         for group in flags.groups(mgid):
-            there = self.groups.setdefault(group.mgid, group)
-            if there is group:
-                partition.groups.append(group)
+            there = self.groups.get(group.mgid)
+            if there is None:
+                why = refusal(group, self.groups)
+                if why:
+                    self.note(f"the group {group.mgid} is left out: {why}")
+                else:
+                    self.groups[group.mgid] = group
+                    partition.groups.append(group)
             elif there != group:
                 self.note(f"the group {group.mgid} is there already, with other flags: the first count")
-
-
-def _split(word: str) -> tuple[str, str | None]:
-    """`name=value`, without blanks around either; the value is None where there is no `=`."""
-    name, equals, value = word.partition("=")
-    return name.strip(_BLANKS), value.strip(_BLANKS) if equals else None
-
-
-def _abbreviated(word: str, keywords: tuple[str, ...]) -> str | None:
-    """The first keyword that begins like the word."""
-    return next((keyword for keyword in keywords if keyword.startswith(word)), None)
-
-
-def _strtoul(text: str) -> tuple[int, str]:
-    """A number as C reads it with base 0, and what it left; 0 and the whole text where there is none."""
-    match = _NUMBER.match(text)
-    if match is None:
-        return 0, text
-    digits = match[2]
-    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
-    number = min(int(digits, base), _ULONG - 1)
-    return (-number % _ULONG if match[1] == "-" else number), text[match.end() :]

@@ -65,11 +65,9 @@ def plant_trees(state: State, view: View) -> None:
     for group in groups.settle(view, state.partitions, life_time=state.options.subnet_timeout):
         log.say(Event.MULTICAST, f"group {Gid(group.mgid)} ends: its last member is gone")
         announce_group(state, view, Trap.MGID_DESTROYED, group)
-    for partition in state.partitions.partitions:
-        for wanted in partition.groups:
-            if int(wanted.mgid) not in groups.by_mgid:
-                room = groups.last_mlid - Lid.FIRST_MULTICAST + 1
-                log.say_once(Event.MULTICAST, f"no MLID is left for group {wanted.mgid}: switches have {room:,}")
+    for mgid in groups.without_mlid:
+        room = groups.last_mlid - Lid.FIRST_MULTICAST + 1
+        log.say_once(Event.MULTICAST, f"no MLID is left for group {Gid(mgid)}: switches have {room:,}")
     groups.changed.clear()
     view.fabric.tables.mft = _empty(view, _top_column(groups))
     fill_trees(view, list(groups.by_mlid.values()))
