@@ -9,6 +9,7 @@ from tests.sm.conftest import Net
 from weft.errors import SubnetError
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
+from weft.mad import faults
 from weft.mad.walk import DATA, walk
 from weft.sm.view import make_view, without_links
 from weft.wire.bulk import column, fill
@@ -55,6 +56,44 @@ def test_paths_lead_to_the_ports_they_should(net):
             info.local_port_num in (view.fabric.ports.number[slot], *([0] if view.is_switch[0] else []))
             or (view.is_switch[view.fabric.ports.node[slot]])
         )
+
+
+class Meddling:
+    """A port whose subnet changes when so many MADs have gone out."""
+
+    def __init__(self, net, after, happens):
+        self.net, self.left, self.happens = net, after, happens
+        self.mads = 0
+
+    def exchange(self, mads, to=None, **how):
+        parts = [mads[: self.left], mads[self.left :]] if self.left <= len(mads) else [mads]
+        self.left -= len(mads)
+        self.mads += len(mads)
+        done = []
+        for number, part in enumerate(parts):
+            if number:
+                self.happens()
+                self.left = 1 << 30
+            done.append(self.net.carrier.exchange(part, None, **how))
+        return tuple(np.concatenate(both) for both in zip(*done, strict=True))
+
+
+@pytest.mark.parametrize("happens", [faults.pull_cable, faults.plug_cable])
+@pytest.mark.parametrize("cable", ["leaf1/3", "leaf2/1"])  # to a spine, to a host
+def test_a_cable_that_comes_or_goes_at_any_mad_of_a_sweep_is_no_duplicate_guid(happens, cable):
+    net = Net("fat-tree:hosts=8,radix=4")
+    slot = net.fabric[cable].slot
+    other = faults.plug_cable if happens is faults.pull_cable else faults.pull_cable
+    other(net.devices, slot)
+    whole = Meddling(net, 1 << 30, lambda: None)
+    walk(whole)
+    seen = set()
+    for after in range(whole.mads):
+        found = walk(Meddling(net, after, lambda: happens(net.devices, slot)))
+        seen |= {oddity.kind for oddity in found.oddities}
+        other(net.devices, slot)
+    assert "duplicate-guid" not in seen
+    assert seen <= {"changed", "silent"}
 
 
 def test_two_adapters_with_one_guid_are_named_and_left_out(net):

@@ -7,7 +7,8 @@
 Nothing is assumed: no LIDs, no tables. A node that is reached again is known by its GUID, and tells by which of its
 ports the way came in: that is a claim about a cable. Every cable between switches is walked from both ends, so that
 two nodes with one GUID, or one that lies, contradict somebody: `oddities` names them, and no cable of theirs is in
-`peer`. Only switches pass MADs on.
+`peer`. So does a cable that was pulled or plugged meanwhile: both its ends are looked at again when all is done. Only
+switches pass MADs on.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Exchanger(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oddity:
-    """Something that is not as it should be. `kind` is stable: duplicate-guid, loop, silent, lying, ..."""
+    """Something that is not as it should be. `kind` is stable: duplicate-guid, loop, changed, silent, lying, ..."""
 
     kind: str
     text: str
@@ -212,10 +213,8 @@ class _Walker:
         path: Rows,
         hops: NDArray[np.uint8],
     ) -> None:
-        up = column(infos, PortInfo.port_physical_state) == PortPhysicalState.LINK_UP
-        up &= column(infos, PortInfo.port_state) > PortState.DOWN
         own = (hops[owner] == 0) & (number == self.start_port)  # an adapter is left by the port that we are at
-        leads_on = up & (number > 0) & (switch[owner] | own) & (hops[owner] + 1 < HOPS_MAX)
+        leads_on = _is_up(infos) & (number > 0) & (switch[owner] | own) & (hops[owner] + 1 < HOPS_MAX)
         rows = np.flatnonzero(leads_on)
         self.leaving = (first + owner[rows]) * _KEYS + number[rows]
         self.leaving_path, self.leaving_hops = path[owner[rows]], hops[owner[rows]] + np.uint8(1)
@@ -280,15 +279,18 @@ class _Walker:
             first=first,
             port_info=np.concatenate(self.port_info),
             port_guid=guids,
-            peer=self._join(node_info, first, len(guids)),
+            peer=self._join(node_info, first, path, hops),
             start_port=self.start_port,
             oddities=tuple(self.oddities),
         )
 
-    def _join(self, node_info: Rows, first: NDArray[np.int64], n_slots: int) -> NDArray[np.int32]:
+    def _join(
+        self, node_info: Rows, first: NDArray[np.int64], path: Rows, hops: NDArray[np.uint8]
+    ) -> NDArray[np.int32]:
         """Claims become cables where nobody contradicts."""
         claims = np.concatenate((np.empty((0, 2), np.int64), *self.claims))
         near, far = (first[keys // _KEYS] + keys % _KEYS for keys in claims.T)
+        n_slots = int(sum(len(infos) for infos in self.port_info))
         node_of = np.repeat(np.arange(len(first)), np.diff(np.append(first, n_slots)))
         switch = (column(node_info, NodeInfo.node_type) == NodeType.SWITCH)[node_of]
         claimed = np.full(n_slots, -1, np.int64)
@@ -299,13 +301,40 @@ class _Walker:
         agrees = (told_back == near) | ((told_back < 0) & ~switch[far])
         for row in np.flatnonzero(loop & (near <= far)).tolist():
             self._odd_cable("loop", "a cable leads from the switch to itself", node_of, first, near[row], far[row])
-        for row in np.flatnonzero(~loop & (~agrees | (times[far] > 1))).tolist():
-            text = f"GUID 0x{self._guid(node_info, node_of[far[row]]):016x} is at more than one place, or lies"
-            self._odd_cable("duplicate-guid", text, node_of, first, near[row], far[row])
+        doubted = np.flatnonzero(~loop & (~agrees | (times[far] > 1)))
+        still = self._is_still_so(claims[doubted], node_info, path, hops)
+        for row, is_so in zip(doubted.tolist(), still.tolist(), strict=True):
+            kind, text = "changed", "the cable came or went in the middle of the sweep"
+            if is_so:
+                guid = self._guid(node_info, node_of[far[row]])
+                kind, text = "duplicate-guid", f"GUID 0x{guid:016x} is at more than one place, or lies"
+            self._odd_cable(kind, text, node_of, first, near[row], far[row])
         good = agrees & (times[far] == 1) & ~loop
         peer = np.full(n_slots, -1, np.int32)
         peer[near[good]], peer[far[good]] = far[good], near[good]
         return peer
+
+    def _is_still_so(
+        self, claims: NDArray[np.int64], node_info: Rows, path: Rows, hops: NDArray[np.uint8]
+    ) -> NDArray[np.bool_]:
+        """[claim] -> does the same node answer behind the near port as before, and is the far port as it was?"""
+        (node, port), (other, at) = (divmod(keys, _KEYS) for keys in claims.T)
+        way, length = path[node].copy(), hops[node] + np.uint8(1)
+        way[np.arange(len(way)), length] = port
+        asked = np.concatenate(
+            (
+                directed(way, length, SmpAttribute.NODE_INFO, m_key=self.m_key),
+                directed(path[other], hops[other], SmpAttribute.PORT_INFO, at, m_key=self.m_key),
+            )
+        )
+        answers, answered = self._exchange(asked)
+        who, info = np.split(answers[:, DATA : 2 * DATA], 2)
+        same = column(who, NodeInfo.node_guid) == column(node_info[other], NodeInfo.node_guid)
+        same &= column(who, NodeInfo.local_port_num) == at
+        slots = np.cumsum(column(node_info, NodeInfo.num_ports).astype(np.int64) + 1)
+        before = np.concatenate(self.port_info)[np.append(0, slots)[other] + at]
+        same &= _is_up(info) == _is_up(before)
+        return np.asarray(same & np.logical_and(*np.split(answered, 2)), bool)
 
     def _guid(self, node_info: Rows, node: int) -> int:
         return int.from_bytes(node_info[node, 12:20].tobytes(), "big")
@@ -316,3 +345,9 @@ class _Walker:
         node, other = int(node_of[near]), int(node_of[far])
         where = f"{text}: to port {far - first[other]}"
         self.oddities.append(Oddity(kind=kind, text=where, near=(node, int(near - first[node]))))
+
+
+def _is_up(infos: Rows) -> NDArray[np.bool_]:
+    """[n] -> does a MAD get through this port?"""
+    up = column(infos, PortInfo.port_physical_state) == PortPhysicalState.LINK_UP
+    return np.asarray(up & (column(infos, PortInfo.port_state) > PortState.DOWN), bool)

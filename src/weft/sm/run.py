@@ -229,7 +229,7 @@ class SubnetManager:
             another.is_master = True
             state.sender.aside(another.prepare)
         state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
-        if report.refused or any(oddity.startswith("silent") for oddity in report.oddities):
+        if report.refused or any(oddity.startswith(("silent", "changed")) for oddity in report.oddities):
             self._sweep_s = min(self._sweep_s, state.clock() + max(_TRY_AGAIN_S, self.options.sweep_interval_s))
         self._sweep_s = min(self._sweep_s, state.flaps.next_due_s())
         self._light_s = self._next_look_s()
