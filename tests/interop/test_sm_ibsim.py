@@ -151,6 +151,13 @@ def test_saquery_gets_single_records(managed, swept):
     assert "Capability mask" in managed.tool("saquery", "CPI")
 
 
+@pytest.mark.parametrize(("query", "record", "records"), [("-g", "MCMemberRecord", 1), ("SMIR", "SMInfoRecord", 1)])
+def test_saquery_prints_as_many_records_as_there_are(managed, swept, query, record, records):
+    """It counts them by the length of the answer, of which ibsim carries one MAD."""
+    said = managed.tool("saquery", query)
+    assert len(re.findall(rf"^{record}\b", said, re.M)) == records, said
+
+
 def test_perfquery_reaches_ports_by_lid(managed, swept):
     leaf, host = (str(int(swept.find_node(name).lid)) for name in ("leaf1", "h12"))
     counts = [int(re.search(r"PortXmitPkts:\.*(\d+)", managed.tool("perfquery", host, "1"))[1]) for _ in range(2)]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.mad.carrier import HERE, SMP_CLASSES, Address
+from weft.mad.transfers import ends_at
 from weft.wire.mad import MAD_BYTES
 
 CONTROL = struct.Struct("=IIII64s")  # magic, client, kind, length, data
@@ -45,7 +46,7 @@ def packet(mad: bytes, to: Address) -> bytes:
     queue_pair = 0 if mad[1] in SMP_CLASSES else to.qp
     from_lid = to.lid if to.lid == HERE.lid else 0  # 0: the server fills in ours
     own = 0 if mad[1] in SMP_CLASSES else 1
-    return DATA.pack(to.lid, from_lid, queue_pair, own, 0, MAD_BYTES, mad)
+    return DATA.pack(to.lid, from_lid, queue_pair, own, 0, ends_at(mad), mad)
 
 
 def heads_of(classes: NDArray[np.uint8], lids: NDArray[np.int64]) -> NDArray[np.void]:

@@ -61,6 +61,16 @@ def is_segment(mad: Buffer) -> bool:
     return is_rmpp(mad) and RmppMad.rmpp_type.get(mad) != RmppType.NONE
 
 
+def ends_at(mad: Buffer) -> int:
+    """How much of a MAD says something: of the last segment of a message, what is before the padding.
+
+    ibsim's programs know nothing of RMPP: they count the records of a table by this.
+    """
+    is_last = is_segment(mad) and RmppMad.rmpp_type.get(mad) == RmppType.DATA
+    is_last = is_last and bool(RmppMad.rmpp_flags.get(mad) & RmppFlag.LAST)
+    return min(RmppMad.size + RmppMad.data2.get(mad), MAD_BYTES) if is_last else MAD_BYTES
+
+
 def is_message(mad: Buffer) -> bool:
     """Whether what a program gives goes as RMPP: what is longer than a MAD, and what is marked, as a short table is.
 

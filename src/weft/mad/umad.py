@@ -33,9 +33,9 @@ from weft.mad.carrier import (
     check_requests,
     number_requests,
 )
-from weft.mad.transfers import Transfers, is_message, is_segment, mark
+from weft.mad.transfers import Transfers, ends_at, is_message, is_segment, mark
 from weft.wire.fields import Buffer
-from weft.wire.mad import MAD_BYTES, RESPONSE, MgmtClass, RmppFlag, RmppMad, RmppType
+from weft.wire.mad import MAD_BYTES, RESPONSE, MgmtClass, RmppMad, RmppType
 
 _HEAD_BYTES = 64  # before the MAD; 56 where there is no P_Key index
 _ADAPTER_BYTES, _TYPE_AT, _TYPE_BYTES = 4096, 48, 40  # umad_ca_t, and what kind of hardware it is
@@ -65,12 +65,6 @@ def _library() -> ctypes.CDLL:
     found.umad_send.argtypes = [number, number, ctypes.c_void_p, number, number, number]
     found.umad_recv.argtypes = [number, ctypes.c_void_p, ctypes.c_void_p, number]
     return found
-
-
-def _ends_at(segment: bytes) -> int:
-    """Where the data of a segment ends."""
-    is_last = RmppMad.rmpp_flags.get(segment) & RmppFlag.LAST
-    return RmppMad.size + RmppMad.data2.get(segment) if is_last else MAD_BYTES
 
 
 class _Room:
@@ -249,7 +243,7 @@ class UmadCarrier:
     def _drain(self) -> None:
         while self._outbox:
             mad, lid = self._outbox.popleft()
-            self._put(mad, Address(lid), 0, 0)
+            self._put(mad[: ends_at(mad)], Address(lid), 0, 0)
 
     def _fill(self) -> None:
         while self._waiting and len(self._flying) < _MOST_AT_ONCE:
@@ -312,7 +306,7 @@ class UmadCarrier:
         if is_answer and token in self._flying:
             _, patience_s = self._flying[token]
             self._flying[token] = time.monotonic() + patience_s, patience_s
-        if RmppMad.rmpp_type.get(mad) == RmppType.DATA and _ends_at(mad) > _SIMULATOR_BYTES:
+        if RmppMad.rmpp_type.get(mad) == RmppType.DATA and ends_at(mad) > _SIMULATOR_BYTES:
             self._end(token, None)
             raise ConfigError(
                 f"libumad2sim hands on {_SIMULATOR_BYTES} bytes of a MAD, and this table has more: "
