@@ -189,7 +189,7 @@ def test_a_run_with_json_prints_its_status_alone(lab, capsys):
 def test_the_options_that_it_writes_it_reads(tmp_path, capsys):
     path = tmp_path / "opensm.conf"
     run("--create-config", path, "-p", "7", "-R", "updn,ftree")
-    assert capsys.readouterr().out == f"wrote {path}\n"
+    assert capsys.readouterr().out == f"{path}: written\n"
     assert read_options(path) == Options(sm_priority=7, routing_engine=("up-down", "fat-tree"))
 
 

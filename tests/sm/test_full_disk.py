@@ -60,6 +60,7 @@ def test_state_and_dumps_that_cannot_be_written_are_said_once_and_the_master_goe
     )
     manager.open()
     sweep(manager)
+    pull_and_plug(net, manager)  # kernels are compiled, and kept on the same disk
     with full_disk():
         pull_and_plug(net, manager, times=2)
         assert is_whole(net)
@@ -80,6 +81,7 @@ def test_a_log_that_cannot_be_written_loses_lines_and_says_how_many(net, tmp_pat
         manager = SubnetManager(net.carrier, Options(flap_limit=100), log=log, clock=net.clock)
         manager.open()
         sweep(manager)
+        pull_and_plug(net, manager)  # kernels are compiled, and kept on the same disk
         before, heard = path.read_text(), len(log.recent)
         with full_disk():
             pull_and_plug(net, manager, times=2)
