@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from tests.verbs.datagrams import Stranger
 from tests.verbs.wires import Host, connect, loopback_address
 
+from weft.verbs.carriers import roce
 from weft.verbs.carriers.roce import RoceCarrier
 from weft.verbs.enums import ibv_wc_status
 from weft.verbs.transport.segment import Op, Segment, Service
@@ -102,8 +105,10 @@ def test_53_a_notice_of_congestion_is_counted_and_disturbs_nobody(stranger):
             carrier.close()
 
 
-def test_53_who_sends_marked_packets_is_told_but_not_for_each_of_them(monkeypatch):
-    """Not more often than the time that there is between two notices."""
+@pytest.mark.parametrize("up_s", [0.0, 1e6], ids=["just booted", "up for days"])
+def test_53_who_sends_marked_packets_is_told_but_not_for_each_of_them(monkeypatch, up_s):
+    """Not more often than the time that there is between two notices, however young the machine's clock is."""
+    monkeypatch.setattr(roce, "time", SimpleNamespace(monotonic=lambda: up_s, time_ns=time.time_ns))
     ends = RoceCarrier(loopback_address(1)), RoceCarrier(loopback_address(2))
     try:
         a, b = (Host.over(carrier) for carrier in ends)

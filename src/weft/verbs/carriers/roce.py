@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import errno
 import ipaddress
+import math
 import select
 import socket
 import threading
@@ -101,7 +102,7 @@ class RoceCarrier:
         held = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)  # headers and all count in it
         self.window_bytes = min(_WINDOW_MAX, held // 4)  # that may be on their way to a queue pair, if it has as much
         self.mtu_bytes = _mtu(self._own)
-        self.taken_s, self.taker = -1.0, 0  # when somebody called `receive`, and which thread that was
+        self.taken_s, self.taker = -math.inf, 0  # when somebody called `receive`, and which thread that was
         self.counters: Counter[str] = Counter()
         self._most = layout.SEGMENTS_MAX
         self._ways: dict[int, _Way | None] = {}
@@ -265,7 +266,7 @@ class RoceCarrier:
         """Tell a sender that its packets met congestion: not too often, and only if it is known which it is."""
         gid, number = self._peers.get(own_qp, (0, 0))
         now_s = time.monotonic()
-        if gid != far or now_s - self._noticed_s.get(own_qp, -1.0) < NOTICE_S or (way := self._to(far)) is None:
+        if gid != far or now_s - self._noticed_s.get(own_qp, -math.inf) < NOTICE_S or (way := self._to(far)) is None:
             return
         self._noticed_s[own_qp] = now_s
         self.counters["congestion_notices_sent"] += 1

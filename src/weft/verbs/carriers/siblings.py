@@ -18,6 +18,7 @@ import contextlib
 import errno
 import fcntl
 import functools
+import math
 import os
 import select
 import socket
@@ -108,7 +109,7 @@ class Siblings(Loopback):
         self._without_gpu: set[int] = set()  # processes that do not see ours
         self._socket, self._slot = self._bind()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
-        self._waiting, self._looked_s = 0, -_LOOK_S
+        self._waiting, self._looked_s = 0, -math.inf
         self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
         self._has_others, self._polls = False, 0
         self._readable = array.array("i", [0])  # bytes
