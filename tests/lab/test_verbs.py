@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from tests.lab.rdma import GRH, Host, all_active, pair, running, wait_until
+from tests.lab.rdma import ACCESS, GRH, Host, all_active, pair, running, wait_until
 
 from weft.fabric.counters import Counter
 from weft.lab.lanes import clean_way
@@ -14,7 +14,9 @@ from weft.verbs import hardware
 from weft.verbs.addr import AH, GID, AHAttr, GlobalRoute
 from weft.verbs.carriers.lab_paths import group_of
 from weft.verbs.device import Context, get_device_list
+from weft.verbs.mr import MR
 from weft.verbs.pyverbs_error import PyverbsRDMAError
+from weft.verbs.wr import SGE, SendWR
 
 
 def way_between(lab, start: str, end: str) -> tuple[int, ...]:
@@ -182,6 +184,23 @@ def test_a_bad_cable_costs_repetitions_and_shows_but_hurts_no_data(lab, hosts):
     assert new[bad, Counter.PORT_XMIT_PKTS] > 80, "80 packets of 1,024 bytes would do on a good cable"
     others = [slot for slot in range(len(new)) if slot not in (bad, far)]
     assert new[others, Counter.SYMBOL_ERROR].sum() == 0
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 17, 1 << 20])
+def test_a_read_that_ends_past_the_region_is_an_access_error(hosts, size):
+    """However long it is: one that is asked for in parts too."""
+    h1, h8 = hosts("h1", "h8")
+    one, _ = pair(e.IBV_QPT_RC, h1, h8, max_rd_atomic=4, max_dest_rd_atomic=4)
+    with MR(h1.pd, size, ACCESS) as here, MR(h8.pd, size - 1, ACCESS) as there:
+        work = SendWR(
+            num_sge=1,
+            sg=[SGE(here.buf, size, here.lkey)],
+            opcode=e.IBV_WR_RDMA_READ,
+            send_flags=e.IBV_SEND_SIGNALED,
+        )
+        work.set_wr_rdma(there.rkey, there.buf)
+        one.post_send(work)
+        assert [done.status for done in h1.poll()] == [e.IBV_WC_REM_ACCESS_ERR]
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import ipaddress
 import random
@@ -12,18 +13,20 @@ from collections.abc import Callable
 import pytest
 from tests.patience import PATIENCE_S
 from tests.verbs.datagrams import Stranger
-from tests.verbs.wires import Host, connect, loopback_address
+from tests.verbs.wires import ALL, Host, connect, loopback_address
 
 from weft.errors import ConfigError
 from weft.verbs.carriers import roce
 from weft.verbs.carriers.interfaces import mtu_of
 from weft.verbs.carriers.kernels import layout
 from weft.verbs.carriers.roce import RoceCarrier, address_of, gid_of
-from weft.verbs.enums import ibv_wc_status, ibv_wr_opcode
+from weft.verbs.enums import IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.hardware import present
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.transport.adapter import Arrival
+from weft.verbs.transport.memory import Place
 from weft.verbs.transport.segment import Op, Segment, Service
+from weft.verbs.transport.work import SendWork
 from weft.wire.headers import AETH, BTH, Opcode
 from weft.wire.pcap import PcapWriter
 
@@ -114,6 +117,22 @@ def test_sizes_around_packets_and_messages_of_the_system(pair, size, mtu_bytes, 
     assert until_done(a, b) == [(1, OK)]
     assert target.get(0, size) == source.get(0, size)
     assert target.get(size, 8) == bytes(8)
+
+
+def test_a_long_read_that_ends_past_the_region_is_an_access_error(pair):
+    size = 16 << 20
+    a, b, mine, _ = ends(pair, mtu_bytes=4096, timeout=18)
+    regions = []
+    for host in (a, b):
+        memory = bytearray(size)
+        at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        regions.append((memory, at, host.adapter.regions.register(host.pd, at, size, ALL)))
+    (_, here, own), (_, there, theirs) = regions
+    place, flags = Place(here, size, own.key), IBV_SEND_SIGNALED
+    work = SendWork(wr_id=1, opcode=READ, places=(place,), flags=flags, va=there + 1, rkey=theirs.key)
+    mine.post_send(work)
+    a.adapter.wake(mine)
+    assert until_done(a, b, 60) == [(1, int(ibv_wc_status.IBV_WC_REM_ACCESS_ERR))]
 
 
 def test_a_long_message_arrives_in_few_runs_each_with_many_packets(pair):

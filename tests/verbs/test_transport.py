@@ -137,6 +137,38 @@ def test_a_key_or_range_that_opens_nothing_ends_the_connection(rkey, va, opcode)
     assert (a.state, b.state) == (ibv_qp_state.IBV_QPS_ERR, ibv_qp_state.IBV_QPS_ERR)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 40_000),
+    missing=st.integers(1, 40_000),
+    before=st.lists(st.sampled_from((WRITE, READ, FETCH_ADD)), max_size=3),
+    reads=st.integers(1, 4),
+    lost=st.one_of(st.none(), st.integers(0, 40)),
+)
+def test_a_read_in_parts_that_ends_past_the_region_is_an_access_error(size, missing, before, reads, lost):
+    """Carriers with a window ask for long READs in parts: those before the wrong one are answered, and are not lost."""
+    count = [-1]
+
+    def lose_one(packet: Segment) -> list[Segment]:
+        count[0] += packet.op == Op.READ_RESPONSE
+        return [] if packet.op == Op.READ_RESPONSE and count[0] == lost else [packet]
+
+    wire = Wire(lose_one)
+    for end in wire.ends.values():
+        end.window_bytes = 8 * 1024  # parts of two packets
+    a, b = connected(wire, max_rd_atomic=reads, max_dest_rd_atomic=reads)
+    for number, opcode in enumerate(before):
+        wire.a.send(a, number, 0, 8, opcode, va=wire.b.at, rkey=wire.b.region.key)
+    va = wire.b.at + (1 << 20) - size + min(missing, size)
+    wire.a.send(a, 9, 0, size, READ, va=va, rkey=wire.b.region.key)
+    wire.run(1)
+    done, wrong = wire.a.done(), int(ibv_wc_status.IBV_WC_REM_ACCESS_ERR)
+    if lost is None or count[0] < lost:
+        assert done == [*((number, OK) for number in range(len(before))), (9, wrong)]
+    else:  # who has refused answers nothing any more
+        assert next(status for _, status in done if status != OK) in (wrong, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR))
+
+
 def test_uc_loses_whole_messages_and_goes_on():
     count = [0]
 

@@ -300,11 +300,12 @@ class Requester:
         for work in self.qp.sends:
             if work.psn < 0 or psn_distance(psn, work.psn) < 0:
                 break
-            whole = psn_distance(psn, psn_after(work.psn, work.count - 1)) >= 0
             if OPS.get(work.opcode, LOCAL_OP)[0] in ANSWERED and not work.done:
+                if psn_distance(psn, work.response_psn) < 0:
+                    break  # a READ of which all parts up to there were answered
                 self._lost(work.response_psn)
                 return False
-            if not whole:
+            if psn_distance(psn, psn_after(work.psn, work.count - 1)) < 0:
                 break
             work.done = True
         self._progress(psn)
