@@ -156,7 +156,7 @@ def test_a_read_in_parts_that_ends_past_the_region_is_an_access_error(size, miss
     wire = Wire(lose_one)
     for end in wire.ends.values():
         end.window_bytes = 8 * 1024  # parts of two packets
-    a, b = connected(wire, max_rd_atomic=reads, max_dest_rd_atomic=reads)
+    a, _ = connected(wire, max_rd_atomic=reads, max_dest_rd_atomic=reads)
     for number, opcode in enumerate(before):
         wire.a.send(a, number, 0, 8, opcode, va=wire.b.at, rkey=wire.b.region.key)
     va = wire.b.at + (1 << 20) - size + min(missing, size)

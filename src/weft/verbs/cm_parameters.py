@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from weft.verbs.addr import AHAttr
-from weft.verbs.cm_enums import RAI_NUMERICHOST, RAI_PASSIVE
+from weft.verbs.cm_enums import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
 from weft.verbs.connecting.conversation import Side
 from weft.verbs.objects import PyverbsObject, Unsigned
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -34,16 +34,16 @@ def gid_of(host: str, *, numeric_only: bool = False) -> int:
     return int(address) | (IPV4_PREFIX if address.version == 4 else 0)
 
 
-def _port_of(service: str | int | None) -> int:
+def _port_of(service: str | bytes | int | None) -> int:
     if service is None:
         return 0
     try:
         return int(service) & 0xFFFF
     except ValueError:
         try:
-            return socket.getservbyname(str(service))
+            return socket.getservbyname(service.decode() if isinstance(service, bytes) else str(service))
         except OSError as error:
-            raise _unknown(f"there is no service {service}") from error
+            raise _unknown(f"there is no service {service!r}") from error
 
 
 def _unknown(reason: str) -> PyverbsRDMAError:
@@ -61,8 +61,8 @@ class AddrInfo(PyverbsObject):
         self,
         src: str | bytes | None = None,
         dst: str | bytes | None = None,
-        src_service: str | bytes | None = None,
-        dst_service: str | bytes | None = None,
+        src_service: str | bytes | int | None = None,
+        dst_service: str | bytes | int | None = None,
         port_space: int = 0,
         flags: int = 0,
     ) -> None:
@@ -72,16 +72,23 @@ class AddrInfo(PyverbsObject):
         self,
         src: str | bytes | None = None,
         dst: str | bytes | None = None,
-        src_service: str | bytes | None = None,
-        dst_service: str | bytes | None = None,
+        src_service: str | bytes | int | None = None,
+        dst_service: str | bytes | int | None = None,
         port_space: int = 0,
         flags: int = 0,
     ) -> None:
-        """What these names mean, in place of what was here; an error changes nothing."""
+        """What these names mean, in place of what was here; an error changes nothing.
+
+        pyverbs' documentation has an older form: (node, service, port space, flags).
+        """
+        if isinstance(src_service, rdma_port_space):
+            node, service, port_space, flags = src, dst, src_service, int(dst_service or 0)
+            near, far = ((node, service), (None, None))[:: 1 if flags & RAI_PASSIVE else -1]
+            (src, src_service), (dst, dst_service) = near, far
         numeric = bool(flags & RAI_NUMERICHOST)
-        near, far = (gid_of(name, numeric_only=numeric) if (name := _text(one)) else None for one in (src, dst))
-        ports = _port_of(_text(src_service)), _port_of(_text(dst_service))
-        self.src, self.dst, (self.src_port, self.dst_port) = near, far, ports
+        own, other = (gid_of(name, numeric_only=numeric) if (name := _text(one)) else None for one in (src, dst))
+        ports = _port_of(src_service), _port_of(dst_service)
+        self.src, self.dst, (self.src_port, self.dst_port) = own, other, ports
         self.port_space, self.flags = port_space, flags
 
     @property

@@ -25,6 +25,7 @@ from weft.verbs.objects import PyverbsCM
 from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.qp import QP, QPAttr, QPInitAttr
+from weft.verbs.text import qp_type_to_str
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
 UDP_KEY = 0x0123_4567  # the Q_Key of all datagrams of the connection manager
@@ -85,16 +86,28 @@ class Traffic(PyverbsCM):
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # `CMID` has it
+    if TYPE_CHECKING:  # `CMID` has them
+
+        @property
+        def is_datagram(self) -> bool: ...
 
         def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]: ...
 
+    @property
+    def qp_type(self) -> ibv_qp_type:
+        """What its port space needs."""
+        return ibv_qp_type.IBV_QPT_UD if self.is_datagram else ibv_qp_type.IBV_QPT_RC
+
     def create_qp(self, qp_init: QPInitAttr) -> None:
         """With completion queues of its own, where none are given."""
+        what = "Failed to Create QP"
         if self.ctx is None or self.pd is None:
-            raise PyverbsRDMAError("Failed to Create QP", errno.EINVAL, "the identifier is not bound to a device yet")
+            raise PyverbsRDMAError(what, errno.EINVAL, "the identifier is not bound to a device yet")
+        if qp_init.qp_type != self.qp_type:
+            reason = f"qp_type is {qp_type_to_str(qp_init.qp_type)}; this port space needs {self.qp_type.name}"
+            raise PyverbsRDMAError(what, errno.EINVAL, reason)
         self.qp = self._make_qp(qp_init)
-        if qp_init.qp_type == ibv_qp_type.IBV_QPT_UD:
+        if self.is_datagram:
             attr = QPAttr(port_num=PORT)
             attr.qkey = UDP_KEY
             self.qp.to_rts(attr)

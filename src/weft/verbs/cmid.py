@@ -11,7 +11,7 @@ import errno
 import secrets
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec
+from typing import ParamSpec
 
 from weft.verbs import hardware
 from weft.verbs.addr import GID, AHAttr, GlobalRoute
@@ -32,6 +32,7 @@ from weft.verbs.connecting.agent import agent_of, service_id
 from weft.verbs.connecting.conversation import Conversation, Side, Told
 from weft.verbs.connecting.services import Claim
 from weft.verbs.device import PORT, Context
+from weft.verbs.device_attributes import DeviceAttr
 from weft.verbs.enums import (
     IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_READ,
@@ -44,9 +45,6 @@ from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.qp import ECE, QPAttr, QPInitAttr
 from weft.verbs.transport.segment import PSN_MASK
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["CMID", "AddrInfo", "CMEvent", "CMEventChannel", "ConnParam", "JoinMCAttrEx", "UDParam"]
 
@@ -113,6 +111,9 @@ class CMID(Groups):
 
     def _from_addresses(self, info: AddrInfo) -> None:
         self.port_space = info.port_space or self.port_space
+        if self._init_attr is not None:  # whatever its type is: librdmacm does not look at it here
+            self._init_attr = copy.copy(self._init_attr)
+            self._init_attr.qp_type = self.qp_type
         if info.is_passive:
             self.bind_addr(info)
             return
@@ -145,7 +146,7 @@ class CMID(Groups):
 
     @property
     def is_datagram(self) -> bool:
-        return self.port_space != rdma_port_space.RDMA_PS_TCP
+        return self.port_space in (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -328,11 +329,16 @@ class CMID(Groups):
 
     def _take(self, param: ConnParam | None, most_bytes: int, what: str) -> None:
         """What the program offers, if its private data fits into the message."""
-        given = param or ConnParam()
+        given = param or self._usual_param()
         if len(given.private_data) > most_bytes:
             reason = f"{len(given.private_data)} bytes of private data: {most_bytes} at most"
             raise PyverbsRDMAError(what, errno.EINVAL, reason)
         self._param = given
+
+    def _usual_param(self) -> ConnParam:
+        """What librdmacm offers for a program that says nothing: all that the adapter can, and patience."""
+        limits = self.ctx.query_device() if self.ctx is not None else DeviceAttr()
+        return ConnParam(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
 
     def _speaking(self, what: str) -> Conversation:
         if self._conversation is None:
@@ -344,14 +350,18 @@ class CMID(Groups):
         return self._param.side(qp_num=number, psn=self._psn, q_key=UDP_KEY if self.is_datagram else 0)
 
     def _release(self) -> None:
-        with self._adapter.lock:
-            if self._service is not None:
-                agent_of(self._adapter).listeners.pop(self._service, None)
-                self._claim.close()
-            if self._conversation is not None:
-                self._conversation.close()
-            self._leave_all()
+        if self._service is not None or self._conversation is not None or self._groups:
+            with self._adapter.lock:
+                self._leave_others()
         self._close_traffic()
+
+    def _leave_others(self) -> None:
+        if self._service is not None:
+            agent_of(self._adapter).listeners.pop(self._service, None)
+            self._claim.close()
+        if self._conversation is not None:
+            self._conversation.close()
+        self._leave_all()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 

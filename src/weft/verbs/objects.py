@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import logging
 import operator
+import sys
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
@@ -104,7 +105,7 @@ class PyverbsCM(PyverbsObject):
         child._is_open = True
 
     def close(self) -> None:
-        if not self._is_open:
+        if not self._is_open or sys.is_finalizing():  # at the end of the process threads stand still, with their locks
             return
         for child in reversed(list((self._children or {}).values())):
             child.close()

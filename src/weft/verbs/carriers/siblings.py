@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from weft.verbs.transport.queue_pair import QueuePair
 
 PROCESSES_MAX = 255
+# Queue pairs of these have numbers of seven digits: programs exchange such as text, and expect as much as they send
+_USUAL = range(16, 153)
 _QUEUE_PAIR_BITS = 16
 _BELL = b"!"
 _GSI = 1  # the queue pair of management
@@ -125,7 +127,9 @@ class Siblings(Loopback):
         """A number that no process has, and most likely none had lately: its peers may not know that it is gone."""
         made = _new_socket()
         made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        for slot in ((os.getpid() + n) % PROCESSES_MAX for n in range(PROCESSES_MAX)):
+        others = [slot for slot in range(PROCESSES_MAX) if slot not in _USUAL]
+        first = os.getpid() % len(_USUAL)
+        for slot in (*_USUAL[first:], *_USUAL[:first], *others):
             with contextlib.suppress(OSError):
                 made.bind(self._name(slot))
                 return made, slot

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import secrets
 from collections import deque
 from collections.abc import Callable
@@ -69,6 +71,12 @@ class Agent(Datagrams):
         self.next_psn = self.next_psn + 1 & PSN_MASK
         self.qp.adapter.send(self.qp, segment, to)
         self.qp.adapter.note_time(self.qp)
+
+    def end(self) -> None:
+        """The process ends: others are told, as by a kernel that closes what a process has left open."""
+        with contextlib.suppress(OSError), self.qp.adapter.lock:
+            for one in list(self.conversations.values()):
+                one.close()
 
     # -- as a queue pair ----------------------------------------------------------------------------------------------
 
@@ -181,7 +189,9 @@ def agent_of(adapter: Adapter) -> Agent:
             signal_all=False,
         )
         qp.state, qp.settings.q_key = ibv_qp_state.IBV_QPS_RTS, QP1_KEY
-        qp.datagrams = qp.requester = Agent(qp)  # type: ignore[assignment]
+        made = Agent(qp)
+        qp.datagrams = qp.requester = made  # type: ignore[assignment]
+        atexit.register(made.end)
         adapter.queue_pairs[QP1] = qp
     agent = adapter.queue_pairs[QP1].datagrams
     assert isinstance(agent, Agent)

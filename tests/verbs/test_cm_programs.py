@@ -1,0 +1,309 @@
+"""Programs for pyverbs' connection manager as people write them: two processes, each a script of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from weft.verbs.carriers.siblings import PROCESSES_MAX, Siblings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share the adapter on Linux only")
+PATIENCE_S = 300  # that a program never ends is what is tested; how fast it is, is not
+
+INSTALL = """
+from weft.verbs import pyverbs
+pyverbs.install()
+"""
+# As in rdma-core's Documentation/pyverbs.md, "CMID", but for the address and the port
+EXAMPLE = """
+from pyverbs.qp import QPInitAttr, QPCap
+from pyverbs.cmid import CMID, AddrInfo
+import pyverbs.cm_enums as ce
+
+
+cap = QPCap(max_recv_wr=1)
+qp_init_attr = QPInitAttr(cap=cap)
+server = '127.0.0.1'
+port = '%s'
+"""
+PASSIVE = """
+sai = AddrInfo(server, port, ce.RDMA_PS_TCP, ce.RAI_PASSIVE)
+sid = CMID(creator=sai, qp_init_attr=qp_init_attr)
+sid.listen()  # listen for incoming connection requests
+print("listening", flush=True)
+new_id = sid.get_request()  # check if there are any connection requests
+new_id.accept()  # new_id is connected to remote peer and ready to communicate
+"""
+ACTIVE = """
+cai = AddrInfo(server, port, ce.RDMA_PS_TCP)
+cid = CMID(creator=cai, qp_init_attr=qp_init_attr)
+cid.connect()  # send connection request to server
+"""
+
+
+def port_of(test: int) -> str:
+    """One that no other run has."""
+    return str(20_000 + (os.getpid() * 8 + test) % 20_000)
+
+
+@contextmanager
+def running(*parts: str, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    script = "".join(textwrap.dedent(part) for part in (INSTALL, *parts))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which tests in the background ignore
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    """What it printed, when it has ended by itself and well."""
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    return out
+
+
+def both(server: tuple[str, ...], client: tuple[str, ...]) -> tuple[str, str]:
+    """What a server prints after "listening", and a client that is started then."""
+    with running(*server) as passive:
+        assert passive.stdout is not None
+        line = passive.stdout.readline()
+        assert line == "listening\n", passive.communicate(timeout=PATIENCE_S)
+        with running(*client) as active:
+            said = ended(active)
+        return ended(passive), said
+
+
+def test_the_example_of_pyverbs_documentation_connects():
+    example = EXAMPLE % port_of(0)
+    told = "print(%s.qp.qp_type, %s.qp.qp_state, qp_init_attr.cap.max_recv_wr)"
+    passive, active = both((example, PASSIVE, told % ("new_id", "new_id")), (example, ACTIVE, told % ("cid", "cid")))
+    assert passive == active == "2 3 1\n"  # IBV_QPT_RC, IBV_QPS_RTS
+
+
+HANDSHAKE = """
+from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
+from pyverbs.cm_enums import *
+from pyverbs.cmid import CMID, AddrInfo
+from pyverbs.cq import CQ
+from pyverbs.device import Context
+from pyverbs.enums import *
+from pyverbs.mr import MR
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, RecvWR, SendWR
+
+port, kind, opcode, size = '%s', %d, %d, 13
+
+def meet(cmid, text='hello'):
+    came = cmid.reg_msgs(100)
+    cmid.post_recv(came)
+    own = cmid.reg_msgs(len(text))
+    own.write(text, len(text))
+    cmid.post_send(own, 0, len(text))
+    done = cmid.get_recv_comp()
+    cmid.get_send_comp()
+    return came.read(done.byte_len, 0).decode()
+
+def run(cmid, is_server):
+    meet(cmid)
+    ctx = Context(name='weft0')
+    pd, cq = PD(ctx), CQ(ctx, 100)
+    cap = QPCap(max_send_wr=16, max_recv_wr=16)
+    qp = QP(pd, QPInitAttr(qp_type=kind, scq=cq, rcq=cq, cap=cap, sq_sig_all=True))
+    head = 40 if kind == IBV_QPT_UD and is_server else 0
+    mr = MR(pd, size + head, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+    mr.write(('s' if is_server else 'c') * (size + head), size + head)
+    sgl = [SGE(mr.buf, mr.length, mr.lkey)]
+    gid, number, address, rkey = meet(cmid, f'{ctx.query_gid(1, 1)} {qp.qp_num} {mr.buf} {mr.rkey}').split()
+    to = AHAttr(gr=GlobalRoute(dgid=GID(gid), sgid_index=1), is_global=1, port_num=1)
+    attr = QPAttr()
+    if kind != IBV_QPT_UD:
+        attr.ah_attr, attr.dest_qp_num, attr.path_mtu = to, int(number), IBV_MTU_4096
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
+        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE
+    qp.to_rts(attr)
+    if is_server and opcode == IBV_WR_SEND:
+        qp.post_recv(RecvWR(1, 1, sgl))
+    meet(cmid)
+    if not is_server:
+        work = SendWR(2, opcode=opcode, num_sge=1, sg=sgl)
+        if kind == IBV_QPT_UD:
+            work.set_wr_ud(AH(pd, attr=to), int(number), 0)
+        elif opcode != IBV_WR_SEND:
+            work.set_wr_rdma(int(rkey), int(address))
+        qp.post_send(work)
+    if not is_server or opcode == IBV_WR_SEND:
+        while not (found := cq.poll()[1]):
+            pass
+        assert found[0].status == IBV_WC_SUCCESS
+    meet(cmid)
+    print(mr.read(size, head).decode())
+    return cmid
+"""
+SERVER = """
+info = AddrInfo(src='0.0.0.0', src_service=port, port_space=RDMA_PS_TCP, flags=RAI_PASSIVE)
+listener = CMID(creator=info, qp_init_attr=QPInitAttr(cap=QPCap(max_recv_wr=1)))
+listener.listen()
+print("listening", flush=True)
+cmid = listener.get_request()
+cmid.accept()
+listener.close()
+left = run(cmid, True)  # nobody closes it
+"""
+CLIENT = """
+info = AddrInfo(src='0.0.0.0', dst='127.0.0.1', dst_service=port, port_space=RDMA_PS_TCP, flags=0)
+cmid = CMID(creator=info, qp_init_attr=QPInitAttr(cap=QPCap(max_recv_wr=1)))
+cmid.connect()
+
+class Owner:
+    def __del__(self):
+        self.cmid.close()
+
+owner = Owner()
+owner.cmid = run(cmid, False)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "opcode", "server", "client"),
+    [(2, 2, "c", "c"), (2, 0, "c", "c"), (2, 4, "s", "s"), (4, 2, "c", "c")],
+    ids=["RC SEND", "RC WRITE", "RC READ", "UD SEND"],
+)
+def test_programs_that_meet_by_the_connection_manager_and_send_by_queue_pairs_of_their_own(
+    kind, opcode, server, client
+):
+    common = HANDSHAKE % (port_of(1 + kind + opcode), kind, opcode)
+    assert both((common, SERVER), (common, CLIENT)) == (server * 13 + "\n", client * 13 + "\n")
+
+
+DATAGRAMS = """
+from pyverbs.addr import AH
+from pyverbs.cm_enums import *
+from pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, UDParam
+from pyverbs.enums import IBV_QPT_UD
+from pyverbs.qp import QPCap, QPInitAttr
+
+port = '%s'
+init = QPInitAttr(qp_type=IBV_QPT_UD, cap=QPCap(max_recv_wr=4))
+channel = CMEventChannel()
+
+def expect(kind):
+    event = CMEvent(channel)
+    assert event.event_type == kind, event.event_str()
+    return event
+"""
+DATAGRAM_SERVER = """
+listener = CMID(creator=channel, port_space=RDMA_PS_UDP)
+listener.bind_addr(AddrInfo(src='127.0.0.1', src_service=port, port_space=RDMA_PS_UDP, flags=RAI_PASSIVE))
+listener.listen()
+print("listening", flush=True)
+cmid = CMID(creator=expect(RDMA_CM_EVENT_CONNECT_REQUEST), listen_id=listener)
+cmid.create_qp(init)
+came = cmid.reg_msgs(40 + 9)
+cmid.post_recv(came)
+cmid.accept(ConnParam(qp_num=cmid.qpn))
+cmid.get_recv_comp()
+print(came.read(9, 40).decode())
+"""
+DATAGRAM_CLIENT = """
+cmid = CMID(creator=channel, port_space=RDMA_PS_UDP)
+cmid.resolve_addr(AddrInfo(dst='127.0.0.1', dst_service=port, port_space=RDMA_PS_UDP))
+expect(RDMA_CM_EVENT_ADDR_RESOLVED)
+cmid.resolve_route()
+expect(RDMA_CM_EVENT_ROUTE_RESOLVED)
+cmid.create_qp(init)
+cmid.connect(ConnParam())
+there = UDParam(expect(RDMA_CM_EVENT_ESTABLISHED))
+own = cmid.reg_msgs(9)
+own.write('datagrams', 9)
+cmid.post_ud_send(own, AH(cmid.pd, attr=there.ah_attr), there.qp_num)
+cmid.get_send_comp()
+"""
+
+
+def test_programs_that_exchange_datagrams_by_the_connection_manager():
+    common = DATAGRAMS % port_of(7)
+    assert both((common, DATAGRAM_SERVER), (common, DATAGRAM_CLIENT)) == ("datagrams\n", "")
+
+
+def test_queue_pair_numbers_of_processes_have_as_many_digits():
+    """Programs exchange them as text, in messages as long as their own."""
+    device = f"digits{os.getpid()}"
+    carriers = [Siblings((1,), device) for _ in range(20)]
+    try:
+        assert {len(str(number)) for one in carriers for number in (one.numbers[0], one.numbers[-1])} == {7}
+        assert len({one.numbers[0] for one in carriers}) == 20 < PROCESSES_MAX
+    finally:
+        for one in carriers:
+            one.close()
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "c = CMID(creator=CMEventChannel())",
+        "c = CMID(creator=AddrInfo('127.0.0.1', flags=RAI_PASSIVE)); c.listen()",
+        "c = CMID(creator=AddrInfo(dst='127.0.0.1', dst_service='1'), qp_init_attr=QPInitAttr(cap=QPCap()))",
+    ],
+    ids=["nothing done yet", "listens", "has a queue pair"],
+)
+def test_a_script_that_leaves_an_identifier_behind_ends(left):
+    names = """
+    from pyverbs.cm_enums import RAI_PASSIVE
+    from pyverbs.cmid import CMID, AddrInfo, CMEventChannel
+    from pyverbs.qp import QPCap, QPInitAttr
+    """
+    with running(names, left) as program:
+        assert ended(program) == ""
+
+
+def test_who_ends_without_a_word_is_said_to_have_left():
+    """As by a kernel, which closes what a process has left open."""
+    example = EXAMPLE % port_of(6)
+    waits = """
+    from pyverbs.cmid import CMEvent
+    print(CMEvent(new_id._own_channel).event_str())
+    """
+    assert both((example, PASSIVE, waits), (example, ACTIVE)) == ("RDMA_CM_EVENT_DISCONNECTED\n", "")
+
+
+def test_ctrl_c_while_kernels_are_compiled_ends_the_program(tmp_path):
+    """The first use of RoCE compiles for a while: whoever does not want to wait is not kept."""
+    script = """
+    from pyverbs.cm_enums import RAI_PASSIVE
+    from pyverbs.cmid import CMID, AddrInfo, CMEventChannel
+    from weft.verbs.carriers.roce import RoceCarrier
+
+    def compile_and_say(self, _compile=RoceCarrier._compile):
+        print("compiling", flush=True)
+        _compile(self)
+
+    RoceCarrier._compile = compile_and_say
+    c = CMID(creator=CMEventChannel())
+    c.bind_addr(AddrInfo('127.93.0.1', flags=RAI_PASSIVE))
+    """
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "WEFT_VERBS_ROCE": "127.93.0.1"}
+    with running(script, environment=environment) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "compiling\n"
+        program.send_signal(signal.SIGINT)
+        assert program.wait(PATIENCE_S) == -signal.SIGINT
