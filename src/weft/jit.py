@@ -118,8 +118,8 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def lean_kernel(function: Kernel) -> Kernel:
-    """The same for a kernel that makes no array: it changes those that it is given."""
-    compiled: Kernel = numba.njit(cache=True, **_LEAN)(function)
+    """The same for a kernel that makes no array: it changes those that it is given. Other threads run meanwhile."""
+    compiled: Kernel = numba.njit(cache=True, nogil=True, **_LEAN)(function)
     return compiled
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import threading
+
 import pytest
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError, SubnetError, UnknownName
 from weft.fabric.counters import Counter
+from weft.lab import calls, commands, registry, traffic
 from weft.lab.lab import Lab
 from weft.routing.route import route
 
@@ -52,3 +58,106 @@ def test_what_there_is_not_is_refused_by_name(lab):
         lab.traffic("incst")
     with pytest.raises(UnknownName, match="zigzag"):
         lab.traffic(paths="zigzag")
+
+
+# -- a lab that carries traffic goes on serving ------------------------------------------------------------------------
+
+ENDLESS_BYTES = 200 * 1000**3  # a permutation of it takes hours
+
+
+def end(*_: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_commands_are_answered_while_the_kernel_runs(lab, monkeypatch):
+    """The whole run is one call of the kernel: what is answered before it ends is answered beside it."""
+    from weft.sim.packet import engine
+
+    running, run_events = threading.Event(), engine.run_events
+    lab.traffic(size_bytes=1000)  # compiled
+
+    def watched(state, budget):
+        if budget:
+            running.set()
+        return run_events(state, budget)
+
+    monkeypatch.setattr(engine, "run_events", watched)
+    monkeypatch.setattr(engine, "SLICE_EVENTS", 1 << 60)
+    reports: list[dict] = []
+    worker = threading.Thread(target=lambda: reports.append(lab.traffic(size_bytes=200_000_000)), daemon=True)
+    worker.start()
+    assert running.wait(PATIENCE_S)
+    answered = 0
+    while not reports:
+        assert lab.state()["traffic"].startswith("permutation") or reports or not worker.is_alive()
+        answered += not reports
+    assert answered > 1
+    assert lab.state()["traffic"] == ""
+
+
+def test_progress_is_told_and_who_asked_can_end_it(lab):
+    told: list[tuple[int, int]] = []
+    lab.traffic("all-to-all", 10_000, progress=lambda *how_far: told.append(how_far))
+    assert told[-1] == (240, 240)
+    before = lab.fabric.counters.copy()
+    with pytest.raises(KeyboardInterrupt):
+        lab.traffic(size_bytes=ENDLESS_BYTES // 1000, progress=end)
+    assert (lab.fabric.counters == before).all()
+    assert lab.traffic(size_bytes=1000)["delivered"] == 16
+
+
+def test_tables_that_change_meanwhile_change_nothing(lab):
+    """It runs on those of the moment when it began."""
+
+    def wipe(*_: int) -> None:
+        lab.fabric.tables.lft[:] = 255
+
+    assert lab.traffic("all-to-all", 10_000_000, progress=wipe)["delivered"] == 240
+
+
+def test_one_at_a_time(lab):
+    refused: list[str] = []
+
+    def second(*_: int) -> None:
+        with pytest.raises(ConfigError) as error:
+            lab.traffic("incast")
+        refused.append(str(error.value))
+
+    lab.traffic(size_bytes=1000, progress=second)
+    assert "traffic is on its way through this lab, permutation, 16 of 16 messages" in refused[-1]
+
+
+def test_what_is_too_large_is_refused_before_it_is_made(lab, monkeypatch):
+    with pytest.raises(ConfigError, match=r"4,882,812,512 packets.*\n.*weft sim"):
+        lab.traffic("shift", 1250 * 1000**3)
+    monkeypatch.setattr(traffic, "MOST_BYTES", 239 * traffic.MESSAGE_BYTES)
+    with pytest.raises(ConfigError, match=r"all-to-all is too much for a lab: 240 messages, 240 packets, some 0.0 GB"):
+        lab.traffic("all-to-all", 1000)
+
+
+def test_a_client_that_goes_away_ends_its_traffic(lab, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    served = commands.CommandServer(lab, registry.entry("gone"))
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(served.server_address)
+            line.sendall(json.dumps({"do": "traffic", "size_bytes": ENDLESS_BYTES // 1000}).encode() + b"\n")
+            with line.makefile("rb") as answer:
+                assert json.loads(answer.readline())["progress"][1] == 16
+            assert lab.state()["traffic"]
+        wait_until(lambda: not lab.state()["traffic"], "the end of the traffic")
+        assert lab.fabric.counters[:, Counter.PORT_XMIT_PKTS].sum() == 0
+    finally:
+        served.shutdown()
+        served.server_close()
+
+
+def test_a_lab_that_does_not_come_to_it_says_so_and_does_not_do_it_later(monkeypatch):
+    monkeypatch.setattr(calls, "_PATIENCE_S", 0.01)
+    waiting = calls.Calls()
+    done: list[int] = []
+    with pytest.raises(SubnetError, match=r"the lab has not come to it within 0\.01 s"):
+        waiting.call(lambda: done.append(1))
+    waiting.run()
+    assert done == []
+    waiting.close()

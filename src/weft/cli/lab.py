@@ -156,7 +156,11 @@ def ps(*, json: bool = False) -> None:
         for state in states
     ]
     heads = ("lab", "process", "fabric", "subnet manager at", "attached", "MADs", "broken or bad", "complaints")
-    console().print(table("Labs", heads, rows, "" if rows else "None runs: weft up fat-tree:hosts=16,radix=8"))
+    out = console()
+    out.print(table("Labs", heads, rows, "" if rows else "None runs: weft up fat-tree:hosts=16,radix=8"))
+    for state in states:
+        if state["traffic"]:
+            out.print(f"{state['name']} carries traffic: {state['traffic']}", markup=False)
 
 
 def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
@@ -244,13 +248,15 @@ def traffic(
     json
         Print the engine's report as JSON.
     """
-    from weft.cli.output import print_json
+    from weft.cli.output import print_json, progress_bar
     from weft.lab import registry
     from weft.lab.control import ask
     from weft.units import parse_size_bytes
 
     words = {"pattern": pattern, "size_bytes": parse_size_bytes(size), "paths": paths, "seed": seed}
-    found = ask(registry.find(lab), "traffic", None, **words)
+    with progress_bar() as change:
+        change(description=f"{pattern}, messages delivered")
+        found = ask(registry.find(lab), "traffic", None, lambda done, of: change(completed=done, total=of), **words)
     if json:
         print_json(found)
         return

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-_PATIENCE_S = 30
+from weft.errors import SubnetError
+
+_PATIENCE_S = 30.0
 T = TypeVar("T")
 
 
@@ -24,10 +26,12 @@ class Calls:
         return self._event
 
     def call(self, work: Callable[[], T]) -> T:
-        """From another thread: what the work returns or raises."""
+        """From another thread: what the work returns or raises. Work that is not begun in time is never begun."""
         future: Future[T] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(work())
             except Exception as error:  # whatever it is, it belongs to the caller
@@ -35,7 +39,15 @@ class Calls:
 
         self._waiting.append(run)
         self.wake()
-        return future.result(timeout=_PATIENCE_S)
+        try:
+            return future.result(timeout=_PATIENCE_S)
+        except TimeoutError:
+            if future.done() and not future.cancelled():  # it was the work that raised it
+                raise
+            came_to = "has not come to it" if future.cancel() else "is still at it"
+            raise SubnetError(
+                f"the lab {came_to} within {_PATIENCE_S:g} s, so busy it is: `weft ps` says with what; try again"
+            ) from None
 
     def wake(self) -> None:
         """Also from a signal handler; who has ended need not be woken."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from weft import runtime
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SubnetError
 from weft.lab.lab import Lab
 from weft.lab.registry import Entry
 
@@ -79,9 +79,15 @@ class _Conversation(socketserver.StreamRequestHandler):
         except (ValueError, KeyError, AttributeError, TypeError):
             known = ", ".join(self.server.commands)
             return {"error": f'{line[:80]!r} is no command: send {{"do": ...}} with one of {known}'}
+        if command == self.server.commands["traffic"]:
+            asked["progress"] = self._tell_progress
         try:
             return {"ok": command(**asked)}
-        except ConfigError as error:
+        except (ConfigError, SubnetError) as error:
             return {"error": str(error)}
         except Exception as error:  # the lab goes on, whatever a command did
-            return {"error": f"{type(error).__name__}: {error}"}
+            return {"error": f"{type(error).__name__}: {error}".removesuffix(": ")}
+
+    def _tell_progress(self, done: int, of: int) -> None:
+        """Raises, and so ends the work, when nobody is there any more."""
+        self.wfile.write(json.dumps({"progress": [done, of]}).encode() + b"\n")

@@ -1,12 +1,16 @@
 """Commands to a running lab: one line of JSON each way, over a socket that only its user can reach.
 
 {"do": "break", "name": "leaf1/5"}   ->   {"ok": ["leaf1/5"]}   or   {"error": "there is no port ..."}
+{"do": "traffic"}                    ->   {"progress": [4, 16]}, as often as there is any, before that
+
+Who goes away ends the work that he waited for.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -17,15 +21,26 @@ from weft.lab.registry import Entry
 _PATIENCE_S = 60
 
 
-def ask(entry: Entry, do: str, patience_s: float | None = _PATIENCE_S, /, **words: Any) -> Any:
+def ask(
+    entry: Entry,
+    do: str,
+    patience_s: float | None = _PATIENCE_S,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    /,
+    **words: Any,
+) -> Any:
     """Send one command to a lab; ConfigError if it refuses."""
     try:
         with runtime.dial(entry.socket, patience_s) as line:
             line.sendall(json.dumps({"do": do, **words}).encode() + b"\n")
             with line.makefile("rb") as answer:
                 found = json.loads(answer.readline())
+                while "progress" in found:
+                    progress(*found["progress"])
+                    found = json.loads(answer.readline())
     except (OSError, ValueError) as error:
-        raise SubnetError(f"the lab {entry.name} does not answer: {error}; its log is {entry.log}") from None
+        reason = str(error) or type(error).__name__
+        raise SubnetError(f"the lab {entry.name} does not answer: {reason}; its log is {entry.log}") from None
     if "error" in found:
         raise ConfigError(found["error"])
     return found["ok"]

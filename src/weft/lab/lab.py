@@ -15,9 +15,11 @@ import os
 import secrets
 import subprocess
 import threading
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from weft import runtime
 from weft.errors import ConfigError
@@ -34,6 +36,9 @@ from weft.mad import faults
 from weft.mad.devices import Devices
 from weft.mad.packets import Fate
 from weft.verbs.carriers.lab_line import SUFFIX
+
+if TYPE_CHECKING:
+    from weft.lab.traffic import LabTraffic
 
 
 class Lab:
@@ -133,24 +138,26 @@ class Lab:
         return self.server.call(self._fabric_now)
 
     def traffic(
-        self, pattern: str = "permutation", size_bytes: int = 1 << 20, *, paths: str = "table", seed: int = 1
+        self,
+        pattern: str = "permutation",
+        size_bytes: int = 1 << 20,
+        *,
+        paths: str = "table",
+        seed: int = 1,
+        progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, Any]:
         """Run a pattern of `weft sim` by the packet engine, on the tables as they are now, and count it at every port.
 
-        MADs wait meanwhile. Returns the engine's report.
+        MADs are answered meanwhile. `progress` is told messages delivered and in all, and ends it by raising. Returns
+        the engine's report.
         """
-        from weft.sim.engine import Options
-        from weft.sim.packet.engine import PacketEngine
-        from weft.sim.patterns import PATTERNS, make, takes
+        return self._traffic.run(pattern, size_bytes, paths=paths, seed=seed, progress=progress)
 
-        fabric = self.fabric_now()
-        given: dict[str, Any] = {"size_bytes": size_bytes}
-        if pattern in PATTERNS and "seed" in takes(pattern):
-            given["seed"] = seed
-        options: dict[str, Any] = {"paths": paths, "seed": seed}  # checked there
-        result = PacketEngine().run(fabric, make(pattern, fabric, **given), Options(**options))
-        self.server.call(result.write_counters)
-        return result.report()
+    @cached_property
+    def _traffic(self) -> LabTraffic:
+        from weft.lab.traffic import LabTraffic  # most labs carry none, and start sooner without
+
+        return LabTraffic(self.server, self._fabric_now)
 
     def send_packet(self, host: str, packet: bytes) -> Fate:
         """A data packet leaves a host's port. What arrives goes to `subnet.attach_packets`, in the lab's thread."""
@@ -200,6 +207,7 @@ class Lab:
             "nodes": len(devices.nodes),
             "broken": [devices.name(slot) for slot in sorted(devices.broken)],
             "degraded": [devices.name(slot) for slot in _bad_cables(devices)],
+            "traffic": self._traffic.now if "_traffic" in vars(self) else "",
         } | self.server.state()
 
 

@@ -67,6 +67,8 @@ class Prompt:
                     self.obey(line)
                 except WeftError as error:
                     self.say(str(error))
+                except KeyboardInterrupt:
+                    self.say("ended")
         finally:
             self._end_all()
 
