@@ -13,7 +13,6 @@ import pytest
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
-os.environ["WEFT_VERBS_SPACE"] = f"-tests-{os.getpid()}"  # workers do not meet each other's adapters
 
 import weft
 from weft.fabric.model import Fabric

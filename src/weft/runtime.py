@@ -2,7 +2,7 @@
 
     folder()                        $XDG_RUNTIME_DIR/weft, else /tmp/weft-UID: only its owner enters
     Listener(path), dial(path)      the two ends of stream sockets
-    bind(path), connect(path)       the two ends of datagrams
+    Inbox(path), connect(path)      the two ends of datagrams
     abstract(name)                  a datagram socket of Linux's abstract kind, for ibsim's protocol and nothing else
     memory(name, size_bytes)        memory for who is given its file
 
@@ -16,6 +16,7 @@ A socket in a folder outlives its process as a name that nobody answers to; the 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import functools
@@ -36,6 +37,7 @@ _STRUCT = struct.Struct("=iII")
 CREDENTIALS_BYTES = socket.CMSG_SPACE(_STRUCT.size)  # for recvmsg
 _UID = slice(4, 8)
 _BACKLOG = 128
+_PR_SET_PTRACER, _ANY_PROCESS = 0x59616D61, (1 << 64) - 1
 
 
 class Credentials(NamedTuple):
@@ -179,7 +181,7 @@ class Listener:
 
     def close(self) -> None:
         """A process that was forked closes only its own copy."""
-        if self._process == os.getpid():
+        if self._process == os.getpid() and self.fileno() >= 0:
             self.path.unlink(missing_ok=True)
         self._socket.close()
         if self._spare >= 0:
@@ -201,16 +203,24 @@ def dial(path: Path, patience_s: float | None) -> socket.socket:
     return made
 
 
-def bind(path: Path) -> socket.socket:
-    """Datagrams of anybody come in here, with who sent them. OSError if another process has the path."""
-    made = _new(socket.SOCK_DGRAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        _bind(made, path)
-    except BaseException:
-        made.close()
-        raise
-    return made
+class Inbox:
+    """Datagrams of anybody come in at a path, with who sent them. OSError if another process has the path."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._process = path, os.getpid()
+        self.socket = _new(socket.SOCK_DGRAM)
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            _bind(self.socket, path)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def close(self) -> None:
+        """A process that was forked closes only its own copy."""
+        if self._process == os.getpid() and self.socket.fileno() >= 0:
+            self.path.unlink(missing_ok=True)
+        self.socket.close()
 
 
 def connect(path: Path) -> socket.socket:
@@ -262,6 +272,22 @@ def is_from_trusted(ancillary: Sequence[tuple[int, int, bytes]]) -> bool:
 @functools.cache
 def _trusted(uid: int) -> frozenset[bytes]:
     return frozenset(one.to_bytes(4, sys.byteorder) for one in (uid, ROOT))
+
+
+def allow_tracing(guests: Sequence[socket.socket]) -> None:
+    """Let the processes at the other ends of streams, and none but them, read and write this one's memory.
+
+    Where Linux gives that to ancestors alone (Yama, ptrace_scope 1) a process can name one more. With two or more
+    guests it is any process of the same user, as it is where nothing is restricted.
+    """
+    allowed = {peer(one).pid for one in guests}
+    who = allowed.pop() if len(allowed) == 1 else _ANY_PROCESS if allowed else 0
+    _c().prctl(_PR_SET_PTRACER, ctypes.c_ulong(who), 0, 0, 0)  # EINVAL where nothing is restricted
+
+
+@functools.cache
+def _c() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

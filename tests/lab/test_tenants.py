@@ -92,6 +92,7 @@ class Direct:
 
     def __init__(self, lab: Lab, slot: int) -> None:
         self._ports, self._came, self._wake = lab.verbs, deque(), threading.Event()
+        self.path = str(lab.verbs_socket)
         self.program = lab.verbs.attach(slot, lambda data: self._came.append((FRAME.unpack_from(data)[1], data[6:])))
 
     def put(self, packets) -> None:
@@ -116,7 +117,7 @@ class DirectDevice(LabDevice):
 
     def _attach(self) -> LabCarrier:
         line = Direct(self._direct, self._at)
-        passages = Passages(line, self._direct.name, self._at, line.program.number, os.dup(line.program.meters.file))
+        passages = Passages(line, self._at, line.program.number, os.dup(line.program.meters.file))
         return LabCarrier(line, line.program.number, Facts.unpack(self._direct.verbs.facts(self._at)), passages)
 
 

@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.verbs.hosts import REMOTE, Node, connect, poll
 from tests.verbs.peers import Peer, connect_to, request, status_of, works
 
-from weft.verbs.carriers.siblings import space
+from weft import runtime
 from weft.verbs.cq import CQ
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -54,7 +54,7 @@ def left_behind() -> set[str]:
     sockets = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "weft" in line}
     shared = Path("/dev/shm")
     files = {str(file) for file in shared.iterdir() if "weft" in file.name} if shared.is_dir() else set()
-    return {name for name in sockets if space() in name} | files
+    return {name for name in sockets if str(runtime.folder()) in name} | files
 
 
 @pytest.fixture

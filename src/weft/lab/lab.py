@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from weft.mad import faults
 from weft.mad.devices import Devices
 from weft.mad.packets import Fate
 from weft.verbs.carriers.lab_line import SUFFIX
+from weft.verbs.carriers.places import place_of
 
 if TYPE_CHECKING:
     from weft.lab.traffic import LabTraffic
@@ -63,7 +65,7 @@ class Lab:
         self.server.serve_too(attachments)
         self.verbs_socket = self.socket.with_name(f"{self.name}{SUFFIX}")
         self.verbs = VerbsPorts(self.subnet, attachments.agents, self.lanes)
-        self.server.serve_too(VerbsServer(self.verbs, self.verbs_socket, self.name))
+        self.server.serve_too(VerbsServer(self.verbs, self.verbs_socket))
         self._thread: threading.Thread | None = None
 
     # -- running --------------------------------------------------------------------------------------------------
@@ -74,6 +76,7 @@ class Lab:
             self.server.serve()
         finally:
             self.server.close()
+            shutil.rmtree(place_of(str(self.verbs_socket)), ignore_errors=True)
 
     def stop(self) -> None:
         self.server.stop()

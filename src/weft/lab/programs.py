@@ -60,12 +60,11 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
 
 
 def _verbs(host: Mapping[str, str]) -> dict[str, str]:
-    """For programs of RDMA: which lab and host, and weft in the place of pyverbs. Labs do not meet each other."""
+    """For programs of RDMA: which lab and host, and weft in the place of pyverbs."""
     from weft.verbs import hardware  # most of what a lab does needs no verbs
 
     before = os.environ.get("PYTHONPATH")
     return {
-        "WEFT_VERBS_SPACE": f"{os.environ.get('WEFT_VERBS_SPACE', '')}-{host['sockname']}",
         hardware.LAB: host["verbs"],
         hardware.HOST: host["host"],
         "PYTHONPATH": f"{_FRONT}:{before}" if before else _FRONT,

@@ -27,8 +27,8 @@ class _Line(Stream):
 class VerbsServer:
     """At a path that it makes and takes away again."""
 
-    def __init__(self, ports: VerbsPorts, path: Path, lab: str) -> None:
-        self.ports, self._lab = ports, lab
+    def __init__(self, ports: VerbsPorts, path: Path) -> None:
+        self.ports = ports
         self._lines = Streams(path, _Line, self._take, self._forget)
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class VerbsServer:
             raise ConfigError("a line is for one device: dial again for another")
         slot = self.ports.find(host, device)
         line.program = self.ports.attach(slot, lambda data: self._lines.push(line, data))
-        said = {"program": line.program.number, "facts": self.ports.facts(slot).hex(), "lab": self._lab}
+        said: dict[str, Any] = {"program": line.program.number, "facts": self.ports.facts(slot).hex()}
         said["guid"] = int.from_bytes(self.ports.devices.port_guid(slot), "big")
         answer(said | {"has_file": True}, [line.program.meters.file])
 

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.mad.bulk import Bulk
 from weft.mad.carrier import (
@@ -90,7 +91,9 @@ class IbsimCarrier:
         self._number, _, _, name = CLIENT_INFO.unpack_from(info)
         self.host = name.split(b"\0")[0].decode()
         self._data.connect(address(self._server, f"out{self._number}"))
-        self._data.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                self._data.recv(1)  # what came before it was connected may be of anybody
         self._line = Datagrams(self._data, PACKET)
         self._last = 0  # token
         self._flying: dict[int, _InFlight] = {}
@@ -107,28 +110,28 @@ class IbsimCarrier:
         self._transfers = Transfers(self._on_segment_out, time.monotonic, insists=False)
 
     def _open(self, end: str, to: str = "") -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            made.bind(address(self._server, end))
-            if to:
-                made.connect(address(self._server, to))
+            return runtime.abstract(address(self._server, end), address(self._server, to) if to else b"")
         except OSError as error:
-            made.close()
             raise ConfigError(
                 f"no ibsim or lab listens at {self._server}: {error.strerror}. `weft up` or `ibsim -s` starts one"
             ) from None
-        return made
 
     def _request(self, kind: int, data: bytes = b"") -> bytes:
         self._control.settimeout(_CONTROL_S)
         number = 0 if kind == CONNECT else self._number
         try:
             self._control.send(CONTROL.pack(MAGIC, number, kind, len(data), data))
-            _, _, answered, _, said = CONTROL.unpack(self._control.recv(CONTROL.size))
+            raw, extra, _, _ = self._control.recvmsg(CONTROL.size, runtime.CREDENTIALS_BYTES)
         except TimeoutError:
             raise ConfigError(f"{self._server} does not answer: is it ibsim, or a lab?") from None
         except OSError as error:
             raise ConfigError(f"{self._server} is gone: {error.strerror}") from None
+        if not runtime.is_from_trusted(extra):
+            raise ConfigError(
+                f"{self._server} belongs to user {runtime.sender(extra).uid}: weft trusts yours and root's"
+            )
+        _, _, answered, _, said = CONTROL.unpack(raw)
         if answered != kind:
             node = CLIENT_INFO.unpack_from(data)[3].rstrip(b"\0").decode() if kind == CONNECT else self.host
             raise ConfigError(f"{self._server} refuses request {kind} for node {node!r}: is there such a node?")

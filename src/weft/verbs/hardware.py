@@ -11,6 +11,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft.verbs.carriers.places import LAB as LAB
 from weft.verbs.device_attributes import GID_TABLE_LEN, NODE_GUID, DeviceAttr, PortAttr
 from weft.verbs.enums import (
     IBV_GID_TYPE_ROCE_V2,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from weft.verbs.device import Context
     from weft.verbs.transport.adapter import Adapter
 
-LAB, HOST = "WEFT_VERBS_LAB", "WEFT_VERBS_HOST"  # variables of a program on a host of a lab
+HOST = "WEFT_VERBS_HOST"  # variable of a program on a host of a lab, as LAB is
 ROCE = "WEFT_VERBS_ROCE"  # the address of a program that speaks RoCE v2 to others
 NAME = "weft0"
 GIDS = (

@@ -98,7 +98,7 @@ class LabDevice:
         except (ConfigError, SubnetError):
             line.close()
             raise
-        passages = Passages(line, said["lab"], said["guid"], said["program"], meters)
+        passages = Passages(line, said["guid"], said["program"], meters)
         return LabCarrier(line, said["program"], Facts.unpack(bytes.fromhex(said["facts"])), passages)
 
     def _on_change(self, events: list[ibv_event_type]) -> None:

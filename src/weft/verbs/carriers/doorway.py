@@ -1,8 +1,8 @@
-"""How a process gets the memory of another one's queues: from a socket with a name of Linux's abstract kind.
+"""How a process gets the memory of another one's queues: from a socket in the folder of both.
 
-    neighbours = Neighbours(name, adapter)      a thread of its own lets others in
-    neighbours.far(name)                        the memory of another; None if nobody is there
-    neighbours.watch(name, meter)               close a way when the other is gone
+    neighbours = Neighbours(path, adapter)      a thread of its own lets others in
+    neighbours.far(path)                        the memory of another; None if nobody is there
+    neighbours.watch(path, meter)               close a way when the other is gone
 
 The connection stays open as long as both live: when it ends the other process is gone, however it went, and all ways
 to it are closed.
@@ -19,14 +19,15 @@ import socket
 import struct
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from weft import runtime
 from weft.verbs.transport import layout
 from weft.verbs.transport.adapter import Adapter
 
-_CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
 _ANSWER_S = 10.0  # the other may have to load its kernels first
 _TURN_S = 5e-4
 _WORD = struct.Struct("=Q")
@@ -36,12 +37,11 @@ _HELLO = b"weft verbs 1"
 class Doorway:
     """Of one adapter."""
 
-    def __init__(self, name: str, adapter: Adapter) -> None:
+    def __init__(self, path: Path, adapter: Adapter) -> None:
         self._adapter = adapter
         self._guests: list[socket.socket] = []
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._door.bind(_address(name))
-        self._door.listen()
+        runtime.clear(path.parent)
+        self._door = runtime.Listener(path)
 
     @property
     def files(self) -> list[int]:
@@ -49,22 +49,18 @@ class Doorway:
 
     def serve(self) -> None:
         """Let in who waits, and forget who left."""
-        while True:
-            try:
-                guest, _ = self._door.accept()
-            except BlockingIOError:
-                break
-            if _peer(guest)[1] not in (0, os.geteuid()):
-                guest.close()
-                continue
+        while (guest := self._door.accept()) is not None:
+            self._guests.append(guest)
+            runtime.allow_tracing(self._guests)
             self._share()
             with contextlib.suppress(OSError):
                 socket.send_fds(guest, [_HELLO], [self._adapter.memory.file])
-            guest.setblocking(False)
-            self._guests.append(guest)
-        for guest in [one for one in self._guests if has_ended(one)]:
+        gone = [one for one in self._guests if has_ended(one)]
+        for guest in gone:
             guest.close()
             self._guests.remove(guest)
+        if gone:
+            runtime.allow_tracing(self._guests)
 
     def _share(self) -> None:
         """From now on all that is changed is changed so that others may look at any time."""
@@ -75,7 +71,8 @@ class Doorway:
                 self._adapter.memory.is_shared = True
 
     def close(self) -> None:
-        for one in (self._door, *self._guests):
+        self._door.close()
+        for one in self._guests:
             one.close()
 
 
@@ -108,13 +105,13 @@ class FarMemory:
 class Neighbours:
     """The adapters of other processes whose memory this one has, and the door for those who want this one's."""
 
-    def __init__(self, name: str, adapter: Adapter) -> None:
-        self._door = Doorway(name, adapter)
-        self._known: dict[str, FarMemory] = {}
-        self._meters: dict[str, list[npt.NDArray[np.int64]]] = {}
+    def __init__(self, path: Path, adapter: Adapter) -> None:
+        self._door = Doorway(path, adapter)
+        self._known: dict[Path, FarMemory] = {}
+        self._meters: dict[Path, list[npt.NDArray[np.int64]]] = {}
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
         self._is_open = True
-        threading.Thread(target=self._work, name=f"door of {name}", daemon=True).start()
+        threading.Thread(target=self._work, name=f"door of {path.stem}", daemon=True).start()
 
     def _work(self) -> None:
         """Not in the thread that answers packets: letting somebody in may take until kernels are loaded."""
@@ -131,37 +128,37 @@ class Neighbours:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._news)
         self._door.serve()
-        for name, far in list(self._known.items()):
+        for path, far in list(self._known.items()):
             if not far.is_alive:
-                self._forget(name)
+                self._forget(path)
 
-    def far(self, name: str) -> FarMemory | None:
-        if name in self._known and not self._known[name].is_alive:  # another process may have its name already
-            self._forget(name)
-        if name not in self._known:
-            made = enter(name)
+    def far(self, path: Path) -> FarMemory | None:
+        if path in self._known and not self._known[path].is_alive:  # another process may have its name already
+            self._forget(path)
+        if path not in self._known:
+            made = enter(path)
             if made is None:
                 return None
-            self._known[name] = made
+            self._known[path] = made
             os.eventfd_write(self._news, 1)
-        return self._known[name]
+        return self._known[path]
 
-    def watch(self, name: str, meter: npt.NDArray[np.int64]) -> None:
+    def watch(self, path: Path, meter: npt.NDArray[np.int64]) -> None:
         """Close it when the process is gone."""
-        self._meters.setdefault(name, []).append(meter)
+        self._meters.setdefault(path, []).append(meter)
 
-    def _forget(self, name: str) -> None:
-        for meter in self._meters.pop(name, ()):
+    def _forget(self, path: Path) -> None:
+        for meter in self._meters.pop(path, ()):
             meter[0] = 0
-        if (far := self._known.pop(name, None)) is not None:
+        if (far := self._known.pop(path, None)) is not None:
             far.close()
 
     def close(self) -> None:
         self._is_open = False
         os.eventfd_write(self._news, 1)
         self._door.close()
-        for name in list(self._known):
-            self._forget(name)
+        for path in list(self._known):
+            self._forget(path)
 
 
 def _load_kernels(address: int) -> None:
@@ -177,24 +174,23 @@ def _load_kernels(address: int) -> None:
         sys.setswitchinterval(usual_s)
 
 
-def enter(name: str) -> FarMemory | None:
-    """The memory of the process behind a name."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_ANSWER_S)
+def enter(path: Path) -> FarMemory | None:
+    """The memory of the process behind a door."""
     try:
-        connection.connect(_address(name))
+        connection = runtime.dial(path, _ANSWER_S)
+    except OSError:
+        return None
+    try:
         said, files, _, _ = socket.recv_fds(connection, len(_HELLO), 1)
     except OSError:
-        connection.close()
-        return None
-    process, user = _peer(connection)
-    if said != _HELLO or len(files) != 1 or user not in (0, os.geteuid()):
+        said, files = b"", []
+    if said != _HELLO or len(files) != 1:
         connection.close()
         for file in files:
             os.close(file)
         return None
     connection.setblocking(False)
-    return FarMemory(process, connection, files[0])
+    return FarMemory(runtime.peer(connection).pid, connection, files[0])
 
 
 def has_ended(connection: socket.socket) -> bool:
@@ -204,15 +200,3 @@ def has_ended(connection: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def _address(name: str) -> str:
-    return f"\0{name}-memory"
-
-
-def _peer(connection: socket.socket) -> tuple[int, int]:
-    """Process and user."""
-    process, user, _ = _CREDENTIALS.unpack(
-        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    )
-    return process, user

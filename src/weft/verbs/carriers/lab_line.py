@@ -27,8 +27,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
+from weft import runtime
 from weft.errors import ConfigError, SubnetError
 
 SUFFIX = ".verbs"  # of the socket's path, after the name of the lab
@@ -99,11 +101,9 @@ class Line:
 
     def __init__(self, path: str) -> None:
         self.path, self.is_down, self.is_closed = path, False, False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            self._socket.connect(path)
+            self._socket = runtime.dial(Path(path), _PATIENCE_S)
         except OSError as error:
-            self._socket.close()
             raise _gone(path) from error
         self._socket.setblocking(False)
         self._lock = threading.RLock()

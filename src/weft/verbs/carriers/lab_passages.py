@@ -10,6 +10,7 @@ import mmap
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.carriers.lab_line import METER_WORDS, METERS, QUEUE_PAIR_BITS, Line
 from weft.verbs.carriers.lab_way import Way
-from weft.verbs.carriers.siblings import space
+from weft.verbs.carriers.places import place_of
 
 _ASK_AGAIN_S = 0.02  # what was refused
 _PATIENCE_S = 1.0
@@ -27,7 +28,7 @@ _PATIENCE_S = 1.0
 class Passage:
     """`doorway` is where the peer gives its memory away; `meter` eight numbers, the first 0 when it is over."""
 
-    doorway: str
+    doorway: Path
     meter: NDArray[np.int64]
     guid: int  # of the peer's port
     program: int  # its number there
@@ -37,8 +38,8 @@ class Passage:
 class Passages:
     """Those of one program at one port; `meters` is a file."""
 
-    def __init__(self, line: Line, lab: str, guid: int, program: int, meters: int) -> None:
-        self._line, self._lab = line, lab
+    def __init__(self, line: Line, guid: int, program: int, meters: int) -> None:
+        self._line, self._place = line, place_of(line.path)
         self.doorway = self._doorway(guid, program)  # of this program
         shared = mmap.mmap(meters, METERS * METER_WORDS * 8)
         os.close(meters)
@@ -46,10 +47,10 @@ class Passages:
         self._known: dict[tuple[object, ...], int] = {}  # the meter of a way: always the same, as others may hold it
         self._guids: dict[int, int] = {}  # by meter: of the port at the other end
         self._refused: dict[int, float] = {}  # by meter: until when
-        self._given: set[tuple[str, int]] = set()
+        self._given: set[tuple[Path, int]] = set()
 
-    def _doorway(self, guid: int, program: int) -> str:
-        return f"weft-verbs-{space()}-{self._lab}-{guid:016x}-{program}"
+    def _doorway(self, guid: int, program: int) -> Path:
+        return self._place / f"{guid:016x}-{program}"
 
     def forget(self) -> None:
         """What was refused may be granted now."""

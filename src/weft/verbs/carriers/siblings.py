@@ -8,7 +8,7 @@ process itself goes no further than its own inbox, in whole messages.
 What is on a GPU is not sent: the packet says where it is, and the process that takes it copies it. One that does not
 see that GPU refuses, and gets the bytes when they are asked for again.
 
-The sockets have names of Linux's abstract kind: they vanish with their process, however that ends.
+The sockets are in a folder that nobody else enters: see `places` and weft.runtime.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ import functools
 import math
 import os
 import select
-import socket
 import struct
 import termios
 import time
 from collections import deque
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.verbs.carriers.doorway import Neighbours
 from weft.verbs.carriers.loopback import Loopback, grh_of
+from weft.verbs.carriers.places import place
 from weft.verbs.cuda import CudaError
 from weft.verbs.gpu import DeviceBytes
 from weft.verbs.transport.adapter import TO_GROUP, Adapter, Arrival
@@ -59,19 +61,13 @@ _MOST_BYTES = 1 << 16
 _BACKLOG_MAX = 4096  # packets for a process that does not take them; more are lost, as on a wire
 _LOOK_S = 0.1
 _LOOK_EVERY = 8
-_CREDENTIALS = struct.Struct("=iII")  # pid, uid, gid
 
 
 class _Way:
     """To another process: a socket, and what did not fit into it yet."""
 
-    def __init__(self, name: str) -> None:
-        self.socket = _new_socket()
-        try:
-            self.socket.connect(name)
-        except OSError:
-            self.socket.close()
-            raise
+    def __init__(self, path: Path) -> None:
+        self.socket = runtime.connect(path)
         self.backlog: deque[bytes] = deque()
 
     def put(self, packet: bytes) -> None:
@@ -109,7 +105,9 @@ class Siblings(Loopback):
         self._device = device
         self._ways: dict[int, _Way] = {}
         self._without_gpu: set[int] = set()  # processes that do not see ours
-        self._socket, self._slot = self._bind()
+        self._place = place()
+        self._mail, self._slot = self._bind()
+        self._socket = self._mail.socket
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
         self._waiting, self._looked_s = 0, -math.inf
         self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
@@ -120,29 +118,31 @@ class Siblings(Loopback):
         first = self._slot << _QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
 
-    def _name(self, slot: int) -> str:
-        return f"\0weft-verbs-{space()}-{self._device}-{slot}"
+    def _path(self, slot: int) -> Path:
+        return self._place / f"{self._device}-{slot}"
 
-    def _bind(self) -> tuple[socket.socket, int]:
+    def _bind(self) -> tuple[runtime.Inbox, int]:
         """A number that no process has, and most likely none had lately: its peers may not know that it is gone."""
-        made = _new_socket()
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         others = [slot for slot in range(PROCESSES_MAX) if slot not in _USUAL]
         first = os.getpid() % len(_USUAL)
         for slot in (*_USUAL[first:], *_USUAL[:first], *others):
-            with contextlib.suppress(OSError):
-                made.bind(self._name(slot))
-                return made, slot
-        made.close()
+            try:
+                return runtime.Inbox(self._path(slot)), slot
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
         raise ConfigError(f"{PROCESSES_MAX} processes use {self._device} already")
 
     def open(self, adapter: Adapter) -> None:
         """Let other processes have the memory of its queues."""
         self._adapter = adapter
-        self._neighbours = Neighbours(self._name(self._slot)[1:], adapter)
+        self._neighbours = Neighbours(self._doorway(self._slot), adapter)
+
+    def _doorway(self, slot: int) -> Path:
+        return self._place / f"{self._device}-{slot}.memory"
 
     def close(self) -> None:
-        self._socket.close()
+        self._mail.close()
         if self._neighbours is not None:
             self._neighbours.close()
         os.close(self._bell)
@@ -165,19 +165,20 @@ class Siblings(Loopback):
             self._send_to(far, segment, to, mtu_bytes)
 
     def _others(self, dest_qp: int) -> list[int]:
-        """The numbers of all other processes: names that can be connected to. For groups they may be out of date."""
+        """The numbers of all other processes, by their sockets. For groups they may be out of date."""
         now_s = time.monotonic()
         if dest_qp == _GSI or now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
-            for slot in range(PROCESSES_MAX):
-                if slot != self._slot:
-                    self._way(slot)
+            for name in os.listdir(self._place):
+                device, _, slot = name.rpartition("-")
+                if device == self._device and slot.isdecimal() and int(slot) != self._slot:
+                    self._way(int(slot))
         return list(self._ways)
 
     def _way(self, slot: int) -> _Way | None:
         if slot not in self._ways:
             try:
-                self._ways[slot] = _Way(self._name(slot))
+                self._ways[slot] = _Way(self._path(slot))
             except OSError:
                 return None
             self._has_others = True
@@ -216,11 +217,11 @@ class Siblings(Loopback):
         if slot == self._slot:
             here = Here(self._adapter.memory.address, os.getpid())
             return Way(far=here, source=source, meter=meter, ring=self._ring_here)
-        name = self._name(slot)[1:]
-        far = self._neighbours.far(name)
+        doorway = self._doorway(slot)
+        far = self._neighbours.far(doorway)
         if far is None:
             return None
-        self._neighbours.watch(name, meter)
+        self._neighbours.watch(doorway, meter)
         return Way(far=far, source=source, meter=meter, ring=functools.partial(self._ring, slot))
 
     def _ring_here(self) -> None:
@@ -245,12 +246,14 @@ class Siblings(Loopback):
             self._flush(slot)
         while True:
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+                data, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, runtime.CREDENTIALS_BYTES)
             except BlockingIOError:
                 return came
+            if not runtime.is_from_trusted(ancillary):
+                continue
             if data == _BELL and self._adapter is not None:
                 self._adapter.was_rung()
-            elif _is_ours(ancillary):
+            else:
                 with contextlib.suppress(Malformed):
                     came.extend(self._taken(data))
 
@@ -317,25 +320,6 @@ class Siblings(Loopback):
                 with contextlib.suppress(ValueError):  # another thread has closed it: the process is gone
                     poller.register(way.socket, select.POLLOUT)
         return bool(poller.poll(None if seconds is None else seconds * 1e3))
-
-
-def space() -> str:
-    """Whom a process can meet: those of the same user, and of the same WEFT_VERBS_SPACE if there is one."""
-    return f"{os.geteuid()}{os.environ.get('WEFT_VERBS_SPACE', '')}"
-
-
-def _new_socket() -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    made.setblocking(False)
-    return made
-
-
-def _is_ours(ancillary: list[tuple[int, int, bytes]]) -> bool:
-    """Whether a process of the same user sent it, or the system's."""
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-            return _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[1] in (0, os.geteuid())
-    return False
 
 
 def _arrival(data: bytes) -> Arrival:

@@ -1,44 +1,36 @@
-"""Who listens for a service, of all processes of this machine: one for each address.
+"""Who listens for a service, of all processes of this user and this network: one for each address.
 
-A claim is a socket with a name of Linux's abstract kind, so it ends with its process. Elsewhere only a process knows.
+A claim is a socket, so it ends with its process. Elsewhere than on Linux only a process knows.
 """
 
 from __future__ import annotations
 
-import socket
+import hashlib
+import os
 import sys
+from pathlib import Path
 
-from weft.verbs.carriers.siblings import space
+from weft import runtime
+from weft.verbs.carriers.places import place
 
 
 class Claim:
     """A service of a GID, for one process; `OSError` if another has it."""
 
     def __init__(self, gid: int, service: int) -> None:
-        self._socket: socket.socket | None = None
-        if sys.platform == "linux":
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            try:
-                self._socket.bind(_name(gid, service))
-            except OSError:
-                self._socket.close()
-                raise
+        self._held = runtime.Inbox(_path(gid, service)) if sys.platform == "linux" else None
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
+        if self._held is not None:
+            self._held.close()
 
 
 def is_claimed(gid: int, service: int) -> bool:
-    if sys.platform != "linux":
-        return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as question:
-        try:
-            question.connect(_name(gid, service))
-        except OSError:
-            return False
-        return True
+    return sys.platform == "linux" and runtime.is_alive(_path(gid, service))
 
 
-def _name(gid: int, service: int) -> str:
-    return f"\0weft-service-{space()}-{gid:x}-{service:x}"
+def _path(gid: int, service: int) -> Path:
+    """A digest, as the path of a socket must be short."""
+    network = os.stat("/proc/self/ns/net").st_ino  # in another the same address is another's
+    digest = hashlib.sha256(f"{network} {gid} {service}".encode()).hexdigest()[:16]
+    return place() / f"service-{digest}"

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from types import TracebackType
 
+from weft import runtime
 from weft.verbs.transport import layout
 from weft.verbs.transport.layout import WORD_BYTES
 
@@ -36,7 +37,7 @@ class QueueMemory:
         self.can_be_shared = can_be_shared and sys.platform == "linux"
         self.is_shared = False  # another process has it too
         self._is_copy = False
-        self._file = os.memfd_create("weft-verbs", os.MFD_CLOEXEC) if self.can_be_shared else -1
+        self._file = -1
         self._map_most()
         self._free = [(layout.BLOCKS * WORD_BYTES // _PAGE_BYTES + 1, self.size // _PAGE_BYTES)]  # pages from, to
         self._given_back: deque[tuple[int, int]] = deque()
@@ -48,12 +49,13 @@ class QueueMemory:
         sizes = _SHARED_BYTES if self.can_be_shared else _PRIVATE_BYTES
         for self.size in sizes:
             if self.can_be_shared:
-                os.ftruncate(self._file, self.size)
+                self._file = runtime.memory("verbs", self.size)
             try:
                 self._map(mmap.MAP_SHARED if self.can_be_shared else mmap.MAP_PRIVATE)
             except OSError:  # the user may have fewer addresses (ulimit -v)
                 if self.size == sizes[-1]:
                     raise
+                os.close(self._file)
             else:
                 return
 

@@ -1,0 +1,166 @@
+"""Tries every door of a running lab and of its programs as some user; prints which of them let it in.
+
+    python intruder.py USER PATIENCE_S < {"sockname": ..., "sockets": [...], "processes": [...]}
+
+Everything is imported before the process becomes that user, who may not be able to read a line of weft.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from weft.lab import attach, protocol
+from weft.lab.protocol import CLIENT_INFO, CONTROL, MAGIC, Control
+from weft.verbs.carriers.lab_line import NUMBER, Kind, frame
+
+SET, NODE_INFO, PORT_INFO, LINEAR_FORWARDING_TABLE = 2, 0x11, 0x15, 0x19
+ME = 2_000_000 + os.getpid()
+Target = dict[str, Any]
+
+
+def packet(attribute: int, method: int, data: bytes = b"") -> bytes:
+    """An SMP to the port that sends it."""
+    mad = bytearray(256)
+    mad[0:4], mad[12:16], mad[16:18] = bytes([1, 0x81, 1, method]), b"door", attribute.to_bytes(2, "big")
+    mad[32:36], mad[64 : 64 + len(data)] = b"\xff" * 4, data
+    return b"\xff\xff" + bytes(22) + protocol.WHOLE_MAD + mad
+
+
+@contextlib.contextmanager
+def new(kind: int) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, kind) as made:
+        made.settimeout(float(sys.argv[2]))
+        yield made
+
+
+@contextlib.contextmanager
+def controlling(target: Target) -> Iterator[socket.socket]:
+    with new(socket.SOCK_DGRAM) as made:
+        made.bind(protocol.address(target["sockname"], f"ctl{ME}"))
+        made.connect(protocol.address(target["sockname"], "ctl"))
+        yield made
+
+
+def ask(control: socket.socket, kind: int, number: int, data: bytes = b"") -> bytes:
+    control.send(CONTROL.pack(MAGIC, number, kind, len(data), data))
+    _, _, answered, _, said = CONTROL.unpack(control.recv(512))
+    if answered != kind:
+        raise PermissionError("refused")
+    return bytes(said)
+
+
+def attach_and_set(target: Target) -> None:
+    """What OpenSM does: attach by ibsim's protocol, set a port, write a table."""
+    base = target["sockname"]
+    with controlling(target) as control, new(socket.SOCK_DGRAM) as data:
+        data.bind(protocol.address(base, f"in{ME}"))
+        info = ask(control, Control.CONNECT, 0, CLIENT_INFO.pack(ME, 0, 0, b"h3"))
+        number = CLIENT_INFO.unpack_from(info)[0]
+        data.connect(protocol.address(base, f"out{number}"))
+        for one in (packet(PORT_INFO, SET), packet(LINEAR_FORWARDING_TABLE, SET, b"\xff" * 64), packet(NODE_INFO, 1)):
+            data.send(one)
+            data.recv(512)
+        ask(control, Control.DISCONNECT, number)
+
+
+def end_the_manager(target: Target) -> None:
+    with controlling(target) as control:
+        for number in range(8):
+            with contextlib.suppress(PermissionError):
+                ask(control, Control.DISCONNECT, number)
+                return
+    raise PermissionError("all refused")
+
+
+def speak_for_the_manager(target: Target) -> None:
+    """To the lab's end of its connection."""
+    with new(socket.SOCK_DGRAM) as made:
+        for number in range(8):
+            with contextlib.suppress(OSError):
+                made.sendto(packet(NODE_INFO, 1), protocol.address(target["sockname"], f"out{number}"))
+                return
+    raise PermissionError("no socket takes it")
+
+
+def sockets(target: Target, pattern: str) -> list[str]:
+    found = [path for path in target["sockets"] if re.search(pattern, path)]
+    assert found, f"there is no {pattern} in {target['sockets']}"
+    return found
+
+
+def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
+    """Whoever is let in hears something, here or after a question."""
+
+    def attempt(target: Target) -> None:
+        for path in sockets(target, pattern):
+            with new(socket.SOCK_STREAM) as made:
+                made.connect(path)
+                made.sendall(question)
+                if not made.recv(1):
+                    raise PermissionError("sent away")
+
+    return attempt
+
+
+def packets(target: Target) -> None:
+    """RDMA to a process, requests of the connection manager among them."""
+    for path in sockets(target, r"/verbs/weft0-\d+$"):
+        with new(socket.SOCK_DGRAM) as made:
+            made.sendto(b"!", path)
+
+
+def files(target: Target) -> None:
+    for path in target["sockets"]:
+        os.stat(path)
+
+
+def memory(target: Target) -> None:
+    for process in target["processes"]:
+        shared = [
+            file
+            for file in os.listdir(f"/proc/{process}/fd")
+            if "memfd:weft" in os.readlink(f"/proc/{process}/fd/{file}")
+        ]
+        assert shared, f"process {process} has no shared memory"
+        with open(f"/proc/{process}/fd/{shared[0]}", "r+b") as opened:
+            opened.read(1)
+
+
+_DEVICES = frame(Kind.QUESTION, NUMBER.pack(1), b'{"do": "devices", "host": "h1"}')
+DOORS: dict[str, Callable[[Target], None]] = {
+    "ibsim's protocol": attach_and_set,
+    "files": files,
+    "commands": stream(r"\.sock$", b'{"do": "state"}\n'),
+    "umad": stream(r"\.umad$", attach.QUESTION.pack(attach.LIST_ADAPTERS, *[0] * 9, b"h1", b"")),
+    "verbs of the lab": stream(r"\.verbs$", _DEVICES),
+    "memory of queues": stream(r"/verbs/weft0-\d+\.memory$"),
+    "packets": packets,
+    "memory by /proc": memory,
+}
+FOR_NOBODY = {"end the manager": end_the_manager, "speak for the manager": speak_for_the_manager}
+
+
+def main() -> None:
+    target, user = json.load(sys.stdin), int(sys.argv[1])
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    found = {}
+    for name, attempt in (DOORS | FOR_NOBODY).items():
+        try:
+            attempt(target)
+            found[name] = "in"
+        except OSError as error:
+            found[name] = str(error)
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
