@@ -17,7 +17,7 @@ from weft.sm.run import SubnetManager
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortState
-from weft.wire.smp import DirectedSmp, SmpAttribute
+from weft.wire.smp import DirectedSmp, SmpAttribute, SwitchInfo
 
 
 class Counting:
@@ -339,3 +339,21 @@ def test_a_file_of_comments_alone_is_a_file_and_switches_check_at_hosts(net, tmp
     path = tmp_path / "partitions.conf"
     path.write_text("# nobody said anything yet\n")
     assert enforced(partition_config_file=path) == (1, 1)
+
+
+@pytest.mark.parametrize("enhanced", [False, True])
+def test_only_an_enhanced_port_0_gets_tables_for_lanes(net, enhanced):
+    for info in net.devices.switch_info.values():
+        SwitchInfo.enhanced_port_0.set(info, enhanced)
+    told = {int(SmpAttribute.SL_TO_VL_MAPPING_TABLE): set(), int(SmpAttribute.VL_ARBITRATION_TABLE): set()}
+
+    def listen(mads, answers, answered):
+        is_set = column(mads, DirectedSmp.method) == Method.SET
+        for attribute, ports in told.items():
+            rows = mads[is_set & (column(mads, DirectedSmp.attribute_id) == attribute)]
+            rows = rows[np.isin(column(rows, DirectedSmp.hop_count), 1)]  # the leaf of h1
+            ports.update((column(rows, DirectedSmp.attribute_modifier) & 0xFF).tolist())
+
+    net.tampers.append(listen)
+    Sm(net, qos=True)
+    assert all((0 in ports) == enhanced for ports in told.values()), told

@@ -19,7 +19,7 @@ from weft.sm.state import State
 from weft.sm.view import View
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import SmpAttribute
+from weft.wire.smp import SmpAttribute, SwitchInfo
 
 _BLOCK = 32  # entries of VL arbitration in a MAD
 
@@ -67,7 +67,8 @@ def _upload_sl2vl(sender: Sender, view: View, known: Known, refused: NDArray[np.
 def _sl2vl_rows(view: View) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.int64]]:
     """Rows in use, with the slot that each is of (the one by which packets leave), and the modifier of its MAD.
 
-    A switch has one for each pair of ports in use, from port 0 and to it too; an adapter one for each port in use.
+    A switch has one for each pair of ports in use, from port 0 too, and to it where that is an enhanced one; an adapter
+    one for each port in use.
     """
     fabric = view.fabric
     ports, tables = fabric.ports, fabric.tables
@@ -76,11 +77,12 @@ def _sl2vl_rows(view: View) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArra
     adapters = np.flatnonzero(used & ~view.is_switch[ports.node])
     rows = [tables.first_pair[ports.node[adapters]] + ports.number[adapters]]
     slots, modifiers = [adapters], [np.zeros(len(adapters), np.int64)]
+    enhanced = _is_enhanced(view)
     for node in np.flatnonzero(view.is_switch).tolist():
         first, last = int(fabric.first_port[node]), int(fabric.nodes.n_ports[node])
         numbers = np.flatnonzero(used[first : first + last + 1])
         into, out = (grid.ravel() for grid in np.meshgrid(numbers, numbers, indexing="ij"))
-        pair = (into != out) | (into == 0)
+        pair = ((into != out) | (into == 0)) & ((out > 0) | enhanced[node])
         into, out = into[pair], out[pair]
         rows.append(tables.first_pair[node] + into * (last + 1) + out)
         slots.append(first + out)
@@ -90,6 +92,8 @@ def _sl2vl_rows(view: View) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArra
 
 def _upload_arbitration(sender: Sender, view: View, known: Known, refused: NDArray[np.bool_]) -> None:
     slots = np.union1d(view.plugged, view.end_ports)
+    ports = view.fabric.ports
+    slots = slots[(ports.number[slots] > 0) | _is_enhanced(view)[ports.node[slots]]]
     room = _room(view, slots)
     slot, block = (grid[room] for grid in np.broadcast_arrays(slots[:, None], np.arange(4)[None, :]))
     wanted, there = _blocks(view.fabric.tables), _blocks(known.tables)
@@ -101,6 +105,11 @@ def _upload_arbitration(sender: Sender, view: View, known: Known, refused: NDArr
     _, took = sender.set(view.to_ports(slot), SmpAttribute.VL_ARBITRATION_TABLE, (block + 1) << 16 | port, data)
     there[slot[took], block[took]] = data[took]
     refused[slot[~took]] = True
+
+
+def _is_enhanced(view: View) -> NDArray[np.bool_]:
+    """[node] -> is it a switch whose port 0 has lanes? A base one has none, and no tables for them."""
+    return np.asarray(column(view.switch_info, SwitchInfo.enhanced_port_0) > 0, bool)
 
 
 def _room(view: View, slots: NDArray[np.intp]) -> NDArray[np.bool_]:
