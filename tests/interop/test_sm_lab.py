@@ -192,6 +192,9 @@ DIFFERENT = {
     ("PR", "rate"): "of paths to and from switches OpenSM says 40 Gbit/s: port 0 has no link, let alone a fast one",
 }
 
+# The port by which the manager's own MAD came to a node. OpenSM walks as answers come in: it hangs on the moment.
+CHANCE = {("PIR", "LocalPort")}
+
 
 def records(said: str, keys: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
     """What saquery printed, by the lines that name a record."""
@@ -236,7 +239,7 @@ def test_saquery_prints_what_it_prints_of_opensm(peer, tmp_path):
         assert there.keys() == here.keys(), kind
         for key, lines in there.items():
             differences |= {(kind, re.match(r"[\w ]*", line)[0]) for line in set(lines) ^ set(here[key])}
-    assert differences == set(DIFFERENT)
+    assert differences - CHANCE == set(DIFFERENT)
 
 
 # -- what happens while it runs ---------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ class Event(StrEnum):
     MULTICAST = "MULTICAST"
     SERVICE = "SERVICE"
     SA_BUSY = "SA_BUSY"  # hosts ask more than can be answered
+    SA_REFUSED = "SA_REFUSED"  # a table that is too large
     NOT_WRITTEN = "NOT_WRITTEN"  # log, state or dump: a full disk
     WRITTEN_AGAIN = "WRITTEN_AGAIN"
 

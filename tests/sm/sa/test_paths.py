@@ -369,6 +369,8 @@ def test_all_paths_are_there_for_the_asking_up_to_a_limit(make_subnet, monkeypat
     assert to_one == [record for record in records if record.dlid == asked.lid("h2")]
     monkeypatch.setattr(paths, "RECORDS_MAX", ends**2 - 1)
     assert get(asked, Method.GET_TABLE)[0] == SaStatus.NO_RESOURCES
+    (said,) = [line for line in asked.state.log.recent if " SA_REFUSED " in line]
+    assert f"a table of {ends**2} paths is more than {ends**2 - 1}: ask for those of one port" in said
 
 
 def test_a_path_to_a_group_is_the_groups(make_subnet):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.sm.events import Event
 from weft.sm.sa import kernels
 from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
@@ -68,7 +69,12 @@ def answer_paths(administrator: Administrator, request: SaMad, source_slot: int)
         ends = directory.ends[seen[directory.ends]]
         sources = ends if source is None else ends[ends == source]
         destinations = ends if destination is None else ends[ends == destination]
-        if _count(directory, query, sources, destinations) > RECORDS_MAX:
+        count = _count(directory, query, sources, destinations)
+        if count > RECORDS_MAX:
+            administrator.state.log.say_once(
+                Event.SA_REFUSED,
+                f"a table of {count:,} paths is more than {RECORDS_MAX:,}: ask for those of one port, by its LID or GID",
+            )
             return Reply(SaStatus.NO_RESOURCES)
         pairs = np.repeat(sources, len(destinations)), np.tile(destinations, len(sources))
         rows = _among(tables, query, *pairs, query.at_most)
