@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 import zlib
 
+import llvmlite.binding as llvm
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llvmlite import ir
 from tests.verbs.test_packets import segments
 
 from weft.jit import kernel
 from weft.verbs.carriers.headers import pack, unpack
-from weft.verbs.carriers.kernels import native
+from weft.verbs.carriers.kernels import folding, native
 from weft.verbs.transport.packets import encode
 from weft.verbs.transport.segment import Segment
 
@@ -75,6 +78,39 @@ def test_every_crc_is_that_of_zlib(skipped, size, seed):
     found = crcs(np.frombuffer(data, np.uint8)[skipped:], *copies)
     assert {int(one) ^ 0xFFFFFFFF for one in found} == {zlib.crc32(data[skipped:])}
     assert [copy.tobytes() for copy in copies] == [data[skipped:]] * 2
+
+
+@kernel
+def folded_crcs(data, copy):
+    begin, at, size = np.uint32(0xFFFFFFFF), data.ctypes.data, data.size
+    return native.crc_of_by_folding(begin, at, size), native.crc_and_copy_by_folding(begin, at, copy.ctypes.data, size)
+
+
+@pytest.mark.skipif(not folding.CAN_FOLD, reason="this processor does not multiply without carries")
+@given(st.integers(0, 20), st.one_of(st.integers(0, 300), st.integers(0, 9000)), st.integers())
+def test_folding_gives_the_crc_of_zlib(skipped, size, seed):
+    """By PCLMULQDQ on x86-64, by PMULL on ARM: the same folds."""
+    data = random.Random(seed).randbytes(skipped + size)
+    copy = np.zeros(size, np.uint8)
+    found = folded_crcs(np.frombuffer(data, np.uint8)[skipped:], copy)
+    assert {int(one) ^ 0xFFFFFFFF for one in found} == {zlib.crc32(data[skipped:])}
+    assert copy.tobytes() == data[skipped:]
+
+
+def test_x86_64_folds_by_its_instruction(monkeypatch):
+    """Compiled for it, wherever this runs: an instruction that LLVM does not know by this name would be a call."""
+    module = ir.Module()
+    pair = ir.VectorType(ir.IntType(64), 2)
+    function = ir.Function(module, ir.FunctionType(pair, [pair]), "times")
+    builder = ir.IRBuilder(function.append_basic_block())
+    monkeypatch.setattr(folding, "_multiply", folding.by_pclmulqdq)
+    builder.ret(folding.times(builder, function.args[0], 512))
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(features="+sse2,+pclmul")
+    assembly = target.emit_assembly(llvm.parse_assembly(str(module)))
+    assert assembly.count("pclmul") == 2
+    assert "call" not in assembly
 
 
 def test_the_errno_is_of_the_call_before():

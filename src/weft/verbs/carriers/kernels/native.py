@@ -17,6 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from weft.jit import Kernel, part
+from weft.verbs.carriers.kernels.folding import BLOCK_BYTES, CAN_FOLD, fold
 
 Array = np.ndarray[Any, Any]
 _POLYNOMIAL = 0xEDB88320  # Ethernet's, with the least significant bit first
@@ -193,10 +194,32 @@ def crc_and_copy_by_instruction(crc, address, to, size):
     return made
 
 
+@part
+def crc_of_by_folding(crc, address, size):
+    folded, made = (size & ~15) if size >= BLOCK_BYTES else 0, np.uint32(crc)
+    if folded:
+        first, second = fold(made, np.uint64(address), np.uint64(0), np.uint64(folded), False)
+        made = crc_word_by_tables(crc_word_by_tables(np.uint32(0), first), second)
+    return crc_of_by_tables(made, address + folded, size - folded)
+
+
+@part
+def crc_and_copy_by_folding(crc, address, to, size):
+    """Each byte is read once, but for the last few."""
+    folded, made = (size & ~15) if size >= BLOCK_BYTES else 0, np.uint32(crc)
+    if folded:
+        first, second = fold(made, np.uint64(address), np.uint64(to), np.uint64(folded), True)
+        made = crc_word_by_tables(crc_word_by_tables(np.uint32(0), first), second)
+    return crc_and_copy_by_tables(made, address + folded, to + folded, size - folded)
+
+
 # Go on with a CRC over memory, and copy it if there is another place: begin with 0xFFFFFFFF, turn all bits at the end.
+# ARM's own instruction is a quarter faster than folding there; x86-64 has it for another polynomial only.
 if has_crc_instruction():
     crc_word = intrinsic(_instruction("llvm.aarch64.crc32x", _WORD, types.uint64))
     crc_byte = intrinsic(_instruction("llvm.aarch64.crc32b", _HALF, types.uint8))
     crc_of, crc_and_copy = crc_of_by_instruction, crc_and_copy_by_instruction
+elif CAN_FOLD:
+    crc_byte, crc_of, crc_and_copy = crc_byte_by_table, crc_of_by_folding, crc_and_copy_by_folding
 else:
     crc_byte, crc_of, crc_and_copy = crc_byte_by_table, crc_of_by_tables, crc_and_copy_by_tables
