@@ -1,0 +1,145 @@
+"""What other processes can reach is made in one place, and is its owner's alone."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft import runtime
+from weft.errors import ConfigError
+
+SOURCE = Path(weft.__file__).parent
+MADE_IN_RUNTIME = {
+    "AF_UNIX",
+    "memfd_create",
+    "shared_memory",
+    "mkfifo",
+    "UnixStreamServer",
+    "ThreadingUnixStreamServer",
+    "UnixDatagramServer",
+    "open_unix_connection",
+    "start_unix_server",
+    "SO_PASSCRED",
+    "SO_PEERCRED",
+}
+# Folders that the user has named, and caches of programs in his home.
+MAKE_OTHER_FOLDERS = {
+    "cli/route.py",
+    "cli/sm_flags.py",
+    "fabric/files/__init__.py",
+    "jit.py",
+    "lab/preload.py",
+    "sm/run.py",
+    "verbs/tools/programs.py",
+}
+
+
+def words(path: Path) -> set[str]:
+    """Names and attributes that a module uses, and the variables and paths that it spells out."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.alias):
+            found.add(node.name.rpartition(".")[2])
+        elif isinstance(node, ast.Constant) and node.value == "XDG_RUNTIME_DIR":
+            found.add(node.value)
+    return found
+
+
+def test_no_other_module_makes_sockets_folders_or_memory_that_others_reach():
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).as_posix()
+        if name == "runtime.py":
+            continue
+        used = words(path)
+        assert not used & (MADE_IN_RUNTIME | {"XDG_RUNTIME_DIR"}), f"{name}: let weft.runtime make it"
+        if used & {"mkdir", "makedirs"}:
+            assert name in MAKE_OTHER_FOLDERS, f"{name} makes a folder: by weft.runtime, or say above why not"
+
+
+@pytest.fixture
+def place(tmp_path_factory) -> Path:
+    return runtime.private_folder(tmp_path_factory.mktemp("r") / "weft")
+
+
+def test_sockets_and_memory_are_their_owners(place):
+    listener, inbox, memory = runtime.Listener(place / "a"), runtime.Inbox(place / "b"), runtime.memory("test", 4096)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (place, place / "a", place / "b")]
+    assert modes == [0o700, 0o600, 0o600]
+    assert stat.S_IMODE(os.fstat(memory).st_mode) == 0o600
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory, 0)
+    os.close(memory)
+    listener.close()
+    inbox.close()
+    assert list(place.iterdir()) == []
+
+
+def test_a_name_is_taken_while_its_process_lives_and_free_afterwards(place):
+    code = f"from pathlib import Path; from weft.runtime import *; made = {{}}(Path({str(place / 'a')!r}))"
+    for kind in (runtime.Listener, runtime.Inbox):
+        program = f"{code.format(kind.__name__)}; print('made', flush=True); import time; time.sleep(999)"
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        assert child.stdout
+        assert child.stdout.readline() == "made\n"
+        assert runtime.is_alive(place / "a")
+        with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
+            kind(place / "a")
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        assert not runtime.is_alive(place / "a")
+        kind(place / "a").close()
+
+
+def test_what_killed_processes_left_is_cleared_and_what_lives_stays(place):
+    dead = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    dead.bind(str(place / "dead"))
+    dead.close()
+    (place / "file").write_text("no socket")
+    living = runtime.Listener(place / "living")
+    runtime.clear(place)
+    assert sorted(path.name for path in place.iterdir()) == ["file", "living"]
+    living.close()
+
+
+def test_a_runtime_folder_in_one_that_others_can_change_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    tmp_path.chmod(0o777)
+    with pytest.raises(ConfigError, match="can be changed by others"):
+        runtime.folder()
+    tmp_path.chmod(0o1777)
+    assert runtime.folder() == tmp_path / "weft"
+
+
+def test_a_path_too_long_for_a_socket_is_said(place):
+    with pytest.raises(ConfigError, match="set XDG_RUNTIME_DIR to a shorter folder"):
+        runtime.Inbox(place / ("x" * 108))
+
+
+def test_who_may_trace_is_the_guest_then_any_then_nobody(place, monkeypatch):
+    """One process can be named."""
+    named: list[int] = []
+
+    class C:
+        def prctl(self, option: int, who, *rest: int) -> None:
+            assert option == 0x59616D61  # PR_SET_PTRACER of Linux's prctl.h
+            named.append(who.value)
+
+    monkeypatch.setattr(runtime, "_c", C)
+    monkeypatch.setattr(runtime, "peer", lambda guest: runtime.Credentials(guest, 0, 0))
+    for guests in ([], [7], [7, 7], [7, 8], [8], []):
+        runtime.allow_tracing(guests)
+    assert named == [0, 7, 7, (1 << 64) - 1, 8, 0]
