@@ -73,7 +73,7 @@ def answer_paths(administrator: Administrator, request: SaMad, source_slot: int)
         if count > RECORDS_MAX:
             administrator.state.log.say_once(
                 Event.SA_REFUSED,
-                f"a table of {count:,} paths is more than {RECORDS_MAX:,}: ask for those of one port, by its LID or GID",
+                f"a table of {count:,} paths is more than {RECORDS_MAX:,}: ask for those of one port, by LID or GID",
             )
             return Reply(SaStatus.NO_RESOURCES)
         pairs = np.repeat(sources, len(destinations)), np.tile(destinations, len(sources))
