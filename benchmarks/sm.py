@@ -1,6 +1,6 @@
 """weft's subnet manager and OpenSM on the same fabrics and the same server, in the same run: time, MADs, memory.
 
-    python benchmarks/sm.py [--rows 648 3456 11664 selene] [--times 3] [--engines minhop ftree] [--server ibsim|lab]
+    python benchmarks/sm.py [--rows 648 1024 3456 ... selene] [--times 3] [--engines minhop ftree] [--server ibsim|lab]
                             [--json]
 
 Both bring up a fabric that nobody configured before, on a server of its own each time, one after the other in turn so
@@ -42,6 +42,7 @@ from weft.lab.programs import find_umad2sim
 DUMPS = Path(os.environ.get("WEFT_DUMPS", Path(__file__).parents[2] / "shared" / "dumps"))
 ROWS = {
     "648": "fat-tree:hosts=648,radix=36,speed=HDR",
+    "1024": "fat-tree:hosts=1024,radix=64,speed=HDR",
     "3456": "fat-tree:hosts=3456,radix=36,speed=HDR",
     "11664": "fat-tree:hosts=11664,radix=36,speed=HDR",
     "selene": str(DUMPS / "selene.compute.txt"),
