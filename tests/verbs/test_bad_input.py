@@ -17,8 +17,9 @@ from tests.patience import wait_until
 from tests.verbs.hosts import CAP, REMOTE, Node, connect, poll
 from tests.verbs.peers import MEMORY_BYTES, Peer, connect_to, request, status_of, take_lane, works
 
-from weft.verbs.addr import AH
+from weft.verbs.addr import AH, AHAttr, GlobalRoute
 from weft.verbs.buffers import span
+from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.cq import CQ
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -34,6 +35,7 @@ from weft.verbs.enums import (
 from weft.verbs.mr import MR
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.qp import QPAttr, QPCap
+from weft.verbs.transport.adapter import Adapter
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
 S, W, M = ibv_qp_state, ibv_wr_opcode, ibv_qp_attr_mask
@@ -330,6 +332,35 @@ def test_a_message_has_at_most_two_gigabytes(node, by_lane):
 def test_more_queue_pairs_than_there_are_numbers_are_refused(node, monkeypatch):
     monkeypatch.setattr(node.ctx.adapter, "_numbers", range(2, 2))
     assert "queue pairs already" in refused(errno.ENOMEM, node.qp, IBV_QPT_RC)
+
+
+def test_what_the_device_says_of_queue_pairs_is_what_there_are_numbers_for(node):
+    limits, numbers = node.ctx.query_device(), node.ctx.adapter._numbers
+    assert limits.max_qp == len(numbers) == 65_534
+    assert limits.max_res_rd_atom == limits.max_qp * limits.max_qp_rd_atom
+    assert limits.max_ee <= limits.max_qp
+    assert limits.max_qp == len(Adapter(Loopback((1,)))._numbers)  # as of all carriers that do not say which
+    before = len(node.ctx.adapter.queue_pairs)
+    taken = dict.fromkeys(numbers)
+    node.ctx.adapter.queue_pairs |= taken  # as if all were in use
+    try:
+        assert "65534 queue pairs already" in refused(errno.ENOMEM, node.qp, IBV_QPT_RC)
+        del node.ctx.adapter.queue_pairs[numbers[100]]
+        qp = node.qp(IBV_QPT_RC)  # the last one
+        assert qp.qp_num == numbers[100]
+    finally:
+        for number in taken:
+            if node.ctx.adapter.queue_pairs.get(number) is None:
+                node.ctx.adapter.queue_pairs.pop(number, None)
+    qp.close()
+    assert len(node.ctx.adapter.queue_pairs) == before
+
+
+def test_an_empty_entry_of_the_gid_table_is_no_address(node):
+    empty = next(index for index, gid in enumerate(node.ctx.hardware.gids()) if not any(gid))
+    route = GlobalRoute(dgid=node.ctx.query_gid(1, 1), sgid_index=empty)
+    attr = AHAttr(gr=route, is_global=1, port_num=1)
+    assert f"sgid_index {empty}" in refused(errno.EINVAL, lambda: AH(node.pd, attr=attr))
 
 
 def test_what_is_closed_does_nothing_any_more(node):

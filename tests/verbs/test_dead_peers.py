@@ -5,6 +5,8 @@ Whoever talked to them is told in time and goes on with everybody else, and noth
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 from tests.patience import PATIENCE_S, wait_until
 from tests.verbs.hosts import REMOTE, Node, connect, poll
-from tests.verbs.peers import Peer, connect_to, request, status_of, works
+from tests.verbs.peers import MEMORY_BYTES, Peer, connect_to, request, status_of, works
 
 from weft import runtime
 from weft.verbs.cq import CQ
@@ -29,6 +31,7 @@ from weft.verbs.enums import (
 )
 from weft.verbs.mr import MR
 from weft.verbs.qp import QPCap
+from weft.verbs.transport import queue_pair
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
 S, W = ibv_qp_state, ibv_wr_opcode
@@ -113,6 +116,33 @@ def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_
         assert near.qp_state == S.IBV_QPS_ERR
         assert status_of(node, healthy, request(node, WRITE, rkey=other.rkey, va=other.address)) == OK
         assert other.tell("read", 8, 0) == node.mr.read(8, 0)
+
+
+@pytest.mark.usefixtures("tidy")
+def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monkeypatch):
+    """A message of 1 GiB would be packets for seconds, and whoever was killed meanwhile is noticed after them only."""
+    monkeypatch.setattr(queue_pair, "LANE_AFTER", 1 << 20)
+    carrier, given = node.ctx.adapter.carrier, []
+    with Peer() as peer:
+        near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
+        os.kill(peer.pid, signal.SIGSTOP)  # it answers nothing
+        mine = MR(node.pd, MEMORY_BYTES, IBV_ACCESS_LOCAL_WRITE)
+        real = carrier.send
+
+        def send(segment, to, mtu_bytes):
+            given.append(len(segment.payload))
+            real(segment, to, mtu_bytes)
+
+        monkeypatch.setattr(carrier, "send", send)
+        wr = SendWR(num_sge=1, sg=[SGE(mine.buf, MEMORY_BYTES, mine.lkey)], opcode=WRITE)
+        wr.set_wr_rdma(peer.rkey, peer.address)
+        near.post_send(wr)
+        wait_until(lambda: given)
+        assert max(given) <= carrier.window_bytes // 4 < MEMORY_BYTES
+        peer.kill()
+        assert poll(node.cq, 1)[0].status == RETRIES_EXCEEDED
+        assert sum(given) <= carrier.window_bytes * (RETRIES + 1)
+        mine.close()
 
 
 @pytest.mark.usefixtures("tidy")

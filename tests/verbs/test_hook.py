@@ -49,10 +49,13 @@ def test_what_a_vendor_alone_has_imports_and_is_not_supported():
         "for kind in mlx5dv.Mlx5Context, Flow:\n"
         "    try: kind(1, name='x')\n"
         "    except PyverbsRDMAError as error: print(error.error_code == errno.EOPNOTSUPP, error)\n"
+        "try: mlx5dv.Mlx5QP.modify_lag_port(1, 2)\n"
+        "except PyverbsRDMAError as error: print(error.error_code == errno.EOPNOTSUPP, error)\n"
     )
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["True", "True"], done.stderr
+    assert [line.split()[0] for line in lines] == ["True", "True", "True"], done.stderr
     assert "Failed to create Mlx5Context" in lines[0]
+    assert "Failed to call Mlx5QP.modify_lag_port" in lines[2]
 
 
 def test_a_module_that_pyverbs_has_not_is_not_found():

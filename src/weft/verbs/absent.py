@@ -29,7 +29,14 @@ class _Absent(type):
     def __getattr__(cls, name: str) -> Any:
         if name.isupper():
             return 0
-        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+
+        def refuse(*args: object, **kwargs: object) -> Any:
+            reason = f"weft's adapter has no {cls.__module__}"
+            raise PyverbsRDMAError(f"Failed to call {cls.__name__}.{name}", errno.EOPNOTSUPP, reason)
+
+        return refuse
 
 
 class AbsentModule(ModuleType):

@@ -54,6 +54,7 @@ from weft.verbs.enums import (
 from weft.verbs.objects import PyverbsObject, table
 from weft.verbs.pyverbs_error import PyverbsUserError
 from weft.verbs.text import be64toh, gid_str
+from weft.verbs.transport.layout import QUEUE_PAIRS_MAX
 
 NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01
 GID_TABLE_LEN = 4
@@ -72,6 +73,7 @@ _CAPS = (
     | IBV_DEVICE_MEM_MGT_EXTENSIONS
     | IBV_DEVICE_XRC
 )
+QUEUE_PAIRS = QUEUE_PAIRS_MAX - 2  # of one process: numbers 0 and 1 are for management
 _ODP_DATAGRAM = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV
 _ODP_UC = _ODP_DATAGRAM | IBV_ODP_SUPPORT_WRITE
 _ODP_RC = _ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE
@@ -89,7 +91,7 @@ class DeviceAttr(PyverbsObject):
     vendor_id: int = _VENDOR
     vendor_part_id: int = 0
     hw_ver: int = 0
-    max_qp: int = 1 << 20
+    max_qp: int = QUEUE_PAIRS
     max_qp_wr: int = 1 << 14
     device_cap_flags: int = _CAPS
     max_sge: int = 32
@@ -100,7 +102,7 @@ class DeviceAttr(PyverbsObject):
     max_pd: int = 1 << 20
     max_qp_rd_atom: int = 128
     max_ee_rd_atom: int = 128
-    max_res_rd_atom: int = 128 << 20
+    max_res_rd_atom: int = 128 * QUEUE_PAIRS
     max_qp_init_rd_atom: int = 128
     max_ee_init_rd_atom: int = 128
     atomic_caps: int = IBV_ATOMIC_HCA

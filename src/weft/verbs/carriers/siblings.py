@@ -100,6 +100,8 @@ class Here(NamedTuple):
 class Siblings(Loopback):
     """A carrier. `numbers` are those that queue pairs of this process have."""
 
+    window_bytes = 4 << 20  # of a connection under way: whether the other process lives shows after a part of it
+
     def __init__(self, gids: tuple[int, ...], device: str) -> None:
         super().__init__(gids)
         self._device = device

@@ -91,7 +91,7 @@ class Adapter:
         self.ee_contexts: dict[int, EEContext] = {}
         self.groups: dict[object, list[QueuePair]] = {}
         self.shared: dict[int, ReceiveQueue] = {}  # those that XRC names
-        self._numbers: range = getattr(carrier, "numbers", range(_FIRST_QP, TO_GROUP))  # of queue pairs
+        self._numbers: range = getattr(carrier, "numbers", range(_FIRST_QP, layout.QUEUE_PAIRS_MAX))  # of queue pairs
         self._next_number = 0
         self._shared_numbers = itertools.count(1)
         self.background = 0  # the thread that answers others
