@@ -123,6 +123,15 @@ def lean_kernel(function: Kernel) -> Kernel:
     return compiled
 
 
+def quick_kernel(function: Kernel) -> Kernel:
+    """The same for one that is over before another thread could run: to let them would cost more than it does.
+
+    Only such a kernel may let them run itself, for the part of it that takes long.
+    """
+    compiled: Kernel = numba.njit(cache=True, **_LEAN)(function)
+    return compiled
+
+
 def handler(function: Kernel) -> Kernel:
     """A part of a lean kernel that runs rarely, or is large."""
     compiled: Kernel = numba.njit(**_INNER)(function)

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from weft.jit import Kernel, lean_kernel, part
+from weft.jit import Kernel, part, quick_kernel
 
 _I64 = ir.IntType(64)
 _TRIES = 2000
@@ -100,28 +100,28 @@ def take(address: int, process: int) -> bool:
     return False
 
 
-@lean_kernel
+@quick_kernel
 def lock(address: int, process: int) -> bool:
     return take(address, process)  # type: ignore[no-any-return]
 
 
-@lean_kernel
+@quick_kernel
 def unlock(address: int) -> None:
     release(address, 0)
 
 
-@lean_kernel
+@quick_kernel
 def load(address: int) -> int:
     return acquire(address)  # type: ignore[no-any-return]
 
 
-@lean_kernel
+@quick_kernel
 def publish(address: int, value: int) -> None:
     """Write a word after all that was written before."""
     release(address, value)
 
 
-@lean_kernel
+@quick_kernel
 def _free_from(address: int, process: int) -> None:
     exchange(address, process, 0)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba.core import types
 
-from weft.jit import Kernel, lean_kernel, part
+from weft.jit import Kernel, part, quick_kernel
 from weft.verbs import enums as e
 from weft.verbs.transport import layout
 from weft.verbs.transport.atomic import acquire, move, peek, poke, release, take
@@ -513,7 +513,7 @@ def _takes_long(lane) -> bool:  # type: ignore[no-untyped-def]
     return size > _LONG_BYTES or peek(meter + LATENCY_NS * _WORD) != 0 or peek(meter + BYTE_PS * _WORD) != 0
 
 
-@lean_kernel
+@quick_kernel
 def post(lane) -> int:  # type: ignore[no-untyped-def]
     """From Python, whose other threads run meanwhile if it takes long: to let them costs as much as a short one."""
     takes_long = _takes_long(lane)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.jit import Kernel, entry, lean_kernel
+from weft.jit import Kernel, entry, quick_kernel
 from weft.verbs.transport import layout
 from weft.verbs.transport.atomic import acquire, move, peek, release
 from weft.verbs.transport.layout import (
@@ -38,7 +38,7 @@ _WORD = layout.WORD_BYTES
 _QUEUE_PAIRS, _QUEUE_PAIRS_MAX, _QP_WORDS = layout.QUEUE_PAIRS, layout.QUEUE_PAIRS_MAX, layout.QUEUE_PAIR_WORDS
 
 
-@lean_kernel
+@quick_kernel
 def take(box) -> int:  # type: ignore[no-untyped-def]
     """Completions, oldest first: how many. The places of their send requests, and of all before, are free again."""
     ring = box[RING]
@@ -55,7 +55,7 @@ def take(box) -> int:  # type: ignore[no-untyped-def]
     return count  # type: ignore[no-any-return]
 
 
-@lean_kernel
+@quick_kernel
 def add(ring) -> None:  # type: ignore[no-untyped-def]
     """A receive request is written behind the last one of a ring, and counts from now on."""
     release(ring.ctypes.data + RQ_HEAD * _WORD, ring[RQ_HEAD] + 1)
