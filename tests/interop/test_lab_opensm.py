@@ -142,6 +142,25 @@ def test_opensm_brings_a_lab_up(managed, spec, engine):
     assert not one.lab.complaints.counts
 
 
+@pytest.mark.parametrize("spec", ["opensm-subnet.lst", "fat-tree:hosts=16,radix=8"])
+def test_the_dumps_of_opensm_on_a_lab_of_ndr_are_checked(managed, tmp_path, capsys, spec):
+    """OpenSM has no word for NDR and keeps guid2lid elsewhere: the dumps are enough all the same."""
+    from weft.cli.check import check as command
+
+    one = managed("fat-tree:hosts=16,radix=8")
+    dumps, cache = tmp_path / "dumps", tmp_path / "cache"
+    dumps.mkdir()
+    cache.mkdir()
+    words = ("opensm", "-o", "-R", "ftree", "-D", "0x43", "-f", str(tmp_path / "log"))
+    one.lab.run("h1", *words, folder=tmp_path, timeout_s=PATIENCE_S, OSM_TMP_DIR=str(dumps), OSM_CACHE_DIR=str(cache))
+    assert "SPD=??" in (dumps / "opensm-subnet.lst").read_text()
+    assert not (dumps / "guid2lid").exists()
+    command(str(dumps / spec) if spec.endswith("lst") else spec, tables=dumps, hosts_only=True)
+    said = capsys.readouterr().out
+    assert ("cable ends with SPD=?? (OpenSM has no word above HDR) taken as NDR" in said) == spec.endswith("lst")
+    assert "no credit loop" in said
+
+
 def test_opensm_brings_a_dragonfly_up_without_deadlock(managed):
     one = managed("dragonfly:p=2,a=4,h=2,speed=EDR")
     assert errors(one.sweep("h1", "-R", "dfsssp", "-Q")) == []

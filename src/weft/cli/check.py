@@ -16,7 +16,8 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, json:
     spec
         A topology, `superpod:su=1`, or the path of a file.
     tables
-        Dumps of OpenSM: a directory with opensm.fdbs or opensm-lfts.dump, and guid2lid, or one file of routes.
+        Dumps of OpenSM: a directory with opensm.fdbs or opensm-lfts.dump, and guid2lid or opensm-subnet.lst for
+        the LIDs; or one file of routes.
     hosts_only
         Only paths between adapters, as ibdmchk does; else also those from and to switches.
     json
@@ -39,9 +40,12 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, json:
         )
     verdict = walk_all(fabric, hosts_only=hosts_only)
     if json:
-        print_json({"ok": verdict.ok, "missing": verdict.missing, **asdict(verdict)})
+        facts = {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing}
+        print_json(facts | asdict(verdict))
     else:
         out = console()
+        for change in fabric.changes:
+            out.print(f"{spec}: {change}", markup=False)
         out.print(verdict.explain(), markup=False)
         out.print(table("Paths", ("hops between switches", "pairs"), list(verdict.hops.items())))
     if not verdict.ok:

@@ -15,6 +15,7 @@ from weft.fabric.build import FabricBuilder
 from weft.fabric.files import opensm
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.spec import load
 from weft.fabric.tables import NO_ROUTE
 from weft.ids import Guid, Lid
 
@@ -259,7 +260,7 @@ def test_the_lids_of_another_fabric_are_refused(fabric):
     [
         ("opensm-subnet.lst", "", "", None, "lines of an opensm-subnet.lst"),
         ("opensm-subnet.lst", "", "hello", 1, "as OpenSM writes"),
-        ("opensm-subnet.lst", "SPD=50", "SPD=??", 1, "put 100 there if it is NDR"),
+        ("opensm-subnet.lst", "SPD=50", "SPD=51", 1, "or ??, which OpenSM writes above HDR"),
         ("opensm-subnet.lst", "PHY=4x", "PHY=??", 1, "a rate of InfiniBand"),
         ("opensm-subnet.lst", "SPD=25", "SPD=50", 5, "what line 2 says of this cable"),
         ("opensm-subnet.lst", "{h1 mlx5_0}", "{h9 mlx5_0}", 4, "what line 1 says"),
@@ -320,3 +321,14 @@ def test_no_text_whatever_escapes_as_another_error(tmp_path_factory, mutate, nam
         opensm.write_dumps(fabric, path.parent)
 
     fuzz()
+
+
+def test_a_speed_that_opensm_has_no_word_for_is_ndr_and_is_said(tmp_path):
+    """SPD=?? is above HDR, so at least NDR; not silently."""
+    text = opensm.subnet_lst_text(load("fat-tree:hosts=16,radix=8"))
+    assert "SPD=100" in text
+    (tmp_path / "opensm-subnet.lst").write_text(text.replace("SPD=100", "SPD=??"))
+    fabric = opensm.read(tmp_path / "opensm-subnet.lst")
+    assert {link.label for link in fabric.all_links()} == {"4xNDR"}
+    (change,) = fabric.changes
+    assert change.startswith(f"{2 * len(fabric.links)} cable ends with SPD=??")

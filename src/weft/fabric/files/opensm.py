@@ -6,7 +6,8 @@
     guid2lid            first and last LID of each port GUID: `0x0002c90300000101 0x0001 0x0001`
 
 All four are read and written; `opensm_routes` has the middle two. The subnet list knows neither LMC nor rates above HDR
-(OpenSM writes `??`; weft writes and reads SPD=100 for NDR, 200 for XDR). Weft does not keep revisions: it writes 0.
+(OpenSM writes `??`): what is above HDR is at least NDR, so it is taken as that, and the fabric says so. Weft writes and
+reads SPD=100 for NDR, 200 for XDR. It does not keep revisions: it writes 0.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ __all__ = [
     "read_fdbs",
     "read_guid2lid",
     "read_lfts",
+    "read_subnet_lids",
     "subnet_lst_text",
     "to_text",
     "write_dumps",
@@ -65,7 +67,8 @@ _CABLE = re.compile(rf"{_END} {_END} PHY=(\S+) LOG=(?:ACT|ARM|INI|DWN) SPD=(\S+)
 _EXPECTED_CABLE = (
     "{ SW|CA|Rt Ports: SystemGUID: NodeGUID: ... } { the other end } PHY=4x LOG=ACT SPD=50, as OpenSM writes"
 )
-_EXPECTED_LANE = f"SPD= one of {', '.join(_SPEED_OF_LANE)}; OpenSM writes ?? above HDR: put 100 there if it is NDR"
+_UNKNOWN_LANE, _TAKEN_AS = "??", "NDR"  # above HDR, the fastest that OpenSM 3.3.23 has a word for
+_EXPECTED_LANE = f"SPD= one of {', '.join(_SPEED_OF_LANE)}, or {_UNKNOWN_LANE}, which OpenSM writes above HDR"
 _REMEMBERED = re.compile(r"0x([0-9a-fA-F]{1,16})\s+0x([0-9a-fA-F]{1,4})\s+0x([0-9a-fA-F]{1,4})")
 
 
@@ -74,7 +77,20 @@ _REMEMBERED = re.compile(r"0x([0-9a-fA-F]{1,16})\s+0x([0-9a-fA-F]{1,4})\s+0x([0-
 
 def read(path: Path) -> Fabric:
     """The fabric that an opensm-subnet.lst describes."""
-    return _SubnetList(path).discovery().build()
+    reader = _SubnetList(path)
+    fabric = reader.discovery().build()
+    if not reader.unknown_rates:
+        return fabric
+    return fabric.changed(
+        f"{reader.unknown_rates:,} cable ends with SPD=?? (OpenSM has no word above HDR) taken as {_TAKEN_AS}"
+    )
+
+
+def read_subnet_lids(path: Path) -> dict[Guid, tuple[Lid, Lid]]:
+    """[port GUID] -> its LID, first and last: what guid2lid has, but for LMC, which a subnet list does not know."""
+    reader = _SubnetList(path)
+    reader.discovery()
+    return {Guid(port.guid): (Lid(port.lid), Lid(port.lid)) for port in reader.ports.values() if port.lid}
 
 
 class _SubnetList:
@@ -84,6 +100,7 @@ class _SubnetList:
         self.nodes: list[NodeRecord] = []
         self.known: dict[str, tuple[int, tuple[str, ...]]] = {}  # NodeGUID -> node, what was said of it
         self.ports: dict[tuple[int, int], PortRecord] = {}
+        self.unknown_rates = 0
 
     def discovery(self) -> Discovery:
         claims = [self.read_line(number, text) for number, line in enumerate(self.lines, 1) if (text := line.strip())]
@@ -97,10 +114,11 @@ class _SubnetList:
         if match is None:
             raise FileError(self.path, number, line, _EXPECTED_CABLE)
         *ends, width, lane = match.groups()
-        if lane not in _SPEED_OF_LANE:
+        if lane not in _SPEED_OF_LANE and lane != _UNKNOWN_LANE:
             raise FileError(self.path, number, line[line.rindex("SPD=") :], _EXPECTED_LANE)
+        self.unknown_rates += lane == _UNKNOWN_LANE
         node, peer = self.read_end(number, ends[:10]), self.read_end(number, ends[10:])
-        return *node, *peer, f"{width}{_SPEED_OF_LANE[lane]}", number
+        return *node, *peer, f"{width}{_SPEED_OF_LANE.get(lane, _TAKEN_AS)}", number
 
     def read_end(self, number: int, end: list[str]) -> tuple[int, int]:
         """The node and the number of the port."""

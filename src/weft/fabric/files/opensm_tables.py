@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weft.errors import FileError
-from weft.fabric.files.opensm import apply_guid2lid, read_fdbs, read_guid2lid, read_lfts
+from weft.errors import ConfigError, FileError
+from weft.fabric.files.opensm import apply_guid2lid, read_fdbs, read_guid2lid, read_lfts, read_subnet_lids
 from weft.fabric.files.text import first_look
 from weft.fabric.model import Fabric
 
@@ -13,9 +13,10 @@ _ROUTES = ("opensm.fdbs", "opensm-lfts.dump")
 
 
 def read_tables(path: Path, fabric: Fabric) -> None:
-    """Fill a fabric's tables from a file of routes, or from a directory with one and, if need be, guid2lid.
+    """Fill a fabric's tables from a file of routes, or from a directory with one and with who has which LID.
 
-    Without guid2lid the LIDs are those that the fabric has.
+    That is guid2lid, which OpenSM keeps in OSM_CACHE_DIR, not where it dumps; else opensm-subnet.lst. Without either
+    the LIDs are those that the fabric has.
     """
     if path.is_dir():
         found = [path / name for name in _ROUTES if (path / name).is_file()]
@@ -23,6 +24,14 @@ def read_tables(path: Path, fabric: Fabric) -> None:
             raise FileError(path, None, "a directory without routes", f"{' or '.join(_ROUTES)} in it, as OpenSM writes")
         if (path / "guid2lid").is_file():
             apply_guid2lid(fabric, read_guid2lid(path / "guid2lid"))
+        elif (path / "opensm-subnet.lst").is_file() and not fabric.tables.lid.any():
+            apply_guid2lid(fabric, read_subnet_lids(path / "opensm-subnet.lst"))
         path = found[0]
+    if path.is_file() and not fabric.tables.lid.any():
+        raise ConfigError(
+            f"{path} has routes by LID, and neither {fabric.spec} nor a file beside it says who has which"
+            "\n  Put guid2lid (it is in OSM_CACHE_DIR) or opensm-subnet.lst into the folder and give that, "
+            "or give opensm-subnet.lst as SPEC."
+        )
     with first_look(path, 4096) as head:
         (read_fdbs if b"dump_ucast_routes" in head else read_lfts)(path, fabric)
