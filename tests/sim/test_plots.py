@@ -78,11 +78,19 @@ def test_the_same_run_gives_the_same_bytes(run, curve, tmp_path, suffix):
 
 
 def test_names_of_any_script_and_length_can_be_in_the_title(curve, tmp_path):
-    draw_latency(tmp_path / "latency.png", [curve], "織物 costs $1 and $2_{ " + "x" * 200, "a long note " * 40)
+    draw_latency(tmp_path / "latency.svg", [curve], "織物 costs $1 and $2_{ " + "x" * 200, "a long note " * 40)
+    said = texts_of(tmp_path / "latency.svg")
+    assert "織物 costs $1 and $2_{" in said, "dollars are no mathematics"
+    assert "x…" in said, "cut where the picture ends"
+    assert "a …" in said
 
 
 def test_a_sweep_in_which_nothing_arrived_still_has_a_picture(tmp_path):
-    draw_latency(tmp_path / "latency.png", [Curve.of("none", [])], SPEC, "")
+    draw_latency(tmp_path / "latency.svg", [Curve.of("none", [])], SPEC, "")
+    said = texts_of(tmp_path / "latency.svg")
+    assert SPEC in said
+    assert "offered load" in said
+    assert "none, p99" in said
 
 
 def test_without_watched_ports_there_is_no_queue_to_draw(fabric, tmp_path):
