@@ -57,7 +57,7 @@ class Host:
     def __init__(self, nbytes: int) -> None:
         import torch
 
-        self.context = Context(name="weft0")
+        self.context = Context(name="mlx5_0")
         self.pd, self.cq = PD(self.context), CQ(self.context, 16)
         cap = QPCap(max_send_wr=4, max_recv_wr=4)
         self.qp = QP(self.pd, QPInitAttr(qp_type=IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap))

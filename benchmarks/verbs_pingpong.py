@@ -27,7 +27,7 @@ SIZE, DEPTH, WARM_ROUNDS = 64, 16, 200
 
 class End:
     def __init__(self, pipe: Connection, *, kept: bool) -> None:
-        self.ctx = Context(name="weft0")
+        self.ctx = Context(name="mlx5_0")
         self.pd = pd = PD(self.ctx)
         self.sent, self.came = CQ(self.ctx, DEPTH), CQ(self.ctx, DEPTH)
         self.mr = MR(pd, 2 * SIZE, e.IBV_ACCESS_LOCAL_WRITE)

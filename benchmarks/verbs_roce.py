@@ -50,7 +50,7 @@ class End:
     def __init__(self, address: str, size: int) -> None:
         os.environ["WEFT_VERBS_ROCE"] = address
         self.size = size
-        self.ctx = Context(name="weft0")
+        self.ctx = Context(name="mlx5_0")
         self.pd, self.cq = PD(self.ctx), CQ(self.ctx, 64)
         self.mr = MR(self.pd, size, ACCESS)
         cap = QPCap(max_send_wr=2 * DEPTH, max_recv_wr=1)

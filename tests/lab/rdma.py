@@ -40,7 +40,7 @@ def all_active(lab: Lab) -> bool:
 @functools.cache
 def load_lanes() -> None:
     """A message of this process to itself."""
-    with Context(name="weft0") as ctx:
+    with Context(name="mlx5_0") as ctx:
         pd, cq = PD(ctx), CQ(ctx, 4)
         mr = MR(pd, 16, ACCESS)
         qp = QP(pd, QPInitAttr(e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=1, max_recv_wr=1)))

@@ -26,7 +26,7 @@ from weft.verbs.pd import PD
 from weft.verbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
 from weft.verbs.wr import SGE
 
-GID_INDEX = 1
+GID_INDEX = 3
 Q_KEY = 0x11
 REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 CAP = QPCap(max_send_wr=10, max_recv_wr=10, max_send_sge=4, max_recv_sge=4, max_inline_data=64)
@@ -34,7 +34,7 @@ CAP = QPCap(max_send_wr=10, max_recv_wr=10, max_send_sge=4, max_recv_sge=4, max_
 
 class Node:
     def __init__(self) -> None:
-        self.ctx = Context(name="weft0")
+        self.ctx = Context(name="mlx5_0")
         self.pd = PD(self.ctx)
         self.cq = CQ(self.ctx, 100)
         self.mr = MR(self.pd, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | REMOTE)

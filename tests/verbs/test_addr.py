@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.verbs.addr import AH, GID, GRH, AHAttr, GlobalRoute, read_route
-from weft.verbs.enums import IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_WC_GRH
+from weft.verbs.enums import IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_WC_GRH
 from weft.verbs.objects import PyverbsCM
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 
@@ -34,6 +34,9 @@ class FakeDomain(PyverbsCM):
 
     def query_gid(self, port_num: int, index: int) -> GID:
         return GID(GIDS[index])
+
+    def query_gid_type(self, port_num: int, index: int) -> int:
+        return IBV_GID_TYPE_SYSFS_ROCE_V2
 
 
 @pytest.fixture

@@ -7,20 +7,32 @@ import gc
 import os
 
 import pytest
+from tests.verbs.hosts import Q_KEY, Node, poll
 
 from weft.verbs import device
+from weft.verbs.addr import AH, AHAttr, GlobalRoute
 from weft.verbs.device import DM, AllocDmAttr, Context, FdArr, get_device_list
-from weft.verbs.enums import _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ACCESS_LOCAL_WRITE, ibv_event_type
+from weft.verbs.enums import (
+    _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_GID_TYPE_ROCE_V1,
+    IBV_GID_TYPE_ROCE_V2,
+    IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
+    IBV_GID_TYPE_SYSFS_ROCE_V2,
+    IBV_QPT_UD,
+    IBV_WC_RECV,
+    ibv_event_type,
+)
 from weft.verbs.events import raise_event
 from weft.verbs.mr import MR
 from weft.verbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
 from weft.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
-from weft.verbs.wr import SGE
+from weft.verbs.wr import SGE, RecvWR, SendWR
 
 
 @pytest.fixture
 def ctx():
-    with Context(name="weft0") as opened:
+    with Context(name="mlx5_0") as opened:
         yield opened
 
 
@@ -28,12 +40,12 @@ def test_the_device_of_the_list_can_be_opened():
     (entry,) = get_device_list()
     with Context(name=entry.name.decode()) as ctx:
         assert ctx.query_device().node_guid == int.from_bytes(entry.guid.to_bytes(8, "big"), "little")
-    assert "weft0, node type CA" in str(entry)
+    assert "mlx5_0, node type CA" in str(entry)
 
 
 def test_a_device_that_is_not_there_is_named():
-    with pytest.raises(PyverbsRDMAError, match="Failed to find device mlx5_0: there is weft0"):
-        Context(name="mlx5_0")
+    with pytest.raises(PyverbsRDMAError, match="Failed to find device mlx5_1: there is mlx5_0"):
+        Context(name="mlx5_1")
     with pytest.raises(PyverbsUserError, match="name must be provided"):
         Context()
 
@@ -42,9 +54,9 @@ def test_a_device_that_is_not_there_is_named():
     ("query", "code"),
     [
         (lambda ctx: ctx.query_port(2), errno.EINVAL),
-        (lambda ctx: ctx.query_gid(1, 4), errno.EINVAL),
+        (lambda ctx: ctx.query_gid(1, 8), errno.EINVAL),
         (lambda ctx: ctx.query_gid(1, -1), errno.EINVAL),
-        (lambda ctx: ctx.query_gid_ex(1, 3), errno.ENODATA),
+        (lambda ctx: ctx.query_gid_ex(1, 4), errno.ENODATA),
         (lambda ctx: ctx.query_gid_table(1), -errno.EINVAL),
         (lambda ctx: ctx.query_pkey(1, 1), errno.EINVAL),
         (lambda ctx: ctx.get_pkey_index(1, 0x1234), errno.EINVAL),
@@ -59,9 +71,40 @@ def test_a_query_for_what_is_not_there_has_its_errno(ctx, query, code):
 
 def test_the_gids_are_the_same_by_every_query(ctx):
     table = ctx.query_gid_table(10)
-    assert [entry.gid_str() for entry in table] == [ctx.query_gid(1, index).gid for index in range(2)]
-    assert ctx.query_gid_ex(1, 1) == table[1]
-    assert table[1].gid_str().endswith("ffff:7f00:0001")
+    assert [entry.gid_str() for entry in table] == [ctx.query_gid(1, index).gid for index in range(4)]
+    assert ctx.query_gid_ex(1, 3) == table[3]
+
+
+def test_the_gids_are_where_programs_for_mlx5_look_for_them(ctx):
+    """Link-local and IPv4, each for RoCE v1 and then v2."""
+    table = ctx.query_gid_table(10)
+    assert [entry.gid_str()[:4] for entry in table] == ["fe80", "fe80", "0000", "0000"]
+    assert [entry.gid_str().endswith("ffff:7f00:0001") for entry in table] == [False, False, True, True]
+    assert [entry.gid_type for entry in table] == [IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2] * 2
+    kinds = [IBV_GID_TYPE_SYSFS_IB_ROCE_V1, IBV_GID_TYPE_SYSFS_ROCE_V2] * 2
+    assert [ctx.query_gid_type(1, index) for index in range(4)] == kinds
+
+
+def test_the_device_has_the_name_that_programs_have_in_their_text():
+    """And the one that it had before."""
+    assert [one.name for one in get_device_list()] == [b"mlx5_0"]
+    with Context(name="mlx5_0") as ctx, Context(name="weft0") as same:
+        assert (ctx.name, same.name) == ("mlx5_0", "mlx5_0")
+        assert ctx.adapter is same.adapter
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_every_gid_is_an_address_of_this_adapter(index):
+    with Node() as node:
+        a, b = node.qp(IBV_QPT_UD, node.datagram_attr()), node.qp(IBV_QPT_UD, node.datagram_attr())
+        b.post_recv(RecvWR(num_sge=1, sg=[node.sge(512, 100)]))
+        route = GlobalRoute(dgid=node.ctx.query_gid(1, index), sgid_index=index)
+        wr = SendWR(num_sge=1, sg=[node.sge(0, 8)])
+        wr.set_wr_ud(AH(node.pd, attr=AHAttr(gr=route, is_global=1)), b.qp_num, Q_KEY)
+        a.post_send(wr)
+        received = next(wc for wc in poll(node.cq, 2) if wc.opcode == IBV_WC_RECV)
+        back = AH(node.pd, wc=received, grh=node.mr.buf + 512, port_num=1)
+        assert (back.attr.dgid, back.attr.sgid_index) == (node.ctx.query_gid(1, index).gid, index | 1)
 
 
 def test_violations_are_counted_at_the_port(ctx, monkeypatch):
@@ -140,7 +183,7 @@ def test_what_is_not_there_cannot_be_imported(ctx):
 
 
 def test_a_closed_context_gives_its_file_back():
-    ctx = Context(name="weft0")
+    ctx = Context(name="mlx5_0")
     fd = ctx.cmd_fd
     os.fstat(fd)
     ctx.close()

@@ -48,7 +48,7 @@ OPEN = OWN | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ
 
 @pytest.fixture
 def ctx():
-    with Context(name="weft0") as opened:
+    with Context(name="mlx5_0") as opened:
         yield opened
 
 
@@ -269,7 +269,7 @@ def test_memory_on_demand_has_no_handle(ctx, pd):
 
 
 def test_a_handle_is_of_the_device_that_is_open_here(pd):
-    with Context(name="weft0") as other:
+    with Context(name="mlx5_0") as other:
         assert code_of(MREx, pd, 100, OWN, dmah=DMAHandle(other, hints(ph=1))) == errno.EINVAL
 
 

@@ -40,7 +40,7 @@ BOUND, FAILED = ibv_wc_status.IBV_WC_SUCCESS, ibv_wc_status.IBV_WC_MW_BIND_ERR
 
 @pytest.fixture
 def pd():
-    with Context(name="weft0") as ctx:
+    with Context(name="mlx5_0") as ctx:
         yield PD(ctx)
 
 

@@ -6,7 +6,7 @@ import errno
 import socket
 
 import pytest
-from tests.verbs.hosts import Node, connect, poll
+from tests.verbs.hosts import GID_INDEX, Node, connect, poll
 
 from weft.verbs.addr import AH, AHAttr, GlobalRoute
 from weft.verbs.cq import CQ
@@ -228,7 +228,7 @@ def test_datagrams_go_where_the_address_handle_says(node):
     assert (came.byte_len, came.src_qp) == (48, a.qp_num)
     assert node.mr.read(8, 512 + 40) == b"datagram"
     back = AH(node.pd, wc=came, grh=node.mr.buf + 512)
-    assert (back.attr.dgid, back.attr.sgid_index) == (node.address().dgid, 1)
+    assert (back.attr.dgid, back.attr.sgid_index) == (node.address().dgid, GID_INDEX)
 
 
 # -- the extended way -------------------------------------------------------------------------------------------------
@@ -342,8 +342,8 @@ def test_a_route_of_a_global_address_is_needed(node):
     qp = node.qp(IBV_QPT_RC, QPAttr())
     with pytest.raises(PyverbsRDMAError, match="global route"):
         qp.to_rtr(attr)
-    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(sgid_index=3))
-    with pytest.raises(PyverbsRDMAError, match="sgid_index 3"):
+    attr.ah_attr = AHAttr(is_global=1, gr=GlobalRoute(sgid_index=4))
+    with pytest.raises(PyverbsRDMAError, match="sgid_index 4"):
         qp.to_rtr(attr)
 
 

@@ -164,7 +164,7 @@ from weft.verbs.device import Context, the_adapter
 from weft.verbs.cq import CQ
 before = the_adapter()
 numbers = before.carrier.numbers
-cq = CQ(Context(name="weft0"), 10)
+cq = CQ(Context(name="mlx5_0"), 10)
 child = os.fork()
 if not child:
     after = the_adapter()

@@ -114,7 +114,7 @@ def test_every_test_prints_perftests_columns_at_both_ends(pair, test, engine):
     assert lines[0] == lines[-1] == "-" * 87
     names = {"write": "RDMA_Write", "read": "RDMA_Read", "send": "Send", "atomic": "Atomic FETCH_AND_ADD"}
     assert lines[1].strip() == f"{names[test.verb]} {'Latency' if test.is_latency else 'BW'} Test"
-    assert " Dual-port       : OFF\t\tDevice         : weft0" in lines
+    assert " Dual-port       : OFF\t\tDevice         : mlx5_0" in lines
     assert " Mtu             : 4096[B]" in lines
     assert f" Data ex. method : Ethernet\t\tEngine         : {engine}" in lines
     own = [re.sub("local", "remote", line) for line in pair.server if " local address" in line]
@@ -213,7 +213,7 @@ def test_json_says_what_ran(pair):
     assert (facts["test"], facts["engine"], facts["device"], facts["verified"]) == (
         "ib_send_bw",
         "compiled",
-        "weft0",
+        "mlx5_0",
         True,
     )
     assert facts["options"]["qps"] == 2
@@ -254,9 +254,9 @@ def test_both_ends_must_agree(pair, words, server_words, match):
         ("ib_write_bw", ("-p", "99999"), "port 99999"),
         ("ib_write_bw", ("-c", "XRC"), "connection type 'XRC'"),
         ("ib_write_bw", ("--rdma_cm",), "unrecognized arguments: --rdma_cm; `ib_write_bw --help`"),
-        ("ib_write_bw", ("-d", "mlx5_0"), "RDMA device 'mlx5_0'; did you mean weft0"),
-        ("ib_write_bw", ("-i", "2"), "weft0 has no port 2"),
-        ("ib_write_bw", ("-x", "3"), "has no GID 3"),
+        ("ib_write_bw", ("-d", "mlx5_1"), "RDMA device 'mlx5_1'; did you mean mlx5_0"),
+        ("ib_write_bw", ("-i", "2"), "mlx5_0 has no port 2"),
+        ("ib_write_bw", ("-x", "4"), "has no GID 4"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(test, words, match):
@@ -361,7 +361,7 @@ def test_a_row_is_printed_as_perftest_prints_it():
 
 
 def test_devinfo_says_what_queries_say():
-    text, attr = devinfo.main(["-v"]), Context(name="weft0").query_device()
+    text, attr = devinfo.main(["-v"]), Context(name="mlx5_0").query_device()
     said = dict(re.findall(r"^\t([a-z_]+):\t+(\S+)", text, re.MULTILINE))
     numbers = {field.name for field in fields(DeviceAttr)} & {name for name, value in said.items() if value.isdecimal()}
     assert len(numbers) > 20
@@ -369,17 +369,17 @@ def test_devinfo_says_what_queries_say():
     assert said["node_guid"] == "0077:65ff:fe66:7401"
     assert "\t\t\t\t\tMEM_WINDOW_TYPE_2B\n" in text
     assert "\t\t\tactive_mtu:\t\t4096 (5)\n" in text
-    assert "\t\t\tGID[  1]:\t\t::ffff:127.0.0.1, RoCE v2" in text
+    assert "\t\t\tGID[  3]:\t\t::ffff:127.0.0.1, RoCE v2" in text
     assert "Unknown flags" not in text
 
 
 def test_devinfo_in_short():
-    assert devinfo.main(["-l"]) == "1 HCA found:\n\tweft0\n"
-    short = devinfo.main(["-d", "weft0", "-i", "1"]).splitlines()
-    assert short[:3] == ["hca_id:\tweft0", "\ttransport:\t\t\tInfiniBand (0)", "\tfw_ver:\t\t\t\t1.0.0"]
+    assert devinfo.main(["-l"]) == "1 HCA found:\n\tmlx5_0\n"
+    short = devinfo.main(["-d", "mlx5_0", "-i", "1"]).splitlines()
+    assert short[:3] == ["hca_id:\tmlx5_0", "\ttransport:\t\t\tInfiniBand (0)", "\tfw_ver:\t\t\t\t1.0.0"]
     assert short[-1] == "\t\t\tlink_layer:\t\tEthernet"
-    assert devinfo.devices().splitlines()[2] == "    weft0           \t007765fffe667401"
-    for words, match in ((["-d", "weft1"], "did you mean weft0"), (["-i", "2"], "weft0 has no port 2")):
+    assert devinfo.devices().splitlines()[2] == "    mlx5_0          \t007765fffe667401"
+    for words, match in ((["-d", "mlx5_1"], "did you mean mlx5_0"), (["-i", "2"], "mlx5_0 has no port 2")):
         with pytest.raises(ConfigError, match=match):
             devinfo.main(words)
 

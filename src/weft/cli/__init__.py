@@ -52,6 +52,7 @@ LAB_COMMANDS = {
 }
 # Tools of RDMA, in one module; their words are their own.
 VERBS_COMMANDS = {
+    "verbs": "Run a program for pyverbs over weft's adapter: weft verbs python app.py. --roce ADDRESS: over UDP.",
     "perftest": "Run one end of a test of perftest over weft's adapter: weft perftest ib_write_bw [HOST] [-s 64K].",
     "ibv_devices": "List RDMA devices as rdma-core's ibv_devices does.",
     "ibv_devinfo": "Show what RDMA devices can do, as rdma-core's ibv_devinfo does: -v all, -l names only.",
@@ -60,7 +61,8 @@ VERBS_COMMANDS = {
     "ibv_ud_pingpong": "Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST].",
 }
 _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-_OWN_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": []}
+# Of a program that is run: its flags, its `--`. No word has a NUL, so none ends our options.
+_OWN_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": [], "end_of_options_delimiter": "\0"}
 for _name, _help in COMMANDS.items():
     app.command(f"weft.cli.{_name}:{_name}", name=_name, help=_help, sort_key=list(COMMANDS).index(_name))
 for _place, (_name, _help) in enumerate(LAB_COMMANDS.items(), len(COMMANDS)):

@@ -1,4 +1,4 @@
-"""`weft perftest`, `ibv_devinfo`, `ibv_devices`, `ibv_rc_pingpong` and its like: RDMA tools over weft's adapter."""
+"""`weft verbs`, `perftest`, `ibv_devinfo`, `ibv_devices`, `ibv_rc_pingpong` and its like: RDMA over weft's adapter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,25 @@ from typing import Annotated
 from cyclopts import Parameter
 
 Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
+
+_VERBS = """weft verbs [--roce ADDRESS] COMMAND...
+
+Run a program that was written for pyverbs over weft's adapter: weft verbs python app.py. It finds weft's pyverbs, as do
+its children, and the tools of RDMA (ib_write_bw, ibv_devinfo ...). --roce: speak RoCE v2 at an address of the host."""
+
+
+def verbs(*words: Words) -> None:
+    """Run a program for pyverbs over weft's adapter: weft verbs python app.py. --roce ADDRESS: over UDP."""
+    from weft.errors import ConfigError
+    from weft.verbs import launch
+
+    if words[:1] in (("--help",), ("-h",)):
+        print(_VERBS)
+        return
+    roce, rest = (words[1], words[2:]) if words[:1] == ("--roce",) and len(words) > 1 else ("", words)
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError(f"weft verbs needs a command: {_VERBS.splitlines()[0]}")
+    launch.become(rest, roce=roce)
 
 
 def perftest(*words: Words) -> None:

@@ -18,11 +18,9 @@ from pathlib import Path
 
 from weft.errors import ConfigError
 from weft.lab import preload
-from weft.verbs.tools.programs import program_folder
 
 UMAD2SIM = "libumad2sim.so"
 _ADMIN = "/usr/sbin:/sbin"  # where Debian keeps the tools of InfiniBand; not in every PATH
-_FRONT = str(Path(__file__).parent / "front")
 _LEFT_BEHIND = re.compile(r"sys-(\d+)")
 
 
@@ -53,7 +51,7 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
             "SIM_HOST": host["sim_host"],
         }
     made |= _verbs(host)
-    made["PATH"] = f"{program_folder()}:{os.environ.get('PATH', '')}:{_ADMIN}"
+    made["PATH"] += f":{_ADMIN}"
     if cache is not None:
         made |= {name: str(cache) for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR") if name not in os.environ}
     return made
@@ -61,13 +59,11 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
 
 def _verbs(host: Mapping[str, str]) -> dict[str, str]:
     """For programs of RDMA: which lab and host, and weft in the place of pyverbs."""
-    from weft.verbs import hardware  # most of what a lab does needs no verbs
+    from weft.verbs import hardware, launch  # most of what a lab does needs no verbs
 
-    before = os.environ.get("PYTHONPATH")
-    return {
+    return launch.environment() | {
         hardware.LAB: host["verbs"],
         hardware.HOST: host["host"],
-        "PYTHONPATH": f"{_FRONT}:{before}" if before else _FRONT,
     }
 
 

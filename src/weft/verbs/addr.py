@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
-from weft.verbs.enums import IBV_LINK_LAYER_ETHERNET, IBV_WC_GRH
+from weft.verbs.enums import IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_WC_GRH
 from weft.verbs.mem_alloc import read
 from weft.verbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
@@ -250,7 +250,7 @@ def answer(ctx: Context, wc: WC, grh: int, port_num: int) -> AHAttr:
     if wc.wc_flags & IBV_WC_GRH:
         attr.is_global = 1
         attr.route, dgid = read_route(read(grh, GRH_BYTES))
-        attr.route.sgid_index = _own_index(ctx, port_num, dgid)
+        attr.route.sgid_index = own_index(ctx, port_num, dgid)
     return attr
 
 
@@ -270,11 +270,13 @@ def read_route(header: bytes) -> tuple[GlobalRoute, bytes]:
     return route, header[24:40]
 
 
-def _own_index(ctx: Context, port_num: int, raw: bytes) -> int:
-    for index in range(ctx.query_port(port_num).gid_tbl_len):
-        if ctx.query_gid(port_num, index).raw == raw:
-            return index
-    raise _refused(f"the datagram was sent to {raw_to_gid(raw)}, which port {port_num} does not have")
+def own_index(ctx: Context, port_num: int, raw: bytes) -> int:
+    """Where a GID is in the table; that of RoCE v2, if an address is there for both."""
+    table = range(ctx.query_port(port_num).gid_tbl_len)
+    found = [index for index in table if ctx.query_gid(port_num, index).raw == raw]
+    if not found:
+        raise _refused(f"port {port_num} does not have {raw_to_gid(raw)}")
+    return next((i for i in found if ctx.query_gid_type(port_num, i) == IBV_GID_TYPE_SYSFS_ROCE_V2), found[0])
 
 
 def _refused(reason: str) -> PyverbsRDMAError:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import ParamSpec
 
 from weft.verbs import hardware
-from weft.verbs.addr import GID, AHAttr, GlobalRoute
+from weft.verbs.addr import GID, AHAttr, GlobalRoute, own_index
 from weft.verbs.cm_enums import (
     RAI_DNS,
     RAI_PASSIVE,
@@ -245,8 +245,7 @@ class CMID(Groups):
 
     def _address(self, gid: int) -> AHAttr:
         assert self.ctx is not None
-        source = self._source.to_bytes(16, "big")
-        index = next(i for i in range(256) if self.ctx.query_gid(PORT, i).raw == source)
+        index = own_index(self.ctx, PORT, self._source.to_bytes(16, "big"))
         route = GlobalRoute(dgid=GID.of(gid.to_bytes(16, "big")), sgid_index=index, hop_limit=64)
         return AHAttr(gr=route, is_global=1, port_num=PORT)
 

@@ -263,7 +263,7 @@ class Context(PyverbsCM):
 
     def query_gid_type(self, port_num: int, index: int) -> int:
         self._gid(port_num, index, f"Failed to query gid type of port {port_num} and gid index {index}")
-        return self.hardware.sysfs_type(index)
+        return hardware.sysfs_type(self.hardware.gid_type(index))
 
     def query_gid_ex(self, port_num: int, gid_index: int, flags: int = 0) -> GIDEntry:
         what = f"Failed to query gid table of port {port_num} in index {gid_index}"
@@ -306,7 +306,7 @@ class Context(PyverbsCM):
     def _entry(self, index: int, raw: bytes) -> GIDEntry:
         """Of the table; the halves are numbers whose bytes in memory are those of the GID."""
         prefix, interface = (int.from_bytes(raw[part : part + 8], sys.byteorder) for part in (0, 8))
-        return GIDEntry(prefix, interface, index, PORT, self.hardware.gid_type, 0)
+        return GIDEntry(prefix, interface, index, PORT, self.hardware.gid_type(index), 0)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -320,6 +320,8 @@ def _behind(name: str | None) -> hardware.Hardware:
     there = {one.name: one for one in hardware.present()}
     if name is None:
         return next(iter(there.values()))
+    if name == hardware.FORMER_NAME and isinstance(there.get(hardware.NAME), hardware.Roce):
+        name = hardware.NAME
     if name not in there:
         raise PyverbsRDMAError(f"Failed to find device {name}: there is {', '.join(there) or 'none'}")
     return there[name]

@@ -57,7 +57,7 @@ from weft.verbs.text import be64toh, gid_str
 from weft.verbs.transport.layout import QUEUE_PAIRS_MAX
 
 NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01
-GID_TABLE_LEN = 4
+GID_TABLE_LEN = 8
 MAX_DM_BYTES = 256 * 1024
 _VENDOR = 0xFFFFFF  # as Linux's software adapter: no vendor
 _CAPS = (

@@ -1,8 +1,9 @@
 """What stands behind a device: its adapter, its port, how it calls others.
 
-There are three kinds. Outside of a lab a process has `weft0`, whose port looks like one of RoCE v2, because that is
-what most programs for verbs are written for; with WEFT_VERBS_ROCE it is one, see `roce_device`. A program on a host of
-a lab (`weft exec h1 python app.py`) has the adapters of that host: see `lab_device`.
+There are three kinds. Outside of a lab a process has `mlx5_0`, whose port looks like one of RoCE v2 on the adapters
+that most programs are written for: by the name, and the places of GIDs, that they have in their text. With
+WEFT_VERBS_ROCE it is one, see `roce_device`. A program on a host of a lab (`weft exec h1 python app.py`) has the
+adapters of that host: see `lab_device`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weft.verbs.carriers.places import LAB as LAB
 from weft.verbs.device_attributes import GID_TABLE_LEN, NODE_GUID, DeviceAttr, PortAttr
 from weft.verbs.enums import (
+    IBV_GID_TYPE_ROCE_V1,
     IBV_GID_TYPE_ROCE_V2,
     IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
     IBV_GID_TYPE_SYSFS_ROCE_V2,
@@ -27,11 +29,13 @@ if TYPE_CHECKING:
 
 HOST = "WEFT_VERBS_HOST"  # variable of a program on a host of a lab, as LAB is
 ROCE = "WEFT_VERBS_ROCE"  # the address of a program that speaks RoCE v2 to others
-NAME = "weft0"
-GIDS = (
-    b"\xfe\x80" + bytes(6) + NODE_GUID.to_bytes(8, "big"),
-    bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 1)),  # IPv4-mapped
-)
+NAME = "mlx5_0"
+FORMER_NAME = "weft0"  # opens it too
+_LINK_LOCAL = b"\xfe\x80" + bytes(6) + NODE_GUID.to_bytes(8, "big")
+_IPV4 = bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 1))  # mapped
+# As Linux fills the table of an mlx5 port: each address twice, for RoCE v1 and, at odd indices, for v2.
+GIDS = (_LINK_LOCAL, _LINK_LOCAL, _IPV4, _IPV4)
+_SYSFS = {IBV_GID_TYPE_ROCE_V2: IBV_GID_TYPE_SYSFS_ROCE_V2}  # the others have one
 _SPEED_100_MBPS = 1000
 
 
@@ -43,9 +47,6 @@ class Hardware(Protocol):
 
     @property
     def guid(self) -> int: ...
-
-    @property
-    def gid_type(self) -> int: ...
 
     def adapter(self) -> Adapter:
         """The one that all contexts of this process share; opened when somebody asks first."""
@@ -65,7 +66,7 @@ class Hardware(Protocol):
         """The table; entries of zeros are empty."""
         ...
 
-    def sysfs_type(self, index: int) -> int:
+    def gid_type(self, index: int) -> int:
         """Of an entry of the table."""
         ...
 
@@ -79,12 +80,12 @@ class Hardware(Protocol):
 
 
 class Roce:
-    """`weft0`."""
+    """`mlx5_0`."""
 
-    name, guid, gid_type = NAME, NODE_GUID, IBV_GID_TYPE_ROCE_V2
+    name, guid = NAME, NODE_GUID
 
     def adapter(self) -> Adapter:
-        return open_adapter(tuple(int.from_bytes(gid, "big") for gid in GIDS), NAME)
+        return open_adapter(tuple(int.from_bytes(gid, "big") for gid in dict.fromkeys(GIDS)), NAME)
 
     def watch(self, ctx: Context) -> None:
         """Its port never changes."""
@@ -106,8 +107,8 @@ class Roce:
     def gids(self) -> tuple[bytes, ...]:
         return GIDS + (bytes(16),) * (GID_TABLE_LEN - len(GIDS))
 
-    def sysfs_type(self, index: int) -> int:
-        return IBV_GID_TYPE_SYSFS_ROCE_V2 if index < len(GIDS) else IBV_GID_TYPE_SYSFS_IB_ROCE_V1
+    def gid_type(self, index: int) -> int:
+        return IBV_GID_TYPE_ROCE_V2 if index % 2 else IBV_GID_TYPE_ROCE_V1
 
     def wrong_address(self, address: AHAttr) -> str:
         if not address.is_global:
@@ -119,6 +120,11 @@ class Roce:
         """Their GID, and ours. What comes from there is called the same."""
         own = self.gids()[address.route.sgid_index]
         return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")
+
+
+def sysfs_type(gid_type: int) -> int:
+    """As the files of /sys tell it, where InfiniBand and RoCE v1 are one."""
+    return _SYSFS.get(gid_type, IBV_GID_TYPE_SYSFS_IB_ROCE_V1)
 
 
 def present() -> tuple[Hardware, ...]:

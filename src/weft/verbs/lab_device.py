@@ -22,7 +22,7 @@ from weft.verbs.carriers.lab_line import Line
 from weft.verbs.carriers.lab_passages import Passages
 from weft.verbs.carriers.lab_way import Way
 from weft.verbs.device_attributes import DeviceAttr, PortAttr
-from weft.verbs.enums import IBV_GID_TYPE_IB, IBV_GID_TYPE_SYSFS_IB_ROCE_V1, ibv_event_type
+from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
 from weft.verbs.events import raise_event
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.sharing import Nowhere
@@ -56,8 +56,6 @@ def devices_of(lab: str, host: str) -> tuple[LabDevice, ...]:
 
 class LabDevice:
     """One port of one adapter."""
-
-    gid_type = IBV_GID_TYPE_IB
 
     def __init__(self, lab: str, host: str, name: str, guid: int, system_guid: int) -> None:
         self.name, self.guid = name, guid
@@ -154,8 +152,8 @@ class LabDevice:
     def gids(self) -> tuple[bytes, ...]:
         return self._facts().gids
 
-    def sysfs_type(self, index: int) -> int:
-        return IBV_GID_TYPE_SYSFS_IB_ROCE_V1
+    def gid_type(self, index: int) -> int:
+        return IBV_GID_TYPE_IB
 
     # -- addresses ----------------------------------------------------------------------------------------------------
 

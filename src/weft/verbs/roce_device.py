@@ -1,8 +1,8 @@
-"""`weft0` with a wire: the adapter of a process that speaks RoCE v2 at an address of this machine.
+"""`mlx5_0` with a wire: the adapter of a process that speaks RoCE v2 at an address of this machine.
 
     WEFT_VERBS_ROCE=10.0.0.1 python app.py
 
-The port has the address as its GID, at the first two places of its table, so that programs find it where they look.
+The port has the address as its GID, at the first four places of its table, so that programs find it where they look.
 WEFT_VERBS_CAPTURE names a file that gets all packets as pcap.
 """
 
@@ -14,24 +14,20 @@ import os
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError
 from weft.verbs.carriers.roce import RoceCarrier, gid_of
 from weft.verbs.device_attributes import GID_TABLE_LEN, DeviceAttr, PortAttr
-from weft.verbs.hardware import Roce
+from weft.verbs.enums import IBV_GID_TYPE_ROCE_V2
+from weft.verbs.hardware import GIDS, Roce
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.sharing import Nowhere
 from weft.verbs.text import be64toh
 from weft.verbs.transport.adapter import Adapter
 from weft.verbs.transport.queue_memory import Lock, QueueMemory
 
-if TYPE_CHECKING:
-    from weft.verbs.addr import AHAttr
-
 CAPTURE = "WEFT_VERBS_CAPTURE"
 _GUID = 0x0077_65FF_FE00_0000  # and the end of the address
-_ENTRIES = 2
 _IDLE_S = 0.5
 _SHORTEST_S = 0.0005
 _POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 ms at once), will do it again
@@ -91,13 +87,10 @@ class RoceDevice(Roce):
 
     def gids(self) -> tuple[bytes, ...]:
         own = gid_of(self._address).to_bytes(16, "big")
-        return (own,) * _ENTRIES + (bytes(16),) * (GID_TABLE_LEN - _ENTRIES)
+        return (own,) * len(GIDS) + (bytes(16),) * (GID_TABLE_LEN - len(GIDS))
 
-    def wrong_address(self, address: AHAttr) -> str:
-        there = not address.is_global or address.route.sgid_index < _ENTRIES
-        return (
-            super().wrong_address(address) if there else f"sgid_index {address.route.sgid_index}: there is no such GID"
-        )
+    def gid_type(self, index: int) -> int:
+        return IBV_GID_TYPE_ROCE_V2
 
 
 def _work(adapter: Adapter, carrier: RoceCarrier) -> None:

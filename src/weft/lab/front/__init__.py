@@ -1,1 +1,0 @@
-"""What `weft exec` puts in front of a Python program's search path: a pyverbs that is weft's."""

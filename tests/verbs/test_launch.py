@@ -1,0 +1,123 @@
+"""`weft verbs COMMAND`: any program, with weft's pyverbs where it looks for one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.patience import PATIENCE_S
+
+LAUNCH = [sys.executable, "-m", "weft", "verbs"]
+SAYS_WHOSE = "import pyverbs.wr; print(pyverbs.wr.__spec__.name)"
+WEFTS = "weft.verbs.wr\n"
+
+
+def run(*words: object, **more) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LAUNCH, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S, check=False, **more
+    )
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "app.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_script_a_module_and_a_line_find_wefts_pyverbs(tmp_path):
+    path = script(tmp_path, SAYS_WHOSE)
+    for words in ([path], ["-m", "app"], ["-c", SAYS_WHOSE]):
+        done = run(sys.executable, *words, cwd=tmp_path)
+        assert (done.stdout, done.returncode) == (WEFTS, 0), done.stderr
+
+
+def test_children_find_it_too(tmp_path):
+    path = script(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SAYS_WHOSE!r}])")
+    assert run("sh", "-c", f"exec {sys.executable} {path}").stdout == WEFTS
+
+
+def test_what_the_caller_has_in_its_python_path_stays(tmp_path):
+    (tmp_path / "mine.py").write_text("word = 'kept'", encoding="utf-8")
+    found = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = run(sys.executable, "-c", "import mine, pyverbs.wr; print(mine.word)", env=found)
+    assert done.stdout == "kept\n", done.stderr
+
+
+def test_words_of_the_program_are_its_own():
+    words = ("--help", "--roce", "10.0.0.1", "-h", "--", "a b", "")
+    done = run(sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)
+    assert done.stdout == f"{list(words)}\n", done.stderr
+
+
+def test_the_tools_of_rdma_are_there():
+    assert run("ibv_devinfo", "-l").stdout.split() == ["1", "HCA", "found:", "mlx5_0"]
+
+
+def test_the_program_takes_the_place_of_the_launcher():
+    """So its number, its status and what signals do to it are its own."""
+    with subprocess.Popen(
+        [*LAUNCH, "sh", "-c", "echo $$; read line; exit 7"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as launched:
+        assert int(launched.stdout.readline()) == launched.pid
+        launched.communicate("\n", timeout=PATIENCE_S)
+        assert launched.returncode == 7
+
+
+def test_a_signal_ends_it():
+    with subprocess.Popen([*LAUNCH, "sh", "-c", "echo; exec sleep 600"], stdout=subprocess.PIPE) as launched:
+        launched.stdout.readline()
+        launched.send_signal(signal.SIGTERM)
+        assert launched.wait(PATIENCE_S) == -signal.SIGTERM
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_signal_is_ignored_that_the_caller_did_not_ignore():
+    mask = next(line for line in run("cat", "/proc/self/status").stdout.splitlines() if line.startswith("SigIgn"))
+    mine = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("SigIgn"))
+    pythons = 1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1
+    assert int(mask.split()[1], 16) == int(mine.split()[1], 16) & ~pythons
+
+
+def test_an_address_makes_it_roce_over_udp():
+    program = "import pyverbs.device as d; print(d.Context(name='mlx5_0').query_gid(1, 3).gid)"
+    done = run("--roce", "127.0.0.9", sys.executable, "-c", program)
+    assert done.stdout == "0000:0000:0000:0000:0000:ffff:7f00:0009\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "needs a command: weft verbs [--roce ADDRESS] COMMAND..."),
+        (["--roce", "127.0.0.1"], "needs a command"),
+        (["--rocket", "ls"], "needs a command"),
+        (["no-such-program"], "there is no program 'no-such-program' in the PATH"),
+        (["app.py"], "weft verbs python app.py"),
+        (["--roce", "here", "ls"], "--roce here: that is no IP address"),
+    ],
+)
+def test_what_cannot_be_run_is_told(words, says):
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+
+
+def test_a_file_that_is_no_program_is_told(tmp_path):
+    path = tmp_path / "empty"
+    path.write_bytes(b"\0")
+    path.chmod(0o755)
+    done = run(path)
+    assert (done.returncode, f"{path} cannot be run: Exec format error" in done.stderr) == (2, True)
+
+
+def test_help_is_about_the_launcher():
+    done = run("--help")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "weft verbs [--roce ADDRESS] COMMAND...")
+
+
+def test_a_python_without_numpy_is_told_what_to_do():
+    done = run(sys.executable, "-S", "-c", "import pyverbs.device")
+    assert "ImportError: weft's pyverbs needs numpy" in done.stderr
