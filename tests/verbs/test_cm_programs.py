@@ -122,7 +122,7 @@ def meet(cmid, text='hello'):
 
 def run(cmid, is_server):
     meet(cmid)
-    ctx = Context(name='weft0')
+    ctx = Context(name='mlx5_0')
     pd, cq = PD(ctx), CQ(ctx, 100)
     cap = QPCap(max_send_wr=16, max_recv_wr=16)
     qp = QP(pd, QPInitAttr(qp_type=kind, scq=cq, rcq=cq, cap=cap, sq_sig_all=True))
