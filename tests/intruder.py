@@ -111,7 +111,7 @@ def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
 
 def packets(target: Target) -> None:
     """RDMA to a process, requests of the connection manager among them."""
-    for path in sockets(target, r"/verbs/weft0-\d+$"):
+    for path in sockets(target, r"/verbs/mlx5_0-\d+$"):
         with new(socket.SOCK_DGRAM) as made:
             made.sendto(b"!", path)
 
@@ -140,7 +140,7 @@ DOORS: dict[str, Callable[[Target], None]] = {
     "commands": stream(r"\.sock$", b'{"do": "state"}\n'),
     "umad": stream(r"\.umad$", attach.QUESTION.pack(attach.LIST_ADAPTERS, *[0] * 9, b"h1", b"")),
     "verbs of the lab": stream(r"\.verbs$", _DEVICES),
-    "memory of queues": stream(r"/verbs/weft0-\d+\.memory$"),
+    "memory of queues": stream(r"/verbs/mlx5_0-\d+\.memory$"),
     "packets": packets,
     "memory by /proc": memory,
 }

