@@ -237,7 +237,7 @@ class AH(PyverbsCM):
             )
         if attr.is_global and attr.route.sgid_index >= port.gid_tbl_len:
             raise _refused(f"sgid_index {attr.route.sgid_index}: port {attr.port_num} has {port.gid_tbl_len} GIDs")
-        if attr.is_global and not any(ctx.hardware.gids()[attr.route.sgid_index]):
+        if attr.is_global and not any(ctx.query_gid(attr.port_num, attr.route.sgid_index).raw):
             raise _refused(f"sgid_index {attr.route.sgid_index}: that entry of the port's GID table is empty")
 
     def _release(self) -> None:
