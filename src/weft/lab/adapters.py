@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from weft.errors import UnknownName
 from weft.fabric.kinds import NodeKind
 from weft.mad.devices import Devices
+from weft.wire.fields import Buffer
 from weft.wire.port_info import (
     LinkSpeed,
     LinkSpeedExt,
@@ -98,7 +99,7 @@ def _rank(devices: Devices, slot: int) -> int:
     return {PortPhysicalState.LINK_UP: 1, PortPhysicalState.DISABLED: 3}.get(PortPhysicalState(physical), 2)
 
 
-def rate_gbit_s(info: bytearray | bytes) -> int:
+def rate_gbit_s(info: Buffer) -> int:
     """As sysfs rounds it: 400 for 4xNDR, 56 for 4xFDR."""
     second, ext, first = (
         PortInfo.link_speed_ext_active_2.get(info),

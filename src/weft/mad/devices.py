@@ -1,7 +1,7 @@
 """What the firmware of every switch and adapter knows: PortInfo and its kin as bytes, tables as the fabric has them.
 
     devices = Devices(weft.load("fat-tree:hosts=16,radix=8"))
-    devices.port_info[slot]            bytearray: PortInfo as a MAD carries it
+    devices.port_info[slot]            PortInfo as a MAD carries it, 64 bytes: a row of `devices.port_infos`
 
 A port's PortInfo is kept as the bytes that a Get returns, so that answering is a copy. LIDs, forwarding tables, P_Keys,
 SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,11 @@ _IN = (
 )
 
 
+def blocks(count: int) -> NDArray[np.uint8]:
+    """uint8[count, 64]: attributes as MADs carry them."""
+    return np.zeros((count, power_up.ATTRIBUTE_BYTES), np.uint8)
+
+
 class Way:
     """A way that MADs take, found once. `out` are the slots by which they leave, hop by hop."""
 
@@ -79,7 +85,7 @@ class Devices:
         self.is_switch: list[bool] = (kind == NodeKind.SWITCH).tolist()
         cabled = (fabric.ports.link >= 0) & usable[fabric.ports.link]
         self.cable: list[int] = np.where(cabled, fabric.ports.peer, NONE).tolist()  # slot at the far end
-        self.peer = list(self.cable)  # the same while the link is up
+        self.peer = array("i", self.cable)  # the same while the link is up
         self.link: list[int] = np.where(cabled, fabric.ports.link, NONE).tolist()
         managed = np.isin(kind, list(MANAGED)) & (network_ports(fabric) > 0)
         self.nodes: list[int] = np.flatnonzero(managed).tolist()
@@ -98,12 +104,17 @@ class Devices:
         self.bit_error_rate: dict[int, float] = {}  # slot -> of its bad cable
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
         self.limits: dict[int, tuple[int, ...]] = {}  # slot -> what its cable can do at most; see `links`
-        self.port_info: list[bytearray | None] = [None] * len(self.cable)
-        self.node_info: dict[int, bytes] = {}
-        self.node_description: dict[int, bytearray] = {}
-        self.switch_info: dict[int, bytearray] = {}
-        self.fdr10: dict[int, int] = {}  # slot of a port that knows FDR10 -> MlnxLinkSpeed enabled
-        self.fdr10_active: dict[int, int] = {}
+        # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
+        slots, nodes = len(self.cable), len(self.first)
+        self.port_infos, self.node_infos = blocks(slots), blocks(nodes)
+        self.node_descriptions, self.switch_infos = blocks(nodes), blocks(nodes)
+        self.port_info: list[memoryview | None] = [None] * slots
+        self.node_info: dict[int, memoryview] = {}
+        self.node_description: dict[int, memoryview] = {}
+        self.switch_info: dict[int, memoryview] = {}
+        self.knows_fdr10 = bytearray(slots)  # by slot
+        self.fdr10 = bytearray(slots)  # MlnxLinkSpeed enabled
+        self.fdr10_active = bytearray(slots)
         self.alias_guids: dict[int, bytearray] = {}  # slot -> GUIDInfo, if somebody set it
         self.leds: set[int] = set()  # ports whose light is on
         self.reregister: set[int] = set()  # ports whose clients were asked to register again; they take themselves out
@@ -117,8 +128,8 @@ class Devices:
         self.sampled: dict[int, int] = {}  # node -> slot of its last sample
         self.traps = Traps()
         # Counting. What is not in `fabric.counters` is in `details`, by slot, field of the attribute and entry.
-        self.sent: list[int] = [0] * len(self.cable)  # MADs that left by a slot since somebody counted
-        self.received: list[int] = [0] * len(self.cable)
+        self.sent = array("q", bytes(8 * slots))  # MADs that left by a slot since somebody counted
+        self.received = array("q", bytes(8 * slots))
         self.details: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self.odd: defaultdict[str, int] = defaultdict(int)  # MADs that no agent could make sense of, by what was odd
         # Ways, until something changes.
@@ -154,7 +165,7 @@ class Devices:
     def name(self, slot: int) -> str:
         return self.fabric.port(slot).name
 
-    def info(self, slot: int) -> bytearray:
+    def info(self, slot: int) -> memoryview:
         """PortInfo of a port that is there."""
         info = self.port_info[slot]
         if info is None:
@@ -267,4 +278,4 @@ class Devices:
             mads = np.array(crossed, np.int64)
             for column, each in columns:
                 self.fabric.counters[:, column] += mads * each
-            crossed[:] = [0] * len(crossed)
+            crossed[:] = array("q", bytes(8 * len(crossed)))

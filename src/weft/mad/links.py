@@ -77,7 +77,7 @@ def _train(devices: Devices, slot: int, far: int) -> bool:
         PortInfo.link_speed_active.set(info, _highest(slow) or int(LinkSpeed.SDR))
         PortInfo.link_speed_ext_active.set(info, 0 if ext2 else _highest(ext))
         PortInfo.link_speed_ext_active_2.set(info, _highest(ext2))
-        if end in devices.fdr10:
+        if devices.knows_fdr10[end]:
             devices.fdr10_active[end] = int(bool(mlnx and slow & LinkSpeed.QDR and not ext and not ext2))
     return True
 
@@ -89,7 +89,7 @@ def _enabled(devices: Devices, slot: int) -> tuple[int, ...]:
         PortInfo.link_speed_enabled.get(info),
         PortInfo.link_speed_ext_enabled.get(info),
         PortInfo.link_speed_ext_enabled_2.get(info),
-        devices.fdr10.get(slot, 0),
+        devices.fdr10[slot],
     )
 
 
@@ -99,7 +99,7 @@ def speed_active(devices: Devices, slot: int) -> str:
     ext2, ext = PortInfo.link_speed_ext_active_2.get(info), PortInfo.link_speed_ext_active.get(info)
     if ext2 or ext:
         return "XDR" if ext2 else ("FDR", "EDR", "HDR", "NDR")[ext.bit_length() - 1]
-    if devices.fdr10_active.get(slot):
+    if devices.fdr10_active[slot]:
         return str(MlnxLinkSpeed.FDR10.name)
     return ("SDR", "DDR", "QDR")[PortInfo.link_speed_active.get(info).bit_length() - 1]
 

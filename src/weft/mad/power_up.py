@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.fabric.kinds import NodeKind
 from weft.fabric.rates import speeds
 from weft.fabric.tables import NO_ROUTE
@@ -26,6 +29,7 @@ from weft.wire.smp import NodeDescription, NodeInfo, NodeType, SwitchInfo
 if TYPE_CHECKING:
     from weft.mad.devices import Devices
 
+ATTRIBUTE_BYTES = 64  # of what an SMP carries
 LINEAR_FDB_CAP = 0xC000
 MULTICAST_FDB_CAP = 0x1000
 PARTITION_CAP = 128
@@ -86,6 +90,7 @@ def restart(devices: Devices, node: int) -> None:
         tables.pkey[slot, 0] = PKey.DEFAULT
         tables.vl_arbitration[slot] = 0
         fabric.counters[slot] = 0
+        devices.keyed.discard(slot)
         devices.sent[slot] = devices.received[slot] = 0
         devices.alias_guids.pop(slot, None)
         devices.m_key_lease.pop(slot, None)
@@ -110,7 +115,7 @@ def unplugged(devices: Devices, slot: int) -> None:
 def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, bool], bytes]) -> None:
     fabric, switch = devices.fabric, devices.is_switch[node]
     nodes, links, names = fabric.nodes, fabric.links, speeds()
-    devices.node_info[node] = NodeInfo.pack(
+    info = NodeInfo.pack(
         node_type=_TYPES[NodeKind(nodes.kind[node])],
         num_ports=devices.last_port[node],
         system_image_guid=int(nodes.system_guid[node]),
@@ -119,22 +124,31 @@ def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, b
         partition_cap=SWITCH_PARTITION_CAP if switch else PARTITION_CAP,
         device_id=int(nodes.device_id[node]) & 0xFFFF,
         vendor_id=int(nodes.vendor_id[node]) & 0xFFFFFF,
-    ).ljust(64, b"\0")
+    )
+    devices.node_info[node] = _write(devices.node_infos, node, info)
     text = nodes.description[node].encode()[: NodeDescription.size]
-    devices.node_description[node] = bytearray(text.ljust(NodeDescription.size, b"\0"))
+    devices.node_description[node] = _write(devices.node_descriptions, node, text)
     if switch:
-        devices.switch_info[node] = bytearray(_switch_info().ljust(64, b"\0"))
+        devices.switch_info[node] = _write(devices.switch_infos, node, _switch_info())
     for slot in devices.ports_of(node):
         link, port = devices.link[slot], slot - devices.first[node]
         speed, width = ("", 0) if link < 0 else (names[links.speed[link]].name, int(links.width[link]))
         key = (switch, speed, width, port == 0)
         if key not in blank:
             blank[key] = _port_info(*key)
-        info = devices.port_info[slot] = bytearray(blank[key])
-        info[28] = port  # local_port_num
+        row = devices.port_info[slot] = _write(devices.port_infos, slot, blank[key])
+        row[28] = port  # local_port_num
         if _rank(speed) >= _ORDER.index("FDR10") and port:
+            devices.knows_fdr10[slot] = 1
             devices.fdr10[slot] = int(MlnxLinkSpeed.FDR10)
             devices.fdr10_active[slot] = int(speed == "FDR10")
+
+
+def _write(rows: NDArray[np.uint8], index: int, raw: bytes) -> memoryview:
+    """An attribute into its row; the row."""
+    row: memoryview = rows[index].data
+    row[:] = raw.ljust(ATTRIBUTE_BYTES, b"\0")
+    return row
 
 
 def _switch_info() -> bytes:

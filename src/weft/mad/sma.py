@@ -204,9 +204,9 @@ def _get_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, s
     if asked == NONE:
         return Status.INVALID_FIELD
     smp[DATA:DATA_END] = MlnxExtendedPortInfo.pack(
-        link_speed_supported=int(asked in devices.fdr10),
-        link_speed_enabled=devices.fdr10.get(asked, 0),
-        link_speed_active=devices.fdr10_active.get(asked, 0),
+        link_speed_supported=devices.knows_fdr10[asked],
+        link_speed_enabled=devices.fdr10[asked],
+        link_speed_active=devices.fdr10_active[asked],
     )
     return 0
 
@@ -216,7 +216,7 @@ def _set_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, s
     asked = devices.port_slot(node, slot, modifier & 0xFF)
     wanted = MlnxExtendedPortInfo.link_speed_enabled.get(smp, DATA)
     status = 0
-    if asked in devices.fdr10 and wanted in (0, MlnxLinkSpeed.FDR10):
+    if asked != NONE and devices.knows_fdr10[asked] and wanted in (0, MlnxLinkSpeed.FDR10):
         devices.fdr10[asked] = wanted
     elif wanted:
         status = Status.INVALID_FIELD
