@@ -71,10 +71,13 @@ def serve(spec: str, base: str) -> None:
     """The child: a lab's server alone."""
     import signal
 
+    from weft.lab.hot import compile_kernel
     from weft.lab.ibsim import Server
     from weft.mad.subnet import Subnet
 
+    compile_kernel()  # as in a lab that has been up for a second
     server = Server(Subnet(weft.load(spec)), base)
+    server.hot.load()
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.serve()
     print("mads", server.subnet.mads)

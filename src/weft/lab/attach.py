@@ -23,9 +23,10 @@ from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
 from weft.lab.complaints import Complaints
+from weft.lab.hot import HotLines, Line
 from weft.lab.streams import Stream, Streams
 from weft.mad.subnet import Subnet
-from weft.wire.mad import QP1_Q_KEY, MgmtClass, RmppMad
+from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass, RmppMad
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo
 
@@ -55,14 +56,17 @@ class _Connection(Stream):
 
     port: _Port | None = None
     is_sm_slot: int | None = None
+    hot: int = -1  # the file descriptor by which the kernel knows it
 
 
 class Attachments:
     """The server behind preload.c, at a path that it makes and takes away again."""
 
-    def __init__(self, subnet: Subnet, path: Path, complaints: Complaints | None = None) -> None:
+    def __init__(
+        self, subnet: Subnet, path: Path, complaints: Complaints | None = None, hot: HotLines | None = None
+    ) -> None:
         self.devices, self.agents = subnet.devices, Agents(subnet, time.monotonic)
-        self.complaints = complaints or Complaints()
+        self.complaints, self._hot = complaints or Complaints(), hot
         self._ports: dict[int, _Port] = {}
         self._is_sm: dict[int, int] = {}  # slot -> how many programs say so
         self._numbers = itertools.count(1)
@@ -104,6 +108,8 @@ class Attachments:
             self._take_frames(connection.port, connection.received)
 
     def _forget(self, connection: _Connection) -> None:
+        if self._hot is not None:
+            self._hot.forget(connection.hot)
         if connection.is_sm_slot is not None:
             self._count_sm(connection.is_sm_slot, -1)
         if connection.port is not None:
@@ -121,6 +127,7 @@ class Attachments:
                 data = LENGTH.pack(self._register(number, *registration))
             elif kind == UNREGISTER:
                 self.agents.unregister(self._ports[number].agents.pop(agent))
+                self._make_hot(self._connection_of(self._ports[number]))
             else:
                 adapters = adapters_of(self.devices, _text(host))
                 data = self._answer_about(connection, kind, adapters, _text(ca), number)
@@ -187,7 +194,7 @@ class Attachments:
     def _register(self, number: int, *asked: int) -> int:
         mgmt_class, version, rmpp_version, flags, oui, low, high = asked
         port = self._ports[number]
-        connection = next(one for one in self._streams if one.port is port)
+        connection = self._connection_of(port)
         free = next((n for n in range(AGENTS_PER_PORT) if n not in port.agents), None)
         if free is None:
             raise OSError(errno.ENOMEM, "too many agents")
@@ -200,9 +207,36 @@ class Attachments:
             oui=oui,
             does_rmpp=bool(rmpp_version) and not flags & USER_RMPP,
         )
+        self._make_hot(connection)
         return free
 
+    def _connection_of(self, port: _Port) -> _Connection:
+        return next(one for one in self._streams if one.port is port)
+
     # -- MADs --
+
+    def _make_hot(self, connection: _Connection) -> None:
+        """It sweeps, or may: the kernel answers it while nothing of it waits here."""
+        port = connection.port
+        if self._hot is None or port is None:
+            return
+        connection.hot = connection.socket.fileno()
+        self._hot.forget(connection.hot)
+        if any(agent.mgmt_class == MgmtClass.SUBN_DIRECTED_ROUTE for agent in port.agents.values()):
+            line = Line(
+                slot=port.slot,
+                tids={number: agent.high_tid for number, agent in port.agents.items()},
+                is_idle=lambda: not (connection.received or connection.unsent),
+                take_bytes=lambda answers, requests: self._take_back(connection, answers, requests),
+            )
+            self._hot.add(connection.hot, line)
+
+    def _take_back(self, connection: _Connection, answers: bytes, requests: bytes) -> None:
+        if answers:
+            self._streams.write(connection, answers)
+        connection.received += requests
+        if connection.port is not None:
+            self._take_frames(connection.port, connection.received)
 
     def _take_frames(self, port: _Port, received: bytearray) -> None:
         at = 0
@@ -227,7 +261,8 @@ class Attachments:
         who = _QP_AND_Q_KEY.pack(0, 0) if message[1] in _SMPS else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
         length = USER_MAD.size + len(message)
         head = USER_MAD.pack(agent, status, 0, 0, length, who, lid.to_bytes(2, "big"), pkey_index)
-        if not self._streams.push(connection, LENGTH.pack(length) + head + message):
+        message = message.ljust(MAD_BYTES, b"\0")  # `length` is what counts
+        if not self._streams.push(connection, LENGTH.pack(USER_MAD.size + len(message)) + head + message):
             assert connection.port is not None
             self.complaints.overrun(self.devices, connection.port.slot, message[1])
 

@@ -28,11 +28,12 @@ from weft.lab import protocol, sysfs
 from weft.lab.calls import Calls
 from weft.lab.clients import Client, pick
 from weft.lab.complaints import Complaints
+from weft.lab.hot import Ancillary, HotLines, Line
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
 from weft.lab.service import Service
 from weft.mad.subnet import Arrival, Subnet
-from weft.wire.mad import RESPONSE, Method
+from weft.wire.mad import RESPONSE, Method, MgmtClass
 from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import PERMISSIVE_LID
 
@@ -67,6 +68,7 @@ class Server:
         self._inbox = bytearray(2 * DATA_BYTES)
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._epoll = select.epoll()
+        self.hot = HotLines(subnet, self._epoll)
         self._control = self._open("ctl")
         self._watch(self._control.fileno(), self._on_control)
         self._watch(self._calls.fileno(), lambda mask: self._calls.run())
@@ -85,10 +87,9 @@ class Server:
             self._calls.run()
 
     def _loop(self) -> None:
-        poll = self._epoll.poll
         while not self._stopped:
-            events = poll(_TICK_S if self._something_waits() else LIVENESS_S)
             try:
+                events = self.hot.wait(_TICK_S if self._something_waits() else LIVENESS_S)
                 self._round(events)
             except Exception as error:  # whatever it is, the lab goes on
                 self.complaints.note(f"the server stumbled: {type(error).__name__}", str(error), error)
@@ -124,12 +125,14 @@ class Server:
         for service in self._services:
             service.close()
         self._control.close()
+        self.hot.close()
         self._epoll.close()
         self._calls.close()
 
     def serve_too(self, service: Service) -> None:
         """Programs that come by other ways: weft's own preload, and verbs."""
         self._services.append(service)
+        self.hot.add_nested(service.fileno())
         self._watch(service.fileno(), lambda mask: service.on_ready())
 
     def watch_end_of(self, fd: int) -> None:
@@ -260,6 +263,7 @@ class Server:
         self._set_is_sm(client, False)
         self.at[client.slot].remove(client)
         self._unsent.discard(client)
+        self.hot.forget(client.socket.fileno())
         self._unwatch(client.socket.fileno())
         client.socket.close()
         if client.process >= 0:
@@ -293,13 +297,15 @@ class Server:
             except OSError:
                 self.drop(client)
                 return
-            if not runtime.is_from_trusted(extra):
-                self._on_stranger(runtime.sender(extra))
-                continue
-            if size != DATA_BYTES:
-                self.complaints.note("a data datagram has the wrong size", f"{size} bytes from {self._name(client)}")
-                continue
-            self._carry(client, inbox[:DATA_BYTES])
+            self._on_datagram(client, inbox[:size], extra)
+
+    def _on_datagram(self, client: Client, raw: bytearray, extra: Ancillary) -> None:
+        if not runtime.is_from_trusted(extra):
+            self._on_stranger(runtime.sender(extra))
+        elif len(raw) != DATA_BYTES:
+            self.complaints.note("a data datagram has the wrong size", f"{len(raw)} bytes from {self._name(client)}")
+        else:
+            self._carry(client, raw)
 
     def _carry(self, client: Client, request: bytearray) -> None:
         """One MAD of a client: to the subnet, and the answer of an agent back."""
@@ -312,6 +318,8 @@ class Server:
         if mad[3] < RESPONSE:
             mad[8:10] = client.tag
             client.classes.add(mad[1])
+            if mad[1] == MgmtClass.SUBN_DIRECTED_ROUTE and client.socket.fileno() not in self.hot:
+                self._make_hot(client)
         self._sender = client
         try:
             reply = self.subnet.send(client.slot, mad, dlid)
@@ -323,6 +331,22 @@ class Server:
         if reply is not None:
             lid = PERMISSIVE_LID if dlid == PERMISSIVE_LID else self.subnet.lid(client.slot)
             self._push(client, protocol.answer_to(request, lid, reply))
+
+    def _make_hot(self, client: Client) -> None:
+        """It sweeps: the kernel may answer it, while nothing for it waits here."""
+        line = Line(
+            slot=client.slot,
+            tag=client.number,
+            is_idle=lambda: not client.queue,
+            take=partial(self._take_back, client),
+        )
+        self.hot.add(client.socket.fileno(), line)
+
+    def _take_back(self, client: Client, answers: list[bytes], requests: list[tuple[bytes, Ancillary]]) -> None:
+        for packet in answers:
+            self._push(client, packet)
+        for raw, extra in requests:
+            self._on_datagram(client, bytearray(raw), extra)
 
     def _after_silence(self, client: Client, request: bytearray, mad: bytearray, dlid: int) -> bytearray | None:
         """No agent answered: a program may yet, or the sender hears of a timeout. Bad cables get another chance."""

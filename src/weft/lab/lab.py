@@ -58,7 +58,7 @@ class Lab:
         self.server = Server(self.subnet, self.sockname, self.complaints)
         self.socket = runtime.folder() / f"{self.name}.umad"
         try:
-            attachments = Attachments(self.subnet, self.socket, self.complaints)
+            attachments = Attachments(self.subnet, self.socket, self.complaints, self.server.hot)
         except OSError as error:
             self.server.close()
             raise ConfigError(f"{self.socket} cannot be had: {error.strerror}; give the lab another name") from None

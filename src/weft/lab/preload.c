@@ -7,7 +7,8 @@
  * kernel's on a real host.
  *
  *     question    a connection: struct question, back an int32 status, a uint32 length, and so many bytes; closed
- *     port        the same with OPEN_PORT, and stays open: frames of a uint32 length, struct user_mad and a MAD
+ *     port        the same with OPEN_PORT, and stays open: frames of a uint32 length, struct user_mad and a MAD, in one
+ *                 piece; those from the lab are no shorter than with a whole MAD, so that one call takes them
  *     IsSM        the same with SET_IS_SM: the bit is set until the connection is closed, by whatever ends the program
  *
  * The layout of what callers pass is that of libibumad's umad.h (ABI 5 with pkey_index); attach.py is the other end.
@@ -26,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -105,6 +107,25 @@ static int move_all(int fd, void *data, size_t bytes, int is_write) {
 			return -EIO;
 		at += moved;
 		bytes -= moved;
+	}
+	return 0;
+}
+
+/* Two pieces at once: whoever reads is woken once. */
+static int send_all(int fd, struct iovec pieces[2]) {
+	struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 2};
+	ssize_t sent;
+	do
+		sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+	while (sent < 0 && errno == EINTR);
+	if (sent < 0)
+		return -EIO;
+	for (int n = 0; n < 2; n++) {
+		size_t gone = (size_t)sent < pieces[n].iov_len ? (size_t)sent : pieces[n].iov_len;
+		int status = move_all(fd, (char *)pieces[n].iov_base + gone, pieces[n].iov_len - gone, 1);
+		if (status)
+			return status;
+		sent -= gone;
 	}
 	return 0;
 }
@@ -294,6 +315,8 @@ OPEN(open64)
 
 /* -- open ports ---------------------------------------------------------------------------------------------------- */
 
+#define SMALLEST_FRAME (sizeof(uint32_t) + sizeof(struct user_mad) + MAD_BYTES)
+
 static struct open_port {
 	int fd;
 	uint32_t number; /* by which the lab knows it */
@@ -321,7 +344,7 @@ static struct open_port *find(int fd) {
 
 int umad_open_port(const char *ca, int number) {
 	struct question q = {.kind = OPEN_PORT, .number = number};
-	struct open_port made = {.room = sizeof(uint32_t) + sizeof(struct user_mad) + MAD_BYTES};
+	struct open_port made = {.room = SMALLEST_FRAME};
 	int n = 0, cancel, status = ask(&q, ca, &made.number, sizeof made.number, &made.fd);
 	if (status < 0)
 		return status;
@@ -363,14 +386,13 @@ int umad_set_pkey(void *umad, int index) { return ((struct user_mad *)umad)->pke
 int umad_send(int fd, int agent, void *umad, int length, int timeout_ms, int retries) {
 	struct user_mad *mad = umad;
 	uint32_t bytes = sizeof *mad + length;
+	struct iovec pieces[2] = {{&bytes, sizeof bytes}, {mad, bytes}};
 	int cancel;
 	mad->agent_id = agent;
 	mad->timeout_ms = timeout_ms;
 	mad->retries = retries;
 	enter(&cancel);
-	int status = find(fd) ? move_all(fd, &bytes, sizeof bytes, 1) : -EINVAL;
-	if (!status)
-		status = move_all(fd, mad, bytes, 1);
+	int status = find(fd) ? send_all(fd, pieces) : -EINVAL;
 	leave(cancel);
 	errno = -status;
 	return status;
@@ -386,10 +408,10 @@ static void die_with_the_host(void) {
 static int fill(struct open_port *port) {
 	for (;;) {
 		uint32_t length = 0;
-		size_t need = sizeof length;
-		if (port->have >= need) {
+		size_t need = SMALLEST_FRAME;
+		if (port->have >= sizeof length) {
 			memcpy(&length, port->frame, sizeof length);
-			need += length;
+			need = sizeof length + length;
 		}
 		if (port->have == need && length)
 			return 1;
@@ -410,8 +432,9 @@ static int fill(struct open_port *port) {
 }
 
 static int take(struct open_port *port, struct user_mad *umad, int *length) {
-	size_t bytes = port->have - sizeof(uint32_t), room = sizeof *umad + *length;
-	memcpy(umad, port->frame + sizeof(uint32_t), bytes < room ? bytes : room);
+	const struct user_mad *came = (const struct user_mad *)(port->frame + sizeof(uint32_t));
+	size_t bytes = came->length, room = sizeof *umad + *length;
+	memcpy(umad, came, bytes < room ? bytes : room);
 	*length = bytes - sizeof *umad;
 	if (bytes > room)
 		return -ENOSPC; /* and once more with a larger buffer */

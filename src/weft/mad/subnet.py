@@ -199,6 +199,10 @@ class Subnet:
             return False
         return smp[17] == SmpAttribute.NOTICE or not has_manager
 
+    def may_set(self) -> bool:
+        """May a kernel carry out Sets? Not if a program at a port takes packets: it is told of each change."""
+        return not any(self._packet_receivers.values())
+
     # -- packets ----------------------------------------------------------------------------------------------------
 
     def attach_packets(self, slot: int, receiver: PacketReceiver) -> None:

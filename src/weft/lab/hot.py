@@ -1,0 +1,183 @@
+"""What a lab's server answers without Python: the SMPs of programs that sweep, by the kernel of `rounds`.
+
+    hot.add(fd, line)               from then on SMPs of this program that are plain are answered in the kernel
+    events = hot.wait(timeout_s)    instead of epoll.poll; what the kernel leaves is handed back before it returns
+
+The kernel comes with Numba, half a second and 50 MB: a lab loads it beside its work, when its fabric is large enough or
+so many MADs have come that it pays. Until then, and where a cable loses MADs or a node is off, Python answers all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft.lab.lines import HEADER_BYTES, MAD_BYTES, ROW_BYTES, STREAM, Kind, Number, Of, Why, new_lines
+from weft.mad.subnet import Subnet
+
+if TYPE_CHECKING:
+    from weft.mad.hot import Hot
+
+MANY_PORTS = 1_000  # in a fabric whose first sweep takes longer than loading the kernel
+MANY_MADS = 20_000
+_MOST_FILES = 4096  # file descriptors above have no room in the kernel's tables
+_CREDENTIALS_BYTES = 28  # with a datagram: struct cmsghdr and struct ucred
+_COMPILE = "from weft.lab.hot import compile_kernel; compile_kernel()"
+log = logging.getLogger("weft.lab")
+Ancillary = list[tuple[int, int, bytes]]  # as `recvmsg` returns it
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Line:
+    """A program, as the kernel knows it."""
+
+    slot: int
+    is_idle: Callable[[], bool]  # does nothing of it wait in Python?
+    # Of datagrams, or of a stream: answers that the kernel could not send, requests that are not its.
+    take: Callable[[list[bytes], list[tuple[bytes, Ancillary]]], None] | None = None
+    take_bytes: Callable[[bytes, bytes], None] | None = None
+    tag: int = 0  # upper 16 bits of the transaction ids of who sends datagrams
+    tids: dict[int, int] = field(default_factory=dict)  # agent of a stream -> upper 32 bits of its transaction ids
+
+    def kind(self) -> Kind:
+        return Kind.DATAGRAMS if self.take is not None else Kind.STREAM
+
+
+class HotLines:
+    """Serves the lines that it is given, as far as it can and once the kernel is loaded."""
+
+    def __init__(self, subnet: Subnet, epoll: select.epoll) -> None:
+        self._subnet, self._epoll = subnet, epoll
+        self._lines: dict[int, Line] = {}  # by file descriptor
+        self._nested: set[int] = set()
+        self._news: set[int] = set()  # file descriptors that the kernel has not heard of yet
+        self._kernel: Callable[..., int] | None = None
+        self._hot: Hot
+        self._room = new_lines(_MOST_FILES, os.geteuid())
+        self._loading: threading.Thread | None = None
+        self._compiling: subprocess.Popen[bytes] | None = None
+
+    def add(self, fd: int, line: Line) -> None:
+        if fd < _MOST_FILES:
+            self._lines[fd] = line
+            self._news.add(fd)
+
+    def add_nested(self, fd: int) -> None:
+        """An epoll with lines in it, which is itself in that of the server."""
+        if fd < _MOST_FILES:
+            self._nested.add(fd)
+            self._news.add(fd)
+
+    def forget(self, fd: int) -> None:
+        """Before it is closed."""
+        if self._lines.pop(fd, None) is not None:
+            self._news.add(fd)
+
+    def __contains__(self, fd: int) -> bool:
+        return fd in self._lines
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Until something is ready that is for Python, or the time is over: as epoll.poll."""
+        if self._kernel is None or not self._lines or not self._hot.is_plain():
+            if self._loading is None and self._pays():
+                self._loading = threading.Thread(target=self._try_to_load, name="weft kernel", daemon=True)
+                self._loading.start()
+            return self._epoll.poll(timeout_s)
+        self._tell_news()
+        for fd, line in self._lines.items():
+            self._room.files[fd, Of.KIND] = line.kind() if line.is_idle() else Kind.STRANGE
+        why = self._kernel(self._hot.state(), self._room, self._epoll.fileno(), int(1000 * timeout_s))
+        self._hot.settle()
+        if why == Why.REST:
+            self._hand_back()
+        return self._epoll.poll(0) if why == Why.READY else []
+
+    def _tell_news(self) -> None:
+        for fd in self._news:
+            row, line = self._room.files[fd], self._lines.get(fd)
+            row[:] = 0
+            if fd in self._nested:
+                row[Of.KIND] = Kind.NESTED
+            elif line is not None:
+                row[Of.SLOT], row[Of.TAG] = line.slot, line.tag
+                for agent, tid in line.tids.items():
+                    row[Of.TIDS + agent] = tid
+        self._news.clear()
+
+    def _hand_back(self) -> None:
+        """What the kernel took from a program and did not answer, or answered and could not send."""
+        fd, unsent, unanswered, end = self._room.numbers[Number.REST : Number.END + 1].tolist()
+        line = self._lines[fd]
+        if line.take is not None:
+            line.take(
+                [self._datagram(i)[: HEADER_BYTES + MAD_BYTES] for i in range(unsent, unanswered)],
+                [(self._datagram(i), self._ancillary(i)) for i in range(unanswered, end)],
+            )
+        elif line.take_bytes is not None:
+            raw = self._room.inbox[STREAM + unsent : STREAM + end].tobytes()
+            line.take_bytes(raw[: unanswered - unsent], raw[unanswered - unsent :])
+
+    def _datagram(self, i: int) -> bytes:
+        size = min(int(self._room.messages[0, i, 7]) & 0xFFFF_FFFF, ROW_BYTES)
+        return self._room.inbox[i * ROW_BYTES : i * ROW_BYTES + size].tobytes()
+
+    def _ancillary(self, i: int) -> Ancillary:
+        """Of a datagram: who sent it, if the kernel said so."""
+        words = self._room.control[i]
+        said = int(self._room.messages[0, i, 5]) >= _CREDENTIALS_BYTES
+        return [(int(words[2]), int(words[3]), words[4:7].tobytes())] if said else []
+
+    # -- loading ------------------------------------------------------------------------------------------------------
+
+    def _pays(self) -> bool:
+        return len(self._subnet.devices.cable) >= MANY_PORTS or self._subnet.mads >= MANY_MADS
+
+    def load(self) -> None:
+        """The kernel. One that was never compiled is compiled by another process: this one has work to do."""
+        from weft.jit import cache_folder, is_compiling
+
+        if not is_compiling():
+            return
+        if not any(cache_folder("weft.lab.rounds").glob("*.nbi")):
+            self._compiling = subprocess.Popen([sys.executable, "-c", _COMPILE], stdin=subprocess.DEVNULL)
+            self._compiling.wait()
+        self._hot, self._kernel = _loaded(self._subnet)
+
+    def _try_to_load(self) -> None:
+        try:
+            self.load()
+        except Exception as error:  # without it the lab is slower, and whole
+            log.warning("the kernel for SMPs cannot be loaded: %s", error, exc_info=error)
+
+    def close(self) -> None:
+        if self._compiling is not None:
+            self._compiling.terminate()
+        if self._loading is not None:
+            self._loading.join()
+
+
+def _loaded(subnet: Subnet) -> tuple[Hot, Callable[..., int]]:
+    """Called once, so that it is compiled for what it will be given."""
+    from weft.lab.rounds import rounds
+    from weft.mad.hot import Hot
+
+    hot = Hot(subnet)
+    with select.epoll() as nobody:
+        rounds(hot.state(), new_lines(1, 0), nobody.fileno(), 0)
+    return hot, rounds
+
+
+def compile_kernel() -> None:
+    """Into the cache, by a process of its own."""
+    from weft.fabric.spec import load
+
+    _loaded(Subnet(load("star:hosts=2")))

@@ -1,0 +1,95 @@
+"""The state of a subnet as its kernels see it. Import this when they are wanted: it loads Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.mad.devices import Devices
+from weft.mad.kernels.answer import answer_one as answer_one
+from weft.mad.kernels.state import MOST_HOPS, Array, Mark, State
+from weft.mad.subnet import Subnet
+
+_TABLES = ("lid", "lmc", "vl_high_limit", "pkey", "vl_arbitration", "sl2vl", "lft", "mft")
+_ASLEEP: dict[str, Array] = {
+    "vl_high_limit": np.zeros(0, np.uint8),
+    "pkey": np.zeros((0, 0), np.uint16),
+    "vl_arbitration": np.zeros((0, 0, 0, 0), np.uint8),
+    "sl2vl": np.zeros((0, 0), np.uint8),
+    "lft": np.zeros((0, 0), np.uint8),
+    "mft": np.zeros((0, 0, 0), np.uint16),
+}
+
+
+class Hot:
+    """What kernels may touch of a subnet; `state` is made anew when a table grew or woke up."""
+
+    def __init__(self, subnet: Subnet) -> None:
+        self.subnet = subnet
+        self.marks = np.zeros(len(Mark), np.int64)
+        self._fixed = _fixed(subnet.devices) | {"marks": self.marks, "out": np.zeros(MOST_HOPS, np.int32)}
+        self._tables: list[Array | None] = []
+        self._state: State | None = None
+
+    def is_plain(self) -> bool:
+        """Is the subnet such that a kernel may answer: no cable loses MADs, no node is off?"""
+        return not (self.subnet.devices.loss or self.subnet.devices.dead)
+
+    def state(self) -> State:
+        """For the next call of a kernel, until somebody else changed something."""
+        devices, tables = self.subnet.devices, vars(self.subnet.devices.tables)
+        self.marks[:] = 0
+        self.marks[Mark.MAY_SET] = self.subnet.may_set()
+        self.marks[Mark.PLAIN_ROUTING] = not devices.adaptive and "ar_group" not in tables
+        self.marks[Mark.PLAIN_GUIDS] = not devices.alias_guids
+        now = [tables.get(name) for name in _TABLES]
+        if self._state is None or any(new is not old for new, old in zip(now, self._tables, strict=True)):
+            self._tables = now
+            shown = {name: _table(devices, name, table) for name, table in zip(_TABLES, now, strict=True)}
+            self._state = State(**self._fixed, **shown)
+        return self._state
+
+    def settle(self) -> None:
+        """After a kernel: what it could not do itself."""
+        self.subnet.mads += int(self.marks[Mark.MADS])
+        if self.marks[Mark.LIDS_CHANGED]:
+            self.subnet.devices.forget_lid_ways()
+        self.marks[Mark.MADS] = self.marks[Mark.LIDS_CHANGED] = 0
+
+
+def _fixed(devices: Devices) -> dict[str, Array]:
+    """What stays where it is for as long as the devices live."""
+    fabric = devices.fabric
+    is_switch = np.array(devices.is_switch, np.bool_)
+    guid = np.where(is_switch[fabric.ports.node], fabric.nodes.guid[fabric.ports.node], fabric.ports.guid)
+    return {
+        "first": np.array(devices.first, np.int32),
+        "last_port": np.array(devices.last_port, np.int32),
+        "is_switch": is_switch,
+        "row": np.array(devices.row, np.int32),
+        "first_pair": np.array(devices.first_pair, np.int64),
+        "ports_with_0": np.array(devices.ports_with_0, np.int32),
+        "node_info": devices.node_infos,
+        "node_description": devices.node_descriptions,
+        "switch_info": devices.switch_infos,
+        "node_of": np.array(devices.node_of, np.int32),
+        "peer": np.frombuffer(devices.peer, np.int32),
+        "guid": guid.astype(">u8").view(np.uint8).reshape(-1, 8),
+        "port_info": devices.port_infos,
+        "knows_fdr10": np.frombuffer(devices.knows_fdr10, np.uint8),
+        "fdr10": np.frombuffer(devices.fdr10, np.uint8),
+        "fdr10_active": np.frombuffer(devices.fdr10_active, np.uint8),
+        "sent": np.frombuffer(devices.sent, np.int64),
+        "received": np.frombuffer(devices.received, np.int64),
+    }
+
+
+def _table(devices: Devices, name: str, table: Any) -> Array:
+    """A table of the fabric, in one piece; of no rows if it sleeps, or is not of the kind that kernels know."""
+    if table is None:
+        return _ASLEEP[name]
+    devices.view(name)  # puts it into one piece if it is not
+    found: Array = getattr(devices.tables, name)
+    asleep = _ASLEEP.get(name, found)
+    return found if found.dtype == asleep.dtype and found.ndim == asleep.ndim else asleep

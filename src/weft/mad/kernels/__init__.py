@@ -1,0 +1,1 @@
+"""Kernels that answer, in place of the agents in Python, what subnet managers ask most."""

@@ -1,0 +1,114 @@
+"""Get and Set of the tables of a subnet manager as kernels: what `mad.sma_tables` does, where it refuses nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.fabric.tables import NO_ROUTE, PKEY_ENTRIES, SERVICE_LEVELS, VL_ARBITRATION_ENTRIES
+from weft.jit import handler, part
+from weft.mad.kernels.state import NONE, Mark
+from weft.mad.power_up import LINEAR_FDB_CAP, MULTICAST_FDB_CAP, SWITCH_PARTITION_CAP
+
+DATA_BYTES = 64
+_LIDS = 64  # in a block of the linear forwarding table
+_GROUPS = _KEYS = _ENTRIES = 32  # in a block of the others
+_PLAIN_ROUTING, _LIDS_CHANGED = int(Mark.PLAIN_ROUTING), int(Mark.LIDS_CHANGED)
+
+
+@part
+def two(b, at):
+    """The number in two bytes."""
+    return np.int64(b[at]) << 8 | np.int64(b[at + 1])
+
+
+@part
+def port_slot(s, node, arrived, port):
+    """The slot of a port by number; 0 of an adapter is the port that the SMP came in by. NONE: there is none."""
+    if not port and not s.is_switch[node]:
+        return arrived
+    return s.first[node] + port if port <= s.last_port[node] else NONE
+
+
+@handler
+def p_keys(s, node, slot, modifier, b, at, is_set):
+    switch, first = s.is_switch[node], (modifier & 0xFFFF) * _KEYS
+    asked = port_slot(s, node, slot, modifier >> 16 if switch else 0)
+    if asked == NONE or first >= (SWITCH_PARTITION_CAP if switch else PKEY_ENTRIES) or not len(s.pkey):
+        return False
+    for i in range(_KEYS):
+        if is_set:
+            s.pkey[asked, first + i] = two(b, at + 2 * i)
+        else:
+            b[at + 2 * i], b[at + 2 * i + 1] = s.pkey[asked, first + i] >> 8, s.pkey[asked, first + i] & 0xFF
+    return True
+
+
+@handler
+def sl2vl(s, node, slot, modifier, b, at, is_set):
+    into, out, row = modifier >> 8 & 0xFF, modifier & 0xFF, s.first_pair[node]
+    if not len(s.sl2vl):
+        return False
+    if not s.is_switch[node]:
+        row += slot - s.first[node]
+    elif into > s.last_port[node] or out > s.last_port[node]:
+        return False
+    else:
+        row += into * s.ports_with_0[node] + out
+    for i in range(SERVICE_LEVELS // 2):
+        if is_set:
+            s.sl2vl[row, 2 * i], s.sl2vl[row, 2 * i + 1] = b[at + i] >> 4, b[at + i] & 0x0F
+        else:
+            b[at + i] = s.sl2vl[row, 2 * i] << 4 | s.sl2vl[row, 2 * i + 1]
+    if not is_set:
+        b[at + SERVICE_LEVELS // 2 : at + DATA_BYTES] = 0
+    return True
+
+
+@handler
+def vl_arbitration(s, node, slot, modifier, b, at, is_set):
+    block = modifier >> 16
+    asked = port_slot(s, node, slot, modifier & 0xFF if s.is_switch[node] else 0)
+    if asked == NONE or not 1 <= block <= 4 or not len(s.vl_arbitration):
+        return False
+    table, first = (block - 1) // 2, (block - 1) % 2 * (VL_ARBITRATION_ENTRIES // 2)
+    for i in range(_ENTRIES):
+        if is_set:
+            s.vl_arbitration[asked, table, first + i, 0] = b[at + 2 * i] & 0x0F
+            s.vl_arbitration[asked, table, first + i, 1] = b[at + 2 * i + 1]
+        else:
+            b[at + 2 * i] = s.vl_arbitration[asked, table, first + i, 0]
+            b[at + 2 * i + 1] = s.vl_arbitration[asked, table, first + i, 1]
+    return True
+
+
+@handler
+def linear_forwarding(s, node, modifier, b, at, is_set):
+    first, row, lids = modifier * _LIDS, s.row[node], s.lft.shape[1]
+    if not s.is_switch[node] or first >= LINEAR_FDB_CAP or not len(s.lft):
+        return False
+    if is_set:
+        if first + _LIDS > lids or not s.marks[_PLAIN_ROUTING]:
+            return False
+        s.marks[_LIDS_CHANGED] = 1
+        for i in range(_LIDS):
+            s.lft[row, first + i] = b[at + i]
+    else:
+        for i in range(_LIDS):
+            b[at + i] = s.lft[row, first + i] if first + i < lids else NO_ROUTE
+    return True
+
+
+@handler
+def multicast_forwarding(s, node, modifier, b, at, is_set):
+    first, position, row = (modifier & 0x1FF) * _GROUPS, modifier >> 28, s.row[node]
+    if not s.is_switch[node] or first >= MULTICAST_FDB_CAP or position > s.last_port[node] // 16:
+        return False
+    if first + _GROUPS > s.mft.shape[1] or not len(s.mft):
+        return False
+    for i in range(_GROUPS):
+        if is_set:
+            s.mft[row, first + i, position] = two(b, at + 2 * i)
+        else:
+            b[at + 2 * i] = s.mft[row, first + i, position] >> 8
+            b[at + 2 * i + 1] = s.mft[row, first + i, position] & 0xFF
+    return True

@@ -1,0 +1,147 @@
+"""The kernel that answers SMPs is held to the agents in Python: the same bytes out, the same state after."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import weft
+from weft.mad.devices import NONE
+from weft.mad.hot import Hot, answer_one
+from weft.mad.local import ManualClock
+from weft.mad.subnet import Subnet
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import SmpAttribute
+
+SPEC = "fat-tree:hosts=8,radix=4"
+A = SmpAttribute
+READ = [A.NODE_DESCRIPTION, A.NODE_INFO, A.SWITCH_INFO, A.GUID_INFO, A.MLNX_EXTENDED_PORT_INFO]
+WRITTEN = [
+    A.PORT_INFO, A.P_KEY_TABLE, A.SL_TO_VL_MAPPING_TABLE, A.VL_ARBITRATION_TABLE, A.LINEAR_FORWARDING_TABLE,
+    A.MULTICAST_FORWARDING_TABLE,
+]  # fmt: skip
+HOT = {(1, int(one)) for one in READ + WRITTEN} | {(2, int(one)) for one in WRITTEN}
+MODIFIERS = [0, 0, 0, 1, 2, 3, 4, 5, 0x0102, 1 << 16, 1 << 16 | 1, 4 << 16 | 2, 5 << 16, 1 << 28, 0x8000_0001]
+
+
+class Twins:
+    """Two subnets that are told the same: one by its agents alone, one by the kernel where it is willing."""
+
+    def __init__(self, spec: str = SPEC) -> None:
+        self.plain, self.quick = (Subnet(weft.load(spec), clock=ManualClock()) for _ in range(2))
+        for one in (self.plain, self.quick):  # as after a first sweep: tables that sleep are left to Python
+            tables = one.devices.tables
+            tables.lft = np.full((len(tables.lft), 256), 255, np.uint8)
+            tables.mft = np.zeros((len(tables.lft), 64, 1), np.uint16)
+            assert len(tables.pkey) == len(tables.vl_arbitration) == len(tables.vl_high_limit)
+            assert len(tables.sl2vl)
+        self.hot = Hot(self.quick)
+        devices = self.plain.devices
+        self.slots = [devices.first[node] + (not devices.is_switch[node]) for node in devices.nodes]
+        self.taken: set[tuple[int, int]] = set()  # method and attribute of what the kernel answered
+
+    def send(self, slot: int, mad: bytes) -> bytes | None:
+        expected = self.plain.send(slot, mad)
+        at_hand = np.frombuffer(bytearray(mad), np.uint8)
+        willing = self.hot.is_plain() and answer_one(self.hot.state(), slot, at_hand)
+        self.hot.settle()
+        if willing:
+            self.taken.add((mad[3], mad[16] << 8 | mad[17]))
+            reply = at_hand.tobytes()
+        else:
+            assert at_hand.tobytes() == mad, "what is left to Python is left as it was"
+            answer = self.quick.send(slot, mad)
+            reply = None if answer is None else bytes(answer)
+        assert reply == (None if expected is None else bytes(expected))
+        return reply
+
+    def assert_same(self) -> None:
+        for name in ("port_infos", "node_infos", "node_descriptions", "switch_infos"):
+            np.testing.assert_array_equal(*(getattr(one.devices, name) for one in (self.plain, self.quick)), name)
+        plain, quick = (vars(one.devices.tables) for one in (self.plain, self.quick))
+        assert plain.keys() == quick.keys()
+        for name, table in plain.items():
+            np.testing.assert_array_equal(table, quick[name], name)
+        for one in (self.plain, self.quick):
+            one.devices.count_mads()
+        np.testing.assert_array_equal(self.plain.devices.fabric.counters, self.quick.devices.fabric.counters)
+        for name in ("peer", "details", "odd", "keyed", "reregister", "fdr10", "fdr10_active", "generation"):
+            assert getattr(self.plain.devices, name) == getattr(self.quick.devices, name), name
+        assert self.plain.mads == self.quick.mads
+
+
+def path_to_somewhere(draw: random.Random, devices, slot: int, hops: int) -> list[int]:
+    path, at = [], slot
+    for hop in range(hops):
+        node = devices.node_of[at]
+        if hop and not devices.is_switch[node]:
+            break
+        first = devices.first[node]
+        ports = [port for port in range(1, devices.last_port[node] + 1) if devices.peer[first + port] != NONE]
+        if not ports:
+            break
+        path.append(draw.choice(ports))
+        at = devices.peer[first + path[-1]]
+    return path
+
+
+def smp(draw: random.Random, devices, slot: int) -> bytes:
+    """Mostly what a subnet manager sends, now and then odd at one place."""
+    mad = bytearray(draw.randbytes(256) if draw.random() < 0.5 else bytes(256))
+    path = path_to_somewhere(draw, devices, slot, draw.randrange(6))
+    attribute = draw.choice([*READ, *WRITTEN, *WRITTEN, A.LED_INFO])
+    method = draw.choice((1, 2)) if attribute in WRITTEN else draw.choice((1,) * 50 + (2,))
+    mad[0:8] = bytes((1, 0x81, 1, method, 0, 0, 0, len(path)))
+    mad[16:18] = int(attribute).to_bytes(2, "big")
+    mad[20:24] = draw.choice(MODIFIERS).to_bytes(4, "big")
+    mad[24:36] = bytes(8) + b"\xff" * 4
+    mad[129 : 129 + len(path)] = bytes(path)
+    if mad[17] == A.PORT_INFO and draw.random() < 0.95:
+        mad[64:128] = port_info(draw, devices, mad)
+    if draw.random() < 0.05:
+        mad[draw.choice((0, 1, 2, 3, 4, 6, 7, 24, 32, 34, 129))] = draw.randrange(256)
+    return bytes(mad)
+
+
+def port_info(draw: random.Random, devices, mad: bytearray) -> bytes:
+    """Some port's, with some fields changed, so that it is taken more often than not."""
+    info = bytearray(devices.info(draw.choice([slot for slot, one in enumerate(devices.port_info) if one is not None])))
+    lid = draw.choice((1, 2, 77, 0xBFFF, 0xC000, 0)) if draw.random() < 0.2 else draw.randrange(1, 200)
+    for field, value in (
+        (PortInfo.lid, lid),
+        (PortInfo.master_sm_lid, draw.choice((1, 1, 1, 0))),
+        (PortInfo.lmc, draw.choice((0, 0, 0, 1))),
+        (PortInfo.port_state, draw.choice((0, 0, 2, 3, 3, 4, 4, 4, 1) if draw.random() < 0.9 else (1, 5))),
+        (PortInfo.port_physical_state, draw.choice((0,) * 30 + (2, 3))),
+        (PortInfo.link_down_default_state, draw.choice((0, 1, 2, 2, 5))),
+        (PortInfo.client_reregister, int(draw.random() < 0.1)),
+    ):
+        field.set(info, value)
+    for field in draw.choices(list(PortInfo.fields.values()), k=draw.randrange(4)):
+        if field.name != "m_key" or draw.random() < 0.02:
+            field.set(info, draw.randrange(1 << field.width))
+    return bytes(info)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 1 << 32))
+def test_the_kernel_answers_as_the_agents_do(seed):
+    draw = random.Random(seed)
+    twins = Twins()
+    for _ in range(200):
+        slot = draw.choice(twins.slots)
+        twins.send(slot, smp(draw, twins.plain.devices, slot))
+    twins.assert_same()
+
+
+def test_the_kernel_takes_all_that_a_sweep_is_made_of():
+    """Or the test above would prove nothing."""
+    draw, twins = random.Random(3), Twins()
+    for _ in range(6_000):
+        slot = draw.choice(twins.slots)
+        twins.send(slot, smp(draw, twins.plain.devices, slot))
+    assert twins.taken == HOT
+    twins.assert_same()
