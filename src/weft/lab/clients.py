@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket as Socket  # noqa: N812
 
+from weft.lab.hot import Ancillary, Line
 from weft.wire.mad import RESPONSE, Method, MgmtClass
 
 _OF_MANAGER = frozenset((MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE, MgmtClass.SUBN_ADM))
@@ -32,6 +33,10 @@ class Client:
 
     def __post_init__(self) -> None:
         self.tag = self.number.to_bytes(2, "big")
+
+    def line(self, take: Callable[[list[bytes], list[tuple[bytes, Ancillary]]], None]) -> Line:
+        """As the kernel knows it, which answers while nothing waits for it here."""
+        return Line(slot=self.slot, tag=self.number, is_idle=lambda: not self.queue, take=take)
 
     def lives(self, base: str) -> bool:
         """True if the kernel watches it for us; else its socket tells."""

@@ -28,13 +28,12 @@ from weft.lab import protocol, sysfs
 from weft.lab.calls import Calls
 from weft.lab.clients import Client, pick
 from weft.lab.complaints import Complaints
-from weft.lab.hot import Ancillary, HotLines, Line
+from weft.lab.hot import Ancillary, HotLines
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
 from weft.lab.service import Service
 from weft.mad.subnet import Arrival, Subnet
 from weft.wire.mad import RESPONSE, Method, MgmtClass
-from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import PERMISSIVE_LID
 
 ANSWER_S = 0.9  # how long a program may take to answer another; libibmad gives up after 1 s
@@ -319,7 +318,7 @@ class Server:
             mad[8:10] = client.tag
             client.classes.add(mad[1])
             if mad[1] == MgmtClass.SUBN_DIRECTED_ROUTE and client.socket.fileno() not in self.hot:
-                self._make_hot(client)
+                self.hot.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
         try:
             reply = self.subnet.send(client.slot, mad, dlid)
@@ -332,17 +331,8 @@ class Server:
             lid = PERMISSIVE_LID if dlid == PERMISSIVE_LID else self.subnet.lid(client.slot)
             self._push(client, protocol.answer_to(request, lid, reply))
 
-    def _make_hot(self, client: Client) -> None:
-        """It sweeps: the kernel may answer it, while nothing for it waits here."""
-        line = Line(
-            slot=client.slot,
-            tag=client.number,
-            is_idle=lambda: not client.queue,
-            take=partial(self._take_back, client),
-        )
-        self.hot.add(client.socket.fileno(), line)
-
     def _take_back(self, client: Client, answers: list[bytes], requests: list[tuple[bytes, Ancillary]]) -> None:
+        """What the kernel left of what this client sent, which sweeps."""
         for packet in answers:
             self._push(client, packet)
         for raw, extra in requests:
@@ -407,12 +397,9 @@ class Server:
         """What `weft ps` shows."""
         slots = [client.slot for client in self.clients.values()]
         slots += [slot for service in self._services for slot in service.slots()]
-        infos = [self.subnet.devices.info(slot) for slot in slots]
-        managers = [bool(PortInfo.capability_mask.get(info) & Capability.IS_SM) for info in infos]
+        devices = self.subnet.devices
         return {
-            "clients": [
-                {"at": self.places.name(slot), "is_sm": is_sm} for slot, is_sm in zip(slots, managers, strict=True)
-            ],
+            "clients": [{"at": self.places.name(slot), "is_sm": devices.has_manager(slot)} for slot in slots],
             "mads": self.subnet.mads,
             "complaints": dict(self.complaints.counts),
         }

@@ -183,6 +183,10 @@ class Devices:
         """The base LID by which a port is reached."""
         return int(PortInfo.lid.get(self.info(self.own_slot(slot))))
 
+    def has_manager(self, slot: int) -> bool:
+        """Does the port say that a subnet manager is there?"""
+        return bool(PortInfo.capability_mask.get(self.info(slot)) & Capability.IS_SM)
+
     def is_active(self, slot: int) -> bool:
         return bool(PortInfo.port_state.get(self.info(slot)) == PortState.ACTIVE)
 

@@ -20,7 +20,6 @@ from weft.fabric.tables import PKEY_ENTRIES
 from weft.mad import cca, packets, pma, sma, transit
 from weft.mad.devices import NONE, Devices, Way
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, MgmtClass
-from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
 
 _DIRECTED = int(MgmtClass.SUBN_DIRECTED_ROUTE)
@@ -192,7 +191,7 @@ class Subnet:
     def _for_agent(self, at: int, smp: bytearray) -> bool:
         """Is SMInfo or a Notice the agent's business: TrapRepress, a question where there is no subnet manager?"""
         slot = self.devices.own_slot(at)
-        has_manager = bool(PortInfo.capability_mask.get(self.devices.info(slot)) & Capability.IS_SM)
+        has_manager = self.devices.has_manager(slot)
         if smp[3] == Method.TRAP_REPRESS:  # managers send traps too: to each other
             return self.devices.traps.knows(slot, smp) or not has_manager
         if smp[3] not in (Method.GET, Method.SET):
