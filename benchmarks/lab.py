@@ -1,10 +1,10 @@
-"""OpenSM's bring-up of a fabric on weft's lab and on ibsim, in the same run.
+"""OpenSM's bring-up of a fabric on weft's lab, by both ways in, and on ibsim, in the same run.
 
     python benchmarks/lab.py [SPEC ...] [--times 3] [--json]
 
-The same unmodified OpenSM, attached by the same library, sweeps once from a cold start; from its start to SUBNET UP is
-what counts, the better of `--times`. MADs are those that weft's server carried; ibsim does not count, and OpenSM sends
-it the same. Memory is the most that the server held.
+The same unmodified OpenSM sweeps once from a cold start, attached by libumad2sim or, third, by the preload of `weft
+exec`; from its start to SUBNET UP is what counts, the better of `--times`. MADs are those that weft's server carried;
+ibsim does not count, and OpenSM sends it the same. Memory is the most that the server held.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ import weft
 from weft.fabric.files import ibnetdiscover
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.lab import preload
 from weft.lab.programs import find_umad2sim
 
 SPECS = ["fat-tree:hosts=648,radix=36,speed=HDR", "fat-tree:hosts=3456,radix=36,speed=HDR"]
+PRELOAD = "bench.umad"
 SELENE = "selene.compute.txt"
 _STAMP = re.compile(r"^(\w{3} \d\d \d\d:\d\d:\d\d) (\d{6}) .*SUBNET UP", re.M)
 
@@ -45,15 +47,14 @@ class Figures:
 
 def measure(server: str, spec: str, fabric: Fabric, folder: Path) -> Figures:
     base = f"bench-{os.getpid()}-{time.monotonic_ns() % 10**6}"
-    command = weft_command(spec, base) if server == "weft" else ibsim_command(fabric, folder)
+    command = ibsim_command(fabric, folder) if server == "ibsim" else weft_command(spec, base)
+    places = {"IBSIM_SOCKNAME": base, "XDG_RUNTIME_DIR": str(folder)}
     with (folder / f"{server}.log").open("w+") as log:
-        child = subprocess.Popen(
-            command, env=os.environ | {"IBSIM_SOCKNAME": base}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+        child = subprocess.Popen(command, env=os.environ | places, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             await_socket(base, child)
             before = cpu_s(child.pid)
-            up_s = sweep(base, fabric, folder)
+            up_s = sweep(attached(server, base, fabric, folder), fabric, folder)
             figures = Figures(up_s=up_s, server_cpu_s=cpu_s(child.pid) - before, server_mb=peak_mb(child.pid), mads=0)
         finally:
             child.terminate()
@@ -71,16 +72,30 @@ def serve(spec: str, base: str) -> None:
     """The child: a lab's server alone."""
     import signal
 
+    from weft import runtime
+    from weft.lab.attach import Attachments
     from weft.lab.hot import compile_kernel
     from weft.lab.ibsim import Server
     from weft.mad.subnet import Subnet
 
     compile_kernel()  # as in a lab that has been up for a second
     server = Server(Subnet(weft.load(spec)), base)
+    server.serve_too(Attachments(server.subnet, runtime.folder() / PRELOAD, hot=server.hot))
     server.hot.load()
     signal.signal(signal.SIGTERM, lambda *_: server.stop())
     server.serve()
+    server.close()
     print("mads", server.subnet.mads)
+
+
+def attached(server: str, base: str, fabric: Fabric, folder: Path) -> dict[str, str]:
+    """What OpenSM finds in its environment."""
+    if server == "preload":
+        library = preload.library()
+        assert library is not None, "the preload needs a C compiler"
+        return preload.environment(library, folder / "weft" / PRELOAD, fabric.hcas[0].name)
+    host = f"H-{int(fabric.hcas[0].guid):016x}"
+    return {"LD_PRELOAD": str(find_umad2sim()), "IBSIM_SOCKNAME": base, "SIM_HOST": host}
 
 
 def ibsim_command(fabric: Fabric, folder: Path) -> list[str]:
@@ -98,18 +113,17 @@ def await_socket(base: str, child: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
-def sweep(base: str, fabric: Fabric, folder: Path) -> float:
+def sweep(attached: dict[str, str], fabric: Fabric, folder: Path) -> float:
     """OpenSM once: seconds from its start to the line in its log."""
     log = folder / "opensm.log"
     for old in ("opensm.log", "guid2lid", "guid2mkey", "neighbors"):
         (folder / old).unlink(missing_ok=True)
-    host = f"H-{int(fabric.hcas[0].guid):016x}"
     places = {"OSM_CACHE_DIR": str(folder), "OSM_TMP_DIR": str(folder)}
     begin = time.time()
     subprocess.run(
         ["opensm", "-o", "-e", "-f", str(log), "-D", "0x83", "-d", "2"],
         cwd=folder,
-        env=os.environ | {"LD_PRELOAD": str(find_umad2sim()), "IBSIM_SOCKNAME": base, "SIM_HOST": host} | places,
+        env=os.environ | attached | places,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=True,
@@ -135,13 +149,14 @@ def best(server: str, spec: str, fabric: Fabric, folder: Path, times: int) -> Fi
     return min((measure(server, spec, fabric, folder) for _ in range(times)), key=lambda figures: figures.up_s)
 
 
-def report(name: str, ours: Figures, theirs: Figures) -> str:
+def report(name: str, ours: Figures, theirs: Figures, preloaded: Figures) -> str:
     mads = ours.mads
-    each_us = [1e6 * one.server_cpu_s / mads for one in (ours, theirs)]
+    each_us = [1e6 * one.server_cpu_s / mads for one in (ours, theirs, preloaded)]
     return (
-        f"{name}: SUBNET UP {ours.up_s:.2f} s, ibsim {theirs.up_s:.2f} s: {ours.up_s / theirs.up_s:.2f} times\n"
+        f"{name}: SUBNET UP {ours.up_s:.2f} s, ibsim {theirs.up_s:.2f} s: {ours.up_s / theirs.up_s:.2f} times; "
+        f"by weft's preload {preloaded.up_s:.2f} s: {preloaded.up_s / theirs.up_s:.2f} times\n"
         f"  {mads:,} MADs, {mads / ours.up_s:,.0f} a second, ibsim {mads / theirs.up_s:,.0f}; "
-        f"server CPU {each_us[0]:.0f} us each, ibsim {each_us[1]:.0f}; "
+        f"server CPU {each_us[0]:.1f} us each, ibsim {each_us[1]:.1f}, by the preload {each_us[2]:.1f}; "
         f"memory {ours.server_mb:.0f} MB, ibsim {theirs.server_mb:.0f}"
     )
 
@@ -162,13 +177,14 @@ def main() -> None:
     for spec in specs:
         fabric = weft.load(spec)
         with tempfile.TemporaryDirectory() as name, suppress(KeyboardInterrupt):
-            found = {server: best(server, spec, fabric, Path(name), given.times) for server in ("ibsim", "weft")}
+            servers = ("ibsim", "weft", "preload")
+            found = {server: best(server, spec, fabric, Path(name), given.times) for server in servers}
         ours, theirs = found["weft"], found["ibsim"]
         rows.append(
             {"spec": Path(spec).name, "ratio": ours.up_s / theirs.up_s} | {k: asdict(v) for k, v in found.items()}
         )
         if not given.json:
-            print(report(Path(spec).name, ours, theirs))
+            print(report(Path(spec).name, ours, theirs, found["preload"]))
     if given.json:
         print(json.dumps(rows, indent=2))
 

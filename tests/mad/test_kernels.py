@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
+from weft.mad import faults
 from weft.mad.devices import NONE
 from weft.mad.hot import Hot, answer_one
 from weft.mad.local import ManualClock
@@ -57,6 +58,12 @@ class Twins:
             reply = None if answer is None else bytes(answer)
         assert reply == (None if expected is None else bytes(expected))
         return reply
+
+    def pull_or_plug(self, draw: random.Random) -> None:
+        slot = draw.choice([slot for slot, far in enumerate(self.plain.devices.cable) if far != NONE])
+        for one in (self.plain, self.quick):
+            devices = one.devices
+            (faults.plug_cable if devices.peer[slot] == NONE else faults.pull_cable)(devices, slot)
 
     def assert_same(self) -> None:
         for name in ("port_infos", "node_infos", "node_descriptions", "switch_infos"):
@@ -126,12 +133,13 @@ def port_info(draw: random.Random, devices, mad: bytearray) -> bytes:
     return bytes(info)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_the_kernel_answers_as_the_agents_do(seed):
     draw = random.Random(seed)
     twins = Twins()
     for _ in range(200):
+        if draw.random() < 0.03:
+            twins.pull_or_plug(draw)
         slot = draw.choice(twins.slots)
         twins.send(slot, smp(draw, twins.plain.devices, slot))
     twins.assert_same()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from socket import socket as Socket  # noqa: N812
@@ -12,6 +12,7 @@ from socket import socket as Socket  # noqa: N812
 from weft.lab.hot import Ancillary, Line
 from weft.wire.mad import RESPONSE, Method, MgmtClass
 
+_NUMBERS = 0x8000  # the upper half of what fits belongs to `agents`
 _OF_MANAGER = frozenset((MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE, MgmtClass.SUBN_ADM))
 
 
@@ -46,6 +47,14 @@ class Client:
             names = Path("/proc/net/unix").read_text(encoding="ascii", errors="replace")
             return any(line.endswith((f"@{base}:in{self.pid}@", f"@{base}:in{self.pid}")) for line in names.split())
         return True
+
+
+def free_number(taken: Container[int], last: int) -> int:
+    """Going round, so that what is on its way to a client that is gone does not reach its successor."""
+    number = (last + 1) % _NUMBERS
+    while number in taken:
+        number = (number + 1) % _NUMBERS
+    return number
 
 
 def pick(there: Iterable[Client], mad: bytes, sender: Client | None) -> Client | None:

@@ -26,7 +26,7 @@ from weft import runtime
 from weft.errors import ConfigError
 from weft.lab import protocol, sysfs
 from weft.lab.calls import Calls
-from weft.lab.clients import Client, pick
+from weft.lab.clients import Client, free_number, pick
 from weft.lab.complaints import Complaints
 from weft.lab.hot import Ancillary, HotLines
 from weft.lab.places import Places
@@ -39,7 +39,6 @@ from weft.wire.smp import PERMISSIVE_LID
 ANSWER_S = 0.9  # how long a program may take to answer another; libibmad gives up after 1 s
 LIVENESS_S = 2.0
 _TICK_S = 0.02  # how exactly time is kept
-_NUMBERS = 0x8000  # the upper half of what fits belongs to `agents`
 _BATCH = 64  # datagrams of one client before others have their turn
 _RETRIES = 3  # of a MAD that a bad cable lost, as the kernel does for OpenSM
 _SEND_BYTES = 4 << 20
@@ -61,7 +60,7 @@ class Server:
         self._unsent: set[Client] = set()
         self._services: list[Service] = []
         self._sender: Client | None = None
-        self._next = 0
+        self._last = -1  # number that a client was given
         self._stopped = self._serving = False
         self._calls = Calls()
         self._inbox = bytearray(2 * DATA_BYTES)
@@ -230,24 +229,17 @@ class Server:
         slot = self.places.find(name.split(b"\0")[0].decode(errors="replace"))
         for old in [one for one in self.clients.values() if one.pid == named]:
             self.drop(old)  # the process number came round, or its program began anew
-        number = self._free_number()
+        number = free_number(self.clients, self._last)
         data_socket = self._open(f"out{number}", to=f"in{named}")
         data_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         client = Client(number=number, slot=slot, socket=data_socket, pid=named, control=address)
-        self.clients[number] = client
+        self.clients[number], self._last = client, number
         self.at.setdefault(slot, []).append(client)
         self._watch(data_socket.fileno(), partial(self._on_data, client))
         self._watch_process(client, pid)
         if is_sm:
             self._set_is_sm(client, True)
         return number, CLIENT_INFO.pack(number, queue_pair, is_sm, self._name(client).encode()[: protocol.NAME_BYTES])
-
-    def _free_number(self) -> int:
-        """Going round, so that what is on its way to a client that is gone does not reach its successor."""
-        while self._next in self.clients:
-            self._next = (self._next + 1) % _NUMBERS
-        number, self._next = self._next, (self._next + 1) % _NUMBERS
-        return number
 
     def _watch_process(self, client: Client, pid: int) -> None:
         """Hear at once when it dies. `pid` is the kernel's word; 0 if it lives where we cannot see it."""

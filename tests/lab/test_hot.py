@@ -1,0 +1,174 @@
+"""Programs are answered the same by the kernel as without it, by both ways in, and what it leaves is not lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.lab.test_ibsim_server import OPEN, Program
+from tests.mad.test_kernels import smp
+from tests.patience import wait_until
+
+import weft
+from weft.lab.attach import ANSWER, LENGTH, OPEN_PORT, QUESTION, REGISTER, USER_MAD
+from weft.lab.lab import Lab
+from weft.lab.lines import FRAME_BYTES
+from weft.mad.subnet import Subnet
+from weft.wire.mad import MAD_BYTES
+
+SPEC = "fat-tree:hosts=8,radix=4"
+NOBODY = 65_534
+DIRECTED, TIMEOUT_MS = 0x81, 200
+
+
+@contextmanager
+def running(*, kernel: bool, counted: list[int] | None = None) -> Iterator[Lab]:
+    """A lab, with the kernel or without; each SMP that Python carries is put into `counted`."""
+    lab = Lab(weft.load(SPEC), f"hot-{kernel:d}-{os.getpid()}")
+    if kernel:
+        lab.server.hot.load()
+    if counted is not None:
+        carry = lab.subnet.send
+
+        def send(slot, mad, *more):
+            counted.append(slot)
+            return carry(slot, mad, *more)
+
+        lab.subnet.send = send
+    with lab:
+        yield lab
+    for program in OPEN:
+        program.control.close()
+        program.data.close()
+    OPEN.clear()
+
+
+class Umad:
+    """What preload.c does, in Python: an open port with one agent."""
+
+    def __init__(self, lab: Lab, host: str) -> None:
+        self.path = str(lab.socket)
+        self.port, answer = self.ask(QUESTION.pack(OPEN_PORT, 1, 0, 0, 0, 0, 0, 0, 0, 0, host.encode(), b""))
+        (number,) = LENGTH.unpack(answer)
+        once, answer = self.ask(QUESTION.pack(REGISTER, number, 0, DIRECTED, 1, 0, 0, 0, 0, 0, host.encode(), b""))
+        once.close()
+        (self.agent,) = LENGTH.unpack(answer)
+
+    def __enter__(self) -> Umad:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self.port.close()
+
+    def ask(self, question: bytes) -> tuple[socket.socket, bytes]:
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        line.settimeout(60)
+        line.connect(self.path)
+        line.sendall(question)
+        status, length = ANSWER.unpack(self.read(line, ANSWER.size))
+        assert status == 0
+        return line, self.read(line, length)
+
+    @staticmethod
+    def read(line: socket.socket, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            more = line.recv(size - len(found))
+            assert more
+            found += more
+        return found
+
+    def frame(self, mad: bytes) -> bytes:
+        head = USER_MAD.pack(self.agent, 0, TIMEOUT_MS, 0, 0, bytes(8), b"\xff\xff", 0)
+        return LENGTH.pack(len(head) + len(mad)) + head + mad
+
+    def receive(self) -> bytes:
+        return self.read(self.port, FRAME_BYTES)
+
+
+def some_smps(count: int, seed: int = 1) -> list[bytes]:
+    """What a subnet manager sends from h1, and each of which is answered."""
+    subnet, draw = Subnet(weft.load(SPEC)), random.Random(seed)
+    slot, found = subnet.devices.fabric.find_port("h1/1").slot, list[bytes]()
+    while len(found) < count:
+        mad = bytearray(smp(draw, subnet.devices, slot))
+        mad[8:16] = len(found).to_bytes(8, "big")
+        if subnet.send(slot, mad) is not None:
+            found.append(bytes(mad))
+    return found
+
+
+def test_clients_of_ibsims_protocol_get_the_same_answers():
+    asked, answers = some_smps(400), []
+    for kernel in (False, True):
+        by_python: list[int] = []
+        with running(kernel=kernel, counted=by_python) as lab:
+            program = Program(lab).attach("h1")
+            got = []
+            for mad in asked:
+                program.send(mad)
+                got.append(program.data.recv(1024))
+            answers.append(got)
+            assert lab.state()["mads"] == len(asked)
+        assert (len(by_python) < 0.75 * len(asked)) == kernel
+    assert answers[0] == answers[1]
+
+
+def test_programs_of_the_preload_get_the_same_answers():
+    asked, answers = some_smps(400), []
+    for kernel in (False, True):
+        by_python: list[int] = []
+        with running(kernel=kernel, counted=by_python) as lab, Umad(lab, "h1") as program:
+            got = []
+            for mad in asked:
+                program.port.sendall(program.frame(mad))
+                got.append(program.receive())
+            answers.append(got)
+        assert (len(by_python) < 0.75 * len(asked)) == kernel
+    assert answers[0] == answers[1]
+
+
+def test_a_client_that_reads_late_gets_every_answer():
+    asked = some_smps(300)
+    with running(kernel=True) as lab:
+        program = Program(lab).attach("h1")
+        for mad in asked:
+            program.send(mad)
+        got = [program.data.recv(1024)[-MAD_BYTES:] for _ in asked]
+    assert sorted(one[12:16] for one in got) == [one[12:16] for one in asked]
+
+
+def test_frames_in_pieces_and_in_heaps_are_answered():
+    asked, draw = some_smps(300), random.Random(2)
+    with running(kernel=True) as lab, Umad(lab, "h1") as program:
+        whole = b"".join(program.frame(mad) for mad in asked)
+        at, got = 0, []
+        while at < len(whole):
+            piece = draw.choice((1, 3, 100, FRAME_BYTES, 5 * FRAME_BYTES + 7))
+            program.port.sendall(whole[at : at + piece])
+            at += piece
+            got += [program.receive() for _ in range(min(at, len(whole)) // FRAME_BYTES - len(got))]
+    assert [one[-MAD_BYTES:][12:16] for one in got] == [one[12:16] for one in asked]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_the_kernel_hears_no_other_user():
+    (mad,) = some_smps(1)
+    with running(kernel=True) as lab:
+        program = Program(lab).attach("h1")
+        program.send(mad)  # the first makes it one that sweeps
+        answer = program.data.recv(1024)
+        child = os.fork()
+        if not child:
+            os.setuid(NOBODY)
+            program.send(mad)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        wait_until(lambda: lab.complaints.counts["another user is not let in"] == 1)
+        program.send(mad)
+        assert program.data.recv(1024) == answer
+        assert lab.state()["mads"] == 2
