@@ -106,11 +106,6 @@ class _Locator(caching._CacheLocator):
 caching.CacheImpl._locator_classes.insert(0, _Locator)  # type: ignore[arg-type]
 
 
-def is_compiling() -> bool:
-    """Or are kernels interpreted (NUMBA_DISABLE_JIT)?"""
-    return not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
-
-
 # Counting references to arrays costs 30 times what a simulation step does: kernels that make no array do without.
 _LEAN: dict[str, Any] = {"_nrt": False, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
 _INNER = _LEAN | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}

@@ -143,10 +143,12 @@ class HotLines:
 
     def load(self) -> None:
         """The kernel. One that was never compiled is compiled by another process: this one has work to do."""
-        from weft.jit import cache_folder, is_compiling
+        import numba
 
-        if not is_compiling():
-            return
+        from weft.jit import cache_folder
+
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return  # kernels are interpreted: this one calls the system
         if not any(cache_folder("weft.lab.rounds").glob("*.nbi")):
             self._compiling = subprocess.Popen([sys.executable, "-c", _COMPILE], stdin=subprocess.DEVNULL)
             self._compiling.wait()
