@@ -152,7 +152,7 @@ def inlined(function: Kernel) -> Kernel:
 
 def entry(function: Kernel, *arguments: Any) -> Kernel:
     """What a kernel is compiled to for arguments like these: calling that is half the work of finding it each time."""
-    found: Kernel = function.compile(tuple(numba.typeof(one) for one in arguments))  # type: ignore[attr-defined]
+    found: Kernel = function.compile(tuple(numba.typeof(one) for one in arguments))  # type: ignore[attr-defined, no-untyped-call]
     return found
 
 
