@@ -137,9 +137,8 @@ class Server:
         self._watch(fd, lambda mask: self.stop())
 
     def _open(self, end: str, to: str = "") -> socket.socket:
-        to_name = protocol.address(self.base, to) if to else b""
         try:
-            return runtime.abstract(protocol.address(self.base, end), to_name)
+            return runtime.abstract(protocol.address(self.base, end), protocol.address(self.base, to) if to else b"")
         except OSError as error:
             raise ConfigError(f"the socket {self.base}:{end} cannot be had: {error.strerror}") from None
 
@@ -284,22 +283,29 @@ class Server:
     def _on_data(self, client: Client, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._unsent.add(client)
-        inbox, places, receive = self._inbox, [self._inbox], client.socket.recvmsg_into
+        inbox, receive = self._inbox, client.socket.recv_into
         for _ in range(_BATCH):
             try:
-                size, extra, _, _ = receive(places, runtime.CREDENTIALS_BYTES)
+                if not client.is_known and not self._is_owner(client):
+                    return
+                size = receive(inbox)
             except BlockingIOError:
                 return
             except OSError:
                 self.drop(client)
                 return
-            if not runtime.is_from_trusted(extra):
-                self._on_stranger(runtime.sender(extra))
-                continue
             if size != DATA_BYTES:
                 self.complaints.note("a data datagram has the wrong size", f"{size} bytes from {self._name(client)}")
                 continue
             self._carry(client, inbox[:DATA_BYTES])
+
+    def _is_owner(self, client: Client) -> bool:
+        """Of its end of the line, by its first datagram: the kernel lets no other socket send to the lab's end."""
+        client.is_known = runtime.is_trusted(who := runtime.first_sender(client.socket))
+        if not client.is_known:
+            self._on_stranger(who)
+            self.drop(client)
+        return client.is_known
 
     def _carry(self, client: Client, request: bytearray) -> None:
         """One MAD of a client: to the subnet, and the answer of an agent back."""
