@@ -264,6 +264,13 @@ def sender(ancillary: Sequence[tuple[int, int, bytes]]) -> Credentials:
     return _NOBODY
 
 
+def first_sender(made: socket.socket) -> Credentials:
+    """Of what waits at a socket of `abstract` that is connected: no other can ever send there, so it is asked once."""
+    _, ancillary, _, _ = made.recvmsg(1, CREDENTIALS_BYTES, socket.MSG_PEEK)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)  # it costs a tenth of a MAD
+    return sender(ancillary)
+
+
 def is_from_trusted(ancillary: Sequence[tuple[int, int, bytes]]) -> bool:
     """`is_trusted` of the sender, where there are many datagrams; only credentials come with them."""
     return bool(ancillary) and ancillary[0][2][_UID] in _trusted(os.geteuid())

@@ -16,6 +16,7 @@ import pytest
 from tests.patience import wait_until
 
 import weft
+from weft import runtime
 from weft.fabric.counters import Counter
 from weft.fabric.files import ibnetdiscover
 from weft.lab import protocol
@@ -395,3 +396,19 @@ def test_what_is_for_a_program_that_never_reads_is_lost_and_counted(lab, host, m
     for _ in range(sent - 1):
         assert deaf.receive()[1][16:18] == b"\0\x20"
     assert answers(deaf)
+
+
+def test_who_is_at_the_other_end_is_asked_by_its_first_mad(lab, host, monkeypatch):
+    """Another user may have taken the name of a client that died as it attached."""
+    stranger = runtime.Credentials(os.getpid(), 54_321, 54_321)
+    monkeypatch.setattr(runtime, "sender", lambda ancillary: stranger)
+    host.send(smp(0x11))
+    wait_until(lambda: not lab.server.clients)
+    assert lab.complaints.counts["another user is not let in"] == 1
+
+
+def test_nobody_but_the_client_can_send_to_the_end_that_is_for_it(lab, host):
+    assert answers(host)
+    other = Program(lab)
+    with pytest.raises(PermissionError):
+        other.data.connect(protocol.address(lab.sockname, f"out{host.number}"))

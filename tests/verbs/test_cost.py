@@ -9,6 +9,7 @@ import pytest
 from tests.verbs.hosts import Node, connect
 
 from weft.verbs import enums as e
+from weft.verbs.mr import MR
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
@@ -78,3 +79,15 @@ def test_what_reads_into_memory_is_never_inline(node, pair):
     wr.set_wr_rdma(node.mr.rkey, node.mr.buf + 64)
     with pytest.raises(PyverbsRDMAError, match="inline"):
         pair[0].post_send(wr)
+
+
+def test_a_long_request_lets_other_threads_run(node, pair):
+    """It gives the interpreter's lock away and takes it back: whoever has it already, or not, would not live on."""
+    size = 1 << 20
+    with MR(node.pd, 2 * size, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE) as mr:
+        mr.write(b"w" * size, size)
+        wr = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [SGE(mr.buf, size, mr.lkey)], e.IBV_SEND_SIGNALED)
+        wr.set_wr_rdma(mr.rkey, mr.buf + size)
+        pair[0].post_send(wr)
+        assert node.cq.poll()[1][0].status == OK
+        assert mr.read(size, size) == b"w" * size

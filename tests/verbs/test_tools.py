@@ -14,11 +14,14 @@ from dataclasses import fields
 import numpy as np
 import pytest
 from tests.patience import PATIENCE_S
+from tests.verbs.hosts import Node, poll
 
 from weft.cli import VERBS_COMMANDS, app, main
 from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
 from weft.verbs.device import Context
 from weft.verbs.device_attributes import DeviceAttr
+from weft.verbs.enums import IBV_MTU_4096, IBV_QPT_RC
+from weft.verbs.qp import QPCap
 from weft.verbs.tools import compiled_loop, devinfo, exchange, perftest, pingpong
 from weft.verbs.tools.compiled_loop import CompiledLoop
 from weft.verbs.tools.endpoint import Endpoint
@@ -30,6 +33,7 @@ from weft.verbs.tools.programs import PROGRAMS, command, program_folder
 from weft.verbs.tools.report import BandwidthRow, LatencyRow, Times, bandwidth_row, row_of
 from weft.verbs.tools.watch import Watch
 from weft.verbs.transport.express import IS_OPEN
+from weft.verbs.wr import RecvWR, SendWR
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share an adapter on Linux only")
 
@@ -403,6 +407,42 @@ def test_a_pingpong_prints_rdma_cores_lines(pair, name, words):
     assert re.fullmatch(r"30 iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter", lines[3])
     assert pair.server[0].partition(":")[2] == lines[1].partition(":")[2].replace(" ", "  ", 1)
     assert pair.failed is None
+
+
+def test_a_pingpong_server_serves_rdma_cores_client(pair):
+    """What ibv_rc_pingpong of rdma-core sends and reads, byte for byte: 52 bytes each way, then "done"."""
+
+    def client(name, words, say):
+        del name, say
+        port = int(words[words.index("-p") + 1])
+        with Node() as node, socket.create_connection(("127.0.0.1", port)) as line:
+            cap = QPCap(max_send_wr=1, max_recv_wr=10)
+            qp = node.qp(IBV_QPT_RC, cap=cap)
+            line.sendall(b"%04x:%06x:%06x:%s\0" % (0, qp.qp_num, 7, node.ctx.query_gid(1, 1).raw.hex().encode()))
+            said = line.recv(52, socket.MSG_WAITALL)
+            assert len(said) == 52
+            assert said.endswith(b"\0")
+            _, number, psn, gid = said.rstrip(b"\0").split(b":")
+            assert bytes.fromhex(gid.decode()) in node.ctx.hardware.gids()
+            attr = node.connected_attr(int(number, 16))
+            attr.sq_psn, attr.rq_psn, attr.path_mtu = 7, int(psn, 16), IBV_MTU_4096
+            attr.timeout = 0  # nothing is lost here, and a busy machine may take its time
+            qp.to_rts(attr)
+            line.sendall(b"done\0")
+            line.close()
+            for _ in range(10):
+                qp.post_recv(RecvWR(1, 1, [node.sge(0, 4096)]))
+            for _ in range(5):
+                qp.post_send(SendWR(2, num_sge=1, sg=[node.sge(0, 4096)]))
+                assert [wc.status for wc in poll(node.cq, 2, 120)] == [0, 0]
+
+    pair.run(
+        lambda name, words, say: (client if "127.0.0.1" in words else pingpong.main)(name, words, say),
+        "ibv_rc_pingpong",
+        server_words=("-n", "5"),
+    )
+    assert pair.failed is None
+    assert pair.server[-1].startswith("5 iters in ")
 
 
 def test_a_pingpong_refuses_what_the_other_end_does_not_do(pair):

@@ -69,6 +69,7 @@ class FabricBuilder:
         group: ArrayLike = -1,
         guid: ArrayLike = 0,
         system_guid: ArrayLike = 0,
+        enhanced_port_0: ArrayLike = True,
     ) -> NDArray[np.int32]:
         """Add nodes of one kind; returns their indices. A GUID of 0 is made up, a system GUID of 0 is the node's."""
         first, count = self.n_nodes, len(names)
@@ -84,6 +85,7 @@ class FabricBuilder:
             "server": server,
             "group": group,
             "n_ports": n_ports,
+            "enhanced_port_0": enhanced_port_0,
         }
         self._node_parts.append(_columns(values, count, _NODE_DTYPES))
         return np.arange(first, first + count, dtype=np.int32)
@@ -217,6 +219,7 @@ _NODE_DTYPES: dict[str, type] = {
     "server": np.int32,
     "group": np.int32,
     "n_ports": np.int64,
+    "enhanced_port_0": np.bool_,
 }
 _LINK_DTYPES: dict[str, type] = {
     "a_node": np.int64,

@@ -68,6 +68,7 @@ class NodeColumns(_Columns):
     server: NDArray[np.int32]  # index into Fabric.servers, -1 none
     group: NDArray[np.int32]  # index into Fabric.groups: pod, scalable unit, dragonfly group; -1 none
     n_ports: NDArray[np.int16]  # highest port number
+    enhanced_port_0: NDArray[np.bool_]  # of a switch: its port 0 is a port like others, with LMC, lanes and counters
 
     def __len__(self) -> int:
         return len(self.kind)

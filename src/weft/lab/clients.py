@@ -26,6 +26,7 @@ class Client:
     pid: int  # as the process calls itself: its socket has it in its name
     control: bytes  # name of the socket that it asks from: nobody else may ask for it
     process: int = -1  # file descriptor that says when it dies, -1 if there is none
+    is_known: bool = False  # its first datagram has shown whose it is
     is_sm: bool = False
     classes: set[int] = field(default_factory=set)  # management classes in which it asked something
     queue: deque[bytes] = field(default_factory=deque)  # to be sent

@@ -138,9 +138,8 @@ class Server:
         self._watch(fd, lambda mask: self.stop())
 
     def _open(self, end: str, to: str = "") -> socket.socket:
-        to_name = protocol.address(self.base, to) if to else b""
         try:
-            return runtime.abstract(protocol.address(self.base, end), to_name)
+            return runtime.abstract(protocol.address(self.base, end), protocol.address(self.base, to) if to else b"")
         except OSError as error:
             raise ConfigError(f"the socket {self.base}:{end} cannot be had: {error.strerror}") from None
 
@@ -279,24 +278,32 @@ class Server:
     def _on_data(self, client: Client, mask: int) -> None:
         if mask & select.EPOLLOUT:
             self._unsent.add(client)
-        inbox, places, receive = self._inbox, [self._inbox], client.socket.recvmsg_into
+        inbox, receive = self._inbox, client.socket.recv_into
         for _ in range(_BATCH):
             try:
-                size, extra, _, _ = receive(places, runtime.CREDENTIALS_BYTES)
+                if not client.is_known and not self._is_owner(client):
+                    return
+                size = receive(inbox)
             except BlockingIOError:
                 return
             except OSError:
                 self.drop(client)
                 return
-            self._on_datagram(client, inbox[:size], extra)
+            self._on_datagram(client, inbox[:size])
 
-    def _on_datagram(self, client: Client, raw: bytearray, extra: Ancillary) -> None:
-        if not runtime.is_from_trusted(extra):
-            self._on_stranger(runtime.sender(extra))
-        elif len(raw) != DATA_BYTES:
-            self.complaints.note("a data datagram has the wrong size", f"{len(raw)} bytes from {self._name(client)}")
-        else:
+    def _on_datagram(self, client: Client, raw: bytearray) -> None:
+        if len(raw) == DATA_BYTES:
             self._carry(client, raw)
+        else:
+            self.complaints.note("a data datagram has the wrong size", f"{len(raw)} bytes from {self._name(client)}")
+
+    def _is_owner(self, client: Client) -> bool:
+        """Of its end of the line, by its first datagram: the kernel lets no other socket send to the lab's end."""
+        client.is_known = runtime.is_trusted(who := runtime.first_sender(client.socket))
+        if not client.is_known:
+            self._on_stranger(who)
+            self.drop(client)
+        return client.is_known
 
     def _carry(self, client: Client, request: bytearray) -> None:
         """One MAD of a client: to the subnet, and the answer of an agent back."""
@@ -310,6 +317,7 @@ class Server:
             mad[8:10] = client.tag
             client.classes.add(mad[1])
             if mad[1] == MgmtClass.SUBN_DIRECTED_ROUTE and client.socket.fileno() not in self.hot:
+                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel looks at each
                 self.hot.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
         try:
@@ -328,7 +336,10 @@ class Server:
         for packet in answers:
             self._push(client, packet)
         for raw, extra in requests:
-            self._on_datagram(client, bytearray(raw), extra)
+            if not extra or runtime.is_from_trusted(extra):  # none: sent before the kernel took over, by who is known
+                self._on_datagram(client, bytearray(raw))
+            else:
+                self._on_stranger(runtime.sender(extra))
 
     def _after_silence(self, client: Client, request: bytearray, mad: bytearray, dlid: int) -> bytearray | None:
         """No agent answered: a program may yet, or the sender hears of a timeout. Bad cables get another chance."""

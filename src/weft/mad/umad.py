@@ -291,7 +291,7 @@ class UmadCarrier:
             if not mad[3] & RESPONSE:  # else it was posted, and its segments were not acknowledged
                 self._end(token, None)
         elif self._cuts and is_segment(mad):
-            self._on_segment(mad, token)
+            self._on_segment(mad.ljust(MAD_BYTES, b"\0"), token)  # the last one came without its padding
         elif mad[3] & RESPONSE:
             self._end(token, mad)
         else:

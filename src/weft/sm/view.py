@@ -24,7 +24,7 @@ from weft.fabric.rates import speed
 from weft.mad.walk import Oddity, Rows, Walk
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import NodeInfo, NodeType
+from weft.wire.smp import NodeInfo, NodeType, SwitchInfo
 
 Route = tuple[Rows, NDArray[np.uint8]]  # path uint8[n, 64] and hops [n] of directed SMPs
 _WIDTHS = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}  # LinkWidthActive -> lanes
@@ -227,6 +227,7 @@ def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...], tuple[str, ...]]:
         server=np.array([server_index[home] for home in homes], np.int32),
         group=np.full(len(names), -1, np.int32),
         n_ports=column(info, NodeInfo.num_ports).astype(np.int16),
+        enhanced_port_0=column(walk.switch_info, SwitchInfo.enhanced_port_0).astype(np.bool_),
     )
     return columns, servers, models
 

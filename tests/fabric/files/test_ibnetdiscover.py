@@ -373,3 +373,13 @@ def test_no_text_whatever_escapes_as_another_error(tmp_path_factory, mutate, dat
 
 def link_ends(link: Link) -> tuple[str, frozenset[tuple[Guid, int]]]:
     return link.label, frozenset((port.node.guid, port.number) for port in (link.a, link.b))
+
+
+def test_base_and_enhanced_port_0_are_kept(tmp_path):
+    text = 'Switch 2 "S-{0:016x}"\t\t# "s{0}" {1} port 0 lid 0 lmc 0\n[1]\t"S-{2:016x}"[1]\n\n'
+    (tmp_path / "net").write_text(text.format(1, "base", 2) + text.format(2, "enhanced", 1))
+    fabric = ibnetdiscover.read(tmp_path / "net")
+    assert fabric.nodes.enhanced_port_0.tolist() == [False, True]
+    written = ibnetdiscover.to_text(fabric)
+    assert '"s1" base port 0 lid' in written
+    assert '"s2" enhanced port 0 lid' in written

@@ -37,6 +37,7 @@ class NodeRecord:
     vendor_id: int = 0
     device_id: int = 0
     system_guid: int = 0
+    enhanced_port_0: bool = True
 
 
 class PortRecord(NamedTuple):
@@ -142,6 +143,7 @@ class Discovery:
                 server=server[rows],
                 guid=np.array([node.guid for node in some], np.uint64),
                 system_guid=np.array([node.system_guid for node in some], np.uint64),
+                enhanced_port_0=[node.enhanced_port_0 for node in some],
             )
 
     def _homes(self, links: _Links) -> list[int]:

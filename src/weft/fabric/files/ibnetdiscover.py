@@ -16,7 +16,8 @@ for ibsim written by hand: other ids, no comments, cables named from one end. No
 would give them. A cable without a rate is 4xSDR, as in ibsim; a LID of 65535 is none yet.
 
 Written: what the tool would print if it swept the fabric, in the order of the fabric's nodes; nodes without a cable,
-which it could not reach, are written too, so that nothing is lost. Every switch has an enhanced port 0.
+which it could not reach, are written too, so that nothing is lost. A switch has an enhanced port 0
+unless the file that it came from says base.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _HEX = "[0-9a-fA-F]{1,16}"
 _KEY = re.compile(rf"(vendid|devid|sysimgguid|switchguid|caguid|rtguid)=0x({_HEX})(?:\(({_HEX})\))?\s*(?:#.*)?")
 _NODE = re.compile(
     r'(?P<kind>Switch|Ca|Hca|Rt)\s*(?P<ports>[0-9]{1,3})\s*"(?P<id>[^"]+)"\s*'
-    r'(?:#\s*(?:"(?P<description>.*)"(?: (?:enhanced|base) port 0)?'
+    r'(?:#\s*(?:"(?P<description>.*)"(?: (?P<port_0>enhanced|base) port 0)?'
     r"(?: lid (?P<lid>[0-9]{1,5}))?(?: lmc (?P<lmc>[0-9]{1,3}))?)?.*)?"
 )
 _PORT = re.compile(
@@ -129,6 +130,7 @@ class _Reader:
             vendor_id=self.keys.get("vendid", 0),
             device_id=device_id,
             system_guid=self.keys.get("sysimgguid", 0),
+            enhanced_port_0=match["port_0"] != "base",
         )
         node = self.index.setdefault(match["id"], len(self.nodes))
         if node == len(self.nodes):
@@ -204,7 +206,8 @@ def _node_text(subnet: Subnet, node: int) -> str:
     if kind == NodeKind.SWITCH:
         slot = subnet.first_port[node]
         ids += f"switchguid={guid:#x}({subnet.port_guid[slot]:x})\n"
-        return f"{ids}Switch\t{head} enhanced port 0 lid {subnet.lid[slot]} lmc {subnet.lmc[slot]}\n"
+        port_0 = "enhanced" if subnet.enhanced_port_0[node] else "base"
+        return f"{ids}Switch\t{head} {port_0} port 0 lid {subnet.lid[slot]} lmc {subnet.lmc[slot]}\n"
     key, word = ("rtguid", "Rt") if kind == NodeKind.ROUTER else ("caguid", "Ca")
     return f"{ids}{key}={guid:#x}\n{word}\t{head}\n"
 

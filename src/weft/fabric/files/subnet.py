@@ -41,6 +41,7 @@ class Subnet:
     description: list[str]
     n_ports: list[int]
     first_port: list[int]
+    enhanced_port_0: list[bool]
     # [port slot]
     node: list[int]
     number: list[int]
@@ -76,6 +77,7 @@ class Subnet:
             description=[printable(text) for text in nodes.description],
             n_ports=network_ports(fabric).tolist(),
             first_port=fabric.first_port.tolist(),
+            enhanced_port_0=nodes.enhanced_port_0.tolist(),
             node=ports.node.tolist(),
             number=ports.number.tolist(),
             port_guid=ports.guid.tolist(),

@@ -60,8 +60,8 @@ class CompiledLoop:
 
     def _compile(self) -> None:
         """Before anybody measures: a run of no messages, and a request over a lane that is closed."""
-        closed = self._requests[0].copy()
-        closed[express.METER] = self._clock.ctypes.data
+        closed, meter = self._requests[0].copy(), np.zeros(express.METER_WORDS, np.int64)
+        closed[express.METER] = meter.ctypes.data
         assert express.post(closed) == express.CLOSED
         setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))
         none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)

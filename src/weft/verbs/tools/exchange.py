@@ -67,6 +67,29 @@ class Peer:
             raise ConfigError(str(facts["refused"]))
         return facts
 
+    def is_of_weft(self) -> bool:
+        """Whether it begins as tools of weft do; waits until it says something."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) in (b"{", b"")
+        except OSError as error:
+            raise SubnetError(f"the other end is gone: {error.strerror}") from error
+
+    def read(self, size_bytes: int) -> bytes:
+        """Of one that is not of weft: so many bytes."""
+        try:
+            data = self._socket.recv(size_bytes, socket.MSG_WAITALL)
+        except OSError as error:
+            raise SubnetError(f"the other end is gone: {error.strerror}") from error
+        if len(data) < size_bytes:
+            raise SubnetError("the other end is gone: it closed the connection")
+        return data
+
+    def write(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise SubnetError(f"the other end is gone: {error.strerror}") from error
+
     def told(self, what: str, *names: str) -> Any:
         """What it says next, which must be that, with those names in it."""
         facts = self.receive()

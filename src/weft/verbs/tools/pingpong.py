@@ -1,9 +1,16 @@
-"""ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong of rdma-core's examples: their options, their lines."""
+"""ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong of rdma-core's examples: their options, their lines.
+
+A server understands rdma-core's own clients, which send their address as text of a fixed length, get the server's,
+say "done" and close the connection. Clients of weft say more, so that both ends know that they do the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError, UnknownName
 from weft.units import parse_size_bytes
@@ -79,6 +86,11 @@ def _run(plan: Plan, seat: Seat, *, with_events: bool, say: Say) -> None:
     say(_line("local address: ", mine))
     peer = listener.accept() if listener else exchange.call(seat.host, seat.port)
     try:
+        if listener is not None and not peer.is_of_weft():
+            other = _address_in(peer.read(len(_text(mine))))
+            say(_line("remote address:", other))
+            _serve_rdma_core(end, peer, mine, other, say)
+            return
         other = _meet(peer, plan, seat, mine)
         say(_line("remote address:", other))
         _exchange_messages(end, peer, other, say)
@@ -103,6 +115,42 @@ def _meet(peer: exchange.Peer, plan: Plan, seat: Seat, mine: Address) -> Address
     return exchange.build(Address, facts["address"])
 
 
+# -- with rdma-core's -------------------------------------------------------------------------------------------------
+
+
+def _text(address: Address) -> bytes:
+    """As rdma-core writes it: LID, QPN, PSN and GID in hexadecimal, and the zero at the end of a string of C."""
+    return b"%04x:%06x:%06x:%s\0" % (address.lid, address.qpn, address.psn, address.gid.replace(":", "").encode())
+
+
+def _address_in(text: bytes) -> Address:
+    try:
+        lid, qpn, psn = (int(word, 16) for word in text[:18].split(b":"))
+        raw = bytes.fromhex(text[19:51].decode())
+    except ValueError as error:
+        raise SubnetError(f"what is at the other end is no pingpong: it says {text!r}") from error
+    gid = ":".join(raw[at : at + 2].hex() for at in range(0, len(raw), 2))
+    return Address(lid=lid, qpn=qpn, psn=psn, gid=gid, rkey=0, vaddr=0, outs=0)
+
+
+class _Alone:
+    """Of who has no connection to the other end any more: the transport tells what does not arrive."""
+
+    def is_over(self, quiet_s: float) -> bool:
+        return False
+
+
+def _serve_rdma_core(end: Endpoint, peer: exchange.Peer, mine: Address, other: Address, say: Say) -> None:
+    plan, (size_bytes,) = end.plan, end.sizes
+    load(end)
+    end.connect([other])
+    end.fill_receives()
+    peer.write(_text(mine))
+    peer.read(len(b"done\0"))
+    batch = Batch(number=1, size_bytes=size_bytes, iterations=plan.iterations)
+    _say_figures(choose(end, _Alone()).pingpong(batch, begins=False), batch, say)
+
+
 def _exchange_messages(end: Endpoint, peer: exchange.Peer, other: Address, say: Say) -> None:
     plan, (size_bytes,) = end.plan, end.sizes
     batch = Batch(number=1, size_bytes=size_bytes, iterations=plan.iterations)
@@ -115,15 +163,18 @@ def _exchange_messages(end: Endpoint, peer: exchange.Peer, other: Address, say: 
     loop = choose(end, Watch(peer, plan))
     peer.send(engine=loop.engine)
     peer.told("engine")
-    stamps = loop.pingpong(batch, begins=not end.side)
-    took_us = max(int(stamps[-1] - stamps[0]), 1) / 1e3
-    total_bytes = 2 * size_bytes * plan.iterations
-    say(f"{total_bytes} bytes in {took_us / 1e6:.2f} seconds = {total_bytes * 8 / took_us:.2f} Mbit/sec")
-    say(f"{plan.iterations} iters in {took_us / 1e6:.2f} seconds = {took_us / plan.iterations:.2f} usec/iter")
+    _say_figures(loop.pingpong(batch, begins=not end.side), batch, say)
     if not end.has_arrived(batch.number, size_bytes, plan.iterations):
         raise SubnetError(f"invalid data in what was received: {size_bytes} bytes are not those that were sent")
     peer.send(over=True)  # its messages may still be on their way while this process could end
     peer.told("over")
+
+
+def _say_figures(stamps: NDArray[np.int64], batch: Batch, say: Say) -> None:
+    took_us = max(int(stamps[-1] - stamps[0]), 1) / 1e3
+    total_bytes = 2 * batch.size_bytes * batch.iterations
+    say(f"{total_bytes} bytes in {took_us / 1e6:.2f} seconds = {total_bytes * 8 / took_us:.2f} Mbit/sec")
+    say(f"{batch.iterations} iters in {took_us / 1e6:.2f} seconds = {took_us / batch.iterations:.2f} usec/iter")
 
 
 def _line(side: str, address: Address) -> str:
