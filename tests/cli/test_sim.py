@@ -79,14 +79,14 @@ def test_ethernet_runs_by_hashed_paths(capsys, network):
 
 def test_options_reach_the_engine(capsys):
     given = {"paths": "adaptive", "switching": "store-and-forward", "memory": "gpudirect", "congestion-control": "ib"}
-    given |= {"mtu": "2048", "buffer": "32K", "train": "2", "watch": "leaf1/1,leaf2/5", "watch-every-us": "0.5"}
+    given |= {"mtu": "2048", "buffer": "32K", "watch": "leaf1/1,leaf2/5", "watch-every-us": "0.5"}
     facts = json_of(
         capsys, TREE, "--size", "64K", *(word for key, value in given.items() for word in (f"--{key}", value))
     )
     found = facts["options"]
     assert (found["paths"], found["switching"], found["memory"]) == ("adaptive", "store-and-forward", "gpudirect")
     assert (found["congestion_control"], found["mtu_bytes"], found["buffer_bytes"]) == ("ib", 2048, 32_768)
-    assert (found["train"], found["watch"], found["watch_every_ps"]) == (2, ["leaf1/1", "leaf2/5"], 500_000)
+    assert (found["watch"], found["watch_every_ps"]) == (["leaf1/1", "leaf2/5"], 500_000)
 
 
 def test_a_pattern_can_be_kept_and_run_again(capsys, tmp_path):
@@ -182,7 +182,6 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
         (("--congestion-control", "dcqcn"), "dcqcn"),
         (("--mtu", "10"), "10 is not from 256 to 4096"),
         (("--buffer", "5x"), "5x"),
-        (("--train", "99"), "train 99"),
         (("--sl", "16"), "service level 16"),
         (("--operation", "raed"), "did you mean read"),
         (("--transport", "ud"), "one packet"),

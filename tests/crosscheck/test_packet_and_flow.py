@@ -17,6 +17,7 @@ from weft.routing.route import route
 from weft.sim.engine import Options
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.packet.engine import PacketEngine
+from weft.sim.patterns import shift
 from weft.sim.traffic import Operation, Traffic, find_host_port
 
 TREE, STAR, ETHERNET = "fat-tree:hosts=16,radix=8", "star:hosts=6", "fat-tree:hosts=16,radix=8,speed=400GbE"
@@ -142,6 +143,18 @@ def test_queue_pairs_and_senders_that_share_a_link_agree_within_a_turn(sizes):
         packet, flow = run_both(fabric, Traffic.of(fabric, rows, qp=list(range(n))))
         assert np.abs(flow.finish_ps - packet.finish_ps).max() <= 2 * n * packet_ps
         assert flow.last_arrival_ps == pytest.approx(packet.last_arrival_ps, abs=packet_ps)
+
+
+@pytest.mark.parametrize("lmc", [0, 1])
+@pytest.mark.parametrize(
+    ("spec", "group_hosts"), [("dragonfly:p=2,a=4,h=2", 8), ("dragonfly+:p=2,leaves=2,spines=2,h=2,g=5", 4)]
+)
+def test_every_group_of_a_dragonfly_to_the_next_waits_for_its_own_link_only(spec, group_hosts, lmc):
+    """One link between two groups carries all: nobody waits for that of the group where he arrives."""
+    fabric = route(weft.load(spec), RoutingOptions(engine="dragonfly", lmc=lmc)).fabric
+    for by in (group_hosts, len(fabric.hcas) - group_hosts):
+        packet, flow = run_both(fabric, shift(fabric, size_bytes=262_144, by=by))
+        assert packet.last_arrival_ps == pytest.approx(flow.last_arrival_ps, rel=0.01)
 
 
 # -- different --------------------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ WAYS = (
     {"paths": "spray", "buffer_bytes": 8320},
     {"congestion_control": "ib"},
     {"mtu_bytes": 1024},
-    {"train": 4},
     {"memory": "staged"},
     {"network": "roce"},
     {"network": "roce", "paths": "table", "congestion_control": "none", "buffer_bytes": 20_000},

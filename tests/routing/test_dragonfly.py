@@ -48,6 +48,9 @@ class Paths:
         self.group = fabric.nodes.group[graph.switches]
         ends = zip(graph.near.tolist(), graph.port.tolist(), graph.far.tolist(), strict=True)
         self.leads_to = {(near, port): far for near, port, far in ends}
+        self.port_to = {(near, far): port for (near, port), far in self.leads_to.items()}
+        self.host_port = dict(zip(graph.at[graph.is_host].tolist(), graph.out[graph.is_host].tolist(), strict=True))
+        self.fabric = fabric
         detour = (np.diff(graph.at) == 0) & (np.diff(graph.out) == 0)
         self.is_detour = np.concatenate(([False], detour))
 
@@ -57,6 +60,16 @@ class Paths:
         while way[-1] != self.graph.at[index]:
             way.append(self.leads_to[way[-1], int(self.tables.lft[way[-1], lid])])
         return way
+
+    def lanes(self, way, sl):
+        """Its hops between switches, each with the lane; it comes from a host."""
+        fabric, graph, came = self.fabric, self.graph, int(self.host_port[way[0]])
+        for here, there in itertools.pairwise(way):
+            out = self.port_to[here, there]
+            node = int(graph.switches[here])
+            row = int(self.tables.first_pair[node]) + came * (int(fabric.nodes.n_ports[node]) + 1) + out
+            yield here, there, int(self.tables.sl2vl[row, sl])
+            came = int(fabric.ports.number[fabric.ports.peer[fabric.first_port[node] + out]])
 
     def groups(self, way):
         """The groups that it goes through, in order."""
@@ -195,6 +208,27 @@ def test_the_load_of_a_dragonfly_plus():
 
 
 # -- lanes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [DRAGONFLIES[0], DRAGONFLIES[2], PLUS[0]])
+@pytest.mark.parametrize("lmc", [0, 1])
+def test_who_has_arrived_never_shares_a_local_lane_with_who_wants_to_leave(spec, lmc):
+    """Else the wait for a global link spreads from group to group, all round the machine."""
+    paths = Paths(routed(weft.load(spec), lmc=lmc).fabric)
+    graph, tables = paths.graph, paths.tables
+    leaves, arrives = set(), set()  # (from switch, to switch, lane), by minimal paths
+    for index in np.flatnonzero(graph.is_host & ~paths.is_detour).tolist():
+        for source in np.flatnonzero(graph.hosts > 0).tolist():
+            way = paths.walk(source, index)
+            sl = int(tables.path_sl[source, graph.lid[index]]) if "path_sl" in vars(tables) else 0
+            crossed = 0
+            for here, there, lane in paths.lanes(way, sl):
+                if paths.group[here] != paths.group[there]:
+                    crossed += 1
+                elif paths.group[source] != paths.group[way[-1]]:
+                    (arrives if crossed else leaves).add((here, there, lane))
+    assert arrives
+    assert not leaves & arrives
 
 
 def test_minimal_paths_share_one_service_level():

@@ -12,9 +12,13 @@ from weft.routing.engine import Options as RoutingOptions
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim.engine import Options
-from weft.sim.packet.engine import PacketEngine, refuse_silence
+from weft.sim.packet.deadlock import Circle, find_circle
+from weft.sim.packet.engine import PacketEngine, refuse_silence, with_more_room
 from weft.sim.packet.explain import Deadlock
+from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import plan
+from weft.sim.packet.state import Stop
+from weft.sim.patterns import uniform
 from weft.sim.traffic import Traffic
 
 
@@ -37,6 +41,50 @@ def test_a_deadlock_names_the_ports_that_wait_for_each_other():
         peer = fabric.find_port(name).peer
         assert peer is not None
         assert peer.node.name == fabric.find_port(following).node.name
+
+
+def test_a_deadlock_has_the_date_at_which_its_circle_closed_however_long_traffic_goes_on():
+    fabric = route(weft.load("torus:4x4x4,hosts=2"), RoutingOptions(engine="min-hop")).fabric
+    traffic = uniform(fabric, load=1.0, duration_ps=100_000_000)
+    found = []
+    for until_ps in (50_000_000, 75_000_000, 100_000_000):
+        early = traffic.start_ps < until_ps
+        some = Traffic.make(traffic.src[early], traffic.dst[early], 4096, start_ps=traffic.start_ps[early])
+        with pytest.raises(Deadlock) as caught:
+            PacketEngine().run(fabric, some)
+        found.append((caught.value.since_ps, caught.value.circle))
+    assert found[0] == found[1] == found[2]
+    since_ps = found[0][0]
+    assert circle_at(fabric, traffic, since_ps - 1) is None
+    circle = circle_at(fabric, traffic, since_ps + 2_000_000)  # what was under way then has arrived
+    assert circle is not None
+    assert circle.since_ps == since_ps
+
+
+def circle_at(fabric: weft.Fabric, traffic: Traffic, time_ps: int) -> Circle | None:
+    made = plan(fabric, traffic, Options())
+    made.state.run.until_ps[0] = time_ps
+    state, why = made.state, Stop.ROOM
+    while why is not Stop.MOMENT:
+        state = with_more_room(state) if why is Stop.ROOM else state
+        why = Stop(run_events(state, 100_000))
+    return find_circle(state)
+
+
+def test_a_run_in_deadlock_does_not_go_on_for_as_long_as_traffic_comes():
+    """Two hosts far from the ring talk for ever; the run ends all the same, long before they do."""
+    fabric, traffic = around_the_torus("min-hop")
+    hosts = host_ports(fabric)
+    n = 400_000
+    talk = np.arange(n) * 1_000_000
+    src, dst = (
+        np.concatenate((column, np.full(n, hosts[end]))) for column, end in ((traffic.src, 0), (traffic.dst, 1))
+    )
+    both = Traffic.make(src, dst, 4096, start_ps=np.concatenate((traffic.start_ps, talk)))
+    seen: list[int] = []
+    with pytest.raises(Deadlock):
+        PacketEngine().run(fabric, both, Options(buffer_bytes=4160), progress=lambda done, _all: seen.append(done))
+    assert seen[-1] < n / 2
 
 
 def test_the_same_traffic_arrives_with_tables_that_have_no_circle():

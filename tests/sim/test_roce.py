@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 import weft
 from weft.errors import ConfigError, SubnetError
+from weft.fabric import faults
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sim.engine import Options
 from weft.sim.packet.engine import PacketEngine
+from weft.sim.packet.plan import plan
+from weft.sim.patterns import incast
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
 
@@ -51,8 +54,8 @@ def test_without_congestion_nobody_pauses():
 
 def test_a_pause_stops_those_who_go_elsewhere():
     """h1 and h4 share an uplink. h1 could use a quarter of it, as one of four into h16; h4 would have the rest."""
-    incast = [(f"h{i}", "h16", 8 * MIB) for i in (1, 5, 6, 7)]
-    together = send(routed(TREE), [*incast, ("h4", "h12", 4 * MIB)], paths="table")
+    to_one = [(f"h{i}", "h16", 8 * MIB) for i in (1, 5, 6, 7)]
+    together = send(routed(TREE), [*to_one, ("h4", "h12", 4 * MIB)], paths="table")
     alone = send(routed(TREE), [("h4", "h12", 4 * MIB)], paths="table")
     assert together.latency_ps[-1] > 1.3 * alone.latency_ps[-1] / 0.75
 
@@ -172,3 +175,34 @@ def test_headers_of_roce_v2_are_ip_and_udp_those_of_v1_a_grh():
     for network, headers in (("roce", 38 + 20 + 8 + 12 + 4 + 16), ("roce-v1", 38 + 40 + 12 + 4 + 16)):
         result = send(tree, [("h1", "h2", 4096)], network=network)
         assert result.use.xmit_bytes[result.traffic.src[0]] == 4096 + headers
+
+
+SPEEDS = {
+    "10GbE": "SN2700",
+    "25GbE": "SN2700",
+    "40GbE": "SN2700",
+    "50GbE": "SN2700",
+    "100GbE": "SN2700",
+    "200GbE": "SN3700",
+    "400GbE": "SN5400",
+    "800GbE": "SN5600",
+}
+
+
+@pytest.mark.parametrize(("speed", "switch"), SPEEDS.items())
+def test_ecn_marks_before_pfc_pauses_at_every_speed(speed, switch):
+    """Else senders are stopped and never told, and PFC takes the innocent along."""
+    fabric = routed(f"star:hosts=3,switch={switch},speed={speed}")
+    traffic = incast(fabric, size_bytes=8_000_000, senders=2)
+    state = plan(fabric, traffic, Options()).state
+    for low_bytes, high_bytes in state.mark_bytes:
+        assert 0 < low_bytes < high_bytes < state.pause_above.min()
+    result = PacketEngine().run(fabric, traffic)
+    assert result.use.marked_packets.sum() > 0
+    assert result.use.pauses.sum() == 0
+
+
+def test_each_port_marks_by_its_own_speed():
+    fabric = faults.slow(routed("star:hosts=3,speed=400GbE"), "h1/1", "100GbE")
+    state = plan(fabric, incast(fabric, size_bytes=1000, senders=2), Options()).state
+    assert len(np.unique(state.mark_bytes, axis=0)) == 2

@@ -1,4 +1,4 @@
-"""Fewer packets, the same answer: steady state carried forward, and packets in trains."""
+"""Fewer packets, the same answer: steady state carried forward."""
 
 from __future__ import annotations
 
@@ -54,11 +54,3 @@ def test_a_network_that_does_not_settle_is_not_skipped(tree):
     broken = faults.degrade(tree, "h1/1", 1e-6)
     with pytest.raises(ConfigError, match=r"skip_tolerance 0\.02 needs a network that settles"):
         PacketEngine().run(broken, unequal(broken), Options(skip_tolerance=0.02))
-
-
-def test_trains_cost_a_fraction_of_the_events_and_hardly_any_truth(tree):
-    whole = PacketEngine().run(tree, unequal(tree))
-    trains = PacketEngine().run(tree, unequal(tree), Options(train=4))
-    assert trains.events < whole.events / 3.5
-    assert np.abs(trains.finish_ps / whole.finish_ps - 1).max() < 0.01
-    np.testing.assert_allclose(trains.use.xmit_bytes, whole.use.xmit_bytes, rtol=0.001, atol=2000)

@@ -132,7 +132,6 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
         routed=network.routed,
         mtu_bytes=network.mtu,
         buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
-        train=network.train,
         skip_tolerance=network.skip_tolerance,
         watch=tuple(outputs.watch.split(",")) if outputs.watch else (),
         watch_every_ps=_ps("--watch-every-us", outputs.watch_every_us),

@@ -51,8 +51,6 @@ class Network:
     """Payload of a packet in bytes. [4096; tcp 8960, omni-path 8192]"""
     buffer: str | None = None
     """Input buffer of a port for each VL: 64K. [two round trips of the link and four packets]"""
-    train: int = 1
-    """Packets of a message that travel as one: faster, coarser."""
     skip_tolerance: float = 0.0
     """Carry rates forward that are steady within this part; 0 runs every packet."""
     routing_engine: str | None = None

@@ -8,11 +8,15 @@ A host's first LID is routed so. With LMC its others lead through an intermediat
 another one, and if possible one with a link to the destination's own switch. Such a detour is longer, but all traffic
 between two groups then need not share the few links between them.
 
-Lanes follow the numbers of the groups. A packet that comes up from a lower group stays on lane 0, one that comes down
-goes on by local lane 1, and may only go further down:
+A minimal path ends on a local lane of its own, so that who has arrived never waits behind who wants to leave:
 
-    local 0 -> global 0, up -> local 0 -> global 0, up or down -> local 0 or 1       service level 0
-    local 0 -> global 0, down -> local 1 -> global 0, down     -> local 1            service level 0
+    local 0 -> global 0 -> local 1, with detours 2                                   service level 0: minimal
+
+Lanes of detours follow the numbers of the groups. A packet that comes up from a lower group stays on lane 0, one that
+comes down goes on by local lane 1, and may only go further down:
+
+    local 0 -> global 0, up -> local 0 -> global 0, up or down -> local 0 or 1       service level 2
+    local 0 -> global 0, down -> local 1 -> global 0, down     -> local 1            service level 2
     local 0 -> global 1, down -> local 1 -> global 1, up       -> local 2            service level 1: dips
 
 So all paths follow one order of channels; docs/design/0007-lanes.md proves it, and says what spines add.
@@ -38,7 +42,7 @@ from weft.routing.orientation import orient
 from weft.routing.product import Neighbours, find_neighbours
 
 _WAY_OUT = '\n  Route with engine="dfsssp", or "up-down".'
-_DIPS, _FALLS, _TO_SPINE = 1, 2, 3  # service levels besides 0
+_MINIMAL, _DIPS, _OTHER_DETOURS, _FALLS, _TO_SPINE = range(5)  # service levels
 
 
 class Dragonfly:
@@ -201,12 +205,15 @@ def _set_lanes(
     out_kind[slots] = np.where(here == there, to_local, to_global)
 
     lanes = np.zeros((6, 3, SERVICE_LEVELS), np.uint8)
-    if has_detours or not spine.any():
+    if not has_detours and not spine.any():
+        lanes[[below, above], to_local] = 1
+    if has_detours:
         lanes[above, to_local] = 1
         lanes[local, to_local, [_DIPS, _FALLS]] = 1
         lanes[spine_local, to_local] = 2
         lanes[below, to_local, _DIPS] = 2
         lanes[:, to_global, _DIPS] = 1
+        lanes[[below, above], to_local, _MINIMAL] = 2
     lanes[spine_start, to_local] = lanes[:, 1:, _TO_SPINE] = 3 if has_detours else 1
     fill_sl2vl(fabric, tables, in_kind, out_kind, lanes)
 
@@ -220,8 +227,9 @@ def _set_service_levels(
 ) -> None:
     """Which way the two global links of a detour lead, and whether the path ends at a spine."""
     home = group[graph.at]
+    is_detour = through != home
     comes_down = group[:, None] > through  # on the first of the two; of paths that do not leave home, no matter
-    sl = (comes_down & (through < home)).astype(np.uint8) * np.uint8(_DIPS)
+    sl = np.where(is_detour, np.where(comes_down & (through < home), _DIPS, _OTHER_DETOURS), _MINIMAL).astype(np.uint8)
     if spine.any():
         sl[comes_down & (through > home)] = _FALLS
         sl[:, spine[graph.at]] = _TO_SPINE

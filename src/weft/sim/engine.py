@@ -74,7 +74,6 @@ class Options:
     routed: bool = False  # Ethernet: the switches are IP routers, a subnet ends at its leaf, as in most large Clos
     mtu_bytes: int = 0  # payload of a packet; 0: 4096, TCP 8960, Omni-Path 8192
     buffer_bytes: int = 0  # input buffer of a port for each VL; 0: two round trips of the link and four packets
-    train: int = 1  # packets of a message that travel as one unit: fewer events, coarser arbitration
     skip_tolerance: float = 0.0  # rates steady within this part are carried forward; 0: every packet is run
     ack_timeout_exponent: int = 14  # of RC: 4.096 µs × 2 to this power, as `ibv_modify_qp` takes it
     watch: tuple[str, ...] = ()  # ports whose output queue is sampled, `leaf1/3`
@@ -96,7 +95,6 @@ class Options:
         for name, low, high, why in (
             ("mtu_bytes", 0, 65_536, "256 to 4096 on InfiniBand, 0 for the usual one"),
             ("buffer_bytes", 0, 1 << 30, "0 for two round trips of the link"),
-            ("train", 1, 16, "1 runs every packet"),
             ("skip_tolerance", 0, 0.5, "0 runs every packet"),
             ("ack_timeout_exponent", 1, 31, "the field has 5 bits"),
             ("watch_every_ps", 1, 1 << 50, "picoseconds"),

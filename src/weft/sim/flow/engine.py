@@ -7,7 +7,7 @@ Alone on the network it finishes when the packet engine says, to the picosecond.
 
 Not here: queues, credits, VLs and their arbitration, congestion control, TCP's windows and losses. A flow that is
 limited elsewhere leaves its share to others at once, so nobody is the victim of another's full buffer; acknowledgements
-take no room. `buffer_bytes`, `train`, `skip_tolerance` and `congestion_control` change nothing. TCP runs as flows
+take no room. `buffer_bytes`, `skip_tolerance` and `congestion_control` change nothing. TCP runs as flows
 limited by the cores that copy and process, without slow start. Waits and peaks of ports are 0, `events` counts the
 solutions of rates. Watched ports and cables with bit errors are refused.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.jit import handler, lean_kernel, part
 from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
-from weft.sim.flow.share import choose, choose_held, link_up, solve, unlink
+from weft.sim.flow.share import choose, choose_held, hold_by, link_up, solve, unlink
 from weft.sim.flow.state import Agenda, Kind, Stop
 from weft.sim.layout.records import NONE
 from weft.sim.packet.lanes import schedule, take_first
@@ -170,7 +170,6 @@ def _share_again(s):
             unlink(s, index)
         elif flow.message >= 0 and not flow.linked:
             link_up(s, index)
-            flow.bottleneck = NONE
             choose(s, index)
         elif flow.message >= 0:
             _set_end(s, index)
@@ -194,7 +193,7 @@ def _put_in_force(s):
         link.load = link.capacity - link.residual
     for i in range(run.chosen):
         flow = s.flows[s.chosen[i]]
-        flow.bottleneck = flow.new_bottleneck
+        hold_by(s, s.chosen[i], flow.new_bottleneck)
         if abs(flow.new_rate - flow.rate) > SAME * flow.rate:
             flow.left_bytes -= flow.rate * (run.now_ps - flow.since_ps)
             flow.since_ps = run.now_ps

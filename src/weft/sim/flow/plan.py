@@ -3,7 +3,7 @@ refused are the packet engine's own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     if options.watch:
         raise ConfigError(f"{options.watch[0]} cannot be watched: flows have no queues. Use the packet engine")
     wiring = wire(fabric, rules, options.switching)
-    posting = post(wiring, traffic, replace(options, train=1), rules)
+    posting = post(wiring, traffic, options, rules)
     _, first_of_qp = np.unique(posting.messages.qp, return_index=True)
     one_each = posting.messages[first_of_qp]  # all messages of a queue pair go the same way
     check_paths(wiring, one_each)

@@ -17,7 +17,7 @@ from weft.jit import part
 from weft.sim.layout.records import NONE
 
 SLACK = 1e-9  # relative: rates and loads closer than this are equal
-PATIENCE = 6  # rounds in which only flows that fail the test are added; after that all that meet an open flow
+PATIENCE = 40  # rounds in which only flows that fail the test are added; after that all that meet an open flow
 
 
 @part
@@ -38,6 +38,7 @@ def link_up(s, flow):
 def unlink(s, flow):
     """A flow has ended, and takes no more of its links."""
     rate = s.flows[flow].rate
+    hold_by(s, flow, NONE)
     s.flows[flow].linked = 0
     s.flows[flow].rate = 0
     for node in range(s.node_first[flow], s.node_first[flow + 1]):
@@ -51,6 +52,17 @@ def unlink(s, flow):
             s.node_prev[after] = before
         link.flows -= 1
         link.load = link.load - rate * s.node_share[node] if link.flows > 0 else 0.0  # no rounding is left behind
+
+
+@part
+def hold_by(s, flow, index):
+    """This class holds a flow from now on, NONE: none does."""
+    before = s.flows[flow].bottleneck
+    if before >= 0:
+        s.classes[before].holds -= 1
+    if index >= 0:
+        s.classes[index].holds += 1
+    s.flows[flow].bottleneck = index
 
 
 @part
@@ -70,12 +82,14 @@ def choose_held(s, flow):
     for node in range(s.node_first[flow], s.node_first[flow + 1]):
         index = s.node_class[node]
         at = s.classes[index].head
+        left = s.classes[index].holds  # most links hold none, and their lists are the long ones
         if s.classes[index].asked == s.run[0].solution:
-            at = NONE  # another flow of this moment has been here
+            left = 0  # another flow of this moment has been here
         s.classes[index].asked = s.run[0].solution
-        while at >= 0:
+        while left > 0:
             if s.flows[s.node_flow[at]].bottleneck == index:
                 choose(s, s.node_flow[at])
+                left -= 1
             at = s.node_next[at]
 
 

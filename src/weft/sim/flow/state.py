@@ -72,6 +72,7 @@ CLASS = np.dtype(
         ("level", np.float64),  # rate at which it froze flows, NONE if it froze none
         ("head", np.int32),  # node
         ("flows", np.int32),  # under way
+        ("holds", np.int32),  # of them held at their rate by this class
         ("open", np.int32),  # of them open and not frozen
         ("chosen", np.int32),  # of them open
         ("seen", np.int32),  # the solution that touched it last

@@ -171,9 +171,9 @@ def _cut(
     rules: Rules,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
     """Packets of each message and their sizes on the wire: [size] -> bytes, and how many there will be."""
-    mtu, unit = options.mtu_bytes, options.mtu_bytes * options.train
+    mtu = options.mtu_bytes
     payload = messages.bytes.astype(np.int64)
-    count = np.maximum(-(-payload // unit), 1)
+    count = np.maximum(-(-payload // mtu), 1)
     if (count > np.iinfo(np.int32).max).any():
         raise ConfigError("a message has over 2**31 packets: send it in parts")
     more = np.zeros((len(Operation), len(Transport)), np.int64)
@@ -185,17 +185,14 @@ def _cut(
     first_more[is_answer] = AETH  # in the first and in the last packet
 
     def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
-        headers: NDArray[np.int64] = np.maximum(-(-size // mtu), 1) * rules.header_bytes
-        return -(-size // 4) * 4 + headers
+        return -(-size // 4) * 4 + rules.header_bytes
 
-    full = np.full(len(messages), int(on_wire(np.array([unit]))[0]))
-    last = on_wire(payload - (count - 1) * unit) + np.where(count == 1, first_more, np.where(is_answer, AETH, 0))
+    full = np.full(len(messages), int(on_wire(np.array([mtu]))[0]))
+    last = on_wire(payload - (count - 1) * mtu) + np.where(count == 1, first_more, np.where(is_answer, AETH, 0))
     first = np.where(count == 1, last, full + first_more)
     sizes, index = np.unique(np.concatenate((first, full, last, [ack_bytes(rules)])), return_inverse=True)
     if len(sizes) > np.iinfo(np.int16).max:
-        raise ConfigError(
-            f"the packets have {len(sizes):,} sizes, at most 32,767 go: use train 1 or fewer message sizes"
-        )
+        raise ConfigError(f"the packets have {len(sizes):,} sizes, at most 32,767 go: use fewer message sizes")
     messages.packets = count
     n = len(messages)
     messages.first, messages.full, messages.last = index[:n], index[n : 2 * n], index[2 * n : 3 * n]

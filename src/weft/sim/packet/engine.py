@@ -12,6 +12,7 @@ from weft.errors import ConfigError, SimulationBug
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.layout.records import records
+from weft.sim.packet.deadlock import blocked_queues, find_circle
 from weft.sim.packet.explain import explain
 from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import Plan, plan
@@ -20,7 +21,7 @@ from weft.sim.packet.state import ROOM, State, Stop
 from weft.sim.result import NEVER, PortUse, QueueSamples, Result
 from weft.sim.traffic import Traffic
 
-SLICE_EVENTS = 2_000_000  # between two looks at the clock
+SLICE_EVENTS = 200_000  # between two looks at the clock
 _FOREVER_PS = 1 << 52
 
 
@@ -53,6 +54,8 @@ class _Run:
             if port < 0:
                 raise ConfigError(f"{name} cannot be watched: it is no port of the {made.options.network} network")
         self.skipper = Skipper(made)
+        self.sliced_ps = 0  # the clock at the end of the last slice
+        self.next_search = 0  # for a deadlock, in events
         self.times_ps: list[int] = []
         self.samples: list[NDArray[np.int64]] = []
 
@@ -67,7 +70,7 @@ class _Run:
             if progress is not None:
                 progress(int(self.state.run.delivered[0]), len(self.state.messages))
             if why is Stop.ROOM:
-                self.state = _with_more_room(self.state)
+                self.state = with_more_room(self.state)
             elif why is Stop.MOMENT:
                 if until_ps >= stop_ps:
                     return
@@ -78,8 +81,19 @@ class _Run:
             elif why is Stop.DONE:
                 refuse_silence(self.state)
                 return
-            elif why is not Stop.SLICE:
+            elif why is not Stop.SLICE or self._is_dead():
                 raise explain(self.plan, self.state, why)
+
+    def _is_dead(self) -> bool:
+        """Is there a deadlock that more traffic hides? Searched where a queue got no credits in all of a slice, and
+        half as often each time that none is found."""
+        run = self.state.run[0]
+        suspects = blocked_queues(self.state, self.sliced_ps)
+        self.sliced_ps = int(run.now_ps)
+        if run.events < self.next_search or not suspects.any():
+            return False
+        self.next_search = 2 * int(run.events)
+        return find_circle(self.state) is not None
 
     def _next_look_ps(self) -> int:
         if not len(self.watched):
@@ -152,7 +166,7 @@ def _port_use(made: Plan, state: State) -> PortUse:
     )
 
 
-def _with_more_room(state: State) -> State:
+def with_more_room(state: State) -> State:
     """The same state with twice the pool that ran low."""
     run = state.run[0]
     if run.free_packets < ROOM:

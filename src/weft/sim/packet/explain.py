@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from weft.errors import SimulationBug, SubnetError, WeftError
 from weft.sim.layout.records import Control
+from weft.sim.packet.deadlock import find_circle
 from weft.sim.packet.plan import Plan
 from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
 from weft.sim.packet.state import State, Stop
@@ -14,9 +13,10 @@ from weft.sim.packet.state import State, Stop
 class Deadlock(SubnetError):
     """Packets wait for each other's buffers, in a circle. `circle` has the ports that cannot send, in order."""
 
-    def __init__(self, message: str, circle: tuple[str, ...]) -> None:
+    def __init__(self, message: str, circle: tuple[str, ...], since_ps: int) -> None:
         super().__init__(message)
         self.circle = circle
+        self.since_ps = since_ps  # when the circle closed
 
 
 def explain(made: Plan, state: State, why: Stop) -> WeftError:
@@ -45,37 +45,18 @@ def explain(made: Plan, state: State, why: Stop) -> WeftError:
     return _deadlock(made, state)
 
 
-def _deadlock(made: Plan, state: State) -> Deadlock:
-    circle = _find_circle(state)
-    n_vls = int(state.run[0].n_vls)
-    names = [made.wiring.name(queue // n_vls) + (f" VL {queue % n_vls}" if n_vls > 1 else "") for queue in circle]
-    arrows = " -> ".join((*names, *names[:1]))
+def _deadlock(made: Plan, state: State) -> WeftError:
+    found = find_circle(state)
     left = len(state.messages) - int(state.run[0].delivered)
+    if found is None:
+        return SimulationBug(f"nothing is left to happen, {left:,} messages have not arrived, and no circle is closed")
+    n_vls = int(state.run[0].n_vls)
+    names = [made.wiring.name(queue // n_vls) + (f" VL {queue % n_vls}" if n_vls > 1 else "") for queue in found.queues]
+    arrows = " -> ".join((*names, *names[:1]))
     return Deadlock(
-        f"deadlock at {int(state.run[0].now_ps) / 1e6:,.3f} µs with {left:,} messages under way: a circle of "
-        f"{len(names)} ports, each without room in the buffer of the next: {arrows}\n"
+        f"deadlock at {found.since_ps / 1e6:,.3f} µs, {left:,} messages will not arrive: a circle of {len(names)} "
+        f"ports, each without room in the buffer of the next: {arrows}\n"
         f"  Route with engine auto, or dfsssp, which have no such circle; `weft check` finds it without running.",
         tuple(names),
+        found.since_ps,
     )
-
-
-def _find_circle(state: State) -> list[int]:
-    """Output queues that wait for each other: each for a buffer that packets of the next one fill."""
-    waits_in: dict[int, list[int]] = defaultdict(list)  # input buffer -> output queues with packets that it holds
-    blocked = []
-    for index, head in enumerate(state.queues.head.tolist()):
-        if head >= 0:
-            blocked.append(index)
-        while head >= 0:
-            waits_in[int(state.packets[head].held_in)].append(index)
-            head = int(state.packets[head].next)
-    for start in blocked:
-        path: list[int] = []
-        queue = start
-        while queue >= 0 and queue not in path:
-            path.append(queue)
-            fills = waits_in[int(state.buffers[queue].upstream)]  # the same VL at the far end: the buffer it waits for
-            queue = fills[0] if fills else -1
-        if queue >= 0:
-            return path[path.index(queue) :]
-    return blocked  # no circle: they wait for something that is not there any more

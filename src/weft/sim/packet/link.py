@@ -28,6 +28,7 @@ def transmit(s, p, queue_index, packet_index):
     port.busy = 1
     port.xmit_bytes += size_bytes
     port.xmit_packets += 1
+    port.blocked &= ~(1 << (queue_index - p * run.n_vls))
     if port.starved:
         port.starved = 0
         s.plugs[p].wait_ps += run.now_ps - s.plugs[p].wait_since_ps
@@ -84,4 +85,7 @@ def on_credit(s, queue_index, freed):
         queue.credits -= PAUSED
     else:
         queue.credits += PAUSED
-    return queue.port if s.ports[queue.port].starved else NONE
+    port = s.ports[queue.port]
+    if port.blocked and (port.blocked >> (queue_index - queue.port * s.run[0].n_vls)) & 1:
+        s.stuck_ps[queue_index] = s.run[0].now_ps  # perhaps it is not enough
+    return queue.port if port.starved else NONE

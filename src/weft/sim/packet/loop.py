@@ -23,7 +23,15 @@ from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_n
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
 from weft.sim.packet.state import EMPTY, LANE_BITS, ROOM, Carries, Kind, QpState, Stop
-from weft.sim.packet.switch import DROPPED, NOWHERE, RANDOM_BITS, draw_random, enqueue, on_packet_at_switch
+from weft.sim.packet.switch import (
+    DROPPED,
+    NOWHERE,
+    RANDOM_BITS,
+    draw_random,
+    enqueue,
+    on_packet_at_switch,
+    out_queue,
+)
 
 IN_A_ROW = 24  # events of one lane before the pools are looked at again
 
@@ -147,6 +155,8 @@ def _look_ahead(s, kind, at, last):
             found = s.lft[buffer.owner, s.packets[second.a].dlid]
             if s.run[0].way == Way.TABLE:
                 prefetch(s.ports, buffer.first + found)
+                if s.run[0].n_vls > 1:
+                    prefetch(s.queues, out_queue(s, second.b, found, s.packets[second.a].sl))
             else:
                 prefetch(s.choice_first, s.first_choice[buffer.owner] + found)
         else:
@@ -155,7 +165,8 @@ def _look_ahead(s, kind, at, last):
         p = s.events[min(at + 2, last)].a
         prefetch(s.ports, s.events[min(at + 4, last)].a)
         prefetch(s.buffers, s.ports[p].sending_from)
-        prefetch(s.packets, s.queues[p * s.run[0].n_vls].head)
+        if s.run[0].n_vls == 1:  # else it is not known which queue
+            prefetch(s.packets, s.queues[p].head)
     elif kind == Kind.CREDIT:
         prefetch(s.queues, s.events[min(at + 4, last)].a)
 

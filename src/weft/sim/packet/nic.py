@@ -12,7 +12,7 @@ from weft.sim.layout.records import NONE, Control
 from weft.sim.packet.lanes import push, schedule
 from weft.sim.packet.link import transmit
 from weft.sim.packet.state import Carries, Kind, QpState
-from weft.sim.packet.switch import dequeue, enqueue, pick_queue
+from weft.sim.packet.switch import dequeue, enqueue, note_emptied, pick_queue
 
 
 @part
@@ -156,9 +156,9 @@ def _take_turn(s, queue_index, qp_index):
     if more and time_ps <= run.now_ps:
         queue.ring = qp_index
     else:
-        s.ports[queue.port].waiting -= 1
         if queue.ring == qp_index:
             queue.ring = NONE
+            note_emptied(s, queue_index)
         else:
             s.qps[queue.ring].next = qp.next
         qp.state = QpState.IDLE
@@ -186,7 +186,7 @@ def wake_qp(s, qp_index):
                 qp.next = s.qps[queue.ring].next
                 s.qps[queue.ring].next = qp_index
             queue.ring = qp_index
-            s.ports[queue.port].waiting += 1
+            s.ports[queue.port].waiting |= 1 << (qp.queue - queue.port * run.n_vls)
     return s.queues[qp.queue].port
 
 

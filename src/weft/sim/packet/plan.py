@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
 from weft.sim.engine import Network, Options
 from weft.sim.layout.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
-from weft.sim.layout.posting import Posting, post
+from weft.sim.layout.posting import Posting, distinct_rows, post
 from weft.sim.layout.records import NONE, Control, Flow, Records, Way, records
 from weft.sim.layout.rules import Rules, control, fill_in, way
 from weft.sim.layout.wiring import Wiring, whole_blocks, wire
@@ -38,8 +39,11 @@ from weft.units import transfer_ps
 
 SERIAL_LANES = 256  # at most; rarer packet sizes take the agenda
 WIRE_LANES = 256  # at most; more delays are rounded
-# NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all speeds.
+# NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all
+# speeds: its switches share one large buffer. Where an input pauses at its own part, all must be marked before, or PFC
+# keeps ECN from ever being heard (Zhu et al., SIGCOMM 2015, section 4): then both are parts of what an input takes.
 ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT = 150_000, 1_500_000, 100
+ECN_LOW_PART, ECN_HIGH_PART = 1 / 4, 3 / 4
 # Switch chips have 3 to 5 KB for each Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8 Tbit/s).
 # They share it among ports by need; here an input has the part of its port before it pauses, and an output that drops
 # has what some idle ports leave it.
@@ -82,12 +86,13 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     picks = way(options)
     _give_lanes(posting, host_vl, n_vls)
     posting.qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
-    run = _run(wiring, posting, options, rules, buffers, n_vls)
+    marks = _marks(wiring, options, buffers)
+    run = _run(wiring, posting, options, rules, n_vls)
+    run.mark_least_bytes = marks[:, 0].min()
     lanes = _Lanes(wiring, posting, buffers, n_vls)
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
-    tables = fabric.tables
     choices = _choices(fabric, picks)
-    needs_vls = n_vls > 1
+    first_pair, sl2vl, pair_row = _lane_tables(wiring, n_vls)
     state = State(
         run=run,
         ports=ports,
@@ -97,6 +102,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         loads=records(len(ports), LOAD),
         drop_above=drop_above.astype(np.int32),
         pause_above=pause_above.astype(np.int32),
+        stuck_ps=np.zeros(len(buffers), np.int64),
+        mark_bytes=marks,
         packets=_pool(4096 + 8 * len(ports)),  # a few in each buffer
         messages=posting.messages,
         qps=posting.qps,
@@ -114,8 +121,9 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         choice_first=choices[2],
         choice_ports=choices[3],
         slots=fabric.nodes.n_ports[wiring.switch_nodes].astype(np.int64) + 1,
-        first_pair=tables.first_pair[wiring.switch_nodes] if needs_vls else np.zeros(1, np.int64),
-        sl2vl=tables.sl2vl if needs_vls else np.zeros((1, 16), np.uint8),
+        first_pair=first_pair,
+        pair_row=pair_row,
+        sl2vl=sl2vl,
         host_vl=host_vl,
         successor_first=posting.successor_first,
         successors=posting.successors,
@@ -136,7 +144,36 @@ def _give_lanes(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> Non
     qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, level]
 
 
-def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, buffers: Records, n_vls: int) -> Records:
+def _lane_tables(wiring: Wiring, n_vls: int) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint16]]:
+    """[switch] -> its first pair of ports; the rows of SL to VL that differ; [pair] -> its row."""
+    if n_vls == 1:
+        return np.zeros(1, np.int64), np.zeros((1, 16), np.uint8), np.zeros(1, np.uint16)
+    tables = wiring.fabric.tables
+    rows, which = distinct_rows(np.ascontiguousarray(tables.sl2vl).view(np.uint64))
+    if len(rows) > np.iinfo(np.uint16).max:
+        raise ConfigError(f"the switches map service levels to lanes in {len(rows):,} ways, at most 65,535 go")
+    return tables.first_pair[wiring.switch_nodes], rows.view(np.uint8), which.astype(np.uint16)
+
+
+def _marks(wiring: Wiring, options: Options, buffers: Records) -> NDArray[np.int64]:
+    """[rate, 2] -> bytes in an output queue up to which none is marked, and from which all are; 0: none ever."""
+    marks = np.zeros((len(wiring.rate_gbit_s), 2), np.int64)
+    if control(options) is Control.DCQCN:
+        pause_bytes = _pause_bytes(options, wiring.rate_gbit_s)
+        marks[:, 0] = np.minimum(ECN_LOW_BYTES, pause_bytes * ECN_LOW_PART)
+        marks[:, 1] = np.minimum(ECN_HIGH_BYTES, pause_bytes * ECN_HIGH_PART)
+    elif control(options) is Control.IB:  # an output that may send, and half of what an input can hold waits for it
+        marks[:] = int(buffers.room.max()) // 2
+    return marks
+
+
+def _pause_bytes(options: Options, rate_gbit_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """[rate] -> what an input of such a port holds before it pauses."""
+    part = np.ceil(BUFFER_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
+    return np.full_like(part, options.buffer_bytes) if options.buffer_bytes else part
+
+
+def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls: int) -> Records:
     run = records(1, RUN)
     controls = control(options)
     ports = wiring.ports
@@ -148,12 +185,12 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, buffe
     run.ack_every, run.ack_size = 2, posting.ack_size
     run.agenda_room = ROOM * (1 + int(np.diff(posting.successor_first).max(initial=0)))
     if controls is Control.DCQCN:
-        run.mark_low_bytes, run.mark_high_bytes, run.mark_percent = ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT
+        run.mark_percent = ECN_PERCENT
         slower = DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max())
         run.notify_ps, run.rate_ps = round(DCQCN_NOTIFY_PS * slower), round(DCQCN_STEP_PS * slower)
-    elif controls is Control.IB:  # an output that may send, and half of what an input can hold waits for it
-        run.mark_low_bytes, run.mark_percent = int(buffers.room.max()) // 2, 100 // FECN_EVERY
-        run.mark_smallest_bytes, run.rate_ps = FECN_SMALLEST_BYTES, CCTI_TIMER_PS
+    elif controls is Control.IB:
+        run.mark_percent, run.mark_smallest_bytes = 100 // FECN_EVERY, FECN_SMALLEST_BYTES
+        run.rate_ps = CCTI_TIMER_PS
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
     run.timeout_ps = TCP_PROBE_PS if controls is Control.TCP else rc_timeout_ps
     return run
@@ -170,6 +207,7 @@ def _buffers(
     peer = np.maximum(ports.peer.astype(np.int64), 0)
     buffers.upstream = peer[port] * n_vls + vl
     buffers.owner, buffers.first, buffers.rate = ports.owner[port], wiring.first[port], ports.rate[port]
+    buffers.number = port - wiring.first[port]
     buffers.cut_in = ports.cut_through[peer][port]
     buffers.errs = (ports.bytes_per_error > 0)[port]
     rate_gbit_s = wiring.port_rate_gbit_s
@@ -182,10 +220,8 @@ def _buffers(
             room = np.full(n, max(int(whole_blocks(np.array(options.buffer_bytes))), unit))
         buffers.room = room[port]
         return buffers, np.zeros(1, np.int64), np.zeros(1, np.int64)
-    share = np.ceil(BUFFER_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
-    limit = OUTPUT_PARTS * share
-    if options.buffer_bytes:
-        share = limit = np.full(n, options.buffer_bytes)
+    share = _pause_bytes(options, rate_gbit_s)
+    limit = share if options.buffer_bytes else OUTPUT_PARTS * share
     # Until a pause arrives a round trip is under way, and up to a packet at either end; blocks at most double it.
     headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
     buffers.room = (share + headroom)[port] if rules.flow is Flow.PAUSE else PAUSED

@@ -16,6 +16,7 @@ from weft.jit import handler
 from weft.sim.layout.records import NONE, Control
 from weft.sim.packet.nic import free_packet, on_control, set_timer, wake_qp
 from weft.sim.packet.state import Carries, QpState
+from weft.sim.packet.switch import note_emptied
 
 RETRIES = 7  # what the 3 bits of retry_cnt can say
 TCP_RETRIES = 15  # Linux: tcp_retries2
@@ -193,7 +194,7 @@ def _leave_ring(s, qp_index):
     if queue.ring == qp_index:
         queue.ring = NONE if before == qp_index else before
     qp.state = QpState.IDLE
-    s.ports[queue.port].waiting -= 1
+    note_emptied(s, qp.queue)
 
 
 @handler

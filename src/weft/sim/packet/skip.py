@@ -28,7 +28,7 @@ class Skipper:
         if self.tolerance and (run.control != Control.NONE or run.losses):
             raise ConfigError(
                 f"skip_tolerance {self.tolerance} needs a network that settles: no congestion control, no bit errors, "
-                f"not TCP. Leave it out, or use train to run fewer packets"
+                f"not TCP. Leave it out"
             )
         self.window_ps = int(made.state.serial_ps.max() * np.ceil(2 / self.tolerance)) if self.tolerance else 0
         self.skipped_ps = 0
@@ -123,3 +123,4 @@ def _shift(state: State, by_ps: int) -> None:
     state.hosts.clock_ps += by_ps
     state.hosts.receive_clock_ps += by_ps
     state.plugs.wait_since_ps += by_ps
+    state.stuck_ps[:] += by_ps

@@ -91,7 +91,8 @@ PORT = _line(
     ("rate", np.int16),  # row of `serial_ps`
     ("sending_from", np.int32),  # input buffer that the packet leaves, NONE if it came from here
     ("sending_bytes", np.int32),  # of that buffer
-    ("waiting", np.int32),  # packets in the output queues of all VLs; at a host queue pairs too
+    ("waiting", np.int16),  # a bit for each VL that has packets, or at a host queue pairs, that wait to leave
+    ("blocked", np.int16),  # a bit for each VL that has, and not the credits for the first
     ("busy", np.int8),
     ("starved", np.int8),  # it waits for credits
     ("cut_through", np.int8),  # the far end forwards a packet before it has all of it
@@ -119,6 +120,7 @@ BUFFER = np.dtype(  # 32 bytes: half a line
         ("cut_in", np.int8),  # packets are here before all of their bytes
         ("errs", np.int8),  # the cable makes bit errors
         ("pausing", np.int8),  # a pause was sent upstream
+        ("number", np.uint8),  # of the port
     ],
     align=True,
 )
@@ -178,9 +180,8 @@ RUN = np.dtype(
         ("losses", np.int8),  # packets can be lost: keep timers
         ("ack_every", np.int32),  # TCP
         ("ack_size", np.int16),
-        ("mark_low_bytes", np.int64),  # no mark below
-        ("mark_high_bytes", np.int64),  # always above
-        ("mark_percent", np.int64),  # just below that; of InfiniBand above low
+        ("mark_least_bytes", np.int64),  # of `mark_bytes`; 0: no port marks
+        ("mark_percent", np.int64),  # just below the upper one of `mark_bytes`; of InfiniBand above the lower one
         ("mark_smallest_bytes", np.int64),  # packets below are not marked
         ("notify_ps", np.int64),  # not more often to one sender
         ("rate_ps", np.int64),  # between two steps back up
@@ -203,6 +204,8 @@ class State(NamedTuple):
     loads: Records  # [port] -> what waits to leave or is leaving, which adaptive routing looks at; and the most
     drop_above: NDArray[np.int32]  # [queue] -> bytes that may wait to leave
     pause_above: NDArray[np.int32]  # [queue] -> bytes that the buffer may hold
+    stuck_ps: NDArray[np.int64]  # [queue] -> since when it is blocked, if it is
+    mark_bytes: NDArray[np.int64]  # [rate, 2] -> in the queue of such a port: no mark up to here, always from there on
     packets: Records
     messages: Records
     qps: Records
@@ -221,6 +224,7 @@ class State(NamedTuple):
     choice_ports: NDArray[np.int32]  # port numbers
     slots: NDArray[np.int64]  # [switch] -> its ports, with port 0
     first_pair: NDArray[np.int64]  # [switch] -> its first row of sl2vl
+    pair_row: NDArray[np.uint16]  # [row] -> that of `sl2vl`: few differ, and all of them would not fit the cache
     sl2vl: NDArray[np.uint8]  # [row, sl] -> VL
     host_vl: NDArray[np.int32]  # [host, sl] -> VL by which it sends
     successor_first: NDArray[np.int64]  # [message + 1]

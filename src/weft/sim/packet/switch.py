@@ -92,11 +92,11 @@ def enqueue(s, queue_index, packet_index):
         s.packets[queue.tail].next = packet_index
     queue.tail = packet_index
     queue.bytes += packet.bytes
-    s.ports[queue.port].waiting += 1
+    s.ports[queue.port].waiting |= 1 << (queue_index - queue.port * run.n_vls)
     load = s.loads[queue.port]
     load.bytes += packet.bytes
     load.peak_bytes = max(load.peak_bytes, load.bytes)
-    if run.mark_low_bytes > 0 and queue.bytes > run.mark_low_bytes and packet.marked == 0:
+    if run.mark_least_bytes > 0 and queue.bytes > run.mark_least_bytes and packet.marked == 0:
         _mark(s, queue_index, packet_index)
 
 
@@ -106,15 +106,16 @@ def _mark(s, queue_index, packet_index):
     run = s.run[0]
     queue = s.queues[queue_index]
     packet = s.packets[packet_index]
-    if packet.carries != Carries.DATA or packet.bytes < run.mark_smallest_bytes:
+    rate = s.ports[queue.port].rate
+    low_bytes, high_bytes = s.mark_bytes[rate, 0], s.mark_bytes[rate, 1]
+    if packet.carries != Carries.DATA or packet.bytes < run.mark_smallest_bytes or queue.bytes <= low_bytes:
         return
     percent = run.mark_percent
     if run.flow == Flow.CREDITS:
         if queue.credits < blocks_bytes(packet.bytes):
             return  # a victim: the root is further down
-    elif queue.bytes < run.mark_high_bytes:
-        span = run.mark_high_bytes - run.mark_low_bytes
-        percent = percent * (queue.bytes - run.mark_low_bytes) // span
+    elif queue.bytes < high_bytes:
+        percent = percent * (queue.bytes - low_bytes) // (high_bytes - low_bytes)
     if draw_below(s, 100) >= percent:
         return
     packet.marked = 1
@@ -129,8 +130,16 @@ def dequeue(s, queue_index):
     packet = s.packets[packet_index]
     queue.head = packet.next
     queue.bytes -= packet.bytes
-    s.ports[queue.port].waiting -= 1
+    note_emptied(s, queue_index)
     return packet_index
+
+
+@part
+def note_emptied(s, queue_index):
+    """Something has left this queue: if it was the last, nothing waits on this VL."""
+    queue = s.queues[queue_index]
+    if queue.head < 0 and queue.ring < 0:
+        s.ports[queue.port].waiting &= ~(1 << (queue_index - queue.port * s.run[0].n_vls))
 
 
 @part
@@ -179,21 +188,34 @@ def _pick_from_table(s, p, side):
     weights = s.arbitration_weight[port.arbitration, side]
     at = port.high_at if side == 1 else port.low_at
     left = port.high_left if side == 1 else port.low_left
-    n_vls = s.run[0].n_vls
-    for _ in range(len(weights) + 1):
-        if left > 0:
-            queue_index = p * n_vls + vls[at]
-            needed = next_bytes(s, queue_index)
-            if 0 < needed <= s.queues[queue_index].credits:
-                _stand(s, p, side, at, left)
-                return vls[at]
+    n_vls, waiting = s.run[0].n_vls, s.ports[p].waiting
+    start, round_ = at, False
+    while True:
+        if left > 0 and (waiting >> vls[at]) & 1 and may_go(s, p, p * n_vls + vls[at]):
+            _stand(s, p, side, at, left)
+            return vls[at]
+        if round_:  # all others, and this one with its whole weight
+            return NONE
         at += 1
         if at == len(weights) or weights[at] == 0:
             at = 0
         left = weights[at]
         if left == 0:
-            break  # an empty table
-    return NONE
+            return NONE  # an empty table
+        round_ = at == start
+
+
+@part
+def may_go(s, p, queue_index):
+    """Has the first packet of a queue that has one its credits? If not, since now it has not."""
+    if next_bytes(s, queue_index) <= s.queues[queue_index].credits:
+        return True
+    port = s.ports[p]
+    vl = queue_index - p * s.run[0].n_vls
+    if (port.blocked >> vl) & 1 == 0:
+        port.blocked |= 1 << vl
+        s.stuck_ps[queue_index] = s.run[0].now_ps
+    return False
 
 
 @part
@@ -225,8 +247,16 @@ def pick_queue(s, p):
     if n_vls > 1:
         vl = pick_vl(s, p)
         return NONE if vl < 0 else p * n_vls + vl
-    needed = next_bytes(s, p)
-    return p if 0 < needed <= s.queues[p].credits else NONE
+    return p if may_go(s, p, p) else NONE
+
+
+@part
+def out_queue(s, in_queue_index, number, sl):
+    """Where there are several VLs: the queue of the port of this number, for what came in there on this level."""
+    came = s.buffers[in_queue_index]
+    n_vls = s.run[0].n_vls
+    row = s.first_pair[came.owner] + came.number * s.slots[came.owner] + number
+    return (came.first + number) * n_vls + s.sl2vl[s.pair_row[row], sl]
 
 
 @handler
@@ -249,10 +279,7 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
     out = first + number
     if number == NO_ROUTE or s.ports[out].peer < 0:
         return NOWHERE
-    queue_index = out
-    if run.n_vls > 1:
-        row = s.first_pair[switch] + (s.queues[in_queue_index].port - first) * s.slots[switch] + number
-        queue_index = out * run.n_vls + s.sl2vl[row, packet.sl]
+    queue_index = out if run.n_vls == 1 else out_queue(s, in_queue_index, number, packet.sl)
     if run.flow == Flow.DROP and _is_full(s, queue_index, packet.bytes):
         s.plugs[out].dropped += 1
         return DROPPED
