@@ -14,6 +14,7 @@ from tests.mad.test_kernels import smp
 from tests.patience import wait_until
 
 import weft
+from weft.lab import hot
 from weft.lab.attach import ANSWER, LENGTH, OPEN_PORT, QUESTION, REGISTER, USER_MAD
 from weft.lab.lab import Lab
 from weft.lab.lines import FRAME_BYTES
@@ -153,6 +154,17 @@ def test_frames_in_pieces_and_in_heaps_are_answered():
             at += piece
             got += [program.receive() for _ in range(min(at, len(whole)) // FRAME_BYTES - len(got))]
     assert [one[-MAD_BYTES:][12:16] for one in got] == [one[12:16] for one in asked]
+
+
+def test_a_lab_that_compiles_its_kernel_ends_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(hot, "MANY_PORTS", 1)
+    monkeypatch.setattr(hot, "_COMPILE", "import time; time.sleep(3600)")
+    monkeypatch.setattr("weft.jit.cache_folder", lambda module: tmp_path)
+    with running(kernel=False) as lab:
+        wait_until(lambda: lab.server.hot._compiling is not None)
+    assert lab.server.hot._compiling.poll() is not None
+    assert not lab.server.hot._loading.is_alive()
+    assert lab.server.hot._kernel is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")

@@ -63,6 +63,7 @@ class HotLines:
         self._room = new_lines(_MOST_FILES, os.geteuid())
         self._loading: threading.Thread | None = None
         self._compiling: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
 
     def add(self, fd: int, line: Line) -> None:
         if fd < _MOST_FILES:
@@ -151,7 +152,8 @@ class HotLines:
             return  # kernels are interpreted: this one calls the system
         if not any(cache_folder("weft.lab.rounds").glob("*.nbi")):
             self._compiling = subprocess.Popen([sys.executable, "-c", _COMPILE], stdin=subprocess.DEVNULL)
-            self._compiling.wait()
+            if self._compiling.wait() or self._is_closed:  # it was ended, or cannot compile: the lab does without
+                return
         self._hot, self._kernel = _loaded(self._subnet)
 
     def _try_to_load(self) -> None:
@@ -161,6 +163,7 @@ class HotLines:
             log.warning("the kernel for SMPs cannot be loaded: %s", error, exc_info=error)
 
     def close(self) -> None:
+        self._is_closed = True
         if self._compiling is not None:
             self._compiling.terminate()
         if self._loading is not None:
