@@ -18,6 +18,7 @@ from tests.verbs.hosts import Node, poll
 
 from weft.cli import VERBS_COMMANDS, app, main
 from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
+from weft.verbs.addr import GID, AHAttr, GlobalRoute
 from weft.verbs.device import Context
 from weft.verbs.device_attributes import DeviceAttr
 from weft.verbs.enums import IBV_MTU_4096, IBV_QPT_RC
@@ -426,6 +427,8 @@ def test_a_pingpong_server_serves_rdma_cores_client(pair):
             assert bytes.fromhex(gid.decode()) in node.ctx.hardware.gids()
             attr = node.connected_attr(int(number, 16))
             attr.sq_psn, attr.rq_psn, attr.path_mtu = 7, int(psn, 16), IBV_MTU_4096
+            route = GlobalRoute(dgid=GID.of(bytes.fromhex(gid.decode())), sgid_index=1)
+            attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
             attr.timeout = 0  # nothing is lost here, and a busy machine may take its time
             qp.to_rts(attr)
             line.sendall(b"done\0")
