@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import weft
 from weft.fabric.build import FabricBuilder
 from weft.fabric.counters import Counter
 from weft.fabric.kinds import NodeKind
+from weft.mad.subnet import Subnet
 from weft.wire.mad import Method, Status
 from weft.wire.port_info import Mtu, PortInfo, PortPhysicalState, PortState
 from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
@@ -203,7 +205,15 @@ def test_a_physical_state_goes_with_down_only(running):
     assert running.get([], PortInfo).port_state == PortState.ACTIVE
 
 
+def test_port_0_is_the_kind_that_the_fabric_says(tmp_path):
+    text = 'Switch 2 "S-{0:016x}"\t\t# "s{0}" {1} port 0 lid 0 lmc 0\n[1]\t"S-{2:016x}"[1]\n\n'
+    (tmp_path / "net").write_text(text.format(1, "base", 2) + text.format(2, "enhanced", 1))
+    devices = Subnet(weft.load(str(tmp_path / "net"))).devices
+    assert [SwitchInfo.enhanced_port_0.get(devices.switch_info[node]) for node in devices.nodes] == [0, 1]
+
+
 def test_port_0_has_neither_state_nor_lmc_unless_it_is_enhanced(running):
+    SwitchInfo.enhanced_port_0.set(running.devices.switch_info[running.node("leaf1")], 0)
     assert running.set_port(LEAF, 0, port_state=PortState.DOWN) == 0
     assert running.get(LEAF, PortInfo, 0).port_state == PortState.ACTIVE
     assert running.set_port(LEAF, 0, lmc=1) == INVALID

@@ -129,7 +129,7 @@ def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, b
     text = nodes.description[node].encode()[: NodeDescription.size]
     devices.node_description[node] = _write(devices.node_descriptions, node, text)
     if switch:
-        devices.switch_info[node] = _write(devices.switch_infos, node, _switch_info())
+        devices.switch_info[node] = _write(devices.switch_infos, node, _switch_info(bool(nodes.enhanced_port_0[node])))
     for slot in devices.ports_of(node):
         link, port = devices.link[slot], slot - devices.first[node]
         speed, width = ("", 0) if link < 0 else (names[links.speed[link]].name, int(links.width[link]))
@@ -151,7 +151,7 @@ def _write(rows: NDArray[np.uint8], index: int, raw: bytes) -> memoryview:
     return row
 
 
-def _switch_info() -> bytes:
+def _switch_info(enhanced_port_0: bool) -> bytes:
     return SwitchInfo.pack(
         linear_fdb_cap=LINEAR_FDB_CAP,
         multicast_fdb_cap=MULTICAST_FDB_CAP,
@@ -161,6 +161,7 @@ def _switch_info() -> bytes:
         outbound_enforcement_cap=1,
         filter_raw_inbound_cap=1,
         filter_raw_outbound_cap=1,
+        enhanced_port_0=enhanced_port_0,
     )
 
 
