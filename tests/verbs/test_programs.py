@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.patience import PATIENCE_S
+from tests.patience import wait_until
 
 PROGRAMS = Path(__file__).parent / "programs"
 SERVICE = "18517"  # a number of the connection manager: no socket has it
@@ -21,17 +21,14 @@ def launch(program: str, *words: str, roce: str = "") -> subprocess.Popen[str]:
 
 
 def ends(server: subprocess.Popen[str], client: subprocess.Popen[str]) -> list[str]:
-    """What each printed last, if both ended well."""
-    try:
-        asked = client.communicate(timeout=PATIENCE_S)
-        assert client.returncode == 0, asked
-        answered = server.communicate(timeout=PATIENCE_S)
-        assert server.returncode == 0, answered
-    finally:
-        for one in (client, server):
-            one.kill()
-            one.communicate()
-    return [said.splitlines()[-1] for said, _ in (asked, answered)]
+    """What each printed last, if both ended well; one that fails ends the other, which would wait for it."""
+    both = (client, server)
+    wait_until(lambda: any(one.poll() for one in both) or all(one.poll() == 0 for one in both), "both ends to end")
+    for one in both:
+        one.kill()
+    said = [one.communicate() for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    return [out.splitlines()[-1] for out, _ in said]
 
 
 @pytest.mark.parametrize(("index", "gid"), [(1, LINK_LOCAL), (3, IPV4)])

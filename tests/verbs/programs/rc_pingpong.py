@@ -77,7 +77,7 @@ qp.to_init(attr)
 attr.path_mtu = e.IBV_MTU_1024
 attr.dest_qp_num, attr.rq_psn, attr.sq_psn = far["qpn"], far["psn"], 7
 attr.max_dest_rd_atomic = attr.max_rd_atomic = 1
-attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 14, 7, 7
+attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = 12, 22, 7, 7  # 17 s: the machine may be busy
 route = GlobalRoute(dgid=GID(far["gid"]), sgid_index=args.gid)
 attr.ah_attr = AHAttr(port_num=IB_PORT, is_global=1, gr=route, dlid=0)
 qp.to_rtr(attr)
