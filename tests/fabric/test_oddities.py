@@ -85,6 +85,15 @@ def test_a_dead_end_an_island_and_a_dark_switch_are_found():
     assert found["switches with no cable"] == ("dark",)
 
 
+def test_leaves_without_hosts_are_found():
+    fabric = weft.load("fat-tree:hosts=16,radix=8")
+    hosts = [port.peer.node.index for name in ("leaf1", "leaf2") for port in fabric[name].ports[:4]]
+    keep = np.ones(len(fabric.nodes), bool)
+    keep[hosts] = False
+    bare = fabric.subset(keep)
+    assert oddities(bare) == {"leaves without hosts": ("leaf1", "leaf2")}
+
+
 def test_a_shortcut_between_leaves_is_found():
     fabric = weft.load("fat-tree:hosts=118,radix=16")
     spare = [port.name for leaf in fabric.switches if leaf.name.startswith("leaf") for port in leaf.ports[:8]]

@@ -42,6 +42,7 @@ def find_oddities(fabric: Fabric, level: Levels) -> tuple[Oddity, ...]:
         _cut_off,
         _unplugged_switches,
         _dead_ends,
+        _bare_leaves,
         _slow_links,
         _bad_links,
         _uneven_uplinks,
@@ -75,7 +76,7 @@ def _dead_ends(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
     a, b = fabric.link_nodes
     between = is_switch[a] & is_switch[b] & (a != b)
     pairs = np.unique(np.sort(np.stack((a[between], b[between])), axis=0), axis=1)
-    alive = is_switch & (level > 1)
+    alive = is_switch & (level > 0) & ~_holds_hosts(fabric, level)
     dead = np.zeros(len(alive), bool)
     while True:
         left = ~dead[pairs[0]] & ~dead[pairs[1]]
@@ -87,6 +88,21 @@ def _dead_ends(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
     if dead.any():
         names = _names(fabric, np.flatnonzero(dead))
         yield Oddity(what="dead ends, switches that lead to no host", names=names)
+
+
+def _bare_leaves(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+    bare = np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level == 1) & ~_holds_hosts(fabric, level))
+    if len(bare):
+        yield Oddity(what="leaves without hosts", names=_names(fabric, bare))
+
+
+def _holds_hosts(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
+    """[node] -> is a host plugged into it?"""
+    holds = np.zeros(len(level), bool)
+    a, b = (end[fabric.network_links] for end in fabric.link_nodes)
+    for near, far in ((a, b), (b, a)):
+        holds[near[level[far] == 0]] = True
+    return holds
 
 
 def slow_links(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
