@@ -278,6 +278,20 @@ def test_selene_is_drawn_whole_with_its_dead_ends_apart(selene: Fabric) -> None:
     assert inside == {"MSPINE4-01", "MLG01-05"}
 
 
+def test_chips_of_different_directors_have_different_labels() -> None:
+    builder = FabricBuilder("directors")
+    chips = [f"site1-0101-{rack}-01ib1-A-S{board:02d}-U1" for rack in ("0903", "0905") for board in range(1, 21)]
+    cores = builder.add_nodes(NodeKind.SWITCH, chips, n_ports=40)
+    leaves = builder.add_nodes(NodeKind.SWITCH, ["leaf1", "leaf2"], n_ports=80)
+    hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1)
+    builder.add_links(hosts, 1, leaves, 80, "HDR")
+    for port, leaf in enumerate(leaves.tolist(), 1):
+        builder.add_links(leaf, np.arange(1, len(chips) + 1), cores, port, "HDR")
+    labels = [text.text for text in lay_out(builder.build()).texts if text.angle_deg == -90 and "U1" in text.text]
+    assert len(labels) == len(chips) == len(set(labels))
+    assert {"0903-01ib1-A-S01-U1", "0905-01ib1-A-S20-U1"} <= set(labels)
+
+
 def _has_host(fabric: Fabric, link: int) -> bool:
     return any(fabric.nodes.kind[end[link]] != NodeKind.SWITCH for end in fabric.link_nodes)
 

@@ -75,8 +75,24 @@ class Painter:
         elif text_width(name, _UPRIGHT_SIZE) <= width - 2 and height >= 12:
             self.canvas.text(x, y, name, _UPRIGHT_SIZE, voice=Voice.INVERSE)
         elif width >= _LEAST_UPRIGHT and height > 30:
-            short = fit(name, _UPRIGHT_SIZE, height - 6)
+            short = self._short_name(switch, height - 6)
             self.canvas.text(x, y, short, _UPRIGHT_SIZE, voice=Voice.INVERSE, angle_deg=-90)
+
+    def _short_name(self, switch: int, room: float) -> str:
+        """Its name or, without room, what is left without the words that all of its level begin with: those of chips
+        of two directors differ in the middle, which an ellipsis would hide."""
+        name = self.parts.names[switch]
+        if fit(name, _UPRIGHT_SIZE, room) != name:
+            name = name[self._common_words[int(self.parts.level[switch])] :]
+        return fit(name, _UPRIGHT_SIZE, room)
+
+    @cached_property
+    def _common_words(self) -> dict[int, int]:
+        """[level] -> how long the whole words are that the names of all its switches begin with."""
+        names: dict[int, list[str]] = {}
+        for switch in np.flatnonzero(self.parts.is_switch).tolist():
+            names.setdefault(int(self.parts.level[switch]), []).append(self.parts.names[switch])
+        return {level: _common_words(min(some), max(some)) for level, some in names.items()}
 
     # -- hosts -----------------------------------------------------------------------------------------------------
 
@@ -255,3 +271,9 @@ def _what(parts: Parts, node: int) -> str:
     view = parts.fabric.node(node)
     bought = view.kind in (NodeKind.SWITCH, NodeKind.HCA, NodeKind.GPU)
     return view.model if bought and view.model else view.kind.name.lower().replace("_", " ")
+
+
+def _common_words(first: str, last: str) -> int:
+    """How long the whole words are that both names, and so all between them, begin with; 0 for one and the same."""
+    same = list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False)))
+    return first.rfind("-", 0, len(same)) + 1 if first != last else 0
