@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric import catalog
+from weft.fabric.build import MAX_PORTS
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import NO_LEVEL, levels
 from weft.fabric.model import Fabric
@@ -81,7 +83,7 @@ def tier_name(level: int) -> str:
 def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
     switches = fabric.of_kind(NodeKind.SWITCH)
     below, above = np.zeros(len(level)), np.zeros(len(level))
-    hca_links, used = np.zeros(len(level), np.int64), np.zeros(len(level), np.int64)
+    hca_links, free = np.zeros(len(level), np.int64), _free_ports(fabric)
     ends = fabric.link_nodes
     for near, far in (ends, ends[::-1]):
         to_hca = np.isin(fabric.nodes.kind[far], (NodeKind.HCA, NodeKind.ROUTER))
@@ -90,7 +92,6 @@ def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
         np.add.at(below, near[down], fabric.link_rate_gbit_s[down])
         np.add.at(above, near[level[far] > level[near]], fabric.link_rate_gbit_s[level[far] > level[near]])
         np.add.at(hca_links, near[to_hca], 1)
-        np.add.at(used, near, 1)
     made = []
     for here in sorted(set(level[switches].tolist())):
         members = switches[level[switches] == here]
@@ -104,10 +105,19 @@ def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
                 hca_links=int(hca_links[members].sum()),
                 down_gbit_s=float(below[members].sum()),
                 up_gbit_s=float(above[members].sum()),
-                free_ports=int((fabric.nodes.n_ports[members] - used[members]).sum()),
+                free_ports=int(free[members].sum()),
             )
         )
     return tuple(made)
+
+
+def _free_ports(fabric: Fabric) -> NDArray[np.int64]:
+    """[node] -> ports on the front without a cable. The one beyond them, 41 of 40, leads to the aggregation node."""
+    front = {switch.name: switch.ports for switch in catalog.switches()}
+    of_model = np.array([*(front.get(model, MAX_PORTS) for model in fabric.models), MAX_PORTS])  # the last serves -1
+    ports = fabric.ports
+    is_free = (ports.peer < 0) & (ports.number > 0) & (ports.number <= of_model[fabric.nodes.model[ports.node]])
+    return np.bincount(ports.node[is_free], minlength=len(fabric.nodes))
 
 
 def _link_groups(fabric: Fabric, level: NDArray[np.int16]) -> tuple[LinkGroup, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric import catalog
-from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
+from weft.fabric.files.naming import adapter_kind, name_nodes, node_id, system_type
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric, LinkColumns, NodeColumns
 from weft.fabric.rates import speed
@@ -212,8 +212,9 @@ def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...], tuple[str, ...]]:
     names, homes = name_nodes(kinds, walk.description, ids, _homes(walk, kinds))
     servers = tuple(dict.fromkeys(home for home in homes if home))
     server_index = {name: index for index, name in enumerate(servers)} | {"": -1}
-    pairs = list(zip(vendor.tolist(), device.tolist(), strict=True))
-    entries = {pair: entry.name if (entry := catalog.by_device_id(*pair)) else "" for pair in set(pairs)}
+    systems = map(system_type, walk.description)
+    said = list(zip(vendor.tolist(), device.tolist(), systems, strict=True))
+    entries = {one: entry.name if (entry := catalog.by_device_id(*one)) else "" for one in set(said)}
     models = tuple(sorted({name for name in entries.values() if name}))
     columns = NodeColumns(
         name=tuple(names),
@@ -223,7 +224,7 @@ def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...], tuple[str, ...]]:
         system_guid=column(info, NodeInfo.system_image_guid),
         vendor_id=vendor,
         device_id=device,
-        model=np.array([models.index(name) if (name := entries[pair]) else -1 for pair in pairs], np.int16),
+        model=np.array([models.index(name) if (name := entries[one]) else -1 for one in said], np.int16),
         server=np.array([server_index[home] for home in homes], np.int32),
         group=np.full(len(names), -1, np.int32),
         n_ports=column(info, NodeInfo.num_ports).astype(np.int16),

@@ -330,12 +330,14 @@ def _pick(among: Sequence[_Kind], what: str, name: str) -> _Kind:
     raise UnknownName(f"{what} in the catalog", name, known, "`weft catalog` lists them all.")
 
 
-def by_device_id(vendor_id: int, device_id: int) -> Switch | Adapter | None:
-    """The model of a node whose NodeInfo says so; of several on one chip, the first. None if none is known."""
+def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | Adapter | None:
+    """The model of a node whose NodeInfo says so. None if none is known.
+
+    Of several on one chip, the one that the type of its system (`MCS8500`) names, or the first.
+    """
     made: list[Switch | Adapter] = [*switches(), *adapters()]
-    return next(
-        (entry for entry in made if device_id and (entry.vendor_id, entry.device_id) == (vendor_id, device_id)), None
-    )
+    on_chip = [entry for entry in made if device_id and (entry.vendor_id, entry.device_id) == (vendor_id, device_id)]
+    return next((entry for entry in on_chip if entry.name in system), on_chip[0] if on_chip else None)
 
 
 def cable_for(speed: str, length_m: float) -> Cable:

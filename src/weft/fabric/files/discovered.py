@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
 from weft.fabric.build import MAX_PORTS, FabricBuilder
-from weft.fabric.files.naming import name_nodes, node_id
+from weft.fabric.files.naming import name_nodes, node_id, system_type
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, Technology, parse_label
@@ -118,16 +118,14 @@ class Discovery:
         ids = [node_id(node.kind, node.guid) for node in self.nodes]
         descriptions = [node.description for node in self.nodes]
         names, servers = name_nodes(kinds, descriptions, ids, self._homes(links))
-        models = {
-            ids: entry.name if (entry := catalog.by_device_id(*ids)) else ""
-            for ids in {(node.vendor_id, node.device_id) for node in self.nodes}
-        }
+        said = [(node.vendor_id, node.device_id, system_type(node.description)) for node in self.nodes]
+        models = {one: entry.name if (entry := catalog.by_device_id(*one)) else "" for one in set(said)}
         server = np.full(len(names), -1, np.int32)
         inside = [i for i, name in enumerate(servers) if name]
         server[inside] = builder.add_servers([servers[i] for i in inside])
 
         def alike(i: int) -> tuple[NodeKind, str]:
-            return kinds[i], models[self.nodes[i].vendor_id, self.nodes[i].device_id]
+            return kinds[i], models[said[i]]
 
         for (kind, model), group in groupby(range(len(names)), key=alike):  # the order of the file is kept
             rows = list(group)

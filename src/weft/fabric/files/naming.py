@@ -27,7 +27,7 @@ from weft.fabric.kinds import NodeKind
 AGGREGATION_DEVICE_ID = 0xCF09
 _AGGREGATION = re.compile(r"aggregation node|/sharp$", re.IGNORECASE)
 _ID_LETTER = {NodeKind.SWITCH: "S", NodeKind.HCA: "H", NodeKind.AGGREGATION: "H", NodeKind.ROUTER: "R"}
-_MANAGED_SWITCH = re.compile(r"MF\d+;(?P<system>[^:]+):[^/]+/(?P<chip>.*)")
+_MANAGED_SWITCH = re.compile(r"MF\d+;(?P<system>[^:]+):(?P<type>[^/]+)/(?P<chip>.*)")
 _SAYS_NOTHING = re.compile(r"Mellanox Technologies|^localhost\b|^\(none\)")
 _UNUSABLE = re.compile(r"[^\w.]+")
 
@@ -35,6 +35,12 @@ _UNUSABLE = re.compile(r"[^\w.]+")
 def node_id(kind: NodeKind, guid: int) -> str:
     """As ibnetdiscover identifies a node: `S-1c34da0300728866`."""
     return f"{_ID_LETTER[kind]}-{guid:016x}"
+
+
+def system_type(description: str) -> str:
+    """What a managed switch is a chip of, by its maker: `MCS8500`. Empty where the description does not say."""
+    managed = _MANAGED_SWITCH.fullmatch(description.strip())
+    return managed["type"] if managed else ""
 
 
 def adapter_kind(device_id: int, description: str) -> NodeKind:
