@@ -126,7 +126,8 @@ class Weft(Manager):
     def __init__(self, server: str, host: str, folder: Path) -> None:
         (folder / "weft.conf").write_text("sweep_interval 0\n")
         words = ["sm", "--on", "ibsim", "--ibsim", server, "--at", host, "-F", "weft.conf"]
-        super().__init__([sys.executable, "-m", "weft", *words], {}, folder)
+        keeps = {"PYTHONDONTWRITEBYTECODE": ""}  # bytecode, as an installed program has it
+        super().__init__([sys.executable, "-m", "weft", *words], keeps, folder)
 
     def lines(self) -> Lines:
         found = _WEFT_LINE.findall(self._out.read_text(errors="replace"))

@@ -55,17 +55,17 @@ def sm(
     """
     from dataclasses import replace
 
-    from weft.cli.output import say_written
-    from weft.sm.options import write_options
-
     if create_config is not None:
+        from weft.cli.output import say_written
         from weft.fabric.files.atomic import write_atomically
+        from weft.sm.options import write_options
 
         write_atomically(create_config, write_options(sm_options(flags)))
         say_written(create_config)
     elif action == "status":
         _show(sm_options(flags).state_file, _chosen(on, lab, ibsim, umad), json=json)
     else:
+        _import_manager()
         subnet = _chosen(on, lab, ibsim, umad) or ("lab", "")
         options = read_flags(flags)  # what is wrong with them is said before anything else happens
         carrier, place, title = _attach(subnet, flags.at)
@@ -89,6 +89,18 @@ def _chosen(on: str | None, lab: str, ibsim: str, umad: str) -> tuple[str, str] 
 
 
 # -- run --------------------------------------------------------------------------------------------------------------
+
+
+def _import_manager() -> None:
+    """All modules at once. They come to stay: looking for garbage among them would be a seventh of the work."""
+    import gc
+
+    gc.disable()
+    try:
+        import weft.sm.rehearsal  # noqa: F401
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
@@ -121,9 +133,8 @@ def _check_host(entry: Entry, at: str) -> None:
 def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, json: bool) -> None:
     from contextlib import ExitStack
 
-    from weft.cli.output import print_json
     from weft.sm.events import Log
-    from weft.sm.rehearsal import rehearse
+    from weft.sm.rehearsal import run_rehearsed
     from weft.sm.run import SubnetManager
     from weft.sm.signals import obeying_signals
     from weft.sm.status import describe
@@ -138,9 +149,10 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
             stream = stack.enter_context(log.open("a"))  # after what it holds already, as OpenSM does
         manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=subnet)
         stack.enter_context(obeying_signals(manager))
-        rehearse(options)
-        up = manager.run(once=once)
+        up = run_rehearsed(manager, once=once)
     if json and options.state_file is not None:
+        from weft.cli.output import print_json
+
         print_json(_as_json(options.state_file, describe(manager, "stopped")))
     if once and not up:
         sys.exit(1)

@@ -17,7 +17,7 @@ from weft.lab.registry import Entry
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.events import Log
 from weft.sm.options import Options
-from weft.sm.rehearsal import rehearse
+from weft.sm.rehearsal import run_rehearsed
 from weft.sm.run import SubnetManager
 from weft.sm.signals import obeying_signals
 from weft.sm.status import read_status
@@ -73,5 +73,4 @@ def _live(entry: Entry, sockname: str, host: str, log: Path, options: Options, d
         carrier = IbsimCarrier(host, sockname)
         manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=f"lab {entry.name}")
         with obeying_signals(manager):
-            rehearse(options)
-            manager.run()
+            run_rehearsed(manager)

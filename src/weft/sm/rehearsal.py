@@ -1,27 +1,54 @@
-"""Before the first MAD goes out: a small subnet in this process is brought up, and again when a cable of it breaks.
+"""A small subnet in this process is brought up, and again when a cable of it breaks: kernels are loaded then.
 
-Whatever kernels a sweep needs are loaded then; compiled, at the first start after an installation, which takes half a
-minute. In the middle of a sweep nobody would be answered for as long, and a standby would take us for dead. What only
-engines for other topologies need is loaded aside, when they route.
+Compiled, at the first start after an installation, which takes half a minute. In the middle of a sweep nobody would be
+answered for as long, and a standby would take us for dead: so that comes before the first MAD. Where all was compiled
+before, a kernel takes milliseconds: the first sweep loads those that it needs, and the others, which a fault's sweep
+needs, come in a thread of their own when the subnet is up and quiet. What only engines for other topologies need is
+loaded aside, when they route.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
 
-from weft.fabric.topologies.fat_tree import fat_tree
-from weft.mad.faults import pull_cable
-from weft.mad.local import LocalCarrier, ManualClock
-from weft.mad.subnet import Subnet
+from numba.core.registry import cpu_target
+
+from weft.jit import cache_folder
 from weft.sm.events import Log
+from weft.sm.loading import load_without_compiler
 from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 
+# Whose kernels a manager calls where everybody waits for it; those of routing run aside.
+KERNELS = ("weft.wire.kernels", "weft.sm.tree_kernels", "weft.sm.upload_waits", "weft.sm.sa.kernels")
 _STEPS = 8  # more than enough for the trap, the wait for others, and the sweep
+
+
+def run_rehearsed(manager: SubnetManager, *, once: bool = False) -> bool:
+    """`manager.run`, with a rehearsal before it; if there was one on this machine, when nothing else is to be done."""
+    load_without_compiler()
+    if was_rehearsed():
+        return manager.run(once=once, then=Thread(target=rehearse, args=(manager.options,), name="rehearsal").start)
+    rehearse(manager.options)
+    return manager.run(once=once)
+
+
+def was_rehearsed() -> bool:
+    """Whether the kernels are in the cache, of this source and for this processor."""
+    return all(path.exists() for path in _notes())
 
 
 def rehearse(options: Options) -> None:
     """With the same engines; files are left alone."""
+    from weft.fabric.topologies.fat_tree import fat_tree
+    from weft.mad.faults import pull_cable
+    from weft.mad.local import LocalCarrier, ManualClock
+    from weft.mad.subnet import Subnet
+
     fabric = fat_tree(hosts=8, radix=4)
     clock = ManualClock()
     subnet = Subnet(fabric, clock=clock)
@@ -34,3 +61,13 @@ def rehearse(options: Options) -> None:
     for _ in range(_STEPS):
         manager.step()
     manager.close()
+    with suppress(OSError):  # a home that cannot be written: each start is the first
+        for path in _notes():
+            path.touch()
+
+
+def _notes() -> list[Path]:
+    """Files that say that a rehearsal ended, beside the kernels."""
+    processor = repr(cpu_target.target_context.codegen().magic_tuple())  # numba compiles for one alone
+    name = f"rehearsed-{hashlib.sha256(processor.encode()).hexdigest()[:16]}"
+    return [cache_folder(module) / name for module in KERNELS]

@@ -20,8 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import ConfigError, SubnetError, WeftError
-from weft.fabric.files.opensm import write_dumps
-from weft.fabric.files.opensm_lanes import write_lanes
 from weft.fabric.model import Fabric
 from weft.mad.carrier import Address, Arrived, Carrier, ask
 from weft.mad.walk import DATA
@@ -103,14 +101,20 @@ class SubnetManager:
 
     # -- from outside -----------------------------------------------------------------------------------------------
 
-    def run(self, *, once: bool = False) -> bool:
-        """Until `stop`; `once`: until the subnet is up, or another manages it. Whether it is up."""
+    def run(self, *, once: bool = False, then: Callable[[], None] | None = None) -> bool:
+        """Until `stop`; `once`: until the subnet is up, or another manages it. Whether it is up.
+
+        `then` is called once, when there is nothing else to do.
+        """
         self.open()
         try:
             while not self._stopped:
                 self.step()
                 if once and (self.report is not None or self.election.state == SMState.STANDBY):
                     break
+                if then is not None and min(self._sweep_s, self._check_s) > self.state.clock() + _NAP_S:
+                    then()
+                    then = None
         finally:
             self.close()
         return self.report is not None
@@ -384,6 +388,9 @@ class SubnetManager:
 
 def _dump(fabric: Fabric, folder: Path) -> None:
     """What ibdmchk reads; the lanes too, where there is more than one."""
+    from weft.fabric.files.opensm import write_dumps  # few want it
+    from weft.fabric.files.opensm_lanes import write_lanes
+
     folder.mkdir(parents=True, exist_ok=True)
     write_dumps(fabric, folder)
     if "sl2vl" in vars(fabric.tables):

@@ -1,0 +1,129 @@
+"""What `weft sm` loads before its first MAD, what until the subnet is up, and what is left then."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from weft.sm import rehearsal
+from weft.sm.options import Options
+from weft.sm.run import SubnetManager
+
+_NOT_NEEDED = ("rich", "matplotlib", "weft.fabric.topologies", "weft.fabric.files.opensm", "weft.sim", "weft.verbs")
+_MODULES = """
+import sys
+from weft.cli.sm import _import_manager
+_import_manager()
+print(*sys.modules, sep="\\n")
+"""
+# The kernels that were loaded when it said that it started, when the subnet was up, when it was idle, after a fault.
+_RUN = """
+import io, json, sys, threading
+
+import weft
+from numba.core.dispatcher import Dispatcher
+from weft.mad.faults import pull_cable
+from weft.mad.local import LocalCarrier, ManualClock
+from weft.mad.subnet import Subnet
+from weft.sm.events import Log
+from weft.sm.options import Options
+from weft.sm.rehearsal import rehearse, run_rehearsed
+from weft.sm.run import SubnetManager
+
+def loaded():
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith("weft.")]
+    kernels = [thing for module in modules for thing in vars(module).values() if isinstance(thing, Dispatcher)]
+    return sorted({f"{one.py_func.__module__}.{one.py_func.__name__}" for one in kernels if one.stats.cache_hits})
+
+class Spy(Log):
+    def say(self, event, text):
+        super().say(event, text)
+        said.setdefault(event.name, loaded())
+
+class Watched(SubnetManager):
+    def step(self):
+        super().step()
+        threads = [one for one in threading.enumerate() if one.name == "rehearsal"]
+        if self.sweeps > 1:
+            self.stop()
+        elif threads:
+            threads[0].join()
+            said["idle"] = loaded()
+            pull_cable(subnet.devices, fabric["leaf1/8"].slot)
+
+said = {}
+fabric = weft.load("fat-tree:hosts=40,radix=8,levels=3")
+clock = ManualClock()
+subnet = Subnet(fabric, clock=clock)
+carrier = LocalCarrier(subnet, fabric["h1/1"].slot, sleep=clock.sleep)
+run_rehearsed(Watched(carrier, Options(), log=Spy(io.StringIO()), clock=clock))
+said["end"], said["compiler"] = loaded(), "numba.np.random.generator_methods" in sys.modules
+print(json.dumps(said))
+"""
+
+
+def python(text: str) -> str:
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+def test_modules_that_a_manager_has_no_use_for_are_not_imported() -> None:
+    found = python(_MODULES).split()
+    assert "weft.sm.run" in found
+    assert [name for name in found if name.startswith(_NOT_NEEDED)] == []
+
+
+def test_the_first_sweep_loads_what_it_needs_and_an_idle_manager_the_rest() -> None:
+    rehearsal.rehearse(Options())  # so that all is in the cache
+    said = json.loads(python(_RUN))
+    assert said["STARTED"] == []
+    assert not said["compiler"]
+    assert 5 < len(said["SUBNET_UP"]) < len(said["idle"])
+    assert said["end"] == said["idle"]
+    assert [name for name in said["end"] if not name.startswith(("weft.routing.", *rehearsal.KERNELS))] == []
+
+
+class _Manager:
+    """One that only says what is done to it."""
+
+    options = Options()
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def run(self, *, once: bool = False, then: Callable[[], Any] | None = None) -> bool:
+        self.done.append("run")
+        if then is not None and not once:
+            then()
+            for thread in (one for one in threading.enumerate() if one.name == "rehearsal"):
+                thread.join()
+        return True
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_compiling_comes_before_the_first_mad_and_loading_after_the_first_sweep(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = _Manager()
+    monkeypatch.setattr(rehearsal, "was_rehearsed", lambda: compiled)
+    monkeypatch.setattr(rehearsal, "rehearse", lambda _options: manager.done.append("rehearse"))
+    assert rehearsal.run_rehearsed(cast(SubnetManager, manager))
+    assert manager.done == (["run", "rehearse"] if compiled else ["rehearse", "run"])
+
+
+def test_a_rehearsal_is_noted_beside_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "cache_folder", lambda module: tmp_path / module)
+    rehearsal.rehearse(Options())  # into folders that are not there: as in a home that cannot be written
+    assert not rehearsal.was_rehearsed()
+    for module in rehearsal.KERNELS:
+        (tmp_path / module).mkdir()
+    rehearsal.rehearse(Options())
+    assert rehearsal.was_rehearsed()
