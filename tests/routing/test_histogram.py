@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric import faults
+from weft.routing import histogram
 from weft.routing.engine import Options
 from weft.routing.histogram import bar_edges, count_bars, draw_loads
 from weft.routing.quality import Quality, measure
@@ -65,3 +72,34 @@ def test_names_of_any_script_can_be_in_the_title(qualities, tmp_path):
 def test_an_unknown_suffix_is_refused(qualities, tmp_path):
     with pytest.raises(ConfigError, match=r"\.png or \.svg"):
         draw_loads(tmp_path / "loads.jpg", "torus", qualities)
+
+
+def rows_of(qualities: dict[str, Quality]) -> Figure:
+    figure = Figure(figsize=(10, 1.75 + 1.3 * len(qualities)))
+    FigureCanvasAgg(figure)
+    histogram._draw(figure, "a fabric", qualities)
+    figure.canvas.draw()
+    return figure
+
+
+def test_the_name_of_an_engine_and_its_figures_do_not_touch(qualities):
+    quality = qualities["up-down"]
+    worst = replace(quality.all_to_all, worst_link="site1-0101-0903-01ib1-A-L16-U2/23", max_load=4112.0)
+    quality = replace(quality, patterns=(worst, *quality.patterns[1:]))
+    for engine in ("dimension-order, 2 lanes, can deadlock", "dfsssp"):
+        (axes,) = rows_of({engine: quality}).axes
+        left, right = (next(t for t in axes.findobj(Text) if t.get_text().startswith(w)) for w in (engine, "max 4,112"))
+        assert left.get_window_extent().x1 + 10 < right.get_window_extent().x0
+        assert right.get_text().endswith(f"± {quality.bisection.standard_error:.4f}")
+    assert "site1-0101-0903-01ib1-A-L16-U2/23" in right.get_text()
+
+
+def test_what_a_table_calls_no_slower_is_not_coloured_as_slow():
+    """A host at half the rate of the others is what everybody waits for: no link between switches is busier."""
+    fabric = faults.slow(weft.load("fat-tree:hosts=16,radix=8,oversubscription=1.5"), "h1/1", "4xEDR")
+    quality = measure(route(fabric, Options(engine="min-hop")).fabric, bisections=4)
+    assert quality.all_to_all.slowdown == 1
+    assert quality.all_to_all.max_load > quality.hosts - 1
+    (axes,) = rows_of({"min-hop": quality}).axes
+    slow = [bar for bar in axes.patches if bar.get_height() and bar.get_facecolor() == to_rgba(histogram._BEYOND)]
+    assert not slow

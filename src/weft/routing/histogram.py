@@ -1,7 +1,7 @@
 """The picture of link load: how many links carry how much under all-to-all, one row for each engine.
 
     fat-tree                  max 630 on leaf1/19 · mean 630 · effective bisection bandwidth 0.660 ± 0.001
-    links |           █                  ¦  <- a host's own port: links right of it hold everybody up
+    links |           █                  ¦  <- the busiest host port: links right of it hold everybody up
           |     ▁▂▅███████▂▁        ▁    ¦ ▁
           +-----------------------------------  pairs of hosts that talk over the link
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.draw.chart import FAINT, chart
+from weft.fabric.draw.scene import fit, text_width
 from weft.routing.quality import Quality
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _BARS = 80
 _IDLE, _WITHIN, _BEYOND = "#b8c0c8", "#0b6fb8", "#d55e00"
 _DASHES = (0, (4, 3))
+_ROW_WIDTH = 0.9 * 10 * 72  # points
+_NAME_SIZE, _FIGURES_SIZE = 10.5, 9.0
+_BOLD = 1.15  # how much wider than the usual letters
 
 
 def draw_loads(path: Path | str, title: str, qualities: Mapping[str, Quality]) -> None:
@@ -42,7 +46,7 @@ def _draw(figure: Figure, title: str, qualities: Mapping[str, Quality]) -> None:
     height_in = figure.get_figheight()
     rows = figure.subplots(len(qualities), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     figure.subplots_adjust(left=0.075, right=0.975, top=1 - 1.2 / height_in, bottom=0.58 / height_in, hspace=0.5)
-    own_port = _own_port(qualities)
+    own_port = next(iter(qualities.values())).host_load  # routes do not change it
     edges = bar_edges([quality.load for quality in qualities.values()], own_port)
     for axes, (engine, quality) in zip(rows, qualities.items(), strict=True):
         _draw_row(axes, engine, quality, edges)
@@ -58,7 +62,7 @@ def _draw(figure: Figure, title: str, qualities: Mapping[str, Quality]) -> None:
     _draw_head(figure, title, next(iter(qualities.values())), own_port)
 
 
-def _draw_head(figure: Figure, title: str, quality: Quality, own_port: int) -> None:
+def _draw_head(figure: Figure, title: str, quality: Quality, own_port: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -71,7 +75,9 @@ def _draw_head(figure: Figure, title: str, quality: Quality, own_port: int) -> N
             Patch(color=_IDLE, label="idle"),
             Patch(color=_WITHIN, label="keeps up with the hosts"),
             Patch(color=_BEYOND, label="slows all-to-all down"),
-            Line2D([], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label=f"a host's own port: {own_port:,}"),
+            Line2D(
+                [], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label=f"busiest host port: {_number(own_port)}"
+            ),
         ],
         ncols=4,
         loc="center left",
@@ -83,13 +89,8 @@ def _draw_head(figure: Figure, title: str, quality: Quality, own_port: int) -> N
     )
 
 
-def _own_port(qualities: Mapping[str, Quality]) -> int:
-    """What a host's own port carries: every other host talks to it."""
-    return next(iter(qualities.values())).hosts - 1
-
-
-def bar_edges(loads: Sequence[NDArray[np.float64]], own_port: int) -> NDArray[np.float64]:
-    """Edges of bars that all rows share, from 0 to the largest load, one of them at the load of a host's own port."""
+def bar_edges(loads: Sequence[NDArray[np.float64]], own_port: float) -> NDArray[np.float64]:
+    """Edges of bars that all rows share, from 0 to the largest load, one of them at that of the busiest host port."""
     top = max(own_port, *(float(load.max()) for load in loads))
     within = np.linspace(0, own_port, math.ceil(own_port / top * _BARS) + 1)
     beyond = np.linspace(own_port, top, math.ceil((top - own_port) / top * _BARS) + 1)
@@ -102,9 +103,9 @@ def count_bars(load: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray
 
 
 def _draw_row(axes: Axes, engine: str, quality: Quality, edges: NDArray[np.float64]) -> None:
-    own_port, step = quality.hosts - 1, edges[-1] / _BARS
+    step = edges[-1] / _BARS
     idle = int((quality.load == 0).sum())
-    colours = np.where(edges[1:] > own_port, _BEYOND, _WITHIN)
+    colours = np.where(edges[1:] > quality.host_load, _BEYOND, _WITHIN)
     axes.bar(
         edges[:-1],
         count_bars(quality.load, edges),
@@ -116,21 +117,26 @@ def _draw_row(axes: Axes, engine: str, quality: Quality, edges: NDArray[np.float
     )
     if idle:
         axes.bar(-step, idle, width=step, color=_IDLE, linewidth=0)
-    axes.axvline(own_port, color=FAINT, linewidth=0.9, linestyle=_DASHES, zorder=0)
+    axes.axvline(quality.host_load, color=FAINT, linewidth=0.9, linestyle=_DASHES, zorder=0)
     axes.set_ylabel("links", fontsize=9)
     axes.tick_params(labelsize=8.5)
     axes.grid(axis="y", color="#e4e7eb", linewidth=0.6)
     axes.set_axisbelow(True)
+    axes.set_title(engine, loc="left", fontsize=_NAME_SIZE, fontweight="bold")
+    room = _ROW_WIDTH - text_width(engine, _NAME_SIZE * _BOLD)
+    axes.set_title(_figures(quality, room), loc="right", fontsize=_FIGURES_SIZE, parse_math=False)  # $ in a name is $
+
+
+def _figures(quality: Quality, room: float) -> str:
+    """The figures of a row; the link's name gives way where there is no room for it."""
     found, bisection = quality.all_to_all, quality.bisection
-    axes.set_title(engine, loc="left", fontsize=10.5, fontweight="bold")
-    where = f" on {found.worst_link}" if found.worst_link else ""
-    axes.set_title(
-        f"max {_number(found.max_load)}{where} · mean {_number(found.mean_load)} · "
-        f"effective bisection bandwidth {bisection.mean:.4f} ± {bisection.standard_error:.4f}",
-        loc="right",
-        fontsize=9,
-        parse_math=False,  # a dollar in a name is a dollar
+    rest = (
+        f" · mean {_number(found.mean_load)} · "
+        f"effective bisection bandwidth {bisection.mean:.4f} ± {bisection.standard_error:.4f}"
     )
+    most = f"max {_number(found.max_load)}"
+    link = fit(found.worst_link, _FIGURES_SIZE, room - text_width(f"{most} on {rest}  ", _FIGURES_SIZE))
+    return f"{most} on {link}{rest}" if link else f"{most}{rest}"
 
 
 def _number(load: float) -> str:

@@ -75,6 +75,7 @@ class Quality:
     bisection: BisectionBandwidth
     links: NDArray[np.int32]  # port slots that send into the links that loads are counted on
     load: NDArray[np.float64]  # [links]: load of each under all-to-all
+    host_load: float  # of the busiest host port under all-to-all: what a crossbar would wait for
 
     @property
     def all_to_all(self) -> PatternLoad:
@@ -102,6 +103,7 @@ def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
         bisection=_measure_bisections(network, np.random.default_rng(seed), bisections),
         links=network.links,
         load=load[network.links],
+        host_load=float(load[network.host_links].max()),
     )
 
 
