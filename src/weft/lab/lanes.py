@@ -72,7 +72,7 @@ class Lanes:
 
     def __init__(self, devices: Devices, *, is_timed: bool = False) -> None:
         self.devices, self._is_timed = devices, is_timed
-        self._lanes: dict[tuple[int, int], Lane] = {}  # by file of the meters, and index
+        self._lanes: dict[tuple[Meters, int], Lane] = {}  # by whose meters they are, and index
         self._generation = devices.generation
         self._times: Callable[[tuple[int, ...]], tuple[int, int]] | None = None
         self.any_open = False
@@ -96,8 +96,8 @@ class Lanes:
         """
         if not 0 <= index < METERS:
             raise ConfigError(f"there are {METERS} meters: there is no {index}")
-        if (meters.file, index) in self._lanes:
-            self._collect(self._lanes.pop((meters.file, index)))
+        if (meters, index) in self._lanes:
+            self._collect(self._lanes.pop((meters, index)))
         devices = self.devices
         there = clean_way(devices, slot, lid, sl, p_key, mtu_bytes)
         if there is None:
@@ -113,7 +113,7 @@ class Lanes:
         if self._is_timed:
             lane.words[5], lane.words[6] = self._time_of(there.out)
         lane.words[0] = 1
-        self._lanes[meters.file, index] = lane
+        self._lanes[meters, index] = lane
         self.any_open = True
         return there.end
 
@@ -126,8 +126,8 @@ class Lanes:
 
     def forget(self, meters: Meters) -> None:
         """The program is gone."""
-        for file, index in [key for key in self._lanes if key[0] == meters.file]:
-            self._collect(self._lanes.pop((file, index)))
+        for key in [key for key in self._lanes if key[0] is meters]:
+            self._collect(self._lanes.pop(key))
         meters.close()
 
     def check(self) -> None:
