@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ ROOT = Path(jit.__file__).parent
 KERNELS = sorted(
     ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts))
     for path in ROOT.rglob("*.py")
-    if "\nfrom weft.jit import" in path.read_text(encoding="utf-8")
+    if re.search(r"^@(kernel|lean_kernel|quick_kernel|handler|part|inlined)$", path.read_text(encoding="utf-8"), re.M)
 )
 
 

@@ -210,7 +210,7 @@ class Inbox:
         self.path, self._process = path, os.getpid()
         self.socket = _new(socket.SOCK_DGRAM)
         try:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            ask_senders(self.socket)
             _bind(self.socket, path)
         except BaseException:
             self.socket.close()
@@ -244,7 +244,7 @@ def abstract(name: bytes, to: bytes = b"") -> socket.socket:
         if to:
             made.connect(to)
         made.bind(name)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ask_senders(made)
     except BaseException:
         made.close()
         raise
@@ -264,10 +264,15 @@ def sender(ancillary: Sequence[tuple[int, int, bytes]]) -> Credentials:
     return _NOBODY
 
 
+def ask_senders(made: socket.socket, *, wanted: bool = True) -> None:
+    """Whether each datagram comes with who sent it."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, wanted)
+
+
 def first_sender(made: socket.socket) -> Credentials:
     """Of what waits at a socket of `abstract` that is connected: no other can ever send there, so it is asked once."""
     _, ancillary, _, _ = made.recvmsg(1, CREDENTIALS_BYTES, socket.MSG_PEEK)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)  # it costs a tenth of a MAD
+    ask_senders(made, wanted=False)  # it costs a tenth of a MAD
     return sender(ancillary)
 
 

@@ -317,7 +317,7 @@ class Server:
             mad[8:10] = client.tag
             client.classes.add(mad[1])
             if mad[1] == MgmtClass.SUBN_DIRECTED_ROUTE and client.socket.fileno() not in self.hot:
-                client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel looks at each
+                runtime.ask_senders(client.socket)  # the kernel looks at each
                 self.hot.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
         try:
