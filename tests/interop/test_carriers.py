@@ -76,7 +76,6 @@ DIFFERENT = {
         "partition_enforcement_cap": "ibsim: 64; weft: what real switches have",
         "inbound_enforcement_cap": "ibsim stores no enforcement",
         "outbound_enforcement_cap": "ibsim stores no enforcement",
-        "enhanced_port_0": "ibsim: 1",
         "port_state_change": "ibsim: set from the start",
         "life_time_value": "ibsim: 0 until it is set",
     },

@@ -36,6 +36,7 @@ from weft.verbs.wc import (
 if TYPE_CHECKING:
     from weft.verbs.device import Context
     from weft.verbs.pd import PD
+    from weft.verbs.transport.queue_pair import QueuePair
 
 __all__ = [
     "CQ",
@@ -135,13 +136,16 @@ class _Queue(PyverbsCM):
     def _on_overflow(self) -> None:
         """A completion is lost, so no queue pair that uses this queue can be trusted."""
         raise_event(self.ctx, ibv_event_type.IBV_EVENT_CQ_ERR, self)
-        for qp in [qp for qp in self.ctx.adapter.queue_pairs.values() if self.core in (qp.send_cq, qp.recv_cq)]:
+        for qp in self._users():
             qp.on_event(ibv_event_type.IBV_EVENT_QP_FATAL)
             qp.fail()
 
+    def _users(self) -> list[QueuePair]:
+        """Of a copy: other threads make and close queue pairs meanwhile."""
+        return [qp for qp in list(self.ctx.adapter.queue_pairs.values()) if self.core in (qp.send_cq, qp.recv_cq)]
+
     def _release(self) -> None:
-        users = [qp for qp in self.ctx.adapter.queue_pairs.values() if self.core in (qp.send_cq, qp.recv_cq)]
-        if users:
+        if users := self._users():
             raise PyverbsRDMAError("Failed to close CQ", errno.EBUSY, f"queue pair {users[0].number} uses it")
         if self.channel is not None:
             self.channel.events = deque(cq for cq in self.channel.events if cq is not self)

@@ -55,8 +55,8 @@ qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap, sq_sig_all
 def poll(count: int) -> list:
     done = []
     while len(done) < count:
-        if channel is not None and not done:
-            cq.req_notify()
+        if channel is not None:
+            cq.req_notify()  # before each look: an event is of one completion, and the next asks for its own
         found, wcs = cq.poll(count - len(done))
         if not found and channel is not None:
             channel.get_cq_event(cq)
