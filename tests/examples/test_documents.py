@@ -47,7 +47,9 @@ def _own_labs(monkeypatch) -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    return os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
+    """What is printed is the same in every country: `ls` sorts by locale."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return os.environ | {"PATH": path, "COLUMNS": "120", "LC_ALL": "C.UTF-8"}
 
 
 def steps(block: str) -> list[tuple[str, list[str]]]:

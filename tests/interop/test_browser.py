@@ -46,7 +46,7 @@ addEventListener("load", () => {
 </script>"""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _browser(peer: Callable[[str], str]) -> None:
     peer("chromium")
 
@@ -73,7 +73,7 @@ def run_page(fabric: Fabric, folder: Path, script: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(_browser: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One walk through a small fat tree."""
     script = """
       const before = svg.getAttribute("viewBox");

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from weft.verbs.carriers.siblings import PROCESSES_MAX, Siblings
+from weft.verbs.carriers.siblings import PROCESSES_MAX, USUAL, Siblings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share the adapter on Linux only")
 PATIENCE_S = 300  # that a program never ends is what is tested; how fast it is, is not
@@ -242,9 +242,11 @@ def test_programs_that_exchange_datagrams_by_the_connection_manager():
     assert both((common, DATAGRAM_SERVER), (common, DATAGRAM_CLIENT)) == ("datagrams\n", "")
 
 
-def test_queue_pair_numbers_of_processes_have_as_many_digits():
-    """Programs exchange them as text, in messages as long as their own."""
+@pytest.mark.parametrize("first", [0, len(USUAL) - 20], ids=["lowest", "highest"])
+def test_queue_pair_numbers_of_processes_have_as_many_digits(first, monkeypatch):
+    """Programs exchange them as text, in messages as long as their own; whatever number the process has."""
     device = f"digits{os.getpid()}"
+    monkeypatch.setattr(os, "getpid", lambda: first)
     carriers = [Siblings((1,), device) for _ in range(20)]
     try:
         assert {len(str(number)) for one in carriers for number in (one.numbers[0], one.numbers[-1])} == {7}

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 PROCESSES_MAX = 255
 # Queue pairs of these have numbers of seven digits: programs exchange such as text, and expect as much as they send
-_USUAL = range(16, 153)
+USUAL = range(16, 152)
 _QUEUE_PAIR_BITS = 16
 _BELL = b"!"
 _GSI = 1  # the queue pair of management
@@ -125,9 +125,9 @@ class Siblings(Loopback):
 
     def _bind(self) -> tuple[runtime.Inbox, int]:
         """A number that no process has, and most likely none had lately: its peers may not know that it is gone."""
-        others = [slot for slot in range(PROCESSES_MAX) if slot not in _USUAL]
-        first = os.getpid() % len(_USUAL)
-        for slot in (*_USUAL[first:], *_USUAL[:first], *others):
+        others = [slot for slot in range(PROCESSES_MAX) if slot not in USUAL]
+        first = os.getpid() % len(USUAL)
+        for slot in (*USUAL[first:], *USUAL[:first], *others):
             try:
                 return runtime.Inbox(self._path(slot)), slot
             except OSError as error:
