@@ -31,10 +31,15 @@ _STEPS = 8  # more than enough for the trap, the wait for others, and the sweep
 def run_rehearsed(manager: SubnetManager, *, once: bool = False) -> bool:
     """`manager.run`, with a rehearsal before it; if there was one on this machine, when nothing else is to be done."""
     load_without_compiler()
-    if was_rehearsed():
-        return manager.run(once=once, then=Thread(target=rehearse, args=(manager.options,), name="rehearsal").start)
-    rehearse(manager.options)
-    return manager.run(once=once)
+    if not was_rehearsed():
+        rehearse(manager.options)
+        return manager.run(once=once)
+    later = Thread(target=rehearse, args=(manager.options,), name="rehearsal")
+    try:
+        return manager.run(once=once, then=later.start)
+    finally:
+        if later.ident is not None:
+            later.join()  # it routes in a thread of its own, and a Python that ends starts none
 
 
 def was_rehearsed() -> bool:
