@@ -256,7 +256,7 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
         process.send_signal(signal.SIGHUP)
         until(lambda: "what was read before stays" in log.read_text(), "a bad file is not told")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
     status = read_status(state)
@@ -287,7 +287,7 @@ def up(name, *words):
 def test_the_manager_of_a_lab_takes_the_options_of_weft_sm_and_obeys_the_same_signals(own_lab, tmp_path):
     partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\nred=0x8: ALL;\n")
     words = ("--sm", "--at", "h3", "-P", partitions, "-R", "updn", "-p", "9", "-Q", "--dump", tmp_path / "dumps")
-    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", own_lab, *map(str, words)], check=True, timeout=300)
+    subprocess.run([*WEFT, "up", SPEC, "--daemon", "--name", own_lab, *map(str, words)], check=True, timeout=PATIENCE_S)
     entry = registry.find(own_lab)
     state = entry.cache / "sm-h3.json"
     status = read_status(state)

@@ -358,7 +358,7 @@ def bulk(it: Subject) -> None:
     nowhere = smp(it.switch.path + bytes([free[0] if free else 254]), Method.GET, SmpAttribute.NODE_INFO)
     asked = [smp(node.path, Method.GET, SmpAttribute.NODE_INFO) for node in nodes]
     asked[5] = nowhere
-    answers, came = it.carrier.exchange(rows(asked), timeout_ms=100, retries=1)
+    answers, came = it.carrier.exchange(rows(asked), timeout_ms=500, retries=3)
     assert came.tolist() == [row != 5 for row in range(len(nodes))]
     assert not answers[5].any()
     for row, node in enumerate(nodes):

@@ -219,7 +219,7 @@ def test_questions_that_come_during_an_exchange_are_kept(two):
     manager.set_is_sm(True)
     manager.register(1, [Method.GET])
     question = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
-    asked = other.send(question, Address(1), timeout_ms=5000)
+    asked = other.send(question, Address(1), timeout_ms=int(PATIENCE_S * 1000))
     many = np.tile(np.frombuffer(directed_get(b"", SmpAttribute.NODE_INFO), np.uint8), (2000, 1))
     _, came = manager.exchange(many)
     assert came.all()

@@ -142,7 +142,7 @@ class Divided:
             component_mask=component_mask(PathRecord, "sgid", "dgid", "numb_path"),
             data=PathRecord(sgid=sgid, dgid=dgid, numb_path=1).raw,
         )
-        answer = ask(carrier, mad, Address(self.lid["h1"]), timeout_ms=10_000)  # kernels may be new
+        answer = ask(carrier, mad, Address(self.lid["h1"]), timeout_ms=int(PATIENCE_S * 1000))  # kernels may be new
         assert answer is not None, "the SA does not answer"
         return None if SaMad.status.get(answer) else PathRecord.unpack(answer, SA_HEADER_BYTES)
 

@@ -136,7 +136,7 @@ def test_nonsense_on_the_command_socket_is_answered_with_what_is_known(entry):
             line.connect(str(entry.socket))
             line.sendall(nonsense)
             line.shutdown(socket.SHUT_WR)
-            line.settimeout(5)
+            line.settimeout(PATIENCE_S)
             try:
                 answer = line.recv(4096)
             except ConnectionResetError:  # it has not read all

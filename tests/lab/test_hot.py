@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from tests.lab.test_ibsim_server import OPEN, Program
 from tests.mad.test_kernels import smp
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.lab import hot
@@ -67,7 +67,7 @@ class Umad:
 
     def ask(self, question: bytes) -> tuple[socket.socket, bytes]:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        line.settimeout(60)
+        line.settimeout(PATIENCE_S)
         line.connect(self.path)
         line.sendall(question)
         status, length = ANSWER.unpack(self.read(line, ANSWER.size))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft import runtime
@@ -44,7 +44,7 @@ class Program:
         self.control, self.data = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
         for one, end in ((self.control, f"ctl{self.pid}"), (self.data, f"in{self.pid}")):
             one.bind(protocol.address(self.base, end))
-            one.settimeout(5)
+            one.settimeout(PATIENCE_S)
         self.control.connect(protocol.address(self.base, "ctl"))
         self.number = 0
         OPEN.append(self)

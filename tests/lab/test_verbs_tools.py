@@ -35,7 +35,7 @@ def test_a_server_and_a_client_are_two_commands_and_their_ports_count(lab, tmp_p
         before = words_sent(lab, "h1/1")
         done = lab.run("h1", "ib_write_bw", "h8", "-p", port, "-n", "20", "-s", "4K", "--json", timeout_s=PATIENCE_S)
         assert done.returncode == 0, done.stderr
-        assert server.wait(20) == 0
+        assert server.wait(PATIENCE_S) == 0
     finally:
         server.kill()
         server.wait()

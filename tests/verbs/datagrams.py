@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 
+from tests.patience import PATIENCE_S
+
 from weft.verbs.transport.packets import encode
 from weft.verbs.transport.segment import Segment
 from weft.wire.format import Format
@@ -21,7 +23,7 @@ class Stranger:
         self.address = ipaddress.IPv4Address(address)
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((address, UDP_PORT))
-        self.socket.settimeout(5)
+        self.socket.settimeout(PATIENCE_S)
 
     def datagram(self, to: str, headers: tuple[Format, ...], payload: bytes = b"", identification: int = 0) -> bytes:
         """A packet behind its UDP header."""

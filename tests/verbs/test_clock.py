@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.patience import PATIENCE_S
 
 PROGRAM = """
 import os, time
@@ -30,5 +31,5 @@ with Node() as node:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 def test_a_program_finds_its_short_way_right_after_boot():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout == "a short way True\n", done.stderr

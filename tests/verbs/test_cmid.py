@@ -7,6 +7,7 @@ import gc
 import threading
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from weft.verbs.addr import AH
 from weft.verbs.cm_enums import (
@@ -227,7 +228,7 @@ def test_identifiers_without_channels_wait_in_each_step():
     near.post_send(memory)
     assert near.get_send_comp().status == IBV_WC_SUCCESS
     near.disconnect()
-    server.join(10)
+    server.join(PATIENCE_S)
     assert got == [(IBV_WC_SUCCESS, b"hello")]
     listener.close()
     with pytest.raises(PyverbsRDMAError, match="REJECTED") as error:

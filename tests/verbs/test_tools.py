@@ -76,10 +76,10 @@ class Pair:
         thread = threading.Thread(target=serve)
         thread.start()
         try:
-            assert waits.wait(20)
+            assert waits.wait(PATIENCE_S)
             main(name, ["127.0.0.1", *port, *words], self.client.append)
         finally:
-            thread.join(20)
+            thread.join(PATIENCE_S)
         assert not thread.is_alive()
         return "\n".join(self.client)
 
