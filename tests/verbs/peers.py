@@ -26,7 +26,10 @@ from weft.verbs.wr import SGE, RecvWR, SendWR
 MEMORY_BYTES = 8 << 20
 ANSWER_S = 20
 W, OK = ibv_wr_opcode, ibv_wc_status.IBV_WC_SUCCESS
-for compiled, takes in ((express.post, (types.int64[::1],)), (atomic.lock, (types.int64,) * 2)):
+for compiled, takes in (
+    (express.post, (types.int64[::1], types.Bytes(types.uint8, 1, "C"))),
+    (atomic.lock, (types.int64,) * 2),
+):
     compiled.compile(takes)  # or loaded, once for all processes that are forked from here
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.verbs.peers"])

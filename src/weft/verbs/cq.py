@@ -171,9 +171,9 @@ class CQ(_Queue):
             found = self._taken(num_entries)
             return len(found), [completion_of(numbers) for numbers in found]
         one = self.core.poll_one()
-        if one is None and self.ctx.adapter.progress():
-            one = self.core.poll_one()
-        return (0, []) if one is None else (1, [completion_of(one)])
+        if one is None and (not self.ctx.adapter.progress() or (one := self.core.poll_one()) is None):
+            return 0, []
+        return 1, [completion_of(one)]
 
     def resize(self, cqe: int) -> None:
         cqe_max = self.ctx.query_device().max_cqe

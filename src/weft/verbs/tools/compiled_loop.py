@@ -62,7 +62,7 @@ class CompiledLoop:
         """Before anybody measures: a run of no messages, and a request over a lane that is closed."""
         closed, meter = self._requests[0].copy(), np.zeros(express.METER_WORDS, np.int64)
         closed[express.METER] = meter.ctypes.data
-        assert express.post(closed) == express.CLOSED
+        assert express.post(closed, b"") == express.CLOSED
         setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))
         none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)
         if self.end.plan.test.is_latency:

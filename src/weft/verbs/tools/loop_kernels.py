@@ -70,7 +70,7 @@ def _take(ring: int) -> None:
 @part
 def _take_own(ring: int, qp: int) -> None:
     """A completion of what this queue pair sent: its place is free again, and those of all before it."""
-    release(qp + Q_POLLED * _WORD, peek(_oldest(ring) + C_POSTED * _WORD))
+    poke(qp + Q_POLLED * _WORD, peek(_oldest(ring) + C_POSTED * _WORD))
     _take(ring)
 
 

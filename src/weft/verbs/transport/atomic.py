@@ -23,6 +23,7 @@ acquire: Kernel
 release: Kernel
 exchange: Kernel
 move: Kernel
+where: Kernel
 
 
 def _pointer(builder: Any, address: Any, bits: int = 64) -> Any:
@@ -86,8 +87,18 @@ def _move(_context: Any, to: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), emit
 
 
-peek, poke, acquire, release, exchange, move = (
-    intrinsic(one) for one in (_peek, _poke, _acquire, _release, _exchange, _move)
+def _where(_context: Any, buffer: Any) -> Any:
+    """The address of the first byte of an array, or of bytes."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        made = context.make_array(signature.args[0])(context, builder, args[0])
+        return builder.ptrtoint(made.data, _I64)
+
+    return types.int64(buffer), emit
+
+
+peek, poke, acquire, release, exchange, move, where = (
+    intrinsic(one) for one in (_peek, _poke, _acquire, _release, _exchange, _move, _where)
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status
 from weft.verbs.transport import layout
@@ -22,10 +22,8 @@ from weft.verbs.transport.layout import (
 from weft.verbs.transport.queue_memory import Block, QueueMemory, of_process
 from weft.verbs.transport.work import Completion
 
-if TYPE_CHECKING:
-    from weft.verbs.transport.rings import Box
-
 Numbers = tuple[int, ...]  # of a completion, in the order of `layout`
+Take = Callable[[Any], Numbers | None]
 _STATUS = {int(status): status for status in ibv_wc_status}
 _OPCODES = {int(opcode): opcode for opcode in ibv_wc_opcode}
 
@@ -49,7 +47,7 @@ class CompletionQueue:
         self.at = self._block.word
         self._head, self._tail = self.at + layout.CQ_HEAD, self.at + layout.CQ_TAIL
         self._memory.words[self.at + layout.CQ_CAPACITY] = max(1, capacity)
-        self._box: Box | None = None
+        self._take: Take | None = None  # out of `_box`, once others have the ring too
 
     def __len__(self) -> int:
         words = self._memory.words
@@ -98,12 +96,8 @@ class CompletionQueue:
 
     def poll_one(self) -> Numbers | None:
         """The oldest, as `poll` gives it: most programs ask for one."""
-        memory = self._memory
-        words = memory.words
-        if words[self._head] == words[self._tail]:
-            return None
-        if memory.is_shared:
-            return (self._box or self._new_box()).take_one()
+        if self._memory.is_shared:
+            return (self._take or self._find_take())(self._box)
         found = self.poll(1)
         return found[0] if found else None
 
@@ -114,7 +108,8 @@ class CompletionQueue:
         if words[self._head] == words[self._tail]:
             return []
         if memory.is_shared:
-            return (self._box or self._new_box()).take(most)
+            take = self._take or self._find_take()
+            return _all(take, self._box, most)
         found = self._remove(most)
         for numbers in found:
             qp = layout.queue_pair_at(numbers[C_QP_NUM])
@@ -122,15 +117,22 @@ class CompletionQueue:
                 words[qp + layout.Q_POLLED] = numbers[C_POSTED]
         return found
 
-    def _new_box(self) -> Box:
-        from weft.verbs.transport.rings import Box
+    def _find_take(self) -> Take:
+        from weft.verbs.transport.rings import box_of
 
-        self._box = Box(self._memory.address, self.at, self._taking)
-        return self._box
+        with self._taking:  # whoever began without the kernel is done
+            self._box, self._take = box_of(self._memory.address, self.at, frees=True)
+        return self._take
 
     def _remove(self, most: int) -> list[Numbers]:
+        """The oldest; their send requests keep their places."""
         memory = self._memory
         with self._taking:
+            if memory.is_shared:
+                from weft.verbs.transport.rings import box_of
+
+                box, take = box_of(memory.address, self.at, frees=False)
+                return _all(take, box, most)
             tail = memory.words[self._tail]
             count = min(most, memory.published(self._head) - tail)
             entries = [self._entry(tail + n) * WORD_BYTES for n in range(count)]
@@ -169,6 +171,13 @@ class CompletionQueue:
 
     def _entry(self, count: int) -> int:
         return self.at + CQ_ENTRIES + count % max(1, self.capacity) * CQ_ENTRY_WORDS
+
+
+def _all(take: Take, box: Any, most: int) -> list[Numbers]:
+    found: list[Numbers] = []
+    while len(found) < most and (one := take(box)) is not None:
+        found.append(one)
+    return found
 
 
 def _numbers(done: Completion) -> Numbers:

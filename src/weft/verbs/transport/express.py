@@ -17,7 +17,7 @@ from numba.core import types
 from weft.jit import Kernel, part, quick_kernel
 from weft.verbs import enums as e
 from weft.verbs.transport import layout
-from weft.verbs.transport.atomic import acquire, move, peek, poke, release, take
+from weft.verbs.transport.atomic import acquire, move, peek, poke, release, take, where
 from weft.verbs.transport.layout import (
     ARMED_FOR_ALL,
     ARMED_FOR_SOLICITED,
@@ -122,6 +122,7 @@ _LONG_BYTES = 1 << 15
 _REGION = 1  # R_OPEN of a region; a window, which is for others only, has 2
 _PSN_MASK = 0xFF_FFFF
 _WORD = 8
+_REQUEST_MAX_BYTES = layout.SEND_FORM.size + PLACES_MAX * layout.PLACE_FORM.size
 _HEADERS, _RETH, _IMM, _AETH, _ATOMIC_ETH, _VALUE = 16, 16, 4, 4, 28, 8  # BTH and ICRC; others, bytes
 
 _process_vm = types.int64(types.int32, types.int64, types.uint64, types.int64, types.uint64, types.uint64)
@@ -235,7 +236,7 @@ def _is_ready(lane) -> bool:  # type: ignore[no-untyped-def]
 def _has_place(lane) -> bool:  # type: ignore[no-untyped-def]
     """Whether the send queue takes it; one that was posted before is in it."""
     own = lane[OWN_QP]
-    unpolled = peek(own + Q_POSTED * _WORD) - acquire(own + Q_POLLED * _WORD)
+    unpolled = peek(own + Q_POSTED * _WORD) - peek(own + Q_POLLED * _WORD)  # what is polled orders nothing else
     return lane[NUMBER] != 0 or unpolled < peek(own + Q_SENDS_MAX * _WORD)  # type: ignore[no-any-return]
 
 
@@ -514,8 +515,14 @@ def _takes_long(lane) -> bool:  # type: ignore[no-untyped-def]
 
 
 @quick_kernel
-def post(lane) -> int:  # type: ignore[no-untyped-def]
-    """From Python, whose other threads run meanwhile if it takes long: to let them costs as much as a short one."""
+def post(lane, request) -> int:  # type: ignore[no-untyped-def]
+    """A request as a program packs it, from Python; an empty one is that of before.
+
+    Python's other threads run meanwhile if it takes long: to let them costs as much as a short one.
+    """
+    if len(request) > _REQUEST_MAX_BYTES:
+        return SLOW
+    move(lane[SELF] + OPCODE * _WORD, where(request), len(request))
     takes_long = _takes_long(lane)
     thread = _let_others() if takes_long else np.uint64(0)
     code = carry_out(lane)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _BUSY_S = 0.05
 _INLINE = int(IBV_SEND_INLINE)
 _FLAGS_AT = (express.FLAGS - express.OPCODE) * WORD_BYTES
-_REQUEST_MAX_BYTES = layout.SEND_FORM.size + express.PLACES_MAX * PLACE_FORM.size
 _CARRIED = {
     int(opcode): (opcode, OPS[opcode][1])
     for opcode in (
@@ -78,8 +77,7 @@ class Lane:
         self._qp, self._way = qp, way
         self.words = np.zeros(express.LANE_WORDS, np.int64)
         self._said = self.words.data.cast("B").cast("Q")
-        self._request = self.words.data.cast("B")[express.OPCODE * WORD_BYTES :]
-        self._kernel, self._lock = entry(express.post, self.words), qp.adapter.lock
+        self._kernel, self._lock = entry(express.post, self.words, b""), qp.adapter.lock
         memory, far = qp.adapter.memory, way.far
         self.is_here = far.address == memory.address  # both ends are of this process
         said = self._said
@@ -108,11 +106,7 @@ class Lane:
             threads.release()
 
     def _put(self, request: bytes) -> bool:
-        size = len(request)
-        if size > _REQUEST_MAX_BYTES:
-            return False
-        self._request[:size] = request
-        code = self._kernel(self.words)
+        code = self._kernel(self.words, request)
         return not code or self.finish(code)  # DONE is 0
 
     def carry(self, work: SendWork) -> bool:
@@ -137,7 +131,7 @@ class Lane:
             if time.monotonic() - began_s > _BUSY_S:
                 self._break_lock()
                 began_s = time.monotonic()
-            code = self._kernel(self.words)
+            code = self._kernel(self.words, b"")  # they have it
         if code == express.CLOSED:
             self._qp.lane = None
         if code & (express.SLOW | express.CLOSED):

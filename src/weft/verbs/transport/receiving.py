@@ -39,9 +39,9 @@ class ReceiveQueue:
         words = layout.RQ_ENTRIES + max(1, capacity) * self._entry_words
         self._block = Block(self._memory, words * WORD_BYTES)
         self.at = self._block.word
-        self._add: Kernel | None = None  # one to what `_ring` counts, where others see it in order
+        self._add: Kernel | None = None  # to `_ring`, where others see it in order
         ring = self._memory.words
-        ring[self.at + layout.RQ_CAPACITY], ring[self.at + layout.RQ_PLACES_MAX] = max(1, capacity), self.places_max
+        ring[self.at + layout.RQ_CAPACITY], ring[self.at + layout.RQ_PLACES_MAX] = capacity, self.places_max
 
     @property
     def limit(self) -> int:
@@ -68,16 +68,15 @@ class ReceiveQueue:
         Nobody else adds, so of the locks that of the threads is enough.
         """
         memory, size = self._memory, len(request)
+        if memory.is_shared:
+            return (self._add or self._find_add())(self._ring, request)  # type: ignore[no-any-return]
         words, at, capacity, entry_bytes = memory.words, self.at, self.capacity, self._entry_bytes
         head = words[at + RQ_HEAD]
         if head - words[at + RQ_TAIL] + len(self._returned) >= capacity or size > entry_bytes:
             return False
         begin = (at + RQ_ENTRIES) * WORD_BYTES + head % capacity * entry_bytes
         memory.bytes[begin : begin + size] = request
-        if memory.is_shared:
-            (self._add or self._find_add())(self._ring)
-        else:
-            words[at + RQ_HEAD] = head + 1
+        words[at + RQ_HEAD] = head + 1
         return True
 
     def _find_add(self) -> Kernel:
