@@ -288,3 +288,10 @@ def test_when_the_lab_goes_down_operations_end_and_the_way_out_is_said(monkeypat
     monkeypatch.setenv(hardware.HOST, "h3")
     with pytest.raises(PyverbsRDMAError, match=rf"lab {lab.name} does not answer: bring it up with `weft up"):
         get_device_list()
+
+
+def test_a_program_that_does_nothing_hears_that_the_lab_is_gone(monkeypatch):
+    """Or its adapter would look at a line that has ended again and again, for the time of a whole core."""
+    with running() as lab:
+        h1 = Host(lab, "h1", monkeypatch)
+    wait_until(lambda: any(one.event_type == e.IBV_EVENT_PORT_ERR for one in list(h1.ctx.events)))

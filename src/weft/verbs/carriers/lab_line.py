@@ -207,20 +207,23 @@ class Line:
                 self._inbox.append((kind, body))
 
     def wait(self, seconds: float | None) -> None:
-        """Until something may have come, or so long."""
-        self._poll(seconds, self._bell)
+        """Until something may have come, or so long. That the lab is gone is noticed here."""
+        if self._poll(seconds, self._bell):
+            with self._lock:
+                self._read()
 
     def ring(self) -> None:
         """End the waiting of others in this process."""
         os.eventfd_write(self._bell, 1)
 
-    def _poll(self, seconds: float | None, *files: int) -> None:
+    def _poll(self, seconds: float | None, *files: int) -> bool:
+        """Whether the lab has hung up."""
         poller = select.poll()  # one of its own for each thread
         for file in files:
             poller.register(file, select.POLLIN)
         if not self.is_down:
             poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        poller.poll(None if seconds is None else seconds * 1e3)
+        return any(event & select.POLLHUP for _, event in poller.poll(None if seconds is None else seconds * 1e3))
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
