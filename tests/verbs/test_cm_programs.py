@@ -309,3 +309,25 @@ def test_ctrl_c_while_kernels_are_compiled_ends_the_program(tmp_path):
         assert program.stdout.readline() == "compiling\n"
         program.send_signal(signal.SIGINT)
         assert program.wait(PATIENCE_S) == -signal.SIGINT
+
+
+def test_ctrl_c_that_falls_into_a_callback_of_the_compiler_ends_the_program(tmp_path):
+    """Most do: LLVM looks at no signals, and the first line of Python after it is in its callback."""
+    script = """
+    import os, signal
+    from llvmlite.binding import ExecutionEngine
+    from pyverbs.device import Context
+
+    def interrupted(self, module, find=ExecutionEngine._find_module_ptr):
+        ExecutionEngine._find_module_ptr = find
+        os.kill(os.getpid(), signal.SIGINT)
+        return find(self, module)
+
+    ExecutionEngine._find_module_ptr = interrupted
+    Context(name="mlx5_0")
+    assert ExecutionEngine._find_module_ptr is not interrupted, "nothing was compiled"
+    """
+    environment = {"XDG_CACHE_HOME": str(tmp_path), "WEFT_VERBS_ROCE": "127.93.0.2"}
+    with running(script, environment=environment) as program:
+        _, err = program.communicate(timeout=PATIENCE_S)
+        assert program.returncode == -signal.SIGINT, err

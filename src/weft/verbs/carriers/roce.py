@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.verbs.carriers import interrupts
 from weft.verbs.carriers.headers import pack, unpack
 from weft.verbs.carriers.interfaces import mtu_of
 from weft.verbs.carriers.kernels import incoming, layout, outgoing
@@ -119,9 +120,10 @@ class RoceCarrier:
     def _compile(self) -> None:
         """Now, and not when others wait for an answer: nothing is sent, and what has come stays."""
         outer = layout.outer_of(self._own.packed, self._own.packed, UDP_PORT, UDP_PORT)
-        outgoing.send_train(-1, 0, 0, 0, outer, *self._out, *outgoing.Train(0, 0, 1, 0, 0))
-        tables = incoming.HEADER_SIZES, incoming.JOINS
-        incoming.receive_burst(-1, self._trusts, 0, *tables, *self._in)
+        with interrupts.heard():
+            outgoing.send_train(-1, 0, 0, 0, outer, *self._out, *outgoing.Train(0, 0, 1, 0, 0))
+        with interrupts.heard():
+            incoming.receive_burst(-1, self._trusts, 0, incoming.HEADER_SIZES, incoming.JOINS, *self._in)
 
     @property
     def refused(self) -> int:
