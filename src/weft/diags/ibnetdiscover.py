@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from weft.diags.ask import parse
+from weft.diags.ask import Target, get_smp, parse
+from weft.errors import SubnetError
 from weft.mad.carrier import Carrier
 from weft.mad.discover import Found, FoundNode, FoundPort, discover
-from weft.wire.port_info import Capability, PortInfo
-from weft.wire.smp import NodeType
+from weft.wire.port_info import LANES, Capability, Capability2, LinkSpeed, MlnxExtendedPortInfo, PortInfo
+from weft.wire.smp import NodeType, SmpAttribute
 
 _LETTERS = {NodeType.CA: "H", NodeType.SWITCH: "S", NodeType.ROUTER: "R"}
+_MELLANOX = 0x2C9
 _WORDS = {NodeType.CA: ("Ca", "caguid"), NodeType.ROUTER: ("Rt", "rtguid")}
-_WIDTHS = {1: "1x", 2: "4x", 4: "8x", 8: "12x", 16: "2x"}
-_SPEEDS = {1: "SDR", 2: "DDR", 4: "QDR"}
-_SPEEDS_EXT = {1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"}
 
 
 def ibnetdiscover(carrier: Carrier, arguments: Sequence[str]) -> str:
     """ibnetdiscover"""
     parse("ibnetdiscover", arguments)
-    return to_text(discover(carrier))
+    found = discover(carrier)
+    return to_text(found, _at_fdr10(carrier, found))
 
 
-def to_text(found: Found) -> str:
+def _at_fdr10(carrier: Carrier, found: Found) -> set[tuple[int, int]]:
+    """GUID and number of ports that run at FDR10, which PortInfo shows as QDR: Mellanox's devices say it elsewhere."""
+    ports = set()
+    for node in found.nodes.values():
+        for number, port in node.ports.items():
+            if node.info.vendor_id == _MELLANOX and port.peer and _speed(node, port) is LinkSpeed.QDR:
+                with contextlib.suppress(SubnetError):  # older ones do not know the attribute
+                    raw = get_smp(carrier, Target(None, node.path), SmpAttribute.MLNX_EXTENDED_PORT_INFO, number)
+                    ports |= {(node.guid, number)} if MlnxExtendedPortInfo.unpack(raw).link_speed_active else set()
+    return ports
+
+
+def to_text(found: Found, at_fdr10: Collection[tuple[int, int]] = ()) -> str:
     """Switches first, then adapters, each in the order in which they were found."""
     start = found.start.ports[found.start_port]
     head = [
@@ -34,10 +47,10 @@ def to_text(found: Found) -> str:
         f"# Initiated from node {found.start.guid:016x} port {start.guid:016x}",
     ]
     nodes = sorted(found.nodes.values(), key=lambda node: not node.is_switch)  # stable
-    return "\n".join((*head, *(line for node in nodes for line in _block(found, node)), ""))
+    return "\n".join((*head, *(line for node in nodes for line in _block(found, node, at_fdr10)), ""))
 
 
-def _block(found: Found, node: FoundNode) -> Iterator[str]:
+def _block(found: Found, node: FoundNode, at_fdr10: Collection[tuple[int, int]]) -> Iterator[str]:
     info = node.info
     yield ""
     yield f"vendid=0x{info.vendor_id:x}"
@@ -58,7 +71,9 @@ def _block(found: Found, node: FoundNode) -> Iterator[str]:
     for number in range(1, info.num_ports + 1):
         port = node.ports.get(number)
         if port is not None and port.peer is not None:
-            yield _port(found, node, port)
+            speed = LinkSpeed.FDR10 if (node.guid, number) in at_fdr10 else _speed(node, port)
+            lanes = LANES.get(port.info.link_width_active)
+            yield f"{_port(found, node, port)} {f'{lanes}x' if lanes else '??'}{speed.name or '???'}"
 
 
 def _port(found: Found, node: FoundNode, port: FoundPort) -> str:
@@ -69,11 +84,11 @@ def _port(found: Found, node: FoundNode, port: FoundPort) -> str:
     if node.is_switch:
         guid = "" if other.is_switch else f"({far.guid:x}) "
         there = f"[{port.number}]\t{_name(other)}[{far.number}]{guid}"
-        return f'{there}\t\t# "{other.description}" lid {lid} {_rate(node, port)}'
+        return f'{there}\t\t# "{other.description}" lid {lid}'
     guid = "" if other.is_switch else f" ({far.guid:x}) "
     return (
         f"[{port.number}]({port.guid:x}) \t{_name(other)}[{far.number}]{guid}\t\t"
-        f'# lid {port.info.lid} lmc {port.info.lmc} "{other.description}" lid {lid} {_rate(node, port)}'
+        f'# lid {port.info.lid} lmc {port.info.lmc} "{other.description}" lid {lid}'
     )
 
 
@@ -81,9 +96,11 @@ def _name(node: FoundNode) -> str:
     return f'"{_LETTERS.get(NodeType(node.info.node_type), "?")}-{node.guid:016x}"'
 
 
-def _rate(node: FoundNode, port: FoundPort) -> str:
-    """`4xNDR`. Whether the extended speed counts is in the CapabilityMask, which a switch has at port 0."""
+def _speed(node: FoundNode, port: FoundPort) -> LinkSpeed:
+    """Whether an extended speed counts is in the CapabilityMasks, which a switch has at port 0."""
     able: PortInfo = node.ports[0].info if node.is_switch and 0 in node.ports else port.info
-    ext = port.info.link_speed_ext_active if able.capability_mask & Capability.IS_EXTENDED_SPEEDS_SUPPORTED else 0
-    speed = _SPEEDS_EXT.get(ext) if ext else _SPEEDS.get(port.info.link_speed_active)
-    return f"{_WIDTHS.get(port.info.link_width_active, '??')}{speed or '???'}"
+    fastest = LinkSpeed.QDR
+    if able.capability_mask & Capability.IS_EXTENDED_SPEEDS_SUPPORTED:
+        second = able.capability_mask2 & Capability2.IS_EXTENDED_SPEEDS_2_SUPPORTED
+        fastest = LinkSpeed.XDR if second else LinkSpeed.NDR
+    return LinkSpeed.active(port.info.raw, among=fastest.up_to)

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 from weft.diags.ask import HERE, Target, get_smp, parse
 from weft.errors import SubnetError
 from weft.mad.carrier import Carrier
-from weft.wire.port_info import PortInfo
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo
 from weft.wire.smp import NodeInfo, NodeType, SmpAttribute
 
 _STATES = ("???", "Down", "Initializing", "Armed", "Active")
 _PHYSICAL = ("No state change", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp")
 _LATER = ("LinkErrorRecovery", "PhyTest")
-_LANES = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
-_TENTHS = {1: 25, 2: 50, 4: 100}  # of Gbit/s of a lane, rounded as the kernel does (drivers/infiniband/core/sysfs.c)
-_TENTHS_EXT = {1: 140, 2: 250, 4: 500, 8: 1000}
-_NAMES = {25: "SDR", 50: "DDR", 100: "QDR", 140: "FDR", 250: "EDR", 500: "HDR", 1000: "NDR", 2000: "XDR"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +27,8 @@ class Local:
     @property
     def rate(self) -> tuple[int, int, str]:
         """Gbit/s, lanes, and the name of the speed."""
-        tenths = _TENTHS.get(self.info.link_speed_active, 25)
-        tenths = _TENTHS_EXT.get(self.info.link_speed_ext_active, tenths)
-        tenths = 2000 if self.info.link_speed_ext_active_2 else tenths
-        lanes = _LANES.get(self.info.link_width_active, 1)
-        return tenths * lanes // 10, lanes, _NAMES[tenths]
+        speed, lanes = LinkSpeed.active(self.info.raw), LANES.get(self.info.link_width_active, 1)
+        return speed.lane_tenths * lanes // 10, lanes, speed.name or "SDR"
 
     @property
     def physical(self) -> str:

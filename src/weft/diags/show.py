@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from weft.fabric.rates import speed as rated
 from weft.wire.fields import Buffer
 from weft.wire.format import Format
+from weft.wire.port_info import LANES, LinkSpeed, split_speeds
 
 _COLUMN = 32
 Style = Callable[[int], str]
-_WIDTHS = {1: "1X", 2: "4X", 4: "8X", 8: "12X", 16: "2X"}
-_SPEEDS = {1: "2.5 Gbps", 2: "5.0 Gbps", 4: "10.0 Gbps"}
-_SPEEDS_EXT = {1: "14.0625 Gbps", 2: "25.78125 Gbps", 4: "53.125 Gbps", 8: "106.25 Gbps"}
+_WIDTHS = {int(width): f"{lanes}X" for width, lanes in sorted(LANES.items())}
+_SIGNALS = [(split_speeds(one), f"{rated(str(one.name)).lane_signal_gbit_s} Gbps") for one in LinkSpeed]
+_SPEEDS, _SPEEDS_EXT = ({bits[which]: name for bits, name in _SIGNALS if bits[which]} for which in (0, 1))
 _WIDTHS_PLAIN = {1, 3, 7, 11, 15, 17, 19, 23, 27, 31}
 _SPEEDS_PLAIN = {1, 3, 5, 7}
 _NO_SPEEDS_EXT = 30

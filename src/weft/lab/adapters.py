@@ -12,25 +12,7 @@ from weft.errors import UnknownName
 from weft.fabric.kinds import NodeKind
 from weft.mad.devices import Devices
 from weft.wire.fields import Buffer
-from weft.wire.port_info import (
-    LinkSpeed,
-    LinkSpeedExt,
-    LinkSpeedExt2,
-    LinkWidth,
-    PortInfo,
-    PortPhysicalState,
-    PortState,
-)
-
-# Tenths of Gbit/s of a lane as sysfs shows them (Linux drivers/infiniband/core/sysfs.c, rate_show).
-_LANE_TENTHS = {
-    LinkSpeed.SDR: 25,
-    LinkSpeed.DDR: 50,
-    LinkSpeed.QDR: 100,
-}
-_LANE_TENTHS_EXT = {LinkSpeedExt.FDR: 140, LinkSpeedExt.EDR: 250, LinkSpeedExt.HDR: 500, LinkSpeedExt.NDR: 1000}
-_LANE_TENTHS_EXT2 = {LinkSpeedExt2.XDR: 2000}
-_LANES = {LinkWidth.X1: 1, LinkWidth.X2: 2, LinkWidth.X4: 4, LinkWidth.X8: 8, LinkWidth.X12: 12}
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortPhysicalState, PortState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +83,4 @@ def _rank(devices: Devices, slot: int) -> int:
 
 def rate_gbit_s(info: Buffer) -> int:
     """As sysfs rounds it: 400 for 4xNDR, 56 for 4xFDR."""
-    second, ext, first = (
-        PortInfo.link_speed_ext_active_2.get(info),
-        PortInfo.link_speed_ext_active.get(info),
-        PortInfo.link_speed_active.get(info),
-    )
-    if second:
-        tenths = _LANE_TENTHS_EXT2.get(LinkSpeedExt2(second), 25)
-    elif ext:
-        tenths = _LANE_TENTHS_EXT.get(LinkSpeedExt(ext), 25)
-    else:
-        tenths = _LANE_TENTHS.get(LinkSpeed(first), 25)
-    return tenths * _LANES.get(LinkWidth(PortInfo.link_width_active.get(info)), 1) // 10
+    return LinkSpeed.active(info).lane_tenths * LANES.get(PortInfo.link_width_active.get(info), 1) // 10

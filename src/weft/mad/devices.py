@@ -103,7 +103,7 @@ class Devices:
         self.loss: dict[int, float] = {}  # slot -> part of the MADs that leave by it and that a bad cable loses
         self.bit_error_rate: dict[int, float] = {}  # slot -> of its bad cable
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
-        self.limits: dict[int, tuple[int, ...]] = {}  # slot -> what its cable can do at most; see `links`
+        self.limits: dict[int, tuple[int, int]] = {}  # slot -> widths and speeds that its cable can do
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
         slots, nodes = len(self.cable), len(self.first)
         self.port_infos, self.node_infos = blocks(slots), blocks(nodes)
@@ -113,7 +113,7 @@ class Devices:
         self.node_description: dict[int, memoryview] = {}
         self.switch_info: dict[int, memoryview] = {}
         self.knows_fdr10 = bytearray(slots)  # by slot
-        self.fdr10 = bytearray(slots)  # MlnxLinkSpeed enabled
+        self.fdr10 = bytearray(slots)  # whether it may run at FDR10
         self.fdr10_active = bytearray(slots)
         self.alias_guids: dict[int, bytearray] = {}  # slot -> GUIDInfo, if somebody set it
         self.leds: set[int] = set()  # ports whose light is on

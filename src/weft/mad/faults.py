@@ -19,7 +19,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, parse_label, speed, speeds
 from weft.mad import links, power_up
 from weft.mad.devices import NONE, Devices
-from weft.wire.port_info import LinkWidth, PortInfo
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo
 
 MAD_BITS = 8 * 290  # 256 bytes, LRH, BTH, DETH, ICRC and VCRC
 
@@ -61,8 +61,8 @@ def slow(devices: Devices, slot: int, label: str) -> None:
         raise ConfigError(
             f"{devices.name(slot)} cannot fall back to {label}: its cable is InfiniBand, give 1xEDR or so"
         )
-    widths = sum(int(width) for width in LinkWidth if links.LANES[width] <= lanes)
-    devices.limits[slot] = devices.limits[far] = (widths, *power_up.speeds_up_to(fastest.name))
+    widths = sum(int(width) for width in LANES if LANES[width] <= lanes)
+    devices.limits[slot] = devices.limits[far] = widths, LinkSpeed.called(fastest.name).up_to
     links.retrain(devices, slot)
 
 
@@ -111,7 +111,7 @@ def fabric_now(devices: Devices) -> Fabric:
         up[index] = devices.peer[slot] != NONE
         errors[index] = devices.bit_error_rate.get(slot, errors[index])
         if up[index]:
-            width[index], pace[index] = _runs_at(devices, slot, int(width[index]), int(pace[index]))
+            width[index], pace[index] = _runs_at(devices, slot, int(pace[index]))
     changed = replace(fabric.links, width=width, speed=pace, bit_error_rate=errors).take(up)
     made = Fabric.assemble(
         fabric.spec, fabric.nodes, changed, fabric.ports.guid, fabric.models, fabric.servers, fabric.groups
@@ -119,14 +119,11 @@ def fabric_now(devices: Devices) -> Fabric:
     return replace(made, tables=fabric.tables, counters=fabric.counters, changes=fabric.changes)
 
 
-def _runs_at(devices: Devices, slot: int, width: int, pace: int) -> tuple[int, int]:
+def _runs_at(devices: Devices, slot: int, pace: int) -> tuple[int, int]:
     """Width and index of speed of a link that is up. What PortInfo cannot name, it runs at as it was cabled."""
-    lanes = links.LANES[LinkWidth(PortInfo.link_width_active.get(devices.info(slot)))]
-    name = links.speed_active(devices, slot)
-    cabled = speeds()[pace].name
-    if power_up.speeds_up_to(cabled) == power_up.speeds_up_to(name):
-        return lanes, pace
-    return lanes, speed(name).index
+    info = devices.info(slot)
+    lanes, runs = LANES[PortInfo.link_width_active.get(info)], LinkSpeed.active(info, devices.fdr10_active[slot])
+    return lanes, pace if runs is LinkSpeed.called(speeds()[pace].name) else speed(str(runs.name)).index
 
 
 def _far_end(devices: Devices, slot: int) -> int:

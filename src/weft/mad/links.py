@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from weft.fabric.counters import Counter
 from weft.mad.devices import NONE, Devices
-from weft.wire.port_info import LinkSpeed, LinkWidth, MlnxLinkSpeed, PortInfo, PortPhysicalState, PortState
+from weft.wire.port_info import LANES, WIDTHS, LinkSpeed, PortInfo, PortPhysicalState, PortState, join_speeds
 from weft.wire.smp import SwitchInfo
 
-LANES = {LinkWidth.X1: 1, LinkWidth.X2: 2, LinkWidth.X4: 4, LinkWidth.X8: 8, LinkWidth.X12: 12}
 _state, _physical = PortInfo.port_state, PortInfo.port_physical_state
 _STAYS_DOWN = (PortPhysicalState.DISABLED, PortPhysicalState.SLEEP)
 
@@ -65,47 +64,31 @@ def retrain(devices: Devices, slot: int) -> None:
 
 def _train(devices: Devices, slot: int, far: int) -> bool:
     """Both ends at the widest and fastest that both have enabled and the cable can do; False if there is none."""
-    mine, theirs = _enabled(devices, slot), _enabled(devices, far)
-    limit = devices.limits.get(slot, (-1,) * len(mine))
-    widths, slow, ext, ext2, mlnx = (a & b & c for a, b, c in zip(mine, theirs, limit, strict=True))
-    if not widths or not (slow or ext or ext2):
+    widths, speeds = (
+        mine & theirs & limit
+        for mine, theirs, limit in zip(
+            _enabled(devices, slot), _enabled(devices, far), devices.limits.get(slot, (-1, -1)), strict=True
+        )
+    )
+    if not widths or not speeds:
         return False
-    widest = max((width for width in LANES if width & widths), key=LANES.__getitem__)
+    lanes, best = max(LANES[width] for width in LANES if width & widths), LinkSpeed.highest(speeds)
     for end in (slot, far):
         info = devices.info(end)
-        PortInfo.link_width_active.set(info, int(widest))
-        PortInfo.link_speed_active.set(info, _highest(slow) or int(LinkSpeed.SDR))
-        PortInfo.link_speed_ext_active.set(info, 0 if ext2 else _highest(ext))
-        PortInfo.link_speed_ext_active_2.set(info, _highest(ext2))
-        if devices.knows_fdr10[end]:
-            devices.fdr10_active[end] = int(bool(mlnx and slow & LinkSpeed.QDR and not ext and not ext2))
+        PortInfo.link_width_active.set(info, int(WIDTHS[lanes]))
+        for name, value in best.active_fields.items():
+            PortInfo.fields[name].set(info, value)
+        devices.fdr10_active[end] = best is LinkSpeed.FDR10
     return True
 
 
-def _enabled(devices: Devices, slot: int) -> tuple[int, ...]:
+def _enabled(devices: Devices, slot: int) -> tuple[int, int]:
+    """Widths and speeds."""
     info = devices.info(slot)
-    return (
-        PortInfo.link_width_enabled.get(info),
-        PortInfo.link_speed_enabled.get(info),
-        PortInfo.link_speed_ext_enabled.get(info),
-        PortInfo.link_speed_ext_enabled_2.get(info),
-        devices.fdr10[slot],
-    )
-
-
-def speed_active(devices: Devices, slot: int) -> str:
-    """The name of the speed at which a port runs, or ran last."""
-    info = devices.info(slot)
-    ext2, ext = PortInfo.link_speed_ext_active_2.get(info), PortInfo.link_speed_ext_active.get(info)
-    if ext2 or ext:
-        return "XDR" if ext2 else ("FDR", "EDR", "HDR", "NDR")[ext.bit_length() - 1]
-    if devices.fdr10_active[slot]:
-        return str(MlnxLinkSpeed.FDR10.name)
-    return ("SDR", "DDR", "QDR")[PortInfo.link_speed_active.get(info).bit_length() - 1]
-
-
-def _highest(mask: int) -> int:
-    return 1 << mask.bit_length() >> 1
+    fields = PortInfo.link_speed_enabled, PortInfo.link_speed_ext_enabled, PortInfo.link_speed_ext_enabled_2
+    slow, ext, ext2 = (field.get(info) for field in fields)
+    fdr10 = devices.fdr10[slot] if slow & LinkSpeed.QDR else 0  # which is QDR with another encoding
+    return PortInfo.link_width_enabled.get(info), join_speeds(slow, ext, ext2, fdr10)
 
 
 def _changed(devices: Devices, slot: int) -> None:

@@ -12,17 +12,15 @@ from weft.fabric.rates import speeds
 from weft.fabric.tables import NO_ROUTE
 from weft.ids import PKey
 from weft.wire.port_info import (
+    WIDTHS,
     Capability,
     Capability2,
     LinkSpeed,
-    LinkSpeedExt,
-    LinkSpeedExt2,
-    LinkWidth,
-    MlnxLinkSpeed,
     Mtu,
     PortInfo,
     PortPhysicalState,
     PortState,
+    split_speeds,
 )
 from weft.wire.smp import NodeDescription, NodeInfo, NodeType, SwitchInfo
 
@@ -36,7 +34,6 @@ PARTITION_CAP = 128
 SWITCH_PARTITION_CAP = 32  # of a switch's ports, as real ones have
 VL_CAP = 4  # code for VL0 to VL7
 DEFAULT_PREFIX = 0xFE80_0000_0000_0000
-WIDTHS = {1: LinkWidth.X1, 2: LinkWidth.X2, 4: LinkWidth.X4, 8: LinkWidth.X8, 12: LinkWidth.X12}
 
 _TYPES = {
     NodeKind.SWITCH: NodeType.SWITCH,
@@ -44,7 +41,6 @@ _TYPES = {
     NodeKind.AGGREGATION: NodeType.CA,
     NodeKind.ROUTER: NodeType.ROUTER,
 }
-_ORDER = ("SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR", "XDR")
 _BOTH = (
     Capability.IS_TRAP_SUPPORTED
     | Capability.IS_SL_MAPPING_SUPPORTED
@@ -65,6 +61,8 @@ _SECOND = (
     | Capability2.IS_LINK_WIDTH_2X_SUPPORTED
     | Capability2.IS_LINK_SPEED_HDR_SUPPORTED
     | Capability2.IS_LINK_SPEED_NDR_SUPPORTED
+    | Capability2.IS_EXTENDED_SPEEDS_2_SUPPORTED
+    | Capability2.IS_LINK_SPEED_XDR_SUPPORTED
 )
 
 
@@ -138,10 +136,9 @@ def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, b
             blank[key] = _port_info(*key)
         row = devices.port_info[slot] = _write(devices.port_infos, slot, blank[key])
         row[28] = port  # local_port_num
-        if _rank(speed) >= _ORDER.index("FDR10") and port:
-            devices.knows_fdr10[slot] = 1
-            devices.fdr10[slot] = int(MlnxLinkSpeed.FDR10)
-            devices.fdr10_active[slot] = int(speed == "FDR10")
+        if _fastest(speed) >= LinkSpeed.FDR10 and port:
+            devices.knows_fdr10[slot] = devices.fdr10[slot] = 1
+            devices.fdr10_active[slot] = speed == "FDR10"
 
 
 def _write(rows: NDArray[np.uint8], index: int, raw: bytes) -> memoryview:
@@ -168,27 +165,25 @@ def _switch_info(enhanced_port_0: bool) -> bytes:
 def _port_info(switch: bool, speed: str, width: int, management: bool) -> bytes:
     """PortInfo of a port before anybody set it; no speed: nothing is plugged in."""
     up = bool(speed) or management
-    slow, ext, ext2, _ = speeds_up_to(speed)
-    active_slow, active_ext, active_ext2 = (1 << mask.bit_length() >> 1 for mask in (slow, ext, ext2))
-    widths = LinkWidth.X1 | LinkWidth.X4 | WIDTHS.get(width, LinkWidth.X4)
-    if ext & LinkSpeedExt.HDR:
-        widths |= LinkWidth.X2
+    fastest = _fastest(speed)
+    slow, ext, ext2, _ = split_speeds(fastest.up_to)
+    widest = width or 4
+    usual = {1, 2, 4, widest} if fastest >= LinkSpeed.HDR else {1, 4, widest}
+    widths = sum(WIDTHS[lanes] for lanes in usual if lanes <= widest)  # no port trains wider than its cable is
     return PortInfo.pack(
         gid_prefix=DEFAULT_PREFIX,
         capability_mask=_SWITCH if switch else _CA,
         capability_mask2=_SECOND,
         link_width_enabled=widths,
         link_width_supported=widths,
-        link_width_active=WIDTHS.get(width, LinkWidth.X4),
+        link_width_active=WIDTHS[widest],
         link_speed_supported=slow,
         link_speed_enabled=slow,
-        link_speed_active=active_slow,
         link_speed_ext_supported=ext,
         link_speed_ext_enabled=ext,
-        link_speed_ext_active=active_ext if up else 0,
         link_speed_ext_supported_2=ext2,
         link_speed_ext_enabled_2=ext2,
-        link_speed_ext_active_2=active_ext2 if up else 0,
+        **(fastest if up else LinkSpeed.QDR).active_fields,
         port_state=PortState.ACTIVE if management else PortState.INITIALIZE if up else PortState.DOWN,
         port_physical_state=PortPhysicalState.LINK_UP if up else PortPhysicalState.POLLING,
         link_down_default_state=PortPhysicalState.POLLING,
@@ -208,18 +203,6 @@ def _port_info(switch: bool, speed: str, width: int, management: bool) -> bytes:
     )
 
 
-def _rank(speed: str) -> int:
-    """In the order of generations; what comes after the last that PortInfo can name counts as it, nothing as NDR."""
-    if not speed:
-        return _ORDER.index("NDR")
-    return _ORDER.index(speed) if speed in _ORDER else len(_ORDER) - 1
-
-
-def speeds_up_to(fastest: str) -> tuple[int, int, int, int]:
-    """Masks of LinkSpeed, LinkSpeedExt, LinkSpeedExt2 and MlnxLinkSpeed of what can do this speed and all before it."""
-    able = _ORDER[: _rank(fastest) + 1]
-    slow, ext, ext2, mlnx = (
-        sum(int(flag) for flag in kind if flag.name in able)
-        for kind in (LinkSpeed, LinkSpeedExt, LinkSpeedExt2, MlnxLinkSpeed)
-    )
-    return slow, ext, ext2, mlnx
+def _fastest(speed: str) -> LinkSpeed:
+    """That a port can do, by its cable's; of one without a cable NDR."""
+    return LinkSpeed.called(speed or "NDR")

@@ -21,7 +21,7 @@ from weft.mad import m_key, sma_adaptive, sma_tables
 from weft.mad.devices import NONE, Devices
 from weft.mad.port_settings import set_port_info
 from weft.wire.mad import Method, MgmtClass, Status
-from weft.wire.port_info import MlnxExtendedPortInfo, MlnxLinkSpeed, PortInfo, PortInfoExtended
+from weft.wire.port_info import MlnxExtendedPortInfo, PortInfo, PortInfoExtended
 from weft.wire.smp import LedInfo, SmpAttribute, SwitchInfo
 
 DATA, DATA_END = 64, 128
@@ -216,7 +216,7 @@ def _set_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, s
     asked = devices.port_slot(node, slot, modifier & 0xFF)
     wanted = MlnxExtendedPortInfo.link_speed_enabled.get(smp, DATA)
     status = 0
-    if asked != NONE and devices.knows_fdr10[asked] and wanted in (0, MlnxLinkSpeed.FDR10):
+    if asked != NONE and devices.knows_fdr10[asked] and wanted in (0, 1):
         devices.fdr10[asked] = wanted
     elif wanted:
         status = Status.INVALID_FIELD

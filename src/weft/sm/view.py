@@ -11,7 +11,7 @@ neither is what could be reached over them alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,10 @@ from weft.fabric.model import Fabric, LinkColumns, NodeColumns
 from weft.fabric.rates import speed
 from weft.mad.walk import Oddity, Rows, Walk
 from weft.wire.bulk import column
-from weft.wire.port_info import PortInfo
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo, join_speeds
 from weft.wire.smp import NodeInfo, NodeType, SwitchInfo
 
 Route = tuple[Rows, NDArray[np.uint8]]  # path uint8[n, 64] and hops [n] of directed SMPs
-_WIDTHS = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}  # LinkWidthActive -> lanes
-_SPEEDS, _SPEEDS_EXT, _SPEEDS_EXT_2 = ("SDR", "DDR", "QDR"), ("FDR", "EDR", "HDR", "NDR"), ("XDR",)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -273,7 +271,7 @@ def _links(walk: Walk) -> LinkColumns:
         a=a,
         b=b,
         speed=_speed_index(infos),
-        width=_lookup(_WIDTHS, 256)[column(infos, PortInfo.link_width_active).astype(np.int64)],
+        width=_lanes()[column(infos, PortInfo.link_width_active).astype(np.int64)],
         medium=np.zeros(len(a), np.int8),
         length_m=np.zeros(len(a), np.float32),
         bit_error_rate=np.zeros(len(a), np.float64),
@@ -281,24 +279,19 @@ def _links(walk: Walk) -> LinkColumns:
 
 
 def _speed_index(infos: Rows) -> NDArray[np.int8]:
-    active = column(infos, PortInfo.link_speed_active).astype(np.int64)
-    ext = column(infos, PortInfo.link_speed_ext_active).astype(np.int64)
-    ext_2 = column(infos, PortInfo.link_speed_ext_active_2).astype(np.int64)
-    index = _names(_SPEEDS)[active]
-    index = np.where(ext > 0, _names(_SPEEDS_EXT)[ext], index)
-    return np.where(ext_2 > 0, _names(_SPEEDS_EXT_2)[ext_2], index).astype(np.int8)
+    fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
+    slow, ext, ext2 = (column(infos, field).astype(np.int64) for field in fields)
+    return _indices()[join_speeds(slow, ext, ext2)]
 
 
-def _names(names: tuple[str, ...]) -> NDArray[np.int8]:
-    """[active mask] -> index of the speed; SDR for masks that are none of these."""
-    table = np.full(16, speed("SDR").index, np.int8)
-    for bit, name in enumerate(names):
-        table[1 << bit] = speed(name).index
-    return table
+@cache
+def _indices() -> NDArray[np.int8]:
+    """[bits of LinkSpeed] -> index of the fastest; SDR for none."""
+    fastest = (LinkSpeed.highest(speeds).name or "SDR" for speeds in range(1024))
+    return np.array([speed(name).index for name in fastest], np.int8)
 
 
-def _lookup(values: dict[int, int], size: int) -> NDArray[np.int8]:
-    table = np.ones(size, np.int8)
-    for key, value in values.items():
-        table[key] = value
-    return table
+@cache
+def _lanes() -> NDArray[np.int8]:
+    """[LinkWidthActive] -> lanes; 1 for what is no width."""
+    return np.array([LANES.get(width, 1) for width in range(256)], np.int8)

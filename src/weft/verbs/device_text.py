@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from weft.verbs.enums import ibv_device_cap_flags, ibv_event_type, ibv_port_cap_flags, ibv_port_cap_flags2
 from weft.verbs.text import be64toh, mtu_to_str
+from weft.wire.port_info import LANES, LinkSpeed
 
 _GID_TYPES = {0: "IB", 1: "RoCEv1", 2: "RoCEv2"}
 _TRANSPORTS = {0: "IB", 1: "IWARP", 2: "USNIC", 3: "USNIC UDP"}
@@ -22,8 +23,8 @@ _PHYSICAL_STATES = {
     6: "Link error recovery",
     7: "Phy test",
 }
-_WIDTHS = {1: "1X", 2: "4X", 4: "8X", 8: "12X", 16: "2X"}
-_SPEEDS_GBPS = {0: 0.0, 1: 2.5, 2: 5.0, 4: 5.0, 8: 10.0, 16: 14.0, 32: 25.0, 64: 50.0, 128: 100.0, 256: 200.0}
+_WIDTHS = {int(width): f"{lanes}X" for width, lanes in LANES.items()}
+_SPEEDS_GBPS = {0: 0.0} | {int(one): one.lane_tenths / 10 for one in LinkSpeed} | {4: 5.0}  # so pyverbs has QDR
 
 
 def translate_gid_type(gid_type: int) -> str:

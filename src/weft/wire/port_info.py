@@ -2,16 +2,22 @@
 
 Speeds come in three fields that grew over the years: LinkSpeed (SDR, DDR, QDR), LinkSpeedExt (FDR, EDR, HDR, NDR) and
 LinkSpeedExt2 (XDR), the last in bits that had been reserved. FDR10 is in none: Mellanox's ExtendedPortInfo has it.
-OpenSM knows nothing above LinkSpeedExt; rdma-core calls the last three LinkSpeedExtActive2 and so on.
+OpenSM knows nothing above LinkSpeedExt; rdma-core calls the last three LinkSpeedExtActive2 and so on. All who read or
+write them do it by `LinkSpeed`, where every speed has a bit of its own.
 """
 
 # ruff: noqa: PIE794 - all that is reserved is called `_`
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING, TypeVar
 
-from weft.wire.fields import bits, reserved
+from weft.wire.fields import Buffer, bits, reserved
 from weft.wire.format import Format
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class PortState(IntEnum):
@@ -56,25 +62,69 @@ class LinkWidth(IntFlag):
     X2 = 16
 
 
+LANES: dict[int, int] = {LinkWidth.X1: 1, LinkWidth.X2: 2, LinkWidth.X4: 4, LinkWidth.X8: 8, LinkWidth.X12: 12}
+WIDTHS = {lanes: width for width, lanes in LANES.items()}
+
+
 class LinkSpeed(IntFlag):
+    """The speeds of a lane, slowest first, by the bits that verbs gives them: LinkSpeed's, then the others'."""
+
     SDR = 1
     DDR = 2
     QDR = 4
+    FDR10 = 8
+    FDR = 16
+    EDR = 32
+    HDR = 64
+    NDR = 128
+    XDR = 256
+
+    @classmethod
+    def called(cls, name: str) -> LinkSpeed:
+        """By its name; what comes after the last that PortInfo can say counts as that one."""
+        return cls.__members__.get(name, cls.XDR)
+
+    @classmethod
+    def highest(cls, speeds: int) -> LinkSpeed:
+        """The fastest of some speeds; 0 if there are none."""
+        return cls(min(1 << speeds.bit_length() >> 1, cls.XDR))
+
+    @classmethod
+    def active(cls, info: Buffer, fdr10: int = 0, among: int = -1) -> LinkSpeed:
+        """At which a port runs, by its PortInfo and Mellanox's LinkSpeedActive, of speeds that its node can say."""
+        slow, ext = PortInfo.link_speed_active.get(info), PortInfo.link_speed_ext_active.get(info)
+        return cls.highest(join_speeds(slow, ext, PortInfo.link_speed_ext_active_2.get(info), fdr10) & among)
+
+    @property
+    def up_to(self) -> int:
+        """Itself and all that are slower."""
+        return 2 * self - 1
+
+    @property
+    def lane_tenths(self) -> int:
+        """Of Gbit/s, rounded as Linux does it (drivers/infiniband/core/sysfs.c); what it does not know is SDR there."""
+        return _LANE_TENTHS.get(self, 25)
+
+    @property
+    def active_fields(self) -> dict[str, int]:
+        """Of PortInfo: each says the fastest that it has a bit for, so who knows no newer one sees NDR or QDR."""
+        slow, ext, ext2, _ = split_speeds(self.up_to)
+        names = "link_speed_active", "link_speed_ext_active", "link_speed_ext_active_2"
+        return dict(zip(names, map(int, map(self.highest, (slow, ext, ext2))), strict=True))
 
 
-class LinkSpeedExt(IntFlag):
-    FDR = 1
-    EDR = 2
-    HDR = 4
-    NDR = 8
+_LANE_TENTHS = dict(zip(LinkSpeed, (25, 50, 100, 100, 140, 250, 500, 1000, 2000), strict=True))
+Speeds = TypeVar("Speeds", int, "NDArray[np.int64]")
 
 
-class LinkSpeedExt2(IntFlag):
-    XDR = 1
+def join_speeds(slow: Speeds, ext: Speeds, ext2: Speeds, fdr10: Speeds | int = 0) -> Speeds:
+    """The bits of `LinkSpeed` that PortInfo's three fields and Mellanox's one have."""
+    return slow & 7 | (fdr10 & 1) << 3 | (ext & 15) << 4 | ext2 << 8
 
 
-class MlnxLinkSpeed(IntFlag):
-    FDR10 = 1
+def split_speeds(speeds: int) -> tuple[int, int, int, int]:
+    """What of some speeds stands in LinkSpeed, LinkSpeedExt, LinkSpeedExt2 and Mellanox's LinkSpeed."""
+    return speeds & 7, speeds >> 4 & 15, speeds >> 8, speeds >> 3 & 1
 
 
 class Capability(IntFlag):
@@ -127,6 +177,8 @@ class Capability2(IntFlag):
     IS_PARTITION_TOP_SUPPORTED = 1 << 8
     IS_ENHANCED_QOS_ARBITER_SUPPORTED = 1 << 9
     IS_LINK_SPEED_NDR_SUPPORTED = 1 << 10
+    IS_EXTENDED_SPEEDS_2_SUPPORTED = 1 << 11
+    IS_LINK_SPEED_XDR_SUPPORTED = 1 << 12
 
 
 class PortInfo(Format, size=64):

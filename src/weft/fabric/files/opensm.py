@@ -26,6 +26,7 @@ from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.ids import Guid, Lid
+from weft.wire.port_info import LinkSpeed
 
 __all__ = [
     "apply_guid2lid",
@@ -42,18 +43,7 @@ __all__ = [
     "write_dumps",
 ]
 
-_LANES = {
-    "SDR": "2.5",
-    "DDR": "5",
-    "QDR": "10",
-    "FDR10": "FDR10",
-    "FDR": "14",
-    "EDR": "25",
-    "HDR": "50",
-    "NDR": "100",
-    "XDR": "200",
-    "GDR": "400",
-}
+_LANES = {str(one.name): f"{one.lane_tenths / 10:g}" for one in LinkSpeed} | {"FDR10": "FDR10", "GDR": "400"}
 _SPEED_OF_LANE = {lane: speed for speed, lane in _LANES.items()}
 _KINDS = {"SW": NodeKind.SWITCH, "CA": NodeKind.HCA, "Rt": NodeKind.ROUTER}
 _WORDS = {NodeKind.SWITCH: "SW", NodeKind.HCA: "CA", NodeKind.AGGREGATION: "CA", NodeKind.ROUTER: "Rt"}

@@ -12,12 +12,9 @@ from weft.verbs.enums import (
     IBV_LINK_LAYER_INFINIBAND,
     ibv_event_type,
 )
-from weft.wire.port_info import LinkWidth, PortInfo, PortState
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortState
 
-_FDR, _XDR = 16, 256  # in verbs' codes of speed, where SDR, DDR and QDR are as in PortInfo
 _E = ibv_event_type
-_LANE_100_MBPS = {1: 25, 2: 50, 4: 100, _FDR: 140, 32: 250, 64: 500, 128: 1000, _XDR: 2000}
-_LANES = {LinkWidth.X1: 1, LinkWidth.X2: 2, LinkWidth.X4: 4, LinkWidth.X8: 8, LinkWidth.X12: 12}
 _MOST_MESSAGE_BYTES = 1 << 30
 
 
@@ -55,17 +52,11 @@ class Facts:
         return Facts(self.info.replace(port_state=PortState.DOWN), self.guids, self.p_keys)
 
     @property
-    def speed(self) -> int:
-        """Of a lane, in verbs' code."""
-        info = self.info
-        return _XDR if info.link_speed_ext_active_2 else _FDR * info.link_speed_ext_active or info.link_speed_active
-
-    @property
     def speed_100_mbps(self) -> int:
-        return _LANE_100_MBPS.get(self.speed, 0) * _LANES.get(LinkWidth(self.info.link_width_active), 0)
+        return LinkSpeed.active(self.info.raw).lane_tenths * LANES.get(self.info.link_width_active, 0)
 
     def port_attr(self) -> PortAttr:
-        info, speed = self.info, self.speed
+        info, speed = self.info, LinkSpeed.active(self.info.raw)
         return PortAttr(
             state=int(info.port_state),
             max_mtu=int(info.mtu_cap),
@@ -84,11 +75,11 @@ class Facts:
             subnet_timeout=info.subnet_time_out,
             init_type_reply=info.init_type_reply,
             active_width=info.link_width_active,
-            active_speed=speed & 0xFF,
+            active_speed=min(speed, LinkSpeed.NDR),  # all that 8 bits hold
             phys_state=int(info.port_physical_state),
             link_layer=IBV_LINK_LAYER_INFINIBAND,
             port_cap_flags2=info.capability_mask2,
-            active_speed_ex=speed & ~0xFF,
+            active_speed_ex=speed if speed > LinkSpeed.NDR else 0,
         )
 
 

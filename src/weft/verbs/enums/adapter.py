@@ -191,6 +191,7 @@ class ibv_port_cap_flags2(IntEnum):
     IBV_PORT_LINK_WIDTH_2X_SUP = 0x10
     IBV_PORT_LINK_SPEED_HDR_SUP = 0x20
     IBV_PORT_LINK_SPEED_NDR_SUP = 0x400
+    IBV_PORT_LINK_SPEED_XDR_SUP = 0x1000
 
 
 class ibv_mtu(IntEnum):

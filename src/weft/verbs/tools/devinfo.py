@@ -23,6 +23,7 @@ from weft.verbs.enums import (
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.text import mtu_to_str
 from weft.verbs.tools.arguments import Arguments, find_device
+from weft.wire.port_info import LANES, LinkSpeed
 
 _TRANSPORTS = {0: "InfiniBand", 1: "iWARP", 2: "usNIC", 3: "usNIC UDP"}
 _STATES = {1: "PORT_DOWN", 2: "PORT_INIT", 3: "PORT_ARMED", 4: "PORT_ACTIVE"}
@@ -36,8 +37,6 @@ _PHYSICAL = {
     7: "PHY TEST",
 }
 _ATOMICS = {0: "ATOMIC_NONE", 1: "ATOMIC_HCA", 2: "ATOMIC_GLOB"}
-_WIDTHS = {1: "1", 2: "4", 4: "8", 8: "12", 16: "2"}
-_SPEEDS_GBPS = {1: 2.5, 2: 5, 4: 10, 8: 10, 16: 14, 32: 25, 64: 50, 128: 100, 256: 200}
 _LANES = {1: "1", 2: "2", 3: "4", 4: "8", 5: "15"}
 _DEEP = "\t" * 5
 
@@ -197,7 +196,7 @@ def _of_port(name: str, value: Any) -> str:
 
 def _port_details(ctx: Context, number: int, attr: PortAttr, device: Device) -> list[str]:
     speed = attr.active_speed_ex or attr.active_speed
-    shown = f"{_SPEEDS_GBPS[speed]:.1f} Gbps" if speed in _SPEEDS_GBPS else "invalid speed"
+    shown = f"{LinkSpeed(speed).lane_tenths / 10:.1f} Gbps" if speed in set(LinkSpeed) else "invalid speed"
     lines = [
         _of_port("max_msg_sz", f"{attr.max_msg_sz:#x}"),
         _of_port("port_cap_flags", f"{attr.port_cap_flags:#010x}"),
@@ -210,7 +209,7 @@ def _port_details(ctx: Context, number: int, attr: PortAttr, device: Device) -> 
         _of_port("gid_tbl_len", attr.gid_tbl_len),
         _of_port("subnet_timeout", attr.subnet_timeout),
         _of_port("init_type_reply", attr.init_type_reply),
-        _of_port("active_width", f"{_WIDTHS.get(attr.active_width, 'invalid width')}X ({attr.active_width})"),
+        _of_port("active_width", f"{LANES.get(attr.active_width, 'invalid width')}X ({attr.active_width})"),
         _of_port("active_speed", f"{shown} ({speed})"),
     ]
     with contextlib.suppress(PyverbsRDMAError):  # of an adapter that cannot tell the line is left out there too
