@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Hundreds of commands are run by the tests: each would compile weft's sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test peers rdma-core-tests bench clean
 
