@@ -19,6 +19,7 @@ from weft.wire.smp import Smp, SmpAttribute
 
 SM_INFO = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
 ALL_PATHS = SaMad.pack(method=Method.GET_TABLE, attribute_id=SaAttribute.PATH_RECORD)
+ALL_MANAGERS = SaMad.pack(method=Method.GET_TABLE, attribute_id=SaAttribute.SM_INFO_RECORD)  # there is one
 
 
 class Watched(LocalCarrier):
@@ -105,7 +106,7 @@ def test_a_host_that_wants_one_path_does_not_wait_for_tables():
 
 def test_more_than_may_wait_are_told_that_it_is_busy_and_the_log_says_it_twice():
     besieged = Besieged()
-    besieged.ask(ALL_PATHS, times=MOST + 30)
+    besieged.ask(ALL_MANAGERS, times=MOST + 30)
     besieged.serve(answers=MOST + 30)
     assert statuses(besieged.carrier.posted) == 30 * [Status.BUSY] + MOST * [Status.OK]
     began, ended = [line for line in besieged.log.recent if " SA_BUSY " in line]
