@@ -54,8 +54,8 @@ def selene(selene_dump: Path) -> Fabric:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow ones first: at the end one worker would be left alone with them."""
-    items.sort(key=lambda item: "slow" not in item.keywords)
+    """Slow ones first, then documents: at the end one worker would be left alone with them."""
+    items.sort(key=lambda item: ("slow" not in item.keywords, item.path.name != "test_documents.py"))
 
 
 def pytest_unconfigure() -> None:
