@@ -79,3 +79,66 @@ def test_numba_keeps_the_kernels_of_weft_there():
     cached = [one for one in made if one.stats.cache_path]
     assert cached
     assert {one.stats.cache_path for one in cached} == {str(jit.cache_folder("weft.wire.kernels"))}
+
+
+# -- loading ----------------------------------------------------------------------------------------------------------
+
+# Kernels of somebody who wrote a module beside weft: numba chooses the place of their cache.
+_MODULE = """
+from weft.jit import kernel
+
+@kernel
+def inner(array):
+    return array.sum()
+
+@kernel
+def outer(array):
+    return inner(array) + inner(array[1:])
+
+@kernel
+def hashed(word):
+    return len({word, word + word})
+"""
+
+
+_CALL = """
+import sys, numpy, mine
+from numba.core import entrypoints
+from numba.core.runtime import nrtdynmod
+
+made, make = [], nrtdynmod.create_nrt_module
+nrtdynmod.create_nrt_module = lambda context: made.append(1) or make(context)
+mine.inner(numpy.arange(5))
+print('numba.np.arraymath' in sys.modules, len(made), entrypoints._already_initialized)
+"""
+
+
+def python(text: str, folder: Path) -> str:
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder), "PYTHONPATH": os.pathsep.join((str(folder), *sys.path))}
+    done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_importing_kernels_looks_for_no_cache(tmp_path):
+    python("import weft.routing.kernels.walk", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_in_the_cache_needs_no_compiler(tmp_path):
+    """Nor modules of numba whose functions went into it, a runtime that is compiled anew, or numba's extensions."""
+    (tmp_path / "mine.py").write_text(_MODULE)
+    assert [python(_CALL, tmp_path).split() for _ in range(2)] == [["True", "1", "True"], ["False", "0", "False"]]
+
+
+def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(tmp_path):
+    (tmp_path / "mine.py").write_text(_MODULE)
+    python("import numpy, mine; mine.inner(numpy.arange(5))", tmp_path)
+    both = "import numpy, mine; a = numpy.arange(5); mine.inner(a); print(mine.outer(a), mine.inner.stats.cache_hits)"
+    assert python(both, tmp_path).startswith("20 ")
+
+
+def test_a_kernel_that_hashes_finds_the_secret_that_numba_keeps_for_it(tmp_path):
+    (tmp_path / "mine.py").write_text(_MODULE)
+    call = "import mine; print(mine.hashed('more than sixteen letters'), sum(mine.hashed.stats.cache_hits.values()))"
+    assert [python(call, tmp_path).split() for _ in range(2)] == [["2", "0"], ["2", "1"]]

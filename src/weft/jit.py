@@ -4,6 +4,10 @@ Numba's own file cache looks at the file of a kernel alone: it misses edits in w
 bounds-check flag. So the kernels of a module are cached in a folder named after a hash of its source, of all that it
 imports from weft, and of the flag. An edit compiles anew what can see it and nothing else; checkouts with the same
 sources share what was compiled.
+
+What is in the cache is loaded without what only compiling needs: numba would set up its compiler first, all that it
+knows of Python and numpy, a quarter of a second, and read each kernel a second time in the form that others link. Each
+step of numba's own that is left out says why it may be; other people's kernels take them all.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -18,8 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import binding as llvm
 from llvmlite import ir
-from numba.core import caching, cgutils, types
+from numba.core import caching, cgutils, environment, types
+from numba.core.registry import CPUDispatcher
+from numba.core.runtime import nrtdynmod
+from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic
 
 Kernel = Callable[..., Any]  # numba infers the types
@@ -27,6 +36,7 @@ _ROOT = Path(__file__).parent
 # What a module imports as it is loaded: not in a function, and not for type checkers, which are both indented.
 _IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
 BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
+_OF_COMPILER = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that are there once numba's compiler is
 
 
 @functools.cache
@@ -103,7 +113,131 @@ class _Locator(caching._CacheLocator):
         return str(self._line)
 
 
-caching.CacheImpl._locator_classes.insert(0, _Locator)  # type: ignore[arg-type]
+class _Unpickler(pickle.Unpickler):
+    """Reads a kernel from the cache."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("numba.core.environment", "_rebuild_env"):
+            return _rebuild_environment
+        return super().find_class(module, name)
+
+
+def _rebuild_environment(module: str, constants: list[Any], name: str) -> Any:
+    """As numba's own, but a module of numba whose function went into a kernel is not imported: machine code reads
+    only the constants, such as what to raise."""
+    if module in sys.modules or not module.startswith("numba."):
+        return environment._rebuild_env(module, constants, name)  # type: ignore[no-untyped-call]
+    made = environment.lookup_environment(name)  # type: ignore[no-untyped-call]
+    if made is None:
+        made = environment.Environment({"__name__": module})
+        made.consts[:], made.env_name = constants, name
+        environment.Environment._memo[name] = made
+    return made
+
+
+class _CacheFile(caching.IndexDataCacheFile):
+    def _load_data(self, name: str) -> Any:
+        with open(self._data_path(name), "rb") as file:  # type: ignore[no-untyped-call]
+            return _Unpickler(file).load()
+
+
+class _MachineCode(caching.CompileResultCacheImpl):
+    """A kernel as it is kept: machine code, and bitcode, which only a kernel that calls it needs to be compiled."""
+
+    _locator_classes = (_Locator, *caching.CacheImpl._locator_classes)  # type: ignore[assignment]
+
+    def rebuild(self, target_context: Any, payload: Any) -> Any:
+        (name, kind, (machine_code, bitcode)), what, *rest = payload
+        if any(symbol in machine_code for symbol in _OF_COMPILER):
+            target_context.refresh()
+        names = (what.llvm_func_name, what.llvm_cpython_wrapper_name, what.llvm_cfunc_wrapper_name)
+        target_context.codegen()._engine._defined_symbols.update(names)  # numba reads them from the bitcode
+        payload = ((name, kind, (machine_code, _no_bitcode())), what, *rest)
+        made = super().rebuild(target_context, payload)  # type: ignore[no-untyped-call]
+        made.library._get_module_for_linking = functools.cache(lambda: llvm.parse_bitcode(bitcode))
+        return made
+
+
+@functools.cache
+def _no_bitcode() -> bytes:
+    return bytes(llvm.parse_assembly("").as_bitcode())
+
+
+class _Cache(caching.FunctionCache):
+    """Of one kernel; other people's are numba's own."""
+
+    _impl_class = _MachineCode
+
+    def __init__(self, function: Kernel) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)  # type: ignore[no-untyped-call]
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Without a compiler, but with what counts references to arrays."""
+        _start_runtime(target_context)
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+
+class _LaterCache:
+    """One that is looked for when the kernel is called: most of those that a program imports are not."""
+
+    def __init__(self, function: Kernel) -> None:
+        self._function = function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+    @functools.cached_property
+    def _found(self) -> _Cache:
+        return _Cache(self._function)
+
+
+class _RuntimeFile(caching.CodeLibraryCacheImpl):
+    _filename_prefix = "runtime"  # type: ignore[assignment]
+    _locator_classes = _MachineCode._locator_classes  # type: ignore[assignment]
+
+
+class _RuntimeCache(caching.Cache):
+    _impl_class = _RuntimeFile  # type: ignore[assignment]
+
+
+def _runtime(target_context: Any) -> Any:
+    """What counts references to arrays: numba compiles it in every process, which takes as long as ten kernels."""
+    cache = _RuntimeCache(_runtime)  # type: ignore[no-untyped-call]
+    library = cache._load_overload((), target_context)  # type: ignore[no-untyped-call]
+    if library is None:
+        module, library = nrtdynmod.create_nrt_module(target_context)  # type: ignore[no-untyped-call]
+        library.enable_object_caching()
+        library.add_ir_module(module)
+        library.finalize()
+        cache.save_overload((), library)  # type: ignore[no-untyped-call]
+    return library
+
+
+def _start_runtime(target_context: Any) -> None:
+    own = nrtdynmod.compile_nrt_functions
+    nrtdynmod.compile_nrt_functions = _runtime  # for us: numba's lock is ours in here
+    try:
+        rtsys.initialize(target_context)
+    finally:
+        nrtdynmod.compile_nrt_functions = own
+
+
+class _Kernel(CPUDispatcher):
+    """A kernel whose first call finds its machine code."""
+
+    def __init__(self, function: Kernel, options: dict[str, Any]) -> None:
+        super().__init__(function, targetoptions={"nopython": True, **options})
+        self._cache = _LaterCache(function)
+
+    def _compilation_chain_init_hook(self) -> None:
+        """Kernels of weft use no extension of numba, which are looked for among all that is installed."""
+
+
+def _cached(function: Kernel, **options: Any) -> Kernel:
+    return function if numba.config.DISABLE_JIT else _Kernel(function, options)  # type: ignore[attr-defined]
 
 
 # Counting references to arrays costs 30 times what a simulation step does: kernels that make no array do without.
@@ -113,14 +247,12 @@ _INNER = _LEAN | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 def kernel(function: Kernel) -> Kernel:
     """Compile on first call, or take it from the cache. Other threads run meanwhile."""
-    compiled: Kernel = numba.njit(cache=True, nogil=True, boundscheck=BOUNDSCHECK)(function)
-    return compiled
+    return _cached(function, nogil=True, boundscheck=BOUNDSCHECK)
 
 
 def lean_kernel(function: Kernel) -> Kernel:
     """The same for a kernel that makes no array: it changes those that it is given. Other threads run meanwhile."""
-    compiled: Kernel = numba.njit(cache=True, nogil=True, **_LEAN)(function)
-    return compiled
+    return _cached(function, nogil=True, **_LEAN)
 
 
 def quick_kernel(function: Kernel) -> Kernel:
@@ -128,8 +260,7 @@ def quick_kernel(function: Kernel) -> Kernel:
 
     Only such a kernel may let them run itself, for the part of it that takes long.
     """
-    compiled: Kernel = numba.njit(cache=True, **_LEAN)(function)
-    return compiled
+    return _cached(function, **_LEAN)
 
 
 def handler(function: Kernel) -> Kernel:

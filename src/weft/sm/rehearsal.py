@@ -19,7 +19,6 @@ from numba.core.registry import cpu_target
 
 from weft.jit import cache_folder
 from weft.sm.events import Log
-from weft.sm.loading import load_without_compiler
 from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 
@@ -30,7 +29,6 @@ _STEPS = 8  # more than enough for the trap, the wait for others, and the sweep
 
 def run_rehearsed(manager: SubnetManager, *, once: bool = False) -> bool:
     """`manager.run`, with a rehearsal before it; if there was one on this machine, when nothing else is to be done."""
-    load_without_compiler()
     if not was_rehearsed():
         rehearse(manager.options)
         return manager.run(once=once)
