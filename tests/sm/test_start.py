@@ -17,7 +17,21 @@ from weft.sm import rehearsal
 from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 
-_NOT_NEEDED = ("rich", "matplotlib", "weft.fabric.topologies", "weft.fabric.files.opensm", "weft.sim", "weft.verbs")
+_NOT_NEEDED = (
+    "rich",
+    "matplotlib",
+    "weft.fabric.topologies",
+    "weft.fabric.files.opensm",
+    "weft.fabric.catalog",
+    "weft.sim",
+    "weft.sm.partition_file",
+    "weft.sm.qos_policy",
+    "weft.sm.sa.administrator",
+    "weft.sm.virtual_fabrics",
+    "weft.verbs",
+    "weft.wire.cc",
+    "weft.wire.crc",
+)
 _MODULES = """
 import sys
 from weft.cli.sm import _import_manager
@@ -47,6 +61,7 @@ class Spy(Log):
     def say(self, event, text):
         super().say(event, text)
         said.setdefault(event.name, loaded())
+        modules.setdefault(event.name, list(sys.modules))
 
 class Watched(SubnetManager):
     def step(self):
@@ -59,13 +74,14 @@ class Watched(SubnetManager):
             said["idle"] = loaded()
             pull_cable(subnet.devices, fabric["leaf1/8"].slot)
 
-said = {}
+said, modules = {}, {}
 fabric = weft.load("fat-tree:hosts=40,radix=8,levels=3")
 clock = ManualClock()
 subnet = Subnet(fabric, clock=clock)
 carrier = LocalCarrier(subnet, fabric["h1/1"].slot, sleep=clock.sleep)
 run_rehearsed(Watched(carrier, Options(), log=Spy(io.StringIO()), clock=clock))
 said["end"], said["compiler"] = loaded(), "numba.np.random.generator_methods" in sys.modules
+said["early"] = [one for one in modules["SUBNET_UP"] if one in ("weft.sm.sa.administrator", "numba.np.arrayobj")]
 print(json.dumps(said))
 """
 
@@ -87,6 +103,7 @@ def test_the_first_sweep_loads_what_it_needs_and_an_idle_manager_the_rest() -> N
     said = json.loads(python(_RUN))
     assert said["STARTED"] == []
     assert not said["compiler"]
+    assert said["early"] == []
     assert 5 < len(said["SUBNET_UP"]) < len(said["idle"])
     assert said["end"] == said["idle"]
     assert [name for name in said["end"] if not name.startswith(("weft.routing.", *rehearsal.KERNELS))] == []

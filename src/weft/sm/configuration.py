@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.text import read_text
 from weft.ids import Guid
 from weft.sm.events import Event
 from weft.sm.options import Options, named_file
-from weft.sm.partition_file import read_partitions
 from weft.sm.partitions import NO_FILE, Partitions
 from weft.sm.qos import Qos, from_shares
-from weft.sm.qos_policy import Policy, parse_policy
 from weft.sm.state import State
-from weft.sm.virtual_fabrics import read_virtual_fabrics
+
+if TYPE_CHECKING:
+    from weft.sm.qos_policy import Policy
 
 # Options with a default of OpenSM's that weft keeps in the file, and does not follow: what to do instead.
 _NOT_FOLLOWED = {
@@ -39,16 +40,22 @@ class Configuration:
 
 
 def read_configuration(options: Options) -> Configuration:
-    """ConfigError if one of the files cannot be used."""
+    """ConfigError if one of the files cannot be used. Those who read them are imported for them."""
     partitions, qos = NO_FILE, options.port_qos
     if options.virtual_fabrics_file is not None:
+        from weft.sm.virtual_fabrics import read_virtual_fabrics
+
         fabrics = read_virtual_fabrics(options.virtual_fabrics_file)
         partitions = fabrics.partitions
         qos = from_shares(fabrics.shares) if fabrics.shares else qos
     elif (file := named_file(options.partition_config_file)) is not None:
+        from weft.sm.partition_file import read_partitions
+
         partitions = read_partitions(file, qos=options.qos)
     policy = None
     if options.qos and (file := named_file(options.qos_policy_file)) is not None:
+        from weft.sm.qos_policy import parse_policy
+
         policy = parse_policy(read_text(file), file)
     roots = () if options.root_guid_file is None else _read_guids(options.root_guid_file)
     return Configuration(partitions=partitions, qos=qos, policy=policy, roots=roots)

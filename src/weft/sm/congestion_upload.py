@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.sm.congestion import congestion_mads
 from weft.sm.events import Event
 from weft.sm.known import Known
 from weft.sm.state import State
@@ -17,6 +16,8 @@ def set_up_congestion_control(state: State, view: View, known: Known) -> None:
     """Those that do not know the class are named, once."""
     if not state.options.congestion_control:
         return
+    from weft.sm.congestion import congestion_mads  # few want it
+
     batch = congestion_mads(view.fabric, state.options, ~known.fresh[view.fabric.ports.node])
     answers, answered = state.sender.exchange(batch.mads, batch.lids)
     took = answered & (column(answers, MadHeader.status) == 0)

@@ -14,13 +14,13 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.errors import ConfigError, SubnetError, WeftError
-from weft.fabric.model import Fabric
 from weft.mad.carrier import Address, Arrived, Carrier, ask
 from weft.mad.walk import DATA
 from weft.sm.configuration import load_configuration
@@ -30,7 +30,6 @@ from weft.sm.events import Event, Log
 from weft.sm.flaps import Flaps
 from weft.sm.light import changes, switch_changes
 from weft.sm.options import Options, named_file
-from weft.sm.sa.administrator import Administrator
 from weft.sm.sa.requests import Requests, is_long
 from weft.sm.sender import Sender
 from weft.sm.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
@@ -40,11 +39,14 @@ from weft.sm.sweep import Report, configure, discover
 from weft.sm.traps import asks_for_handover, repress, take_trap
 from weft.sm.trees import reprogram
 from weft.sm.view import View
-from weft.sm.writing import Writing
+from weft.sm.writing import Writing, dump_tables
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import DirectedSmp, NodeInfo, Smp, SmpAttribute, SMState
+
+if TYPE_CHECKING:
+    from weft.sm.sa.administrator import Administrator
 
 _NAP_S = 0.25  # the longest wait: signals are heard after it at the latest
 _TRY_AGAIN_S = 1.0  # after a sweep that failed
@@ -86,7 +88,6 @@ class SubnetManager:
             ),
             flaps=Flaps(limit=options.flap_limit, window_s=options.flap_window_s),
         )
-        self.administrator = Administrator(self.state)
         self._requests = Requests(
             clock=clock, say=self.state.log.say, patience_s=options.max_msg_fifo_timeout_ms / 1000
         )
@@ -98,6 +99,13 @@ class SubnetManager:
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
         self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
         self._is_answering = False  # a question to the SA
+
+    @cached_property
+    def administrator(self) -> Administrator:
+        """The SA. There is nothing to ask it before the first sweep, and nobody should wait for it to be imported."""
+        from weft.sm.sa.administrator import Administrator
+
+        return Administrator(self.state)
 
     # -- from outside -----------------------------------------------------------------------------------------------
 
@@ -226,19 +234,19 @@ class SubnetManager:
         state = self.state
         self.report, self.sweeps, self._taking_over = report, self.sweeps + 1, False
         self.seconds, self.mads = seconds, mads
+        state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
         self.administrator.is_master = True
         self.administrator.other_managers = tuple(other.record() for other in others)
         if self.sweeps == 1:  # kernels may have to be compiled: nobody should wait for that, least of all a standby
-            another = Administrator(state)
+            another = type(self.administrator)(state)
             another.is_master = True
             state.sender.aside(another.prepare)
-        state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
         if report.refused or any(oddity.startswith(("silent", "changed")) for oddity in report.oddities):
             self._sweep_s = min(self._sweep_s, state.clock() + max(_TRY_AGAIN_S, self.options.sweep_interval_s))
         self._sweep_s = min(self._sweep_s, state.flaps.next_due_s())
         self._light_s = self._next_look_s()
         if self.dump is not None and state.view is not None:
-            self._writing.attempt(f"dumps in {self.dump}", partial(_dump, state.view.fabric, self.dump))
+            self._writing.attempt(f"dumps in {self.dump}", partial(dump_tables, state.view.fabric, self.dump))
         self._write_status()
 
     def _look(self) -> None:
@@ -384,14 +392,3 @@ class SubnetManager:
         if self.options.state_file is not None:
             status = describe(self, sm_state)
             self._writing.attempt("the state", partial(write_status, self.options.state_file, status))
-
-
-def _dump(fabric: Fabric, folder: Path) -> None:
-    """What ibdmchk reads; the lanes too, where there is more than one."""
-    from weft.fabric.files.opensm import write_dumps  # few want it
-    from weft.fabric.files.opensm_lanes import write_lanes
-
-    folder.mkdir(parents=True, exist_ok=True)
-    write_dumps(fabric, folder)
-    if "sl2vl" in vars(fabric.tables):
-        write_lanes(fabric, folder)

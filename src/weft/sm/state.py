@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,13 @@ from weft.sm.multicast import Groups
 from weft.sm.options import Options
 from weft.sm.partitions import NO_FILE, Partitions
 from weft.sm.qos import Qos
-from weft.sm.qos_policy import Policy
 from weft.sm.sa.services import Services
 from weft.sm.sa.subscriptions import Subscriptions
 from weft.sm.sender import Sender
 from weft.sm.view import View
+
+if TYPE_CHECKING:
+    from weft.sm.qos_policy import Policy
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

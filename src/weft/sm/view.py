@@ -16,8 +16,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric import catalog
-from weft.fabric.files.naming import adapter_kind, name_nodes, node_id, system_type
+from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric, LinkColumns, NodeColumns
 from weft.fabric.rates import speed
@@ -94,8 +93,8 @@ def make_view(walk: Walk) -> View:
     Switches come first, by GUID: engines break ties by their order, which must not depend on where the walk began.
     """
     walk, start = _in_order(walk)
-    nodes, servers, models = _nodes(walk)
-    made = Fabric.assemble("subnet", nodes, _links(walk), _port_guids(walk, nodes), models, servers, ())
+    nodes, servers = _nodes(walk)
+    made = Fabric.assemble("subnet", nodes, _links(walk), _port_guids(walk, nodes), (), servers, ())
     view = View(
         fabric=made,
         node_info=walk.node_info,
@@ -197,7 +196,8 @@ def _say(oddity: Oddity, names: tuple[str, ...]) -> str:
 # -- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...], tuple[str, ...]]:
+def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...]]:
+    """And the names of servers. What model a node is nobody here asks."""
     info = walk.node_info
     types, guid = column(info, NodeInfo.node_type), column(info, NodeInfo.node_guid)
     vendor = column(info, NodeInfo.vendor_id).astype(np.int32)
@@ -210,10 +210,6 @@ def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...], tuple[str, ...]]:
     names, homes = name_nodes(kinds, walk.description, ids, _homes(walk, kinds))
     servers = tuple(dict.fromkeys(home for home in homes if home))
     server_index = {name: index for index, name in enumerate(servers)} | {"": -1}
-    systems = map(system_type, walk.description)
-    said = list(zip(vendor.tolist(), device.tolist(), systems, strict=True))
-    entries = {one: entry.name if (entry := catalog.by_device_id(*one)) else "" for one in set(said)}
-    models = tuple(sorted({name for name in entries.values() if name}))
     columns = NodeColumns(
         name=tuple(names),
         description=walk.description,
@@ -222,13 +218,13 @@ def _nodes(walk: Walk) -> tuple[NodeColumns, tuple[str, ...], tuple[str, ...]]:
         system_guid=column(info, NodeInfo.system_image_guid),
         vendor_id=vendor,
         device_id=device,
-        model=np.array([models.index(name) if (name := entries[one]) else -1 for one in said], np.int16),
+        model=np.full(len(names), -1, np.int16),
         server=np.array([server_index[home] for home in homes], np.int32),
         group=np.full(len(names), -1, np.int32),
         n_ports=column(info, NodeInfo.num_ports).astype(np.int16),
         enhanced_port_0=column(walk.switch_info, SwitchInfo.enhanced_port_0).astype(np.bool_),
     )
-    return columns, servers, models
+    return columns, servers
 
 
 def _kind(node_type: NodeType, device_id: int, description: str) -> NodeKind:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from weft.errors import WeftError
+from weft.fabric.model import Fabric
 from weft.sm.events import Event, Log
 
 
@@ -29,3 +31,14 @@ class Writing:
         if what in self._failing:
             self._failing.remove(what)
             self.log.say(Event.WRITTEN_AGAIN, what)
+
+
+def dump_tables(fabric: Fabric, folder: Path) -> None:
+    """What ibdmchk reads; the lanes too, where there is more than one."""
+    from weft.fabric.files.opensm import write_dumps  # few want it
+    from weft.fabric.files.opensm_lanes import write_lanes
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_dumps(fabric, folder)
+    if "sl2vl" in vars(fabric.tables):
+        write_lanes(fabric, folder)

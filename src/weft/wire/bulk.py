@@ -9,16 +9,18 @@ A row may be longer than the format: `base` is the byte where the format starts 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import ConfigError, UnknownName
-from weft.wire.crc import MASKS, SEEDS, Route
 from weft.wire.fields import Bits, Field, Wide, unfit
 from weft.wire.format import Format
 from weft.wire.kernels import icrc_rows, read_column, vcrc_rows, write_column
+
+if TYPE_CHECKING:
+    from weft.wire.crc import Route
 
 Rows = NDArray[np.uint8]
 
@@ -56,6 +58,8 @@ def column(rows: Rows, field: Field[Any], base: int = 0) -> NDArray[np.uint64]:
 
 def icrc(route: Route, rows: Rows, ends: ArrayLike, first: int = 0) -> NDArray[np.uint32]:
     """The ICRC of every row, from byte `first` (14 behind Ethernet) to its end, where the padding ends."""
+    from weft.wire.crc import MASKS, SEEDS  # MADs, the most of what is packed here, have none
+
     ends, mask = _ends(rows, ends, first + len(MASKS[route])), np.frombuffer(MASKS[route], np.uint8)
     out = np.empty(len(rows), np.int64)
     icrc_rows(rows, first, ends, mask, SEEDS[route], out)
