@@ -128,12 +128,12 @@ ENGINES = {"minhop": [], "updn": [], "ftree": [], "dfsssp": ["-Q"]}
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
-    "spec", ["star:4,speed=XDR", "fat-tree:hosts=8,radix=4,speed=NDR", "fat-tree:hosts=648,radix=36,speed=HDR"]
+    "spec", ["star:4,server=host-xdr", "fat-tree:hosts=8,radix=4,speed=NDR", "fat-tree:hosts=648,radix=36,speed=HDR"]
 )
 def test_opensm_brings_a_lab_up(managed, spec, engine):
     """Every port is Active, and what OpenSM wrote into the tables leads every pair home without a credit loop."""
     one = managed(spec)
-    log = one.sweep("h1", "-R", engine, *ENGINES[engine])
+    log = one.sweep(one.fabric.servers[0], "-R", engine, *ENGINES[engine])
     assert errors(log) == []
     assert one.states() == {PortState.ACTIVE}
     lids = one.fabric.tables.lid[one.fabric.tables.lid > 0]

@@ -70,17 +70,18 @@ def test_two_adapters_and_a_cable_need_no_tables(pair, arithmetic, run):
     assert result.use.xmit_bytes[fabric["h1/1"].slot] == sizes[0] + physics.ack_bytes
 
 
-@pytest.mark.parametrize("speed", ["EDR", "HDR", "NDR", "XDR"])
-def test_a_generation_costs_its_own_line_switch_and_error_correction(speed, arithmetic, run):
+@pytest.mark.parametrize(("server", "speed"), [("host", "EDR"), ("host", "HDR"), ("host", "NDR"), ("host-xdr", "XDR")])
+def test_a_generation_costs_its_own_line_switch_and_error_correction(server, speed, arithmetic, run):
     """A fabric out of the catalog: models have figures of their own."""
-    fabric = route(weft.load(f"star:hosts=2,speed={speed}")).fabric
-    physics = arithmetic(fabric)
-    result = run(fabric, [("h1", "h2", 4096)], columns=SEND | {"transport": Transport.UC})
+    fabric = route(weft.load(f"star:hosts=2,server={server},speed={speed}")).fabric
+    physics, (here, there) = arithmetic(fabric), fabric.servers
+    assert fabric[f"{here}/1"].link.label == f"4x{speed}"
+    result = run(fabric, [(here, there, 4096)], columns=SEND | {"transport": Transport.UC})
     assert result.finish_ps[0] == (
-        physics.lead_ps("h1", 4096)
-        + physics.data_ps("h1/1")
-        + physics.path_ps("h1/1", "leaf1/2")
-        + physics.adapter_ps("h2", "receive")
+        physics.lead_ps(here, 4096)
+        + physics.data_ps(f"{here}/1")
+        + physics.path_ps(f"{here}/1", "leaf1/2")
+        + physics.adapter_ps(there, "receive")
     )
 
 

@@ -192,7 +192,8 @@ SPEEDS = {
 @pytest.mark.parametrize(("speed", "switch"), SPEEDS.items())
 def test_ecn_marks_before_pfc_pauses_at_every_speed(speed, switch):
     """Else senders are stopped and never told, and PFC takes the innocent along."""
-    fabric = routed(f"star:hosts=3,switch={switch},speed={speed}")
+    server = "host-xdr" if speed == "800GbE" else "host"
+    fabric = routed(f"star:hosts=3,server={server},switch={switch},speed={speed}")
     traffic = incast(fabric, size_bytes=8_000_000, senders=2)
     state = plan(fabric, traffic, Options()).state
     for low_bytes, high_bytes in state.mark_bytes:

@@ -12,6 +12,7 @@ from weft.fabric import catalog
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology, speeds
 from weft.fabric.spec import describe, load
 from weft.fabric.topologies import TOPOLOGIES, star
 
@@ -147,3 +148,68 @@ def test_what_no_memory_holds_is_refused_before_it_is_tried(spec):
 def test_more_ports_than_a_forwarding_table_can_name_are_refused():
     with pytest.raises(ConfigError, match="radix=255 is more ports than a switch can have: at most 254"):
         star(4, radix=255)
+
+
+# -- what is asked for is what there is -------------------------------------------------------------------------------
+
+SMALL = {
+    "star": "star:hosts=4",
+    "fat-tree": "fat-tree:hosts=8,radix=4",
+    "superpod": "superpod:su=1,servers=2",
+    "dragonfly": "dragonfly:p=1,a=2,h=1",
+    "dragonfly+": "dragonfly+:p=1,leaves=2,spines=2,h=1",
+    "torus": "torus:3x3",
+    "mesh": "mesh:2x2",
+    "hyperx": "hyperx:2x2",
+}
+NETWORKS = (Technology.INFINIBAND, Technology.ETHERNET)
+LABELS = [one.label(width) for one in speeds() if one.technology in NETWORKS for width in one.widths]
+
+
+def labels_of(spec: str) -> set[str] | None:
+    """Of all links of the network; None if there is no such fabric."""
+    try:
+        fabric = load(spec)
+    except ConfigError:
+        return None
+    return {fabric.link(int(index)).label for index in np.flatnonzero(fabric.network_links)}
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("server", ["host", "host-fdr", "host-xdr"])
+def test_all_links_run_at_the_speed_that_is_asked_for(name, server):
+    """Or it is refused, for every speed and width of every network."""
+    built = {label: labels_of(f"{SMALL[name]},server={server},speed={label}") for label in LABELS}
+    assert {label: found for label, found in built.items() if found} == {
+        label: {label} for label in built if built[label]
+    }
+    fastest = catalog.server(server).adapter.label
+    assert built[fastest] == {fastest}
+    assert built["4xSDR"] == {"4xSDR"}
+
+
+def test_no_switch_or_server_changes_the_speed_that_is_asked_for():
+    for switch in catalog.switches():
+        for server in catalog.servers():
+            for label in ("4xFDR", "4xNDR", "4xXDR", "1xXDR", "12xEDR", "400GbE", "800GbE"):
+                found = labels_of(f"star:hosts=2,switch={switch.name},server={server.name},speed={label}")
+                assert found in (None, {label}), (switch.name, server.name)
+                if label == "4xXDR":
+                    assert (found is not None) == (switch.name == "Q3400" and server.name == "host-xdr")
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_a_speed_that_the_server_lacks_is_refused_with_the_way_out(name):
+    rule = "ConnectX-7 in host runs at 4xNDR, not at 4xXDR: give server=host-xdr, or a slower speed"
+    with pytest.raises(ConfigError, match=rule):
+        load(f"{SMALL[name]},server=host,speed=XDR")
+    assert labels_of(f"{SMALL[name]},server=host-xdr,speed=XDR") == {"4xXDR"}
+
+
+def test_lanes_that_a_port_lacks_are_refused():
+    """1xXDR is slower than 4xNDR, and no NDR port can do it; nor has it 12 lanes."""
+    for label in ("1xXDR", "12xSDR"):
+        with pytest.raises(ConfigError, match=f"ConnectX-7 in host runs at 4xNDR, not at {label}"):
+            load(f"star:hosts=2,speed={label}")
+    with pytest.raises(ConfigError, match="QM9700 runs at 4xNDR, not at 1xXDR: give another switch or speed"):
+        load("star:hosts=2,server=host-xdr,switch=QM9700,speed=1xXDR")

@@ -2,7 +2,8 @@
 
 What is not asked for follows from what is: the switch is the first in the catalog that speaks at `speed`, or else at
 the speed of the server's adapter; switches talk at the switch's speed; a server's link runs at the slower of its two
-ends. Cables have the lengths below, which are typical of rows of racks, and the cheapest medium that reaches.
+ends. A `speed` that is asked for is the speed of every link, or an error. Cables have the lengths below, which are
+typical of rows of racks, and the cheapest medium that reaches.
 """
 
 from __future__ import annotations
@@ -47,11 +48,13 @@ class Plant(FabricBuilder):
         if self.radix > MAX_PORTS:
             raise ConfigError(f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS}")
         self.line = line or self.switch.line
+        self.host_line = _host_line(self.line, adapter)
+        if line and self.host_line != line:
+            raise ConfigError(f"{name}: {_too_slow(self.template, line)}")
         if not _runs(self.switch.line, self.line):
             raise ConfigError(
                 f"{name}: {self.switch.name} runs at {self.switch.label}, not at {speed}: give another switch or speed"
             )
-        self.host_line = _host_line(self.line, adapter)
 
     @property
     def rails(self) -> int:
@@ -144,24 +147,45 @@ def _choose_switch(line: tuple[Speed, int], adapter: catalog.Adapter) -> catalog
 
 def _runs(fastest: tuple[Speed, int], line: tuple[Speed, int]) -> bool:
     """Can a port made for `fastest` run at `line`?"""
-    return line[0].technology is fastest[0].technology and _rate_gbit_s(line) <= _rate_gbit_s(fastest)
+    if line[0].technology is not fastest[0].technology:
+        return False
+    if len(line[0].widths) == 1:  # Ethernet, which goes by the total
+        return _rate_gbit_s(line) <= _rate_gbit_s(fastest)
+    return line[0].lane_gbit_s <= fastest[0].lane_gbit_s and line[1] <= fastest[1]
+
+
+def _can(adapter: catalog.Adapter, line: tuple[Speed, int]) -> bool:
+    """Can it run at that? InfiniBand cards can be switched to Ethernet."""
+    if (adapter.technology, line[0].technology) == _BOTH_ON_ONE_CARD:
+        return _rate_gbit_s(line) <= adapter.rate_gbit_s
+    return _runs(adapter.line, line)
 
 
 def _host_line(line: tuple[Speed, int], adapter: catalog.Adapter) -> tuple[Speed, int]:
-    """What a switch port of `line` and the adapter settle on. InfiniBand cards can be switched to Ethernet."""
+    """What a switch port of `line` and the adapter settle on."""
     technology = line[0].technology
-    if technology is not adapter.technology and (adapter.technology, technology) != _BOTH_ON_ONE_CARD:
+    if _can(adapter, line):
+        return line
+    if technology is adapter.technology:
+        return adapter.line
+    if (adapter.technology, technology) != _BOTH_ON_ONE_CARD:
         raise ConfigError(
             f"{adapter.name} speaks {adapter.technology}, not {technology} at {line[0].label(line[1])}: "
             "give another server, switch or speed"
         )
-    if _rate_gbit_s(line) <= adapter.rate_gbit_s:
-        return line
-    if technology is adapter.technology:
-        return adapter.line
     slower = [s for s in speeds() if s.technology is technology and s.rate_gbit_s() <= adapter.rate_gbit_s]
     best = max(slower, key=Speed.rate_gbit_s)
     return best, best.default_width
+
+
+def _too_slow(template: catalog.Server, line: tuple[Speed, int]) -> str:
+    """Why a server cannot have links that were asked for, and which can."""
+    able = [server.name for server in catalog.servers() if _can(server.adapter, line)]
+    way_out = f"server={' or '.join(able)}" if able else "another server"
+    return (
+        f"{template.adapter.name} in {template.name} runs at {template.adapter.label}, not at "
+        f"{line[0].label(line[1])}: give {way_out}, or a slower speed"
+    )
 
 
 _BOTH_ON_ONE_CARD = (Technology.INFINIBAND, Technology.ETHERNET)
