@@ -132,10 +132,11 @@ def test_what_is_in_the_cache_needs_no_compiler(tmp_path):
 
 
 def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(tmp_path):
+    """It has all of it in itself: in the third process nobody loads the other."""
     (tmp_path / "mine.py").write_text(_MODULE)
     python("import numpy, mine; mine.inner(numpy.arange(5))", tmp_path)
-    both = "import numpy, mine; a = numpy.arange(5); mine.inner(a); print(mine.outer(a), mine.inner.stats.cache_hits)"
-    assert python(both, tmp_path).startswith("20 ")
+    python("import numpy, mine; a = numpy.arange(5); mine.inner(a); mine.outer(a)", tmp_path)
+    assert python("import numpy, mine; print(mine.outer(numpy.arange(5)))", tmp_path) == "20\n"
 
 
 def test_a_kernel_that_hashes_finds_the_secret_that_numba_keeps_for_it(tmp_path):
