@@ -26,7 +26,10 @@ class Calls:
         return self._event
 
     def call(self, work: Callable[[], T]) -> T:
-        """From another thread: what the work returns or raises. Work that is not begun in time is never begun."""
+        """From another thread: what the work returns or raises.
+
+        Work that is not begun in time is never begun; what is begun takes as long as it takes, and its answer is true.
+        """
         future: Future[T] = Future()
 
         def run() -> None:
@@ -42,11 +45,11 @@ class Calls:
         try:
             return future.result(timeout=_PATIENCE_S)
         except TimeoutError:
-            if future.done() and not future.cancelled():  # it was the work that raised it
-                raise
-            came_to = "has not come to it" if future.cancel() else "is still at it"
+            if not future.cancel():  # it is begun, or done, and may itself have raised this
+                return future.result()
             raise SubnetError(
-                f"the lab {came_to} within {_PATIENCE_S:g} s, so busy it is: `weft ps` says with what; try again"
+                f"the lab has not come to it within {_PATIENCE_S:g} s, so busy it is:"
+                " `weft ps` says with what; try again"
             ) from None
 
     def wake(self) -> None:
