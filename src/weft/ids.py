@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from weft.errors import ConfigError
 
@@ -87,8 +87,13 @@ class PKey(_Id):
         return bool(self & self.FULL_MEMBER)
 
     def matches(self, other: PKey) -> bool:
-        """May a packet with this key enter a port that holds `other`? Same partition, and not both limited."""
-        return self.partition == other.partition and self.partition != 0 and (self.is_full or other.is_full)
+        """May a packet with this key enter a port that holds `other`?"""
+        return bool(p_keys_match(self, other))
+
+
+def p_keys_match(one: Any, other: Any) -> Any:
+    """Are two of the same partition, which is not 0, and not both limited? Of numbers, of arrays, and in kernels."""
+    return ((one ^ other) & 0x7FFF == 0) & (one & 0x7FFF != 0) & ((one | other) & 0x8000 != 0)
 
 
 class Gid(_Id):

@@ -18,6 +18,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.ids import PKey
 from weft.mad.carrier import Address
 from weft.sm.events import Event
 from weft.sm.multicast import Groups
@@ -42,7 +43,6 @@ from weft.wire.sa_query import F, unpack_records
 
 _TIMEOUT_MS, _RETRIES = 1000, 1
 _WORTH_SAYING = 3
-_FULL = 0x8000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ def adopt_partitions(found: NDArray[np.uint16], view: View) -> Partitions:
 
 
 def _adopted(p_key: int, keys: NDArray[np.uint16], guids: NDArray[np.uint64]) -> Partition:
-    full, limited = (keys == p_key | _FULL).any(axis=1), (keys == p_key).any(axis=1)
+    full, limited = (keys == p_key | PKey.FULL_MEMBER).any(axis=1), (keys == p_key).any(axis=1)
     first = keys[:, 0] & 0x7FFF == p_key
     kind = np.where(full & limited, 3, np.where(full, 2, np.where(limited, 1, 0)))
     first &= p_key != DEFAULT_P_KEY  # it is there anyway

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import PKEY_ENTRIES
-from weft.ids import Guid, PKey
+from weft.ids import Guid, PKey, p_keys_match
 from weft.sm.partitions import DEFAULT_P_KEY, Devices, Everyone, Membership, Partition, Partitions
 
 FULL = PKey.FULL_MEMBER
@@ -360,17 +360,13 @@ def _width(rows: NDArray[np.uint16]) -> int:
 
 
 def may_talk(keys_a: Collection[int], keys_b: Collection[int]) -> list[int]:
-    """The keys of a port by which it may talk to another: same partition, one of both a full member.
+    """The keys of a port by which it may talk to another, one for a partition, the full one if there is.
 
     In the order in which OpenSM takes them for a path that does not ask for one: by partition, low byte first.
     """
-    full_b = {key & 0x7FFF for key in keys_b if key & FULL}
-    any_b = {key & 0x7FFF for key in keys_b}
-    best: dict[int, int] = {}
-    for key in keys_a:
-        partition = key & 0x7FFF
-        if partition and partition in (any_b if key & FULL else full_b):
-            best[partition] = max(key, best.get(partition, 0))
+    theirs = set(keys_b)
+    fit = [key for key in sorted(keys_a) if any(p_keys_match(key, other) for other in {key, key ^ FULL} & theirs)]
+    best = {key & 0x7FFF: key for key in fit}
     return sorted(best.values(), key=lambda key: (key & 0x7FFF).to_bytes(2, "little"))
 
 

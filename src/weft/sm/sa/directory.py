@@ -12,10 +12,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.ids import PKey, p_keys_match
 from weft.sm.view import View
 
 _LIDS = 1 << 16
-_FULL = 0x8000
 _ANY = -1  # whatever P_Key they share
 
 
@@ -89,12 +89,8 @@ class Directory:
     def _share(keys: NDArray[np.uint16], one: int, wanted: int) -> NDArray[np.int64]:
         shared = np.zeros(len(keys), np.int64)
         for key in keys[one].tolist():
-            if not key & ~_FULL or (wanted != _ANY and (key ^ wanted) & ~_FULL):
-                continue
-            fits = (keys == key | _FULL).any(axis=1)
-            if key & _FULL:
-                fits |= (keys == key & ~_FULL).any(axis=1)
-            shared[fits & (shared == 0)] = key
+            if wanted == _ANY or not (key ^ wanted) & ~PKey.FULL_MEMBER:
+                shared[p_keys_match(keys, key).any(axis=1) & (shared == 0)] = key
         return shared
 
     def visible(self, source: int) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.ids import Gid
+from weft.ids import Gid, PKey, p_keys_match
 from weft.sm.events import Event
 from weft.sm.multicast import KEEPS_ALIVE, Group
 from weft.sm.partitions import LINK_LOCAL
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from weft.sm.state import State
 
 _BIT = {name: component_mask(MCMemberRecord, name) for name in MCMemberRecord.fields}
-_FULL_MEMBER = 0x8000  # of a P_Key
 _LARGEST_MTU = 5  # 4,096 bytes
 _IPOIB = (0x401B, 0x601B)  # signatures in an MGID: IPv4, IPv6 (RFC 4391)
 _SA_MADE = 0xA01B
@@ -105,7 +104,7 @@ def _join(administrator: Administrator, query: _Query, slot: int) -> tuple[Group
         raise _Refused("there is no such port")
     if not share_partition(view, port, slot):
         raise _Refused("the asking port and the joining port share no partition")
-    if query.has("p_key") and not record.p_key & ~_FULL_MEMBER:
+    if query.has("p_key") and not record.p_key & ~PKey.FULL_MEMBER:
         raise _Refused("P_Key 0 is none")
     found = state.groups.by_mgid.get(record.mgid)
     if found is not None:
@@ -240,7 +239,7 @@ def _ranks(administrator: Administrator) -> NDArray[np.uint8]:
 
 def _check_same(query: _Query, group: Group) -> None:
     record = query.record
-    if query.has("p_key") and ((record.p_key ^ group.p_key) & 0x7FFF or not (record.p_key | group.p_key) & 0x8000):
+    if query.has("p_key") and not p_keys_match(record.p_key, group.p_key):
         raise _Refused("the group has another P_Key")
     for name in ("q_key", "t_class", "sl", "flow_label", "hop_limit"):
         if query.has(name) and getattr(record, name) != getattr(group, name):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.ids import PKey
 from weft.sm.qos_policy import PortIdentity
 from weft.sm.sa import kernels
 from weft.sm.sa.directory import Directory
@@ -19,7 +20,6 @@ from weft.wire.port_info import Mtu, PortInfo, PortState
 from weft.wire.sa import PathRecord
 
 Pairs = NDArray[np.int64]  # [pair, column of the kernel]
-_MEMBER = 0x8000
 _MTU_MAX = int(max(Mtu))
 Limits = tuple[int, int, int, int, int]  # P_Key, SL, most MTU, most rate by rank, life time
 
@@ -97,7 +97,7 @@ class PathTables:
             p_key = self.directory.p_key(source, destination, query.p_key)
         else:
             held = self.directory.view.fabric.tables.pkey[source].tolist() if query.p_key < 0 else [query.p_key]
-            keys = [key for key in held if key & ~_MEMBER and level.allows(key)]
+            keys = [key for key in held if key & ~PKey.FULL_MEMBER and level.allows(key)]
             p_key = next((one for key in keys if (one := self.directory.p_key(source, destination, key))), 0)
         sl = query.sl
         if level is not None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from weft.ids import p_keys_match
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
 from weft.verbs.gpu import DeviceBytes
 from weft.verbs.transport import layout
@@ -286,6 +287,4 @@ class Adapter:
             self.note_time(qp)
 
     def _p_key_fits(self, qp: QueuePair | EEContext, p_key: int) -> bool:
-        own = self.p_key(qp.settings.pkey_index)
-        same = own & 0x7FFF == p_key & 0x7FFF != 0
-        return same and bool((own | p_key) & 0x8000)
+        return bool(p_keys_match(self.p_key(qp.settings.pkey_index), p_key))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba.core import types
 
+from weft.ids import p_keys_match
 from weft.jit import Kernel, part, quick_kernel
 from weft.verbs import enums as e
 from weft.verbs.transport import layout
@@ -133,6 +134,9 @@ _go_on: Kernel = types.ExternalFunction("PyEval_RestoreThread", types.void(types
 _clock: Kernel = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
 
 
+_fit = part(p_keys_match)
+
+
 @part
 def now_ns(scratch: int) -> int:
     _clock(_MONOTONIC, scratch)
@@ -206,12 +210,6 @@ def _copy_all(lane, far: int, size: int, skipped: int, outward: bool) -> bool:  
             skipped -= length
         n += 1
     return True
-
-
-@part
-def _fit(one: int, other: int) -> bool:
-    """Two P_Keys."""
-    return one & 0x7FFF == other & 0x7FFF and one & 0x7FFF != 0 and (one | other) & 0x8000 != 0
 
 
 @part

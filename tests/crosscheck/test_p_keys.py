@@ -1,0 +1,51 @@
+"""Two P_Keys match, or not, by one rule, whoever asks: here against the standard's sentence, for all of 65,536 keys."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.ids import PKey, p_keys_match
+from weft.jit import kernel
+from weft.mad import packets
+from weft.mad.devices import NONE
+from weft.sm.pkeys import may_talk
+from weft.sm.sa.directory import Directory
+from weft.verbs.transport import express
+
+KEYS = [0x0000, 0x8000, 0x0001, 0x8001, 0x1234, 0x9234, 0x7FFF, 0xFFFF]
+ALL = np.arange(1 << 16)
+
+
+def by_the_standard(one: int, other: int) -> bool:
+    """IBA 1.5, 10.9.3: equal low 15 bits that are not all 0, and at least one of the top bits set."""
+    return one % 0x8000 == other % 0x8000 and one % 0x8000 > 0 and (one >= 0x8000 or other >= 0x8000)
+
+
+@kernel
+def _fits(keys, other, found):  # type: ignore[no-untyped-def]
+    for i in range(len(keys)):
+        found[i] = express._fit(keys[i], other)
+
+
+@pytest.mark.parametrize("key", KEYS, ids=hex)
+def test_numbers_arrays_and_kernels_match_alike(key):
+    expected = [by_the_standard(one, key) for one in ALL.tolist()]
+    assert [p_keys_match(one, key) for one in ALL.tolist()] == expected
+    assert [PKey(one).matches(PKey(key)) for one in ALL.tolist()] == expected
+    for kind in (np.uint16, np.int64):
+        assert p_keys_match(ALL.astype(kind), key).tolist() == expected
+    found = np.zeros(len(ALL), bool)
+    _fits(ALL, key, found)
+    assert found.tolist() == expected
+
+
+@pytest.mark.parametrize("key", KEYS, ids=hex)
+def test_ports_paths_and_tables_let_the_same_keys_through(key):
+    """Of a packet at a port, of two ports that may talk, and of what the subnet administrator lets them know."""
+    for one in (*KEYS, *range(0, 1 << 16, 997), key ^ 0x8000):
+        expected = by_the_standard(one, key)
+        assert (packets.matching([key], one) != NONE) == expected
+        assert bool(may_talk([one], [key])) == expected
+        shared = Directory._share(np.array([[one], [key]], np.uint16), 0, -1)
+        assert (shared[1] == one) == expected or not one & 0x7FFF
