@@ -10,6 +10,7 @@ from weft.verbs.mem_alloc import read
 from weft.verbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.text import gid_to_raw, raw_to_gid
+from weft.wire import headers
 
 if TYPE_CHECKING:
     from weft.verbs.cq import WC
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from weft.verbs.pd import PD
 
 NO_GID = bytes(16)
-GRH_BYTES = 40
 _IPV4_PREFIX = bytes(10) + b"\xff\xff"
 
 
@@ -249,7 +249,7 @@ def answer(ctx: Context, wc: WC, grh: int, port_num: int) -> AHAttr:
     attr = AHAttr(dlid=wc.slid, sl=wc.sl, src_path_bits=wc.dlid_path_bits, port_num=port_num)
     if wc.wc_flags & IBV_WC_GRH:
         attr.is_global = 1
-        attr.route, dgid = read_route(read(grh, GRH_BYTES))
+        attr.route, dgid = read_route(read(grh, headers.GRH.size))
         attr.route.sgid_index = own_index(ctx, port_num, dgid)
     return attr
 

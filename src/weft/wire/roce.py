@@ -9,6 +9,7 @@ from weft.wire.format import Format
 
 UDP_PORT = 4791
 PROTOCOL_UDP = 17
+FRAMING_BYTES = 8 + 4 + 12  # preamble, checksum and the gap between frames: on the wire, and in no capture
 
 
 class EtherType(IntEnum):

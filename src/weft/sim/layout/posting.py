@@ -17,9 +17,10 @@ from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, records
-from weft.sim.layout.rules import AETH, RETH, Rules, ack_bytes, first_header_bytes
+from weft.sim.layout.rules import Rules, ack_bytes, first_header_bytes
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
+from weft.wire.headers import AETH, RETH
 
 FASTEST = 1e9  # Gbit/s: no limit
 
@@ -180,15 +181,15 @@ def _cut(
     for operation in Operation:
         for transport in Transport:
             more[operation, transport] = first_header_bytes(rules, operation, transport)
-    first_more = np.where(is_request, RETH, more[traffic.operation[whose], traffic.transport[whose]])
+    first_more = np.where(is_request, RETH.size, more[traffic.operation[whose], traffic.transport[whose]])
     is_answer = (traffic.operation[whose] == Operation.READ) & ~is_request
-    first_more[is_answer] = AETH  # in the first and in the last packet
+    first_more[is_answer] = AETH.size  # in the first and in the last packet
 
     def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
         return -(-size // 4) * 4 + rules.header_bytes
 
     full = np.full(len(messages), int(on_wire(np.array([mtu]))[0]))
-    last = on_wire(payload - (count - 1) * mtu) + np.where(count == 1, first_more, np.where(is_answer, AETH, 0))
+    last = on_wire(payload - (count - 1) * mtu) + np.where(count == 1, first_more, np.where(is_answer, AETH.size, 0))
     first = np.where(count == 1, last, full + first_more)
     sizes, index = np.unique(np.concatenate((first, full, last, [ack_bytes(rules)])), return_inverse=True)
     if len(sizes) > np.iinfo(np.int16).max:

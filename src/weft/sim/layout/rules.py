@@ -11,11 +11,13 @@ from weft.fabric.rates import Technology, speeds
 from weft.sim.engine import CongestionControl, Network, Options, Paths
 from weft.sim.layout.records import Control, Flow, Way
 from weft.sim.traffic import Operation, Transport
+from weft.wire.crc import ICRC_BYTES, VCRC_BYTES
+from weft.wire.headers import AETH, BTH, DETH, GRH, LRH, RETH
+from weft.wire.roce import FRAMING_BYTES, UDP, Ethernet, IPv4
 
-LRH, BTH, RETH, AETH, DETH, ICRC, VCRC = 8, 12, 16, 4, 8, 4, 2
-ETHERNET_FRAME = 8 + 14 + 4 + 12  # preamble, header, checksum, gap between frames
-IPV4, UDP, GRH, TCP_HEADER = 20, 8, 40, 20 + 12  # TCP with timestamps
-OMNI_PATH_HEADER = 8 + 12 + 36 + 4  # LRH, BTH, KDETH, ICRC
+_FRAME_BYTES = Ethernet.size + FRAMING_BYTES
+_TCP_BYTES = 20 + 12  # with timestamps
+_KDETH_BYTES = 36
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,7 @@ _ROCE = Rules(
     flow=Flow.PAUSE,
     paths=Paths.ECMP,
     congestion_control=CongestionControl.DCQCN,
-    header_bytes=ETHERNET_FRAME + IPV4 + UDP + BTH + ICRC,
+    header_bytes=_FRAME_BYTES + IPv4.size + UDP.size + BTH.size + ICRC_BYTES,
     mtu_bytes=4096,
     largest_mtu_bytes=4096,
 )
@@ -46,7 +48,7 @@ RULES = {
         flow=Flow.CREDITS,
         paths=Paths.TABLE,
         congestion_control=CongestionControl.NONE,
-        header_bytes=LRH + BTH + ICRC + VCRC,
+        header_bytes=LRH.size + BTH.size + ICRC_BYTES + VCRC_BYTES,
         mtu_bytes=4096,
         largest_mtu_bytes=4096,
     ),
@@ -55,18 +57,18 @@ RULES = {
         flow=Flow.CREDITS,
         paths=Paths.TABLE,
         congestion_control=CongestionControl.NONE,
-        header_bytes=OMNI_PATH_HEADER,
+        header_bytes=LRH.size + BTH.size + _KDETH_BYTES + ICRC_BYTES,
         mtu_bytes=8192,
         largest_mtu_bytes=10_240,
     ),
     Network.ROCE: _ROCE,
-    Network.ROCE_V1: replace(_ROCE, header_bytes=ETHERNET_FRAME + GRH + BTH + ICRC),
+    Network.ROCE_V1: replace(_ROCE, header_bytes=_FRAME_BYTES + GRH.size + BTH.size + ICRC_BYTES),
     Network.TCP: Rules(
         technology=Technology.ETHERNET,
         flow=Flow.DROP,
         paths=Paths.ECMP,
         congestion_control=CongestionControl.NONE,
-        header_bytes=ETHERNET_FRAME + IPV4 + TCP_HEADER,
+        header_bytes=_FRAME_BYTES + IPv4.size + _TCP_BYTES,
         mtu_bytes=8960,
         largest_mtu_bytes=8960,
     ),
@@ -141,9 +143,9 @@ def first_header_bytes(rules: Rules, operation: Operation, transport: Transport)
     if rules.flow is Flow.DROP:
         return 0
     if transport is Transport.UD:
-        return DETH
-    return RETH if operation is Operation.WRITE else 0
+        return DETH.size
+    return RETH.size if operation is Operation.WRITE else 0
 
 
 def ack_bytes(rules: Rules) -> int:
-    return rules.header_bytes + (0 if rules.flow is Flow.DROP else AETH)
+    return rules.header_bytes + (0 if rules.flow is Flow.DROP else AETH.size)

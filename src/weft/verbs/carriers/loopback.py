@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 from weft.verbs.transport.adapter import TO_GROUP, Arrival
 from weft.verbs.transport.memory import kept
 from weft.verbs.transport.segment import Segment
+from weft.wire.roce import PROTOCOL_UDP, IPv4
 
 if TYPE_CHECKING:
     from weft.verbs.transport.lane import Way
     from weft.verbs.transport.queue_pair import QueuePair
 
 _IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
-_IPV4_BYTES, _UDP = 20, 17
 
 
 class Loopback:
@@ -77,9 +77,8 @@ class Loopback:
 def grh_of(sgid: int, dgid: int, length: int) -> bytes:
     """What a datagram's buffer begins with: a route header, or 20 zeros and the header of IPv4."""
     if sgid >> 32 == dgid >> 32 == _IPV4:
-        head = (
-            bytes((0x45, 0)) + (_IPV4_BYTES + length & 0xFFFF).to_bytes(2, "big") + bytes(4) + bytes((64, _UDP, 0, 0))
-        )
+        size = (IPv4.size + length & 0xFFFF).to_bytes(2, "big")
+        head = bytes((0x45, 0)) + size + bytes((0, 0, 0, 0, 64, PROTOCOL_UDP, 0, 0))
         ends = (sgid & 0xFFFF_FFFF).to_bytes(4, "big") + (dgid & 0xFFFF_FFFF).to_bytes(4, "big")
         return bytes(20) + head + ends
     head = (6 << 28).to_bytes(4, "big") + (length & 0xFFFF).to_bytes(2, "big") + bytes((0x1B, 64))

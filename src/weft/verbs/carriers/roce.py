@@ -34,7 +34,7 @@ from weft.verbs.gpu import DeviceBytes
 from weft.verbs.transport.adapter import Arrival
 from weft.verbs.transport.segment import Segment, Service
 from weft.wire.format import Malformed
-from weft.wire.headers import BTH, CNPPadding, Opcode
+from weft.wire.headers import BTH, RETH, CNPPadding, ImmDt, Opcode
 from weft.wire.pcap import LinkType, PcapWriter
 from weft.wire.roce import UDP, UDP_PORT, Ethernet, EtherType, IPv4, IPv6, udp_checksum
 
@@ -47,7 +47,7 @@ _IP_RECVTOS, _IPV6_RECVTCLASS = 13, 66
 _SOL_UDP, _UDP_GRO = 17, 104
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _MTUS = (4096, 2048, 1024, 512, 256)
-_OVERHEAD_BYTES = 84  # IPv6, UDP, BTH, RETH, immediate data and ICRC
+_OVERHEAD_BYTES = sum(one.size for one in (IPv6, UDP, BTH, RETH, ImmDt)) + layout.ICRC_BYTES
 _SOCKET_BYTES = 16 << 20
 _WINDOW_MAX = 4 << 20
 _BULK_BYTES = (1 << 20) + (128 << 10)

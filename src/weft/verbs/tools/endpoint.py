@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.addr import AH, GID, GRH_BYTES, NO_GID, AHAttr, GlobalRoute
+from weft.verbs.addr import AH, GID, NO_GID, AHAttr, GlobalRoute
 from weft.verbs.cq import CQ, CompChannel
 from weft.verbs.device import Context
 from weft.verbs.enums import (
@@ -47,6 +47,7 @@ from weft.verbs.text import mtu_to_str
 from weft.verbs.tools.arguments import find_device
 from weft.verbs.tools.plan import Atomic, Connection, Plan, Seat, Verb
 from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.wire.headers import GRH
 
 _ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
 _KINDS = {Connection.RC: IBV_QPT_RC, Connection.UC: IBV_QPT_UC, Connection.UD: IBV_QPT_UD}
@@ -128,7 +129,7 @@ class Endpoint:
     def __init__(self, port: Port, plan: Plan, *, mtu_bytes: int, side: int, with_events: bool = False) -> None:
         self.port, self.plan, self.mtu_bytes, self.side = port, plan, mtu_bytes, side
         self.sizes = plan.sizes_over(mtu_bytes)
-        self.grh_bytes = GRH_BYTES if plan.connection is Connection.UD else 0
+        self.grh_bytes = GRH.size if plan.connection is Connection.UD else 0
         self.slot_bytes = -(-(max(self.sizes) + self.grh_bytes) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
         self._allocate()
         channels = [CompChannel(port.ctx) if with_events else None for _ in range(2)]

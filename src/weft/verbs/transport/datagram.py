@@ -22,11 +22,11 @@ from weft.verbs.enums import (
 from weft.verbs.transport import memory
 from weft.verbs.transport.segment import Op, Segment, Service, psn_after
 from weft.verbs.transport.work import Completion, SendWork
+from weft.wire.headers import GRH
 
 if TYPE_CHECKING:
     from weft.verbs.transport.queue_pair import QueuePair
 
-GRH_BYTES = 40
 _OWN_Q_KEY = 1 << 31  # "take the queue pair's"
 
 
@@ -93,7 +93,7 @@ class Datagrams:
         if work is None:
             qp.adapter.counters["no_receive"] += 1
             return
-        size = GRH_BYTES + len(segment.payload)
+        size = GRH.size + len(segment.payload)
         if work.size < size:
             qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_LEN_ERR)
             return
@@ -103,7 +103,7 @@ class Datagrams:
             return
         try:
             memory.scatter(places, 0, grh)
-            memory.scatter(places, GRH_BYTES, segment.payload)
+            memory.scatter(places, GRH.size, segment.payload)
         except CudaError:
             qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
             return

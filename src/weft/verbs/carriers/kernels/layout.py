@@ -12,6 +12,9 @@ import numpy as np
 
 from weft.jit import part
 from weft.verbs.carriers.kernels.native import crc_of
+from weft.wire.crc import ICRC_BYTES as ICRC_BYTES
+from weft.wire.headers import LRH
+from weft.wire.roce import UDP, IPv4
 
 Array = np.ndarray[Any, Any]
 
@@ -21,8 +24,8 @@ CONTROL_AT, VECTORS_AT = 8, 24
 SEGMENTS_MAX = 64  # that the system makes of one message (UDP_MAX_SEGMENTS)
 MESSAGE_WORDS = VECTORS_AT + 2 * (2 * SEGMENTS_MAX + 1)
 HEAD_BYTES = 64  # room for the headers of transport
-ONES_BYTES = 8  # where an InfiniBand packet has its LRH
-IPV4_BYTES, UDP_BYTES, ICRC_BYTES = 20, 8, 4
+ONES_BYTES = LRH.size  # where it is in an InfiniBand packet
+IPV4_BYTES, UDP_BYTES = IPv4.size, UDP.size
 OUTER_IPV4_BYTES = ONES_BYTES + IPV4_BYTES + UDP_BYTES
 SOL_IP, SOL_UDP, SOL_IPV6 = 0, 17, 41
 UDP_SEGMENT, UDP_GRO, IP_TOS, IPV6_TCLASS = 103, 104, 1, 67
