@@ -14,7 +14,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     diags                          the tools of infiniband-diags, over any carrier
     mad                            MANAGEMENT PLANE: carriers, agents (SMA, PMA, congestion control), traps, faults
-    fabric                         CABLING: model, rates, catalog, servers, tables, counters, topologies/, files/, draw/
+    fabric                         CABLING: model, rates, catalog, tables, forwarding, topologies/, files/, draw/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weft.fabric.forwarding import matching
 from weft.ids import PKey, p_keys_match
 from weft.jit import kernel
-from weft.mad import packets
 from weft.mad.devices import NONE
 from weft.sm.pkeys import may_talk
 from weft.sm.sa.directory import Directory
@@ -45,7 +45,7 @@ def test_ports_paths_and_tables_let_the_same_keys_through(key):
     """Of a packet at a port, of two ports that may talk, and of what the subnet administrator lets them know."""
     for one in (*KEYS, *range(0, 1 << 16, 997), key ^ 0x8000):
         expected = by_the_standard(one, key)
-        assert (packets.matching([key], one) != NONE) == expected
+        assert (matching([key], one) != NONE) == expected
         assert bool(may_talk([one], [key])) == expected
         shared = Directory._share(np.array([[one], [key]], np.uint16), 0, -1)
         assert (shared[1] == one) == expected or not one & 0x7FFF

@@ -23,11 +23,12 @@ from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.fabric.counters import Counter
+from weft.fabric.forwarding import Reason
 from weft.ids import Gid
 from weft.lab.lab import Lab
 from weft.mad.carrier import Address, ask
 from weft.mad.ibsim_client import IbsimCarrier
-from weft.mad.packets import Fate, Reason
+from weft.mad.packets import Fate
 from weft.sm.events import Event, Log
 from weft.sm.options import Options
 from weft.sm.run import SubnetManager

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.lab.rdma import managed
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
@@ -16,22 +17,28 @@ from weft.errors import ConfigError, SubnetError, UnknownName
 from weft.fabric.counters import Counter
 from weft.lab import calls, commands, registry, traffic
 from weft.lab.lab import Lab
-from weft.routing.route import route
 
 
 @pytest.fixture
 def lab():
-    """Routed by weft: no subnet manager is needed to have tables."""
-    with Lab(route(weft.load("fat-tree:hosts=16,radix=8")).fabric) as running:
+    """With a subnet manager that answers hosts, and leaves tables as they are when a cable breaks."""
+    with (
+        Lab(weft.load("fat-tree:hosts=16,radix=8")) as running,
+        managed(running, sweep_on_trap=False, sweep_interval_s=0),
+    ):
         yield running
 
 
+def sent_bytes(lab):
+    """By all ports, MADs among it."""
+    return 4 * int(lab.fabric_now().counters[:, Counter.PORT_XMIT_DATA_WORDS].sum())
+
+
 def test_traffic_is_counted_at_the_ports_that_it_passes(lab):
-    before = lab.fabric.counters[:, Counter.PORT_XMIT_DATA_WORDS].sum()
+    before = sent_bytes(lab)
     report = lab.traffic(size_bytes=100_000)
     assert report["delivered"] == report["messages"] == 16
-    after = lab.fabric.counters[:, Counter.PORT_XMIT_DATA_WORDS].sum()
-    assert 4 * (after - before) > 2 * report["payload_bytes"], "each message passes two links or more"
+    assert sent_bytes(lab) - before > 2 * report["payload_bytes"], "each message passes two links or more"
 
 
 def test_a_bad_cable_shows_in_the_counters_of_its_ports(lab):
@@ -44,9 +51,9 @@ def test_a_bad_cable_shows_in_the_counters_of_its_ports(lab):
     assert set(errors.nonzero()[0].tolist()) <= cable
 
 
-def test_tables_that_still_lead_to_a_broken_cable_are_refused_by_its_name(lab):
+def test_hosts_whose_tables_still_lead_to_a_broken_cable_cannot_even_ask(lab):
     lab.break_cable("leaf1/5")
-    with pytest.raises(ConfigError, match=r"leaf1/5.*no cable"):
+    with pytest.raises(SubnetError, match=r"h\d+/1 has no answer from the subnet administrator at LID 7"):
         lab.traffic("all-to-all", 1_000)
 
 
@@ -65,6 +72,7 @@ def test_what_there_is_not_is_refused_by_name(lab):
 # -- a lab that carries traffic goes on serving ------------------------------------------------------------------------
 
 ENDLESS_BYTES = 200 * 1000**3  # a permutation of it takes hours
+MADS_BYTES = 10_000_000  # more than all that is asked and answered; a message has more
 
 
 def end(*_: int) -> None:
@@ -101,10 +109,10 @@ def test_progress_is_told_and_who_asked_can_end_it(lab):
     told: list[tuple[int, int]] = []
     lab.traffic("all-to-all", 10_000, progress=lambda *how_far: told.append(how_far))
     assert told[-1] == (240, 240)
-    before = lab.fabric.counters.copy()
+    before = sent_bytes(lab)
     with pytest.raises(KeyboardInterrupt):
         lab.traffic(size_bytes=ENDLESS_BYTES // 1000, progress=end)
-    assert (lab.fabric.counters == before).all()
+    assert sent_bytes(lab) - before < MADS_BYTES
     assert lab.traffic(size_bytes=1000)["delivered"] == 16
 
 
@@ -148,7 +156,7 @@ def test_a_client_that_goes_away_ends_its_traffic(lab, tmp_path, monkeypatch):
                 assert json.loads(answer.readline())["progress"][1] == 16
             assert lab.state()["traffic"]
         wait_until(lambda: not lab.state()["traffic"], "the end of the traffic")
-        assert lab.fabric.counters[:, Counter.PORT_XMIT_PKTS].sum() == 0
+        assert sent_bytes(lab) < MADS_BYTES
     finally:
         served.shutdown()
         served.server_close()

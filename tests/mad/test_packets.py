@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.fabric.counters import Counter
+from weft.fabric.forwarding import Reason, matching, may_use
 from weft.ids import PKey
 from weft.mad import faults
 from weft.mad.carrier import Address, ask
 from weft.mad.devices import NONE
-from weft.mad.packets import Drop, Reason, bad_q_key, carry, matching, may_use
+from weft.mad.packets import Drop, bad_q_key, carry
 from weft.wire.crc import vcrc_bytes
 from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, RWH, Opcode
 from weft.wire.mad import PlainMad

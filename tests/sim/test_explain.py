@@ -97,7 +97,7 @@ def test_a_table_that_leads_to_a_pulled_cable_is_refused_before_the_clock_starts
     used = next(name for name in (f"leaf1/{n}" for n in range(5, 9)) if used_by(fabric, name))
     broken = faults.remove_link(fabric, used)
     traffic = Traffic.make(*np.array([(a, b) for a in host_ports(broken)[:4] for b in host_ports(broken)[4:]]).T, 1000)
-    with pytest.raises(ConfigError, match=rf"is sent out of {used}, which has no cable: route again"):
+    with pytest.raises(ConfigError, match=rf"ends at {used}: the port has no link"):
         PacketEngine().run(broken, traffic)
 
 

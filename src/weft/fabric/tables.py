@@ -13,16 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.paths import HostPaths
 from weft.ids import Lid, PKey
 
 NO_ROUTE = 255  # the port number that a linear forwarding table holds where there is no way
 SERVICE_LEVELS = 16
 VL_ARBITRATION_ENTRIES = 64
 PKEY_ENTRIES = 128
+ATTRIBUTE_BYTES = 64  # of what an SMP carries
 
 
 class Tables:
     """The tables of a fabric with `n_ports[node]` ports per node and `switches` among them."""
+
+    paths: HostPaths | None = None  # what its hosts were told of theirs; None: nobody asked
 
     def __init__(self, n_ports: NDArray[np.int16], switches: NDArray[np.int32]) -> None:
         self._n_ports = n_ports
@@ -90,6 +94,16 @@ class Tables:
         return keys
 
     @cached_property
+    def port_info(self) -> NDArray[np.uint8]:
+        """uint8[port, byte]: PortInfo as MADs carry it, of a fabric that runs."""
+        return np.zeros((len(self.lid), ATTRIBUTE_BYTES), np.uint8)
+
+    @cached_property
+    def switch_info(self) -> NDArray[np.uint8]:
+        """uint8[node, byte]: SwitchInfo, likewise."""
+        return np.zeros((len(self._n_ports), ATTRIBUTE_BYTES), np.uint8)
+
+    @cached_property
     def path_sl(self) -> NDArray[np.uint8]:
         """uint8[switch, lid] -> the SL that a path record gives for traffic from a port of this switch to that LID."""
         return np.zeros_like(self.lft)
@@ -117,9 +131,11 @@ class Tables:
         for name in ("lft", "mft", "path_sl", "ar_group"):
             if name in awake:
                 setattr(kept, name, awake[name][rows[rows >= 0]])
-        for name in ("vl_arbitration", "vl_high_limit", "pkey"):
+        for name in ("vl_arbitration", "vl_high_limit", "pkey", "port_info"):
             if name in awake:
                 setattr(kept, name, awake[name][ports])
+        if "switch_info" in awake:
+            kept.switch_info = awake["switch_info"][nodes]
         if "ar_ports" in awake:
             kept.ar_ports = awake["ar_ports"].copy()
         if "sl2vl" in awake:

@@ -25,20 +25,17 @@ from numpy.typing import NDArray
 from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
-from weft.fabric.tables import NO_ROUTE
-from weft.ids import Lid
-from weft.mad import faults, packets, transit
-from weft.mad.devices import NONE, Devices, Way
+from weft.fabric.forwarding import HEADERS_BYTES, Path, Reason, matching, walk
+from weft.mad import faults
+from weft.mad.devices import Devices
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab_line import METER_WORDS, METERS
 from weft.wire.headers import GRH, LRH
 from weft.wire.mad import Method, MgmtClass
-from weft.wire.port_info import PortInfo, PortState
 from weft.wire.smp import PERMISSIVE_LID
 
 _SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 _READERS = (MgmtClass.PERF, MgmtClass.CONG_CTRL)
-_DATA_VLS = (0, 1, 2, 4, 8, 15)  # by the code of OperationalVLs
 _COUNTS = slice(1, 5)
 _MOST = 1 << 50  # of what a meter may have counted at a time; more is not what a sender counts
 
@@ -102,8 +99,8 @@ class Lanes:
         there = clean_way(devices, slot, lid, sl, p_key, mtu_bytes)
         if there is None:
             return None
-        keys = devices.tables.pkey[there.end].tolist()
-        answer_key = keys[packets.matching(keys, p_key)]
+        keys = devices.keys(there.end)
+        answer_key = keys[matching(keys, p_key)]
         back = clean_way(devices, there.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
         if back is None:
             return None
@@ -191,49 +188,14 @@ class MeteredSubnet(Subnet):
 # -- ways -------------------------------------------------------------------------------------------------------------
 
 
-def clean_way(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> Way | None:
+def clean_way(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> Path | None:
     """The way that `mad.packets.carry` finds, if nothing on it can stop or hurt a packet. Nothing is counted."""
-    at, out = slot, list[int]()
-    row = devices.first_pair[devices.node_of[at]] + devices.number(at)
-    if not devices.is_active(at) or not 0 < lid < Lid.FIRST_MULTICAST:
+    if not devices.is_active(slot):
         return None
-    while not transit.has_lid(devices, at, lid):
-        node = devices.node_of[at]
-        leaves = at
-        if devices.is_switch[node]:
-            leaves = _looked_up(devices, node, at, lid)
-            row = (
-                devices.first_pair[node]
-                + devices.number(at) * devices.ports_with_0[node]
-                + leaves
-                - devices.first[node]
-            )
-        elif out:
-            return None  # it came to an adapter that is not the one
-        if leaves == NONE or leaves in out or not _may_leave(devices, leaves, row, sl, mtu_bytes):
-            return None
-        out.append(leaves)
-        at = devices.peer[leaves]
-    way = Way(at, tuple(out))
-    ends_at_switch = devices.is_switch[devices.node_of[at]]
-    return way if not ends_at_switch and packets.index_at_end(devices, way, p_key) != NONE else None
-
-
-def _looked_up(devices: Devices, node: int, at: int, lid: int) -> int:
-    info, tables = devices.switch_info[node], devices.tables
-    port = NO_ROUTE
-    if lid <= (info[6] << 8 | info[7]) and lid < tables.lft.shape[1]:
-        port = int(tables.lft[tables.switch_row[node], lid])
-    leaves = devices.first[node] + port
-    return leaves if 0 < port <= devices.last_port[node] and leaves != at else NONE
-
-
-def _may_leave(devices: Devices, slot: int, row: int, sl: int, mtu_bytes: int) -> bool:
-    info, far = devices.info(slot), devices.peer[slot]
-    if far == NONE or {slot, far} & devices.loss.keys() or PortInfo.port_state.get(info) != PortState.ACTIVE:
-        return False
-    has_vl = devices.tables.sl2vl.item(row, sl) < _DATA_VLS[PortInfo.operational_vls.get(info)]
-    return has_vl and mtu_bytes <= 128 << PortInfo.neighbor_mtu.get(info)
+    path = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
+    bad = devices.loss and any({out, devices.cable[out]} & devices.loss.keys() for out in path.out)
+    ends_at_adapter = not devices.is_switch[devices.node_of[path.end]]
+    return path if path.reason is Reason.ARRIVED and ends_at_adapter and not bad else None
 
 
 def _times_of(devices: Devices) -> Callable[[tuple[int, ...]], tuple[int, int]]:

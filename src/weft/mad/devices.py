@@ -1,7 +1,7 @@
 """What the firmware of every switch and adapter knows: PortInfo and its kin as bytes, tables as the fabric has them.
 
     devices = Devices(weft.load("fat-tree:hosts=16,radix=8"))
-    devices.port_info[slot]            PortInfo as a MAD carries it, 64 bytes: a row of `devices.port_infos`
+    devices.port_info[slot]            PortInfo as a MAD carries it, 64 bytes: a row of `fabric.tables.port_info`
 
 A port's PortInfo is kept as the bytes that a Get returns, so that answering is a copy. LIDs, forwarding tables, P_Keys,
 SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
@@ -24,19 +24,21 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
+from weft.fabric.forwarding import NONE as NONE
+from weft.fabric.forwarding import Plane
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
 from weft.fabric.servers import network_ports
+from weft.fabric.tables import ATTRIBUTE_BYTES
 from weft.mad import power_up
 from weft.mad.traps import Traps
-from weft.wire.port_info import Capability, PortInfo, PortState
+from weft.wire.port_info import Capability, PortInfo
 
 if TYPE_CHECKING:
     from weft.mad.samples import Sample
     from weft.mad.sma_adaptive import Adaptive
 
-NONE = -1
 MAD_WORDS = 72  # of a MAD on the wire, as PortXmitData counts: 256 bytes, LRH, BTH, DETH, ICRC
 MANAGED = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER)
 # Column, and what a MAD adds to it.
@@ -54,7 +56,7 @@ _IN = (
 
 def blocks(count: int) -> NDArray[np.uint8]:
     """uint8[count, 64]: attributes as MADs carry them."""
-    return np.zeros((count, power_up.ATTRIBUTE_BYTES), np.uint8)
+    return np.zeros((count, ATTRIBUTE_BYTES), np.uint8)
 
 
 class Way:
@@ -69,29 +71,17 @@ class Way:
         self.listed = False  # among `Devices.travelled`
 
 
-class Devices:
+class Devices(Plane):
     """All switches and adapters on InfiniBand; a slot is a port slot of the fabric."""
 
     def __init__(self, fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
-        usable = fabric.links_of(Technology.INFINIBAND)
-        if not usable.any():
+        if not fabric.links_of(Technology.INFINIBAND).any():
             raise ConfigError(f"{fabric.spec} has no InfiniBand link: there is nothing that MADs could manage")
-        self.fabric, self.tables, self.seed, self.clock = fabric, fabric.tables, seed, clock
+        super().__init__(fabric)
+        self.seed, self.clock = seed, clock
         self.random = random.Random(seed)
-        kind = fabric.nodes.kind
-        self.first: list[int] = fabric.first_port.tolist()
-        self.node_of: list[int] = fabric.ports.node.tolist()
-        self.last_port: list[int] = network_ports(fabric).tolist()
-        self.is_switch: list[bool] = (kind == NodeKind.SWITCH).tolist()
-        cabled = (fabric.ports.link >= 0) & usable[fabric.ports.link]
-        self.cable: list[int] = np.where(cabled, fabric.ports.peer, NONE).tolist()  # slot at the far end
-        self.peer = array("i", self.cable)  # the same while the link is up
-        self.link: list[int] = np.where(cabled, fabric.ports.link, NONE).tolist()
-        managed = np.isin(kind, list(MANAGED)) & (network_ports(fabric) > 0)
+        managed = np.isin(fabric.nodes.kind, list(MANAGED)) & (network_ports(fabric) > 0)
         self.nodes: list[int] = np.flatnonzero(managed).tolist()
-        self.ports_with_0: list[int] = (fabric.nodes.n_ports.astype(np.int64) + 1).tolist()
-        self.row: list[int] = self.tables.switch_row.tolist()  # node -> row in forwarding tables
-        self.first_pair: list[int] = self.tables.first_pair.tolist()  # node -> first row in SL to VL
         self._views: dict[str, tuple[NDArray[Any], memoryview]] = {}
         self._forget()
         power_up.fill(self)
@@ -106,12 +96,10 @@ class Devices:
         self.limits: dict[int, tuple[int, int]] = {}  # slot -> widths and speeds that its cable can do
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
         slots, nodes = len(self.cable), len(self.first)
-        self.port_infos, self.node_infos = blocks(slots), blocks(nodes)
-        self.node_descriptions, self.switch_infos = blocks(nodes), blocks(nodes)
-        self.port_info: list[memoryview | None] = [None] * slots
+        self.tables.port_info, self.tables.switch_info = blocks(slots), blocks(nodes)
+        self.node_infos, self.node_descriptions = blocks(nodes), blocks(nodes)
         self.node_info: dict[int, memoryview] = {}
         self.node_description: dict[int, memoryview] = {}
-        self.switch_info: dict[int, memoryview] = {}
         self.knows_fdr10 = bytearray(slots)  # by slot
         self.fdr10 = bytearray(slots)  # whether it may run at FDR10
         self.fdr10_active = bytearray(slots)
@@ -142,14 +130,6 @@ class Devices:
 
     def slot(self, node: int, port: int) -> int:
         return self.first[node] + port
-
-    def number(self, slot: int) -> int:
-        return slot - self.first[self.node_of[slot]]
-
-    def own_slot(self, slot: int) -> int:
-        """Where the LID of a port is: at port 0 of a switch, else at the port itself."""
-        node = self.node_of[slot]
-        return self.first[node] if self.is_switch[node] else slot
 
     def port_slot(self, node: int, arrived: int, port: int) -> int:
         """The slot of a port by number; 0 of an adapter is the port that a MAD came in by. NONE: there is none."""
@@ -186,9 +166,6 @@ class Devices:
     def has_manager(self, slot: int) -> bool:
         """Does the port say that a subnet manager is there?"""
         return bool(PortInfo.capability_mask.get(self.info(slot)) & Capability.IS_SM)
-
-    def is_active(self, slot: int) -> bool:
-        return bool(PortInfo.port_state.get(self.info(slot)) == PortState.ACTIVE)
 
     # -- what changes from inside -----------------------------------------------------------------------------------
 

@@ -4,22 +4,13 @@
     fate.delivered                            slots of the ports that it reached
     fate.dropped                              where copies of it ended otherwise, and why
 
-What is applied, and what counts it (InfiniBand Architecture volume 1, "Link Layer", "Switches", "Partitioning"):
+Where it goes, and what stops it, is `fabric.forwarding`'s; here is who counts it, and the bad cables:
 
-    leaves by a port    it is up and Active; the packet is no longer than NeighborMTU      PortXmitDiscards
-                        the SL maps to a VL that is in use: not 15, within OperationalVLs  PortXmitDiscards, in a
-                                                                                           switch relay errors
-    crosses a cable     a bad one hurts it, the likelier the longer it is                  SymbolErrors, PortRcvErrors
-    enters a switch     with inbound enforcement: the P_Key is one of the sender's         PortRcvConstraintErrors, 259
-    is relayed          a unicast DLID by the forwarding table, a group by the multicast   PortRcvSwitchRelayErrors
-                        one, never back to where it came from
-    leaves a switch     with outbound enforcement: the P_Key is one that the far end takes PortXmitConstraintErrors, 259
-    reaches a port      its P_Key matches an entry of the port's table                     PKeyViolations, 257
+    PortXmitDiscards            INACTIVE, TOO_LONG, NO_VL, LOOP      PortRcvConstraintErrors, trap 259    INBOUND
+    PortRcvSwitchRelayErrors    NO_ROUTE, TURNS_BACK, NO_RELAY       PortXmitConstraintErrors, trap 259   OUTBOUND
+    SymbolErrors, PortRcvErrors HURT, the likelier the longer it is  PKeyViolations, trap 257             P_KEY
 
-Two P_Keys match if they are of the same partition, which is not 0, and not both limited. Switches hold the keys of the
-adapter at their port, so the same rule on the way in would stop all that limited members send; there the question is
-whether the sender may use this key: a full one only if it is a full member (the egress check of Omni-Path, OPAv1
-9.11.7 as Linux's hfi1 cites it). Raw packets have no P_Key: the two bits FilterRaw stop them.
+A packet for a group is copied by the multicast forwarding tables, never back to where it came from.
 
 The VL and the VCRC belong to the link: what the sender wrote there is not looked at, and `as_received` has what the
 last link wrote. ICRC, the receiver's queue pair, its Q_Key (`bad_q_key`) and its own P_Key (`bad_p_key`) are the
@@ -29,16 +20,17 @@ time (`sim.packet` has both), so nothing waits and no packet is dropped for want
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from weft.fabric.counters import Counter
+from weft.fabric.forwarding import Hop, Reason, leave, lets_in, lets_out, matching, next_hop, takes
 from weft.fabric.tables import NO_ROUTE
-from weft.ids import Lid, PKey
+from weft.ids import Lid
 from weft.mad import transit
 from weft.mad.devices import MAD_WORDS, NONE, Devices, Way
 from weft.mad.faults import MAD_BITS
@@ -48,48 +40,11 @@ from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, Opcode
 from weft.wire.mad import QP1_Q_KEY
 from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, Trap
 from weft.wire.opcodes import EXTENDED_HEADERS
-from weft.wire.port_info import PortInfo, PortState
+from weft.wire.port_info import PortInfo
 
-FULL = PKey.FULL_MEMBER
-_HEADERS_BYTES = 124  # that a packet may have beside its MTU, without the VCRC
-_DATA_VLS = (0, 1, 2, 4, 8, 15)  # by the code of OperationalVLs
-_CHECKS, _VLS = PortInfo.partition_enforcement_inbound.bit // 8, PortInfo.operational_vls.bit // 8
-_MTU, _STATE = PortInfo.neighbor_mtu.bit // 8, PortInfo.port_state.bit // 8
-_P_KEYS_IN, _P_KEYS_OUT, _RAW_IN, _RAW_OUT = 8, 4, 2, 1  # the lower half of a byte
 _MOST_VIOLATIONS = 0xFFFF
 _PORTS_PER_MASK = 16  # of the multicast forwarding table
 _LIDS_P_KEY_SL, _QP1, _QP2, _GIDS = 0x0F, 0x10, 0x20, 0xC0  # DataValid of trap 259
-
-
-class Reason(Enum):
-    """Why a packet ended."""
-
-    MALFORMED = "it is no packet: its length, its version or its headers are wrong"
-    MANAGEMENT = "it is for QP 0: SMPs go by Subnet.send"
-    INACTIVE = "the port is not Active"
-    TOO_LONG = "it is longer than the MTU of the link"
-    NO_VL = "its SL maps to no VL of the port"
-    NO_RELAY = "the switch maps its SL to no VL of the port by which it would leave"
-    HURT = "a bad cable hurt it"
-    NO_ROUTE = "the switch has no port for its DLID, or only the one that it came by"
-    LOOP = "it came to the same port again"
-    NOT_MINE = "it came to an adapter that does not have its DLID"
-    INBOUND = "the switch does not let this P_Key in from here"
-    OUTBOUND = "the switch does not let this P_Key out to there"
-    P_KEY = "no P_Key of the port matches"
-
-
-_COUNTED = {  # column, and name among the details; the rest is counted where it is found, or by nobody
-    Reason.MALFORMED: (Counter.PORT_XMIT_DISCARDS, ""),
-    Reason.MANAGEMENT: (Counter.PORT_XMIT_DISCARDS, ""),
-    Reason.INACTIVE: (Counter.PORT_XMIT_DISCARDS, "port_inactive_discards"),
-    Reason.TOO_LONG: (Counter.PORT_XMIT_DISCARDS, "port_neighbor_mtu_discards"),
-    Reason.NO_VL: (Counter.PORT_XMIT_DISCARDS, ""),
-    Reason.NO_RELAY: (Counter.PORT_RCV_SWITCH_RELAY_ERRORS, "port_vl_mapping_errors"),
-    Reason.LOOP: (Counter.PORT_XMIT_DISCARDS, "port_sw_lifetime_limit_discards"),
-    Reason.INBOUND: (Counter.PORT_RCV_CONSTRAINT_ERRORS, ""),
-    Reason.OUTBOUND: (Counter.PORT_XMIT_CONSTRAINT_ERRORS, ""),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +74,8 @@ def carry(devices: Devices, slot: int, packet: bytes) -> Fate:
     at = devices.own_slot(slot)
     if wrong is not None or not devices.is_active(at):
         journey.drop(at, wrong or Reason.INACTIVE)
-    elif devices.is_switch[devices.node_of[at]]:
-        journey.relay(at, 0)
-    elif not journey.multicast and transit.has_lid(devices, at, journey.dlid):
-        journey.arrive(at, 0)  # to itself: it does not leave the adapter
     else:
-        journey.leave(at, devices.first_pair[devices.node_of[at]] + devices.number(at))
-    while journey.entering:
-        journey.enter(*journey.entering.pop())
+        journey.go(at)
     return Fate(tuple(journey.delivered), tuple(journey.vls), tuple(journey.dropped))
 
 
@@ -152,48 +101,13 @@ def _bth(packet: bytes) -> int:
 # -- P_Keys -----------------------------------------------------------------------------------------------------------
 
 
-def matching(keys: list[int], p_key: int) -> int:
-    """The index of the entry that a packet's P_Key matches at its destination, a full one if there is; NONE."""
-    if p_key & ~FULL:
-        if p_key | FULL in keys:
-            return keys.index(p_key | FULL)
-        if p_key & FULL and p_key & ~FULL in keys:
-            return keys.index(p_key & ~FULL)
-    return NONE
-
-
-def may_use(keys: list[int], p_key: int) -> bool:
-    """May the port with these keys send with this one? A full member may send as a limited one, not the reverse."""
-    return bool(p_key & ~FULL) and (p_key in keys or p_key | FULL in keys)
-
-
-def lets_in(devices: Devices, slot: int, p_key: int) -> bool:
-    """Does the port let a packet with this P_Key in from the cable? NONE for a raw one. Only switches ask."""
-    asks = devices.info(slot)[_CHECKS] & (_P_KEYS_IN if p_key != NONE else _RAW_IN)
-    if not asks or not devices.is_switch[devices.node_of[slot]]:
-        return True
-    return p_key != NONE and may_use(_keys(devices, slot), p_key)
-
-
-def lets_out(devices: Devices, slot: int, p_key: int) -> bool:
-    """And out into the cable?"""
-    asks = devices.info(slot)[_CHECKS] & (_P_KEYS_OUT if p_key != NONE else _RAW_OUT)
-    if not asks or not devices.is_switch[devices.node_of[slot]]:
-        return True
-    return p_key != NONE and matching(_keys(devices, slot), p_key) != NONE
-
-
-def _keys(devices: Devices, slot: int) -> list[int]:
-    keys: list[int] = devices.tables.pkey[slot].tolist()
-    return keys
-
-
 def index_at_end(devices: Devices, way: Way, p_key: int) -> int:
     """The index that a P_Key matches where a way ends; NONE if it does not, or a switch on the way stops it."""
-    cable = devices.cable
-    if all(lets_out(devices, out, p_key) and lets_in(devices, cable[out], p_key) for out in way.out):
-        return matching(_keys(devices, devices.own_slot(way.end)), p_key)
-    return NONE
+    for out in way.out:
+        for end, lets in ((out, lets_out), (devices.cable[out], lets_in)):
+            if devices.is_switch[devices.node_of[end]] and not lets(devices, end, p_key):
+                return NONE
+    return matching(devices.keys(devices.own_slot(way.end)), p_key)
 
 
 def refuse_gmp(devices: Devices, slot: int, mad: bytes | bytearray, dlid: int, p_key: int) -> None:
@@ -279,7 +193,6 @@ class _Journey:
 
     def __init__(self, devices: Devices, packet: bytes, bth: int) -> None:
         self.devices, self.packet, self.bth = devices, packet, bth
-        self.entering: list[tuple[int, int]] = []  # slots that copies are about to enter, and their VLs
         self.entered: set[int] = set()
         self.delivered: list[int] = []
         self.vls: list[int] = []
@@ -291,23 +204,30 @@ class _Journey:
         self.multicast = Lid.FIRST_MULTICAST <= self.dlid < Lid.PERMISSIVE
         self.sent, self.received = _counts(self.words, self.multicast)
 
-    def leave(self, slot: int, row: int, came_by: int = NONE) -> None:
-        """By a port, with the VL that this row of the SL to VL tables says; a switch says by which port it came in."""
-        devices = self.devices
-        info, far = devices.info(slot), devices.peer[slot]
-        vl = devices.tables.sl2vl.item(row, self.sl)
-        if far == NONE or info[_STATE] & 0x0F != PortState.ACTIVE:
-            self.drop(slot, Reason.INACTIVE)
-        elif vl >= _DATA_VLS[info[_VLS] >> 4]:
-            self.drop(*((slot, Reason.NO_VL) if came_by == NONE else (came_by, Reason.NO_RELAY)))
-        elif 4 * self.words > (128 << (info[_MTU] >> 4)) + _HEADERS_BYTES:
-            self.drop(slot, Reason.TOO_LONG)
-        elif far in self.entered:
-            self.drop(slot, Reason.LOOP)
-        else:
-            self._cross(slot, far, vl)
+    def go(self, at: int) -> None:
+        """From the port where it begins, with all its copies."""
+        arrived = [(at, 0, True)]  # slot, VL, whether it begins there
+        while arrived:
+            slot, vl, sends = arrived.pop()
+            for hop in self._group(slot, sends) if self.multicast else (self._next(slot, sends),):
+                if hop.reason is Reason.ARRIVED:
+                    self.delivered.append(hop.slot)
+                    self.vls.append(vl)
+                elif hop.reason:
+                    self.drop(*hop[::2])
+                elif (far := self.devices.peer[hop.slot]) in self.entered:
+                    self.drop(hop.slot, Reason.LOOP)
+                elif self._cross(hop.slot, far):
+                    arrived.append((far, hop.vl, False))
 
-    def _cross(self, slot: int, far: int, vl: int) -> None:
+    def _next(self, at: int, sends: bool) -> Hop:
+        size_bytes = 4 * self.words
+        return next_hop(
+            self.devices, at, dlid=self.dlid, sl=self.sl, p_key=self.p_key, size_bytes=size_bytes, sends=sends
+        )
+
+    def _cross(self, slot: int, far: int) -> bool:
+        """Over a cable; False if that is a bad one, and hurts it."""
         devices = self.devices
         devices.fabric.counters[slot] += self.sent
         devices.details[slot, "port_xmit_data_sl", self.sl] += self.words
@@ -315,73 +235,44 @@ class _Journey:
             part = 1 - (1 - devices.loss[slot]) ** (8 * len(self.packet) / MAD_BITS)
             if not transit.survives(devices, slot, part):
                 self.drop(far, Reason.HURT)
-                return
+                return False
         devices.fabric.counters[far] += self.received
         devices.details[far, "port_rcv_data_sl", self.sl] += self.words
         self.entered.add(far)
-        self.entering.append((far, vl))
+        return True
 
-    def enter(self, slot: int, vl: int) -> None:
-        """From the cable into a switch, or an adapter."""
-        devices = self.devices
-        if not devices.is_switch[devices.node_of[slot]]:
-            if self.multicast or transit.has_lid(devices, slot, self.dlid):
-                self.arrive(slot, vl)
+    def _group(self, at: int, sends: bool) -> Iterator[Hop]:
+        """Of a packet for a group: to a port of an adapter, or by all ports that a switch has for it."""
+        devices, group, p_key = self.devices, self.dlid - Lid.FIRST_MULTICAST, self.p_key
+        node, size_bytes = devices.node_of[at], 4 * self.words
+        if not devices.is_switch[node]:
+            if sends:
+                yield leave(devices, at, at, sl=self.sl, size_bytes=size_bytes)
             else:
-                self.drop(slot, Reason.NOT_MINE)
-        elif lets_in(devices, slot, self.p_key):
-            self.relay(slot, vl)
-        else:
-            self.drop(slot, Reason.INBOUND)
-
-    def relay(self, at: int, vl: int) -> None:
-        """Through a switch that it entered at this slot."""
-        devices = self.devices
-        node = devices.node_of[at]
-        first, row = devices.first[node], devices.first_pair[node] + devices.number(at) * devices.ports_with_0[node]
-        if not self.multicast and transit.has_lid(devices, at, self.dlid):
-            self.arrive(first, vl)
+                yield Hop(at, 0, Reason.ARRIVED if takes(devices, at, p_key) else Reason.P_KEY)
             return
-        ports = self._group(node, at) if self.multicast else [transit.looked_up(devices, node, at, self.dlid)]
-        for out in ports:
-            if out == NONE:
-                self.drop(at, Reason.NO_ROUTE)
-            elif out == first:
-                self.arrive(first, vl)
-            elif lets_out(devices, out, self.p_key):
-                self.leave(out, row + out - first, at)
-            else:
-                self.drop(out, Reason.OUTBOUND)
-
-    def _group(self, node: int, at: int) -> list[int]:
-        """Slots by which a switch passes a group's packet on; NONE alone, and counted, if it knows no such group."""
-        devices, group = self.devices, self.dlid - Lid.FIRST_MULTICAST
+        if not sends and not lets_in(devices, at, p_key):
+            yield Hop(at, 0, Reason.INBOUND)
+            return
         masks = devices.tables.mft[devices.row[node], group].tolist() if group < devices.tables.mft.shape[1] else ()
         if not any(masks):
-            devices.fabric.counters[at, Counter.PORT_RCV_SWITCH_RELAY_ERRORS] += 1
-            devices.details[at, "port_dlid_mapping_errors", 0] += 1
-            return [NONE]
-        first = devices.first[node]
-        last = min(devices.last_port[node], NO_ROUTE - 1)
-        ports = (port for port in range(last + 1) if masks[port // _PORTS_PER_MASK] >> port % _PORTS_PER_MASK & 1)
-        return [first + port for port in ports if first + port != at]
-
-    def arrive(self, slot: int, vl: int) -> None:
-        """At a port that it is for: of an adapter, or port 0 of a switch."""
-        if self.p_key != NONE and matching(_keys(self.devices, slot), self.p_key) == NONE:
-            self.drop(slot, Reason.P_KEY)
-            return
-        self.delivered.append(slot)
-        self.vls.append(vl)
+            yield Hop(at, 0, Reason.NO_ROUTE)
+        first, last = devices.first[node], min(devices.last_port[node], NO_ROUTE - 1)
+        for port in range(last + 1 if any(masks) else 0):
+            out = first + port
+            if out == at or not masks[port // _PORTS_PER_MASK] >> port % _PORTS_PER_MASK & 1:
+                continue
+            if out == first:
+                yield Hop(out, 0, Reason.ARRIVED if takes(devices, out, p_key) else Reason.P_KEY)
+            elif lets_out(devices, out, p_key):
+                yield leave(devices, at, out, sl=self.sl, size_bytes=size_bytes)
+            else:
+                yield Hop(out, 0, Reason.OUTBOUND)
 
     def drop(self, slot: int, reason: Reason) -> None:
         devices = self.devices
         self.dropped.append(Drop(slot, reason))
-        if reason in _COUNTED:
-            column, detail = _COUNTED[reason]
-            devices.fabric.counters[slot, column] += 1
-            if detail:
-                devices.details[slot, detail, 0] += 1
+        transit.count_drop(devices, slot, reason)
         if reason is Reason.P_KEY:
             bad_p_key(devices, slot, self.packet)
         elif reason in (Reason.INBOUND, Reason.OUTBOUND) and self.p_key != NONE:

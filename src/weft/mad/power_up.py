@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
 from weft.fabric.rates import speeds
-from weft.fabric.tables import NO_ROUTE
+from weft.fabric.tables import ATTRIBUTE_BYTES, NO_ROUTE
 from weft.ids import PKey
 from weft.wire.port_info import (
     WIDTHS,
@@ -27,7 +27,6 @@ from weft.wire.smp import NodeDescription, NodeInfo, NodeType, SwitchInfo
 if TYPE_CHECKING:
     from weft.mad.devices import Devices
 
-ATTRIBUTE_BYTES = 64  # of what an SMP carries
 LINEAR_FDB_CAP = 0xC000
 MULTICAST_FDB_CAP = 0x1000
 PARTITION_CAP = 128
@@ -127,14 +126,16 @@ def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, b
     text = nodes.description[node].encode()[: NodeDescription.size]
     devices.node_description[node] = _write(devices.node_descriptions, node, text)
     if switch:
-        devices.switch_info[node] = _write(devices.switch_infos, node, _switch_info(bool(nodes.enhanced_port_0[node])))
+        devices.switch_info[node] = _write(
+            devices.tables.switch_info, node, _switch_info(bool(nodes.enhanced_port_0[node]))
+        )
     for slot in devices.ports_of(node):
         link, port = devices.link[slot], slot - devices.first[node]
         speed, width = ("", 0) if link < 0 else (names[links.speed[link]].name, int(links.width[link]))
         key = (switch, speed, width, port == 0)
         if key not in blank:
             blank[key] = _port_info(*key)
-        row = devices.port_info[slot] = _write(devices.port_infos, slot, blank[key])
+        row = devices.port_info[slot] = _write(devices.tables.port_info, slot, blank[key])
         row[28] = port  # local_port_num
         if _fastest(speed) >= LinkSpeed.FDR10 and port:
             devices.knows_fdr10[slot] = devices.fdr10[slot] = 1

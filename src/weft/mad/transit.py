@@ -13,19 +13,17 @@ nodes again and again. What crosses a link is counted at both ends, and a bad ca
 
 from __future__ import annotations
 
+from weft.fabric import forwarding
 from weft.fabric.counters import Counter
-from weft.fabric.tables import NO_ROUTE
-from weft.mad.devices import NONE, Devices, Way
+from weft.fabric.forwarding import ANY, Reason
+from weft.mad.devices import MAD_WORDS, NONE, Devices, Way
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import HOPS_MAX, PERMISSIVE_LID
 
-MOST_HOPS = 64
 MOST_WAYS = 200_000  # kept at a time; 100 MB
 RETURN_PATH = 192  # where it begins in a directed SMP
 _INITIAL_PATH = 128
-_FIRST_MULTICAST = 0xC000
-_LMC = PortInfo.lmc.bit // 8
 
 
 # -- find -------------------------------------------------------------------------------------------------------------
@@ -47,8 +45,7 @@ def directed_way(devices: Devices, slot: int, path: bytes) -> Way | None:
         leaves = first[node] + port
         at = devices.peer[leaves]
         if at == NONE:
-            devices.details[leaves, "port_inactive_discards", 0] += 1
-            devices.fabric.counters[leaves, Counter.PORT_XMIT_DISCARDS] += 1
+            count_drop(devices, leaves, Reason.INACTIVE)
             return None
         out.append(leaves)
         node = devices.node_of[at]
@@ -60,60 +57,43 @@ def directed_way(devices: Devices, slot: int, path: bytes) -> Way | None:
 
 
 def lid_way(devices: Devices, slot: int, dlid: int, smp: bool) -> Way | None:
-    """From a port to whoever has the LID; None if there is no way, which a switch on it counts."""
+    """From a port to whoever has the LID; None if there is no way, which who stops it counts."""
     found = devices.lid_ways.get((slot, dlid, smp))
     if found is not None:
         return found
-    at = devices.own_slot(slot)
-    out: list[int] = []
-    while not has_lid(devices, at, dlid):
-        node = devices.node_of[at]
-        if out and not devices.is_switch[node]:
-            return None
-        leaves = looked_up(devices, node, at, dlid) if devices.is_switch[node] else at
-        if leaves == NONE or not _may_leave(devices, leaves, smp):
-            return None
-        out.append(leaves)
-        at = devices.peer[leaves]
-        if len(out) > MOST_HOPS:  # a loop: packets in it grow old
-            devices.fabric.counters[leaves, Counter.PORT_XMIT_DISCARDS] += 1
-            devices.details[leaves, "port_sw_lifetime_limit_discards", 0] += 1
-            return None
+    path = forwarding.walk(devices, slot, dlid=dlid, sl=0, p_key=ANY, size_bytes=4 * MAD_WORDS, smp=smp)
+    if path.reason is not Reason.ARRIVED:
+        count_drop(devices, path.end, path.reason)
+        return None
     if len(devices.lid_ways) >= MOST_WAYS:
         devices.forget_lid_ways()
-    way = devices.lid_ways[slot, dlid, smp] = Way(at, tuple(out))
+    way = devices.lid_ways[slot, dlid, smp] = Way(devices.cable[path.out[-1]] if path.out else path.end, path.out)
     return way
 
 
-def has_lid(devices: Devices, slot: int, lid: int) -> bool:
-    info = devices.info(devices.own_slot(slot))
-    base = info[16] << 8 | info[17]
-    return 0 < base <= lid < base + (1 << (info[_LMC] & 7))
+# Column, and name among the details; what is not here nobody counts, or who found it did.
+_COUNTED = {
+    Reason.MALFORMED: (Counter.PORT_XMIT_DISCARDS, ""),
+    Reason.MANAGEMENT: (Counter.PORT_XMIT_DISCARDS, ""),
+    Reason.INACTIVE: (Counter.PORT_XMIT_DISCARDS, "port_inactive_discards"),
+    Reason.TOO_LONG: (Counter.PORT_XMIT_DISCARDS, "port_neighbor_mtu_discards"),
+    Reason.NO_VL: (Counter.PORT_XMIT_DISCARDS, ""),
+    Reason.NO_RELAY: (Counter.PORT_RCV_SWITCH_RELAY_ERRORS, "port_vl_mapping_errors"),
+    Reason.NO_ROUTE: (Counter.PORT_RCV_SWITCH_RELAY_ERRORS, "port_dlid_mapping_errors"),
+    Reason.TURNS_BACK: (Counter.PORT_RCV_SWITCH_RELAY_ERRORS, "port_looping_errors"),
+    Reason.LOOP: (Counter.PORT_XMIT_DISCARDS, "port_sw_lifetime_limit_discards"),
+    Reason.INBOUND: (Counter.PORT_RCV_CONSTRAINT_ERRORS, ""),
+    Reason.OUTBOUND: (Counter.PORT_XMIT_CONSTRAINT_ERRORS, ""),
+}
 
 
-def _may_leave(devices: Devices, slot: int, smp: bool) -> bool:
-    """By a port that is up, and Active unless it is an SMP; else it is discarded and counted."""
-    if devices.peer[slot] != NONE and (smp or devices.is_active(slot)):
-        return True
-    devices.fabric.counters[slot, Counter.PORT_XMIT_DISCARDS] += 1
-    devices.details[slot, "port_inactive_discards", 0] += 1
-    return False
-
-
-def looked_up(devices: Devices, node: int, at: int, dlid: int) -> int:
-    """Out of the forwarding table of a switch; NONE, and counted, where it has no port for this LID."""
-    info, tables = devices.switch_info[node], devices.tables
-    top = info[6] << 8 | info[7]
-    port = NO_ROUTE
-    if 0 < dlid <= top and dlid < min(tables.lft.shape[1], _FIRST_MULTICAST):
-        port = int(tables.lft[tables.switch_row[node], dlid])
-    leaves = devices.first[node] + port
-    if not 0 < port <= devices.last_port[node] or leaves == at:
-        cause = "port_looping_errors" if leaves == at and port else "port_dlid_mapping_errors"
-        devices.fabric.counters[at, Counter.PORT_RCV_SWITCH_RELAY_ERRORS] += 1
-        devices.details[at, cause, 0] += 1
-        return NONE
-    return leaves
+def count_drop(devices: Devices, slot: int, reason: Reason) -> None:
+    """A packet ended at a port before its time."""
+    if reason in _COUNTED:
+        column, detail = _COUNTED[reason]
+        devices.fabric.counters[slot, column] += 1
+        if detail:
+            devices.details[slot, detail, 0] += 1
 
 
 # -- go ---------------------------------------------------------------------------------------------------------------

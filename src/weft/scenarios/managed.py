@@ -17,16 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SimulationBug
-from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
 from weft.mad import faults
+from weft.mad.carrier import Address
+from weft.mad.host_paths import ask_paths
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.routing.lids import ports_with_lids
 from weft.sm.events import Log
 from weft.sm.options import Options
 from weft.sm.run import SubnetManager
+from weft.wire.bulk import column
+from weft.wire.port_info import PortInfo
+from weft.wire.sa import PathRecord
 
 _PATIENCE_S = 60.0  # of the subnet's clock: a trap that nobody answers is sent again every second or so
 _QUIET_S = 5.0  # so long after a sweep no other must follow
@@ -109,16 +113,20 @@ class ManagedSubnet:
         kept = np.zeros(len(now.nodes), bool)
         kept[next(part for part in islands(now) if own in part)] = True
         left = now.subset(keep_nodes=kept)
-        self._add_service_levels(left)
+        self._ask_service_levels(left)
         return left, kept
 
-    def _add_service_levels(self, left: Fabric) -> None:
-        """Those of path records: hosts learn them from the subnet manager, no device has them."""
-        view = self.manager.state.view
-        if view is None or "path_sl" not in vars(view.fabric.tables):
-            return
-        told = view.fabric.tables.path_sl
-        guid, guid_told = (each.nodes.guid[each.of_kind(NodeKind.SWITCH)] for each in (left, view.fabric))
-        _, row, row_told = np.intersect1d(guid, guid_told, return_indices=True)
-        left.tables.path_sl = np.zeros((len(guid), told.shape[1]), np.uint8)
-        left.tables.path_sl[row] = told[row_told]
+    def _ask_service_levels(self, left: Fabric) -> None:
+        """Those of paths, which no device has: as the subnet administrator tells whoever asks."""
+        tables, ports = left.tables, left.ports
+        hosts, switches = ports_with_lids(left)
+        leaf = np.where(np.isin(np.arange(len(ports)), switches), ports.node, ports.node[ports.peer])
+        info = self.devices.info(self.carrier.slot)
+        sm, prefix = Address(PortInfo.master_sm_lid.get(info)), PortInfo.gid_prefix.get(info) << 64
+        carrier = LocalCarrier(self.subnet, self.carrier.slot, sleep=self.clock.sleep)
+        tables.path_sl = np.zeros_like(tables.lft)
+        for slot in (*hosts.tolist(), *switches.tolist()):
+            guid = int(ports.guid[slot] or left.nodes.guid[ports.node[slot]])
+            rows = ask_paths(carrier, sm, prefix | guid, meanwhile=self.manager.step)
+            tables.path_sl[tables.switch_row[leaf[slot]], column(rows, PathRecord.dlid)] = column(rows, PathRecord.sl)
+        carrier.close()

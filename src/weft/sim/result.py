@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 import weft
 from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
-from weft.sim.engine import Options
+from weft.sim.engine import Network, Options
 from weft.sim.traffic import Traffic
+from weft.wire.crc import VCRC_BYTES
 
 NEVER = -1  # the time of what did not happen
 
@@ -110,12 +111,14 @@ class Result:
         counters = self.fabric.counters
         plugged = np.flatnonzero(ports.peer >= 0)
         peer = ports.peer[plugged]
-        counters[:, Counter.PORT_XMIT_DATA_WORDS] += use.xmit_bytes // 4
+        ends_bytes = VCRC_BYTES if self.options.network is Network.INFINIBAND else 0  # of a packet, and not counted
+        words = (use.xmit_bytes - ends_bytes * use.xmit_packets) // 4
+        counters[:, Counter.PORT_XMIT_DATA_WORDS] += words
         counters[:, Counter.PORT_XMIT_PKTS] += use.xmit_packets
         counters[:, Counter.PORT_UNICAST_XMIT_PKTS] += use.xmit_packets
         counters[:, Counter.PORT_XMIT_WAIT] += use.xmit_wait_ps // XMIT_WAIT_TICK_PS
         counters[:, Counter.PORT_XMIT_DISCARDS] += use.dropped_packets
-        counters[plugged, Counter.PORT_RCV_DATA_WORDS] += use.xmit_bytes[peer] // 4
+        counters[plugged, Counter.PORT_RCV_DATA_WORDS] += words[peer]
         counters[plugged, Counter.PORT_RCV_PKTS] += use.xmit_packets[peer] - use.corrupted_packets[plugged]
         counters[plugged, Counter.PORT_UNICAST_RCV_PKTS] += use.xmit_packets[peer] - use.corrupted_packets[plugged]
         counters[:, Counter.PORT_RCV_ERRORS] += use.corrupted_packets

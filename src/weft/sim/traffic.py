@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,14 @@ class Traffic:
 
     def __len__(self) -> int:
         return len(self.src)
+
+    def take(self, rows: NDArray[np.bool_]) -> Traffic:
+        """Some of the messages, of traffic in which none waits for another."""
+        if len(self.after):
+            raise ConfigError(f"messages of {self.description} wait for each other: none of them can be left out")
+        columns = (field.name for field in fields(self) if field.name not in ("description", "outstanding"))
+        taken = {name: getattr(self, name)[rows] for name in columns if not name.startswith("after")}
+        return replace(self, **taken, after_first=np.zeros(int(rows.sum()) + 1, np.int64))
 
     @property
     def total_bytes(self) -> int:

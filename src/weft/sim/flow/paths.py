@@ -7,8 +7,8 @@ does, so both take the same path with the same seed.
 
 from __future__ import annotations
 
+from weft.fabric.kernels.forwarding import MOST_HOPS
 from weft.jit import lean_kernel, part
-from weft.sim.layout.paths import MOST_HOPS
 from weft.sim.layout.records import NONE, Way
 from weft.sim.packet.switch import NO_ROUTE, hash_flow
 

@@ -43,7 +43,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     posting = post(wiring, traffic, options, rules)
     _, first_of_qp = np.unique(posting.messages.qp, return_index=True)
     one_each = posting.messages[first_of_qp]  # all messages of a queue pair go the same way
-    check_paths(wiring, one_each)
+    check_paths(wiring, posting, first_of_qp)
     if options.network is Network.ROCE_V1 and options.routed:
         check_subnets(wiring, one_each)
     net, capacity = _net(wiring, posting, way(options), options.mtu_bytes + rules.header_bytes)

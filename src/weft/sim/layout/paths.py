@@ -8,58 +8,40 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.fabric.tables import NO_ROUTE
-from weft.sim.layout.posting import distinct_rows
+from weft.fabric.forwarding import HEADERS_BYTES, MANAGEMENT_VL, Reason
+from weft.fabric.kernels.forwarding import arrays, walk_all
+from weft.sim.layout.posting import Posting, distinct_rows
 from weft.sim.layout.records import NONE, Records
 from weft.sim.layout.wiring import Wiring
 
-MOST_HOPS = 64
-MANAGEMENT_VL = 15
 
-
-def check_paths(wiring: Wiring, messages: Records) -> None:
-    """Follow the forwarding tables from every sender to every receiver and back; refuse, by name, where they end."""
-    forth = np.column_stack((messages.src, messages.dst, messages.sl))
-    back = np.column_stack((messages.dst, messages.src, messages.back_sl))
-    pairs, _ = distinct_rows(np.concatenate((forth, back)))
-    ports, tables = wiring.ports, wiring.fabric.tables
-    at = ports.peer[pairs[:, 0]].astype(np.int64)  # port where the packet comes in
-    dlid = tables.lid[wiring.slot[pairs[:, 1]]]
-    going = np.flatnonzero(at != pairs[:, 1])
-    if len(going) and "lft" not in vars(tables):
+def check_paths(wiring: Wiring, posting: Posting, rows: NDArray[np.int64] | slice = slice(None)) -> None:
+    """Follow a packet of each of these messages, and back; refuse, by name, where one ends before its time."""
+    fabric = wiring.fabric
+    messages, mtu_bytes = posting.messages[rows], posting.mtu_bytes[rows]
+    forth = (messages.src, messages.dst, messages.sl, posting.p_key[rows], mtu_bytes)
+    back = (messages.dst, messages.src, messages.back_sl, posting.back_p_key[rows], mtu_bytes)
+    ways, _ = distinct_rows(np.concatenate([np.array(way, np.int64) for way in (forth, back)], axis=1).T)
+    src, dst = wiring.slot[ways[:, 0]], wiring.slot[ways[:, 1]]
+    dlid = fabric.tables.lid[dst].astype(np.int64)
+    beyond = fabric.ports.peer[src] != dst  # a switch is between them
+    if beyond.any() and "lft" not in vars(fabric.tables):
         raise ConfigError(
-            f"{wiring.fabric.spec} has no forwarding tables: route it with weft.routing.route.route(fabric), "
+            f"{fabric.spec} has no forwarding tables: route it with weft.routing.route.route(fabric), "
             f"or `weft route --dump` and load OpenSM's"
         )
-    if len(going) and (missing := dlid[going] == 0).any():
-        name = wiring.name(int(pairs[going[missing][0], 1]))
+    if (missing := beyond & (dlid == 0)).any():
+        name = fabric.port(int(dst[missing][0])).name
         raise ConfigError(f"{name} has no LID, so no packet can be addressed to it: route the fabric first")
-    for _ in range(MOST_HOPS):
-        if not len(going):
-            return
-        switch = ports.owner[at[going]]
-        _refuse(wiring, pairs[going], at[going], switch < 0, "comes out at {at}, which is another host")
-        number = tables.lft[switch, dlid[going]].astype(np.int64)
-        _refuse(wiring, pairs[going], at[going], number == NO_ROUTE, "has no entry for its LID in the switch of {at}")
-        out = wiring.first[at[going]] + number
-        _refuse(wiring, pairs[going], out, ports.peer[out] < 0, "is sent out of {at}, which has no cable: route again")
-        if "sl2vl" in vars(tables):
-            node = wiring.switch_nodes[switch]
-            slots = wiring.fabric.nodes.n_ports[node].astype(np.int64) + 1
-            row = tables.first_pair[node] + (at[going] - wiring.first[at[going]]) * slots + number
-            vl = tables.sl2vl[row, pairs[going, 2]]
-            _refuse(wiring, pairs[going], out, vl >= MANAGEMENT_VL, "has VL 15 for its service level at {at}")
-        at[going] = ports.peer[out]
-        going = going[at[going] != pairs[going, 1]]
-    _refuse(wiring, pairs[going], at[going], np.ones(len(going), bool), "goes round and round past {at}")
-
-
-def _refuse(wiring: Wiring, pairs: Records, at: NDArray[np.int64], bad: NDArray[np.bool_], what: str) -> None:
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        src, dst, place = (wiring.name(int(port)) for port in (*pairs[row, :2], at[row]))
+    packets = np.column_stack((src, dlid, ways[:, 2:4], ways[:, 4] + HEADERS_BYTES, dst))[dlid > 0]
+    ends = walk_all(arrays(fabric), np.ascontiguousarray(packets[:, :5]), paths=False)
+    if (lost := ends.reason != Reason.ARRIVED).any():
+        row = int(np.flatnonzero(lost)[0])
+        slots = (packets[row, 0], packets[row, 5], ends.end[row])
+        here, there, place = (fabric.port(int(slot)).name for slot in slots)
         raise ConfigError(
-            f"no route: a packet from {src} to {dst} {what.format(at=place)}; `weft check` shows all of them"
+            f"no route: a packet from {here} to {there} ends at {place}: {Reason(int(ends.reason[row])).text}. "
+            "`weft check` shows all that do not arrive"
         )
 
 

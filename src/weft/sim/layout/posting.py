@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.forwarding import ANY
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, parse_label
@@ -23,6 +24,7 @@ from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
 from weft.wire.headers import AETH, RETH
 
 FASTEST = 1e9  # Gbit/s: no limit
+_LONGEST_BYTES = 1 << 30  # of a packet: the options limit it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,6 +32,9 @@ class Posting:
     """Messages of a run: those of the traffic, and for each RDMA read the data that answers it."""
 
     messages: Records  # MESSAGE records
+    p_key: NDArray[np.int64]  # [message], ANY if nobody asks for it
+    back_p_key: NDArray[np.int64]  # of its acknowledgements
+    mtu_bytes: NDArray[np.int64]  # of its path
     qps: Records  # QP records
     hosts: Records  # HOST records
     ack_ps: NDArray[np.int64]  # [host]
@@ -56,11 +61,12 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     )
     lid = wiring.fabric.tables.lid[wiring.slot]
     messages.dlid, messages.slid = lid[messages.dst], lid[messages.src]
-    messages.sl = _service_levels(wiring, traffic.sl[whose], messages.src, messages.dlid)
-    messages.back_sl = _service_levels(wiring, traffic.sl[whose], messages.dst, messages.slid)
+    messages.sl, p_key, mtu_bytes = _paths(wiring, traffic.sl[whose], messages.src, messages.dlid)
+    messages.back_sl, back_p_key, _ = _paths(wiring, traffic.sl[whose], messages.dst, messages.slid)
+    mtu_bytes = np.minimum(mtu_bytes, options.mtu_bytes)
     is_request = (traffic.operation[whose] == Operation.READ) & ~is_answer
     messages.bytes = np.where(is_request, 0, traffic.size_bytes[whose])
-    sizes, uses, ack_size = _cut(messages, traffic, whose, is_request, options, rules)
+    sizes, uses, ack_size = _cut(messages, traffic, whose, is_request, mtu_bytes, rules)
     last_of = np.arange(n)
     last_of[reads] = np.arange(n, n + n_reads)
     first, successors, waits_for = _successors(traffic, last_of, reads, n + n_reads)
@@ -69,9 +75,12 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages.start_ps[:n] = traffic.start_ps
     messages.finish_ps = messages.acked_ps = messages.next = NONE
     _refuse_circles(wiring, traffic, messages, first, successors)
-    qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, options, rules)
+    qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, mtu_bytes, options, rules)
     return Posting(
         messages=messages,
+        p_key=p_key,
+        back_p_key=back_p_key,
+        mtu_bytes=mtu_bytes,
         qps=qps,
         hosts=hosts,
         ack_ps=ack_ps,
@@ -150,17 +159,31 @@ def _refuse_circles(
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _service_levels(
+def _paths(
     wiring: Wiring, given: NDArray[np.int8], src: NDArray[np.int32], dlid: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    """[message] -> the service level that it was given, or that of the path from this port to this LID."""
-    tables = wiring.fabric.tables
-    of_path = np.zeros(len(given), np.int64)
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """[message] -> SL, P_Key and MTU from this port to this LID, as its host was told; the SL only if none was given.
+
+    Who was told nothing takes what the routing engine says, the P_Key at index 0 of the port, and the longest packets.
+    """
+    tables, slot = wiring.fabric.tables, wiring.slot[src]
+    sl, mtu_bytes = np.zeros(len(given), np.int64), np.full(len(given), _LONGEST_BYTES)
+    p_key = tables.pkey[slot, 0].astype(np.int64) if "pkey" in vars(tables) else np.full(len(given), ANY)
     if "path_sl" in vars(tables):
         leaf = wiring.ports.owner[wiring.ports.peer[src]]
-        of_path = np.where(leaf >= 0, tables.path_sl[leaf, dlid], 0)
-    chosen: NDArray[np.int64] = np.where(given == PATH_SL, of_path, given)
-    return chosen
+        sl = np.where(leaf >= 0, tables.path_sl[leaf, dlid], 0)
+    if tables.paths is not None:
+        told = tables.paths.find(slot, dlid)
+        if (unknown := told < 0).any():
+            row = int(np.flatnonzero(unknown)[0])
+            raise ConfigError(
+                f"{wiring.name(int(src[row]))} knows no path to LID {dlid[row]}: the subnet administrator has none; "
+                "are they in one partition? `weft exec HOST saquery -p` shows all"
+            )
+        sl, p_key, mtu_bytes = (
+            column[told].astype(np.int64) for column in (tables.paths.sl, tables.paths.p_key, tables.paths.mtu_bytes)
+        )
+    return np.where(given == PATH_SL, sl, given), p_key, mtu_bytes
 
 
 def _cut(
@@ -168,11 +191,10 @@ def _cut(
     traffic: Traffic,
     whose: NDArray[np.int64],
     is_request: NDArray[np.bool_],
-    options: Options,
+    mtu: NDArray[np.int64],
     rules: Rules,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
     """Packets of each message and their sizes on the wire: [size] -> bytes, and how many there will be."""
-    mtu = options.mtu_bytes
     payload = messages.bytes.astype(np.int64)
     count = np.maximum(-(-payload // mtu), 1)
     if (count > np.iinfo(np.int32).max).any():
@@ -188,7 +210,7 @@ def _cut(
     def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
         return -(-size // 4) * 4 + rules.header_bytes
 
-    full = np.full(len(messages), int(on_wire(np.array([mtu]))[0]))
+    full = on_wire(mtu)
     last = on_wire(payload - (count - 1) * mtu) + np.where(count == 1, first_more, np.where(is_answer, AETH.size, 0))
     first = np.where(count == 1, last, full + first_more)
     sizes, index = np.unique(np.concatenate((first, full, last, [ack_bytes(rules)])), return_inverse=True)
@@ -240,6 +262,7 @@ def _price(
     messages: Records,
     whose: NDArray[np.int64],
     is_answer: NDArray[np.bool_],
+    mtu_bytes: NDArray[np.int64],
     options: Options,
     rules: Rules,
 ) -> tuple[Records, Records, NDArray[np.int64]]:
@@ -271,7 +294,7 @@ def _price(
     qps.timer_ps = NONE
     qps.notified_ps = -(1 << 60)
     hosts.receive_ps = cost["receive_ps"]
-    messages.lead_ps = _lead_ps(wiring, messages, is_answer, cost, options)
+    messages.lead_ps = _lead_ps(wiring, messages, is_answer, mtu_bytes, cost, options)
     _keep_order(messages)
     return qps, hosts, cost["ack_ps"]
 
@@ -291,6 +314,7 @@ def _lead_ps(
     wiring: Wiring,
     messages: Records,
     is_answer: NDArray[np.bool_],
+    mtu_bytes: NDArray[np.int64],
     cost: dict[str, NDArray[np.int64]],
     options: Options,
 ) -> NDArray[np.int64]:
@@ -301,7 +325,7 @@ def _lead_ps(
     """
     src, dst = (wiring.host[ends] for ends in (messages.src, messages.dst))
     inlined = (messages.bytes <= cost["inline_bytes"][src]) & ~is_answer
-    packet = np.minimum(messages.bytes, options.mtu_bytes).astype(np.int64)
+    packet = np.minimum(messages.bytes, mtu_bytes).astype(np.int64)
     both_ends = (packet * (cost["lone_ps_per_kib"][src] + cost["lone_ps_per_kib"][dst])) >> 10
     fetch = np.where(inlined, messages.bytes * cost["inline_ps"][src], cost["read_ps"][src] + both_ends)
     staged = np.where(messages.bytes > 0, cost["memory_ps"][src], 0)

@@ -74,7 +74,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     options, rules = fill_in(fabric, options)
     wiring = wire(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
-    check_paths(wiring, posting.messages)
+    check_paths(wiring, posting)
     if options.network is Network.ROCE_V1 and options.routed:
         check_subnets(wiring, posting.messages)
     n_vls = count_vls(wiring, np.concatenate((posting.messages.sl, posting.messages.back_sl)))

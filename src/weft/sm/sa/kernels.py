@@ -2,57 +2,42 @@
 
 pairs     int64[pair, column] -> ends and limits of each path, see the columns below
 wanted    int64[...] -> what the query asks of all of them, -1 where it asks nothing
-lft       uint8[switch, lid] -> out port; path_sl the same for SLs, or empty where the routing needs no lanes
-sl2vl     uint8[row, sl] -> VL, or empty where nobody filled it
+a         what forwarding knows of the fabric
+path_sl   uint8[switch, lid] -> SL, or empty where the routing needs no lanes
 rate      uint8[slot] -> place of the link's rate among all rates, by Gbit/s: the SA's codes are not in that order
 """
 
 from __future__ import annotations
 
+import numpy as np
+
+from weft.fabric.forwarding import ANY, Reason
+from weft.fabric.kernels.forwarding import MOST_HOPS, next_hop
 from weft.jit import kernel
 
 SOURCE, DESTINATION, SLID, DLID, P_KEY, SL, MTU, RATE, LIFE, PREFERENCE = range(10)
 COLUMNS = 10
 WANT_SL, MTU_SELECTOR, WANT_MTU, RATE_SELECTOR, WANT_RATE, LIFE_SELECTOR, WANT_LIFE, REVERSIBLE = range(8)
 WANTED = 8
-_HOPS_MAX = 64
-_DROP = 15
+_GOES_ON, _ARRIVED = int(Reason.GOES_ON), int(Reason.ARRIVED)
 _EXACTLY = 0x80  # the selector, in the byte of what it is about
 
 
 @kernel
-def trace(begin, end, lid, sl, ports, nodes, lft, sl2vl, mtu, rate):
+def trace(a, begin, end, lid, sl, mtu, rate):
     """The least MTU and rate of the ports from one to another, for packets to a LID; MTU 0 if they do not get there."""
-    node_of, number, peer = ports
-    first_port, n_ports, switch_row, first_pair = nodes
     least_mtu, least_rate = mtu[begin], rate[begin]
-    if begin == end:
-        return least_mtu, least_rate
-    out, node, into = begin, node_of[begin], 0
-    for hop in range(_HOPS_MAX):
-        row = switch_row[node]
-        if row >= 0:
-            port = lft[row, lid] if lid < lft.shape[1] else 255
-            if port > n_ports[node]:
-                return 0, 0
-            out = first_port[node] + port
-        elif hop:
-            return 0, 0  # an adapter passes nothing on
-        if out == end:
-            break
-        if len(sl2vl):
-            lane = into * (n_ports[node] + 1) + number[out] if row >= 0 else number[out]
-            if sl2vl[first_pair[node] + lane, sl] == _DROP:
-                return 0, 0
-        other = peer[out]
-        if other < 0:
+    at, sends = begin, True
+    for _ in range(MOST_HOPS):
+        out, _vl, reason = next_hop(a, at, sends, lid, sl, ANY, 0)
+        if reason == _ARRIVED:
+            return (min(least_mtu, mtu[end]), min(least_rate, rate[end])) if out == end else (0, 0)
+        if reason != _GOES_ON:
             return 0, 0
-        least_mtu = min(least_mtu, mtu[out], mtu[other])
-        least_rate = min(least_rate, rate[out], rate[other])
-        if other == end:
-            return least_mtu, least_rate
-        node, into, out = node_of[other], number[other], other
-    return (min(least_mtu, mtu[end]), min(least_rate, rate[end])) if out == end else (0, 0)
+        at, sends = np.int64(a.peer[out]), False
+        least_mtu = min(least_mtu, mtu[out], mtu[at])
+        least_rate = min(least_rate, rate[out], rate[at])
+    return 0, 0
 
 
 @kernel
@@ -68,19 +53,17 @@ def fit(value, selector, wanted):
 
 
 @kernel
-def fill_paths(pairs, wanted, ports, nodes, lft, path_sl, sl2vl, mtu, rate, rate_codes, usable, gids, rows):
+def fill_paths(a, pairs, wanted, path_sl, mtu, rate, rate_codes, usable, gids, rows):
     """Write records of the paths that exist to the front of `rows`, and of `pairs` their pairs; returns how many."""
     found = 0
-    node_of, _, peer = ports
-    switch_row = nodes[2]
     for i in range(len(pairs)):
         begin, end = pairs[i, SOURCE], pairs[i, DESTINATION]
         if not (usable[begin] and usable[end]):
             continue
         sl = pairs[i, SL]
-        row = switch_row[node_of[begin]]
-        if row < 0 and peer[begin] >= 0:
-            row = switch_row[node_of[peer[begin]]]
+        row = a.row[a.node[begin]]
+        if row < 0 and a.peer[begin] >= 0:
+            row = a.row[a.node[a.peer[begin]]]
         if row >= 0 and pairs[i, DLID] < path_sl.shape[1]:
             sl = path_sl[row, pairs[i, DLID]] & 15
         if wanted[WANT_SL] >= 0 and wanted[WANT_SL] != sl:
@@ -88,9 +71,9 @@ def fill_paths(pairs, wanted, ports, nodes, lft, path_sl, sl2vl, mtu, rate, rate
         least_mtu, least_rate, life, reversible = 0, 0, 0, False
         for back in range(2):
             if back:
-                here = trace(end, begin, pairs[i, SLID], sl, ports, nodes, lft, sl2vl, mtu, rate)
+                here = trace(a, end, begin, pairs[i, SLID], sl, mtu, rate)
             else:
-                here = trace(begin, end, pairs[i, DLID], sl, ports, nodes, lft, sl2vl, mtu, rate)
+                here = trace(a, begin, end, pairs[i, DLID], sl, mtu, rate)
             fits_mtu, fits_rate, fits_life = -1, -1, -1
             if here[0] > 0:
                 fits_mtu = fit(min(here[0], pairs[i, MTU]), wanted[MTU_SELECTOR], wanted[WANT_MTU])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.kernels.forwarding import Arrays, arrays
 from weft.ids import PKey
 from weft.sm.qos_policy import PortIdentity
 from weft.sm.sa import kernels
@@ -30,36 +31,33 @@ class PathTables:
 
     state: State
     directory: Directory
+    plane: Arrays
     arrays: tuple[object, ...]
     identities: dict[int, PortIdentity] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: State, directory: Directory) -> PathTables:
         view, fabric = directory.view, directory.view.fabric
-        ports, nodes, tables, awake = fabric.ports, fabric.nodes, fabric.tables, vars(fabric.tables)
+        ports, tables, awake = fabric.ports, fabric.tables, vars(fabric.tables)
         cap, neighbor = column(view.port_info, PortInfo.mtu_cap), column(view.port_info, PortInfo.neighbor_mtu)
         inner = view.is_switch[ports.node] & (ports.number == 0)
         usable = (inner | (view.state == PortState.ACTIVE)) & (tables.lid > 0)
         gids = np.empty((len(ports), 2), ">u8")
         gids[:, 0], gids[:, 1] = state.options.subnet_prefix, ports.guid
-        arrays = (
-            (ports.node, ports.number, ports.peer),
-            (fabric.first_port, nodes.n_ports, tables.switch_row, tables.first_pair),
-            np.ascontiguousarray(tables.lft),
+        found = (
             np.ascontiguousarray(tables.path_sl) if "path_sl" in awake else np.zeros((0, 0), np.uint8),
-            tables.sl2vl if "sl2vl" in awake else np.zeros((0, 0), np.uint8),
             np.where(inner | (neighbor == 0), cap, neighbor).astype(np.uint8),
             port_ranks(fabric),
             CODE_OF_RANK,
             usable,
             gids.view(np.uint8),
         )
-        return cls(state, directory, arrays)
+        return cls(state, directory, arrays(fabric), found)
 
     def records(self, pairs: Pairs, wanted: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Of the paths that exist; their pairs move to the front of `pairs`."""
         rows = np.empty((len(pairs), PathRecord.size), np.uint8)
-        found = kernels.fill_paths(pairs, wanted, *self.arrays, rows)
+        found = kernels.fill_paths(self.plane, pairs, wanted, *self.arrays, rows)
         return rows[:found]
 
     def identity(self, slot: int) -> PortIdentity:

@@ -1,0 +1,265 @@
+"""Where a packet goes next: the one place that knows. Management, adapters, engines and proofs ask here.
+
+    out, vl, reason = next_hop(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes)
+
+What decides, in this order (InfiniBand Architecture volume 1, "Link Layer", "Switches", "Partitioning"):
+
+    came into a switch  with inbound enforcement the P_Key is one of the sender's            INBOUND
+    is at its end       the DLID is the node's, and a P_Key of the port matches              ARRIVED, else P_KEY
+    is in an adapter    which passes nothing on                                              NOT_MINE
+    is relayed          by the forwarding table, never back to where it came from            NO_ROUTE, TURNS_BACK
+    leaves a switch     with outbound enforcement the P_Key is one that the far end takes    OUTBOUND
+    leaves by a port    it is up and Active                                                  INACTIVE
+                        the SL maps to a VL in use: not 15, within OperationalVLs            NO_VL, in a switch NO_RELAY
+                        it is no longer than NeighborMTU                                     TOO_LONG
+
+Two P_Keys match if they are of the same partition, which is not 0, and not both limited. Switches hold the keys of the
+adapter at their port, so the same rule on the way in would stop all that limited members send; there the question is
+whether the sender may use this key: a full one only if it is a full member (the egress check of Omni-Path, OPAv1
+9.11.7 as Linux's hfi1 cites it). Raw packets have no P_Key: the two bits FilterRaw stop them. SMPs go by VL 15 over
+links that are up, and have no P_Key.
+
+`kernels.forwarding` is the same for many paths at a time; `tests/fabric/test_forwarding.py` holds the two together.
+"""
+
+from __future__ import annotations
+
+from array import array
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology
+from weft.fabric.servers import network_ports
+from weft.fabric.tables import NO_ROUTE
+from weft.ids import Lid, PKey
+from weft.wire.port_info import PortInfo, PortState
+
+NONE = -1
+FULL = PKey.FULL_MEMBER
+RAW, ANY = -1, -2  # instead of a P_Key: a raw packet, which has none; and one that nobody asks for
+MANAGEMENT_VL = 15
+HEADERS_BYTES = 124  # that a packet may have beside its MTU, without the VCRC
+DATA_VLS = (0, 1, 2, 4, 8, 15)  # by the code of OperationalVLs
+P_KEYS_IN, P_KEYS_OUT, RAW_IN, RAW_OUT = 8, 4, 2, 1  # the lower half of a byte of PortInfo
+LMC, CHECKS = PortInfo.lmc.bit // 8, PortInfo.partition_enforcement_inbound.bit // 8
+VLS, MTU, STATE = PortInfo.operational_vls.bit // 8, PortInfo.neighbor_mtu.bit // 8, PortInfo.port_state.bit // 8
+
+
+class Reason(IntEnum):
+    """What becomes of a packet at a port."""
+
+    GOES_ON = 0
+    ARRIVED = 1
+    INACTIVE = 2
+    TOO_LONG = 3
+    NO_VL = 4
+    NO_RELAY = 5
+    NO_ROUTE = 6
+    TURNS_BACK = 7
+    LOOP = 8
+    NOT_MINE = 9
+    INBOUND = 10
+    OUTBOUND = 11
+    P_KEY = 12
+    HURT = 13
+    MALFORMED = 14
+    MANAGEMENT = 15
+
+    @property
+    def text(self) -> str:
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    Reason.GOES_ON: "it goes on",
+    Reason.ARRIVED: "it arrived",
+    Reason.INACTIVE: "the port has no link, or is not Active",
+    Reason.TOO_LONG: "it is longer than the MTU of the link",
+    Reason.NO_VL: "its SL maps to no VL of the port",
+    Reason.NO_RELAY: "the switch maps its SL to no VL of the port by which it would leave",
+    Reason.NO_ROUTE: "the switch has no port for its DLID",
+    Reason.TURNS_BACK: "the switch would send it back to where it came from",
+    Reason.LOOP: "it came to the same port again",
+    Reason.NOT_MINE: "it came to an adapter that does not have its DLID",
+    Reason.INBOUND: "the switch does not let this P_Key in from here",
+    Reason.OUTBOUND: "the switch does not let this P_Key out to there",
+    Reason.P_KEY: "no P_Key of the port matches",
+    Reason.HURT: "a bad cable hurt it",
+    Reason.MALFORMED: "it is no packet: its length, its version or its headers are wrong",
+    Reason.MANAGEMENT: "it is for QP 0: SMPs go by Subnet.send",
+}
+
+
+class Hop(NamedTuple):
+    """It leaves by `slot` on `vl`; else it ends at `slot`, for a reason."""
+
+    slot: int
+    vl: int
+    reason: Reason
+
+
+class Path(NamedTuple):
+    """The slots by which a packet leaves, hop by hop, and where it ends: at `end`, for a reason."""
+
+    out: tuple[int, ...]
+    vls: tuple[int, ...]
+    end: int
+    reason: Reason
+
+
+class Plane:
+    """A fabric that runs: which links are up, PortInfo and SwitchInfo as MADs carry them, and its tables."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        usable = fabric.links_of(Technology.INFINIBAND)
+        cabled = (fabric.ports.link >= 0) & usable[fabric.ports.link]
+        self.fabric, self.tables = fabric, fabric.tables
+        self.first: list[int] = fabric.first_port.tolist()
+        self.node_of: list[int] = fabric.ports.node.tolist()
+        self.last_port: list[int] = network_ports(fabric).tolist()
+        self.is_switch: list[bool] = (fabric.nodes.kind == NodeKind.SWITCH).tolist()
+        self.cable: list[int] = np.where(cabled, fabric.ports.peer, NONE).tolist()  # slot at the far end
+        self.peer = array("i", self.cable)  # the same while the link is up
+        self.link: list[int] = np.where(cabled, fabric.ports.link, NONE).tolist()
+        self.ports_with_0: list[int] = (fabric.nodes.n_ports.astype(np.int64) + 1).tolist()
+        self.row: list[int] = self.tables.switch_row.tolist()  # node -> row in forwarding tables
+        self.first_pair: list[int] = self.tables.first_pair.tolist()  # node -> first row in SL to VL
+        # Rows of `tables.port_info` and `tables.switch_info`; None where there is no such port.
+        self.port_info: list[memoryview | None] = [None] * len(self.cable)
+        self.switch_info: dict[int, memoryview] = {}
+
+    def number(self, slot: int) -> int:
+        return slot - self.first[self.node_of[slot]]
+
+    def own_slot(self, slot: int) -> int:
+        """Where the LID of a port is: at port 0 of a switch, else at the port itself."""
+        node = self.node_of[slot]
+        return self.first[node] if self.is_switch[node] else slot
+
+    def is_active(self, slot: int) -> bool:
+        info = self.port_info[slot]
+        return info is not None and info[STATE] & 0x0F == PortState.ACTIVE
+
+    def has_lid(self, slot: int, lid: int) -> bool:
+        """Is it one of the LIDs of the port, or of the switch that it is a port of?"""
+        info = self.port_info[self.own_slot(slot)]
+        if info is None:
+            return False
+        base = info[16] << 8 | info[17]
+        return 0 < base <= lid < base + (1 << (info[LMC] & 7))
+
+    def keys(self, slot: int) -> list[int]:
+        """The P_Keys of a port."""
+        keys: list[int] = self.tables.pkey[slot].tolist()
+        return keys
+
+
+# -- P_Keys -----------------------------------------------------------------------------------------------------------
+
+
+def matching(keys: list[int], p_key: int) -> int:
+    """The index of the entry that a packet's P_Key matches at its destination, a full one if there is; NONE."""
+    if p_key & ~FULL:
+        if p_key | FULL in keys:
+            return keys.index(p_key | FULL)
+        if p_key & FULL and p_key & ~FULL in keys:
+            return keys.index(p_key & ~FULL)
+    return NONE
+
+
+def may_use(keys: list[int], p_key: int) -> bool:
+    """May the port with these keys send with this one? A full member may send as a limited one, not the reverse."""
+    return bool(p_key & ~FULL) and (p_key in keys or p_key | FULL in keys)
+
+
+def lets_in(plane: Plane, slot: int, p_key: int) -> bool:
+    """Does the port of a switch let a packet with this P_Key in from the cable?"""
+    info = plane.port_info[slot]
+    if p_key == ANY or info is None or not info[CHECKS] & (RAW_IN if p_key == RAW else P_KEYS_IN):
+        return True
+    return p_key != RAW and may_use(plane.keys(slot), p_key)
+
+
+def lets_out(plane: Plane, slot: int, p_key: int) -> bool:
+    """And out into the cable?"""
+    info = plane.port_info[slot]
+    if p_key == ANY or info is None or not info[CHECKS] & (RAW_OUT if p_key == RAW else P_KEYS_OUT):
+        return True
+    return p_key != RAW and matching(plane.keys(slot), p_key) != NONE
+
+
+def takes(plane: Plane, slot: int, p_key: int) -> bool:
+    """Does the port that it is for take it?"""
+    return p_key < 0 or matching(plane.keys(slot), p_key) != NONE
+
+
+# -- one hop ----------------------------------------------------------------------------------------------------------
+
+
+def next_hop(
+    plane: Plane, at: int, *, dlid: int, sl: int, p_key: int, size_bytes: int, smp: bool = False, sends: bool = False
+) -> Hop:
+    """From a port that a packet came in by, or, if it `sends`, begins at; see the module."""
+    node = plane.node_of[at]
+    is_switch = plane.is_switch[node]
+    if is_switch and not sends and not lets_in(plane, at, p_key):
+        return Hop(at, 0, Reason.INBOUND)
+    if plane.has_lid(at, dlid):
+        end = plane.own_slot(at)
+        return Hop(end, 0, Reason.ARRIVED if takes(plane, end, p_key) else Reason.P_KEY)
+    if not is_switch:
+        if not sends:
+            return Hop(at, 0, Reason.NOT_MINE)
+        return leave(plane, at, at, sl=sl, size_bytes=size_bytes, smp=smp)
+    out = look_up(plane, node, dlid)
+    if out in (NONE, at):
+        return Hop(at, 0, Reason.NO_ROUTE if out == NONE else Reason.TURNS_BACK)
+    if not lets_out(plane, out, p_key):
+        return Hop(out, 0, Reason.OUTBOUND)
+    return leave(plane, at, out, sl=sl, size_bytes=size_bytes, smp=smp)
+
+
+def look_up(plane: Plane, node: int, dlid: int) -> int:
+    """The slot that the forwarding table of a switch has for a LID; NONE where it has none."""
+    info, lft = plane.switch_info[node], plane.tables.lft
+    port = NO_ROUTE
+    if 0 < dlid <= (info[6] << 8 | info[7]) and dlid < min(lft.shape[1], Lid.FIRST_MULTICAST):
+        port = lft.item(plane.row[node], dlid)
+    return plane.first[node] + port if 0 < port <= plane.last_port[node] else NONE
+
+
+def leave(plane: Plane, at: int, out: int, *, sl: int, size_bytes: int, smp: bool = False) -> Hop:
+    """By the port `out`, of what came in by `at`, or begins there."""
+    node, info = plane.node_of[out], plane.port_info[out]
+    if info is None or plane.peer[out] == NONE or not (smp or info[STATE] & 0x0F == PortState.ACTIVE):
+        return Hop(out, 0, Reason.INACTIVE)
+    if smp:
+        return Hop(out, MANAGEMENT_VL, Reason.GOES_ON)
+    first = plane.first[node]
+    row = plane.first_pair[node] + out - first
+    if plane.is_switch[node]:
+        row += (at - first) * plane.ports_with_0[node]
+    vl = plane.tables.sl2vl.item(row, sl)
+    if vl >= DATA_VLS[info[VLS] >> 4]:
+        return Hop(at, 0, Reason.NO_RELAY) if plane.is_switch[node] else Hop(out, 0, Reason.NO_VL)
+    if size_bytes > (128 << (info[MTU] >> 4)) + HEADERS_BYTES:
+        return Hop(out, 0, Reason.TOO_LONG)
+    return Hop(out, vl, Reason.GOES_ON)
+
+
+def walk(plane: Plane, slot: int, *, dlid: int, sl: int, p_key: int, size_bytes: int, smp: bool = False) -> Path:
+    """From a port to where the DLID is, or as far as a packet comes."""
+    at, sends = plane.own_slot(slot), True
+    out: list[int] = []
+    vls: list[int] = []
+    while True:
+        hop = next_hop(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes, smp=smp, sends=sends)
+        if hop.reason or hop.slot in out:
+            return Path(tuple(out), tuple(vls), hop.slot, hop.reason or Reason.LOOP)
+        out.append(hop.slot)
+        vls.append(hop.vl)
+        at, sends = plane.peer[hop.slot], False

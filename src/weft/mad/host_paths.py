@@ -1,0 +1,70 @@
+"""How a host learns its paths, as the kernel of a real one does: by a question to the subnet administrator.
+
+rows = ask_paths(carrier, Address(sm_lid), sgid)              all that lead from a port
+rows = ask_paths(carrier, Address(sm_lid), sgid, dgid)        those to another
+HostPaths.of(...) of `known(slot, rows)`                      for the engines of `sim`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import SubnetError
+from weft.fabric.paths import HostPaths
+from weft.mad.carrier import Address, Carrier
+from weft.wire.bulk import column
+from weft.wire.mad import Method
+from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus
+from weft.wire.sa_query import component_mask
+
+
+class NoAnswer(SubnetError):
+    """From the subnet administrator."""
+
+
+Rows = NDArray[np.uint8]  # [path, byte]: PathRecords as MADs carry them
+_TIMEOUT_MS, _RETRIES = 2000, 3
+_WAIT_S = 0.05
+
+
+def ask_paths(
+    carrier: Carrier, sm: Address, sgid: int, dgid: int | None = None, *, meanwhile: Callable[[], object] | None = None
+) -> Rows:
+    """The records that the administrator has; `meanwhile` is called while it makes them, if it is in this thread."""
+    record, names = PathRecord(sgid=sgid, numb_path=1), ["sgid", "numb_path"]
+    if dgid is not None:
+        record, names = PathRecord(sgid=sgid, dgid=dgid, numb_path=1), [*names, "dgid"]
+    mad = SaMad.pack(
+        method=Method.GET if dgid is not None else Method.GET_TABLE,
+        attribute_id=SaAttribute.PATH_RECORD,
+        component_mask=component_mask(PathRecord, *names),
+        data=record.raw,
+    )
+    token = carrier.send(mad, sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
+    found: list[tuple[int, bytes | None]] = []
+    while not found:
+        if meanwhile is not None:
+            meanwhile()
+        found = carrier.poll(0.0 if meanwhile is not None else _WAIT_S, only=token)
+    answer = found[0][1]
+    if answer is None:
+        raise NoAnswer(f"no answer from the subnet administrator at LID {sm.lid}: is it running, and within reach?")
+    status = SaMad.status.get(answer)
+    if status:
+        if status in (SaStatus.NO_RECORDS, SaStatus.INVALID_GID):
+            return np.zeros((0, PathRecord.size), np.uint8)
+        raise SubnetError(f"the subnet administrator at LID {sm.lid} refuses to tell paths: status 0x{status:04x}")
+    data = np.frombuffer(answer, np.uint8)[SA_HEADER_BYTES:]
+    if dgid is not None:
+        return data[None, : PathRecord.size]
+    return data[: len(data) // PathRecord.size * PathRecord.size].reshape(-1, PathRecord.size)
+
+
+def known(slot: NDArray[np.integer], rows: Rows) -> HostPaths:
+    """Of records, each told to the port at its slot."""
+    fields = (PathRecord.dlid, PathRecord.sl, PathRecord.p_key)
+    dlid, sl, p_key = (column(rows, field).astype(np.int64) for field in fields)
+    return HostPaths.of(slot, dlid, sl, p_key, 128 << column(rows, PathRecord.mtu).astype(np.int64))
