@@ -80,7 +80,7 @@ def test_json_has_the_names_of_perftests_own(run):
     facts = json.loads(run("read_lat", "h1", "h2", "star:hosts=2", "-n", "5", "--json").stdout)
     assert facts["results"][0]["MsgSize"] == 2
     assert {"t_min", "t_typical", "percentile_99", "percentile_99.9"} <= set(facts["results"][0])
-    assert facts["settings"]["test"] == "read_lat"
+    assert facts["settings"]["test"] == "ib_read_lat"
 
 
 def test_calibration_prints_one_measurement_with_its_source(run):

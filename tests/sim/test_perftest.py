@@ -8,8 +8,10 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
-from weft.sim.perftest import ALL_SIZES, BandwidthRow, LatencyRow, Settings, Test, measure, parse_test, prepare
+from weft.sim.perftest import BandwidthRow, LatencyRow, Settings, Test, measure, prepare
 from weft.sim.traffic import Transport
+from weft.verbs.tools.kinds import ALL_SIZES, Connection, parse_test
+from weft.verbs.tools.plan import Plan
 
 HEADERS = 8 + 12 + 4 + 2  # LRH, BTH, ICRC, VCRC
 RETH = 16
@@ -137,15 +139,30 @@ def test_tests_are_named_as_the_programs_are():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"test": Test.WRITE_LAT, "qps": 2}, "ping-pong"),
+        ({"test": Test.WRITE_LAT, "qps": 2}, "one message under way"),
         ({"test": Test.WRITE_BW, "connection": Transport.UD}, "send_bw"),
         ({"test": Test.READ_BW, "connection": Transport.UC}, "RC"),
         ({"test": Test.WRITE_BW, "tx_depth": 0}, "tx_depth 0"),
+        ({"test": Test.ATOMIC_BW}, "no atomics: run it with --live"),
     ],
 )
 def test_what_no_adapter_does_is_refused(arguments, words):
     with pytest.raises(ConfigError, match=words):
         Settings(**arguments)
+
+
+@pytest.mark.parametrize("connection", Connection)
+@pytest.mark.parametrize("test", [test for test in Test if "ATOMIC" not in test.name])
+@pytest.mark.parametrize("qps", [1, 2])
+def test_what_runs_simulated_runs_on_an_adapter(test, connection, qps):
+    """And is refused with the same words."""
+    said = []
+    for make, kind in ((Settings, Transport[connection.name]), (Plan, connection)):
+        try:
+            said.append(make(test=test, connection=kind, qps=qps).test)
+        except ConfigError as error:
+            said.append(str(error))
+    assert said[0] == said[1]
 
 
 def test_sizes_and_hosts_that_make_no_sense_are_refused(star):

@@ -27,9 +27,10 @@ from weft.verbs.tools import compiled_loop, devinfo, exchange, perftest, pingpon
 from weft.verbs.tools.compiled_loop import CompiledLoop
 from weft.verbs.tools.endpoint import Endpoint
 from weft.verbs.tools.exchange import Listener, Peer
+from weft.verbs.tools.kinds import Test, parse_test
 from weft.verbs.tools.loop import PythonLoop
 from weft.verbs.tools.pair import free_port
-from weft.verbs.tools.plan import Plan, Test, parse, parse_test
+from weft.verbs.tools.plan import Plan, parse
 from weft.verbs.tools.programs import PROGRAMS, command, program_folder
 from weft.verbs.tools.report import BandwidthRow, LatencyRow, Times, bandwidth_row, row_of
 from weft.verbs.tools.watch import Watch
@@ -137,7 +138,7 @@ def test_every_test_prints_perftests_columns_at_both_ends(pair, test, engine):
 
 @pytest.mark.parametrize("test", ["ib_write_bw", "ib_read_bw", "ib_send_lat"])
 def test_all_sizes_arrive(pair, test, monkeypatch):
-    monkeypatch.setattr("weft.verbs.tools.plan.ALL_SIZES", tuple(2**power for power in range(1, 17)))
+    monkeypatch.setattr("weft.verbs.tools.kinds.ALL_SIZES", tuple(2**power for power in range(1, 17)))
     text = pair.run(perftest.main, test, "-a", "-n", "5")
     assert [int(row[0]) for row in rows(text)] == [2**power for power in range(1, 17)]
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from weft.verbs.tools.report import BandwidthRow, LatencyRow
 
 _One = TypeVar("_One")
-_VERBS = {"write": "RDMA_Write", "read": "RDMA_Read", "send": "Send"}
 
 
 def perf(
@@ -93,8 +92,9 @@ def perf(
     """
     from weft.errors import ConfigError
     from weft.sim.engine import Memory, Network, Options
-    from weft.sim.perftest import Settings, parse_test
+    from weft.sim.perftest import Settings
     from weft.sim.traffic import Transport
+    from weft.verbs.tools.kinds import parse_test
 
     if test == "calibration":
         _calibrate(client, json)
@@ -115,7 +115,7 @@ def perf(
         return
     if lab or duration:
         raise ConfigError("--lab and --duration are of tests that really run: add --live")
-    kind = parse_test(test)
+    kind = parse_test(test, "calibration")
     if not spec:
         raise ConfigError(f"{test} needs two hosts and a fabric: weft perf {test} h1 h2 star:hosts=2")
     if size and all_sizes:
@@ -129,7 +129,7 @@ def perf(
         test=kind,
         iterations=iterations,
         qps=qps,
-        tx_depth=1 if kind.is_latency else tx_depth,
+        tx_depth=kind.depth(tx_depth),
         outstanding_reads=outstanding_reads,
         connection=_pick("connection type", connection.upper(), Transport.__members__),
         bidirectional=bidirectional,
@@ -146,21 +146,18 @@ def _pick(what: str, name: str, known: Mapping[str, _One]) -> _One:
     return known[name]
 
 
-def _sizes(size: str, all_sizes: bool, settings: Settings) -> list[int]:
-    from weft.sim.perftest import ALL_SIZES
+def _sizes(size: str, all_sizes: bool, settings: Settings) -> tuple[int, ...]:
     from weft.sim.traffic import Transport
     from weft.units import parse_size_bytes
+    from weft.verbs.tools.kinds import ALL_SIZES
 
-    if all_sizes:
-        largest = settings.options.mtu_bytes or 4096 if settings.connection is Transport.UD else ALL_SIZES[-1]
-        return [one for one in ALL_SIZES if one <= largest]
-    if size:
-        return [parse_size_bytes(one) for one in size.split(",")]
-    return [2 if settings.test.is_latency else 65_536]
+    most = settings.options.mtu_bytes or 4096 if settings.connection is Transport.UD else ALL_SIZES[-1]
+    given = tuple(parse_size_bytes(one) for one in size.split(",")) if size else ()
+    return settings.test.sizes(most, given, all_sizes=all_sizes)
 
 
 def _measure(
-    client: str, server: str, spec: str, settings: Settings, sizes: list[int], gbits: bool, json: bool
+    client: str, server: str, spec: str, settings: Settings, sizes: tuple[int, ...], gbits: bool, json: bool
 ) -> None:
     from weft.fabric.spec import load
     from weft.sim.perftest import measure, prepare
@@ -189,13 +186,10 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
 
     options, _ = fill_in(fabric, run_options(fabric, settings))
     ports = [fabric.port(find_host_port(fabric, name)) for name in (client, server)]
-    verb, _, what = settings.test.partition("_")
-    both = "Bidirectional " if settings.bidirectional else ""
-    kind = "Latency" if what == "lat" else f"{both}BW"
     link = "IB" if options.network == "infiniband" else "Ethernet" if options.network != "omni-path" else "Omni-Path"
     lines = [
         LINE,
-        f"                    {_VERBS[verb]} {kind} Test",
+        settings.test.headline(bidirectional=settings.bidirectional),
         f" Dual-port       : OFF\t\tDevice         : {ports[0].node.name}",
         f" Number of qps   : {settings.qps}\t\tTransport type : {'TCP' if options.network == 'tcp' else 'IB'}",
         f" Connection type : {settings.connection.name}\t\tUsing SRQ      : OFF",
@@ -203,7 +197,7 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
         f" Mtu             : {options.mtu_bytes}[B]",
         f" Link type       : {link}",
     ]
-    if settings.test.operation is Operation.READ:
+    if settings.operation is Operation.READ:
         lines.append(f" Outstand reads  : {settings.outstanding_reads}")
     lines += [f" Memory          : {options.memory}", " Data ex. method : simulated, weft's packet engine", LINE]
     for side, port in zip(("local", "remote"), ports, strict=True):
@@ -246,8 +240,9 @@ def _run_live(
 ) -> None:
     """Both ends of the test: hosts of a lab, or two processes with this machine's own device."""
     from weft.errors import ConfigError
+    from weft.verbs.tools.kinds import parse_test
     from weft.verbs.tools.pair import free_port, run_pair
-    from weft.verbs.tools.plan import parse, parse_test
+    from weft.verbs.tools.plan import parse
     from weft.verbs.tools.programs import command
 
     name = parse_test(test).value

@@ -31,7 +31,7 @@ def verbs(*words: Words) -> None:
 def perftest(*words: Words) -> None:
     """Run one end of a test of perftest over weft's adapter: weft perftest ib_write_bw [HOST] [-s 64K]."""
     from weft.verbs.tools import perftest as tool
-    from weft.verbs.tools.plan import Test
+    from weft.verbs.tools.kinds import Test
 
     if not words or words[0] in ("-h", "--help"):
         print("\n".join(f"{test:<14} `weft perftest {test} --help` lists its options" for test in Test))

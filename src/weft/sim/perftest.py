@@ -9,47 +9,28 @@ perftest needs thousands for, and the first ones, which fill the pipeline, are n
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Paths
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Operation, Traffic, Transport, find_host_port
+from weft.verbs.tools.kinds import Test as Test
+from weft.verbs.tools.kinds import Verb
 from weft.verbs.tools.report import BandwidthRow as BandwidthRow
 from weft.verbs.tools.report import LatencyRow as LatencyRow
 
-ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
 _PACKETS = 6_000  # that a test of one size sends, about
 _FEWEST, _MOST_BW, _MOST_LAT = 8, 500, 20
 _LARGEST = 1 << 31  # perftest's own limit
 _MOST_MESSAGES = 5_000_000
-
-
-class Test(enum.StrEnum):
-    __test__ = False  # pytest: this is none of yours
-
-    WRITE_BW = "write_bw"
-    READ_BW = "read_bw"
-    SEND_BW = "send_bw"
-    WRITE_LAT = "write_lat"
-    READ_LAT = "read_lat"
-    SEND_LAT = "send_lat"
-
-    @property
-    def operation(self) -> Operation:
-        return Operation[self.name.partition("_")[0]]
-
-    @property
-    def is_latency(self) -> bool:
-        return self.name.endswith("LAT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +55,13 @@ class Settings:
         ):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} {getattr(self, name)} is not from {low or 1} to {high:,}")
-        if self.test.is_latency and (self.qps > 1 or self.bidirectional):
-            raise ConfigError(f"{self.test} is a ping-pong on one queue pair: leave out qps and bidirectional")
-        if self.connection is Transport.UD and self.test.operation is not Operation.SEND:
-            raise ConfigError(f"{self.test} cannot run on datagrams: use send_{self.test.partition('_')[2]}, or RC")
-        if self.connection is Transport.UC and self.test.operation is Operation.READ:
-            raise ConfigError(f"{self.test} needs an answer, which only RC gives: use RC")
+        if self.test.verb is Verb.ATOMIC:
+            raise ConfigError(f"{self.test} is not simulated, which has no atomics: run it with --live")
+        self.test.check(self.connection.name, qps=self.qps, bidirectional=self.bidirectional)
+
+    @property
+    def operation(self) -> Operation:
+        return Operation[self.test.verb.name]
 
 
 def prepare(fabric: Fabric) -> Fabric:
@@ -112,14 +94,6 @@ def _ends(fabric: Fabric, client: str, server: str) -> tuple[int, int]:
     return ends
 
 
-def parse_test(name: str) -> Test:
-    """`write_bw`, or `ib_write_bw` as the program is called."""
-    try:
-        return Test(name.removeprefix("ib_"))
-    except ValueError:
-        raise UnknownName("test", name, [*Test, "calibration"]) from None
-
-
 # -- bandwidth --------------------------------------------------------------------------------------------------------
 
 
@@ -137,7 +111,7 @@ def _measure_bandwidth(fabric: Fabric, ends: tuple[int, int], settings: Settings
         np.where(way == 0, *ends),
         np.where(way == 0, *ends[::-1]),
         size_bytes,
-        operation=settings.test.operation,
+        operation=settings.operation,
         transport=settings.connection,
         qp=np.arange(rows) // ways % settings.qps,
         outstanding=_depth(settings) if reliable else 0,  # nobody tells when a datagram has left the queue
@@ -159,8 +133,8 @@ def _measure_bandwidth(fabric: Fabric, ends: tuple[int, int], settings: Settings
 
 def _depth(settings: Settings) -> int:
     """Messages that a queue pair has under way."""
-    reads = settings.test.operation is Operation.READ
-    return min(settings.tx_depth, settings.outstanding_reads) if reads else settings.tx_depth
+    depth = settings.test.depth(settings.tx_depth)
+    return min(depth, settings.outstanding_reads) if settings.operation is Operation.READ else depth
 
 
 def _best_rate_mpps(done_ps: NDArray[np.int64], together: int) -> float:
@@ -176,14 +150,14 @@ def _best_rate_mpps(done_ps: NDArray[np.int64], together: int) -> float:
 def _measure_latency(fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int) -> LatencyRow:
     """One message under way at any time; the first iteration is not counted."""
     counted = settings.iterations or _enough(settings, size_bytes, _MOST_LAT)
-    halves = 1 if settings.test.operation is Operation.READ else 2
+    halves = settings.test.ways
     rows = (counted + 1) * halves
     way = np.arange(rows) % halves
     traffic = Traffic.make(
         np.where(way == 0, *ends),
         np.where(way == 0, *ends[::-1]),
         size_bytes,
-        operation=settings.test.operation,
+        operation=settings.operation,
         transport=settings.connection,
         after=[[], *([row] for row in range(rows - 1))],
         description=f"{settings.test} {size_bytes}",

@@ -16,8 +16,9 @@ from weft.errors import SubnetError
 from weft.verbs.enums import IBV_SEND_SIGNALED
 from weft.verbs.tools import loop_kernels as kernels
 from weft.verbs.tools.endpoint import Endpoint
+from weft.verbs.tools.kinds import Verb
 from weft.verbs.tools.loop import Batch, Loop, Watch, check
-from weft.verbs.tools.plan import Atomic, Verb
+from weft.verbs.tools.plan import Atomic
 from weft.verbs.tools.report import Times
 from weft.verbs.transport import atomic, express
 from weft.verbs.transport.lane import Lane

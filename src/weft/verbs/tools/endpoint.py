@@ -45,7 +45,8 @@ from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from weft.verbs.text import mtu_to_str
 from weft.verbs.tools.arguments import find_device
-from weft.verbs.tools.plan import Atomic, Connection, Plan, Seat, Verb
+from weft.verbs.tools.kinds import Connection, Verb
+from weft.verbs.tools.plan import Atomic, Plan, Seat
 from weft.verbs.wr import SGE, RecvWR, SendWR
 from weft.wire.headers import GRH
 

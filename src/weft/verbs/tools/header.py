@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from weft.verbs.tools.endpoint import Address, Endpoint
-from weft.verbs.tools.plan import Verb
+from weft.verbs.tools.kinds import Verb
 from weft.verbs.tools.report import LINE
-
-_NAMES = {Verb.WRITE: "RDMA_Write", Verb.READ: "RDMA_Read", Verb.SEND: "Send", Verb.ATOMIC: "Atomic"}
 
 
 def settings(end: Endpoint, engine: str) -> list[str]:
     plan, port = end.plan, end.port
-    both = "Bidirectional " if plan.bidirectional else ""
     kind = f"{plan.atomic} " if plan.verb is Verb.ATOMIC else ""
     lines = [
         LINE,
-        f"                    {_NAMES[plan.verb]} {kind}{'Latency' if plan.test.is_latency else f'{both}BW'} Test",
+        plan.test.headline(bidirectional=plan.bidirectional, kind=kind),
         f" Dual-port       : OFF\t\tDevice         : {port.ctx.name}",
         f" Number of qps   : {plan.qps}\t\tTransport type : IB",
         f" Connection type : {plan.connection}\t\tUsing SRQ      : OFF",
@@ -34,9 +31,10 @@ def settings(end: Endpoint, engine: str) -> list[str]:
     ]
     if port.gid_index >= 0:
         lines.append(f" GID index       : {port.gid_index}")
-    answered = plan.verb in (Verb.READ, Verb.ATOMIC)
     lines += [
-        f" Outstand reads  : {plan.outs}" if answered else f" Max inline data : {plan.inline_max_bytes}[B]",
+        f" Outstand reads  : {plan.outs}"
+        if plan.verb.is_answered
+        else f" Max inline data : {plan.inline_max_bytes}[B]",
         " rdma_cm QPs\t : OFF",
         f" Data ex. method : Ethernet\t\tEngine         : {engine}",  # the last is weft's own
     ]

@@ -23,7 +23,7 @@ from weft.errors import SubnetError
 from weft.verbs.cq import CQ, WC
 from weft.verbs.enums import IBV_WC_SUCCESS
 from weft.verbs.tools.endpoint import Endpoint
-from weft.verbs.tools.plan import Connection, Verb
+from weft.verbs.tools.kinds import Connection, Verb
 from weft.verbs.tools.report import Times
 from weft.verbs.wc import cqe_status_to_str
 

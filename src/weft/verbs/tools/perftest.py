@@ -33,8 +33,9 @@ from weft.verbs.tools import exchange, report
 from weft.verbs.tools.endpoint import Address, Endpoint, Port, open_port
 from weft.verbs.tools.exchange import build
 from weft.verbs.tools.header import addresses, settings
+from weft.verbs.tools.kinds import Connection, Verb, parse_test
 from weft.verbs.tools.loop import Batch, Loop, choose, load
-from weft.verbs.tools.plan import Connection, Plan, Seat, Style, Verb, parse, parse_test
+from weft.verbs.tools.plan import Plan, Seat, Style, parse
 from weft.verbs.tools.report import BandwidthRow, LatencyRow, Row, Times, bandwidth_row, row_of
 from weft.verbs.tools.watch import Watch
 
@@ -88,7 +89,7 @@ class _End:
         self.end.fill_receives()
 
     def _run_latency(self, batch: Batch) -> NDArray[np.int64]:
-        if self.plan.verb in (Verb.READ, Verb.ATOMIC):
+        if self.plan.verb.is_answered:
             return self.loop.roundtrips(batch)
         return self.loop.pingpong(batch, begins=not self.side)
 
@@ -149,7 +150,7 @@ class _Server(_End):
         self.peer.send(ready=True)
         came, row = 0, None
         if plan.test.is_latency:
-            if plan.verb in (Verb.WRITE, Verb.SEND):
+            if not plan.verb.is_answered:
                 self.loop.pingpong(batch, begins=False)
         elif plan.bidirectional or plan.verb is Verb.SEND:
             times, came = self.loop.bandwidth(batch, sends=plan.bidirectional, receives=plan.verb is Verb.SEND)
@@ -197,9 +198,8 @@ class _Client(_End):
         else:
             batches = self._run_for(size_bytes, self.plan.duration_s)
         if self.plan.test.is_latency:
-            halves = 1 if self.plan.verb in (Verb.READ, Verb.ATOMIC) else 2
             took = np.concatenate([np.diff(one) for one, _ in batches if isinstance(one, np.ndarray)])
-            return LatencyRow.of(size_bytes, took / 1e3 / halves)
+            return LatencyRow.of(size_bytes, took / 1e3 / self.plan.test.ways)
         runs = [one for one, _ in batches if isinstance(one, Times)]
         row = bandwidth_row(size_bytes, runs, no_peak=self.style.no_peak)
         others = [theirs for _, theirs in batches if theirs is not None]

@@ -19,8 +19,9 @@ from weft.verbs.tools import exchange
 from weft.verbs.tools.arguments import Arguments, number
 from weft.verbs.tools.devinfo import gid_text
 from weft.verbs.tools.endpoint import Address, Endpoint, open_port
+from weft.verbs.tools.kinds import Connection, Test
 from weft.verbs.tools.loop import Batch, choose, load
-from weft.verbs.tools.plan import Connection, Plan, Seat, Test
+from weft.verbs.tools.plan import Plan, Seat
 from weft.verbs.tools.watch import Watch
 
 NAMES = {f"ibv_{kind.lower()}_pingpong": kind for kind in Connection}

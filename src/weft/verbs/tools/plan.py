@@ -10,59 +10,16 @@ from typing import Any
 from weft.errors import ConfigError, UnknownName
 from weft.units import parse_size_bytes
 from weft.verbs.tools.arguments import Arguments, number
+from weft.verbs.tools.kinds import WORD_BYTES, Connection, Test, Verb
 
-ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
 LARGEST_BYTES = 1 << 30
 MTUS = (256, 512, 1024, 2048, 4096)
-_WORD_BYTES = 8  # of an atomic
 _INLINE_BYTES = {"write": 220, "send": 236}  # perftest's choice for latency tests
-
-
-class Verb(enum.StrEnum):
-    WRITE = "write"
-    READ = "read"
-    SEND = "send"
-    ATOMIC = "atomic"
-
-
-class Connection(enum.StrEnum):
-    RC = "RC"
-    UC = "UC"
-    UD = "UD"
 
 
 class Atomic(enum.StrEnum):
     FETCH_AND_ADD = "FETCH_AND_ADD"
     CMP_AND_SWAP = "CMP_AND_SWAP"
-
-
-class Test(enum.StrEnum):
-    __test__ = False  # pytest: this is none of yours
-
-    WRITE_BW = "ib_write_bw"
-    READ_BW = "ib_read_bw"
-    SEND_BW = "ib_send_bw"
-    ATOMIC_BW = "ib_atomic_bw"
-    WRITE_LAT = "ib_write_lat"
-    READ_LAT = "ib_read_lat"
-    SEND_LAT = "ib_send_lat"
-    ATOMIC_LAT = "ib_atomic_lat"
-
-    @property
-    def verb(self) -> Verb:
-        return Verb[self.name.partition("_")[0]]
-
-    @property
-    def is_latency(self) -> bool:
-        return self.name.endswith("LAT")
-
-
-def parse_test(name: str) -> Test:
-    """`ib_write_bw` as the program is called, or `write_bw`."""
-    try:
-        return Test(f"ib_{name.removeprefix('ib_')}")
-    except ValueError:
-        raise UnknownName("test", name, [*Test]) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +58,12 @@ class Plan:
 
     def _check_together(self) -> None:
         verb, test = self.test.verb, self.test
-        if self.test.is_latency and (self.qps > 1 or self.bidirectional):
-            raise ConfigError(f"{test} has one message under way: leave out -q and -b")
-        if self.connection is Connection.UD and verb is not Verb.SEND:
-            raise ConfigError(f"{test} cannot run on datagrams: use ib_send_{test.rpartition('_')[2]}, or -c RC")
-        if self.connection is Connection.UC and verb in (Verb.READ, Verb.ATOMIC):
-            raise ConfigError(f"{test} needs an answer, which only RC gives: use -c RC")
+        test.check(self.connection, qps=self.qps, bidirectional=self.bidirectional)
         if self.connection is not Connection.RC and self.bidirectional and verb is Verb.SEND:
             raise ConfigError(f"{test} -b counts what arrives, and {self.connection} may lose it: use -c RC")
         if self.sizes and self.all_sizes:
             raise ConfigError("-a runs all sizes: leave out -s, or -a")
-        if verb is Verb.ATOMIC and (self.all_sizes or self.sizes not in ((), (_WORD_BYTES,))):
+        if verb is Verb.ATOMIC and (self.all_sizes or self.sizes not in ((), (WORD_BYTES,))):
             raise ConfigError(f"{test} works on 8 bytes: leave out -s and -a")
 
     # -- what is decided where nothing was said -----------------------------------------------------------------------
@@ -123,25 +75,22 @@ class Plan:
     def sizes_over(self, mtu_bytes: int) -> tuple[int, ...]:
         """A datagram is one packet."""
         most = mtu_bytes if self.connection is Connection.UD else LARGEST_BYTES
-        if self.all_sizes:
-            return tuple(size for size in ALL_SIZES if size <= most)
-        usual = _WORD_BYTES if self.verb is Verb.ATOMIC else 2 if self.test.is_latency else min(65_536, most)
         for size_bytes in self.sizes:
             if size_bytes > most:
                 raise ConfigError(f"size {size_bytes}: a datagram has at most {most} bytes on this path")
-        return self.sizes or (usual,)
+        return self.test.sizes(most, self.sizes, all_sizes=self.all_sizes)
 
     @property
     def count(self) -> int:
-        return self.iterations or (5000 if self.test is Test.WRITE_BW else 1000)
+        return self.iterations or self.test.usual_iterations
 
     @property
     def depth(self) -> int:
-        return 1 if self.test.is_latency else self.tx_depth or 128
+        return self.test.depth(self.tx_depth)
 
     @property
     def inline_max_bytes(self) -> int:
-        if self.verb in (Verb.READ, Verb.ATOMIC):
+        if self.verb.is_answered:
             return 0
         return self.inline_bytes if self.inline_bytes >= 0 else _INLINE_BYTES[self.verb] * self.test.is_latency
 

@@ -11,9 +11,10 @@ import tempfile
 from pathlib import Path
 from shlex import join
 
-_TESTS = [f"ib_{verb}_{what}" for verb in ("write", "read", "send", "atomic") for what in ("bw", "lat")]
+from weft.verbs.tools.kinds import Test
+
 _EXAMPLES = ["ibv_devices", "ibv_devinfo", *(f"ibv_{kind}_pingpong" for kind in ("rc", "uc", "ud"))]
-PROGRAMS = {name: ["perftest", name] for name in _TESTS} | {name: [name] for name in _EXAMPLES}  # words after `weft`
+PROGRAMS = {name: ["perftest", name] for name in Test} | {name: [name] for name in _EXAMPLES}  # words after `weft`
 
 
 def command(*words: str) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from weft.errors import SubnetError
 from weft.verbs.tools.exchange import Peer
-from weft.verbs.tools.plan import Connection, Plan
+from weft.verbs.tools.kinds import Connection
+from weft.verbs.tools.plan import Plan
 
 _LOST_AFTER_S = 5.0
 _QUIET_S = 0.2  # after the other end has said that it sent all
