@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from weft.diags.ask import HERE, Target, get_smp, parse
 from weft.errors import SubnetError
 from weft.mad.carrier import Carrier
-from weft.wire.port_info import LANES, LinkSpeed, PortInfo
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortPhysicalState
 from weft.wire.smp import NodeInfo, NodeType, SmpAttribute
 
 _STATES = ("???", "Down", "Initializing", "Armed", "Active")
-_PHYSICAL = ("No state change", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp")
-_LATER = ("LinkErrorRecovery", "PhyTest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,8 @@ class Local:
 
     @property
     def physical(self) -> str:
-        return (*_PHYSICAL, *_LATER)[self.info.port_physical_state]
+        state = self.info.port_physical_state
+        return PortPhysicalState(state).word if state else "No state change"
 
 
 def look_at_ourselves(carrier: Carrier) -> tuple[NodeInfo, str, list[Local]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from weft.fabric.rates import speed as rated
 from weft.wire.fields import Buffer
 from weft.wire.format import Format
-from weft.wire.port_info import LANES, LinkSpeed, split_speeds
+from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState, split_speeds
 
 _COLUMN = 32
 Style = Callable[[int], str]
@@ -21,10 +21,7 @@ _WIDTHS_PLAIN = {1, 3, 7, 11, 15, 17, 19, 23, 27, 31}
 _SPEEDS_PLAIN = {1, 3, 5, 7}
 _NO_SPEEDS_EXT = 30
 _PORT_STATES = ("NoChange", "Down", "Initialize", "Armed", "Active")
-_PHYSICAL_STATES = (
-    *("NoChange", "Sleep", "Polling", "Disabled", "PortConfigurationTraining"),
-    *("LinkUp", "LinkErrorRecovery", "PhyTest"),
-)
+_PHYSICAL_STATES = tuple(state.word for state in PortPhysicalState)
 _MTUS = ("?(0)", "256", "512", "1024", "2048", "4096")
 _LANES = ("?(0)", "VL0", "VL0-1", "VL0-3", "VL0-7", "VL0-14")
 # By bit; - is one that has no name.

@@ -7,22 +7,14 @@ from enum import IntEnum
 
 from weft.verbs.enums import ibv_device_cap_flags, ibv_event_type, ibv_port_cap_flags, ibv_port_cap_flags2
 from weft.verbs.text import be64toh, mtu_to_str
-from weft.wire.port_info import LANES, LinkSpeed
+from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState
 
 _GID_TYPES = {0: "IB", 1: "RoCEv1", 2: "RoCEv2"}
 _TRANSPORTS = {0: "IB", 1: "IWARP", 2: "USNIC", 3: "USNIC UDP"}
 _NODES = {1: "CA", 2: "Switch", 3: "Router", 4: "RNIC", 5: "USNIC", 6: "USNIC UDP"}
 _PORT_STATES = {0: "NOP", 1: "Down", 2: "Init", 3: "Armed", 4: "Active", 5: "Defer"}
 _LINK_LAYERS = {0: "Unspecified", 1: "InfiniBand", 2: "Ethernet"}
-_PHYSICAL_STATES = {
-    1: "Sleep",
-    2: "Polling",
-    3: "Disabled",
-    4: "Port configuration training",
-    5: "Link up",
-    6: "Link error recovery",
-    7: "Phy test",
-}
+_PHYSICAL_STATES = {int(one): one.name.replace("_", " ").capitalize() for one in PortPhysicalState if one}
 _WIDTHS = {int(width): f"{lanes}X" for width, lanes in LANES.items()}
 _SPEEDS_GBPS = {0: 0.0} | {int(one): one.lane_tenths / 10 for one in LinkSpeed} | {4: 5.0}  # so pyverbs has QDR
 

@@ -39,6 +39,11 @@ class PortPhysicalState(IntEnum):
     LINK_ERROR_RECOVERY = 6
     PHY_TEST = 7
 
+    @property
+    def word(self) -> str:
+        """`LinkErrorRecovery`, as Linux and the tools write it."""
+        return self.name.title().replace("_", "")
+
 
 class Mtu(IntEnum):
     """How the standard writes a maximum transfer unit."""

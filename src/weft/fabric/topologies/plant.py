@@ -50,7 +50,11 @@ class Plant(FabricBuilder):
         self.line = line or self.switch.line
         self.host_line = _host_line(self.line, adapter)
         if line and self.host_line != line:
-            raise ConfigError(f"{name}: {_too_slow(self.template, line)}")
+            able = " or ".join(one.name for one in catalog.servers() if _can(one.adapter, line)) or "of another kind"
+            raise ConfigError(
+                f"{name}: {adapter.name} in {server} runs at {adapter.label}, not at {line[0].label(line[1])}: "
+                f"give server={able}, or a slower speed"
+            )
         if not _runs(self.switch.line, self.line):
             raise ConfigError(
                 f"{name}: {self.switch.name} runs at {self.switch.label}, not at {speed}: give another switch or speed"
@@ -150,14 +154,14 @@ def _runs(fastest: tuple[Speed, int], line: tuple[Speed, int]) -> bool:
     if line[0].technology is not fastest[0].technology:
         return False
     if len(line[0].widths) == 1:  # Ethernet, which goes by the total
-        return _rate_gbit_s(line) <= _rate_gbit_s(fastest)
+        return Speed.rate_gbit_s(*line) <= Speed.rate_gbit_s(*fastest)
     return line[0].lane_gbit_s <= fastest[0].lane_gbit_s and line[1] <= fastest[1]
 
 
 def _can(adapter: catalog.Adapter, line: tuple[Speed, int]) -> bool:
     """Can it run at that? InfiniBand cards can be switched to Ethernet."""
     if (adapter.technology, line[0].technology) == _BOTH_ON_ONE_CARD:
-        return _rate_gbit_s(line) <= adapter.rate_gbit_s
+        return Speed.rate_gbit_s(*line) <= adapter.rate_gbit_s
     return _runs(adapter.line, line)
 
 
@@ -178,18 +182,4 @@ def _host_line(line: tuple[Speed, int], adapter: catalog.Adapter) -> tuple[Speed
     return best, best.default_width
 
 
-def _too_slow(template: catalog.Server, line: tuple[Speed, int]) -> str:
-    """Why a server cannot have links that were asked for, and which can."""
-    able = [server.name for server in catalog.servers() if _can(server.adapter, line)]
-    way_out = f"server={' or '.join(able)}" if able else "another server"
-    return (
-        f"{template.adapter.name} in {template.name} runs at {template.adapter.label}, not at "
-        f"{line[0].label(line[1])}: give {way_out}, or a slower speed"
-    )
-
-
 _BOTH_ON_ONE_CARD = (Technology.INFINIBAND, Technology.ETHERNET)
-
-
-def _rate_gbit_s(line: tuple[Speed, int]) -> float:
-    return line[0].rate_gbit_s(line[1])

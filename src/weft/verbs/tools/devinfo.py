@@ -23,19 +23,12 @@ from weft.verbs.enums import (
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.text import mtu_to_str
 from weft.verbs.tools.arguments import Arguments, find_device
-from weft.wire.port_info import LANES, LinkSpeed
+from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState
 
 _TRANSPORTS = {0: "InfiniBand", 1: "iWARP", 2: "usNIC", 3: "usNIC UDP"}
 _STATES = {1: "PORT_DOWN", 2: "PORT_INIT", 3: "PORT_ARMED", 4: "PORT_ACTIVE"}
-_PHYSICAL = {
-    1: "SLEEP",
-    2: "POLLING",
-    3: "DISABLED",
-    4: "PORT_CONFIGURATION TRAINNING",  # so spelled there
-    5: "LINK_UP",
-    6: "LINK_ERROR_RECOVERY",
-    7: "PHY TEST",
-}
+_PHYSICAL = {int(one): one.name for one in PortPhysicalState if one}
+_PHYSICAL |= {4: "PORT_CONFIGURATION TRAINNING", 7: "PHY TEST"}  # so spelled there
 _ATOMICS = {0: "ATOMIC_NONE", 1: "ATOMIC_HCA", 2: "ATOMIC_GLOB"}
 _LANES = {1: "1", 2: "2", 3: "4", 4: "8", 5: "15"}
 _DEEP = "\t" * 5

@@ -83,11 +83,12 @@ def default_line(a: Device, b: Device) -> Line | None:
     if not (a in lines and b in lines):
         return next(iter(lines.values()), None)
     if lines[a][0].technology is lines[b][0].technology:
-        return min(lines[a], lines[b], key=_rate_gbit_s)
+        return min(lines[a], lines[b], key=lambda line: Speed.rate_gbit_s(*line))
     # Adapters speak InfiniBand and Ethernet: the switch decides, if the adapter is fast enough.
     for switch, adapter in ((a, b), (b, a)):
         if switch[0] == NodeKind.SWITCH and adapter[0] == NodeKind.HCA:
-            return lines[switch] if _rate_gbit_s(lines[switch]) <= _rate_gbit_s(lines[adapter]) else None
+            fits = Speed.rate_gbit_s(*lines[switch]) <= Speed.rate_gbit_s(*lines[adapter])
+            return lines[switch] if fits else None
     return None
 
 
@@ -96,10 +97,6 @@ def devices(fabric: Fabric) -> list[Device]:
     models = (*fabric.models, "")  # the last serves index -1
     columns = zip(fabric.nodes.kind.tolist(), fabric.nodes.model.tolist(), strict=True)
     return [(kind, models[model]) for kind, model in columns]
-
-
-def _rate_gbit_s(line: Line) -> float:
-    return line[0].rate_gbit_s(line[1])
 
 
 class _Panel:
