@@ -260,7 +260,9 @@ def traffic(
     if json:
         print_json(found)
         return
-    latency = found["latency_us"]
+    latency, without_path = found["latency_us"], found["without_path"]
+    if without_path:
+        print(f"{without_path:,} messages were not sent: the subnet administrator knows no path for them")
     print(
         f"{found['traffic']}: {found['delivered']:,} of {found['messages']:,} messages delivered, "
         f"{found['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency['max']:,.1f} us\n"
