@@ -39,7 +39,7 @@ MAKE_OTHER_FOLDERS = {
     "fabric/files/__init__.py",
     "jit.py",
     "lab/preload.py",
-    "sm/run.py",
+    "sm/writing.py",
     "verbs/tools/programs.py",
 }
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.fabric.running import configured
 
 import weft
 from weft.fabric.forwarding import ANY, DATA_VLS, NONE, Plane, Reason, walk
@@ -19,20 +20,6 @@ from weft.wire.smp import SwitchInfo
 SPECS = ["fat-tree:hosts=8,radix=4", "torus:3x3", "star:hosts=4", "dragonfly:p=1,a=2,h=1"]
 KEYS = (0xFFFF, 0x7FFF, 0x8001, 0x0001, 0x8002, 0x0002, 0)
 SIZES_BYTES = (64, 256 + 124, 256 + 125, 4096 + 124, 4096 + 125)
-
-
-def configured(spec: str) -> Devices:
-    """As a subnet manager leaves it."""
-    devices = Devices(route(weft.load(spec)).fabric)
-    devices.refresh()
-    for node, info in devices.switch_info.items():
-        SwitchInfo.linear_fdb_top.set(info, int(devices.tables.lft.shape[1] - 1))
-        for slot in devices.ports_of(node):
-            PortInfo.port_state.set(devices.info(slot), PortState.ACTIVE)
-    for slot, info in enumerate(devices.port_info):
-        if info is not None and devices.cable[slot] != NONE:
-            PortInfo.port_state.set(info, PortState.ACTIVE)
-    return devices
 
 
 def disturb(devices: Devices, random: np.random.Generator) -> None:

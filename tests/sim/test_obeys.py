@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.fabric.test_forwarding import configured
+from tests.fabric.running import configured
 
 from weft.errors import ConfigError
 from weft.fabric.paths import HostPaths

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fabric.running import activate
 
 import weft
 from weft.fabric.model import Fabric
@@ -112,6 +113,7 @@ def test_the_packet_engine_runs_on_what_was_programmed_as_on_the_tables_of_the_r
     programmed = manager.fabric
     for name in ("lid", "lmc", "sl2vl", "vl_arbitration", "vl_high_limit"):  # what other parts of a manager write
         setattr(programmed.tables, name, getattr(wanted.tables, name))
+    activate(manager.subnet.devices)
     runs = {}
     for name, fabric, how in (
         ("wanted", wanted, "adaptive"),

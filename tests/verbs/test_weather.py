@@ -10,8 +10,8 @@ from tests.verbs.weather import Hurting
 from tests.verbs.wires import Wire, connected
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status
-from weft.verbs.transport.datagram import GRH_BYTES
 from weft.verbs.transport.segment import Service
+from weft.wire.headers import GRH
 
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
 ENDS = {OK, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR), int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)}
@@ -73,7 +73,7 @@ def test_ud_delivers_whole_messages_or_none(sky, seed):
     a, b = connected(wire, Service.UD)
     a.settings.q_key = b.settings.q_key = 5
     post(wire, a, b, sent, ah="b", remote_qp=b.number, q_key=5)
-    assert set(received(wire, GRH_BYTES)) <= set(sent)
+    assert set(received(wire, GRH.size)) <= set(sent)
 
 
 def test_the_sky_does_hurt():
