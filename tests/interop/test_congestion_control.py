@@ -43,7 +43,7 @@ def test_weft_leaves_in_the_devices_what_opensm_leaves(peer, tmp_path, conf):
     options = parse_options(conf)
     fabric = weft.load("fat-tree:hosts=8,radix=4")
     with Lab(fabric, f"cc-{tmp_path.name[-20:]}") as lab:
-        kept, sets = lab.subnet.devices.cc, len(fabric.switches) + 8 * (1 + len(rate_table(options)))
+        kept, sets = lab.fabric.tables.congestion, len(fabric.switches) + 8 * (1 + len(rate_table(options)))
         words = ["opensm", "-F", str(tmp_path / "opensm.conf"), "-f", str(tmp_path / "log"), "-s", "0"]
         caches = {"OSM_CACHE_DIR": str(tmp_path), "OSM_TMP_DIR": str(tmp_path)}
         opensm = lab.start("h1", *words, folder=tmp_path, **caches)

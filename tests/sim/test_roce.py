@@ -196,7 +196,7 @@ def test_ecn_marks_before_pfc_pauses_at_every_speed(speed, switch):
     fabric = routed(f"star:hosts=3,server={server},switch={switch},speed={speed}")
     traffic = incast(fabric, size_bytes=8_000_000, senders=2)
     state = plan(fabric, traffic, Options()).state
-    for low_bytes, high_bytes in state.mark_bytes:
+    for low_bytes, high_bytes in state.marks[:, :2]:
         assert 0 < low_bytes < high_bytes < state.pause_above.min()
     result = PacketEngine().run(fabric, traffic)
     assert result.use.marked_packets.sum() > 0
@@ -206,4 +206,4 @@ def test_ecn_marks_before_pfc_pauses_at_every_speed(speed, switch):
 def test_each_port_marks_by_its_own_speed():
     fabric = faults.slow(routed("star:hosts=3,speed=400GbE"), "h1/1", "100GbE")
     state = plan(fabric, incast(fabric, size_bytes=1000, senders=2), Options()).state
-    assert len(np.unique(state.mark_bytes, axis=0)) == 2
+    assert len(np.unique(state.marks, axis=0)) == 2

@@ -94,7 +94,7 @@ def send(subnet: Subnet, batch) -> list[bytes | None]:
 
 def kept(subnet: Subnet, port: str, attribute: CcAttribute, block: int, form):
     slot = subnet.devices.own_slot(subnet.devices.fabric.find_port(port).slot)
-    return form.unpack(bytes(subnet.devices.cc[slot, int(attribute) << 16 | block]))
+    return form.unpack(bytes(subnet.devices.tables.congestion[slot, int(attribute) << 16 | block]))
 
 
 def test_every_switch_and_every_adapter_keeps_what_the_options_say(subnet):

@@ -94,6 +94,11 @@ class Tables:
         return keys
 
     @cached_property
+    def congestion(self) -> dict[tuple[int, int], bytearray]:
+        """(port, attribute << 16 | block) -> an attribute of congestion control as a MAD set it."""
+        return {}
+
+    @cached_property
     def port_info(self) -> NDArray[np.uint8]:
         """uint8[port, byte]: PortInfo as MADs carry it, of a fabric that runs."""
         return np.zeros((len(self.lid), ATTRIBUTE_BYTES), np.uint8)
@@ -134,6 +139,10 @@ class Tables:
         for name in ("vl_arbitration", "vl_high_limit", "pkey", "port_info"):
             if name in awake:
                 setattr(kept, name, awake[name][ports])
+        if "congestion" in awake:
+            place = dict(zip(ports.tolist(), range(len(ports)), strict=True))
+            found = awake["congestion"].items()
+            kept.congestion = {(place[port], what): raw for (port, what), raw in found if port in place}
         if "switch_info" in awake:
             kept.switch_info = awake["switch_info"][nodes]
         if "ar_ports" in awake:

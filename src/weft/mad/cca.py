@@ -60,15 +60,15 @@ def answer(devices: Devices, slot: int, mad: bytearray) -> bool:
 
 def _key_info(devices: Devices, own: int) -> bytearray:
     place = (own, int(CcAttribute.CONGESTION_KEY_INFO) << 16)
-    return devices.cc.setdefault(place, bytearray(CongestionKeyInfo.size))
+    return devices.tables.congestion.setdefault(place, bytearray(CongestionKeyInfo.size))
 
 
 def _key_fits(devices: Devices, own: int, mad: bytearray) -> bool:
     """Sets need the key, Gets only if it is protected."""
     place = (own, int(CcAttribute.CONGESTION_KEY_INFO) << 16)
-    if place not in devices.cc:
+    if place not in devices.tables.congestion:
         return True
-    info = devices.cc[place]
+    info = devices.tables.congestion[place]
     if devices.cc_key_lease.get(own, float("inf")) <= devices.clock():
         del devices.cc_key_lease[own]
         CongestionKeyInfo.cc_key_protect_bit.set(info, 0)
@@ -106,8 +106,8 @@ def _act(devices: Devices, own: int, attribute: int, modifier: int, mad: bytearr
         return Status.INVALID_FIELD
     place = (own, attribute << 16 | modifier)
     if method == Method.SET:
-        devices.cc[place] = mad[_DATA:_END]
-    mad[_DATA:_END] = devices.cc.get(place) or bytes(_END - _DATA)
+        devices.tables.congestion[place] = mad[_DATA:_END]
+    mad[_DATA:_END] = devices.tables.congestion.get(place) or bytes(_END - _DATA)
     return 0
 
 

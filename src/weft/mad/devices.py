@@ -108,7 +108,7 @@ class Devices(Plane):
         self.reregister: set[int] = set()  # ports whose clients were asked to register again; they take themselves out
         self.m_key_lease: dict[int, float] = {}  # slot -> when its protection ends
         self.keyed: set[int] = set()  # ports with an M_Key
-        self.cc: dict[tuple[int, int], bytearray] = {}  # congestion control: slot, attribute << 16 | block
+        self.tables.congestion = {}
         self.cc_key_lease: dict[int, float] = {}
         self.adaptive: dict[int, Adaptive] = {}  # node -> its adaptive routing, once somebody asked for it
         self.port_groups: tuple[NDArray[np.bool_] | None, dict[bytes, int]] = (None, {})  # `ar_ports`, and its rows

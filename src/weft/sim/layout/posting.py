@@ -274,7 +274,7 @@ def _price(
     unique, messages.qp = distinct_rows(keys)
     qps = records(len(unique), QP)
     owner = wiring.host[unique[:, 0]]
-    qps.dst, qps.host = unique[:, 1], owner
+    qps.dst, qps.host, qps.sl = unique[:, 1], owner, unique[:, 2]
     qps.flow = np.random.default_rng(options.seed).integers(1 << 30, size=len(unique))  # UDP source ports, as it were
     answers = unique[:, 5].astype(bool)
     losses = rules.flow is Flow.DROP or bool((wiring.ports.bytes_per_error > 0).any())

@@ -108,6 +108,7 @@ QP = np.dtype(
         ("ordered", np.int8),  # a gap is a loss: go back N
         ("nak_sent", np.int8),
         ("rate_timer", np.int8),  # a RATE is on the agenda
+        ("sl", np.int8),
         ("unsent", np.int32),  # first message with packets to send
         ("oldest", np.int32),  # first message not acknowledged
         ("last", np.int32),  # message

@@ -9,6 +9,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
 from weft.sim.engine import CongestionControl, Network, Options, Paths
+from weft.sim.layout.congestion import is_set
 from weft.sim.layout.records import Control, Flow, Way
 from weft.sim.traffic import Operation, Transport
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES
@@ -89,7 +90,8 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
         raise ConfigError(
             f"network {network} needs {rules.technology} links, {fabric.spec} has none: speed=400GbE, say"
         )
-    control = options.congestion_control or rules.congestion_control
+    obeyed = CongestionControl.IB if network is Network.INFINIBAND and is_set(fabric) else rules.congestion_control
+    control = options.congestion_control or obeyed
     if control is CongestionControl.IB and rules.flow is not Flow.CREDITS:
         raise ConfigError(f"congestion control ib needs InfiniBand's credits, {network} has none: use dcqcn or none")
     if control is CongestionControl.DCQCN and rules.flow is not Flow.PAUSE:

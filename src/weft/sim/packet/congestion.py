@@ -25,11 +25,6 @@ HYPER_STEP = 1 / 100  # R_HAI: ten times that, as in QCN, from which it comes (I
 BYTE_COUNTER = 10_000_000  # B: sending so much is a round too
 SLOWEST = 1 / 1000  # of the line
 FORGOTTEN_ROUNDS = 4096  # after so many without notification alpha is 0
-# The congestion control manager in MLNX_OFED makes its table to the size of the fabric; here one entry is an eighth of
-# a packet time more between packets, and the last one 16 packet times.
-CCT_LIMIT = 127
-CCT_INCREASE = 1  # MLNX_OFED's default
-CCT_STEP = 1 / 8
 SEND_BUFFER_BYTES = 4 << 20  # Linux: the most of tcp_wmem, so the most that is in flight
 
 
@@ -38,9 +33,10 @@ def slow_down(s, qp_index):
     """A congestion notification has come for this queue pair."""
     run = s.run[0]
     qp = s.qps[qp_index]
+    step_ps = s.rate_ps[qp.sl]
     if run.control == Control.DCQCN:
         if qp.rate_timer == 0 and qp.rate_due_ps > 0:  # it was at full speed, and the estimate faded meanwhile
-            for _ in range(min((run.now_ps - qp.rate_due_ps) // run.rate_ps, FORGOTTEN_ROUNDS)):
+            for _ in range(min((run.now_ps - qp.rate_due_ps) // step_ps, FORGOTTEN_ROUNDS)):
                 qp.alpha *= 1 - ALPHA_GAIN
         qp.target = qp.rate
         qp.rate = max(qp.rate * (1 - qp.alpha / 2), SLOWEST)
@@ -48,14 +44,14 @@ def slow_down(s, qp_index):
         qp.rounds = 0
         qp.byte_rounds = 0
         qp.paced_bytes = 0
-        qp.rate_due_ps = run.now_ps + run.rate_ps
+        qp.rate_due_ps = run.now_ps + step_ps
     elif run.control == Control.IB:
-        qp.rounds = min(qp.rounds + CCT_INCREASE, CCT_LIMIT)
-        qp.rate = 1 / (1 + qp.rounds * CCT_STEP)
+        qp.rounds = min(qp.rounds + s.rate_increase[qp.sl], len(s.rates) - 1)
+        qp.rate = s.rates[qp.rounds]
     _pace(s, qp_index)
     if qp.rate_timer == 0:
         qp.rate_timer = 1
-        schedule(s, run.now_ps + run.rate_ps, Kind.RATE, qp_index, 0)
+        schedule(s, run.now_ps + step_ps, Kind.RATE, qp_index, 0)
 
 
 @handler
@@ -66,7 +62,8 @@ def speed_up(s, qp_index):
     if run.now_ps < qp.rate_due_ps:  # a notification came meanwhile
         schedule(s, qp.rate_due_ps, Kind.RATE, qp_index, 0)
         return
-    qp.rate_due_ps = run.now_ps + run.rate_ps
+    qp.rate_due_ps = run.now_ps + s.rate_ps[qp.sl]
+    is_below = True  # what it may come back to
     if run.control == Control.DCQCN:
         qp.alpha *= 1 - ALPHA_GAIN
         qp.rounds += 1
@@ -78,11 +75,12 @@ def speed_up(s, qp_index):
         if qp.rate > 0.999:
             qp.rate = 1.0
     else:
-        qp.rounds -= 1
-        qp.rate = 1 / (1 + qp.rounds * CCT_STEP)
+        qp.rounds = max(qp.rounds - 1, s.rate_least[qp.sl])
+        qp.rate = s.rates[qp.rounds]
+        is_below = qp.rounds > s.rate_least[qp.sl]
     _pace(s, qp_index)
     qp.rate_timer = 0
-    if qp.rate < 1:
+    if is_below and qp.rate < 1:
         qp.rate_timer = 1
         schedule(s, qp.rate_due_ps, Kind.RATE, qp_index, 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
 from weft.sim.engine import Network, Options
+from weft.sim.layout import congestion
 from weft.sim.layout.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
 from weft.sim.layout.posting import Posting, distinct_rows, post
 from weft.sim.layout.records import NONE, Control, Flow, Records, Way, records
@@ -49,12 +50,10 @@ ECN_LOW_PART, ECN_HIGH_PART = 1 / 4, 3 / 4
 # has what some idle ports leave it.
 BUFFER_BYTES_PER_GBIT_S = 3000
 OUTPUT_PARTS = 4
-# Defaults of the congestion control manager in MLNX_OFED: marking_rate 0xa, packet_size 0x200.
-FECN_EVERY, FECN_SMALLEST_BYTES = 10, 512
 # DCQCN: the timers T and K, and N between notifications, of the paper (Zhu et al., SIGCOMM 2015), for its line of
 # 40 Gbit/s. On a faster line all goes faster: 5 µs between notifications at 400 Gbit/s, NVIDIA's firmware has 4.
 DCQCN_LINE_GBIT_S, DCQCN_STEP_PS, DCQCN_NOTIFY_PS = 40, 55_000_000, 50_000_000
-CCTI_TIMER_PS = 150 * 1_024_000  # Gran et al., IPDPS 2010
+NEVER_BYTES = 1 << 60  # no queue is so long
 TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies, at 250 of them a second; round trips are far below
 
 
@@ -88,7 +87,9 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     posting.qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
     marks = _marks(wiring, options, buffers)
     run = _run(wiring, posting, options, rules, n_vls)
-    run.mark_least_bytes = marks[:, 0].min()
+    least_bytes = int(marks[:, 0].min())
+    run.mark_least_bytes = least_bytes if least_bytes < NEVER_BYTES else 0
+    rates = _rates(wiring, posting.qps, options)
     lanes = _Lanes(wiring, posting, buffers, n_vls)
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
     choices = _choices(fabric, picks)
@@ -103,7 +104,11 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         drop_above=drop_above.astype(np.int32),
         pause_above=pause_above.astype(np.int32),
         stuck_ps=np.zeros(len(buffers), np.int64),
-        mark_bytes=marks,
+        marks=marks,
+        rates=rates.rate,
+        rate_increase=rates.increase,
+        rate_least=rates.least,
+        rate_ps=rates.timer_ps,
         packets=_pool(4096 + 8 * len(ports)),  # a few in each buffer
         messages=posting.messages,
         qps=posting.qps,
@@ -156,15 +161,33 @@ def _lane_tables(wiring: Wiring, n_vls: int) -> tuple[NDArray[np.int64], NDArray
 
 
 def _marks(wiring: Wiring, options: Options, buffers: Records) -> NDArray[np.int64]:
-    """[rate, 2] -> bytes in an output queue up to which none is marked, and from which all are; 0: none ever."""
-    marks = np.zeros((len(wiring.rate_gbit_s), 2), np.int64)
+    """[port, 4] -> as `State.marks` has them."""
+    marks = np.zeros((len(wiring.ports), 4), np.int64)
+    marks[:, 0] = NEVER_BYTES
     if control(options) is Control.DCQCN:
-        pause_bytes = _pause_bytes(options, wiring.rate_gbit_s)
+        pause_bytes = _pause_bytes(options, wiring.port_rate_gbit_s)
         marks[:, 0] = np.minimum(ECN_LOW_BYTES, pause_bytes * ECN_LOW_PART)
         marks[:, 1] = np.minimum(ECN_HIGH_BYTES, pause_bytes * ECN_HIGH_PART)
-    elif control(options) is Control.IB:  # an output that may send, and half of what an input can hold waits for it
-        marks[:] = int(buffers.room.max()) // 2
+        marks[:, 2] = ECN_PERCENT
+    elif control(options) is Control.IB:  # an output that may send, and so much of what an input can hold waits for it
+        threshold, marking_rate, smallest_bytes = congestion.switch_marks(wiring.fabric)[wiring.slot].T
+        above_bytes = int(buffers.room.max()) * (congestion.THRESHOLDS - threshold) // congestion.THRESHOLDS
+        marks[:, 0] = np.where(threshold > 0, above_bytes, NEVER_BYTES)
+        marks[:, 2], marks[:, 3] = 100 // np.maximum(marking_rate, 1), smallest_bytes
     return marks
+
+
+def _rates(wiring: Wiring, qps: Records, options: Options) -> congestion.Adapters:
+    """What notifications do to senders; those that are slow from the beginning are made so."""
+    found = congestion.adapters(wiring.fabric)
+    if control(options) is Control.IB:
+        qps.rounds = found.least[qps.sl]
+        qps.rate = found.rate[qps.rounds]
+        qps.pace_ps_per_kib = np.where(qps.rate < 1, qps.line_ps_per_kib / qps.rate, 0)
+    elif control(options) is Control.DCQCN:
+        slower = DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max())
+        return replace(found, timer_ps=np.full_like(found.timer_ps, round(DCQCN_STEP_PS * slower)))
+    return found
 
 
 def _pause_bytes(options: Options, rate_gbit_s: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -185,12 +208,7 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls
     run.ack_every, run.ack_size = 2, posting.ack_size
     run.agenda_room = ROOM * (1 + int(np.diff(posting.successor_first).max(initial=0)))
     if controls is Control.DCQCN:
-        run.mark_percent = ECN_PERCENT
-        slower = DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max())
-        run.notify_ps, run.rate_ps = round(DCQCN_NOTIFY_PS * slower), round(DCQCN_STEP_PS * slower)
-    elif controls is Control.IB:
-        run.mark_percent, run.mark_smallest_bytes = 100 // FECN_EVERY, FECN_SMALLEST_BYTES
-        run.rate_ps = CCTI_TIMER_PS
+        run.notify_ps = round(DCQCN_NOTIFY_PS * DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max()))
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
     run.timeout_ps = TCP_PROBE_PS if controls is Control.TCP else rc_timeout_ps
     return run

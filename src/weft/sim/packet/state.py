@@ -180,11 +180,8 @@ RUN = np.dtype(
         ("losses", np.int8),  # packets can be lost: keep timers
         ("ack_every", np.int32),  # TCP
         ("ack_size", np.int16),
-        ("mark_least_bytes", np.int64),  # of `mark_bytes`; 0: no port marks
-        ("mark_percent", np.int64),  # just below the upper one of `mark_bytes`; of InfiniBand above the lower one
-        ("mark_smallest_bytes", np.int64),  # packets below are not marked
+        ("mark_least_bytes", np.int64),  # of all ports; 0: none marks
         ("notify_ps", np.int64),  # not more often to one sender
-        ("rate_ps", np.int64),  # between two steps back up
         ("timeout_ps", np.int64),
         ("stop_a", np.int32),  # where it stopped
         ("stop_b", np.int32),
@@ -205,7 +202,12 @@ class State(NamedTuple):
     drop_above: NDArray[np.int32]  # [queue] -> bytes that may wait to leave
     pause_above: NDArray[np.int32]  # [queue] -> bytes that the buffer may hold
     stuck_ps: NDArray[np.int64]  # [queue] -> since when it is blocked, if it is
-    mark_bytes: NDArray[np.int64]  # [rate, 2] -> in the queue of such a port: no mark up to here, always from there on
+    marks: NDArray[np.int64]  # [port] -> bytes in its queue up to which none is marked, and from which all are, if it
+    # is by chance; percent just below that, in InfiniBand above the first; bytes of the smallest that is marked
+    rates: NDArray[np.float64]  # [index of congestion control] -> part of the line
+    rate_increase: NDArray[np.int64]  # [SL] -> of that index, for each notification
+    rate_least: NDArray[np.int64]  # [SL] -> the lowest index
+    rate_ps: NDArray[np.int64]  # [SL] -> between two steps back up
     packets: Records
     messages: Records
     qps: Records

@@ -106,11 +106,9 @@ def _mark(s, queue_index, packet_index):
     run = s.run[0]
     queue = s.queues[queue_index]
     packet = s.packets[packet_index]
-    rate = s.ports[queue.port].rate
-    low_bytes, high_bytes = s.mark_bytes[rate, 0], s.mark_bytes[rate, 1]
-    if packet.carries != Carries.DATA or packet.bytes < run.mark_smallest_bytes or queue.bytes <= low_bytes:
+    low_bytes, high_bytes, percent, smallest_bytes = s.marks[queue.port]
+    if packet.carries != Carries.DATA or packet.bytes < smallest_bytes or queue.bytes <= low_bytes:
         return
-    percent = run.mark_percent
     if run.flow == Flow.CREDITS:
         if queue.credits < blocks_bytes(packet.bytes):
             return  # a victim: the root is further down
