@@ -19,6 +19,7 @@ from tests.patience import PATIENCE_S
 from weft.fabric.spec import load
 from weft.lab import preload
 from weft.mad import faults
+from weft.mad.devices import MAD_BITS
 from weft.wire.mad import Method
 from weft.wire.smp import DirectedSmp, SmpAttribute
 
@@ -108,7 +109,7 @@ def test_a_table_comes_whole_over_a_cable_that_loses_segments(hosts):
     with lab.opensm("h1"):
         devices = lab.subnet.devices
         to_host = devices.cable[devices.fabric.find_port("h7/1").slot]
-        devices.loss[to_host] = 0.05
+        devices.bit_error_rate[to_host] = 0.05 / MAD_BITS
         found = lab.run("h7", "saquery", "-p", "-t", "10000")
         assert len(re.findall("PathRecord dump", found)) == len(devices.nodes) ** 2
 

@@ -9,6 +9,7 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric import faults as cabling_faults
 from weft.fabric.counters import Counter
 from weft.fabric.rates import speed
 from weft.fabric.tables import NO_ROUTE
@@ -217,3 +218,13 @@ def test_speeds_that_portinfo_cannot_name_stay_as_they_were_cabled():
     later = replace(fabric.links, speed=np.full_like(fabric.links.speed, speed("GDR").index))
     devices = Devices(fabric.with_links(later))
     assert faults.fabric_now(devices)["h1/1"].link.label == "4xGDR"
+
+
+def test_a_cable_that_was_bad_before_it_ran_hurts_packets_as_it_does_in_the_engines():
+    fabric = cabling_faults.degrade(weft.load("star:hosts=2"), "h1/1", 1e-3)
+    devices = Devices(fabric)
+    ends = [fabric.find_port(name).slot for name in ("h1/1", "leaf1/1")]
+    assert devices.bit_error_rate == dict.fromkeys(ends, 1e-3)
+    faults.mend(devices, ends[0])
+    assert not devices.bit_error_rate
+    assert not faults.fabric_now(devices).links.bit_error_rate.any()

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from weft.errors import ConfigError
+from weft.mad import faults
 from weft.mad.carrier import Address
+from weft.mad.devices import MAD_BITS
 from weft.mad.transfers import is_rmpp
 from weft.wire.mad import Mad, Method
 from weft.wire.sa import SaMad
@@ -34,8 +36,7 @@ def test_tables_go_and_come_whole(running, sa):
 
 
 def test_a_table_comes_whole_over_a_cable_that_loses_a_tenth(running, sa):
-    running.devices.loss[running.devices.cable[running.slot_of("h3/1")]] = 0.1
-    running.devices.loss[running.slot_of("h3/1")] = 0.1
+    faults.degrade(running.devices, running.slot_of("h3/1"), 0.1 / MAD_BITS)
     suite.check_messages(running.carrier, sa, running.lid("h3"))
 
 

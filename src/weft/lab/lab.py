@@ -225,7 +225,7 @@ def _one_end(devices: Devices, name: str) -> list[int]:
 
 def _bad_cables(devices: Devices) -> list[int]:
     """Those that err, each by one slot: at a switch, if one end is."""
-    ends = ((slot, devices.cable[slot]) for slot in sorted(devices.loss))
+    ends = ((slot, devices.cable[slot]) for slot in sorted(devices.bit_error_rate))
     return [slot for slot, far in ends if (not _at_switch(devices, slot), slot) < (not _at_switch(devices, far), far)]
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from weft.mad.sma_adaptive import Adaptive
 
 MAD_WORDS = 72  # of a MAD on the wire, as PortXmitData counts: 256 bytes, LRH, BTH, DETH, ICRC
+MAD_BITS = 8 * (4 * MAD_WORDS + 2)  # with its VCRC
 MANAGED = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER)
 # Column, and what a MAD adds to it.
 _OUT = (
@@ -90,8 +91,10 @@ class Devices(Plane):
         """State that is empty when all is well."""
         self.broken: set[int] = set()  # slots whose cable is pulled
         self.dead: set[int] = set()  # nodes without power
-        self.loss: dict[int, float] = {}  # slot -> part of the MADs that leave by it and that a bad cable loses
-        self.bit_error_rate: dict[int, float] = {}  # slot -> of its bad cable
+        errors = self.fabric.links.bit_error_rate
+        self.bit_error_rate: dict[int, float] = {  # slot -> of its bad cable
+            slot: float(errors[link]) for slot, link in enumerate(self.link) if link != NONE and errors[link] > 0
+        }
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
         self.limits: dict[int, tuple[int, int]] = {}  # slot -> widths and speeds that its cable can do
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.

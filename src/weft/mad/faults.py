@@ -21,8 +21,6 @@ from weft.mad import links, power_up
 from weft.mad.devices import NONE, Devices
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo
 
-MAD_BITS = 8 * 290  # 256 bytes, LRH, BTH, DETH, ICRC and VCRC
-
 
 def pull_cable(devices: Devices, slot: int) -> None:
     """Out of one end; which, makes no difference."""
@@ -45,12 +43,9 @@ def degrade(devices: Devices, slot: int, bit_error_rate: float) -> None:
             "a bad one 1e-8"
         )
     for end in (slot, _far_end(devices, slot)):
+        devices.bit_error_rate.pop(end, None)
         if bit_error_rate:
-            devices.loss[end] = 1 - (1 - bit_error_rate) ** MAD_BITS
             devices.bit_error_rate[end] = bit_error_rate
-        else:
-            devices.loss.pop(end, None)
-            devices.bit_error_rate.pop(end, None)
 
 
 def slow(devices: Devices, slot: int, label: str) -> None:
@@ -109,7 +104,7 @@ def fabric_now(devices: Devices) -> Fabric:
     for index in managed:
         slot = int(fabric.links.a[index])
         up[index] = devices.peer[slot] != NONE
-        errors[index] = devices.bit_error_rate.get(slot, errors[index])
+        errors[index] = devices.bit_error_rate.get(slot, 0.0)
         if up[index]:
             width[index], pace[index] = _runs_at(devices, slot, int(pace[index]))
     changed = replace(fabric.links, width=width, speed=pace, bit_error_rate=errors).take(up)

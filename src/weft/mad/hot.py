@@ -34,7 +34,7 @@ class Hot:
 
     def is_plain(self) -> bool:
         """Is the subnet such that a kernel may answer: no cable loses MADs, no node is off?"""
-        return not (self.subnet.devices.loss or self.subnet.devices.dead)
+        return not (self.subnet.devices.bit_error_rate or self.subnet.devices.dead)
 
     def state(self) -> State:
         """For the next call of a kernel, until somebody else changed something."""

@@ -33,7 +33,6 @@ from weft.fabric.tables import NO_ROUTE
 from weft.ids import Lid
 from weft.mad import transit
 from weft.mad.devices import MAD_WORDS, NONE, Devices, Way
-from weft.mad.faults import MAD_BITS
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, vcrc_bytes
 from weft.wire.fields import Bits
 from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, Opcode
@@ -231,11 +230,9 @@ class _Journey:
         devices = self.devices
         devices.fabric.counters[slot] += self.sent
         devices.details[slot, "port_xmit_data_sl", self.sl] += self.words
-        if slot in devices.loss:
-            part = 1 - (1 - devices.loss[slot]) ** (8 * len(self.packet) / MAD_BITS)
-            if not transit.survives(devices, slot, part):
-                self.drop(far, Reason.HURT)
-                return False
+        if slot in devices.bit_error_rate and not transit.survives(devices, slot, 8 * len(self.packet)):
+            self.drop(far, Reason.HURT)
+            return False
         devices.fabric.counters[far] += self.received
         devices.details[far, "port_rcv_data_sl", self.sl] += self.words
         self.entered.add(far)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from weft.fabric import forwarding
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import ANY, Reason
-from weft.mad.devices import MAD_WORDS, NONE, Devices, Way
+from weft.mad.devices import MAD_BITS, MAD_WORDS, NONE, Devices, Way
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import HOPS_MAX, PERMISSIVE_LID
@@ -101,7 +101,7 @@ def count_drop(devices: Devices, slot: int, reason: Reason) -> None:
 
 def travel(devices: Devices, way: Way) -> bool:
     """One MAD along a way; False if a bad cable loses it."""
-    if devices.loss and not devices.loss.keys().isdisjoint(way.out):
+    if devices.bit_error_rate and not devices.bit_error_rate.keys().isdisjoint(way.out):
         return _risk(devices, way.out)
     if not way.listed:
         note(devices, way)
@@ -114,7 +114,7 @@ def travel_back(devices: Devices, way: Way) -> bool:
     ends = [devices.cable[slot] for slot in reversed(way.out)]
     if any(devices.peer[end] == NONE for end in ends):
         return False
-    if devices.loss and not devices.loss.keys().isdisjoint(ends):
+    if devices.bit_error_rate and not devices.bit_error_rate.keys().isdisjoint(ends):
         return _risk(devices, tuple(ends))
     if not way.listed:
         note(devices, way)
@@ -133,16 +133,16 @@ def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
     for slot in out:
         far = devices.cable[slot]
         devices.sent[slot] += 1
-        if slot in devices.loss and not survives(devices, slot, devices.loss[slot]):
+        if slot in devices.bit_error_rate and not survives(devices, slot, MAD_BITS):
             return False
         devices.received[far] += 1
     return True
 
 
-def survives(devices: Devices, slot: int, part: float) -> bool:
-    """Does a packet come through the bad cable at this slot, which hurts this part of them? The far end counts it."""
+def survives(devices: Devices, slot: int, bits: int) -> bool:
+    """Does a packet of so many bits come through the bad cable at this slot? The far end counts it."""
     far = devices.cable[slot]
-    if devices.random.random() < part:
+    if devices.random.random() < 1 - (1 - devices.bit_error_rate[slot]) ** bits:
         _broken_packet(devices, far)
         return False
     if devices.physical_errors.get(far):
