@@ -34,16 +34,7 @@ def ask_paths(
     carrier: Carrier, sm: Address, sgid: int, dgid: int | None = None, *, meanwhile: Callable[[], object] | None = None
 ) -> Rows:
     """The records that the administrator has; `meanwhile` is called while it makes them, if it is in this thread."""
-    record, names = PathRecord(sgid=sgid, numb_path=1), ["sgid", "numb_path"]
-    if dgid is not None:
-        record, names = PathRecord(sgid=sgid, dgid=dgid, numb_path=1), [*names, "dgid"]
-    mad = SaMad.pack(
-        method=Method.GET if dgid is not None else Method.GET_TABLE,
-        attribute_id=SaAttribute.PATH_RECORD,
-        component_mask=component_mask(PathRecord, *names),
-        data=record.raw,
-    )
-    token = carrier.send(mad, sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
+    token = carrier.send(path_request(sgid, dgid), sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
     found: list[tuple[int, bytes | None]] = []
     while not found:
         if meanwhile is not None:
@@ -52,15 +43,30 @@ def ask_paths(
     answer = found[0][1]
     if answer is None:
         raise NoAnswer(f"no answer from the subnet administrator at LID {sm.lid}: is it running, and within reach?")
+    return path_rows(answer)
+
+
+def path_request(sgid: int, dgid: int | None = None) -> bytes:
+    """For all paths from a port, or for one to another."""
+    given = {"sgid": sgid, "numb_path": 1} | ({} if dgid is None else {"dgid": dgid})
+    return SaMad.pack(
+        method=Method.GET_TABLE if dgid is None else Method.GET,
+        attribute_id=SaAttribute.PATH_RECORD,
+        component_mask=component_mask(PathRecord, *given),
+        data=PathRecord(**given).raw,
+    )
+
+
+def path_rows(answer: bytes) -> Rows:
+    """What the administrator answered; none if it knows none."""
     status = SaMad.status.get(answer)
+    if status in (SaStatus.NO_RECORDS, SaStatus.INVALID_GID):
+        return np.zeros((0, PathRecord.size), np.uint8)
     if status:
-        if status in (SaStatus.NO_RECORDS, SaStatus.INVALID_GID):
-            return np.zeros((0, PathRecord.size), np.uint8)
-        raise SubnetError(f"the subnet administrator at LID {sm.lid} refuses to tell paths: status 0x{status:04x}")
+        raise SubnetError(f"the subnet administrator refuses to tell paths: status 0x{status:04x}")
     data = np.frombuffer(answer, np.uint8)[SA_HEADER_BYTES:]
-    if dgid is not None:
-        return data[None, : PathRecord.size]
-    return data[: len(data) // PathRecord.size * PathRecord.size].reshape(-1, PathRecord.size)
+    count = len(data) // PathRecord.size if SaMad.method.get(answer) == Method.GET_TABLE_RESP else 1
+    return data[: count * PathRecord.size].reshape(-1, PathRecord.size)
 
 
 def known(slot: NDArray[np.integer], rows: Rows) -> HostPaths:

@@ -21,7 +21,7 @@ from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
 from weft.mad import faults
 from weft.mad.carrier import Address
-from weft.mad.host_paths import ask_paths
+from weft.mad.host_paths import path_request, path_rows
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.routing.lids import ports_with_lids
@@ -122,11 +122,10 @@ class ManagedSubnet:
         hosts, switches = ports_with_lids(left)
         leaf = np.where(np.isin(np.arange(len(ports)), switches), ports.node, ports.node[ports.peer])
         info = self.devices.info(self.carrier.slot)
-        sm, prefix = Address(PortInfo.master_sm_lid.get(info)), PortInfo.gid_prefix.get(info) << 64
-        carrier = LocalCarrier(self.subnet, self.carrier.slot, sleep=self.clock.sleep)
+        here, prefix = Address(PortInfo.lid.get(info)), PortInfo.gid_prefix.get(info) << 64
         tables.path_sl = np.zeros_like(tables.lft)
         for slot in (*hosts.tolist(), *switches.tolist()):
             guid = int(ports.guid[slot] or left.nodes.guid[ports.node[slot]])
-            rows = ask_paths(carrier, sm, prefix | guid, meanwhile=self.manager.step)
+            answer = self.manager.administrator.answer(path_request(prefix | guid), here)
+            rows = path_rows(answer or b"")
             tables.path_sl[tables.switch_row[leaf[slot]], column(rows, PathRecord.dlid)] = column(rows, PathRecord.sl)
-        carrier.close()
