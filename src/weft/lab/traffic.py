@@ -92,7 +92,9 @@ class LabTraffic:
         devices, places = self._server.subnet.devices, self._server.places
         slots: list[int] = []
         found: list[Rows] = []
-        for slot in np.unique(ends[:, 0]).tolist():
+        asking = np.unique(ends[:, 0]).tolist()
+        for done, slot in enumerate(asking):
+            self.now = f"{traffic.description}, {done:,} of {len(asking):,} hosts have asked for their paths"
             to = np.unique(ends[ends[:, 0] == slot, 1])
             info = devices.info(slot)
             sm = Address(PortInfo.master_sm_lid.get(info))
