@@ -7,6 +7,7 @@ HostPaths.of(...) of `known(slot, rows)`                      for the engines of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +17,7 @@ from weft.errors import SubnetError
 from weft.fabric.paths import HostPaths
 from weft.mad.carrier import Address, Carrier
 from weft.wire.bulk import column
-from weft.wire.mad import Method
+from weft.wire.mad import Method, Status
 from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus
 from weft.wire.sa_query import component_mask
 
@@ -28,22 +29,27 @@ class NoAnswer(SubnetError):
 Rows = NDArray[np.uint8]  # [path, byte]: PathRecords as MADs carry them
 _TIMEOUT_MS, _RETRIES = 2000, 3
 _WAIT_S = 0.05
+_BUSY_S = 120.0  # a manager that sweeps on a starved machine
 
 
 def ask_paths(
     carrier: Carrier, sm: Address, sgid: int, dgid: int | None = None, *, meanwhile: Callable[[], object] | None = None
 ) -> Rows:
     """The records that the administrator has; `meanwhile` is called while it makes them, if it is in this thread."""
-    token = carrier.send(path_request(sgid, dgid), sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
-    found: list[tuple[int, bytes | None]] = []
-    while not found:
-        if meanwhile is not None:
-            meanwhile()
-        found = carrier.poll(0.0 if meanwhile is not None else _WAIT_S, only=token)
-    answer = found[0][1]
-    if answer is None:
-        raise NoAnswer(f"no answer from the subnet administrator at LID {sm.lid}: is it running, and within reach?")
-    return path_rows(answer)
+    until_s = time.monotonic() + _BUSY_S
+    while True:
+        token = carrier.send(path_request(sgid, dgid), sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
+        found: list[tuple[int, bytes | None]] = []
+        while not found:
+            if meanwhile is not None:
+                meanwhile()
+            found = carrier.poll(0.0 if meanwhile is not None else _WAIT_S, only=token)
+        answer = found[0][1]
+        if answer is None:
+            raise NoAnswer(f"no answer from the subnet administrator at LID {sm.lid}: is it running, and within reach?")
+        if SaMad.status.get(answer) != Status.BUSY or time.monotonic() > until_s:
+            return path_rows(answer)
+        time.sleep(_WAIT_S)  # as the standard wants: it is to be asked again
 
 
 def path_request(sgid: int, dgid: int | None = None) -> bytes:

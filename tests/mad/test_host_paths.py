@@ -1,0 +1,53 @@
+"""What a host hears of its paths, and what it does when nobody has time for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.errors import SubnetError
+from weft.mad.carrier import Address
+from weft.mad.host_paths import NoAnswer, ask_paths, known
+from weft.wire.mad import Method, Status
+from weft.wire.sa import PathRecord, SaAttribute, SaMad, SaStatus
+
+RECORDS = [PathRecord(dlid=lid, sl=lid % 4, p_key=0x8001, mtu=4) for lid in (5, 6, 7)]
+
+
+class Administrator:
+    """A carrier at whose other end one answers in turn as it is told; None: not at all."""
+
+    def __init__(self, *statuses: int | None) -> None:
+        self.statuses, self.asked = list(statuses), 0
+
+    def send(self, mad, to, *, timeout_ms, retries):
+        assert SaMad.attribute_id.get(mad) == SaAttribute.PATH_RECORD
+        self.asked += 1
+        return self.asked
+
+    def poll(self, wait_s=0.0, *, only=None):
+        status = self.statuses.pop(0)
+        if status is None:
+            return [(only, None)]
+        header = SaMad.pack(method=Method.GET_TABLE_RESP, status=status)[:56]
+        return [(only, header + (b"" if status else b"".join(one.raw for one in RECORDS)))]
+
+
+def test_who_is_busy_is_asked_again():
+    administrator = Administrator(Status.BUSY, Status.BUSY, 0)
+    rows = ask_paths(administrator, Address(1), sgid=1)
+    assert administrator.asked == 3
+    paths = known([9, 9, 9], rows)
+    assert paths.find([9, 9], [6, 8]).tolist() == [1, -1]
+    assert (paths.sl.tolist(), set(paths.p_key.tolist()), set(paths.mtu_bytes.tolist())) == (
+        [1, 2, 3],
+        {0x8001},
+        {2048},
+    )
+
+
+def test_who_knows_none_says_so_and_who_refuses_is_an_error():
+    assert len(ask_paths(Administrator(SaStatus.NO_RECORDS), Address(1), sgid=1)) == 0
+    with pytest.raises(SubnetError, match="refuses to tell paths: status 0x0700"):
+        ask_paths(Administrator(SaStatus.DENIED), Address(1), sgid=1)
+    with pytest.raises(NoAnswer, match="no answer from the subnet administrator at LID 1"):
+        ask_paths(Administrator(None), Address(1), sgid=1)
