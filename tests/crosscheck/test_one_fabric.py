@@ -29,7 +29,9 @@ from weft.mad.local import LocalCarrier
 from weft.mad.packets import carry
 from weft.routing.check import check
 from weft.scenarios.managed import ManagedSubnet
+from weft.sim.engine import Options as RunOptions
 from weft.sim.engines import find_engine
+from weft.sim.packet.plan import plan
 from weft.sim.traffic import Traffic, Transport
 from weft.sm.options import Options
 from weft.wire.headers import BTH, LRH, RETH, Opcode
@@ -162,6 +164,8 @@ def _assert_engines_agree(running: Running, told: list, out_of: dict[tuple[int, 
         return
     src, dst = np.array(both).T
     traffic = Traffic.make(src, dst, SIZE_BYTES, transport=Transport.UC)
+    row = running.paths.find(src, left.tables.lid[dst])
+    assert plan(left, traffic, RunOptions()).posting.messages.sl.tolist() == running.paths.sl[row].tolist()
     expected = np.zeros(len(left.ports), np.int64)
     name_of = running.net.fabric.port
     for pair in both:

@@ -62,6 +62,25 @@ def test_a_host_without_its_cable_takes_no_part(lab):
     assert lab.traffic("shift", 1_000)["messages"] == 15
 
 
+def test_a_torus_whose_paths_need_service_levels_does_not_deadlock():
+    """On SL 0 alone, which no host would take that asked, it does after 32 us."""
+    with Lab(weft.load("torus:6x6,hosts=2")) as torus, managed(torus):
+        report = torus.traffic("all-to-all", 65_536)
+    assert report["delivered"] == 72 * 71
+
+
+def test_nothing_crosses_tenants(tmp_path):
+    fabric, conf = weft.load("fat-tree:hosts=16,radix=8"), tmp_path / "partitions.conf"
+    guids = [int(fabric.ports.guid[fabric[f"h{number}/1"].slot]) for number in range(2, 17)]
+    tenants = [", ".join(f"0x{guid:016x}=full" for guid in guids[5 * one : 5 * one + 5]) for one in range(3)]
+    lines = ["Default=0x7fff : ALL, SELF=full ;", *(f"t{n}=0x{n + 1:x} : {who} ;" for n, who in enumerate(tenants))]
+    conf.write_text("\n".join(lines) + "\n")
+    with Lab(fabric) as divided, managed(divided, partition_config_file=conf):
+        report = divided.traffic("all-to-all", 10_000)
+    own, with_manager = 3 * 5 * 4, 2 * 15
+    assert (report["delivered"], report["without_path"]) == (own + with_manager, 16 * 15 - own - with_manager)
+
+
 def test_what_there_is_not_is_refused_by_name(lab):
     with pytest.raises(UnknownName, match="did you mean incast"):
         lab.traffic("incst")

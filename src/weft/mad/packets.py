@@ -254,8 +254,9 @@ class _Journey:
         masks = devices.tables.mft[devices.row[node], group].tolist() if group < devices.tables.mft.shape[1] else ()
         if not any(masks):
             yield Hop(at, 0, Reason.NO_ROUTE)
+            return
         first, last = devices.first[node], min(devices.last_port[node], NO_ROUTE - 1)
-        for port in range(last + 1 if any(masks) else 0):
+        for port in range(last + 1):
             out = first + port
             if out == at or not masks[port // _PORTS_PER_MASK] >> port % _PORTS_PER_MASK & 1:
                 continue

@@ -69,7 +69,7 @@ def arrays(fabric: Fabric, peer: NDArray[np.int32] | None = None) -> Arrays:
     def table(name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         return np.ascontiguousarray(awake[name]) if name in awake else np.zeros(shape, dtype)
 
-    return Arrays(
+    return Arrays(  # copies: those of a fabric cannot be written, for which numba would compile again
         node=fabric.ports.node.copy(),
         peer=(fabric.ports.peer if peer is None else peer).copy(),
         lid=tables.lid.astype(np.int32),
