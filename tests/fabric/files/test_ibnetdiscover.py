@@ -367,8 +367,21 @@ def test_no_text_whatever_escapes_as_another_error(tmp_path_factory, mutate, dat
         return
     path.write_text(ibnetdiscover.to_text(fabric), encoding="utf-8")
     again = ibnetdiscover.read(path)
-    assert sorted(again.nodes.guid) == sorted(fabric.nodes.guid)
+    assert sorted(again.nodes.guid) == sorted(in_sight(fabric))
     assert {link_ends(link) for link in again.all_links()} == {link_ends(link) for link in fabric.all_links()}
+
+
+def test_a_node_that_no_cable_leads_to_is_read_and_not_written(read):
+    fabric = read(EXAMPLE + 'Ca\t1 "H-00000000000000aa"\t\t# "spare"\n')
+    assert 0xAA in fabric.nodes.guid
+    again = read(ibnetdiscover.to_text(fabric))
+    assert sorted(again.nodes.guid) == sorted(in_sight(fabric)) == sorted(set(fabric.nodes.guid) - {0xAA})
+
+
+def in_sight(fabric: Fabric) -> list[int]:
+    """GUIDs of the nodes that a cable leads to; of all nodes where there is no cable."""
+    wired = {port.node.guid for link in fabric.all_links() for port in (link.a, link.b)}
+    return [guid for guid in fabric.nodes.guid.tolist() if guid in wired or not wired]
 
 
 def link_ends(link: Link) -> tuple[str, frozenset[tuple[Guid, int]]]:
