@@ -64,7 +64,7 @@ def to_graphml(fabric: Fabric) -> str:
         [
             '<?xml version="1.0" encoding="UTF-8"?>',
             '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">',
-            f"  <!-- weft {__version__}: {_text(fabric.spec).replace('--', '- -')} -->",
+            f"  <!-- weft {__version__}: {re.sub('-(?=-)', '- ', _text(fabric.spec))} -->",
             *declared,
             '  <graph edgedefault="undirected">',
             *body,
