@@ -7,10 +7,8 @@ and ibccconfig print and set them; OpenSM's are said beside.
 # ruff: noqa: PIE794 - all that is reserved is called `_`
 from __future__ import annotations
 
-from enum import IntEnum
-
 from weft.wire.fields import bits, octets, parts, reserved
-from weft.wire.format import Format
+from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, ClassPortInfo, MadHeader, MgmtClass
 from weft.wire.notice import GmpNotice
 
@@ -141,30 +139,20 @@ class TimeStamp(Format, size=4):
     timestamp = bits(32)  # units of 1.024 us
 
 
-class CcAttribute(IntEnum):
-    CLASS_PORT_INFO = 0x0001
-    NOTICE = 0x0002
-    CONGESTION_INFO = 0x0011
-    CONGESTION_KEY_INFO = 0x0012
-    CONGESTION_LOG = 0x0013
-    SWITCH_CONGESTION_SETTING = 0x0014
-    SWITCH_PORT_CONGESTION_SETTING = 0x0015
-    CA_CONGESTION_SETTING = 0x0016
-    CONGESTION_CONTROL_TABLE = 0x0017
-    TIME_STAMP = 0x0018
+class CcAttribute(Numbered):
+    CLASS_PORT_INFO = 0x0001, ClassPortInfo
+    NOTICE = 0x0002, GmpNotice
+    CONGESTION_INFO = 0x0011, CongestionInfo
+    CONGESTION_KEY_INFO = 0x0012, CongestionKeyInfo
+    CONGESTION_LOG = 0x0013  # it has two formats, see `congestion_log`
+    SWITCH_CONGESTION_SETTING = 0x0014, SwitchCongestionSetting
+    SWITCH_PORT_CONGESTION_SETTING = 0x0015, SwitchPortCongestionSetting
+    CA_CONGESTION_SETTING = 0x0016, CACongestionSetting
+    CONGESTION_CONTROL_TABLE = 0x0017, CongestionControlTable
+    TIME_STAMP = 0x0018, TimeStamp
 
 
-ATTRIBUTES: dict[int, type[Format]] = {  # the log has two formats, see `congestion_log`
-    CcAttribute.CLASS_PORT_INFO: ClassPortInfo,
-    CcAttribute.NOTICE: GmpNotice,
-    CcAttribute.CONGESTION_INFO: CongestionInfo,
-    CcAttribute.CONGESTION_KEY_INFO: CongestionKeyInfo,
-    CcAttribute.SWITCH_CONGESTION_SETTING: SwitchCongestionSetting,
-    CcAttribute.SWITCH_PORT_CONGESTION_SETTING: SwitchPortCongestionSetting,
-    CcAttribute.CA_CONGESTION_SETTING: CACongestionSetting,
-    CcAttribute.CONGESTION_CONTROL_TABLE: CongestionControlTable,
-    CcAttribute.TIME_STAMP: TimeStamp,
-}
+ATTRIBUTES = CcAttribute.forms()
 
 
 def congestion_log(mad: CcMad) -> CongestionLogSwitch | CongestionLogCA:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from weft.wire.fields import bits, octets, part, reserved
-from weft.wire.format import Format
+from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, ClassPortInfo, MadHeader, Method, MgmtClass
 
 
@@ -255,32 +255,19 @@ class Apr(Format, size=232):
     private_data = octets(148)
 
 
-class CmAttribute(IntEnum):
-    CLASS_PORT_INFO = 0x0001
-    REQ = 0x0010
-    MRA = 0x0011
-    REJ = 0x0012
-    REP = 0x0013
-    RTU = 0x0014
-    DREQ = 0x0015
-    DREP = 0x0016
-    SIDR_REQ = 0x0017
-    SIDR_REP = 0x0018
-    LAP = 0x0019
-    APR = 0x001A
+class CmAttribute(Numbered):
+    CLASS_PORT_INFO = 0x0001, ClassPortInfo
+    REQ = 0x0010, Req
+    MRA = 0x0011, Mra
+    REJ = 0x0012, Rej
+    REP = 0x0013, Rep
+    RTU = 0x0014, Rtu
+    DREQ = 0x0015, Dreq
+    DREP = 0x0016, Drep
+    SIDR_REQ = 0x0017, SidrReq
+    SIDR_REP = 0x0018, SidrRep
+    LAP = 0x0019, Lap
+    APR = 0x001A, Apr
 
 
-ATTRIBUTES: dict[int, type[Format]] = {
-    CmAttribute.CLASS_PORT_INFO: ClassPortInfo,
-    CmAttribute.REQ: Req,
-    CmAttribute.MRA: Mra,
-    CmAttribute.REJ: Rej,
-    CmAttribute.REP: Rep,
-    CmAttribute.RTU: Rtu,
-    CmAttribute.DREQ: Dreq,
-    CmAttribute.DREP: Drep,
-    CmAttribute.SIDR_REQ: SidrReq,
-    CmAttribute.SIDR_REP: SidrRep,
-    CmAttribute.LAP: Lap,
-    CmAttribute.APR: Apr,
-}
+ATTRIBUTES = CmAttribute.forms()

@@ -20,6 +20,7 @@ A format can extend another: its fields follow. What it knows of the other's it 
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, ClassVar, Self
 
 from weft.errors import ConfigError, SimulationBug, SubnetError, UnknownName
@@ -165,3 +166,18 @@ class Format(metaclass=_Declared, size=0):
 
 
 _set_raw = Format.__dict__["raw"].__set__
+
+
+class Numbered(IntEnum):
+    """Numbers that say which format bytes have: ids of attributes, of traps."""
+
+    form: type[Format] | None
+
+    def __new__(cls, number: int, form: type[Format] | None = None) -> Self:
+        made = int.__new__(cls, number)
+        made._value_, made.form = number, form
+        return made
+
+    @classmethod
+    def forms(cls) -> dict[int, type[Format]]:
+        return {number: number.form for number in cls if number.form}

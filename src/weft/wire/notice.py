@@ -1,7 +1,7 @@
 """Notices: what a trap or a report tells (InfiniBand Architecture volume 1, "Notice", and the tables of traps).
 
-`DETAILS` says which format the 54 bytes of `data_details` have, by trap number, for generic notices of subnet
-management. Names of LIDs and GIDs are the standard's: LIDADDR1 is the source, LIDADDR2 the destination.
+`Trap` says which format the 54 bytes of `data_details` have in generic notices of subnet management. Names of LIDs and
+GIDs are the standard's: LIDADDR1 is the source, LIDADDR2 the destination.
 """
 
 # ruff: noqa: PIE794 - all that is reserved is called `_`
@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from weft.wire.fields import bits, octets, reserved
-from weft.wire.format import Format
+from weft.wire.format import Format, Numbered
 
 
 class NoticeType(IntEnum):
@@ -27,46 +27,6 @@ class ProducerType(IntEnum):
     SWITCH = 2
     ROUTER = 3
     CLASS_MANAGER = 4
-
-
-class Trap(IntEnum):
-    """Trap numbers of subnet management."""
-
-    GID_IN_SERVICE = 64
-    GID_OUT_OF_SERVICE = 65
-    MGID_CREATED = 66
-    MGID_DESTROYED = 67
-    UNPATH = 68
-    REPATH = 69
-    LINK_STATE_CHANGED = 128
-    LINK_INTEGRITY_THRESHOLD = 129
-    BUFFER_OVERRUN_THRESHOLD = 130
-    WATCHDOG_TIMER_EXPIRED = 131
-    LOCAL_CHANGES = 144
-    SYSTEM_IMAGE_GUID_CHANGED = 145
-    BAD_M_KEY = 256
-    BAD_P_KEY = 257
-    BAD_Q_KEY = 258
-    BAD_SWITCH_P_KEY = 259
-
-
-class Notice(Format, size=64):
-    """Attribute 0x0002 in an SMP. If not generic, the producer type is a vendor and the trap number a device."""
-
-    is_generic = bits(1, default=1)
-    type = bits(7, of=NoticeType)
-    producer_type = bits(24, of=ProducerType)
-    trap_number = bits(16, of=Trap)
-    issuer_lid = bits(16)
-    notice_toggle = bits(1)
-    notice_count = bits(15)
-    data_details = octets(54)
-
-
-class GmpNotice(Notice, size=80):
-    """Attribute 0x0002 in all other classes: with the GID of who issued it."""
-
-    issuer_gid = bits(128)
 
 
 class GidDetails(Format, size=54):
@@ -201,24 +161,47 @@ class BadCCKeyDetails(Format, size=54):
     _ = reserved(112)
 
 
-DETAILS: dict[int, type[Format]] = {
-    Trap.GID_IN_SERVICE: GidDetails,
-    Trap.GID_OUT_OF_SERVICE: GidDetails,
-    Trap.MGID_CREATED: GidDetails,
-    Trap.MGID_DESTROYED: GidDetails,
-    Trap.UNPATH: PathDetails,
-    Trap.REPATH: PathDetails,
-    Trap.LINK_STATE_CHANGED: LinkStateDetails,
-    Trap.LINK_INTEGRITY_THRESHOLD: PortDetails,
-    Trap.BUFFER_OVERRUN_THRESHOLD: PortDetails,
-    Trap.WATCHDOG_TIMER_EXPIRED: PortDetails,
-    Trap.LOCAL_CHANGES: LocalChangesDetails,
-    Trap.SYSTEM_IMAGE_GUID_CHANGED: SystemImageGuidDetails,
-    Trap.BAD_M_KEY: BadMKeyDetails,
-    Trap.BAD_P_KEY: BadKeyDetails,
-    Trap.BAD_Q_KEY: BadKeyDetails,
-    Trap.BAD_SWITCH_P_KEY: BadSwitchPKeyDetails,
-}
+class Trap(Numbered):
+    """Trap numbers of subnet management."""
+
+    GID_IN_SERVICE = 64, GidDetails
+    GID_OUT_OF_SERVICE = 65, GidDetails
+    MGID_CREATED = 66, GidDetails
+    MGID_DESTROYED = 67, GidDetails
+    UNPATH = 68, PathDetails
+    REPATH = 69, PathDetails
+    LINK_STATE_CHANGED = 128, LinkStateDetails
+    LINK_INTEGRITY_THRESHOLD = 129, PortDetails
+    BUFFER_OVERRUN_THRESHOLD = 130, PortDetails
+    WATCHDOG_TIMER_EXPIRED = 131, PortDetails
+    LOCAL_CHANGES = 144, LocalChangesDetails
+    SYSTEM_IMAGE_GUID_CHANGED = 145, SystemImageGuidDetails
+    BAD_M_KEY = 256, BadMKeyDetails
+    BAD_P_KEY = 257, BadKeyDetails
+    BAD_Q_KEY = 258, BadKeyDetails
+    BAD_SWITCH_P_KEY = 259, BadSwitchPKeyDetails
+
+
+DETAILS = Trap.forms()
+
+
+class Notice(Format, size=64):
+    """Attribute 0x0002 in an SMP. If not generic, the producer type is a vendor and the trap number a device."""
+
+    is_generic = bits(1, default=1)
+    type = bits(7, of=NoticeType)
+    producer_type = bits(24, of=ProducerType)
+    trap_number = bits(16, of=Trap)
+    issuer_lid = bits(16)
+    notice_toggle = bits(1)
+    notice_count = bits(15)
+    data_details = octets(54)
+
+
+class GmpNotice(Notice, size=80):
+    """Attribute 0x0002 in all other classes: with the GID of who issued it."""
+
+    issuer_gid = bits(128)
 
 
 def details(notice: Notice) -> Format | None:

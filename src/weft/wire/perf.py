@@ -7,10 +7,10 @@ a Set changes. A MAD of this class is a `PlainMad` whose `data` starts with one 
 # ruff: noqa: PIE794 - all that is reserved is called `_`
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntFlag
 
 from weft.wire.fields import bits, numbers, reserved
-from weft.wire.format import Format
+from weft.wire.format import Format, Numbered
 from weft.wire.mad import ClassPortInfo
 
 ALL_PORTS = 255
@@ -218,52 +218,29 @@ class PortRcvDataSL(PortSelect, size=68):
     port_rcv_data_sl = numbers(16, 32)
 
 
-class PerfAttribute(IntEnum):
-    CLASS_PORT_INFO = 0x0001
-    PORT_SAMPLES_CONTROL = 0x0010
-    PORT_SAMPLES_RESULT = 0x0011
-    PORT_COUNTERS = 0x0012
-    PORT_RCV_ERROR_DETAILS = 0x0015
-    PORT_XMIT_DISCARD_DETAILS = 0x0016
-    PORT_OP_RCV_COUNTERS = 0x0017
-    PORT_FLOW_CTL_COUNTERS = 0x0018
-    PORT_VL_OP_PACKETS = 0x0019
-    PORT_VL_OP_DATA = 0x001A
-    PORT_VL_XMIT_FLOW_CTL_UPDATE_ERRORS = 0x001B
-    PORT_VL_XMIT_WAIT_COUNTERS = 0x001C
-    PORT_COUNTERS_EXTENDED = 0x001D
-    PORT_EXTENDED_SPEEDS_COUNTERS = 0x001F
-    SW_PORT_VL_CONGESTION = 0x0030
-    PORT_RCV_CON_CTRL = 0x0031
-    PORT_SL_RCV_FECN = 0x0032
-    PORT_SL_RCV_BECN = 0x0033
-    PORT_XMIT_CON_CTRL = 0x0034
-    PORT_VL_XMIT_TIME_CONG = 0x0035
-    PORT_XMIT_DATA_SL = 0x0036
-    PORT_RCV_DATA_SL = 0x0037
+class PerfAttribute(Numbered):
+    CLASS_PORT_INFO = 0x0001, ClassPortInfo
+    PORT_SAMPLES_CONTROL = 0x0010, PortSamplesControl
+    PORT_SAMPLES_RESULT = 0x0011, PortSamplesResult
+    PORT_COUNTERS = 0x0012, PortCounters
+    PORT_RCV_ERROR_DETAILS = 0x0015, PortRcvErrorDetails
+    PORT_XMIT_DISCARD_DETAILS = 0x0016, PortXmitDiscardDetails
+    PORT_OP_RCV_COUNTERS = 0x0017, PortOpRcvCounters
+    PORT_FLOW_CTL_COUNTERS = 0x0018, PortFlowCtlCounters
+    PORT_VL_OP_PACKETS = 0x0019, PortVLOpPackets
+    PORT_VL_OP_DATA = 0x001A, PortVLOpData
+    PORT_VL_XMIT_FLOW_CTL_UPDATE_ERRORS = 0x001B, PortVLXmitFlowCtlUpdateErrors
+    PORT_VL_XMIT_WAIT_COUNTERS = 0x001C, PortVLXmitWaitCounters
+    PORT_COUNTERS_EXTENDED = 0x001D, PortCountersExtended
+    PORT_EXTENDED_SPEEDS_COUNTERS = 0x001F, PortExtendedSpeedsCounters
+    SW_PORT_VL_CONGESTION = 0x0030, SwPortVLCongestion
+    PORT_RCV_CON_CTRL = 0x0031, PortRcvConCtrl
+    PORT_SL_RCV_FECN = 0x0032, PortSLRcvFECN
+    PORT_SL_RCV_BECN = 0x0033, PortSLRcvBECN
+    PORT_XMIT_CON_CTRL = 0x0034, PortXmitConCtrl
+    PORT_VL_XMIT_TIME_CONG = 0x0035, PortVLXmitTimeCong
+    PORT_XMIT_DATA_SL = 0x0036, PortXmitDataSL
+    PORT_RCV_DATA_SL = 0x0037, PortRcvDataSL
 
 
-ATTRIBUTES: dict[int, type[Format]] = {
-    PerfAttribute.CLASS_PORT_INFO: ClassPortInfo,
-    PerfAttribute.PORT_SAMPLES_CONTROL: PortSamplesControl,
-    PerfAttribute.PORT_SAMPLES_RESULT: PortSamplesResult,
-    PerfAttribute.PORT_COUNTERS: PortCounters,
-    PerfAttribute.PORT_RCV_ERROR_DETAILS: PortRcvErrorDetails,
-    PerfAttribute.PORT_XMIT_DISCARD_DETAILS: PortXmitDiscardDetails,
-    PerfAttribute.PORT_OP_RCV_COUNTERS: PortOpRcvCounters,
-    PerfAttribute.PORT_FLOW_CTL_COUNTERS: PortFlowCtlCounters,
-    PerfAttribute.PORT_VL_OP_PACKETS: PortVLOpPackets,
-    PerfAttribute.PORT_VL_OP_DATA: PortVLOpData,
-    PerfAttribute.PORT_VL_XMIT_FLOW_CTL_UPDATE_ERRORS: PortVLXmitFlowCtlUpdateErrors,
-    PerfAttribute.PORT_VL_XMIT_WAIT_COUNTERS: PortVLXmitWaitCounters,
-    PerfAttribute.PORT_COUNTERS_EXTENDED: PortCountersExtended,
-    PerfAttribute.PORT_EXTENDED_SPEEDS_COUNTERS: PortExtendedSpeedsCounters,
-    PerfAttribute.SW_PORT_VL_CONGESTION: SwPortVLCongestion,
-    PerfAttribute.PORT_RCV_CON_CTRL: PortRcvConCtrl,
-    PerfAttribute.PORT_SL_RCV_FECN: PortSLRcvFECN,
-    PerfAttribute.PORT_SL_RCV_BECN: PortSLRcvBECN,
-    PerfAttribute.PORT_XMIT_CON_CTRL: PortXmitConCtrl,
-    PerfAttribute.PORT_VL_XMIT_TIME_CONG: PortVLXmitTimeCong,
-    PerfAttribute.PORT_XMIT_DATA_SL: PortXmitDataSL,
-    PerfAttribute.PORT_RCV_DATA_SL: PortRcvDataSL,
-}
+ATTRIBUTES = PerfAttribute.forms()

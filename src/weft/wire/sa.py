@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 
 from weft.wire.fields import bits, numbers, octets, part, reserved
-from weft.wire.format import Format
+from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, ClassPortInfo, MgmtClass, RmppMad
 from weft.wire.notice import GmpNotice
 from weft.wire.port_info import PortInfo, PortInfoExtended
@@ -344,54 +344,30 @@ class InformInfoRecord(Format, size=64):
     _ = reserved(32)
 
 
-class SaAttribute(IntEnum):
-    CLASS_PORT_INFO = 0x0001
-    NOTICE = 0x0002
-    INFORM_INFO = 0x0003
-    NODE_RECORD = 0x0011
-    PORT_INFO_RECORD = 0x0012
-    SL_TO_VL_MAPPING_TABLE_RECORD = 0x0013
-    SWITCH_INFO_RECORD = 0x0014
-    LINEAR_FORWARDING_TABLE_RECORD = 0x0015
-    RANDOM_FORWARDING_TABLE_RECORD = 0x0016
-    MULTICAST_FORWARDING_TABLE_RECORD = 0x0017
-    SM_INFO_RECORD = 0x0018
-    LINK_RECORD = 0x0020
-    GUID_INFO_RECORD = 0x0030
-    SERVICE_RECORD = 0x0031
-    P_KEY_TABLE_RECORD = 0x0033
-    PATH_RECORD = 0x0035
-    VL_ARBITRATION_TABLE_RECORD = 0x0036
-    MC_MEMBER_RECORD = 0x0038
-    TRACE_RECORD = 0x0039
-    MULTI_PATH_RECORD = 0x003A
-    SERVICE_ASSOCIATION_RECORD = 0x003B
-    PORT_INFO_EXTENDED_RECORD = 0x003E
-    INFORM_INFO_RECORD = 0x00F3
+class SaAttribute(Numbered):
+    CLASS_PORT_INFO = 0x0001, ClassPortInfo
+    NOTICE = 0x0002, GmpNotice
+    INFORM_INFO = 0x0003, InformInfo
+    NODE_RECORD = 0x0011, NodeRecord
+    PORT_INFO_RECORD = 0x0012, PortInfoRecord
+    SL_TO_VL_MAPPING_TABLE_RECORD = 0x0013, SLtoVLMappingTableRecord
+    SWITCH_INFO_RECORD = 0x0014, SwitchInfoRecord
+    LINEAR_FORWARDING_TABLE_RECORD = 0x0015, LinearForwardingTableRecord
+    RANDOM_FORWARDING_TABLE_RECORD = 0x0016, RandomForwardingTableRecord
+    MULTICAST_FORWARDING_TABLE_RECORD = 0x0017, MulticastForwardingTableRecord
+    SM_INFO_RECORD = 0x0018, SMInfoRecord
+    LINK_RECORD = 0x0020, LinkRecord
+    GUID_INFO_RECORD = 0x0030, GuidInfoRecord
+    SERVICE_RECORD = 0x0031, ServiceRecord
+    P_KEY_TABLE_RECORD = 0x0033, PKeyTableRecord
+    PATH_RECORD = 0x0035, PathRecord
+    VL_ARBITRATION_TABLE_RECORD = 0x0036, VLArbitrationTableRecord
+    MC_MEMBER_RECORD = 0x0038, MCMemberRecord
+    TRACE_RECORD = 0x0039, TraceRecord
+    MULTI_PATH_RECORD = 0x003A, MultiPathRecord
+    SERVICE_ASSOCIATION_RECORD = 0x003B, ServiceAssociationRecord
+    PORT_INFO_EXTENDED_RECORD = 0x003E, PortInfoExtendedRecord
+    INFORM_INFO_RECORD = 0x00F3, InformInfoRecord
 
 
-ATTRIBUTES: dict[int, type[Format]] = {
-    SaAttribute.CLASS_PORT_INFO: ClassPortInfo,
-    SaAttribute.NOTICE: GmpNotice,
-    SaAttribute.INFORM_INFO: InformInfo,
-    SaAttribute.NODE_RECORD: NodeRecord,
-    SaAttribute.PORT_INFO_RECORD: PortInfoRecord,
-    SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD: SLtoVLMappingTableRecord,
-    SaAttribute.SWITCH_INFO_RECORD: SwitchInfoRecord,
-    SaAttribute.LINEAR_FORWARDING_TABLE_RECORD: LinearForwardingTableRecord,
-    SaAttribute.RANDOM_FORWARDING_TABLE_RECORD: RandomForwardingTableRecord,
-    SaAttribute.MULTICAST_FORWARDING_TABLE_RECORD: MulticastForwardingTableRecord,
-    SaAttribute.SM_INFO_RECORD: SMInfoRecord,
-    SaAttribute.LINK_RECORD: LinkRecord,
-    SaAttribute.GUID_INFO_RECORD: GuidInfoRecord,
-    SaAttribute.SERVICE_RECORD: ServiceRecord,
-    SaAttribute.P_KEY_TABLE_RECORD: PKeyTableRecord,
-    SaAttribute.PATH_RECORD: PathRecord,
-    SaAttribute.VL_ARBITRATION_TABLE_RECORD: VLArbitrationTableRecord,
-    SaAttribute.MC_MEMBER_RECORD: MCMemberRecord,
-    SaAttribute.TRACE_RECORD: TraceRecord,
-    SaAttribute.MULTI_PATH_RECORD: MultiPathRecord,
-    SaAttribute.SERVICE_ASSOCIATION_RECORD: ServiceAssociationRecord,
-    SaAttribute.PORT_INFO_EXTENDED_RECORD: PortInfoExtendedRecord,
-    SaAttribute.INFORM_INFO_RECORD: InformInfoRecord,
-}
+ATTRIBUTES = SaAttribute.forms()

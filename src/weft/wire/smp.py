@@ -15,7 +15,7 @@ from weft.wire.adaptive import (
     AdaptiveRoutingLinearForwardingTable,
 )
 from weft.wire.fields import bits, numbers, octets, parts, reserved
-from weft.wire.format import Format
+from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, MadHeader, Method, MgmtClass
 from weft.wire.notice import Notice
 from weft.wire.port_info import MlnxExtendedPortInfo, PortInfo, PortInfoExtended
@@ -221,50 +221,28 @@ class LedInfo(Format, size=4):
     _ = reserved(31)
 
 
-class SmpAttribute(IntEnum):
-    NOTICE = 0x0002
-    NODE_DESCRIPTION = 0x0010
-    NODE_INFO = 0x0011
-    SWITCH_INFO = 0x0012
-    GUID_INFO = 0x0014
-    PORT_INFO = 0x0015
-    P_KEY_TABLE = 0x0016
-    SL_TO_VL_MAPPING_TABLE = 0x0017
-    VL_ARBITRATION_TABLE = 0x0018
-    LINEAR_FORWARDING_TABLE = 0x0019
-    RANDOM_FORWARDING_TABLE = 0x001A
-    MULTICAST_FORWARDING_TABLE = 0x001B
-    LINK_SPEED_WIDTH_PAIRS_TABLE = 0x001C
-    SM_INFO = 0x0020
-    VENDOR_DIAG = 0x0030
-    LED_INFO = 0x0031
-    PORT_INFO_EXTENDED = 0x0033
-    ADAPTIVE_ROUTING_INFO = 0xFF20
-    ADAPTIVE_ROUTING_GROUP_TABLE = 0xFF21
-    ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE = 0xFF23
-    MLNX_EXTENDED_PORT_INFO = 0xFF90
+class SmpAttribute(Numbered):
+    NOTICE = 0x0002, Notice
+    NODE_DESCRIPTION = 0x0010, NodeDescription
+    NODE_INFO = 0x0011, NodeInfo
+    SWITCH_INFO = 0x0012, SwitchInfo
+    GUID_INFO = 0x0014, GuidInfo
+    PORT_INFO = 0x0015, PortInfo
+    P_KEY_TABLE = 0x0016, PKeyTable
+    SL_TO_VL_MAPPING_TABLE = 0x0017, SLtoVLMappingTable
+    VL_ARBITRATION_TABLE = 0x0018, VLArbitrationTable
+    LINEAR_FORWARDING_TABLE = 0x0019, LinearForwardingTable
+    RANDOM_FORWARDING_TABLE = 0x001A, RandomForwardingTable
+    MULTICAST_FORWARDING_TABLE = 0x001B, MulticastForwardingTable
+    LINK_SPEED_WIDTH_PAIRS_TABLE = 0x001C, LinkSpeedWidthPairsTable
+    SM_INFO = 0x0020, SMInfo
+    VENDOR_DIAG = 0x0030, VendorDiag
+    LED_INFO = 0x0031, LedInfo
+    PORT_INFO_EXTENDED = 0x0033, PortInfoExtended
+    ADAPTIVE_ROUTING_INFO = 0xFF20, AdaptiveRoutingInfo
+    ADAPTIVE_ROUTING_GROUP_TABLE = 0xFF21, AdaptiveRoutingGroupTable
+    ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE = 0xFF23, AdaptiveRoutingLinearForwardingTable
+    MLNX_EXTENDED_PORT_INFO = 0xFF90, MlnxExtendedPortInfo
 
 
-ATTRIBUTES: dict[int, type[Format]] = {
-    SmpAttribute.NOTICE: Notice,
-    SmpAttribute.NODE_DESCRIPTION: NodeDescription,
-    SmpAttribute.NODE_INFO: NodeInfo,
-    SmpAttribute.SWITCH_INFO: SwitchInfo,
-    SmpAttribute.GUID_INFO: GuidInfo,
-    SmpAttribute.PORT_INFO: PortInfo,
-    SmpAttribute.P_KEY_TABLE: PKeyTable,
-    SmpAttribute.SL_TO_VL_MAPPING_TABLE: SLtoVLMappingTable,
-    SmpAttribute.VL_ARBITRATION_TABLE: VLArbitrationTable,
-    SmpAttribute.LINEAR_FORWARDING_TABLE: LinearForwardingTable,
-    SmpAttribute.RANDOM_FORWARDING_TABLE: RandomForwardingTable,
-    SmpAttribute.MULTICAST_FORWARDING_TABLE: MulticastForwardingTable,
-    SmpAttribute.LINK_SPEED_WIDTH_PAIRS_TABLE: LinkSpeedWidthPairsTable,
-    SmpAttribute.SM_INFO: SMInfo,
-    SmpAttribute.VENDOR_DIAG: VendorDiag,
-    SmpAttribute.LED_INFO: LedInfo,
-    SmpAttribute.PORT_INFO_EXTENDED: PortInfoExtended,
-    SmpAttribute.ADAPTIVE_ROUTING_INFO: AdaptiveRoutingInfo,
-    SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE: AdaptiveRoutingGroupTable,
-    SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE: AdaptiveRoutingLinearForwardingTable,
-    SmpAttribute.MLNX_EXTENDED_PORT_INFO: MlnxExtendedPortInfo,
-}
+ATTRIBUTES = SmpAttribute.forms()
