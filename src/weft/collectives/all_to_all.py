@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.program import Program, Sends
 from weft.errors import ConfigError
 
 
@@ -41,16 +41,8 @@ def bruck_all_to_all(n_ranks: int) -> Program:
         end = np.where(far < 2 * bit, n + (rank - gone) % n, (2 + number) * n + far)
         return Sends.make(rank, (rank + bit) % n, begin, to=end, add=False)
 
-    return Program(
-        name="Bruck all-to-all",
-        collective=Collective.ALL_TO_ALL,
-        n_ranks=n,
-        n_chunks=(2 + bits) * n,
-        runs=in_runs(*(1,) * bits),
-        make_round=make_round,
-        n_beside=(1 + bits) * n,
-        aggregated=True,
-    )
+    room = {"n_chunks": (2 + bits) * n, "n_beside": (1 + bits) * n}
+    return Program.of("Bruck all-to-all", Collective.ALL_TO_ALL, n, (1,) * bits, make_round, **room, aggregated=True)
 
 
 def hierarchical_all_to_all(n_nodes: int, gpus: int) -> Program:
@@ -64,17 +56,10 @@ def hierarchical_all_to_all(n_nodes: int, gpus: int) -> Program:
             return _onto_rails(n_nodes, gpus)
         return _along_rails(n_nodes, gpus, number - n_inside + 1)
 
-    n_ranks = n_nodes * gpus
-    return Program(
-        name="hierarchical all-to-all",
-        collective=Collective.ALL_TO_ALL,
-        n_ranks=n_ranks,
-        n_chunks=3 * n_ranks,
-        runs=in_runs(*(1,) * (n_inside + n_nodes - 1)),
-        make_round=make_round,
-        n_beside=2 * n_ranks,
-        gpus=gpus,
-        aggregated=True,
+    n, runs = n_nodes * gpus, (1,) * (n_inside + n_nodes - 1)
+    room = {"n_chunks": 3 * n, "n_beside": 2 * n}
+    return Program.of(
+        "hierarchical all-to-all", Collective.ALL_TO_ALL, n, runs, make_round, **room, gpus=gpus, aggregated=True
     )
 
 
@@ -131,40 +116,18 @@ def linear_gather(n_ranks: int, root: int = 0) -> Program:
     """The root ends with the parts of all, which send at once."""
     rank = np.delete(np.arange(n_ranks), root) if 0 <= root < n_ranks else np.arange(n_ranks)
     sends = Sends.make(rank, root, rank, add=False)
-    return _at_once("linear gather", Collective.GATHER, n_ranks, sends, n_chunks=n_ranks, root=root)
+    return Program.of("linear gather", Collective.GATHER, n_ranks, (1,), lambda _number: sends, root=root)
 
 
 def linear_scatter(n_ranks: int, root: int = 0) -> Program:
     """Every rank ends with its part of the root's buffer."""
     rank = np.delete(np.arange(n_ranks), root) if 0 <= root < n_ranks else np.arange(n_ranks)
     sends = Sends.make(np.full(len(rank), root), rank, rank, add=False)
-    return _at_once("linear scatter", Collective.SCATTER, n_ranks, sends, n_chunks=n_ranks, root=root)
+    return Program.of("linear scatter", Collective.SCATTER, n_ranks, (1,), lambda _number: sends, root=root)
 
 
 def shift_send_recv(n_ranks: int) -> Program:
     """Every rank sends its buffer to the next, and the last one to the first, as sendrecv_perf of nccl-tests does."""
     rank = np.arange(n_ranks)
     sends = Sends.make(rank, (rank + 1) % n_ranks, 0, to=1, add=False)
-    return _at_once("shift", Collective.SEND_RECV, n_ranks, sends, n_chunks=2, n_beside=1)
-
-
-def _at_once(
-    name: str,
-    collective: Collective,
-    n_ranks: int,
-    sends: Sends,
-    *,
-    n_chunks: int,
-    n_beside: int = 0,
-    root: int = 0,
-) -> Program:
-    return Program(
-        name=name,
-        collective=collective,
-        n_ranks=n_ranks,
-        n_chunks=n_chunks,
-        runs=in_runs(1),
-        make_round=lambda _number: sends,
-        root=root,
-        n_beside=n_beside,
-    )
+    return Program.of("shift", Collective.SEND_RECV, n_ranks, (1,), lambda _number: sends, n_chunks=2, n_beside=1)

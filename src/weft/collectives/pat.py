@@ -18,12 +18,10 @@ several messages, and it repeats all for each piece of a large buffer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.program import Program, Sends
 from weft.errors import ConfigError
 
 
@@ -35,7 +33,7 @@ def bruck_all_gather(n_ranks: int) -> Program:
         return _tell(n_ranks, distance, 0, min(distance, n_ranks - distance), 1)
 
     n_rounds = (n_ranks - 1).bit_length()
-    return _program("Bruck all-gather", Collective.ALL_GATHER, n_ranks, n_rounds, make_round)
+    return Program.of("Bruck all-gather", Collective.ALL_GATHER, n_ranks, (1,) * n_rounds, make_round, aggregated=True)
 
 
 def pat_all_gather(n_ranks: int, most: int | None = None) -> Program:
@@ -46,7 +44,7 @@ def pat_all_gather(n_ranks: int, most: int | None = None) -> Program:
     def make_round(number: int) -> Sends:
         return _edge(n_ranks, *edges[number])
 
-    return _program("PAT all-gather", Collective.ALL_GATHER, n_ranks, len(edges), make_round)
+    return Program.of("PAT all-gather", Collective.ALL_GATHER, n_ranks, (1,) * len(edges), make_round, aggregated=True)
 
 
 def pat_reduce_scatter(n_ranks: int, most: int | None = None) -> Program:
@@ -58,7 +56,8 @@ def pat_reduce_scatter(n_ranks: int, most: int | None = None) -> Program:
         told = _edge(n_ranks, *edges[number])
         return Sends.make(told.dst, told.src, told.src_chunk, n=told.n_chunks, stride=told.stride, add=True)
 
-    return _program("PAT reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, len(edges), make_round)
+    runs = (1,) * len(edges)
+    return Program.of("PAT reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, runs, make_round, aggregated=True)
 
 
 def _step(n_ranks: int, most: int | None) -> int:
@@ -102,18 +101,4 @@ def _tell(n_ranks: int, distance: int, first: int, count: int, stride: int) -> S
         n=np.concatenate((n_head, count - n_head[rest])),
         stride=stride,
         add=False,
-    )
-
-
-def _program(
-    name: str, collective: Collective, n_ranks: int, n_rounds: int, make_round: Callable[[int], Sends]
-) -> Program:
-    return Program(
-        name=name,
-        collective=collective,
-        n_ranks=n_ranks,
-        n_chunks=n_ranks,
-        runs=in_runs(*(1,) * n_rounds),
-        make_round=make_round,
-        aggregated=True,
     )

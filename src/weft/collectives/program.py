@@ -19,8 +19,9 @@ row differ in nothing but the numbers of their chunks: an engine that knows one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,6 +109,28 @@ class Program:
     n_beside: int = 0  # chunks at the end of the buffer beside the data: where an all-to-all receives, or passes on
     gpus: int = 1  # ranks of a node, which NVLink joins: rank // gpus is the node
     aggregated: bool = False  # sends of a round from one rank to another go as one message
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        collective: Collective,
+        n_ranks: int,
+        runs: Iterable[int],
+        make_round: Callable[[int], Sends],
+        n_chunks: int | None = None,
+        **others: Any,
+    ) -> Program:
+        """With runs of these lengths, and as many chunks as ranks unless another number is given."""
+        return cls(
+            name=name,
+            collective=collective,
+            n_ranks=n_ranks,
+            n_chunks=n_ranks if n_chunks is None else n_chunks,
+            runs=in_runs(*runs),
+            make_round=make_round,
+            **others,
+        )
 
     def __post_init__(self) -> None:
         if self.n_ranks < 2:

@@ -6,10 +6,12 @@ partners are far apart, so that in a network with long ways its large exchanges 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.program import Program, Sends
 from weft.errors import ConfigError
 
 
@@ -20,14 +22,7 @@ def halving_doubling_all_reduce(n_ranks: int) -> Program:
     def make_round(number: int) -> Sends:
         return _halve(n_ranks, number) if number < bits else _double(n_ranks, number - bits)
 
-    return Program(
-        name="halving-doubling all-reduce",
-        collective=Collective.ALL_REDUCE,
-        n_ranks=n_ranks,
-        n_chunks=n_ranks,
-        runs=in_runs(*(1,) * (2 * bits)),
-        make_round=make_round,
-    )
+    return Program.of("halving-doubling all-reduce", Collective.ALL_REDUCE, n_ranks, (1,) * (2 * bits), make_round)
 
 
 def doubling_all_reduce(n_ranks: int) -> Program:
@@ -37,40 +32,23 @@ def doubling_all_reduce(n_ranks: int) -> Program:
     """
     bits = _bits("doubling all-reduce", n_ranks)
     rank = np.arange(n_ranks)
-    return Program(
-        name="doubling all-reduce",
-        collective=Collective.ALL_REDUCE,
-        n_ranks=n_ranks,
-        n_chunks=1,
-        runs=in_runs(*(1,) * bits),
-        make_round=lambda number: Sends.make(rank, rank ^ (1 << number), 0, add=True),
-    )
+
+    def make_round(number: int) -> Sends:
+        return Sends.make(rank, rank ^ (1 << number), 0, add=True)
+
+    return Program.of("doubling all-reduce", Collective.ALL_REDUCE, n_ranks, (1,) * bits, make_round, n_chunks=1)
 
 
 def halving_reduce_scatter(n_ranks: int) -> Program:
     """Every rank ends with the sum of its own part of the buffers."""
-    bits = _bits("halving reduce-scatter", n_ranks)
-    return Program(
-        name="halving reduce-scatter",
-        collective=Collective.REDUCE_SCATTER,
-        n_ranks=n_ranks,
-        n_chunks=n_ranks,
-        runs=in_runs(*(1,) * bits),
-        make_round=lambda number: _halve(n_ranks, number),
-    )
+    runs = (1,) * _bits("halving reduce-scatter", n_ranks)
+    return Program.of("halving reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, runs, partial(_halve, n_ranks))
 
 
 def doubling_all_gather(n_ranks: int) -> Program:
     """Every rank ends with the parts of all."""
-    bits = _bits("doubling all-gather", n_ranks)
-    return Program(
-        name="doubling all-gather",
-        collective=Collective.ALL_GATHER,
-        n_ranks=n_ranks,
-        n_chunks=n_ranks,
-        runs=in_runs(*(1,) * bits),
-        make_round=lambda number: _double(n_ranks, number),
-    )
+    runs = (1,) * _bits("doubling all-gather", n_ranks)
+    return Program.of("doubling all-gather", Collective.ALL_GATHER, n_ranks, runs, partial(_double, n_ranks))
 
 
 def pairwise_all_to_all(n_ranks: int) -> Program:
@@ -84,28 +62,19 @@ def pairwise_all_to_all(n_ranks: int) -> Program:
         to = (rank + number + 1) % n_ranks
         return Sends.make(rank, to, to, to=n_ranks + rank, add=False)
 
-    return Program(
-        name="pairwise all-to-all",
-        collective=Collective.ALL_TO_ALL,
-        n_ranks=n_ranks,
-        n_chunks=2 * n_ranks,
-        runs=in_runs(*(1,) * (n_ranks - 1)),
-        make_round=make_round,
-        n_beside=n_ranks,
-    )
+    room = {"n_chunks": 2 * n_ranks, "n_beside": n_ranks}
+    return Program.of("pairwise all-to-all", Collective.ALL_TO_ALL, n_ranks, (1,) * (n_ranks - 1), make_round, **room)
 
 
 def dissemination_barrier(n_ranks: int) -> Program:
     """Nobody goes on before all have come: ceil(log2 n) rounds of empty messages (Hensgen, Finkel and Manber, 1988)."""
     rank = np.arange(n_ranks)
-    return Program(
-        name="dissemination barrier",
-        collective=Collective.BARRIER,
-        n_ranks=n_ranks,
-        n_chunks=1,
-        runs=in_runs(*(1,) * (n_ranks - 1).bit_length()),
-        make_round=lambda number: Sends.make(rank, (rank + (1 << number)) % n_ranks, 0, add=True),
-    )
+
+    def make_round(number: int) -> Sends:
+        return Sends.make(rank, (rank + (1 << number)) % n_ranks, 0, add=True)
+
+    runs = (1,) * (n_ranks - 1).bit_length()
+    return Program.of("dissemination barrier", Collective.BARRIER, n_ranks, runs, make_round, n_chunks=1)
 
 
 def _bits(name: str, n_ranks: int) -> int:

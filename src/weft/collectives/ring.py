@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.program import Program, Sends
 from weft.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ def ring_all_reduce(n_ranks: int, order: Sequence[int] | None = None) -> Program
         back = number + 1 if adds else number - (n_ranks - 1)  # how far behind the sender the chunk's owner is
         return Sends.make(ring, np.roll(ring, -1), ring[(place - back) % n_ranks], add=adds)
 
-    return _program("ring all-reduce", Collective.ALL_REDUCE, n_ranks, make_round, n_ranks - 1, n_ranks - 1)
+    return Program.of("ring all-reduce", Collective.ALL_REDUCE, n_ranks, (n_ranks - 1, n_ranks - 1), make_round)
 
 
 def ring_reduce_scatter(n_ranks: int, order: Sequence[int] | None = None) -> Program:
@@ -38,7 +38,7 @@ def ring_reduce_scatter(n_ranks: int, order: Sequence[int] | None = None) -> Pro
     def make_round(number: int) -> Sends:
         return Sends.make(ring, np.roll(ring, -1), ring[(place - number - 1) % n_ranks], add=True)
 
-    return _program("ring reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, make_round, n_ranks - 1)
+    return Program.of("ring reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, (n_ranks - 1,), make_round)
 
 
 def ring_all_gather(n_ranks: int, order: Sequence[int] | None = None) -> Program:
@@ -49,7 +49,7 @@ def ring_all_gather(n_ranks: int, order: Sequence[int] | None = None) -> Program
     def make_round(number: int) -> Sends:
         return Sends.make(ring, np.roll(ring, -1), ring[(place - number) % n_ranks], add=False)
 
-    return _program("ring all-gather", Collective.ALL_GATHER, n_ranks, make_round, n_ranks - 1)
+    return Program.of("ring all-gather", Collective.ALL_GATHER, n_ranks, (n_ranks - 1,), make_round)
 
 
 def chain_broadcast(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
@@ -81,19 +81,6 @@ def _ring(n_ranks: int, order: Sequence[int] | None) -> NDArray[np.int64]:
     return ring
 
 
-def _program(
-    name: str, collective: Collective, n_ranks: int, make_round: Callable[[int], Sends], *runs: int
-) -> Program:
-    return Program(
-        name=name,
-        collective=collective,
-        n_ranks=n_ranks,
-        n_chunks=n_ranks,
-        runs=in_runs(*runs),
-        make_round=make_round,
-    )
-
-
 def _chain(
     name: str, collective: Collective, n_ranks: int, slices: int, root: int, make_round: Callable[[int], Sends]
 ) -> Program:
@@ -102,12 +89,5 @@ def _chain(
     fill = min(slices, n_ranks - 1) - 1  # rounds until all that ever send at once do
     steady = abs(slices - (n_ranks - 1)) + 1
     same = (steady,) if slices >= n_ranks - 1 else (1,) * steady  # a short train moves on along a long chain
-    return Program(
-        name=name,
-        collective=collective,
-        n_ranks=n_ranks,
-        n_chunks=slices,
-        runs=in_runs(*(1,) * fill, *same, *(1,) * fill),
-        make_round=make_round,
-        root=root,
-    )
+    runs = (*(1,) * fill, *same, *(1,) * fill)
+    return Program.of(name, collective, n_ranks, runs, make_round, n_chunks=slices, root=root)

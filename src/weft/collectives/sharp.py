@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from weft.collectives.hierarchical import Inside, Parts, direct, two_levels
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.program import Program, Sends
 from weft.collectives.tree import Tree, levels
 from weft.errors import ConfigError
 
@@ -46,14 +46,13 @@ def sharp_all_reduce(n_ranks: int, parents: ArrayLike | None = None, slices: int
     """Every rank ends with the sum of all buffers, slice after slice; one rank for each node."""
     above = _tree(n_ranks, parents)
     tree = Tree(above, 0, slices)
-    return Program(
-        name="SHARP all-reduce",
-        collective=Collective.ALL_REDUCE,
-        n_ranks=n_ranks,
-        n_chunks=slices,
-        runs=in_runs(*(1,) * (slices + tree.top + tree.bottom - 1)),
-        make_round=lambda number: Sends.join([tree.up(number), tree.down(number - tree.top)]),
-        n_reducers=len(above) - n_ranks,
+
+    def make_round(number: int) -> Sends:
+        return Sends.join([tree.up(number), tree.down(number - tree.top)])
+
+    runs, n_reducers = (1,) * (slices + tree.top + tree.bottom - 1), len(above) - n_ranks
+    return Program.of(
+        "SHARP all-reduce", Collective.ALL_REDUCE, n_ranks, runs, make_round, n_chunks=slices, n_reducers=n_reducers
     )
 
 
@@ -71,7 +70,10 @@ def sharp_reduce_scatter(n_ranks: int, parents: ArrayLike | None = None) -> Prog
         node = np.flatnonzero(dst >= 0)
         return Sends.make(src[node], dst[node], node, add=False)
 
-    return _whole("SHARP reduce-scatter", Collective.REDUCE_SCATTER, above, n_ranks, top + int(depth.max()), make_round)
+    runs, n_reducers = (1,) * (top + int(depth.max())), len(above) - n_ranks
+    return Program.of(
+        "SHARP reduce-scatter", Collective.REDUCE_SCATTER, n_ranks, runs, make_round, n_reducers=n_reducers
+    )
 
 
 def sharp_all_gather(n_ranks: int, parents: ArrayLike | None = None) -> Program:
@@ -88,7 +90,8 @@ def sharp_all_gather(n_ranks: int, parents: ArrayLike | None = None) -> Program:
         child = np.flatnonzero(depth == number - bottom + 1)
         return Sends.make(above[child], child, 0, n=n_ranks, add=False)
 
-    return _whole("SHARP all-gather", Collective.ALL_GATHER, above, n_ranks, 2 * bottom, make_round)
+    runs, n_reducers = (1,) * (2 * bottom), len(above) - n_ranks
+    return Program.of("SHARP all-gather", Collective.ALL_GATHER, n_ranks, runs, make_round, n_reducers=n_reducers)
 
 
 # One rank for each node, on the default tree or a given one.
@@ -148,22 +151,3 @@ def _ways_down(above: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64]:
         way[depth[still] - step, node[still]] = at[still]
         at = np.where(still, above[at], -1)
     return way
-
-
-def _whole(
-    name: str,
-    collective: Collective,
-    above: NDArray[np.int64],
-    n_ranks: int,
-    n_rounds: int,
-    make_round: Callable[[int], Sends],
-) -> Program:
-    return Program(
-        name=name,
-        collective=collective,
-        n_ranks=n_ranks,
-        n_chunks=n_ranks,
-        runs=in_runs(*(1,) * n_rounds),
-        make_round=make_round,
-        n_reducers=len(above) - n_ranks,
-    )

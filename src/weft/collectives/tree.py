@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.program import Program, Sends
 from weft.errors import ConfigError
 
 
@@ -118,12 +118,4 @@ def _program(
 ) -> Program:
     if chunks < 1:
         raise ConfigError(f"{name} in no slices: give one or more")
-    return Program(
-        name=name,
-        collective=collective,
-        n_ranks=n_ranks,
-        n_chunks=chunks,
-        runs=in_runs(*(1,) * n_rounds),
-        make_round=make_round,
-        root=root,
-    )
+    return Program.of(name, collective, n_ranks, (1,) * n_rounds, make_round, n_chunks=chunks, root=root)
