@@ -173,9 +173,12 @@ def test_groups_services_and_subscriptions_live_on_after_a_takeover(view):
         0xC000: sorted(guids),
         0xC001: sorted(guids),
     }
-    left = {record.service_id: record.service_lease for record in state.services.to_records(100.0)}
-    assert left == {0: 0xFFFF_FFFF, 1: 15}  # the last one's lease ended at 95 s
-    assert [record.subscriber_gid for record in state.subscriptions.to_records()] == [PREFIX | guids[1]]
+    left = [service.at(100.0) for service in state.services.by_key.values()]
+    assert {one.service_id: one.service_lease for one in left} == {
+        0: 0xFFFF_FFFF,
+        1: 15,
+    }  # the last one's lease ended at 95 s
+    assert [one.record.subscriber_gid for one in state.subscriptions.all] == [PREFIX | guids[1]]
 
 
 def test_what_it_knew_as_master_of_before_gives_way_to_what_was_copied_since(view):

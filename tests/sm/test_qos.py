@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +14,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import Tables
 from weft.routing.route import route
-from weft.sm.qos import DEFAULTS, DROP, Qos, QosOptions, fill_qos, from_shares, read_vlarb, write_vlarb
+from weft.sm.qos import DEFAULTS, DROP, Qos, QosOptions, Share, fill_qos, from_shares, read_vlarb, write_vlarb
 
 LANES = {1: 1, 2: 2, 3: 4, 4: 8, 5: 15}  # by code
 LOW, HIGH = 0, 1
@@ -152,17 +150,14 @@ def test_arbitration_is_read_as_it_is_written(entries):
 # -- shares ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Share:
-    sl: int
-    bandwidth_percent: float
-    high_priority: bool = False
+def share(sl: int, percent: float, *, high_priority: bool = False) -> Share:
+    return Share(name=f"SL {sl}", sl=sl, bandwidth_percent=percent, high_priority=high_priority)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=15))
 def test_weights_are_in_proportion_to_bandwidth_and_hold_a_packet(percents):
     """Each within a weight unit per entry, so within 1 in 64."""
-    qos = from_shares([Share(sl, percent) for sl, percent in enumerate(percents)])
+    qos = from_shares([share(sl, percent) for sl, percent in enumerate(percents)])
     weight = dict.fromkeys(range(len(percents)), 0)
     for vl, units in qos.swe.vlarb_low:
         assert units >= 64
@@ -172,7 +167,7 @@ def test_weights_are_in_proportion_to_bandwidth_and_hold_a_packet(percents):
 
 
 def test_a_large_share_is_spread_over_entries_after_all_have_had_one():
-    qos = from_shares([Share(0, 90), Share(3, 10)])
+    qos = from_shares([share(0, 90), share(3, 10)])
     assert qos.ca.vlarb_low == ((0, 192), (1, 64), (0, 192), (0, 192))
     assert qos.ca.vlarb_high == ((0, 0),)
     assert qos.ca.high_limit == 0
@@ -180,14 +175,14 @@ def test_a_large_share_is_spread_over_entries_after_all_have_had_one():
 
 
 def test_high_priority_goes_first_without_limit_and_strays_do_not():
-    qos = from_shares([Share(1, 10, high_priority=True), Share(4, 40), Share(4, 10)])
+    qos = from_shares([share(1, 10, high_priority=True), share(4, 40), share(4, 10)])
     assert (qos.rtr.vlarb_high, qos.rtr.vlarb_low, qos.rtr.high_limit) == (((0, 64),), ((1, 64),), 255)
     assert qos.rtr.sl2vl == (1, 0, *(1,) * 14)
 
 
 @pytest.mark.parametrize(
     "shares",
-    [(), (Share(16, 5),), (Share(0, 0.5),), (Share(0, 60), Share(1, 41)), tuple(Share(sl, 5) for sl in range(16))],
+    [(), (share(16, 5),), (share(0, 0.5),), (share(0, 60), share(1, 41)), tuple(share(sl, 5) for sl in range(16))],
 )
 def test_shares_that_do_not_go_are_refused(shares):
     with pytest.raises(ConfigError, match="refused"):

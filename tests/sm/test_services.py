@@ -127,15 +127,19 @@ def test_a_service_may_be_of_a_multicast_group(desk):
     assert register(desk, service_gid=int(Gid.parse("ff12:a01b::1")))[0] == 0
 
 
+def services_at(services, now_s):
+    return [service.at(now_s) for service in services.by_key.values()]
+
+
 @given(leases=st.lists(st.integers(1, 100) | st.just(FOR_EVER), max_size=10), passed=st.integers(0, 120))
 def test_a_copy_ends_when_the_original_does(leases, passed):
     services, copy = Services(), Services()
     for number, lease in enumerate(leases):
         services.register(ServiceRecord(service_id=number, service_lease=lease), 1000.0)
     services.expire(1000.0 + passed)
-    copy.load_records(services.to_records(1000.0 + passed), 5.0)
+    copy.load_records(services_at(services, 1000.0 + passed), 5.0)
     left = {number for number, lease in enumerate(leases) if lease > passed}
-    assert {record.service_id for record in copy.to_records(5.0)} == left
+    assert {record.service_id for record in services_at(copy, 5.0)} == left
     ends = {number: lease - passed for number, lease in enumerate(leases) if number in left and lease != FOR_EVER}
     for number, rest in ends.items():
         assert copy.by_key[number, 0, 0xFFFF].ends_s == 5.0 + rest

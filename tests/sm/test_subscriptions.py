@@ -207,8 +207,9 @@ def test_a_copy_reports_to_the_same_ports(desk):
     subscribe(desk, "h2", trap_number=257, sm_key=SA_KEY)
     subscribe(desk, "h3", trap_number=64)
     copy = Subscriptions()
-    copy.load_records(desk.state.subscriptions.to_records(), desk.view)
-    assert copy.to_records() == desk.state.subscriptions.to_records()
+    records = [one.record for one in desk.state.subscriptions.all]
+    copy.load_records(records, desk.view)
+    assert [one.record for one in copy.all] == records
     assert [one.address for one in copy.all] == [one.address for one in desk.state.subscriptions.all]
     assert [one.trusted for one in copy.all] == [False, True, False]
 

@@ -20,7 +20,7 @@ from weft.routing.route import route
 from weft.sm.known import carried_over
 from weft.sm.lids import choose_lids
 from weft.sm.multicast import RECEIVES
-from weft.sm.settings import PortSettings, activate, arm, wanted_settings
+from weft.sm.settings import activate, arm, wanted_settings
 from weft.sm.trees import fill_trees, reprogram, upload_multicast
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
@@ -287,9 +287,9 @@ def test_what_another_subnet_manager_left_is_cleared(in_use):
 
 def activate_all(desk):
     view = desk.view
-    settings = PortSettings(sm_lid=1)
-    wanted = wanted_settings(view, choose_lids(view, {}), settings, enforced=np.zeros(len(view.port_info), np.uint8))
-    armed = arm(desk.state.sender, view, carried_over(None, view), wanted, settings)
+    lids, nothing = choose_lids(view, {}), np.zeros(len(view.port_info), np.uint8)
+    wanted = wanted_settings(view, lids, desk.state.options, enforced=nothing)
+    armed = arm(desk.state.sender, view, carried_over(None, view), wanted)
     activate(desk.state.sender, view, wanted, armed.refused)
 
 

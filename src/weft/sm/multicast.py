@@ -29,6 +29,7 @@ BLOCK = 32  # MLIDs in a block of a multicast forwarding table
 KEEPS_ALIVE = JoinState.FULL_MEMBER | JoinState.SEND_ONLY_FULL_MEMBER
 RECEIVES = JoinState.FULL_MEMBER | JoinState.NON_MEMBER
 ALL_STATES = 0xF
+EXACTLY = dict.fromkeys(("mtu_selector", "rate_selector", "packet_life_time_selector"), int(Selector.EXACTLY))
 _LAST_MLID = 0xFFFE
 _HOP_LIMIT = 255  # of groups that reach beyond the subnet
 _SA_SIGNATURE = 0xA01B
@@ -44,50 +45,30 @@ class Member:
     proxy: bool = False
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Group:
-    """MTU, rate and life time are the standard's codes."""
+    """`record` is what the SA tells of it without a member; its MTU, rate and life time are the standard's codes."""
 
-    mgid: int
-    mlid: int
-    p_key: int
-    q_key: int
-    mtu: int
-    rate: int
-    sl: int = 0
-    packet_life_time: int = 0
-    t_class: int = 0
-    flow_label: int = 0
-    hop_limit: int = 0
-    scope: int = LINK_LOCAL
+    record: MCMemberRecord
     members: dict[int, Member] = field(default_factory=dict)  # by port GUID
     well_known: bool = False  # asked for by a partition: needs no member
+
+    @property
+    def mgid(self) -> int:
+        return self.record.mgid
+
+    @property
+    def mlid(self) -> int:
+        return self.record.mlid
+
+    @property
+    def p_key(self) -> int:
+        return self.record.p_key
 
     @property
     def is_alive(self) -> bool:
         """Has it a member that keeps it alive?"""
         return any(member.join_state & KEEPS_ALIVE for member in self.members.values())
-
-    @property
-    def record(self) -> MCMemberRecord:
-        """Without a member."""
-        return MCMemberRecord(
-            mgid=self.mgid,
-            q_key=self.q_key,
-            mlid=self.mlid,
-            mtu_selector=Selector.EXACTLY,
-            mtu=self.mtu,
-            t_class=self.t_class,
-            p_key=self.p_key,
-            rate_selector=Selector.EXACTLY,
-            rate=self.rate,
-            packet_life_time_selector=Selector.EXACTLY,
-            packet_life_time=self.packet_life_time,
-            sl=self.sl,
-            flow_label=self.flow_label,
-            hop_limit=self.hop_limit,
-            scope=self.scope,
-        )
 
     def member_rows(self, prefix: int) -> Rows:
         """uint8[member, 56]: a record for each."""
@@ -119,21 +100,8 @@ class Groups:
         mlid = self._take_mlid(wanted.mlid)
         if mlid is None:
             return None
-        group = Group(
-            mgid=wanted.mgid,
-            mlid=mlid,
-            p_key=wanted.p_key,
-            q_key=wanted.q_key,
-            mtu=wanted.mtu,
-            rate=int(wanted.rate),
-            sl=wanted.sl,
-            packet_life_time=wanted.packet_life_time,
-            t_class=wanted.t_class,
-            flow_label=wanted.flow_label,
-            hop_limit=wanted.hop_limit,
-            scope=wanted.scope,
-            well_known=well_known,
-        )
+        nobody = {"port_gid": 0, "join_state": 0, "proxy_join": 0}
+        group = Group(MCMemberRecord(**wanted.as_dict() | nobody | EXACTLY | {"mlid": mlid}), well_known=well_known)
         self.by_mgid[group.mgid] = self.by_mlid[mlid] = group
         return group
 
@@ -206,15 +174,7 @@ class Groups:
                 ended.append(group)
         return ended
 
-    # -- copies for another subnet manager ------------------------------------------------------------------------
-
-    def to_records(self, prefix: int = Gid.LINK_LOCAL_PREFIX) -> list[MCMemberRecord]:
-        """Every group, and every member of it."""
-        records = []
-        for group in self.by_mgid.values():
-            records.append(group.record)
-            records += [MCMemberRecord.unpack(row.tobytes()) for row in group.member_rows(prefix)]
-        return records
+    # -- copies of another subnet manager's -----------------------------------------------------------------------
 
     def load_records(self, records: Iterable[MCMemberRecord], view: View) -> None:
         """What another subnet manager knew; members that are not here are left out."""

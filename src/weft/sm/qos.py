@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,17 +236,14 @@ def _engine_lanes(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
 # -- from shares of bandwidth ------------------------------------------------------------------------------------------
 
 
-class Share(Protocol):
-    """A part of every link, as Omni-Path's virtual fabrics have it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a service level gets of a link that is contended for, as Omni-Path's virtual fabrics have it."""
 
-    @property
-    def sl(self) -> int: ...
-
-    @property
-    def bandwidth_percent(self) -> float: ...
-
-    @property
-    def high_priority(self) -> bool: ...
+    name: str  # of the QOSGroup, or of the Virtual Fabric with QoS of its own
+    sl: int
+    bandwidth_percent: float  # 0 where priority is high: it is not limited
+    high_priority: bool = False
 
 
 def from_shares(shares: Sequence[Share]) -> Qos:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from weft.mad.walk import Rows
 from weft.sm.known import Known
 from weft.sm.lids import Lids
+from weft.sm.options import Options
 from weft.sm.pkeys import INBOUND, OUTBOUND
 from weft.sm.sender import Sender
 from weft.sm.view import View
@@ -37,48 +38,20 @@ _LEFT_ALONE = (  # zero: no change
 _COUNTS = (PortInfo.m_key_violations, PortInfo.p_key_violations, PortInfo.q_key_violations)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PortSettings:
-    """What an operator may choose; OpenSM's defaults."""
-
-    sm_lid: int
-    sm_sl: int = 0
-    subnet_prefix: int = 0xFE80_0000_0000_0000
-    m_key: int = 0
-    m_key_lease_period: int = 0
-    m_key_protect_bits: int = 0
-    subnet_timeout: int = 18
-    max_op_vls: int = 5  # as the standard writes it: VL0 to VL14
-    vl_stall_count: int = 7
-    leaf_vl_stall_count: int = 7
-    head_of_queue_lifetime: int = 18
-    leaf_head_of_queue_lifetime: int = 16
-    local_phy_errors: int = 8
-    overrun_errors: int = 8
-    reregister: bool = False  # ask hosts to tell us of their groups and services again
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
     """What became of ports."""
 
     sets: int
     refused: NDArray[np.intp]  # slots that did not take it, or did not answer
-    activated: int
 
 
-def wanted_settings(
-    view: View,
-    lids: Lids,
-    settings: PortSettings,
-    *,
-    enforced: NDArray[np.uint8],
-) -> Rows:
+def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArray[np.uint8]) -> Rows:
     """uint8[slot, 64]: PortInfo as it should read, states apart. `enforced`: INBOUND | OUTBOUND."""
     wanted = view.port_info.copy()
     ports = view.fabric.ports
     of_switch = view.is_switch[ports.node]
-    mtu, lanes = link_limits(view, settings.max_op_vls)
+    mtu, lanes = link_limits(view, options.max_op_vls)
     ends, linked = view.end_ports, view.plugged
     due = np.union1d(ends, linked)
     fills: list[tuple[NDArray[np.intp], Bits, int | NDArray[Any]]] = [
@@ -86,21 +59,21 @@ def wanted_settings(
         (linked, PortInfo.operational_vls, lanes[linked]),
         (ends, PortInfo.lid, lids.lid[ends]),
         (ends, PortInfo.lmc, lids.lmc[ends]),
-        (ends, PortInfo.master_sm_lid, settings.sm_lid),
-        (ends, PortInfo.master_sm_sl, settings.sm_sl),
-        (ends, PortInfo.gid_prefix, settings.subnet_prefix),
-        (ends, PortInfo.m_key, settings.m_key),
-        (ends, PortInfo.m_key_lease_period, settings.m_key_lease_period),
-        (ends, PortInfo.m_key_protect_bits, settings.m_key_protect_bits),
-        (ends, PortInfo.subnet_time_out, settings.subnet_timeout),
+        (ends, PortInfo.master_sm_lid, int(lids.lid[view.own_slot])),
+        (ends, PortInfo.master_sm_sl, options.sm_sl),
+        (ends, PortInfo.gid_prefix, options.subnet_prefix),
+        (ends, PortInfo.m_key, options.m_key),
+        (ends, PortInfo.m_key_lease_period, options.m_key_lease_period_s),
+        (ends, PortInfo.m_key_protect_bits, options.m_key_protection_level),
+        (ends, PortInfo.subnet_time_out, options.subnet_timeout),
         (linked, PortInfo.link_down_default_state, int(PortPhysicalState.POLLING)),
-        (linked, PortInfo.local_phy_errors, settings.local_phy_errors),
-        (linked, PortInfo.overrun_errors, settings.overrun_errors),
+        (linked, PortInfo.local_phy_errors, options.local_phy_errors_threshold),
+        (linked, PortInfo.overrun_errors, options.overrun_errors_threshold),
     ]
     outside = linked[of_switch[linked]]
     leaf = ~of_switch[ports.peer[outside]]
-    hoq = np.where(leaf, settings.leaf_head_of_queue_lifetime, settings.head_of_queue_lifetime).astype(np.uint8)
-    stall = np.where(leaf, settings.leaf_vl_stall_count, settings.vl_stall_count).astype(np.uint8)
+    hoq = np.where(leaf, options.leaf_head_of_queue_lifetime, options.head_of_queue_lifetime).astype(np.uint8)
+    stall = np.where(leaf, options.leaf_vl_stall_count, options.vl_stall_count).astype(np.uint8)
     fills += [(outside, PortInfo.hoq_life, hoq), (outside, PortInfo.vl_stall_count, stall)]
     fills.append((outside, PortInfo.partition_enforcement_inbound, enforced[outside] // INBOUND & 1))
     fills.append((outside, PortInfo.partition_enforcement_outbound, enforced[outside] // OUTBOUND & 1))
@@ -121,18 +94,18 @@ def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArra
     return np.minimum(mtu, mtu[other]), np.minimum(np.minimum(lanes, lanes[other]), np.uint64(max_op_vls))
 
 
-def arm(sender: Sender, view: View, known: Known, wanted: Rows, settings: PortSettings) -> Outcome:
-    """Write settings that differ; what is in Initialize becomes Armed."""
+def arm(sender: Sender, view: View, known: Known, wanted: Rows, *, reregister: bool = False) -> Outcome:
+    """Write settings that differ; what is in Initialize becomes Armed. `reregister`: hosts tell us of theirs again."""
     differs = _differs(view, known, wanted)
     initial = np.zeros(len(wanted), bool)
     initial[view.plugged] = view.state[view.plugged] == PortState.INITIALIZE
     due = np.zeros(len(wanted), bool)
     due[view.plugged] = due[view.end_ports] = True
-    due &= differs | initial | (settings.reregister & _can_reregister(view))
+    due &= differs | initial | (reregister & _can_reregister(view))
     slots = np.flatnonzero(due)
     data = _as_sent(wanted[slots])
     fill(data, PortInfo.port_state, np.where(initial[slots], int(PortState.ARMED), 0))
-    if settings.reregister:
+    if reregister:
         fill(data, PortInfo.client_reregister, _can_reregister(view)[slots].astype(np.uint8))
     outcome = _set(sender, view, slots, data)
     known.told[slots], known.said[slots] = wanted[slots], view.port_info[slots]
@@ -186,5 +159,4 @@ def _set(sender: Sender, view: View, slots: NDArray[np.intp], data: Rows) -> Out
     route, number = view.to_nodes(ports.node[slots]), ports.number[slots].astype(np.int64)
     said, took = sender.set(route, SmpAttribute.PORT_INFO, number, data)
     view.port_info[slots[took]] = said[took]
-    active = took & (column(said, PortInfo.port_state) == PortState.ACTIVE)
-    return Outcome(sets=len(slots), refused=slots[~took], activated=int(active.sum()))
+    return Outcome(sets=len(slots), refused=slots[~took])

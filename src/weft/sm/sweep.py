@@ -25,7 +25,7 @@ from weft.sm.lanes import choose_lanes, upload_lanes
 from weft.sm.lids import Lids, choose_lids
 from weft.sm.membership import choose_pkeys, upload_pkeys
 from weft.sm.sa.subscriptions import announce_ports
-from weft.sm.settings import PortSettings, activate, arm, wanted_settings
+from weft.sm.settings import activate, arm, wanted_settings
 from weft.sm.state import State
 from weft.sm.trees import plant_trees, upload_multicast
 from weft.sm.view import View, make_view, without_links
@@ -78,8 +78,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     pkeys = choose_pkeys(state, view, known)
     choose_lanes(state, view)
     plant_trees(state, view)
-    settings = port_settings(state, view, reregister=taking_over)
-    wanted = wanted_settings(view, lids, settings, enforced=pkeys.enforcement)
+    wanted = wanted_settings(view, lids, state.options, enforced=pkeys.enforcement)
 
     forwarding = upload_forwarding(sender, view, known, in_use=in_use, life_time=state.options.packet_life_time)
     refused = [*forwarding.refused]
@@ -87,7 +86,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     refused += upload_adaptive(state, view)
     refused += upload_pkeys(sender, view, known, pkeys)
     refused += upload_lanes(sender, view, known)
-    armed = arm(sender, view, known, wanted, settings)
+    armed = arm(sender, view, known, wanted, reregister=taking_over and not state.options.no_clients_rereg)
     active = activate(sender, view, wanted, armed.refused)
     refused += [view.name(slot) for slot in np.union1d(armed.refused, active.refused).tolist()]
     for name in refused:
@@ -171,27 +170,6 @@ def _has_more_links(view: View, before: View) -> bool:
     """Between switches. One that comes back brings the routes of before back: else nothing would ever use it again."""
     came, ports = missing_links(view, before), view.fabric.ports
     return bool((view.is_switch[ports.node[came]] & view.is_switch[ports.node[ports.peer[came]]]).any())
-
-
-def port_settings(state: State, view: View, *, reregister: bool) -> PortSettings:
-    options = state.options
-    return PortSettings(
-        sm_lid=int(view.fabric.tables.lid[view.own_slot]),
-        subnet_prefix=options.subnet_prefix,
-        m_key=options.m_key,
-        m_key_lease_period=options.m_key_lease_period_s,
-        m_key_protect_bits=options.m_key_protection_level,
-        subnet_timeout=options.subnet_timeout,
-        max_op_vls=options.max_op_vls,
-        vl_stall_count=options.vl_stall_count,
-        leaf_vl_stall_count=options.leaf_vl_stall_count,
-        head_of_queue_lifetime=options.head_of_queue_lifetime,
-        leaf_head_of_queue_lifetime=options.leaf_head_of_queue_lifetime,
-        local_phy_errors=options.local_phy_errors_threshold,
-        overrun_errors=options.overrun_errors_threshold,
-        reregister=reregister and not options.no_clients_rereg,
-        sm_sl=options.sm_sl,
-    )
 
 
 def remember(state: State, view: View, known: Known, routing: Routing | None) -> None:

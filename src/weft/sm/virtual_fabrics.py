@@ -37,6 +37,7 @@ from weft.sm.partitions import (
     broadcast_mgid,
     with_p_key,
 )
+from weft.sm.qos import Share
 
 _LEAST_WITHOUT_QOS = 5  # percent
 _SERVICE_LEVELS = 16
@@ -53,16 +54,6 @@ _IPOIB = tuple(
     + [Gid.parse(f"ff12:601b::{group}") for group in ("1", "2", "16", "fb")]
 )
 Who = Everyone | Devices | int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What a service level gets of a link that is contended for."""
-
-    name: str  # of the QOSGroup, or of the Virtual Fabric with QoS of its own
-    sl: int
-    bandwidth_percent: int  # 0 where priority is high: it is not limited
-    high_priority: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

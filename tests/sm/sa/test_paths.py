@@ -20,7 +20,7 @@ from weft.sm.sa.rates import CODE_OF_RANK, GBIT_S, RANK_OF_CODE, link_ranks
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
 from weft.wire.port_info import Mtu, PortInfo, PortState
-from weft.wire.sa import MultiPathRecord, PathRecord, Rate, SaAttribute, SaMad, SaStatus, Selector
+from weft.wire.sa import MCMemberRecord, MultiPathRecord, PathRecord, Rate, SaAttribute, SaMad, SaStatus, Selector
 from weft.wire.sa_query import component_mask
 
 MTUS = (Mtu.BYTES_1024, Mtu.BYTES_2048, Mtu.BYTES_4096)
@@ -376,7 +376,7 @@ def test_all_paths_are_there_for_the_asking_up_to_a_limit(make_subnet, monkeypat
 def test_a_path_to_a_group_is_the_groups(make_subnet):
     asked = make_subnet("star:hosts=3")
     mgid = 0xFF12_401B_FFFF_0000 << 64 | 0xFFFF_FFFF
-    group = Group(mgid=mgid, mlid=0xC001, p_key=0xFFFF, q_key=0xB1B, mtu=4, rate=3, sl=2, packet_life_time=18)
+    group = Group(MCMemberRecord(mgid=mgid, mlid=0xC001, p_key=0xFFFF, q_key=0xB1B, mtu=4, rate=3, sl=2))
     group.members[asked.gid("h1") & (1 << 64) - 1] = Member(1)
     asked.state.groups.by_mgid[mgid] = group
     _, (record,) = get(asked, source="h1", dgid=mgid)

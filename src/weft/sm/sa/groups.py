@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from weft.ids import Gid, PKey, p_keys_match
 from weft.sm.events import Event
-from weft.sm.multicast import KEEPS_ALIVE, Group
+from weft.sm.multicast import EXACTLY, KEEPS_ALIVE, Group
 from weft.sm.partitions import LINK_LOCAL
 from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
 from weft.sm.sa.reply import Handler, Reply
@@ -108,9 +108,9 @@ def _join(administrator: Administrator, query: _Query, slot: int) -> tuple[Group
         raise _Refused("P_Key 0 is none")
     found = state.groups.by_mgid.get(record.mgid)
     if found is not None:
-        _check_same(query, found)
-        _check_range(query, found)
-        _check_join(administrator, query, found, port)
+        _check_same(query, found.record)
+        _check_range(query, found.record)
+        _check_join(administrator, query, found.record, port)
         _check_rights(query.guid, found, view, slot)
         return found, port
     wanted = _wanted(administrator, query, port)
@@ -121,7 +121,7 @@ def _join(administrator: Administrator, query: _Query, slot: int) -> tuple[Group
     return created, port
 
 
-def _check_join(administrator: Administrator, query: _Query, group: Group | MCMemberRecord, port: int) -> None:
+def _check_join(administrator: Administrator, query: _Query, group: MCMemberRecord, port: int) -> None:
     """The port's part of o15-0.2.4."""
     view = administrator.view
     if _port_mtu(view, port) < group.mtu:
@@ -177,7 +177,7 @@ def _check_mgid(state: State, query: _Query) -> None:
             found = state.groups.by_mgid.get(broadcast)
             if found is None:
                 raise _Refused(f"there is no broadcast group {Gid(broadcast)}")
-            _check_same(query, found)
+            _check_same(query, found.record)
         return
     if mgid >> 112 & 0xE0:
         raise _Refused("three flags of a multicast GID are reserved")
@@ -237,7 +237,7 @@ def _ranks(administrator: Administrator) -> NDArray[np.uint8]:
 # -- does a group have what is asked? ---------------------------------------------------------------------------------
 
 
-def _check_same(query: _Query, group: Group) -> None:
+def _check_same(query: _Query, group: MCMemberRecord) -> None:
     record = query.record
     if query.has("p_key") and not p_keys_match(record.p_key, group.p_key):
         raise _Refused("the group has another P_Key")
@@ -246,7 +246,7 @@ def _check_same(query: _Query, group: Group) -> None:
             raise _Refused(f"the group has another {name}")
 
 
-def _check_range(query: _Query, group: Group) -> None:
+def _check_range(query: _Query, group: MCMemberRecord) -> None:
     """MTU and rate, as the selectors mean them."""
     record = query.record
     if query.has("mtu_selector"):
@@ -280,12 +280,11 @@ def leave(administrator: Administrator, request: SaMad, slot: int) -> Reply:
         _check_rights(query.guid, group, administrator.view, slot)
     except _Refused as refused:
         return _refuse(state, query, refused)
-    scope = group.scope
+    scope = group.record.scope
     if state.groups.leave(group, query.guid, record.join_state):
         announce_group(state, administrator.view, Trap.MGID_DESTROYED, group)
     left = group.members.get(query.guid)
-    exactly = dict.fromkeys(("mtu_selector", "rate_selector", "packet_life_time_selector"), Selector.EXACTLY)
-    return Reply(records=record.replace(scope=scope, join_state=left.join_state if left else 0, **exactly).raw)
+    return Reply(records=record.replace(scope=scope, join_state=left.join_state if left else 0, **EXACTLY).raw)
 
 
 def _refuse(state: State, query: _Query, refused: _Refused) -> Reply:
@@ -308,12 +307,12 @@ def get_members(administrator: Administrator, request: SaMad, slot: int) -> Repl
     rows = [
         _answers(query, group, prefix, trusted=trusted)
         for group in state.groups.by_mgid.values()
-        if has_p_key(administrator.view, slot, group.p_key) and _fits(query, group)
+        if has_p_key(administrator.view, slot, group.p_key) and _fits(query, group.record)
     ]
     return Reply(records=np.concatenate(rows) if rows else np.zeros((0, MCMemberRecord.size), np.uint8))
 
 
-def _fits(query: _Query, group: Group) -> bool:
+def _fits(query: _Query, group: MCMemberRecord) -> bool:
     record = query.record
     try:
         _check_same(query, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -51,15 +52,9 @@ class PathQuery(Generic[R]):
         return self.record.service_id_8msb << 56 | self.record.service_id_56lsb
 
 
-_names: dict[tuple[type, int], frozenset[str]] = {}
-
-
+@lru_cache(maxsize=1000)  # masks come from outside
 def _named(form: type[PathRecord] | type[MultiPathRecord], mask: int) -> frozenset[str]:
-    if (form, mask) not in _names:
-        if len(_names) > 1000:
-            _names.clear()
-        _names[form, mask] = frozenset(component_names(form, mask))
-    return _names[form, mask]
+    return frozenset(component_names(form, mask))
 
 
 def read_query(form: type[R], request: SaMad) -> PathQuery[R] | SaStatus:

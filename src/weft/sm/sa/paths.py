@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.sm.events import Event
+from weft.sm.multicast import EXACTLY
 from weft.sm.sa import kernels
 from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
 from weft.sm.sa.path_tables import Pairs, PathTables
 from weft.sm.sa.reply import Handler, Reply
 from weft.wire.mad import Method
-from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus, Selector
+from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus
 
 if TYPE_CHECKING:
     from weft.sm.sa.administrator import Administrator
@@ -134,9 +135,10 @@ def _slot_of_gid(administrator: Administrator, gid: int) -> int:
 
 def _multicast_path(administrator: Administrator, query: PathQuery[PathRecord], source: int | None) -> Reply:
     """To a group, for its members: its own MTU, rate and so on."""
-    group = administrator.state.groups.by_mgid.get(query.record.dgid)
-    if group is None:
+    found = administrator.state.groups.by_mgid.get(query.record.dgid)
+    if found is None:
         return Reply(records=_NONE)
+    group = found.record
     hop_limit = group.hop_limit if group.mgid >> 112 & 0xF == _LINK_LOCAL_SCOPE else _HOP_LIMIT_MAX
     own = {
         "dlid": group.mlid,
@@ -148,19 +150,17 @@ def _multicast_path(administrator: Administrator, query: PathQuery[PathRecord], 
     }
     if any(query.value(name) not in (None, value) for name, value in own.items()):
         return Reply(records=_NONE)
-    if source is not None and int(administrator.view.fabric.ports.guid[source]) not in group.members:
+    if source is not None and int(administrator.view.fabric.ports.guid[source]) not in found.members:
         return Reply(records=_NONE)
     made = query.record.replace(
         **own,
         qos_class=0,
         reversible=0,
         numb_path=1,
-        mtu_selector=Selector.EXACTLY,
         mtu=group.mtu,
-        rate_selector=Selector.EXACTLY,
         rate=group.rate,
-        packet_life_time_selector=Selector.EXACTLY,
         packet_life_time=group.packet_life_time,
+        **EXACTLY,
     )
     return Reply(records=made.raw)
 

@@ -76,9 +76,6 @@ class Services:
             self.remove(service)
         return [service.record for service in over]
 
-    def to_records(self, now_s: float) -> list[ServiceRecord]:
-        return [service.at(now_s) for service in self.by_key.values()]
-
     def load_records(self, records: Iterable[ServiceRecord], now_s: float) -> None:
         """What another subnet manager knew."""
         for record in records:

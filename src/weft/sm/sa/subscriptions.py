@@ -155,10 +155,7 @@ class Subscriptions:
         due, self.outbox = self.outbox, []
         return due
 
-    # -- copies for another subnet manager ----------------------------------------------------------------------
-
-    def to_records(self) -> list[InformInfoRecord]:
-        return [one.record for one in self.all]
+    # -- copies of another subnet manager's -----------------------------------------------------------------------
 
     def load_records(self, records: Iterable[InformInfoRecord], view: View) -> None:
         """Those of ports that are here. Whoever was trusted must say so again, but for single security traps."""
