@@ -17,5 +17,7 @@ def _refuse_options(_: object, value: object) -> None:
 
 # cyclopts takes a lone `-` for an option unless all that begin so are allowed.
 NAMES_FILE = Parameter(allow_leading_hyphen=True, validator=_refuse_options)
-Spec = Annotated[str, NAMES_FILE]
+Spec = Annotated[str, NAMES_FILE, Parameter(help="A topology, `superpod:su=1`, or the path of a file.")]
 File = Annotated[Path | None, NAMES_FILE]
+LabName = Annotated[str, Parameter(help="The lab, if more than one runs.")]
+Json = Annotated[bool, Parameter(help="Print JSON instead of a table.")]

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft.cli.arguments import Json
 from weft.cli.output import console, print_json, table
 
 if TYPE_CHECKING:
     from weft.fabric.catalog import Entry
 
 
-def catalog(name: str | None = None, /, *, json: bool = False) -> None:
+def catalog(name: str | None = None, /, *, json: Json = False) -> None:
     """List switches, adapters, GPUs, servers and cables, or show one with its sources.
 
     Parameters
     ----------
     name
         An entry: `QM9700`, `dgx-h100`.
-    json
-        Print JSON instead of a table.
     """
     from weft.fabric import catalog as entries
 

@@ -13,8 +13,6 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, json:
 
     Parameters
     ----------
-    spec
-        A topology, `superpod:su=1`, or the path of a file.
     tables
         Dumps of OpenSM: a directory with opensm.fdbs or opensm-lfts.dump, and guid2lid or opensm-subnet.lst for
         the LIDs; or one file of routes.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from weft.cli.arguments import File, Spec
+from weft.cli.arguments import NAMES_FILE, File, Json
 from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    spec: Spec,
+    spec: Annotated[str, NAMES_FILE],
     /,
     *,
     job: str = "all_reduce:1G",
@@ -20,7 +20,7 @@ def compare(
     servers: int | None = None,
     report: File = None,
     seed: int = 1,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.
 
@@ -38,8 +38,6 @@ def compare(
         Write a page with curves, the fabric and its busy cables, .html; it needs no network.
     seed
         Of the hashes by which Ethernet switches choose paths.
-    json
-        Print JSON instead of a table.
     """
     from weft.compare.comparison import compare as run
     from weft.compare.job import parse_job

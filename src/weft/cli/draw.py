@@ -28,8 +28,6 @@ def draw(
 
     Parameters
     ----------
-    spec
-        A topology, `superpod:su=1`, or the path of a file.
     output
         The picture: .svg, .png or .html (which zooms, searches and highlights); - for SVG on standard output.
     by

@@ -49,7 +49,7 @@ def _list_formats(json: bool) -> None:
     from weft.fabric.files import FORMATS
 
     rows = [
-        (entry.name, ", ".join(entry.suffixes), "yes" if entry.reads else "", "yes" if entry.writes else "", entry.what)
+        (entry.name, ", ".join(entry.suffixes), "yes" if entry.reads else "", "yes", entry.what)
         for entry in FORMATS.values()
     ]
     heads = ("format", "suffixes", "reads", "writes", "what it is")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import Spec
+from weft.cli.arguments import Json, LabName, Spec
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ def up(
 
     Parameters
     ----------
-    spec
-        A topology, `superpod:su=1`, or the path of a file.
     name
         Its name, if there is to be more than one.
     daemon
@@ -126,14 +124,8 @@ def down(*, lab: str = "") -> None:
     print(f"lab {entry.name} is down")
 
 
-def ps(*, json: bool = False) -> None:
-    """List the labs that run: fabric, attached programs, MADs so far, what is broken.
-
-    Parameters
-    ----------
-    json
-        Print JSON instead of a table.
-    """
+def ps(*, json: Json = False) -> None:
+    """List the labs that run: fabric, attached programs, MADs so far, what is broken."""
     from weft.cli.output import console, print_json, table
     from weft.lab import registry
     from weft.lab.control import ask
@@ -180,20 +172,18 @@ def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     raise SystemExit(programs.attend(rest[1:], variables))
 
 
-def break_(name: str, /, *, lab: str = "") -> None:
+def break_(name: str, /, *, lab: LabName = "") -> None:
     """Pull a cable of a lab, by a port; of a node or a server, all its cables.
 
     Parameters
     ----------
     name
         `leaf1/5`, `spine1`, `dgx7`.
-    lab
-        The lab, if more than one runs.
     """
     _tell(lab, "break", "broken", name=name)
 
 
-def degrade(name: str, /, *, ber: float, lab: str = "") -> None:
+def degrade(name: str, /, *, ber: float, lab: LabName = "") -> None:
     """Make a cable of a lab err.
 
     Parameters
@@ -202,21 +192,17 @@ def degrade(name: str, /, *, ber: float, lab: str = "") -> None:
         A port, `leaf1/5`; or a node or a server, for all its cables.
     ber
         Bit error rate after error correction: a good cable has 1e-15, a bad one 1e-8.
-    lab
-        The lab, if more than one runs.
     """
     _tell(lab, "degrade", f"errs with {ber:g}", name=name, bit_error_rate=ber)
 
 
-def fix(name: str = "", /, *, lab: str = "") -> None:
+def fix(name: str = "", /, *, lab: LabName = "") -> None:
     """Put cables of a lab back, and replace those that err: by a name, or all.
 
     Parameters
     ----------
     name
         A port, a node or a server; nothing for all.
-    lab
-        The lab, if more than one runs.
     """
     _tell(lab, "fix", "fixed", name=name)
 
@@ -228,7 +214,7 @@ def traffic(
     size: str = "1M",
     paths: str = "table",
     seed: int = 1,
-    lab: str = "",
+    lab: LabName = "",
     json: bool = False,
 ) -> None:
     """Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.
@@ -243,8 +229,6 @@ def traffic(
         table, or adaptive where the tables have port groups.
     seed
         Of a random pattern.
-    lab
-        The lab, if more than one runs.
     json
         Print the engine's report as JSON.
     """

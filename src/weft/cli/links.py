@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from weft.cli.arguments import Json
 from weft.cli.output import console, print_json, table
 
 
-def links(*, json: bool = False) -> None:
-    """Show every link speed: signalling, encoding, data rate by width, year.
-
-    Parameters
-    ----------
-    json
-        Print JSON instead of a table.
-    """
+def links(*, json: Json = False) -> None:
+    """Show every link speed: signalling, encoding, data rate by width, year."""
     from weft.fabric.rates import speeds
     from weft.units import format_gbit_s, gbyte_s
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import File, Spec
+from weft.cli.arguments import NAMES_FILE, File
 from weft.cli.output import console, print_json, say_written, table
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _Label = TypeVar("_Label", "Algorithm", "Protocol")
 
 def nccl(
     collective: str,
-    spec: Spec = "",
+    spec: Annotated[str, NAMES_FILE] = "",
     /,
     *,
     min_bytes: Annotated[str, Parameter(name=["--minbytes", "-b"])] = "8",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import Spec
+from weft.cli.arguments import NAMES_FILE
 from weft.cli.output import Cell, console, print_json, table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def perf(
     test: str,
     client: str = "",
     server: str = "",
-    spec: Spec = "",
+    spec: Annotated[str, NAMES_FILE] = "",
     /,
     *,
     size: Annotated[str, Parameter(name=["--size", "-s"])] = "",

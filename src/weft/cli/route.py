@@ -52,8 +52,6 @@ def route(
 
     Parameters
     ----------
-    spec
-        A topology, `superpod:su=1`, or the path of a file.
     engine
         auto, dimension-order, dragonfly, fat-tree, dfsssp, up-down or min-hop.
     lmc

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from weft.cli.arguments import File
+from weft.cli.arguments import File, Json
 from weft.cli.output import console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -18,15 +18,13 @@ scenario = App(name="scenario", help="Test a claim about InfiniBand with numbers
 
 
 @scenario.default
-def list_scenarios(name: str | None = None, /, *, json: bool = False) -> None:
+def list_scenarios(name: str | None = None, /, *, json: Json = False) -> None:
     """Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.
 
     Parameters
     ----------
     name
         A scenario: qos, incast, bad-link, ib-vs-ethernet, gpudirect, sm-faults or sm-failover.
-    json
-        Print JSON instead of a table.
     """
     from weft.errors import UnknownName
     from weft.scenarios import SCENARIOS
@@ -49,7 +47,7 @@ def qos(
     buffer: str = "0",
     seed: int = 1,
     picture: File = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Does bulk storage traffic block small MPI messages, and what do virtual lanes do about it?
 
@@ -67,23 +65,20 @@ def qos(
         Of the moments at which ranks send.
     picture
         The distribution of latencies, .png or .svg.
-    json
-        Print JSON instead of a table.
     """
     from weft.scenarios import qos as asked
     from weft.units import parse_size_bytes
 
     _run(
-        lambda: asked.run(
-            servers=servers,
-            messages=messages,
-            size_bytes=parse_size_bytes(size),
-            buffer_bytes=parse_size_bytes(buffer),
-            seed=seed,
-        ),
+        asked.run,
         asked.draw,
         picture,
         json,
+        servers=servers,
+        messages=messages,
+        size_bytes=parse_size_bytes(size),
+        buffer_bytes=parse_size_bytes(buffer),
+        seed=seed,
     )
 
 
@@ -95,7 +90,7 @@ def incast(
     buffer: str = "0",
     seed: int = 1,
     picture: File = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Many send to one: what happens to a flow that only shares a cable with them, network by network?
 
@@ -111,22 +106,19 @@ def incast(
         Of the marking by chance.
     picture
         The victim's rate, and the queue at the receiver over time, .png or .svg.
-    json
-        Print JSON instead of a table.
     """
     from weft.scenarios import incast as asked
     from weft.units import parse_size_bytes
 
     _run(
-        lambda: asked.run(
-            senders=senders,
-            size_bytes=parse_size_bytes(size),
-            buffer_bytes=parse_size_bytes(buffer),
-            seed=seed,
-        ),
+        asked.run,
         asked.draw,
         picture,
         json,
+        senders=senders,
+        size_bytes=parse_size_bytes(size),
+        buffer_bytes=parse_size_bytes(buffer),
+        seed=seed,
     )
 
 
@@ -140,7 +132,7 @@ def bad_link(
     ack_timeout: int = 14,
     seed: int = 1,
     picture: File = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """One cable loses packets: which jobs become slower, by how much, and how is it found?
 
@@ -160,30 +152,27 @@ def bad_link(
         Of the errors.
     picture
         The slowdown of both jobs, .png or .svg.
-    json
-        Print JSON instead of a table.
     """
     from weft.scenarios import bad_link as asked
     from weft.units import parse_size_bytes
 
     _run(
-        lambda: asked.run(
-            hosts=hosts,
-            size_bytes=parse_size_bytes(size),
-            steps=steps,
-            bit_error_rates=bit_error_rate,
-            ack_timeout_exponent=ack_timeout,
-            seed=seed,
-        ),
+        asked.run,
         asked.draw,
         picture,
         json,
+        hosts=hosts,
+        size_bytes=parse_size_bytes(size),
+        steps=steps,
+        bit_error_rates=bit_error_rate,
+        ack_timeout_exponent=ack_timeout,
+        seed=seed,
     )
 
 
 @scenario.command(name="ib-vs-ethernet")
 def ib_vs_ethernet(
-    *, servers: int = 16, size: str = "16M", seed: int = 1, picture: File = None, json: bool = False
+    *, servers: int = 16, size: str = "16M", seed: int = 1, picture: File = None, json: Json = False
 ) -> None:
     """InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?
 
@@ -197,13 +186,11 @@ def ib_vs_ethernet(
         Of permutations, hashes and marking.
     picture
         Latency, the tail of a permutation and all-reduce by network, .png or .svg.
-    json
-        Print JSON instead of a table.
     """
     from weft.scenarios import ib_vs_ethernet as asked
     from weft.units import parse_size_bytes
 
-    _run(lambda: asked.run(servers=servers, size_bytes=parse_size_bytes(size), seed=seed), asked.draw, picture, json)
+    _run(asked.run, asked.draw, picture, json, servers=servers, size_bytes=parse_size_bytes(size), seed=seed)
 
 
 @scenario.command
@@ -213,7 +200,7 @@ def gpudirect(
     server: str = "dgx-h100",
     seed: int = 1,
     picture: File = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """What does it cost when data between GPUs is copied through host memory?
 
@@ -227,12 +214,10 @@ def gpudirect(
         Of the run.
     picture
         Latency and all-reduce by size, .png or .svg.
-    json
-        Print JSON instead of a table.
     """
     from weft.scenarios import gpudirect as asked
 
-    _run(lambda: asked.run(servers=servers, server=server, seed=seed), asked.draw, picture, json)
+    _run(asked.run, asked.draw, picture, json, servers=servers, server=server, seed=seed)
 
 
 @scenario.command(name="sm-faults")
@@ -245,7 +230,7 @@ def sm_faults(
     all_: Annotated[bool, Parameter("--all", negative=())] = False,
     seed: int = 1,
     picture: File = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """Every cable and every switch fails once: what does the subnet manager make of it?
 
@@ -265,24 +250,27 @@ def sm_faults(
         Of the choice among them.
     picture
         Entries that changed against those that had led through what failed, .png or .svg.
-    json
-        Print JSON instead of a table.
     """
     from weft.scenarios import sm_faults as asked
 
-    def run() -> Finding:
+    def run(**given: Any) -> Finding:
         with progress_bar() as change:
             return asked.run(
-                fabric=fabric,
-                engine=engine,
-                links=links,
-                switches=switches,
-                all_elements=all_,
-                seed=seed,
-                progress=lambda count, total, name: change(description=name, completed=count, total=total),
+                **given, progress=lambda done, of, name: change(description=name, completed=done, total=of)
             )
 
-    _run(run, asked.draw, picture, json)
+    _run(
+        run,
+        asked.draw,
+        picture,
+        json,
+        fabric=fabric,
+        engine=engine,
+        links=links,
+        switches=switches,
+        all_elements=all_,
+        seed=seed,
+    )
 
 
 @scenario.command(name="sm-failover")
@@ -292,7 +280,7 @@ def sm_failover(
     retries: int = 4,
     seed: int = 1,
     picture: File = None,
-    json: bool = False,
+    json: Json = False,
 ) -> None:
     """The subnet manager is killed: what goes on, what stops, and for how long?
 
@@ -306,22 +294,20 @@ def sm_failover(
         Of the order in which hosts send to others.
     picture
         Messages and path queries around the kill, .png or .svg.
-    json
-        Print JSON instead of a table.
     """
     from weft.scenarios import sm_failover as asked
 
-    _run(lambda: asked.run(polling_ms=polling, retries=retries, seed=seed), asked.draw, picture, json)
+    _run(asked.run, asked.draw, picture, json, polling_ms=polling, retries=retries, seed=seed)
 
 
 def _run(
-    run: Callable[[], Finding], draw: Callable[[Finding, Path | str], None], picture: Path | None, json: bool
+    run: Callable[..., Finding], draw: Callable[[Finding, Path], None], picture: Path | None, json: bool, **given: Any
 ) -> None:
     from weft.fabric.draw.chart import check_suffix
 
     if picture is not None:
         check_suffix(picture)
-    finding = run()
+    finding = run(**given)
     if picture is not None:
         draw(finding, picture)
     if json:

@@ -21,8 +21,6 @@ def show(spec: Spec, name: str | None = None, /, *, json: bool = False) -> None:
 
     Parameters
     ----------
-    spec
-        A topology, `superpod:su=1`, or the path of a file.
     name
         A node, a port or a server: `leaf3`, `leaf3/17`, `dgx1`.
     json

@@ -39,8 +39,6 @@ def sim(
 
     Parameters
     ----------
-    spec
-        A topology, `superpod:su=1`, or the path of a file.
     traffic
         permutation, incast, uniform, shift, bisection, all-to-all, rails, or the path of a traffic file, .csv or
         .json. [permutation]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from weft.cli.arguments import Json
 from weft.cli.output import console, print_json, table
 
 
-def topologies(name: str | None = None, /, *, json: bool = False) -> None:
+def topologies(name: str | None = None, /, *, json: Json = False) -> None:
     """List the topologies, their parameters and an example of each.
 
     Parameters
     ----------
     name
         A topology, to show its parameters: `fat-tree`.
-    json
-        Print JSON instead of a table.
     """
     from weft.errors import UnknownName
     from weft.fabric.spec import describe

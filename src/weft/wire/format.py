@@ -171,13 +171,13 @@ _set_raw = Format.__dict__["raw"].__set__
 class Numbered(IntEnum):
     """Numbers that say which format bytes have: ids of attributes, of traps."""
 
-    form: type[Format] | None
+    form: type[Format]
 
-    def __new__(cls, number: int, form: type[Format] | None = None) -> Self:
+    def __new__(cls, number: int, form: type[Format] = Format) -> Self:
         made = int.__new__(cls, number)
         made._value_, made.form = number, form
         return made
 
     @classmethod
     def forms(cls) -> dict[int, type[Format]]:
-        return {number: number.form for number in cls if number.form}
+        return {number: number.form for number in cls if number.form is not Format}

@@ -32,10 +32,9 @@ class Format:
     name: str
     what: str
     suffixes: tuple[str, ...]  # how the names of such files end, the usual one first
-    reads: bool
-    writes: bool
-    module: str  # below weft.fabric.files
-    function: str = "to_text"  # writes it
+    module: str  # below weft.fabric.files; its `to_text` writes it, if not this function
+    function: str = "to_text"
+    reads: bool = False  # and not only writes
     content: re.Pattern[str] | None = None  # what such a file has near its beginning
 
 
@@ -47,7 +46,6 @@ FORMATS = {
             what="lab file: nodes, links and faults written by hand",
             suffixes=(".yaml", ".yml", ".toml"),
             reads=True,
-            writes=True,
             module="lab",
         ),
         Format(
@@ -55,7 +53,6 @@ FORMATS = {
             what="output of ibnetdiscover, input of ibsim",
             suffixes=(".ibnetdiscover", ".net", ".txt"),
             reads=True,
-            writes=True,
             module="ibnetdiscover",
             content=re.compile(r'^(vendid=|(switch|ca|rt)guid=|(Switch|Ca|Hca|Rt)\s*\d+\s*")', re.MULTILINE),
         ),
@@ -64,7 +61,6 @@ FORMATS = {
             what="dumps of OpenSM: reads opensm-subnet.lst, writes a directory of all",
             suffixes=(".lst",),
             reads=True,
-            writes=True,
             module="opensm",
             content=re.compile(r"\A\s*\{ (CA|SW|Rt)\b"),
         ),
@@ -73,7 +69,6 @@ FORMATS = {
             what="cable plan of UFM: CSV with StartDevice, StartPort, EndDevice, EndPort",
             suffixes=(".ndt", ".csv"),
             reads=True,
-            writes=True,
             module="ndt",
             content=re.compile(r"\A[^\n]*\bStartDevice\b"),
         ),
@@ -81,8 +76,6 @@ FORMATS = {
             name="slurm",
             what="topology.conf of Slurm, for topology/tree",
             suffixes=("topology.conf",),
-            reads=False,
-            writes=True,
             module="slurm",
             content=re.compile("^SwitchName=", re.MULTILINE),
         ),
@@ -90,8 +83,6 @@ FORMATS = {
             name="graphml",
             what="GraphML, for networkx, Gephi and yEd",
             suffixes=(".graphml",),
-            reads=False,
-            writes=True,
             module="graphs",
             function="to_graphml",
             content=re.compile(r"<graphml\b"),
@@ -100,8 +91,6 @@ FORMATS = {
             name="json",
             what="nodes and links in JSON, for d3 and networkx",
             suffixes=(".json",),
-            reads=False,
-            writes=True,
             module="graphs",
             function="to_json",
             content=re.compile(r'\A\s*\{\s*"weft"'),
@@ -110,8 +99,6 @@ FORMATS = {
             name="nccl",
             what="NCCL_TOPO_FILE: the inside of the first server with GPUs",
             suffixes=(".xml",),
-            reads=False,
-            writes=True,
             module="nccl_topology",
             content=re.compile(r"\A\s*<system\b"),
         ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,25 +18,9 @@ from weft.sm.sa.match import Rows, bits_set, has_component, matching, without_co
 from weft.sm.sa.record_tables import Nodes, Table
 from weft.sm.sa.reply import Handler, Reply
 from weft.wire.fields import Bits
-from weft.wire.format import Format
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo
-from weft.wire.sa import (
-    GuidInfoRecord,
-    LinearForwardingTableRecord,
-    LinkRecord,
-    MulticastForwardingTableRecord,
-    NodeRecord,
-    PKeyTableRecord,
-    PortInfoRecord,
-    SaAttribute,
-    SaMad,
-    SaStatus,
-    SLtoVLMappingTableRecord,
-    SMInfoRecord,
-    SwitchInfoRecord,
-    VLArbitrationTableRecord,
-)
+from weft.wire.sa import PortInfoRecord, SaAttribute, SaMad, SaStatus
 
 if TYPE_CHECKING:
     from weft.sm.sa.administrator import Administrator
@@ -55,33 +39,34 @@ class Maker(Protocol):
 class Kind:
     """How records of an attribute are made, for some nodes; in `lids` any LID of a port means that port."""
 
-    form: type[Format]
+    attribute: SaAttribute
     make: Maker
     is_kept: bool = True
     count: Callable[[Administrator, Nodes], int] | None = None  # where it can be too many
-    lids: tuple[Any, ...] = ()
+    lids: tuple[str, ...] = ("lid",)
     ports: tuple[str, ...] = ()  # components that count for switches only: of other nodes the LID says which port
 
 
 def find(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int, mask: int) -> Rows | SaStatus:
     """The records that a query means, if its sender may know of their ports."""
-    directory, query = administrator.directory, bytearray(request.data[: kind.form.size])
+    form = kind.attribute.form
+    directory, query = administrator.directory, bytearray(request.data[: form.size])
     nodes = None
-    for field in kind.lids:
-        if has_component(kind.form, mask, field.name):
-            slot = directory.slot_at(field.get(query))
+    for name in kind.lids:
+        if has_component(form, mask, name):
+            slot = directory.slot_at(form.fields[name].get(query))
             if slot < 0:
-                return np.zeros((0, kind.form.size), np.uint8)
-            field.set(query, int(directory.lid[slot]))
+                return np.zeros((0, form.size), np.uint8)
+            form.fields[name].set(query, int(directory.lid[slot]))
             nodes = administrator.view.fabric.ports.node[slot : slot + 1].astype(np.intp)
     if kind.count is not None and kind.count(administrator, nodes) > RECORDS_MAX:
         return SaStatus.NO_RESOURCES
     table = administrator.once(kind.make) if kind.is_kept else kind.make(administrator, nodes)
-    found = matching(kind.form, table.rows, bytes(query), mask)
-    if any(has_component(kind.form, mask, name) for name in kind.ports):
+    found = matching(form, table.rows, bytes(query), mask)
+    if any(has_component(form, mask, name) for name in kind.ports):
         for name in kind.ports:
-            mask = without_component(kind.form, mask, name)
-        on_any_port = matching(kind.form, table.rows, bytes(query), mask)
+            mask = without_component(form, mask, name)
+        on_any_port = matching(form, table.rows, bytes(query), mask)
         of_switch = administrator.view.is_switch[administrator.view.fabric.ports.node[table.slots[on_any_port, 0]]]
         found = np.union1d(found, on_any_port[~of_switch])
     seen = directory.visible(source_slot)
@@ -133,57 +118,33 @@ def answer_p_keys(kind: Kind, administrator: Administrator, request: SaMad, sour
     return answer(kind, administrator, request, source_slot)
 
 
-_KEPT = (
-    (SaAttribute.NODE_RECORD, NodeRecord, tables.node_records, (NodeRecord.lid,)),
-    (SaAttribute.LINK_RECORD, LinkRecord, tables.link_records, (LinkRecord.from_lid, LinkRecord.to_lid)),
-    (SaAttribute.SWITCH_INFO_RECORD, SwitchInfoRecord, tables.switch_info_records, (SwitchInfoRecord.lid,)),
-    (SaAttribute.GUID_INFO_RECORD, GuidInfoRecord, tables.guid_info_records, (GuidInfoRecord.lid,)),
+_KINDS = (
+    Kind(attribute=SaAttribute.NODE_RECORD, make=tables.node_records),
+    Kind(attribute=SaAttribute.PORT_INFO_RECORD, make=tables.port_info_records, lids=("endport_lid",)),
+    Kind(attribute=SaAttribute.LINK_RECORD, make=tables.link_records, lids=("from_lid", "to_lid")),
+    Kind(attribute=SaAttribute.SWITCH_INFO_RECORD, make=tables.switch_info_records),
+    Kind(attribute=SaAttribute.GUID_INFO_RECORD, make=tables.guid_info_records),
+    Kind(attribute=SaAttribute.SM_INFO_RECORD, make=tables.sm_info_records, is_kept=False),
+    Kind(attribute=SaAttribute.LINEAR_FORWARDING_TABLE_RECORD, make=tables.forwarding_records, is_kept=False),
+    Kind(attribute=SaAttribute.MULTICAST_FORWARDING_TABLE_RECORD, make=tables.multicast_records, is_kept=False),
+    Kind(attribute=SaAttribute.P_KEY_TABLE_RECORD, make=tables.p_key_records, ports=("port_num",), is_kept=False),
+    Kind(
+        attribute=SaAttribute.VL_ARBITRATION_TABLE_RECORD,
+        make=tables.arbitration_records,
+        ports=("output_port_num",),
+        is_kept=False,
+    ),
+    Kind(
+        attribute=SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD,
+        make=tables.sl2vl_records,
+        ports=("input_port_num", "output_port_num"),
+        is_kept=False,
+        count=tables.count_sl2vl,
+    ),
 )
-_MADE = (
-    (SaAttribute.SM_INFO_RECORD, SMInfoRecord, tables.sm_info_records),
-    (SaAttribute.LINEAR_FORWARDING_TABLE_RECORD, LinearForwardingTableRecord, tables.forwarding_records),
-    (SaAttribute.MULTICAST_FORWARDING_TABLE_RECORD, MulticastForwardingTableRecord, tables.multicast_records),
-)
-_PORT_INFO = Kind(form=PortInfoRecord, make=tables.port_info_records, lids=(PortInfoRecord.endport_lid,))
-_P_KEYS = Kind(
-    form=PKeyTableRecord,
-    make=tables.p_key_records,
-    lids=(PKeyTableRecord.lid,),
-    ports=("port_num",),
-    is_kept=False,
-)
-_ARBITRATION = Kind(
-    form=VLArbitrationTableRecord,
-    make=tables.arbitration_records,
-    lids=(VLArbitrationTableRecord.lid,),
-    ports=("output_port_num",),
-    is_kept=False,
-)
-_SL_TO_VL = Kind(
-    form=SLtoVLMappingTableRecord,
-    make=tables.sl2vl_records,
-    lids=(SLtoVLMappingTableRecord.lid,),
-    ports=("input_port_num", "output_port_num"),
-    is_kept=False,
-    count=tables.count_sl2vl,
-)
-
-
-def _handlers() -> dict[tuple[int, int], Handler]:
-    """Get and GetTable find the same."""
-    handlers: dict[int, Handler] = {
-        SaAttribute.PORT_INFO_RECORD: partial(answer_port_info, _PORT_INFO),
-        SaAttribute.P_KEY_TABLE_RECORD: partial(answer_p_keys, _P_KEYS),
-        SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD: partial(answer, _SL_TO_VL),
-        SaAttribute.VL_ARBITRATION_TABLE_RECORD: partial(answer, _ARBITRATION),
-    }
-    for attribute, form, make, lids in _KEPT:
-        handlers[attribute] = partial(answer, Kind(form=form, make=make, lids=lids))
-    for attribute, changing, make in _MADE:
-        kind = Kind(form=changing, make=make, lids=(changing.fields["lid"],), is_kept=False)
-        handlers[attribute] = partial(answer, kind)
-    methods = (Method.GET, Method.GET_TABLE)
-    return {(attribute, method): handler for attribute, handler in handlers.items() for method in methods}
-
-
-HANDLERS = _handlers()
+_OWN_WAYS = {SaAttribute.PORT_INFO_RECORD: answer_port_info, SaAttribute.P_KEY_TABLE_RECORD: answer_p_keys}
+HANDLERS: dict[tuple[int, int], Handler] = {  # Get and GetTable find the same
+    (kind.attribute, method): partial(_OWN_WAYS.get(kind.attribute, answer), kind)
+    for kind in _KINDS
+    for method in (Method.GET, Method.GET_TABLE)
+}
