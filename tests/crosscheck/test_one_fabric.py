@@ -89,7 +89,7 @@ def bring_up(spec: str, seed: int, folder: Path) -> Running:
     between = [s for s in range(len(fabric.ports)) if net.devices.cable[s] != NONE and not is_host(fabric, s)]
     between = [s for s in between if not is_host(fabric, net.devices.cable[s])]
     for slot in random.sample(between, min(len(between), random.randint(0, 2))):
-        if net.devices.peer[slot] != NONE:
+        if net.devices.peer(slot) != NONE:
             faults.pull_cable(net.devices, slot)
             net.settle()
     left, _ = net.connected()

@@ -72,7 +72,7 @@ def test_ibtracert_follows_tables_of_more_than_one_block():
     fabric = route(weft.load("fat-tree:hosts=72,radix=12")).fabric
     subnet = Subnet(fabric)
     for slot, info in enumerate(subnet.devices.port_info):
-        if info is not None and subnet.devices.peer[slot] >= 0:
+        if info is not None and subnet.devices.peer(slot) >= 0:
             PortInfo.port_state.set(info, PortState.ACTIVE)
     for info in subnet.devices.switch_info.values():
         SwitchInfo.linear_fdb_top.set(info, int(fabric.tables.lid.max()))

@@ -37,7 +37,7 @@ def disturb(devices: Devices, random: np.random.Generator) -> None:
             case 3:
                 PortInfo.partition_enforcement_inbound.set(info, int(random.integers(2)))
                 PortInfo.partition_enforcement_outbound.set(info, int(random.integers(2)))
-            case 4 if devices.peer[slot] != NONE:
+            case 4 if devices.peer(slot) != NONE:
                 faults.pull_cable(devices, slot)
     for slot in random.choice(slots, 6).tolist():
         tables.pkey[slot, : len(KEYS)] = random.choice(KEYS, len(KEYS))
@@ -66,7 +66,6 @@ def test_the_kernel_says_what_python_says(spec, seed, calm):
     devices, random = configured(spec), np.random.default_rng(seed)
     if not calm:
         disturb(devices, random)
-    fabric = devices.fabric
     n = 40
     packets = np.column_stack(
         (
@@ -77,8 +76,7 @@ def test_the_kernel_says_what_python_says(spec, seed, calm):
             random.choice(SIZES_BYTES, n),
         )
     )
-    up = np.frombuffer(devices.peer, np.int32)
-    walks = walk_all(arrays(fabric, up), packets)
+    walks = walk_all(arrays(devices.fabric), packets)
     for row, (out, vls, end, reason) in enumerate(paths(devices, packets)):
         hops = int(walks.hops[row])
         assert (Reason(int(walks.reason[row])), int(walks.end[row])) == (reason, end), packets[row]

@@ -81,7 +81,7 @@ class Managed:
     def states(self) -> set[PortState]:
         """Of all ports that have a cable which is in."""
         devices = self.lab.subnet.devices
-        up = [slot for slot, peer in enumerate(devices.peer) if peer >= 0]
+        up = [slot for slot in range(len(devices.cable)) if devices.peer(slot) >= 0]
         return {PortState(PortInfo.port_state.get(devices.info(slot))) for slot in up}
 
     def end(self) -> None:

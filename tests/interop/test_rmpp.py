@@ -108,8 +108,7 @@ def test_a_table_comes_whole_over_a_cable_that_loses_segments(hosts):
     lab = hosts("fat-tree:hosts=16,radix=8")
     with lab.opensm("h1"):
         devices = lab.subnet.devices
-        to_host = devices.cable[devices.fabric.find_port("h7/1").slot]
-        devices.bit_error_rate[to_host] = 0.05 / MAD_BITS
+        faults.degrade(devices, devices.fabric.find_port("h7/1").slot, 0.05 / MAD_BITS)
         found = lab.run("h7", "saquery", "-p", "-t", "10000")
         assert len(re.findall("PathRecord dump", found)) == len(devices.nodes) ** 2
 

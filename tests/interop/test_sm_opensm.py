@@ -123,7 +123,7 @@ class Story:
             self.wait_for(lambda: self.says(standby) == "standby", f"{standby} in STANDBY")
         self.wait_for(lambda: self.is_up(master), f"SUBNET UP by {master}")
         devices = self.lab.subnet.devices
-        up = [slot for slot, peer in enumerate(devices.peer) if peer >= 0]
+        up = [slot for slot in range(len(devices.cable)) if devices.peer(slot) >= 0]
         return Moment(
             master=self.master(),
             lids=tuple(self.fabric.tables.lid.tolist()),

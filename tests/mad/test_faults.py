@@ -180,11 +180,7 @@ def test_a_cable_that_was_pulled_stays_pulled_when_its_node_comes_back(running):
 
 
 def test_the_fabric_now_is_the_fabric_while_all_is_well(running):
-    now, fabric = faults.fabric_now(running.devices), running.devices.fabric
-    assert now.tables is fabric.tables
-    assert now.counters is fabric.counters
-    for column in ("a", "b", "speed", "width", "length_m", "bit_error_rate"):
-        assert np.array_equal(getattr(now.links, column), getattr(fabric.links, column)), column
+    assert faults.fabric_now(running.devices) is running.devices.fabric
 
 
 def test_tables_that_mads_set_lead_everywhere_in_the_fabric_now_until_a_cable_is_pulled(running):
@@ -224,7 +220,25 @@ def test_a_cable_that_was_bad_before_it_ran_hurts_packets_as_it_does_in_the_engi
     fabric = cabling_faults.degrade(weft.load("star:hosts=2"), "h1/1", 1e-3)
     devices = Devices(fabric)
     ends = [fabric.find_port(name).slot for name in ("h1/1", "leaf1/1")]
-    assert devices.bit_error_rate == dict.fromkeys(ends, 1e-3)
+    assert devices.erring == set(ends)
     faults.mend(devices, ends[0])
-    assert not devices.bit_error_rate
+    assert not devices.erring
     assert not faults.fabric_now(devices).links.bit_error_rate.any()
+
+
+def test_what_was_done_to_a_cable_is_in_the_fabric_that_runs_and_not_in_the_one_from_before():
+    before = weft.load("star:hosts=2")
+    devices = Devices(before)
+    faults.degrade(devices, before.find_port("h1/1").slot, 1e-3)
+    assert devices.fabric["leaf1/1"].link.bit_error_rate == 1e-3
+    assert before["leaf1/1"].link.bit_error_rate == 0
+    assert devices.fabric.counters is before.counters
+
+
+def test_a_port_that_says_it_is_down_passes_nothing(running):
+    """Nothing beside PortInfo says whether a link is up."""
+    assert answers(running, [1, 3])
+    PortInfo.port_state.set(running.devices.info(running.slot_of("leaf1/3")), PortState.DOWN)
+    running.devices.forget_ways()
+    assert not answers(running, [1, 3])
+    assert faults.fabric_now(running.devices)["leaf1/3"].peer is None

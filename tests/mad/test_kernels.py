@@ -63,7 +63,7 @@ class Twins:
         slot = draw.choice([slot for slot, far in enumerate(self.plain.devices.cable) if far != NONE])
         for one in (self.plain, self.quick):
             devices = one.devices
-            (faults.plug_cable if devices.peer[slot] == NONE else faults.pull_cable)(devices, slot)
+            (faults.plug_cable if devices.peer(slot) == NONE else faults.pull_cable)(devices, slot)
 
     def assert_same(self) -> None:
         for name in ("node_infos", "node_descriptions"):
@@ -75,7 +75,7 @@ class Twins:
         for one in (self.plain, self.quick):
             one.devices.count_mads()
         np.testing.assert_array_equal(self.plain.devices.fabric.counters, self.quick.devices.fabric.counters)
-        for name in ("peer", "details", "odd", "keyed", "reregister", "fdr10", "fdr10_active", "generation"):
+        for name in ("details", "odd", "keyed", "reregister", "fdr10", "fdr10_active", "generation"):
             assert getattr(self.plain.devices, name) == getattr(self.quick.devices, name), name
         assert self.plain.mads == self.quick.mads
 
@@ -87,11 +87,11 @@ def path_to_somewhere(draw: random.Random, devices, slot: int, hops: int) -> lis
         if hop and not devices.is_switch[node]:
             break
         first = devices.first[node]
-        ports = [port for port in range(1, devices.last_port[node] + 1) if devices.peer[first + port] != NONE]
+        ports = [port for port in range(1, devices.last_port[node] + 1) if devices.peer(first + port) != NONE]
         if not ports:
             break
         path.append(draw.choice(ports))
-        at = devices.peer[first + path[-1]]
+        at = devices.peer(first + path[-1])
     return path
 
 

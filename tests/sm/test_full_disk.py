@@ -46,7 +46,7 @@ def pull_and_plug(net, manager, times=1):
 
 
 def is_whole(net):
-    plugged = [slot for slot, peer in enumerate(net.devices.peer) if peer >= 0]
+    plugged = [slot for slot in range(len(net.devices.cable)) if net.devices.peer(slot) >= 0]
     return {PortInfo.port_state.get(net.devices.info(slot)) for slot in plugged} == {PortState.ACTIVE}
 
 

@@ -108,7 +108,7 @@ class Managed:
     def check_whole(self, options: Options) -> None:
         """Every port Active, every pair reachable by the tables, and hosts answer each other by LID."""
         devices, fabric = self.net.devices, self.net.fabric
-        up = [slot for slot, peer in enumerate(devices.peer) if peer >= 0]
+        up = [slot for slot in range(len(devices.cable)) if devices.peer(slot) >= 0]
         assert {PortInfo.port_state.get(devices.info(slot)) for slot in up} == {PortState.ACTIVE}, self.log.getvalue()
         verdict = check(faults.fabric_now(devices), hosts_only=True)  # a spine may be dead
         assert verdict.ok, verdict.explain()

@@ -24,7 +24,6 @@ links that are up, and have no P_Key.
 
 from __future__ import annotations
 
-from array import array
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -47,6 +46,7 @@ DATA_VLS = (0, 1, 2, 4, 8, 15)  # by the code of OperationalVLs
 P_KEYS_IN, P_KEYS_OUT, RAW_IN, RAW_OUT = 8, 4, 2, 1  # the lower half of a byte of PortInfo
 LMC, CHECKS = PortInfo.lmc.bit // 8, PortInfo.partition_enforcement_inbound.bit // 8
 VLS, MTU, STATE = PortInfo.operational_vls.bit // 8, PortInfo.neighbor_mtu.bit // 8, PortInfo.port_state.bit // 8
+DOWN, ACTIVE = int(PortState.DOWN), int(PortState.ACTIVE)  # plain numbers: they are compared for every hop
 
 
 class Reason(IntEnum):
@@ -112,7 +112,7 @@ class Path(NamedTuple):
 
 
 class Plane:
-    """A fabric that runs: which links are up, PortInfo and SwitchInfo as MADs carry them, and its tables."""
+    """A fabric that runs: its cables, PortInfo and SwitchInfo as MADs carry them, and its tables."""
 
     def __init__(self, fabric: Fabric) -> None:
         usable = fabric.links_of(Technology.INFINIBAND)
@@ -123,7 +123,6 @@ class Plane:
         self.last_port: list[int] = network_ports(fabric).tolist()
         self.is_switch: list[bool] = (fabric.nodes.kind == NodeKind.SWITCH).tolist()
         self.cable: list[int] = np.where(cabled, fabric.ports.peer, NONE).tolist()  # slot at the far end
-        self.peer = array("i", self.cable)  # the same while the link is up
         self.link: list[int] = np.where(cabled, fabric.ports.link, NONE).tolist()
         self.ports_with_0: list[int] = (fabric.nodes.n_ports.astype(np.int64) + 1).tolist()
         self.row: list[int] = self.tables.switch_row.tolist()  # node -> row in forwarding tables
@@ -140,9 +139,14 @@ class Plane:
         node = self.node_of[slot]
         return self.first[node] if self.is_switch[node] else slot
 
+    def peer(self, slot: int) -> int:
+        """The slot at the far end; NONE while the link is down."""
+        info = self.port_info[slot]
+        return self.cable[slot] if info is not None and info[STATE] & 0x0F > DOWN else NONE
+
     def is_active(self, slot: int) -> bool:
         info = self.port_info[slot]
-        return info is not None and info[STATE] & 0x0F == PortState.ACTIVE
+        return info is not None and info[STATE] & 0x0F == ACTIVE
 
     def has_lid(self, slot: int, lid: int) -> bool:
         """Is it one of the LIDs of the port, or of the switch that it is a port of?"""
@@ -235,7 +239,7 @@ def look_up(plane: Plane, node: int, dlid: int) -> int:
 def leave(plane: Plane, at: int, out: int, *, sl: int, size_bytes: int, smp: bool = False) -> Hop:
     """By the port `out`, of what came in by `at`, or begins there."""
     node, info = plane.node_of[out], plane.port_info[out]
-    if info is None or plane.peer[out] == NONE or not (smp or info[STATE] & 0x0F == PortState.ACTIVE):
+    if info is None or plane.peer(out) == NONE or not (smp or info[STATE] & 0x0F == ACTIVE):
         return Hop(out, 0, Reason.INACTIVE)
     if smp:
         return Hop(out, MANAGEMENT_VL, Reason.GOES_ON)
@@ -262,4 +266,4 @@ def walk(plane: Plane, slot: int, *, dlid: int, sl: int, p_key: int, size_bytes:
             return Path(tuple(out), tuple(vls), hop.slot, hop.reason or Reason.LOOP)
         out.append(hop.slot)
         vls.append(hop.vl)
-        at, sends = plane.peer[hop.slot], False
+        at, sends = plane.cable[hop.slot], False

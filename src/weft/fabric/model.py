@@ -131,9 +131,7 @@ class Fabric:
         total = int(slots.sum())
         node = np.repeat(np.arange(len(nodes), dtype=np.int32), slots)
         number = (np.arange(total) - np.repeat(np.cumsum(slots) - slots, slots)).astype(np.int16)
-        peer, link = np.full(total, -1, np.int32), np.full(total, -1, np.int32)
-        peer[links.a], peer[links.b] = links.b, links.a
-        link[links.a] = link[links.b] = np.arange(len(links), dtype=np.int32)
+        peer, link = _plugged(links, total)
         ports = PortColumns(node=node, number=number, guid=port_guid, peer=peer, link=link)
         return cls(
             spec=spec,
@@ -277,6 +275,11 @@ class Fabric:
         """The same nodes with these links instead; tables and counters are copied."""
         return self._with(self.nodes, links, np.arange(len(self.nodes)), np.arange(len(self.ports)))
 
+    def seen_with(self, links: LinkColumns) -> Fabric:
+        """The same nodes with these links instead, on the same tables and counters."""
+        peer, link = _plugged(links, len(self.ports))
+        return replace(self, links=links.freeze(), ports=replace(self.ports, peer=peer, link=link).freeze())
+
     def _with(
         self, nodes: NodeColumns, links: LinkColumns, old_nodes: NDArray[np.intp], old_slots: NDArray[np.intp]
     ) -> Fabric:
@@ -297,6 +300,14 @@ class Fabric:
     def __repr__(self) -> str:
         counts = f"switches {len(self.of_kind(NodeKind.SWITCH)):,}, HCAs {len(self.of_kind(NodeKind.HCA)):,}"
         return f"<Fabric {self.spec}: {counts}, links {len(self.links):,}>"
+
+
+def _plugged(links: LinkColumns, slots: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """[port] -> slot at the other end, and link."""
+    peer, link = np.full(slots, -1, np.int32), np.full(slots, -1, np.int32)
+    peer[links.a], peer[links.b] = links.b, links.a
+    link[links.a] = link[links.b] = np.arange(len(links), dtype=np.int32)
+    return peer, link
 
 
 def _compact(index: NDArray[np.int32], names: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:

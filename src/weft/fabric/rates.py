@@ -15,8 +15,11 @@ from functools import cache
 from importlib.resources import files
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SimulationBug, UnknownName
+from weft.wire.port_info import LANES, LinkSpeed
 
 
 class Technology(enum.StrEnum):
@@ -99,6 +102,19 @@ def speed(name: str) -> Speed:
         return _by_name()[name.lower()]
     except KeyError:
         raise UnknownName("speed", name, [s.name for s in speeds()], "`weft links` lists them all.") from None
+
+
+@cache
+def speed_by_bits() -> NDArray[np.int8]:
+    """[bits of LinkSpeed] -> index of the fastest; SDR for none."""
+    fastest = (LinkSpeed.highest(speeds).name or "SDR" for speeds in range(1024))
+    return np.array([speed(name).index for name in fastest], np.int8)
+
+
+@cache
+def lanes_by_code() -> NDArray[np.int8]:
+    """[LinkWidthActive] -> lanes; 1 for what is no width."""
+    return np.array([LANES.get(width, 1) for width in range(256)], np.int8)
 
 
 _LABEL = re.compile(r"(?:(?P<width>\d{1,3})x)?(?P<speed>[A-Za-z0-9-]+)")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.paths import HostPaths
 from weft.ids import Lid, PKey
+from weft.wire.fields import Bits
 
 NO_ROUTE = 255  # the port number that a linear forwarding table holds where there is no way
 SERVICE_LEVELS = 16
@@ -122,6 +123,11 @@ class Tables:
     def ar_ports(self) -> NDArray[np.bool_]:
         """bool[group, port] -> may a switch that routes adaptively take it? No groups until an engine adds them."""
         return np.zeros((0, NO_ROUTE + 1), np.bool_)
+
+    def of_ports(self, field: Bits) -> NDArray[np.uint8]:
+        """[port] -> a field of PortInfo that lies within a byte."""
+        shift, ones = np.uint8(8 - field.bit % 8 - field.width), np.uint8((1 << field.width) - 1)
+        return self.port_info[:, field.bit // 8] >> shift & ones
 
     def like(self) -> Tables:
         """Empty tables for the same nodes."""

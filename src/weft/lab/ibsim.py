@@ -346,7 +346,7 @@ class Server:
         subnet = self.subnet
         if mad[3] >= RESPONSE or mad[3] in _UNANSWERED or protocol.is_receipt(mad):
             return None
-        for _ in range(_RETRIES if subnet.devices.bit_error_rate else 0):
+        for _ in range(_RETRIES if subnet.devices.erring else 0):
             if not subnet.lost:
                 break
             reply = subnet.send(client.slot, mad, dlid)

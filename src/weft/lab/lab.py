@@ -50,7 +50,7 @@ class Lab:
     """
 
     def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1, timed: bool = False) -> None:
-        self.fabric, self.name = fabric, name or f"lab-{os.getpid()}"
+        self.name = name or f"lab-{os.getpid()}"
         self.sockname = f"weft-{self.name}-{secrets.token_hex(4)}"  # that nobody can take before us
         self.subnet = MeteredSubnet(fabric, seed=seed)
         self.lanes = self.subnet.lanes = Lanes(self.subnet.devices, is_timed=timed)
@@ -67,6 +67,10 @@ class Lab:
         self.verbs = VerbsPorts(self.subnet, attachments.agents, self.lanes)
         self.server.serve_too(VerbsServer(self.verbs, self.verbs_socket))
         self._thread: threading.Thread | None = None
+
+    @property
+    def fabric(self) -> Fabric:
+        return self.subnet.devices.fabric
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -225,7 +229,7 @@ def _one_end(devices: Devices, name: str) -> list[int]:
 
 def _bad_cables(devices: Devices) -> list[int]:
     """Those that err, each by one slot: at a switch, if one end is."""
-    ends = ((slot, devices.cable[slot]) for slot in sorted(devices.bit_error_rate))
+    ends = ((slot, devices.cable[slot]) for slot in sorted(devices.erring))
     return [slot for slot, far in ends if (not _at_switch(devices, slot), slot) < (not _at_switch(devices, far), far)]
 
 

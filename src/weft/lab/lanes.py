@@ -193,7 +193,7 @@ def clean_way(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_by
     if not devices.is_active(slot):
         return None
     path = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
-    bad = any({out, devices.cable[out]} & devices.bit_error_rate.keys() for out in path.out)
+    bad = not devices.erring.isdisjoint(path.out)
     ends_at_adapter = not devices.is_switch[devices.node_of[path.end]]
     return path if path.reason is Reason.ARRIVED and ends_at_adapter and not bad else None
 

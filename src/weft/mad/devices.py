@@ -5,7 +5,7 @@
 
 A port's PortInfo is kept as the bytes that a Get returns, so that answering is a copy. LIDs, forwarding tables, P_Keys,
 SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
-on, and count in `fabric.counters`. The cabling of a fabric never changes; which cables are up is here.
+on, and count in `fabric.counters`. The cabling of a fabric never changes; which cables are up PortInfo says.
 
 Who writes `fabric.tables` past the agents calls `refresh`; who counts in `fabric.counters` need not tell anybody.
 """
@@ -85,16 +85,13 @@ class Devices(Plane):
         self.nodes: list[int] = np.flatnonzero(managed).tolist()
         self._views: dict[str, tuple[NDArray[Any], memoryview]] = {}
         self._forget()
+        self.run_on(fabric)
         power_up.fill(self)
 
     def _forget(self) -> None:
         """State that is empty when all is well."""
         self.broken: set[int] = set()  # slots whose cable is pulled
         self.dead: set[int] = set()  # nodes without power
-        errors = self.fabric.links.bit_error_rate
-        self.bit_error_rate: dict[int, float] = {  # slot -> of its bad cable
-            slot: float(errors[link]) for slot, link in enumerate(self.link) if link != NONE and errors[link] > 0
-        }
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
         self.limits: dict[int, tuple[int, int]] = {}  # slot -> widths and speeds that its cable can do
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
@@ -169,6 +166,12 @@ class Devices(Plane):
     def has_manager(self, slot: int) -> bool:
         """Does the port say that a subnet manager is there?"""
         return bool(PortInfo.capability_mask.get(self.info(slot)) & Capability.IS_SM)
+
+    def run_on(self, fabric: Fabric) -> None:
+        """The same cabling, with cables of another quality; who has `fabric` from before keeps what it was."""
+        self.fabric = fabric
+        bad = fabric.links.take(fabric.links.bit_error_rate > 0)
+        self.erring = {slot for slot in (*bad.a.tolist(), *bad.b.tolist()) if self.cable[slot] != NONE}
 
     # -- what changes from inside -----------------------------------------------------------------------------------
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.rates import Technology, parse_label, speed, speeds
+from weft.fabric.rates import Technology, lanes_by_code, parse_label, speed_by_bits, speeds
 from weft.mad import links, power_up
 from weft.mad.devices import NONE, Devices
-from weft.wire.port_info import LANES, LinkSpeed, PortInfo
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortState, join_speeds
 
 
 def pull_cable(devices: Devices, slot: int) -> None:
@@ -42,10 +42,10 @@ def degrade(devices: Devices, slot: int, bit_error_rate: float) -> None:
             f"bit error rate {bit_error_rate} of {devices.name(slot)} is not from 0 to 1: a good cable has 1e-15, "
             "a bad one 1e-8"
         )
-    for end in (slot, _far_end(devices, slot)):
-        devices.bit_error_rate.pop(end, None)
-        if bit_error_rate:
-            devices.bit_error_rate[end] = bit_error_rate
+    _far_end(devices, slot)
+    rates = devices.fabric.links.bit_error_rate.copy()
+    rates[devices.link[slot]] = bit_error_rate
+    devices.run_on(devices.fabric.seen_with(replace(devices.fabric.links, bit_error_rate=rates)))
 
 
 def slow(devices: Devices, slot: int, label: str) -> None:
@@ -93,32 +93,23 @@ def revive(devices: Devices, node: int) -> None:
 def fabric_now(devices: Devices) -> Fabric:
     """The fabric with the cables that are up, as fast as they run; tables and counters are the same arrays.
 
-    Nodes without power stay, without cables: slots are those of `devices.fabric`.
+    Nodes without power stay, without cables: slots are those of `devices.fabric`. What PortInfo cannot name runs as it
+    was cabled.
     """
     devices.count_mads()
-    fabric = devices.fabric
-    managed = [index for index in range(len(fabric.links)) if devices.link[int(fabric.links.a[index])] == index]
-    up = np.ones(len(fabric.links), bool)
-    width, pace = fabric.links.width.copy(), fabric.links.speed.copy()
-    errors = fabric.links.bit_error_rate.copy()
-    for index in managed:
-        slot = int(fabric.links.a[index])
-        up[index] = devices.peer[slot] != NONE
-        errors[index] = devices.bit_error_rate.get(slot, 0.0)
-        if up[index]:
-            width[index], pace[index] = _runs_at(devices, slot, int(pace[index]))
-    changed = replace(fabric.links, width=width, speed=pace, bit_error_rate=errors).take(up)
-    made = Fabric.assemble(
-        fabric.spec, fabric.nodes, changed, fabric.ports.guid, fabric.models, fabric.servers, fabric.groups
-    )
-    return replace(made, tables=fabric.tables, counters=fabric.counters, changes=fabric.changes)
-
-
-def _runs_at(devices: Devices, slot: int, pace: int) -> tuple[int, int]:
-    """Width and index of speed of a link that is up. What PortInfo cannot name, it runs at as it was cabled."""
-    info = devices.info(slot)
-    lanes, runs = LANES[PortInfo.link_width_active.get(info)], LinkSpeed.active(info, devices.fdr10_active[slot])
-    return lanes, pace if runs is LinkSpeed.called(speeds()[pace].name) else speed(str(runs.name)).index
+    fabric, tables, links = devices.fabric, devices.tables, devices.fabric.links
+    managed = fabric.links_of(Technology.INFINIBAND)
+    up = ~managed | (tables.of_ports(PortInfo.port_state)[links.a] > PortState.DOWN)
+    width = np.where(managed, lanes_by_code()[tables.of_ports(PortInfo.link_width_active)[links.a]], links.width)
+    fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
+    slow, ext, ext2 = (tables.of_ports(field)[links.a].astype(np.int64) for field in fields)
+    fdr10 = np.frombuffer(devices.fdr10_active, np.uint8)[links.a].astype(np.int64)
+    runs = speed_by_bits()[join_speeds(slow, ext, ext2, fdr10)]
+    as_cabled = speed_by_bits()[[LinkSpeed.called(one.name) for one in speeds()]][links.speed]
+    pace = np.where(managed & (runs != as_cabled), runs, links.speed)
+    if up.all() and np.array_equal(width, links.width) and np.array_equal(pace, links.speed):
+        return fabric
+    return fabric.seen_with(replace(links, width=width, speed=pace).take(up))
 
 
 def _far_end(devices: Devices, slot: int) -> int:

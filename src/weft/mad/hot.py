@@ -34,7 +34,7 @@ class Hot:
 
     def is_plain(self) -> bool:
         """Is the subnet such that a kernel may answer: no cable loses MADs, no node is off?"""
-        return not (self.subnet.devices.bit_error_rate or self.subnet.devices.dead)
+        return not (self.subnet.devices.erring or self.subnet.devices.dead)
 
     def state(self) -> State:
         """For the next call of a kernel, until somebody else changed something."""
@@ -74,7 +74,7 @@ def _fixed(devices: Devices) -> dict[str, Array]:
         "node_description": devices.node_descriptions,
         "switch_info": devices.tables.switch_info,
         "node_of": np.array(devices.node_of, np.int32),
-        "peer": np.frombuffer(devices.peer, np.int32),
+        "cable": np.array(devices.cable, np.int32),
         "guid": guid.astype(">u8").view(np.uint8).reshape(-1, 8),
         "port_info": devices.tables.port_info,
         "knows_fdr10": np.frombuffer(devices.knows_fdr10, np.uint8),

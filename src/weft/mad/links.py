@@ -21,7 +21,7 @@ _STAYS_DOWN = (PortPhysicalState.DISABLED, PortPhysicalState.SLEEP)
 
 def take_down(devices: Devices, slot: int) -> None:
     """A link that was up goes down; both ends count it, and switches tell the subnet manager."""
-    far = devices.peer[slot]
+    far = devices.peer(slot)
     if far == NONE:
         return
     devices.forget_ways()
@@ -30,7 +30,6 @@ def take_down(devices: Devices, slot: int) -> None:
         _state.set(info, PortState.DOWN)
         if _physical.get(info) not in _STAYS_DOWN:
             _physical.set(info, PortInfo.link_down_default_state.get(info))
-        devices.peer[end] = NONE
         devices.fabric.counters[end, Counter.LINK_DOWNED] += 1
     for end in (slot, far):
         _changed(devices, end)
@@ -39,7 +38,7 @@ def take_down(devices: Devices, slot: int) -> None:
 def bring_up(devices: Devices, slot: int) -> None:
     """A cable that is in, between ports that are not disabled, trains; nothing happens otherwise."""
     far = devices.cable[slot]
-    if far == NONE or devices.peer[slot] != NONE or devices.broken & {slot, far}:
+    if far == NONE or devices.peer(slot) != NONE or devices.broken & {slot, far}:
         return
     if devices.dead & {devices.node_of[slot], devices.node_of[far]}:
         return
@@ -47,11 +46,10 @@ def bring_up(devices: Devices, slot: int) -> None:
     if PortPhysicalState.DISABLED in states or states == {PortPhysicalState.SLEEP} or not _train(devices, slot, far):
         return
     devices.forget_ways()
-    for end, other in ((slot, far), (far, slot)):
+    for end in (slot, far):
         info = devices.info(end)
         _state.set(info, PortState.INITIALIZE)
         _physical.set(info, PortPhysicalState.LINK_UP)
-        devices.peer[end] = other
     for end in (slot, far):
         _changed(devices, end)
 

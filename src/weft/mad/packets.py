@@ -214,7 +214,7 @@ class _Journey:
                     self.vls.append(vl)
                 elif hop.reason:
                     self.drop(*hop[::2])
-                elif (far := self.devices.peer[hop.slot]) in self.entered:
+                elif (far := self.devices.cable[hop.slot]) in self.entered:
                     self.drop(hop.slot, Reason.LOOP)
                 elif self._cross(hop.slot, far):
                     arrived.append((far, hop.vl, False))
@@ -230,7 +230,7 @@ class _Journey:
         devices = self.devices
         devices.fabric.counters[slot] += self.sent
         devices.details[slot, "port_xmit_data_sl", self.sl] += self.words
-        if slot in devices.bit_error_rate and not transit.survives(devices, slot, 8 * len(self.packet)):
+        if slot in devices.erring and not transit.survives(devices, slot, 8 * len(self.packet)):
             self.drop(far, Reason.HURT)
             return False
         devices.fabric.counters[far] += self.received

@@ -95,7 +95,7 @@ class Subnet:
         if mad[1] != _DIRECTED:
             return self._send_by_lid(slot, bytearray(mad), dlid, pkey_index)
         devices = self.devices
-        if mad[3] & RESPONSE or mad[32:36] != _NO_LIDS or devices.bit_error_rate or devices.dead:
+        if mad[3] & RESPONSE or mad[32:36] != _NO_LIDS or devices.erring or devices.dead:
             return self._send_carefully(slot, bytearray(mad), dlid)
         hops = mad[7]
         path = bytes(mad[129 : 129 + hops])

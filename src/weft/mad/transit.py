@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from weft.fabric import forwarding
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import ANY, Reason
+from weft.fabric.forwarding import ANY, DOWN, STATE, Reason
 from weft.mad.devices import MAD_BITS, MAD_WORDS, NONE, Devices, Way
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
@@ -36,20 +36,21 @@ def directed_way(devices: Devices, slot: int, path: bytes) -> Way | None:
         return found
     if len(path) >= HOPS_MAX:
         return None
-    at, out, first = slot, [], devices.first
+    at, out, first, port_info, cable = slot, [], devices.first, devices.port_info, devices.cable
     node = devices.node_of[at]
-    entered = [at - first[node]]
-    for hop, port in enumerate(path):
-        if (hop and not devices.is_switch[node]) or not 0 < port <= devices.last_port[node]:
+    entered, last_port = [at - first[node]], devices.last_port[node]
+    for port in path:
+        if not 0 < port <= last_port:
             return None
         leaves = first[node] + port
-        at = devices.peer[leaves]
-        if at == NONE:
+        info, at = port_info[leaves], cable[leaves]
+        if at == NONE or info is None or info[STATE] & 0x0F <= DOWN:  # not by a call of `peer`: ways are found often
             count_drop(devices, leaves, Reason.INACTIVE)
             return None
         out.append(leaves)
         node = devices.node_of[at]
         entered.append(at - first[node])
+        last_port = devices.last_port[node] if devices.is_switch[node] else 0  # adapters pass nothing on
     if len(devices.directed_ways) >= MOST_WAYS:
         devices.forget_ways()
     way = devices.directed_ways[slot, path] = Way(at, tuple(out), bytes(entered))
@@ -101,7 +102,7 @@ def count_drop(devices: Devices, slot: int, reason: Reason) -> None:
 
 def travel(devices: Devices, way: Way) -> bool:
     """One MAD along a way; False if a bad cable loses it."""
-    if devices.bit_error_rate and not devices.bit_error_rate.keys().isdisjoint(way.out):
+    if devices.erring and not devices.erring.isdisjoint(way.out):
         return _risk(devices, way.out)
     if not way.listed:
         note(devices, way)
@@ -112,9 +113,9 @@ def travel(devices: Devices, way: Way) -> bool:
 def travel_back(devices: Devices, way: Way) -> bool:
     """The answer along the same links, the other way round; False if it is lost, or one of them has gone down."""
     ends = [devices.cable[slot] for slot in reversed(way.out)]
-    if any(devices.peer[end] == NONE for end in ends):
+    if any(devices.peer(end) == NONE for end in ends):
         return False
-    if devices.bit_error_rate and not devices.bit_error_rate.keys().isdisjoint(ends):
+    if devices.erring and not devices.erring.isdisjoint(ends):
         return _risk(devices, tuple(ends))
     if not way.listed:
         note(devices, way)
@@ -133,7 +134,7 @@ def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
     for slot in out:
         far = devices.cable[slot]
         devices.sent[slot] += 1
-        if slot in devices.bit_error_rate and not survives(devices, slot, MAD_BITS):
+        if slot in devices.erring and not survives(devices, slot, MAD_BITS):
             return False
         devices.received[far] += 1
     return True
@@ -142,7 +143,8 @@ def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
 def survives(devices: Devices, slot: int, bits: int) -> bool:
     """Does a packet of so many bits come through the bad cable at this slot? The far end counts it."""
     far = devices.cable[slot]
-    if devices.random.random() < 1 - (1 - devices.bit_error_rate[slot]) ** bits:
+    rate = devices.fabric.links.bit_error_rate.item(devices.link[slot])
+    if devices.random.random() < 1 - (1 - rate) ** bits:
         _broken_packet(devices, far)
         return False
     if devices.physical_errors.get(far):

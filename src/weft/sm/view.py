@@ -11,7 +11,7 @@ neither is what could be reached over them alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric, LinkColumns, NodeColumns
-from weft.fabric.rates import speed
+from weft.fabric.rates import lanes_by_code, speed_by_bits
 from weft.mad.walk import Oddity, Rows, Walk
 from weft.wire.bulk import column
-from weft.wire.port_info import LANES, LinkSpeed, PortInfo, join_speeds
+from weft.wire.port_info import PortInfo, join_speeds
 from weft.wire.smp import NodeInfo, NodeType, SwitchInfo
 
 Route = tuple[Rows, NDArray[np.uint8]]  # path uint8[n, 64] and hops [n] of directed SMPs
@@ -267,7 +267,7 @@ def _links(walk: Walk) -> LinkColumns:
         a=a,
         b=b,
         speed=_speed_index(infos),
-        width=_lanes()[column(infos, PortInfo.link_width_active).astype(np.int64)],
+        width=lanes_by_code()[column(infos, PortInfo.link_width_active).astype(np.int64)],
         medium=np.zeros(len(a), np.int8),
         length_m=np.zeros(len(a), np.float32),
         bit_error_rate=np.zeros(len(a), np.float64),
@@ -277,17 +277,4 @@ def _links(walk: Walk) -> LinkColumns:
 def _speed_index(infos: Rows) -> NDArray[np.int8]:
     fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
     slow, ext, ext2 = (column(infos, field).astype(np.int64) for field in fields)
-    return _indices()[join_speeds(slow, ext, ext2)]
-
-
-@cache
-def _indices() -> NDArray[np.int8]:
-    """[bits of LinkSpeed] -> index of the fastest; SDR for none."""
-    fastest = (LinkSpeed.highest(speeds).name or "SDR" for speeds in range(1024))
-    return np.array([speed(name).index for name in fastest], np.int8)
-
-
-@cache
-def _lanes() -> NDArray[np.int8]:
-    """[LinkWidthActive] -> lanes; 1 for what is no width."""
-    return np.array([LANES.get(width, 1) for width in range(256)], np.int8)
+    return speed_by_bits()[join_speeds(slow, ext, ext2)]

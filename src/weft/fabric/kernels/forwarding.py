@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.forwarding import (
+    ACTIVE,
     ANY,
     CHECKS,
     DATA_VLS,
@@ -30,9 +31,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.servers import network_ports
 from weft.ids import Lid, PKey, p_keys_match
 from weft.jit import lean_kernel, part
-from weft.wire.port_info import PortState
 
-_ACTIVE, _DEFAULT, _FIRST_MULTICAST = int(PortState.ACTIVE), int(PKey.DEFAULT), int(Lid.FIRST_MULTICAST)
+_DEFAULT, _FIRST_MULTICAST = int(PKey.DEFAULT), int(Lid.FIRST_MULTICAST)
 _GOES_ON, _ARRIVED, _INACTIVE, _TOO_LONG = (int(Reason[n]) for n in ("GOES_ON", "ARRIVED", "INACTIVE", "TOO_LONG"))
 _NO_VL, _NO_RELAY, _NO_ROUTE, _BACK = (int(Reason[n]) for n in ("NO_VL", "NO_RELAY", "NO_ROUTE", "TURNS_BACK"))
 _LOOP, _NOT_MINE, _INBOUND, _OUTBOUND = (int(Reason[n]) for n in ("LOOP", "NOT_MINE", "INBOUND", "OUTBOUND"))
@@ -47,7 +47,7 @@ class Arrays(NamedTuple):
     """What kernels see of a fabric."""
 
     node: NDArray[np.int32]  # [slot]
-    peer: NDArray[np.int32]  # [slot], NONE while the link is down
+    peer: NDArray[np.int32]  # [slot], NONE where nothing is plugged in
     lid: NDArray[np.int32]  # [slot]
     lmc: NDArray[np.uint8]  # [slot]
     first: NDArray[np.int64]  # [node] -> slot
@@ -62,8 +62,8 @@ class Arrays(NamedTuple):
     switch_info: NDArray[np.uint8]
 
 
-def arrays(fabric: Fabric, peer: NDArray[np.int32] | None = None) -> Arrays:
-    """Of a fabric with the tables that it has now; `peer`: of one of which links are down."""
+def arrays(fabric: Fabric) -> Arrays:
+    """Of a fabric with the tables that it has now."""
     tables, awake = fabric.tables, vars(fabric.tables)
 
     def table(name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -71,7 +71,7 @@ def arrays(fabric: Fabric, peer: NDArray[np.int32] | None = None) -> Arrays:
 
     return Arrays(  # copies: those of a fabric cannot be written, for which numba would compile again
         node=fabric.ports.node.copy(),
-        peer=(fabric.ports.peer if peer is None else peer).copy(),
+        peer=fabric.ports.peer.copy(),
         lid=tables.lid.astype(np.int32),
         lmc=tables.lmc.astype(np.uint8),
         first=fabric.first_port.astype(np.int64),
@@ -118,7 +118,7 @@ def _checks(a, slot, bit):
 def _leave(a, at, out, sl, size_bytes):
     node = a.node[out]
     ran = len(a.port_info) > 0
-    if a.peer[out] == NONE or (ran and a.port_info[out, STATE] & 0x0F != _ACTIVE):
+    if a.peer[out] == NONE or (ran and a.port_info[out, STATE] & 0x0F != ACTIVE):
         return out, 0, _INACTIVE
     vl = 0
     if len(a.sl2vl):

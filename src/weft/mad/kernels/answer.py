@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.fabric.forwarding import DOWN, STATE
 from weft.jit import handler, lean_kernel, part
 from weft.mad.kernels import tables
 from weft.mad.kernels.port_info import set_port_info
@@ -45,8 +46,8 @@ def _walk(s, slot, b, at, hops):
         if (hop and not s.is_switch[node]) or not 0 < port <= s.last_port[node]:
             return NONE
         out = s.first[node] + port
-        here = np.int64(s.peer[out])
-        if here == NONE:
+        here = np.int64(s.cable[out])
+        if here == NONE or s.port_info[out, STATE] & 0x0F <= DOWN:
             return NONE
         s.out[hop] = out
     return here
@@ -118,7 +119,7 @@ def _return(s, slot, b, at, hops):
     b[at + _RETURN_PATH] = slot - s.first[s.node_of[slot]]
     for hop in range(hops):
         out = s.out[hop]
-        far = s.peer[out]
+        far = s.cable[out]
         b[at + _RETURN_PATH + 1 + hop] = far - s.first[s.node_of[far]]
         s.sent[out] += 1
         s.received[far] += 1

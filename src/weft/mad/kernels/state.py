@@ -38,7 +38,7 @@ class State(NamedTuple):
     node_description: Array
     switch_info: Array
     node_of: Array  # int32[slot]
-    peer: Array  # int32[slot], NONE if the link is down
+    cable: Array  # int32[slot], NONE where nothing is plugged in
     guid: Array  # uint8[slot, 8], as MADs have it
     port_info: Array  # uint8[slot, 64]
     knows_fdr10: Array  # uint8[slot], and so the next two
