@@ -90,12 +90,13 @@ def arbitration(wiring: Wiring, n_vls: int, packet_bytes: int) -> tuple[NDArray[
         rows, row_of = turns[None], np.zeros(len(wiring.slot), np.int64)
         limits = np.zeros(1, np.int64)
     else:
-        given = tables.vl_arbitration[wiring.slot].astype(np.int64)
+        given = tables.vl_arbitration[wiring.slot]
         empty = (given[..., 1] == 0).all(axis=(1, 2))
         given[empty] = turns
-        limit = tables.vl_high_limit[wiring.slot].astype(np.int64)
-        keys, row_of = np.unique(np.column_stack((given.reshape(len(given), -1), limit)), axis=0, return_inverse=True)
-        rows, limits, row_of = keys[:, :-1].reshape(-1, 2, 64, 2), keys[:, -1], row_of.ravel()
+        words = given.reshape(len(given), -1).view(np.int64)  # equal where all bytes are
+        keys, row_of = distinct_rows(np.column_stack((words, tables.vl_high_limit[wiring.slot])))
+        rows = np.ascontiguousarray(keys[:, :-1]).view(np.uint8).reshape(-1, 2, 64, 2).astype(np.int64)
+        limits = keys[:, -1]
     vl, weight = _packed(rows, n_vls)
     _refuse_forgotten_vls(wiring, row_of, vl, weight, n_vls)
     return row_of, vl, weight, np.where(limits == 255, NONE, limits * 4096)
