@@ -1,0 +1,420 @@
+"""A managed subnet drawn by a seed, and all who can be asked where its packets go, asked of the same pairs of hosts."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path as File
+from random import Random
+
+import numpy as np
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.build import FabricBuilder
+from weft.fabric.counters import Counter
+from weft.fabric.forwarding import ANY, Path, Reason, walk
+from weft.fabric.kernels.forwarding import arrays, walk_all
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.paths import HostPaths
+from weft.fabric.rates import speed
+from weft.lab.lanes import clean_way
+from weft.mad.carrier import Address
+from weft.mad.devices import Devices
+from weft.mad.host_paths import Rows, ask_paths, known
+from weft.mad.local import LocalCarrier
+from weft.mad.packets import carry
+from weft.routing.check import check
+from weft.scenarios.managed import ManagedSubnet
+from weft.sim.engine import Options as RunOptions
+from weft.sim.engine import Paths
+from weft.sim.engines import find_engine
+from weft.sim.packet.engine import _Run
+from weft.sim.packet.plan import plan
+from weft.sim.traffic import Traffic, Transport
+from weft.sm.options import Options
+from weft.sm.sa.rates import GBIT_S
+from weft.wire.headers import BTH, LRH, RETH, Opcode
+from weft.wire.mad import Method
+from weft.wire.packet import Packet
+from weft.wire.port_info import LANES, LinkSpeed, PortInfo
+from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad
+from weft.wire.sa_query import component_mask
+
+SIZE_BYTES = 600
+WORDS, PACKETS = Counter.PORT_XMIT_DATA_WORDS, Counter.PORT_XMIT_PKTS
+Pair = tuple[int, int]  # slots of the fabric that is left
+
+
+# -- fabrics ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def fabric_called(name: str, folder: File | None = None) -> Fabric:
+    """A spec; `random:SEED`, which no rule has cabled; or `slice of DUMP:SEED`, of a dump in the folder."""
+    what, _, seed = name.rpartition(":")
+    if what == "random":
+        return random_fabric(int(seed))
+    if what.startswith("slice of "):
+        assert folder is not None
+        return slice_of(weft.load(str(folder / what.removeprefix("slice of "))), int(seed))
+    return weft.load(name)
+
+
+def random_fabric(seed: int, switches: int = 9, hosts: int = 14, more: int = 9) -> Fabric:
+    """A tree of switches with more cables across it, some of them in parallel, of three speeds."""
+    random, builder = Random(seed), FabricBuilder(f"random:{seed}")
+    nodes = builder.add_nodes(NodeKind.SWITCH, [f"s{n}" for n in range(1, switches + 1)], n_ports=36)
+    ends = builder.add_nodes(NodeKind.HCA, [f"h{n}" for n in range(1, hosts + 1)], n_ports=1)
+    pairs = [(random.randrange(n), n) for n in range(1, switches)]
+    pairs += [tuple(random.sample(range(switches), 2)) for _ in range(more)]
+    used = dict.fromkeys(range(switches), 0)
+    for a, b in pairs:
+        used[a], used[b] = used[a] + 1, used[b] + 1
+        label = random.choice(["HDR", "EDR", "NDR"])
+        builder.add_links([nodes[a]], [used[a]], [nodes[b]], [used[b]], label)
+    for number in range(hosts):
+        at = random.randrange(switches)
+        used[at] += 1
+        builder.add_links([ends[number]], [1], [nodes[at]], [used[at]], "HDR")
+    return builder.build()
+
+
+def slice_of(fabric: Fabric, seed: int, leaves: int = 4, hosts: int = 5, cores: int = 12) -> Fabric:
+    """A few leaves, some of their hosts, the switches above them and some of those above these."""
+    random, ports = Random(seed), fabric.ports
+    plugged = ports.peer >= 0
+
+    def next_to(nodes: list[int], kind: NodeKind) -> list[int]:
+        far = ports.node[ports.peer[plugged & np.isin(ports.node, nodes)]]
+        return np.unique(far[fabric.nodes.kind[far] == kind]).tolist()
+
+    bottom = next_to(fabric.of_kind(NodeKind.HCA).tolist(), NodeKind.SWITCH)
+    kept = random.sample(bottom, leaves)
+    for leaf in kept[:]:
+        below = next_to([leaf], NodeKind.HCA)
+        kept += random.sample(below, min(hosts, len(below)))
+    above = next_to(kept[:leaves], NodeKind.SWITCH)
+    top = sorted(set(next_to(above, NodeKind.SWITCH)) - set(bottom))
+    kept += above + random.sample(top, min(cores, len(top)))
+    return fabric.subset(keep_nodes=np.isin(np.arange(len(fabric.nodes)), kept))
+
+
+# -- a subnet that runs -----------------------------------------------------------------------------------------------
+
+
+def is_host(fabric: Fabric, slot: int) -> bool:
+    return bool(fabric.tables.switch_row[fabric.ports.node[slot]] < 0)
+
+
+def hosts_of(fabric: Fabric) -> list[int]:
+    return [slot for slot in np.flatnonzero(fabric.ports.peer >= 0).tolist() if is_host(fabric, slot)]
+
+
+def between_switches(devices: Devices) -> list[int]:
+    """Slots at one end of each cable between two switches."""
+    fabric, cable = devices.fabric, devices.cable
+    ends = [slot for slot, far in enumerate(cable) if slot < far and not is_host(fabric, slot)]
+    return [slot for slot in ends if not is_host(fabric, cable[slot])]
+
+
+def write_partitions(fabric: Fabric, random: Random, conf: File) -> None:
+    """Up to three tenants beside the default partition, in which all or the manager alone are full members."""
+    hosts, lines = hosts_of(fabric), [f"Default=0x7fff, ipoib : {random.choice(['ALL=full', 'ALL, SELF=full'])} ;"]
+    for number in range(random.randint(0, 3)):
+        members = random.sample(hosts, random.randint(1, len(hosts)))
+        guids = [f"0x{int(fabric.ports.guid[one]):016x}" for one in members]
+        named = ", ".join(f"{guid}={random.choice(['full', 'limited'])}" for guid in guids)
+        lines.append(f"tenant{number}=0x{0x10 + number:x}, sl={random.randint(0, 3)} : {named} ;")
+    conf.write_text("\n".join(lines) + "\n")
+
+
+class Running:
+    """A managed subnet, what hangs together in it, and what each host hears when it asks for its paths."""
+
+    left: Fabric
+    slots: list[int]  # [slot of `left`] -> slot of the devices
+    place: dict[int, int]  # and back
+    rows: dict[int, Rows]  # slot of a host -> the PathRecords that it was told
+    row: dict[Pair, int]  # of `paths`, for pairs that have one
+
+    def __init__(self, fabric: Fabric, random: Random, folder: File, *, most_pairs: int = 200, **options) -> None:
+        write_partitions(fabric, random, folder / "partitions.conf")
+        drawn = {
+            "part_enforce": random.choice(["both", "in", "out", "off"]),
+            "qos": random.random() < 0.5,
+            "partition_config_file": folder / "partitions.conf",
+        }
+        fabric = fabric.subset()  # its tables and counters are this run's own
+        self.net, self.random, self.most_pairs = ManagedSubnet(fabric, Options(**drawn | options)), random, most_pairs
+        self.devices = self.net.devices
+
+    def look(self) -> None:
+        """What is there now, and what hosts hear of it."""
+        self.left, kept = self.net.connected()
+        self.slots = np.flatnonzero(kept[self.net.fabric.ports.node]).tolist()
+        self.place = {slot: at for at, slot in enumerate(self.slots)}
+        hosts = hosts_of(self.left)
+        self.rows = {slot: self._ask(self.slots[slot]) for slot in hosts}
+        self.left.tables.paths = self.paths = paths = self.paths_at(hosts)
+        some = [(a, b) for a in hosts for b in hosts if a < b]
+        some = self.random.sample(some, min(len(some), self.most_pairs // 2))
+        self.pairs = [*some, *((b, a) for a, b in some)]
+        lid = self.left.tables.lid
+        row = {pair: int(paths.find(pair[0], lid[pair[1]])) for pair in self.pairs}
+        self.row = {pair: found for pair, found in row.items() if found >= 0}
+
+    def paths_at(self, slots: list[int]) -> HostPaths:
+        """What hosts were told, if these are their slots."""
+        count = [len(rows) for rows in self.rows.values()]
+        return known(np.repeat(slots, count), np.concatenate(list(self.rows.values())))
+
+    def _ask(self, slot: int) -> Rows:
+        info = self.devices.info(slot)
+        sgid = PortInfo.gid_prefix.get(info) << 64 | int(self.net.fabric.ports.guid[slot])
+        carrier = LocalCarrier(self.net.subnet, slot, sleep=self.net.clock.sleep)
+        rows = ask_paths(carrier, Address(PortInfo.master_sm_lid.get(info)), sgid, meanwhile=self.net.manager.step)
+        carrier.close()
+        return rows
+
+    def packet(self, pair: Pair, size_bytes: int = SIZE_BYTES) -> tuple[int, dict[str, int]]:
+        """Port of the devices, and what forwarding asks of a packet with this payload as its host was told."""
+        row, lid = self.row[pair], self.left.tables.lid
+        given = {"dlid": int(lid[pair[1]]), "sl": int(self.paths.sl[row]), "p_key": int(self.paths.p_key[row])}
+        return self.slots[pair[0]], given | {"size_bytes": len(self.raw(pair, size_bytes)) - 2}
+
+    def raw(self, pair: Pair, size_bytes: int = SIZE_BYTES) -> bytes:
+        row, devices, lid = self.row[pair], self.devices, self.left.tables.lid
+        lrh = LRH(slid=devices.lid(self.slots[pair[0]]), dlid=int(lid[pair[1]]), sl=int(self.paths.sl[row]))
+        bth = BTH(opcode=Opcode.UC_RDMA_WRITE_ONLY, dest_qp=0x48, p_key=int(self.paths.p_key[row]))
+        return Packet((lrh, bth, RETH(dma_len=size_bytes)), bytes(size_bytes)).pack()
+
+    def way(self, pair: Pair) -> Path:
+        slot, given = self.packet(pair)
+        return walk(self.devices, slot, **given)
+
+    def has_errors(self, way: Path) -> bool:
+        return not self.devices.erring.isdisjoint(way.out)
+
+
+# -- what each view says ----------------------------------------------------------------------------------------------
+
+
+def assert_same(running: Running) -> None:
+    """Who reaches whom, on which VLs, with what counters: by everybody who can be asked."""
+    ways = ways_of_packets(running)
+    assert_adapters_agree(running, ways)
+    assert_administrator_agrees(running, ways)
+    assert_nobody_else_is_reached(running)
+    assert_engines_agree(running, ways)
+    assert_check_agrees(running.left)
+
+
+def ways_of_packets(running: Running) -> dict[Pair, Path]:
+    """Hop by hop, counted at every port that it left by; the walk and its kernel say the same."""
+    devices, ways = running.devices, {}
+    for pair in running.row:
+        slot, given = running.packet(pair)
+        before = devices.fabric.counters[:, PACKETS].copy()
+        fate = carry(devices, slot, running.raw(pair))
+        assert fate.delivered == (running.slots[pair[1]],)
+        way = walk(devices, slot, **given)
+        assert sorted(way.out) == np.flatnonzero(devices.fabric.counters[:, PACKETS] - before).tolist()
+        assert (way.end, way.vls[-1]) == (fate.delivered[0], fate.vls[0])
+        ways[pair] = way
+    packets = [(pair[0], *running.packet(pair)[1].values()) for pair in ways]
+    if packets:
+        walks = walk_all(arrays(running.left), np.array(packets))
+        for row, way in enumerate(ways.values()):
+            out, vls = walks.out[row, : walks.hops[row]].tolist(), walks.vls[row, : walks.hops[row]].tolist()
+            assert ([running.slots[one] for one in out], vls) == (list(way.out), list(way.vls))
+    return ways
+
+
+def assert_adapters_agree(running: Running, ways: dict[Pair, Path]) -> None:
+    """The way that an adapter writes along, unless a cable on it errs: then there is none."""
+    for pair, way in ways.items():
+        slot, given = running.packet(pair)
+        mtu_bytes = int(running.paths.mtu_bytes[running.row[pair]])
+        found = clean_way(running.devices, slot, given["dlid"], given["sl"], given["p_key"], mtu_bytes)
+        assert found == (None if running.has_errors(way) else way)
+
+
+def assert_administrator_agrees(running: Running, ways: dict[Pair, Path]) -> None:
+    """The MTU and rate that it tells are the least of the ports on the way."""
+    devices = running.devices
+    records = {(slot, PathRecord.dlid.get(raw)): raw for slot, rows in running.rows.items() for raw in map(bytes, rows)}
+    for pair, way in ways.items():
+        record = records[pair[0], running.left.tables.lid[pair[1]]]
+        ends = [devices.info(slot) for out in way.out for slot in (out, devices.cable[out])]
+        assert PathRecord.mtu.get(record) == min(map(PortInfo.neighbor_mtu.get, ends))
+        signals = [_signal_gbit_s(devices, slot) for slot in way.out]
+        assert GBIT_S[PathRecord.rate.get(record)] == max(one for one in GBIT_S.values() if one <= min(signals))
+        cabled = [running.left.port(running.place[slot]).link.rate_gbit_s for slot in way.out]
+        assert min(cabled) == min(_rate_gbit_s(devices, slot) for slot in way.out)
+
+
+def _line(devices: Devices, slot: int):
+    info = devices.info(slot)
+    named = LinkSpeed.active(info, devices.fdr10_active[slot]).name
+    return speed(str(named)), LANES[PortInfo.link_width_active.get(info)]
+
+
+def _signal_gbit_s(devices: Devices, slot: int) -> float:
+    line, lanes = _line(devices, slot)
+    return line.lane_signal_gbit_s * lanes
+
+
+def _rate_gbit_s(devices: Devices, slot: int) -> float:
+    line, lanes = _line(devices, slot)
+    return line.rate_gbit_s(lanes)
+
+
+def assert_nobody_else_is_reached(running: Running) -> None:
+    """Whom no path leads to, no key of the sender reaches, and no engine."""
+    devices, lid = running.devices, running.left.tables.lid
+    others = [pair for pair in running.pairs if pair not in running.row]
+    for a, b in others:
+        for p_key in {key for key in devices.keys(running.slots[a]) if key}:
+            path = walk(devices, running.slots[a], dlid=int(lid[b]), sl=0, p_key=p_key, size_bytes=256)
+            assert path.reason is not Reason.ARRIVED
+    for pair in others[:3]:
+        assert all("knows no path" in said for said in refusals(running.left, pair).values())
+
+
+def refusals(fabric: Fabric, pair: Pair) -> dict[str, str]:
+    """What the engines say before their clock starts; nothing if they would run."""
+    said = {}
+    traffic = Traffic.make(np.array(pair[:1]), np.array(pair[1:]), SIZE_BYTES, transport=Transport.UC)
+    for name in ("packet", "flow"):
+        try:
+            find_engine(name).run(fabric, traffic)
+            said[name] = ""
+        except ConfigError as error:
+            said[name] = str(error)
+    return said
+
+
+def assert_engines_agree(running: Running, ways: dict[Pair, Path]) -> None:
+    """The ports that they count at are those of the packets; the buffers that fill are those of the VLs."""
+    left, both = running.left, [pair for pair in ways if pair[::-1] in ways]
+    if not both:
+        return
+    src, dst = np.array(both).T
+    traffic = Traffic.make(src, dst, SIZE_BYTES, transport=Transport.UC)
+    made = plan(left, traffic, RunOptions())
+    row = [running.row[pair] for pair in both]
+    assert made.posting.messages.sl.tolist() == running.paths.sl[row].tolist()
+    expected, filled = np.zeros(len(left.ports), np.int64), set()
+    for pair in both:
+        for slot, vl in zip(ways[pair].out, ways[pair].vls, strict=True):
+            expected[running.place[slot]] += 1
+            filled.add((running.place[running.devices.cable[slot]], vl))
+    assert buffers_filled(made) == filled
+    words = LRH.size + BTH.size + RETH.size + SIZE_BYTES + 4
+    for name in ("packet", "flow"):
+        if name == "flow" and any(running.has_errors(ways[pair]) for pair in both):
+            bad = next(pair for pair in both if running.has_errors(ways[pair]))
+            assert "makes bit errors" in refusals(left, bad)[name]
+            continue
+        left.counters[:] = 0
+        result = find_engine(name).run(left, traffic)
+        assert result.report()["delivered"] == len(both), name
+        result.write_counters()
+        assert left.counters[:, PACKETS].tolist() == expected.tolist(), name
+        assert left.counters[:, WORDS].tolist() == (expected * (words // 4)).tolist(), name
+
+
+def buffers_filled(made) -> set[tuple[int, int]]:
+    """Run it: slots and VLs of the input buffers that held a packet."""
+    run = _Run(made)
+    run.finish(None)
+    n_vls = int(run.state.run.n_vls[0])
+    used = np.flatnonzero(run.state.buffers.held_peak).tolist()
+    return {(int(made.wiring.slot[at // n_vls]), at % n_vls) for at in used}
+
+
+def assert_check_agrees(left: Fabric) -> None:
+    """All pairs of hosts and LIDs: those that arrive, over how many links, and the lanes of switches that they take."""
+    tables, verdict = left.tables, check(left, hosts_only=True)
+    hosts = hosts_of(left)
+    row = {slot: tables.switch_row[left.ports.node[left.ports.peer[slot]]] for slot in hosts}
+    lids = [(b, int(tables.lid[b]) + path) for b in hosts for path in range(1 << int(tables.lmc[b]))]
+    every = [(a, lid, int(tables.path_sl[row[a], lid]), ANY, 64) for a in hosts for b, lid in lids if a != b]
+    walks = walk_all(arrays(left), np.array(every))
+    arrived = walks.reason == Reason.ARRIVED
+    assert (verdict.pairs, verdict.arrived) == (len(every), arrived.sum())
+    count = np.bincount(np.maximum(walks.hops[arrived] - 2, 0))
+    assert verdict.hops == {hops: int(count[hops]) for hops in np.flatnonzero(count).tolist()}
+    vls = {vl for one, hops in zip(walks.vls, walks.hops, strict=True) for vl in one[1:hops].tolist()}
+    assert verdict.vls == len(vls)
+
+
+def assert_every_lid_leads_there(running: Running) -> None:
+    """With an LMC a port has several LIDs, and the administrator tells a path for each."""
+    devices, administrator = running.devices, running.net.manager.administrator
+    lid, lmc = running.left.tables.lid, running.left.tables.lmc
+    for pair in running.row:
+        slot, end = running.slots[pair[0]], running.slots[pair[1]]
+        gids = [
+            PortInfo.gid_prefix.get(devices.info(one)) << 64 | int(devices.fabric.ports.guid[one])
+            for one in (slot, end)
+        ]
+        for dlid in range(int(lid[pair[1]]), int(lid[pair[1]]) + (1 << int(lmc[pair[1]]))):
+            given = {"sgid": gids[0], "dgid": gids[1], "dlid": dlid, "numb_path": 1}
+            mad = SaMad.pack(
+                method=Method.GET,
+                attribute_id=SaAttribute.PATH_RECORD,
+                component_mask=component_mask(PathRecord, *given),
+                data=PathRecord(**given).raw,
+            )
+            record = PathRecord.unpack(administrator.answer(mad, Address(devices.lid(slot))), SA_HEADER_BYTES)
+            assert record.dlid == dlid
+            lrh = LRH(slid=record.slid, dlid=dlid, sl=record.sl)
+            bth = BTH(opcode=Opcode.UC_RDMA_WRITE_ONLY, dest_qp=0x48, p_key=record.p_key)
+            assert carry(devices, slot, Packet((lrh, bth, RETH()), b"").pack()).delivered == (end,)
+
+
+# -- ways that a switch may choose ------------------------------------------------------------------------------------
+
+
+def assert_choices_are_allowed(running: Running, pairs: list[Pair]) -> int:
+    """Ports that packets take which switches send where they like are those of the groups; how many had a choice."""
+    left, chosen = running.left, 0
+    for pair in pairs:
+        src, dst = np.array(pair[:1]), np.array(pair[1:])
+        traffic = Traffic.make(src, dst, 100_000, transport=Transport.UC)
+        allowed = allowed_ports(left, *pair)
+        for name, how in (
+            ("packet", Paths.ADAPTIVE),
+            ("packet", Paths.SPRAY),
+            ("packet", Paths.ECMP),
+            ("flow", Paths.SPRAY),
+        ):
+            result = find_engine(name).run(left, traffic, RunOptions(paths=how))
+            assert result.report()["delivered"] == 1
+            taken = set(np.flatnonzero(result.use.xmit_packets).tolist())
+            assert taken <= allowed, (name, how)
+            if name == "flow":  # it spreads over all that there are
+                assert taken == allowed
+        way = walk_all(arrays(left), np.array([(pair[0], int(left.tables.lid[pair[1]]), 0, ANY, 64)]))
+        chosen += len(allowed) > int(way.hops[0])
+    return chosen
+
+
+def allowed_ports(left: Fabric, a: int, b: int) -> set[int]:
+    """All slots by which a packet may leave on its way, if every switch takes any port of the group."""
+    tables, found, todo = left.tables, {a}, [int(left.ports.peer[a])]
+    lid = int(tables.lid[b])
+    for at in todo:
+        if at == b:
+            continue
+        node = left.ports.node[at]
+        row = tables.switch_row[node]
+        group = int(tables.ar_group[row, lid])
+        ports = np.flatnonzero(tables.ar_ports[group]).tolist() if group >= 0 else [int(tables.lft[row, lid])]
+        for slot in (int(left.first_port[node]) + port for port in ports):
+            if slot not in found:
+                found.add(slot)
+                todo.append(int(left.ports.peer[slot]))
+    return found
