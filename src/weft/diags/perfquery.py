@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from weft.diags import show
@@ -13,41 +14,26 @@ from weft.wire.perf import ALL_PORTS, PerfAttribute, PerfCapability2, PortCounte
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo, SmpAttribute
 
-_NUMBER = str
-_HEAD = (("PortSelect", "port_select", _NUMBER), ("CounterSelect", "counter_select", None))
-_TRAFFIC = (
-    ("PortXmitData", "port_xmit_data", _NUMBER),
-    ("PortRcvData", "port_rcv_data", _NUMBER),
-    ("PortXmitPkts", "port_xmit_pkts", _NUMBER),
-    ("PortRcvPkts", "port_rcv_pkts", _NUMBER),
+
+def _counters(*labels: str) -> tuple[tuple[str, str, show.Style], ...]:
+    """Numbers: the fields are called as the tool prints them, but for capitals: PortXmitData, port_xmit_data."""
+    return tuple((label, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", label).lower(), str) for label in labels)
+
+
+_HEAD = (*_counters("PortSelect"), ("CounterSelect", "counter_select", None))
+_TRAFFIC = _counters("PortXmitData", "PortRcvData", "PortXmitPkts", "PortRcvPkts")
+_LINK_ERRORS = _counters(
+    *("SymbolErrorCounter", "LinkErrorRecoveryCounter", "LinkDownedCounter", "PortRcvErrors"),
+    *("PortRcvRemotePhysicalErrors", "PortRcvSwitchRelayErrors", "PortXmitDiscards"),
+    *("PortXmitConstraintErrors", "PortRcvConstraintErrors"),
 )
-_LINK_ERRORS = (
-    ("SymbolErrorCounter", "symbol_error_counter", _NUMBER),
-    ("LinkErrorRecoveryCounter", "link_error_recovery_counter", _NUMBER),
-    ("LinkDownedCounter", "link_downed_counter", _NUMBER),
-    ("PortRcvErrors", "port_rcv_errors", _NUMBER),
-    ("PortRcvRemotePhysicalErrors", "port_rcv_remote_physical_errors", _NUMBER),
-    ("PortRcvSwitchRelayErrors", "port_rcv_switch_relay_errors", _NUMBER),
-    ("PortXmitDiscards", "port_xmit_discards", _NUMBER),
-    ("PortXmitConstraintErrors", "port_xmit_constraint_errors", _NUMBER),
-    ("PortRcvConstraintErrors", "port_rcv_constraint_errors", _NUMBER),
-)
-_LOCAL_ERRORS = (
-    ("LocalLinkIntegrityErrors", "local_link_integrity_errors", _NUMBER),
-    ("ExcessiveBufferOverrunErrors", "excessive_buffer_overrun_errors", _NUMBER),
-)
-_DROPPED = (("QP1Dropped", "qp1_dropped", _NUMBER), ("VL15Dropped", "vl15_dropped", _NUMBER))
-_WAIT = (("PortXmitWait", "port_xmit_wait", _NUMBER),)
+_LOCAL_ERRORS = _counters("LocalLinkIntegrityErrors", "ExcessiveBufferOverrunErrors")
+_DROPPED = _counters("QP1Dropped", "VL15Dropped")
+_WAIT = _counters("PortXmitWait")
 _SELECT2 = (("CounterSelect2", "counter_select2", None),)
 _COUNTERS = (*_HEAD, *_LINK_ERRORS, *_SELECT2, *_LOCAL_ERRORS, *_DROPPED, *_TRAFFIC, *_WAIT)
-_EXTENDED = (
-    *_HEAD,
-    *_TRAFFIC,
-    ("PortUnicastXmitPkts", "port_unicast_xmit_pkts", _NUMBER),
-    ("PortUnicastRcvPkts", "port_unicast_rcv_pkts", _NUMBER),
-    ("PortMulticastXmitPkts", "port_multicast_xmit_pkts", _NUMBER),
-    ("PortMulticastRcvPkts", "port_multicast_rcv_pkts", _NUMBER),
-)
+_CASTS = _counters("PortUnicastXmitPkts", "PortUnicastRcvPkts", "PortMulticastXmitPkts", "PortMulticastRcvPkts")
+_EXTENDED = (*_HEAD, *_TRAFFIC, *_CASTS)
 _MORE = (*_SELECT2, *_LINK_ERRORS, *_LOCAL_ERRORS, _DROPPED[1], *_WAIT, _DROPPED[0])
 
 

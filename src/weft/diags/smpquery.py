@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from weft.diags import show
 from weft.diags.ask import Target, get_smp, parse, parse_target
@@ -21,6 +22,7 @@ from weft.wire.smp import (
 )
 
 _NUMBER = str
+_Table = tuple[tuple[str, str, show.Style | None], ...]
 _NODE_INFO = (
     ("BaseVers", "base_version", _NUMBER),
     ("ClassVers", "class_version", _NUMBER),
@@ -122,25 +124,16 @@ def smpquery(carrier: Carrier, arguments: Sequence[str]) -> str:
     return operation(carrier, parse_target(given.destination, given.D), port)
 
 
-def _node_info(carrier: Carrier, target: Target, port: int) -> str:
-    data = get_smp(carrier, target, SmpAttribute.NODE_INFO)
-    return f"# Node info: {target}\n" + show.rows(NodeInfo, data, _NODE_INFO)
+def _info(title: str, attribute: SmpAttribute, table: _Table, carrier: Carrier, target: Target, port: int) -> str:
+    of_port = attribute is SmpAttribute.PORT_INFO
+    data = get_smp(carrier, target, attribute, port if of_port else 0)
+    return f"# {title}: {target}{f' port {port}' if of_port else ''}\n" + show.rows(attribute.form, data, table)
 
 
 def _node_description(carrier: Carrier, target: Target, port: int) -> str:
     data = get_smp(carrier, target, SmpAttribute.NODE_DESCRIPTION)
     name = data.split(b"\0")[0].decode(errors="replace")
     return f"Node Description:{'.' * max(1, 32 - len(name))}{name}\n"
-
-
-def _port_info(carrier: Carrier, target: Target, port: int) -> str:
-    data = get_smp(carrier, target, SmpAttribute.PORT_INFO, port)
-    return f"# Port info: {target} port {port}\n" + show.rows(PortInfo, data, _PORT_INFO)
-
-
-def _switch_info(carrier: Carrier, target: Target, port: int) -> str:
-    data = get_smp(carrier, target, SmpAttribute.SWITCH_INFO)
-    return f"# Switch info: {target}\n" + show.rows(SwitchInfo, data, _SWITCH_INFO)
 
 
 def _node(carrier: Carrier, target: Target, port: int) -> NodeInfo:
@@ -205,10 +198,10 @@ def _guid_info(carrier: Carrier, target: Target, port: int) -> str:
 
 
 _OPERATIONS: dict[str, Callable[[Carrier, Target, int], str]] = {
-    **dict.fromkeys(("nodeinfo", "ni"), _node_info),
+    **dict.fromkeys(("nodeinfo", "ni"), partial(_info, "Node info", SmpAttribute.NODE_INFO, _NODE_INFO)),
     **dict.fromkeys(("nodedesc", "nd"), _node_description),
-    **dict.fromkeys(("portinfo", "pi"), _port_info),
-    **dict.fromkeys(("switchinfo", "si"), _switch_info),
+    **dict.fromkeys(("portinfo", "pi"), partial(_info, "Port info", SmpAttribute.PORT_INFO, _PORT_INFO)),
+    **dict.fromkeys(("switchinfo", "si"), partial(_info, "Switch info", SmpAttribute.SWITCH_INFO, _SWITCH_INFO)),
     **dict.fromkeys(("pkeytable", "pkeys"), _pkeys),
     **dict.fromkeys(("sl2vltable", "sl2vl"), _sl2vl),
     **dict.fromkeys(("vlarbitration", "vlarb"), _vl_arbitration),

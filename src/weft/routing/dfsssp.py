@@ -14,7 +14,7 @@ import numpy as np
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing.engine import Options, Subnet
 from weft.routing.islands import explain_islands
-from weft.routing.kernels.dfsssp import route_least_sum
+from weft.routing.kernels.dragonfly import route_by_groups
 from weft.routing.layers import spread_over_lanes
 
 
@@ -25,18 +25,10 @@ class Dfsssp:
     def route(self, subnet: Subnet, options: Options) -> Tables:
         graph, tables = subnet.graph, subnet.new_tables()
         column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
-        cut_off = route_least_sum(
-            graph.first,
-            graph.far,
-            graph.port,
-            graph.lid,
-            graph.at,
-            graph.out,
-            graph.is_host,
-            graph.hosts,
-            subnet.previous_by_lid,
-            column,
-        )
+        one_group, through = np.zeros(graph.n_switches, np.int32), np.zeros(len(graph.lid), np.int32)
+        ways = (graph.first, graph.far, graph.port, one_group, through)
+        ends = (graph.lid, graph.at, graph.out, graph.is_host, graph.hosts)
+        cut_off = route_by_groups(*ways, *ends, subnet.previous_by_lid, column)
         if cut_off >= 0:
             raise explain_islands(subnet)
         tables.lft = np.ascontiguousarray(column.T)

@@ -5,12 +5,12 @@ Hosts are numbered as the fabric lists their ports: `host_ports`.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 
@@ -59,15 +59,10 @@ def rails(fabric: Fabric, hosts: NDArray[np.int32]) -> Flows:
     rings: dict[int, list[int]] = defaultdict(list)
     for _, mine in sorted(members.items()):
         if len(mine) > 1:
-            for rail, host in enumerate(sorted(mine, key=lambda host: _by_number(fabric, int(hosts[host])))):
+            for rail, host in enumerate(sorted(mine, key=lambda host: natural(fabric.port(int(hosts[host])).name))):
                 rings[rail].append(host)
     closed = [np.array(ring) for ring in rings.values() if len(ring) > 1]
     return np.concatenate([_flows(ring, np.roll(ring, -1)) for ring in closed]) if closed else _flows([], [])
-
-
-def _by_number(fabric: Fabric, slot: int) -> list[str | int]:
-    """Sorts `mlx5_2/1` before `mlx5_10/1`: words and numbers take turns."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", fabric.port(slot).name)]
 
 
 def _flows(senders: NDArray[np.int_] | list[int], receivers: NDArray[np.int_] | list[int]) -> Flows:

@@ -17,15 +17,16 @@ largest load on its path; the mean of all flows is the bandwidth, as a share of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
+from weft.fabric.kernels.forwarding import arrays
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.tables import NO_ROUTE
-from weft.routing.kernels.quality import count_all_to_all, count_flows, heaviest_on_paths
+from weft.routing.kernels.quality import follow
 from weft.routing.patterns import Flows, bisection, host_ports, rails, ring, shift
 
 SHIFT_FLOWS = 1 << 21  # all shifts up to 1,448 hosts; of more, a sample with about so many flows in all
@@ -140,18 +141,11 @@ class _Network:
                 f"there is no traffic to measure: it takes two host ports with a LID and a switch, "
                 f"{fabric.spec} has {len(self.host)}\n  Ports get their LIDs when a fabric is routed."
             )
-        switches = fabric.of_kind(NodeKind.SWITCH)
+        self.plane = arrays(fabric)
+        self.paths = 1 << tables.lmc[self.host].astype(np.int64)
         plugged = ports.peer >= 0
-        self.leads_to = np.full(len(ports), -1, np.int32)  # [slot] -> switch at the other end, -1 if it is none
-        self.leads_to[plugged] = tables.switch_row[ports.node[ports.peer[plugged]]]
-        self.at = self.leads_to[self.host]  # [host] -> switch
-        self.hosts_at = np.bincount(self.at, minlength=len(switches))
-        self.n_ports = fabric.nodes.n_ports[switches].astype(np.int64)
-        self.way = (fabric.first_port[switches], self.n_ports, self.leads_to)  # what every kernel follows
-        paths = 1 << tables.lmc[self.host].astype(np.int64)
-        self.ends = (self.host, self.at, tables.lid[self.host], paths)
-        self.lft = _widened(tables.lft, int((tables.lid[self.host] + paths).max()))
-        between = plugged & (self.leads_to >= 0) & (tables.switch_row[ports.node] >= 0)
+        is_switch = fabric.nodes.kind[ports.node] == NodeKind.SWITCH
+        between = plugged & is_switch & is_switch[ports.peer]
         from_hosts = np.concatenate((self.host, ports.peer[self.host]))
         self.host_links = np.sort(from_hosts)
         self.links = np.flatnonzero(between).astype(np.int32) if between.any() else self.host_links
@@ -162,30 +156,53 @@ class _Network:
         self.cost[plugged] = self.host_rate_gbit_s / fabric.link_rate_gbit_s[ports.link[plugged]]
 
     def load_all_to_all(self) -> NDArray[np.float64]:
-        """[slot] -> load when every host sends to every other."""
-        sources = np.flatnonzero(self.hosts_at)
+        """[slot] -> load when every host sends to every other: those of a switch as one."""
+        ports = self.fabric.ports
+        leaf = ports.node[ports.peer[self.host]]
+        sources, hosts = np.unique(leaf, return_counts=True)
         load = np.zeros(len(self.cost))
-        source, receiver = count_all_to_all(
-            *self.ends, sources, self.hosts_at[sources], *self.way, self.fabric.ports.peer, self.lft, load
-        )
-        if receiver >= 0:
-            senders = np.flatnonzero(self.at == sources[source])
-            self._refuse(int(senders[senders != receiver][0]), receiver)
+        for receiver in range(len(self.host)):
+            senders = hosts - (sources == leaf[receiver])
+            some = senders > 0
+            to = np.full(int(some.sum()), receiver)
+            failed = self._count(self.fabric.first_port[sources[some]], to, senders[some], load)
+            if failed >= 0:
+                beside = np.flatnonzero(leaf == sources[some][failed])
+                self._refuse(int(beside[beside != receiver][0]), receiver)
+        load[self.host] += len(self.host) - 1
         return load * self.cost
 
     def load(self, flows: Flows) -> NDArray[np.float64]:
         """[slot] -> load of these flows."""
         load = np.zeros(len(self.cost))
-        failed = count_flows(flows, *self.ends, *self.way, self.fabric.ports.peer, self.lft, load)
+        failed = self._count(self.host[flows[:, 0]], flows[:, 1], np.ones(len(flows)), load)
         if failed >= 0:
             self._refuse(int(flows[failed, 0]), int(flows[failed, 1]))
         return load * self.cost
 
     def mean_rate(self, flows: Flows) -> float:
         """Mean over flows of 1 over the largest load on their path."""
-        heaviest = np.empty(len(flows))
-        heaviest_on_paths(flows, *self.ends, *self.way, self.lft, self.load(flows), heaviest)
+        flow, packets = self._packets(self.host[flows[:, 0]], flows[:, 1])
+        on_path, heaviest = np.zeros(len(packets)), np.zeros(len(flows))
+        follow(self.plane, packets, on_path, self.load(flows), on_path)
+        np.maximum.at(heaviest, flow, on_path)
         return float((1 / heaviest).mean())
+
+    def _count(self, slots: NDArray[Any], receivers: NDArray[Any], amount: NDArray[Any], load: NDArray[Any]) -> int:
+        """Of flows from these ports, each spread over the LIDs of its receiver: the first that fails, or -1."""
+        flow, packets = self._packets(slots, receivers)
+        failed = follow(self.plane, packets, (amount / self.paths[receivers])[flow], load, np.empty(0))
+        return int(flow[failed]) if failed >= 0 else -1
+
+    def _packets(self, slots: NDArray[Any], receivers: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+        """For every LID of a receiver one, with the flow that it is of."""
+        paths = self.paths[receivers]
+        flow = np.repeat(np.arange(len(slots)), paths)
+        packets = np.empty((len(flow), 2), np.int64)
+        packets[:, 0] = slots[flow]
+        packets[:, 1] = self.fabric.tables.lid[self.host[receivers]][flow]
+        packets[:, 1] += np.arange(len(flow)) - np.repeat(np.cumsum(paths) - paths, paths)
+        return flow, packets
 
     def judge_flows(self, pattern: str, flows: Flows) -> PatternLoad:
         return self.judge(pattern, len(flows), self.load(flows))
@@ -208,8 +225,3 @@ class _Network:
             f"the tables of {self.fabric.spec} do not lead from {a} to {b}: incomplete routes have no quality"
             "\n  `weft check` says what is missing."
         )
-
-
-def _widened(lft: NDArray[np.uint8], n_lids: int) -> NDArray[np.uint8]:
-    """The forwarding tables with a column for every LID: a dump may know fewer."""
-    return np.pad(lft, ((0, 0), (0, max(0, n_lids - lft.shape[1]))), constant_values=NO_ROUTE)

@@ -145,22 +145,6 @@ class BadSwitchPKeyDetails(Format, size=54):
     _ = reserved(24)
 
 
-class BadCCKeyDetails(Format, size=54):
-    """Trap 0 of congestion control: a wrong CC_Key."""
-
-    slid = bits(16)
-    method = bits(8)
-    _ = reserved(8)
-    attribute_id = bits(16)
-    _ = reserved(16)
-    attribute_modifier = bits(32)
-    _ = reserved(8)
-    qp = bits(24)
-    cc_key = bits(64)
-    source_gid = bits(128)
-    _ = reserved(112)
-
-
 class Trap(Numbered):
     """Trap numbers of subnet management."""
 

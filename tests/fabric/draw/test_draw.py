@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
 from weft.fabric.draw import draw, lay_out
@@ -206,10 +206,6 @@ def test_a_metric_that_has_no_place_on_a_scale_is_refused(small: Fabric) -> None
         lay_out(small, metric=metric)
     with pytest.raises(ConfigError, match="not an array of numbers"):
         lay_out(small, metric=np.array(["x"] * 64))
-    with pytest.raises(ConfigError, match="needs a metric"):
-        lay_out(small, colour_by="metric")
-    with pytest.raises(UnknownName, match="did you mean speed"):
-        lay_out(small, colour_by="sped")
 
 
 def test_a_constant_metric_has_one_colour(small: Fabric) -> None:

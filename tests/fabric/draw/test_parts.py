@@ -8,7 +8,8 @@ import pytest
 import weft
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
-from weft.fabric.draw.parts import find_parts, natural, span
+from weft.fabric.draw.parts import find_parts, span
+from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 
 

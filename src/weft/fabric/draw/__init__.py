@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError
 from weft.fabric.draw.html import to_html
 from weft.fabric.draw.inks import check_metric, ink_by_metric, ink_by_speed
 from weft.fabric.draw.layout import draw_layout
@@ -28,14 +28,12 @@ from weft.fabric.files.streams import suffix_of
 from weft.fabric.model import Fabric
 
 RENDERERS: dict[str, Callable[[Scene], str | bytes]] = {".svg": to_svg, ".png": to_png, ".html": to_html}
-COLOURINGS = ("speed", "metric")
 
 
 def draw(
     fabric: Fabric,
     path: Path | str,
     *,
-    colour_by: str = "speed",
     metric: NDArray[np.float64] | None = None,
     metric_label: str = "",
     title: str | None = None,
@@ -47,23 +45,18 @@ def draw(
     suffix = suffix_of(path, ".svg")
     if suffix not in RENDERERS:
         raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
-    scene = lay_out(fabric, colour_by=colour_by, metric=metric, metric_label=metric_label, title=title)
+    scene = lay_out(fabric, metric=metric, metric_label=metric_label, title=title)
     write_atomically(path, RENDERERS[suffix](scene))
 
 
 def lay_out(
     fabric: Fabric,
     *,
-    colour_by: str = "speed",
     metric: NDArray[np.float64] | None = None,
     metric_label: str = "",
     title: str | None = None,
 ) -> Scene:
     """The picture before it becomes a file."""
-    if colour_by not in COLOURINGS:
-        raise UnknownName("colouring", colour_by, COLOURINGS)
-    if colour_by == "metric" and metric is None:
-        raise ConfigError("colour_by='metric' needs a metric: give one number for each link")
     parts = find_parts(fabric)
     inking = ink_by_speed(parts) if metric is None else ink_by_metric(parts, check_metric(parts, metric), metric_label)
     wires = Wires(parts=parts, inking=inking)

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import NO_LEVEL, levels
 from weft.fabric.model import Fabric
@@ -91,14 +92,6 @@ def find_parts(fabric: Fabric) -> Parts:
         group=group,
         of_node=of_node,
     )
-
-
-_DIGITS = re.compile(r"(\d+)")
-
-
-def natural(name: str) -> list[tuple[int, int, str]]:
-    """A key that sorts leaf2 before leaf10."""
-    return [(0, int(piece), piece) if piece.isdecimal() else (1, 0, piece) for piece in _DIGITS.split(name) if piece]
 
 
 def span(names: Sequence[str]) -> str:
