@@ -23,8 +23,9 @@ from weft.lab.agents import Agent, Agents
 from weft.lab.lanes import Lanes, Meters
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab_line import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
-from weft.wire.headers import BTH, GRH, LNH, LRH
+from weft.wire.headers import BTH, LRH
 from weft.wire.mad import MgmtClass
+from weft.wire.packet import bth_at
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo
 
@@ -112,11 +113,9 @@ class VerbsPorts:
             self._arrived(slot, packet)
 
     def _arrived(self, slot: int, packet: bytes) -> None:
-        programs = self._ports[slot].programs
-        at = LRH.size + (GRH.size if LRH.lnh.get(packet) == LNH.GRH else 0)
-        if len(packet) < at + BTH.size or LRH.lnh.get(packet) not in (LNH.BTH, LNH.GRH):
+        if (bth := bth_at(packet)) <= 0:
             return
-        number = BTH.dest_qp.get(packet, at)
+        programs, number = self._ports[slot].programs, BTH.dest_qp.get(packet, bth)
         if number in (_GSI, _GROUP):
             for program in programs.values():
                 program.coming.append(packet)

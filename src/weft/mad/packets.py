@@ -39,6 +39,7 @@ from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, Opcode
 from weft.wire.mad import QP1_Q_KEY
 from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, Trap
 from weft.wire.opcodes import EXTENDED_HEADERS
+from weft.wire.packet import bth_at
 from weft.wire.port_info import PortInfo
 
 _MOST_VIOLATIONS = 0xFFFF
@@ -65,7 +66,7 @@ class Fate:
 
 def carry(devices: Devices, slot: int, packet: bytes) -> Fate:
     """One packet leaves the port of an adapter, or port 0 of a switch; see the module."""
-    bth = _bth(packet)
+    bth = bth_at(packet)
     wrong = Reason.MALFORMED if bth == NONE else None
     if bth > 0 and not BTH.dest_qp.get(packet, bth):
         wrong = Reason.MANAGEMENT
@@ -84,17 +85,6 @@ def as_received(packet: bytes, vl: int) -> bytes:
         return packet
     changed = bytes((vl << 4 | packet[0] & 0x0F,)) + packet[1:-VCRC_BYTES]
     return changed + vcrc_bytes(changed)
-
-
-def _bth(packet: bytes) -> int:
-    """Where the BTH starts, 0 in a raw packet; NONE if this is no packet."""
-    if len(packet) < LRH.size or LRH.lver.get(packet) or 4 * LRH.pkt_len.get(packet) + VCRC_BYTES != len(packet):
-        return NONE
-    following = LRH.lnh.get(packet)
-    if following in (LNH.RAW, LNH.IPV6):
-        return 0
-    at = LRH.size if following == LNH.BTH else LRH.size + GRH.size
-    return at if at + BTH.size + ICRC_BYTES + VCRC_BYTES <= len(packet) else NONE
 
 
 # -- P_Keys -----------------------------------------------------------------------------------------------------------
@@ -123,7 +113,7 @@ def bad_p_key(devices: Devices, slot: int, packet: bytes) -> None:
     """A packet with a P_Key that does not fit came to a port, or to a queue pair there: counted, and trap 257."""
     if _only_counted(devices, slot, Trap.BAD_P_KEY, PortInfo.p_key_violations):
         return
-    bth = _bth(packet)
+    bth = bth_at(packet)
     details = BadKeyDetails(key=BTH.p_key.get(packet, bth), **_ends(packet, bth))
     devices.traps.bad_key(devices, slot, details)
 
@@ -132,7 +122,7 @@ def bad_q_key(devices: Devices, slot: int, packet: bytes) -> None:
     """A datagram with a wrong Q_Key came to a queue pair: counted, and trap 258."""
     if _only_counted(devices, slot, Trap.BAD_Q_KEY, PortInfo.q_key_violations):
         return
-    bth = _bth(packet)
+    bth = bth_at(packet)
     details = BadKeyDetails(key=DETH.q_key.get(packet, _deth(packet, bth)), **_ends(packet, bth))
     devices.traps.bad_key(devices, slot, details, q_key=True)
 

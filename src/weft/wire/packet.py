@@ -93,18 +93,37 @@ def parse(frame: bytes, link: Link) -> tuple[Packet, int]:
     headers, at, end = _parse_ethernet(frame) if link is Link.ETHERNET else _parse_local(frame)
     if not headers or isinstance(headers[-1], RWH) or (isinstance(headers[-1], GRH) and not _to_bth(headers)):
         return Packet(tuple(headers), frame[at:end]), end
-    bth = BTH.unpack(frame, at)
-    headers.append(bth)
-    at += BTH.size
-    if bth.opcode not in EXTENDED_HEADERS:
-        raise Malformed(f"opcode {bth.opcode:#04x} is none of the standard's")
-    for kind in EXTENDED_HEADERS[bth.opcode]:
-        headers.append(kind.unpack(frame, at))
-        at += kind.size
+    (bth, *extended), at = read_transport(frame, at)
+    assert isinstance(bth, BTH)
+    headers += (bth, *extended)
     last = end - ICRC_BYTES - bth.pad_cnt
     if last < at:
         raise Malformed(f"{_names(tuple(map(type, headers)))} take {at} bytes, padding and ICRC start at {last}")
     return Packet(tuple(headers), frame[at:last]), end
+
+
+def read_transport(frame: Buffer, at: int) -> tuple[list[Format], int]:
+    """The BTH at a place with the extended headers of its opcode, and where they end."""
+    bth = BTH.unpack(frame, at)
+    if bth.opcode not in EXTENDED_HEADERS:
+        raise Malformed(f"opcode {bth.opcode:#04x} is none of the standard's")
+    headers: list[Format] = [bth]
+    at += BTH.size
+    for kind in EXTENDED_HEADERS[bth.opcode]:
+        headers.append(kind.unpack(frame, at))
+        at += kind.size
+    return headers, at
+
+
+def bth_at(packet: bytes) -> int:
+    """Where the BTH of an InfiniBand packet starts, 0 in a raw one; -1 if this is no whole packet."""
+    if len(packet) < LRH.size or LRH.lver.get(packet) or 4 * LRH.pkt_len.get(packet) + VCRC_BYTES != len(packet):
+        return -1
+    following = LRH.lnh.get(packet)
+    if following in (LNH.RAW, LNH.IPV6):
+        return 0
+    at = LRH.size if following == LNH.BTH else LRH.size + GRH.size
+    return at if at + BTH.size + ICRC_BYTES + VCRC_BYTES <= len(packet) else -1
 
 
 def _to_bth(headers: list[Format]) -> bool:

@@ -6,19 +6,20 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from weft.verbs.transport.packets import decode, encode, opcode_of
+from weft.verbs.transport.packets import OPCODES, PLACES, decode, encode
 from weft.verbs.transport.segment import Op, Segment, Service
-from weft.wire.format import Format, Malformed
-from weft.wire.headers import AETH, BTH, DETH, IETH, RETH, ImmDt, Opcode
+from weft.wire.format import Format
+from weft.wire.headers import AETH, DETH, IETH, RETH, ImmDt
 from weft.wire.opcodes import EXTENDED_HEADERS
+from weft.wire.packet import read_transport
 
 _BTH = "BBHII"
 _MIGRATED = 1 << 6  # what hardware sends, and everybody accepts
 _SOLICITED, _ACK_REQUEST, _24 = 1 << 7, 1 << 31, 0xFF_FFFF
+_SERVICES = (Service.RC, Service.UC, Service.UD)
 _FAST = (Op.SEND, Op.WRITE, Op.READ, Op.READ_RESPONSE, Op.ACKNOWLEDGE)
 _FORMS: dict[type[Format], tuple[str, Callable[[Segment], tuple[int, ...]]]] = {
     RETH: ("QII", lambda one: (one.va, one.rkey, one.length)),
@@ -33,7 +34,7 @@ _FORMS: dict[type[Format], tuple[str, Callable[[Segment], tuple[int, ...]]]] = {
 class _Layout:
     """Of one opcode."""
 
-    opcode: Opcode
+    opcode: int
     service: Service
     op: Op
     first: bool
@@ -42,25 +43,16 @@ class _Layout:
     kinds: tuple[type[Format], ...]
 
 
-def _layouts() -> Iterator[tuple[tuple[Any, ...], _Layout]]:
-    for service in (Service.RC, Service.UC, Service.UD):
-        for op in _FAST:
-            for first, last in ((True, True), (True, False), (False, True), (False, False)):
-                for immediate, invalidate in ((None, None), (0, None), (None, 0)):
-                    one = Segment(op=op, service=service, dest_qp=0, psn=0, first=first, last=last)
-                    one.immediate, one.invalidate = immediate, invalidate
-                    try:
-                        opcode = opcode_of(one)
-                    except KeyError:
-                        continue  # the standard has none
-                    kinds = EXTENDED_HEADERS[opcode]
-                    form = struct.Struct(">" + _BTH + "".join(_FORMS[kind][0] for kind in kinds))
-                    key = service, op, first, last, immediate is not None, invalidate is not None
-                    yield key, _Layout(opcode, service, op, first, last, form, kinds)
+def _layout(opcode: int) -> _Layout:
+    kinds = EXTENDED_HEADERS[opcode]
+    form = struct.Struct(">" + _BTH + "".join(_FORMS[kind][0] for kind in kinds))
+    return _Layout(opcode, *PLACES[opcode], form, kinds)
 
 
-_BY_SEGMENT = dict(_layouts())
-_BY_OPCODE = {int(layout.opcode): layout for layout in reversed(_BY_SEGMENT.values())}
+_BY_OPCODE = {
+    opcode: _layout(opcode) for opcode, place in PLACES.items() if place[0] in _SERVICES and place[1] in _FAST
+}
+_BY_SEGMENT = {key: _BY_OPCODE[opcode] for key, opcode in OPCODES.items() if opcode in _BY_OPCODE}
 
 
 def pack(one: Segment, *, is_first: bool = True, is_last: bool = True) -> bytes:
@@ -84,7 +76,7 @@ def unpack(data: bytes, payload: bytes | memoryview) -> Segment:
     """From headers with whatever behind them."""
     layout = _BY_OPCODE.get(data[0])
     if layout is None:
-        return _unpack_any(data, payload)
+        return decode(read_transport(data, 0)[0], bytes(payload))
     _, flags, p_key, dest_qp, psn, *more = layout.form.unpack_from(data)
     made = Segment(
         op=layout.op,
@@ -113,15 +105,3 @@ def unpack(data: bytes, payload: bytes | memoryview) -> Segment:
         else:
             made.invalidate = more.pop(0)
     return made
-
-
-def _unpack_any(data: bytes, payload: bytes | memoryview) -> Segment:
-    bth = BTH.unpack(data)
-    if bth.opcode not in EXTENDED_HEADERS:
-        raise Malformed(f"opcode {bth.opcode:#04x} is none of the standard's")
-    headers: list[Format] = [bth]
-    at = BTH.size
-    for form in EXTENDED_HEADERS[bth.opcode]:
-        headers.append(form.unpack(data, at))
-        at += form.size
-    return decode(headers, bytes(payload))

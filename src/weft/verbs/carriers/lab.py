@@ -35,7 +35,7 @@ from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route, icrc_bytes
 from weft.wire.format import Format, Malformed
 from weft.wire.headers import BTH, GRH, GRH_NEXT_HEADER, LNH, LRH
 from weft.wire.kernels import vcrc_rows
-from weft.wire.opcodes import EXTENDED_HEADERS
+from weft.wire.packet import bth_at, read_transport
 
 _LRH = struct.Struct(">BBHHH")
 _PAD_SHIFT = 4  # of the pad count in the second byte of a BTH
@@ -197,24 +197,18 @@ def _vcrc_bytes(packet: bytes) -> bytes:
 
 
 def _arrival(packet: bytes) -> Arrival:
+    if (bth := bth_at(packet)) <= 0:
+        raise Malformed("it has no BTH")
     _, sl_lnh, _, _, slid = _LRH.unpack_from(packet)
-    is_global = sl_lnh & 3 == LNH.GRH
-    at = LRH.size + (GRH.size if is_global else 0)
     end = len(packet) - ICRC_BYTES - VCRC_BYTES
-    route = Route.GLOBAL if is_global else Route.LOCAL
-    if end < at + BTH.size or icrc_bytes(route, packet[:end]) != packet[end : end + ICRC_BYTES]:
-        raise Malformed("the ICRC is wrong")
-    grh, gids = bytes(GRH.size), None
-    if is_global:
-        grh = packet[LRH.size : at]
+    grh, gids, route = bytes(GRH.size), None, Route.LOCAL
+    if bth > LRH.size:
+        grh, route = packet[LRH.size : bth], Route.GLOBAL
         gids = int.from_bytes(grh[8:24], "big"), int.from_bytes(grh[24:], "big")
-    bth = BTH.unpack(packet, at)
-    headers: list[Format] = [bth]
-    at += BTH.size
-    for form in EXTENDED_HEADERS.get(bth.opcode, ()):
-        headers.append(form.unpack(packet, at))
-        at += form.size
-    segment = decode(headers, packet[at : end - bth.pad_cnt])
+    if icrc_bytes(route, packet[:end]) != packet[end : end + ICRC_BYTES]:
+        raise Malformed("the ICRC is wrong")
+    headers, at = read_transport(packet, bth)
+    segment = decode(headers, packet[at : end - BTH.pad_cnt.get(packet, bth)])
     return Arrival(
         segment=segment,
         source=Way(slid, gids),

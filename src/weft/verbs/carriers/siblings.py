@@ -39,9 +39,8 @@ from weft.verbs.gpu import DeviceBytes
 from weft.verbs.transport.adapter import TO_GROUP, Adapter, Arrival
 from weft.verbs.transport.packets import decode, encode
 from weft.verbs.transport.segment import Segment
-from weft.wire.format import Format, Malformed
-from weft.wire.headers import BTH
-from weft.wire.opcodes import EXTENDED_HEADERS
+from weft.wire.format import Malformed
+from weft.wire.packet import read_transport
 
 if TYPE_CHECKING:
     from weft.verbs.transport.lane import Way
@@ -326,11 +325,6 @@ class Siblings(Loopback):
 
 def _arrival(data: bytes) -> Arrival:
     dgid, sgid = int.from_bytes(data[:16], "big"), int.from_bytes(data[16:_GIDS_BYTES], "big")
-    bth = BTH.unpack(data, _GIDS_BYTES)
-    headers: list[Format] = [bth]
-    at = _GIDS_BYTES + BTH.size
-    for form in EXTENDED_HEADERS.get(bth.opcode, ()):
-        headers.append(form.unpack(data, at))
-        at += form.size
+    headers, at = read_transport(data, _GIDS_BYTES)
     segment = decode(headers, data[at:])
     return Arrival(segment=segment, source=(sgid, dgid), grh=grh_of(sgid, dgid, len(segment.payload)), group=dgid)

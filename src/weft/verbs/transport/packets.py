@@ -29,16 +29,18 @@ from weft.wire.headers import (
 )
 from weft.wire.opcodes import EXTENDED_HEADERS
 
-_RUNS = {Op.SEND: "SEND", Op.WRITE: "RDMA_WRITE", Op.READ_RESPONSE: "RDMA_READ_RESPONSE"}  # may take many packets
+# Operations by the names of their opcodes: those that may take many packets, and those of one.
+_RUNS = {"SEND": Op.SEND, "RDMA_WRITE": Op.WRITE, "RDMA_READ_RESPONSE": Op.READ_RESPONSE}
+_PARTS = {"ONLY": (True, True), "FIRST": (True, False), "LAST": (False, True), "MIDDLE": (False, False)}
 _SINGLE = {
-    Op.READ: "RDMA_READ_REQUEST",
-    Op.COMPARE_SWAP: "COMPARE_SWAP",
-    Op.FETCH_ADD: "FETCH_ADD",
-    Op.ATOMIC_RESPONSE: "ATOMIC_ACKNOWLEDGE",
-    Op.ACKNOWLEDGE: "ACKNOWLEDGE",
-    Op.ATOMIC_WRITE: "ATOMIC_WRITE",
-    Op.FLUSH: "FLUSH",
-    Op.RESYNC: "RESYNC",
+    "RDMA_READ_REQUEST": Op.READ,
+    "COMPARE_SWAP": Op.COMPARE_SWAP,
+    "FETCH_ADD": Op.FETCH_ADD,
+    "ATOMIC_ACKNOWLEDGE": Op.ATOMIC_RESPONSE,
+    "ACKNOWLEDGE": Op.ACKNOWLEDGE,
+    "ATOMIC_WRITE": Op.ATOMIC_WRITE,
+    "FLUSH": Op.FLUSH,
+    "RESYNC": Op.RESYNC,
 }
 _BTH = {"se": "solicited", "p_key": "p_key", "dest_qp": "dest_qp", "a": "ack_request", "psn": "psn"}
 # Fields of headers, and of segments.
@@ -56,64 +58,49 @@ _FIELDS: dict[type[Format], dict[str, str]] = {
 }
 
 
+def _place(opcode: Opcode) -> tuple[Service, Op, bool, bool]:
+    service, operation = opcode.name.split("_", 1)
+    if operation in _SINGLE:
+        return Service[service], _SINGLE[operation], True, True
+    name, _, part = operation.partition("_WITH_")[0].rpartition("_")
+    return Service[service], _RUNS[name], *_PARTS[part]
+
+
+# [opcode] -> service, operation, whether it is the first packet of a message, and the last
+PLACES = {int(opcode): _place(opcode) for opcode in Opcode if opcode is not Opcode.CNP}
+# [service, operation, is first, is last, has an immediate, invalidates a key] -> opcode
+OPCODES = {
+    (*place, ImmDt in EXTENDED_HEADERS[opcode], IETH in EXTENDED_HEADERS[opcode]): opcode
+    for opcode, place in PLACES.items()
+}
+
+
 def encode(segment: Segment, mtu_bytes: int) -> Iterator[tuple[tuple[Format, ...], bytes]]:
     """Its packets, in order."""
     for packet in segment.packets(mtu_bytes):
-        opcode = opcode_of(packet)
+        more = packet.immediate is not None, packet.invalidate is not None
+        opcode = OPCODES[packet.service, packet.op, packet.first, packet.last, *more]
         bth = BTH(opcode=opcode, m=1, **{name: int(getattr(packet, field)) for name, field in _BTH.items()})
-        more = (
+        extended = (
             form(**{name: getattr(packet, field) for name, field in _FIELDS[form].items()})
             for form in EXTENDED_HEADERS[opcode]
         )
-        yield (bth, *more), bytes(packet.payload)
+        yield (bth, *extended), bytes(packet.payload)
 
 
 def decode(headers: Sequence[Format], payload: bytes) -> Segment:
     """From a BTH and what follows it; Malformed if no queue pair can take it."""
     bth = headers[0]
     assert isinstance(bth, BTH)
-    if bth.opcode not in _PLACES:
+    if bth.opcode not in PLACES:
         raise Malformed(f"opcode {bth.opcode:#04x} is none of a queue pair")
     if bth.t_ver:
         raise Malformed(f"version {bth.t_ver} of the transport is none")
     if bth.pad_cnt and bth.pad_cnt != -len(payload) % 4:
         raise Malformed(f"{len(payload)} bytes and {bth.pad_cnt} of padding are no multiple of 4")
-    service, op, first, last = _PLACES[bth.opcode]
+    service, op, first, last = PLACES[bth.opcode]
     fields: dict[str, Any] = {field: getattr(bth, name) for name, field in _BTH.items()}
     for header in headers[1:]:
         fields |= {field: getattr(header, name) for name, field in _FIELDS.get(type(header), {}).items()}
     fields["solicited"], fields["ack_request"] = bool(bth.se), bool(bth.a)
     return Segment(op=op, service=service, first=first, last=last, payload=payload, **fields)
-
-
-def opcode_of(packet: Segment) -> Opcode:
-    """Of a segment of one packet."""
-    if packet.op in _SINGLE:
-        return Opcode[f"{packet.service.name}_{_SINGLE[packet.op]}"]
-    more = ""
-    if packet.immediate is not None:
-        more = "_WITH_IMMEDIATE"
-    elif packet.invalidate is not None:
-        more = "_WITH_INVALIDATE"
-    return Opcode[f"{packet.service.name}_{_RUNS[packet.op]}_{_PARTS[packet.first, packet.last]}{more}"]
-
-
-_PARTS = {(True, True): "ONLY", (True, False): "FIRST", (False, True): "LAST", (False, False): "MIDDLE"}
-
-
-def _places() -> dict[int, tuple[Service, Op, bool, bool]]:
-    """[opcode] -> what it says."""
-    found: dict[int, tuple[Service, Op, bool, bool]] = {}
-    for service in Service:
-        for op, name in _SINGLE.items():
-            if (full := f"{service.name}_{name}") in Opcode.__members__:
-                found[Opcode[full]] = service, op, True, True
-        for op, name in _RUNS.items():
-            for (first, last), part in _PARTS.items():
-                for more in ("", "_WITH_IMMEDIATE", "_WITH_INVALIDATE"):
-                    if (full := f"{service.name}_{name}_{part}{more}") in Opcode.__members__:
-                        found[Opcode[full]] = service, op, first, last
-    return found
-
-
-_PLACES = _places()
