@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from weft.verbs.enums import IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_WC_GRH
@@ -46,41 +48,29 @@ class GID(PyverbsObject):
 
 
 class _Address:
-    """A GID that is read and written as text."""
+    """A GID that is read and written as text, or written as what it is; a dataclass finds none for its default."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.slot = f"raw_{name}"
 
     def __get__(self, obj: object, owner: type) -> str:
-        return raw_to_gid(getattr(obj, self.slot))
+        return raw_to_gid(getattr(obj, self.slot)) if obj is not None else ""
 
-    def __set__(self, obj: object, val: str) -> None:
-        setattr(obj, self.slot, gid_to_raw(val))
+    def __set__(self, obj: object, val: str | GID | None) -> None:
+        raw = val.raw if isinstance(val, GID) else gid_to_raw(val) if val else NO_GID
+        setattr(obj, self.slot, raw)
 
 
+@dataclass(eq=False)
 class GRH(PyverbsObject):
     """A Global Route Header, as it lies before the data of a received datagram."""
 
-    version_tclass_flow = Unsigned(32)
-    paylen = Unsigned(16)
-    next_hdr = Unsigned(8)
-    hop_limit = Unsigned(8)
-    sgid = _Address()
-    dgid = _Address()
-
-    def __init__(
-        self,
-        sgid: GID | None = None,
-        dgid: GID | None = None,
-        version_tclass_flow: int = 0,
-        paylen: int = 0,
-        next_hdr: int = 0,
-        hop_limit: int = 1,
-    ) -> None:
-        self.raw_sgid = sgid.raw if sgid else NO_GID
-        self.raw_dgid = dgid.raw if dgid else NO_GID
-        self.version_tclass_flow, self.paylen, self.next_hdr = version_tclass_flow, paylen, next_hdr
-        self.hop_limit = hop_limit
+    sgid: _Address = _Address()
+    dgid: _Address = _Address()
+    version_tclass_flow: Unsigned = Unsigned(32)
+    paylen: Unsigned = Unsigned(16)
+    next_hdr: Unsigned = Unsigned(8)
+    hop_limit: Unsigned = Unsigned(8, 1)
 
     def __str__(self) -> str:
         return table(
@@ -93,26 +83,16 @@ class GRH(PyverbsObject):
         )
 
 
+@dataclass(eq=False)
 class GlobalRoute(PyverbsObject):
     """What the Global Route Headers of sent packets will say."""
 
-    dgid = _Address()
-    flow_label = Unsigned(32)
-    sgid_index = Unsigned(8)
-    hop_limit = Unsigned(8)
-    traffic_class = Unsigned(8)
-
-    def __init__(
-        self,
-        dgid: GID | None = None,
-        flow_label: int = 0,
-        sgid_index: int = 0,
-        hop_limit: int = 1,
-        traffic_class: int = 0,
-    ) -> None:
-        self.raw_dgid = dgid.raw if dgid else NO_GID
-        self.flow_label, self.sgid_index = flow_label, sgid_index
-        self.hop_limit, self.traffic_class = hop_limit, traffic_class
+    dgid: _Address = _Address()
+    raw_dgid: bytes = field(init=False, repr=False)
+    flow_label: Unsigned = Unsigned(32)
+    sgid_index: Unsigned = Unsigned(8)
+    hop_limit: Unsigned = Unsigned(8, 1)
+    traffic_class: Unsigned = Unsigned(8)
 
     def __str__(self) -> str:
         return table(
@@ -138,53 +118,34 @@ class _OfRoute:
             setattr(obj.route, self.name, val)
 
 
+@dataclass(eq=False)
 class AHAttr(PyverbsObject):
     """An address: a LID with its path, and a global route where there is one.
 
     `route` has the global part without the questions whether it is valid.
     """
 
-    dlid = Unsigned(16)
-    sl = Unsigned(8)
-    src_path_bits = Unsigned(8)
-    static_rate = Unsigned(8)
-    is_global = Unsigned(8)
-    port_num = Unsigned(8)
+    dlid: Unsigned = Unsigned(16)
+    sl: Unsigned = Unsigned(8)
+    src_path_bits: Unsigned = Unsigned(8)
+    static_rate: Unsigned = Unsigned(8)
+    is_global: Unsigned = Unsigned(8)
+    port_num: Unsigned = Unsigned(8, 1)
+    gr: InitVar[GlobalRoute | None] = None
     dgid = _OfRoute()
     flow_label = _OfRoute()
     sgid_index = _OfRoute()
     hop_limit = _OfRoute()
     traffic_class = _OfRoute()
 
-    def __init__(
-        self,
-        dlid: int = 0,
-        sl: int = 0,
-        src_path_bits: int = 0,
-        static_rate: int = 0,
-        is_global: int = 0,
-        port_num: int = 1,
-        gr: GlobalRoute | None = None,
-    ) -> None:
-        self.dlid, self.sl, self.src_path_bits, self.static_rate = dlid, sl, src_path_bits, static_rate
-        self.is_global, self.port_num = is_global, port_num
-        if is_global and gr is None:
+    def __post_init__(self, gr: GlobalRoute | None) -> None:
+        if self.is_global and gr is None:
             raise PyverbsUserError("Global AH Attr is created but gr parameter is None")
-        self.route = GlobalRoute(hop_limit=0)
-        if is_global and gr is not None:
-            self.route.__dict__.update(gr.__dict__)
+        self.route = copy.copy(gr) if self.is_global and gr is not None else GlobalRoute(hop_limit=0)
 
     def copy(self) -> AHAttr:
         """One that does not change when this one does."""
-        return AHAttr(
-            self.dlid,
-            self.sl,
-            self.src_path_bits,
-            self.static_rate,
-            self.is_global,
-            self.port_num,
-            self.route if self.is_global else None,
-        )
+        return replace(self, gr=self.route)
 
     def __str__(self) -> str:
         lines = table(

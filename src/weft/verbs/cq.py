@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING
 
 from weft.verbs.enums import (
@@ -190,28 +191,20 @@ class CQ(_Queue):
         return "CQ\n" + table(CQEs=self.cqe)
 
 
+@dataclass(eq=False)
 class CqInitAttrEx(PyverbsObject):
     """What an extended completion queue is made of; `wc_flags` says what the program will read of completions."""
 
-    cqe = Unsigned(32)
-    comp_vector = Unsigned(32)
-    wc_flags = Unsigned(64)
-    comp_mask = Unsigned(32)
-    flags = Unsigned(32)
+    cqe: Unsigned = Unsigned(32, 100)
+    channel: InitVar[CompChannel | None] = None
+    comp_vector: Unsigned = Unsigned(32)
+    wc_flags: Unsigned = Unsigned(64)
+    comp_mask: Unsigned = Unsigned(32)
+    flags: Unsigned = Unsigned(32)
+    parent_domain: PD | None = None
 
-    def __init__(
-        self,
-        cqe: int = 100,
-        channel: CompChannel | None = None,
-        comp_vector: int = 0,
-        wc_flags: int = 0,
-        comp_mask: int = 0,
-        flags: int = 0,
-        parent_domain: PD | None = None,
-    ) -> None:
-        self.cqe, self.comp_vector, self.wc_flags = cqe, comp_vector, wc_flags
-        self.comp_mask, self.flags = comp_mask, flags
-        self.comp_channel, self.parent_domain, self.cq_context = channel, parent_domain, None
+    def __post_init__(self, channel: CompChannel | None) -> None:
+        self.comp_channel, self.cq_context = channel, None
 
     def __str__(self) -> str:
         return table(

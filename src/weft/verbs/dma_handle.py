@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.verbs.enums import (
@@ -26,16 +27,14 @@ _PH_MAX = 3  # two bits of a PCI Express packet
 _MASK = IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 
 
+@dataclass(eq=False)
 class DmaHandleInitAttr(PyverbsObject):
     """The hints; `comp_mask` says which of them count."""
 
-    comp_mask = Unsigned(32)
-    cpu_id = Unsigned(32)
-    ph = Unsigned(8)
-    tph_mem_type = Unsigned(8)
-
-    def __init__(self, comp_mask: int = 0, cpu_id: int = 0, ph: int = 0, tph_mem_type: int = 0) -> None:
-        self.comp_mask, self.cpu_id, self.ph, self.tph_mem_type = comp_mask, cpu_id, ph, tph_mem_type
+    comp_mask: Unsigned = Unsigned(32)
+    cpu_id: Unsigned = Unsigned(32)
+    ph: Unsigned = Unsigned(8)
+    tph_mem_type: Unsigned = Unsigned(8)
 
     def __str__(self) -> str:
         return "DmaHandleInitAttr:\n" + table(**vars(self))

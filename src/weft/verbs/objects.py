@@ -24,10 +24,11 @@ class Unsigned:
     """A field of a C structure: `OverflowError` for what does not fit, as from pyverbs; fractions are cut off.
 
     It has no `__get__`: a reader goes straight to the object's own dictionary, where `__init__` must put the field.
+    A dataclass does; it takes what it finds for the default, which is this object, and that stands for `default`.
     """
 
-    def __init__(self, bits: int) -> None:
-        self.bits = bits
+    def __init__(self, bits: int, default: int = 0) -> None:
+        self.bits, self.default = bits, default
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -36,8 +37,9 @@ class Unsigned:
 
         def __get__(self, obj: object, owner: type) -> int: ...
 
-    def __set__(self, obj: object, value: SupportsIndex | float) -> None:
-        obj.__dict__[self.name] = unsigned(self.name, self.bits, value)
+    def __set__(self, obj: object, value: SupportsIndex | float | Unsigned) -> None:
+        number = value.default if isinstance(value, Unsigned) else unsigned(self.name, self.bits, value)
+        obj.__dict__[self.name] = number
 
 
 def unsigned(name: str, bits: int, value: SupportsIndex | float) -> int:

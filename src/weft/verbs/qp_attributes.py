@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from weft.verbs.addr import AHAttr
@@ -35,51 +36,37 @@ _CREATE_FLAGS = {
 }  # pyverbs numbers them from 0, which is not what they are in verbs.h
 
 
-class _Capacities(PyverbsObject):
-    """How much fits into a queue pair; 0 where nothing was said."""
+@dataclass(eq=False)
+class QPCap(PyverbsObject):
+    """How much fits into a queue pair."""
 
-    max_send_wr = Unsigned(32)
-    max_recv_wr = Unsigned(32)
-    max_send_sge = Unsigned(32)
-    max_recv_sge = Unsigned(32)
-    max_inline_data = Unsigned(32)
+    max_send_wr: Unsigned = Unsigned(32, 1)
+    max_recv_wr: Unsigned = Unsigned(32, 10)
+    max_send_sge: Unsigned = Unsigned(32, 1)
+    max_recv_sge: Unsigned = Unsigned(32, 1)
+    max_inline_data: Unsigned = Unsigned(32)
 
-    def take(self, cap: _Capacities | None) -> None:
-        """The values of another."""
+    def take(self, cap: QPCap | None) -> None:
+        """The values of another; 0 where nothing was said."""
         for name in _NAMES:
             setattr(self, name, getattr(cap, name) if cap is not None else 0)
+
+    def only_cap(self) -> QPCap:
+        """A copy, without what a `QPInitAttr` has besides."""
+        return QPCap(*(getattr(self, name) for name in _NAMES))
 
     def _lines(self, indent: str) -> str:
         values = {f"{indent}{name.replace('_wr', '_WR').replace('sge', 'SGE')}": getattr(self, name) for name in _NAMES}
         return table(**values)
 
-
-_NAMES = [name for name, field in vars(_Capacities).items() if isinstance(field, Unsigned)]
-
-
-class QPCap(_Capacities):
-    def __init__(
-        self,
-        max_send_wr: int = 1,
-        max_recv_wr: int = 10,
-        max_send_sge: int = 1,
-        max_recv_sge: int = 1,
-        max_inline_data: int = 0,
-    ) -> None:
-        self.max_send_wr, self.max_recv_wr = max_send_wr, max_recv_wr
-        self.max_send_sge, self.max_recv_sge, self.max_inline_data = max_send_sge, max_recv_sge, max_inline_data
-
     def __str__(self) -> str:
         return self._lines("")
 
 
-def _copy(cap: _Capacities) -> QPCap:
-    copied = QPCap()
-    copied.take(cap)
-    return copied
+_NAMES = [field.name for field in fields(QPCap)]
 
 
-class QPInitAttr(_Capacities):
+class QPInitAttr(QPCap):
     """`cap` is a copy, as in pyverbs: to change one value, write to `max_send_wr` and the like.
 
     `rdd`, which pyverbs has not, is the domain of a queue pair for reliable datagrams.
@@ -106,7 +93,7 @@ class QPInitAttr(_Capacities):
 
     @property
     def cap(self) -> QPCap:
-        return _copy(self)
+        return self.only_cap()
 
     @cap.setter
     def cap(self, val: QPCap) -> None:
@@ -215,10 +202,10 @@ class QPAttr(PyverbsObject):
 
     @property
     def cap(self) -> QPCap:
-        return _copy(self._cap)
+        return self._cap.only_cap()
 
     @cap.setter
-    def cap(self, val: _Capacities) -> None:
+    def cap(self, val: QPCap) -> None:
         self._cap.take(val)
 
     @property
@@ -274,32 +261,27 @@ class QPAttr(PyverbsObject):
 _UNSET = dict.fromkeys((name for name, field in vars(QPAttr).items() if isinstance(field, Unsigned)), 0)
 
 
+@dataclass(eq=False)
 class ECE(PyverbsCM):
     """Enhanced connection establishment: what two adapters of one vendor agree on besides."""
 
-    vendor_id = Unsigned(32)
-    options = Unsigned(32)
-    comp_mask = Unsigned(32)
-
-    def __init__(self, vendor_id: int = 0, options: int = 0, comp_mask: int = 0) -> None:
-        self.vendor_id, self.options, self.comp_mask = vendor_id, options, comp_mask
+    vendor_id: Unsigned = Unsigned(32)
+    options: Unsigned = Unsigned(32)
+    comp_mask: Unsigned = Unsigned(32)
 
     def __str__(self) -> str:
         values = {"Vendor ID": self.vendor_id, "Options": self.options, "Comp Mask": self.comp_mask}
         return "ECE:\n" + table(**{name: hex(value) for name, value in values.items()})
 
 
+@dataclass(eq=False)
 class QPRateLimitAttr(PyverbsObject):
     """How fast a queue pair may send: kilobits a second, 0 for as fast as it can."""
 
-    rate_limit = Unsigned(32)
-    max_burst_sz = Unsigned(32)
-    typical_pkt_sz = Unsigned(16)
-    comp_mask = Unsigned(32)
-
-    def __init__(self, rate_limit: int = 0, max_burst_sz: int = 0, typical_pkt_sz: int = 0, comp_mask: int = 0) -> None:
-        self.rate_limit, self.max_burst_sz = rate_limit, max_burst_sz
-        self.typical_pkt_sz, self.comp_mask = typical_pkt_sz, comp_mask
+    rate_limit: Unsigned = Unsigned(32)
+    max_burst_sz: Unsigned = Unsigned(32)
+    typical_pkt_sz: Unsigned = Unsigned(16)
+    comp_mask: Unsigned = Unsigned(32)
 
     def __str__(self) -> str:
         names = ("Rate limit (kbps)", "Max burst size", "Typical packet size", "Comp mask")

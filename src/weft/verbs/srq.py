@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING
 
 from weft.verbs.device import Context
@@ -22,7 +23,7 @@ from weft.verbs.enums import (
     ibv_srq_type,
 )
 from weft.verbs.events import raise_event
-from weft.verbs.objects import PyverbsCM, PyverbsObject, Unsigned
+from weft.verbs.objects import PyverbsCM, PyverbsObject, Rare, Unsigned
 from weft.verbs.pd import PD
 from weft.verbs.posting import post_chain, receive_work
 from weft.verbs.pyverbs_error import PyverbsRDMAError
@@ -36,13 +37,11 @@ if TYPE_CHECKING:
 _FOR_XRC = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ
 
 
+@dataclass(eq=False)
 class SrqAttr(PyverbsObject):
-    max_wr = Unsigned(32)
-    max_sge = Unsigned(32)
-    srq_limit = Unsigned(32)
-
-    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
-        self.max_wr, self.max_sge, self.srq_limit = max_wr, max_sge, srq_limit
+    max_wr: Unsigned = Unsigned(32, 100)
+    max_sge: Unsigned = Unsigned(32, 1)
+    srq_limit: Unsigned = Unsigned(32)
 
 
 class SrqInitAttr(SrqAttr):
@@ -66,40 +65,24 @@ class SrqInitAttrEx(SrqAttr):
         self.cq: CQ | CQEX | None = None
 
 
+@dataclass(eq=False)
 class OpsWr(PyverbsCM):
     """A request of tag matching, which weft's adapter has not; it can be made and not posted."""
 
-    wr_id = Unsigned(64)
-    opcode = Unsigned(32)
-    flags = Unsigned(32)
-    unexpected_cnt = Unsigned(32)
-    recv_wr_id = Unsigned(64)
-    tag = Unsigned(64)
-    mask = Unsigned(64)
-    handle = Unsigned(32)
+    wr_id: Unsigned = Unsigned(64)
+    opcode: Unsigned = Unsigned(32, IBV_WR_TAG_ADD)
+    flags: Unsigned = Unsigned(32, IBV_OPS_SIGNALED)
+    next_wr: OpsWr | None = None
+    unexpected_cnt: Unsigned = Unsigned(32)
+    recv_wr_id: Unsigned = Unsigned(64)
+    num_sge: InitVar[int | None] = None
+    tag: Unsigned = Unsigned(64)
+    mask: Unsigned = Unsigned(64)
+    sg_list: Sequence[SGE] | None = None
+    handle = Rare(32)
 
-    def __init__(
-        self,
-        wr_id: int = 0,
-        opcode: int = IBV_WR_TAG_ADD,
-        flags: int = IBV_OPS_SIGNALED,
-        next_wr: OpsWr | None = None,
-        unexpected_cnt: int = 0,
-        recv_wr_id: int = 0,
-        num_sge: int | None = None,
-        tag: int = 0,
-        mask: int = 0,
-        sg_list: Sequence[SGE] | None = None,
-    ) -> None:
-        self.wr_id, self.opcode, self.flags, self.next_wr = wr_id, opcode, flags, next_wr
-        self.unexpected_cnt, self.recv_wr_id, self.tag, self.mask, self.handle = (
-            unexpected_cnt,
-            recv_wr_id,
-            tag,
-            mask,
-            0,
-        )
-        self.sg_list = list(sg_list or ())[:num_sge]
+    def __post_init__(self, num_sge: int | None) -> None:
+        self.sg_list = list(self.sg_list or ())[:num_sge]
 
 
 class SRQ(PyverbsCM):
