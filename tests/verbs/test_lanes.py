@@ -20,7 +20,8 @@ from weft.verbs import enums as e
 from weft.verbs.cq import CQ, CompChannel
 from weft.verbs.mr import MR
 from weft.verbs.qp import QP
-from weft.verbs.transport import atomic, express
+from weft.verbs.transport import atomic
+from weft.verbs.transport import meter as meters
 from weft.verbs.transport.packets import encode
 from weft.verbs.transport.queue_memory import QueueMemory, lives
 from weft.verbs.transport.segment import Segment
@@ -182,7 +183,7 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode):
             del carrier.send
         assert lane.do(request)
         meter = lane.a.core.lane._way.meter
-        for response, packets_at in ((False, express.REQUESTS), (True, express.RESPONSES)):
+        for response, packets_at in ((False, meters.REQUESTS), (True, meters.RESPONSES)):
             sizes = [size for which, size in sent if which == response]
             assert (meter[packets_at], meter[packets_at + 1]) == (len(sizes), sum(sizes))
     finally:
@@ -336,7 +337,7 @@ def test_links_that_take_time_delay_what_is_done(node):
     lane = a.core.find_lane(at_once=True)
     assert lane is not None
     meter = lane._way.meter
-    meter[express.LATENCY_NS], meter[express.BYTE_PS] = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
+    meter[meters.LATENCY_NS], meter[meters.BYTE_PS] = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
     work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 1000)], e.IBV_SEND_SIGNALED)
     work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
     began_ns = time.monotonic_ns()

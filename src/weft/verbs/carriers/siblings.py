@@ -209,7 +209,8 @@ class Siblings(Loopback):
 
     def way(self, qp: QueuePair) -> Way | None:
         """To a queue pair of this machine; whoever asks does not have the adapter's lock."""
-        from weft.verbs.transport.lane import Way, open_meter
+        from weft.verbs.transport.lane import Way
+        from weft.verbs.transport.meter import open_meter
 
         to, slot = qp.settings.destination, qp.settings.dest_qp >> _QUEUE_PAIR_BITS
         if self._adapter is None or self._neighbours is None or not isinstance(to, tuple) or to[0] not in self.gids:

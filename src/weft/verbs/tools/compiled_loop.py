@@ -23,6 +23,7 @@ from weft.verbs.tools.report import Times
 from weft.verbs.transport import atomic, express
 from weft.verbs.transport.lane import Lane
 from weft.verbs.transport.layout import WORD_BYTES
+from weft.verbs.transport.meter import METER_WORDS
 
 Words = npt.NDArray[np.int64]
 # Polls that find nothing until the processor is left to others: some 100 us; or 5, if the other end seems to need it
@@ -61,7 +62,7 @@ class CompiledLoop:
 
     def _compile(self) -> None:
         """Before anybody measures: a run of no messages, and a request over a lane that is closed."""
-        closed, meter = self._requests[0].copy(), np.zeros(express.METER_WORDS, np.int64)
+        closed, meter = self._requests[0].copy(), np.zeros(METER_WORDS, np.int64)
         closed[express.METER] = meter.ctypes.data
         assert express.post(closed, b"") == express.CLOSED
         setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))

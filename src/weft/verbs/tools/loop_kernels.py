@@ -4,27 +4,17 @@ Both kernels can leave at any point and go on later: all that they know is in `s
 nothing comes for a while, and when Python must do something: `express` says what.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
 from __future__ import annotations
 
 from numba.core import types
 
 from weft.jit import Kernel, kernel, part
-from weft.verbs import enums as e
+from weft.verbs.enums import IBV_SEND_SIGNALED
+from weft.verbs.transport import layout
 from weft.verbs.transport.atomic import acquire, peek, poke, release
-from weft.verbs.transport.express import BUSY, CLOSED, FAR, FAR_QP, FLAGS, OPCODE, OWN_QP, SLOW, carry_out, now_ns
-from weft.verbs.transport.layout import (
-    C_POSTED,
-    C_STATUS,
-    CQ_CAPACITY,
-    CQ_ENTRIES,
-    CQ_ENTRY_WORDS,
-    CQ_HEAD,
-    CQ_TAIL,
-    Q_POLLED,
-    Q_RECEIVES,
-    RQ_HEAD,
-    RQ_TAIL,
-)
+from weft.verbs.transport.express import BUSY, CLOSED, FAR, FAR_QP, FLAGS, OPCODE, OWN_QP, SLOW, carry_out
+from weft.verbs.transport.meter import SEND, now_ns
 
 FINISHED, WAITING, FAILED = 0, 64, 128  # why a kernel returned; else a code of `express`
 # Of a test, in words: addresses of rings, and numbers
@@ -35,8 +25,7 @@ POSTED, DONE, CAME, AT, TURN, PHASE = range(6)
 STATE_WORDS = 6
 BEFORE, POST, TOLD, AFTER = range(4)  # phases of a turn
 
-_SEND = int(e.IBV_WR_SEND)
-_SIGNALED = int(e.IBV_SEND_SIGNALED)
+_SIGNALED = int(IBV_SEND_SIGNALED)
 _UNDONE = SLOW | BUSY | CLOSED
 _WORD = 8
 _BUSY_TRIES = 1_000
@@ -47,50 +36,50 @@ _yield: Kernel = types.ExternalFunction("sched_yield", types.int32())
 @part
 def _waiting(ring: int) -> int:
     """Completions that nobody took."""
-    return acquire(ring + CQ_HEAD * _WORD) - peek(ring + CQ_TAIL * _WORD)  # type: ignore[no-any-return]
+    return acquire(ring, layout.CQ_HEAD) - peek(ring, layout.CQ_TAIL)
 
 
 @part
 def _oldest(ring: int) -> int:
-    """Address of the completion that is to be taken next. Its first word is its `wr_id`."""
-    slot = peek(ring + CQ_TAIL * _WORD) % peek(ring + CQ_CAPACITY * _WORD)
-    return ring + (CQ_ENTRIES + slot * CQ_ENTRY_WORDS) * _WORD  # type: ignore[no-any-return]
+    """Address of the completion that is to be taken next."""
+    slot = peek(ring, layout.CQ_TAIL) % peek(ring, layout.CQ_CAPACITY)
+    return ring + (layout.CQ_ENTRIES + slot * layout.CQ_ENTRY_WORDS) * _WORD
 
 
 @part
 def _has_failed(ring: int) -> bool:
-    return peek(_oldest(ring) + C_STATUS * _WORD) != 0  # type: ignore[no-any-return]
+    return peek(_oldest(ring), layout.C_STATUS) != 0
 
 
 @part
 def _take(ring: int) -> None:
-    release(ring + CQ_TAIL * _WORD, peek(ring + CQ_TAIL * _WORD) + 1)
+    release(ring, layout.CQ_TAIL, peek(ring, layout.CQ_TAIL) + 1)
 
 
 @part
 def _take_own(ring: int, qp: int) -> None:
     """A completion of what this queue pair sent: its place is free again, and those of all before it."""
-    poke(qp + Q_POLLED * _WORD, peek(_oldest(ring) + C_POSTED * _WORD))
+    poke(qp, layout.Q_POLLED, peek(_oldest(ring), layout.C_POSTED))
     _take(ring)
 
 
 @part
 def _post_again(ring: int) -> None:
     """The receive request that was used: all of a ring are alike, and are still there."""
-    release(ring + RQ_HEAD * _WORD, peek(ring + RQ_HEAD * _WORD) + 1)
+    release(ring, layout.RQ_HEAD, peek(ring, layout.RQ_HEAD) + 1)
 
 
 @part
-def _is_awaited(lane) -> bool:  # type: ignore[no-untyped-def]
+def _is_awaited(lane) -> bool:
     """Whether the other end has a place for a message; it may have one soon."""
-    if lane[OPCODE] != _SEND:
+    if lane[OPCODE] != SEND:
         return True
-    ring = lane[FAR] + peek(lane[FAR_QP] + Q_RECEIVES * _WORD) * _WORD
-    return acquire(ring + RQ_HEAD * _WORD) != peek(ring + RQ_TAIL * _WORD)  # type: ignore[no-any-return]
+    ring = lane[FAR] + peek(lane[FAR_QP], layout.Q_RECEIVES) * _WORD
+    return acquire(ring, layout.RQ_HEAD) != peek(ring, layout.RQ_TAIL)
 
 
 @part
-def _carry_out(lane) -> int:  # type: ignore[no-untyped-def]
+def _carry_out(lane) -> int:
     """As `express`; who has a lock may have been interrupted, and needs a processor."""
     code, tries = BUSY, 0
     while code == BUSY and tries < _BUSY_TRIES:
@@ -105,7 +94,7 @@ def _carry_out(lane) -> int:  # type: ignore[no-untyped-def]
 
 
 @part
-def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:  # type: ignore[no-untyped-def]
+def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:
     """One message of each queue pair that may send one; -1 if none could."""
     n, result = setup[COUNT], -1
     for qp in range(len(posted_of)):
@@ -121,19 +110,19 @@ def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:  # type: i
             state[POSTED] += 1
         if code != 0:
             state[AT] = qp
-            return code  # type: ignore[no-any-return]
+            return code
         result = 0
     return result
 
 
 @part
-def _take_sent(lanes, setup, state, done_of, done_ns) -> int:  # type: ignore[no-untyped-def]
+def _take_sent(lanes, setup, state, done_of, done_ns) -> int:
     """Completions of what was sent: each speaks for all before it. -1 if there was none."""
     ring, result = setup[SEND_CQ], -1
     while _waiting(ring) != 0:
         if _has_failed(ring):
             return FAILED
-        qp = peek(_oldest(ring))
+        qp = peek(_oldest(ring), layout.C_WR_ID)
         count = min(setup[TOGETHER], setup[COUNT] - done_of[qp])
         time_ns = now_ns(setup[CLOCK])
         for n in range(state[DONE], state[DONE] + count):
@@ -146,13 +135,13 @@ def _take_sent(lanes, setup, state, done_of, done_ns) -> int:  # type: ignore[no
 
 
 @part
-def _take_received(rings, setup, state) -> int:  # type: ignore[no-untyped-def]
+def _take_received(rings, setup, state) -> int:
     """-1 if nothing came."""
     ring, result = setup[RECEIVE_CQ], -1
     while _waiting(ring) != 0:
         if _has_failed(ring):
             return FAILED
-        qp = peek(_oldest(ring))
+        qp = peek(_oldest(ring), layout.C_WR_ID)
         _take(ring)
         _post_again(rings[qp])
         state[CAME] += 1
@@ -161,7 +150,7 @@ def _take_received(rings, setup, state) -> int:  # type: ignore[no-untyped-def]
 
 
 @kernel
-def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -> int:  # type: ignore[no-untyped-def]
+def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -> int:
     """Send and receive `COUNT` messages of each queue pair, as far as `SENDS` and `RECEIVES` say so."""
     total, idle = setup[COUNT] * len(posted_of), 0
     while True:
@@ -169,16 +158,16 @@ def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -
         if setup[SENDS] != 0:
             code = _send(lanes, setup, state, posted_of, done_of, posted_ns)
             if code > 0:
-                return code  # type: ignore[no-any-return]
+                return code
             told = _take_sent(lanes, setup, state, done_of, done_ns)
             if told > 0:
-                return told  # type: ignore[no-any-return]
+                return told
             if code == 0 or told == 0:
                 idle = 0
         if setup[RECEIVES] != 0:
             code = _take_received(rings, setup, state)
             if code > 0:
-                return code  # type: ignore[no-any-return]
+                return code
             if code == 0:
                 idle = 0
         if (setup[SENDS] == 0 or state[DONE] >= total) and (setup[RECEIVES] == 0 or state[CAME] >= total):
@@ -192,7 +181,7 @@ def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -
 
 @part
 def _byte(address: int) -> int:
-    return acquire(address & ~7) >> (address & 7) * 8 & 0xFF  # type: ignore[no-any-return]
+    return acquire(address & ~7, 0) >> (address & 7) * 8 & 0xFF
 
 
 @part
@@ -200,11 +189,11 @@ def _set_byte(address: int, value: int) -> None:
     """Of a word that nobody else writes."""
     shift = (address & 7) * 8
     word = address & ~7
-    poke(word, peek(word) & ~(0xFF << shift) | value << shift)
+    poke(word, 0, peek(word, 0) & ~(0xFF << shift) | value << shift)
 
 
 @part
-def _came(setup, turn: int) -> int:  # type: ignore[no-untyped-def]
+def _came(setup, turn: int) -> int:
     """-1 if the other's message of this turn is not here yet."""
     if setup[IN_BYTE] != 0:
         return 0 if _byte(setup[IN_BYTE]) == turn & 0xFF else -1
@@ -230,7 +219,7 @@ def _told(ring: int, qp: int) -> int:
 
 
 @part
-def _post(lane, setup, state, stamps) -> int:  # type: ignore[no-untyped-def]
+def _post(lane, setup, state, stamps) -> int:
     """-1 if the other end is not ready."""
     turn = state[TURN]
     if not _is_awaited(lane):
@@ -238,11 +227,11 @@ def _post(lane, setup, state, stamps) -> int:  # type: ignore[no-untyped-def]
     stamps[turn - 1] = now_ns(setup[CLOCK])
     if setup[OUT_BYTE] != 0:
         _set_byte(setup[OUT_BYTE], turn & 0xFF)
-    return _carry_out(lane)  # type: ignore[no-any-return]
+    return _carry_out(lane)
 
 
 @kernel
-def take_turns(lane, setup, state, stamps) -> int:  # type: ignore[no-untyped-def]
+def take_turns(lane, setup, state, stamps) -> int:
     """A message there and one back, `COUNT` times; or if none comes back, one after the other."""
     idle = 0
     while state[TURN] <= setup[COUNT]:

@@ -1,4 +1,4 @@
-"""Memory at addresses, for kernels that work on what several processes share.
+"""Memory at addresses, for kernels that work on what several processes share: word n after an address.
 
 `acquire` and `release` are the loads and stores that order others: what was written before a `release` is seen by who
 `acquire`s that value. `lock` and `unlock` are of a word that is 0, or the number of the process that has it.
@@ -30,38 +30,38 @@ def _pointer(builder: Any, address: Any, bits: int = 64) -> Any:
     return builder.inttoptr(address, ir.IntType(bits).as_pointer())
 
 
-def _peek(_context: Any, address: Any) -> Any:
-    """The word at an address."""
+def _word(builder: Any, address: Any, word: Any) -> Any:
+    return builder.gep(_pointer(builder, address), [word])
 
+
+def _peek(_context: Any, address: Any, word: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(builder, args[0]))
+        return builder.load(_word(builder, *args))
 
-    return types.int64(types.int64), emit
+    return types.int64(types.int64, types.int64), emit
 
 
-def _poke(_context: Any, address: Any, value: Any) -> Any:
-    """Write a word."""
-
+def _poke(_context: Any, address: Any, word: Any, value: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[1], _pointer(builder, args[0]))
+        builder.store(args[2], _word(builder, *args[:2]))
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), emit
+    return types.void(types.int64, types.int64, types.int64), emit
 
 
-def _acquire(_context: Any, address: Any) -> Any:
+def _acquire(_context: Any, address: Any, word: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_pointer(builder, args[0]), "acquire", 8)
+        return builder.load_atomic(_word(builder, *args), "acquire", 8)
 
-    return types.int64(types.int64), emit
+    return types.int64(types.int64, types.int64), emit
 
 
-def _release(_context: Any, address: Any, value: Any) -> Any:
+def _release(_context: Any, address: Any, word: Any, value: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[1], _pointer(builder, args[0]), "release", 8)
+        builder.store_atomic(args[2], _word(builder, *args[:2]), "release", 8)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), emit
+    return types.void(types.int64, types.int64, types.int64), emit
 
 
 def _exchange(_context: Any, address: Any, before: Any, after: Any) -> Any:
@@ -106,7 +106,7 @@ peek, poke, acquire, release, exchange, move, where = (
 def take(address: int, process: int) -> bool:
     """The lock, if it can be had soon."""
     for _ in range(_TRIES):  # noqa: SIM110 - kernels have no generators
-        if acquire(address) == 0 and exchange(address, 0, process):
+        if acquire(address, 0) == 0 and exchange(address, 0, process):
             return True
     return False
 
@@ -118,18 +118,18 @@ def lock(address: int, process: int) -> bool:
 
 @quick_kernel
 def unlock(address: int) -> None:
-    release(address, 0)
+    release(address, 0, 0)
 
 
 @quick_kernel
 def load(address: int) -> int:
-    return acquire(address)  # type: ignore[no-any-return]
+    return acquire(address, 0)  # type: ignore[no-any-return]
 
 
 @quick_kernel
 def publish(address: int, value: int) -> None:
     """Write a word after all that was written before."""
-    release(address, value)
+    release(address, 0, value)
 
 
 @quick_kernel

@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from weft.jit import entry
 from weft.verbs.cuda import in_use
-from weft.verbs.enums import IBV_SEND_INLINE, ibv_wc_opcode, ibv_wr_opcode
+from weft.verbs.enums import IBV_SEND_INLINE, ibv_wr_opcode
 from weft.verbs.transport import express, layout
 from weft.verbs.transport.layout import PLACE_FORM, WORD_BYTES
 from weft.verbs.transport.memory import Place, address_of
 from weft.verbs.transport.memory import view as memory_at
+from weft.verbs.transport.meter import CARRIED
 from weft.verbs.transport.opcodes import OPS
 from weft.verbs.transport.queue_memory import lives
 from weft.verbs.transport.work import Completion, SendWork
@@ -34,18 +35,6 @@ if TYPE_CHECKING:
 _BUSY_S = 0.05
 _INLINE = int(IBV_SEND_INLINE)
 _FLAGS_AT = (express.FLAGS - express.OPCODE) * WORD_BYTES
-_CARRIED = {
-    int(opcode): (opcode, OPS[opcode][1])
-    for opcode in (
-        ibv_wr_opcode.IBV_WR_RDMA_WRITE,
-        ibv_wr_opcode.IBV_WR_RDMA_WRITE_WITH_IMM,
-        ibv_wr_opcode.IBV_WR_SEND,
-        ibv_wr_opcode.IBV_WR_SEND_WITH_IMM,
-        ibv_wr_opcode.IBV_WR_RDMA_READ,
-        ibv_wr_opcode.IBV_WR_ATOMIC_CMP_AND_SWP,
-        ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD,
-    )
-}
 
 
 class Far(Protocol):
@@ -66,7 +55,7 @@ class Way:
 
     far: Far
     source: object  # what it would say of packets that go there
-    meter: npt.NDArray[np.int64]  # words of `express`; the first must be 1
+    meter: npt.NDArray[np.int64]  # words of `meter`; the first must be 1
     ring: Callable[[], None]
 
 
@@ -111,7 +100,7 @@ class Lane:
 
     def carry(self, work: SendWork) -> bool:
         """The same, for one that was posted before."""
-        if work.opcode not in _CARRIED:
+        if work.opcode not in CARRIED:
             return False
         places, flags = work.places, work.flags
         if work.inline is not None:
@@ -151,15 +140,8 @@ class Lane:
         """Of what is done, where a kernel could not."""
         said, qp = self._said, self._qp
         size = sum(said[express.PLACES + 3 * n + 1] for n in range(said[express.COUNT]))
-        opcode: ibv_wc_opcode = _CARRIED[said[express.OPCODE]][1]
+        opcode = OPS[said[express.OPCODE]][1]
         done = Completion(wr_id=said[express.WR_ID], qp_num=qp.number, opcode=opcode, byte_len=size)
         done.posted = said[express.NUMBER] or qp.adapter.memory.words[qp.at + layout.Q_POSTED]
         with qp.adapter.lock:
             qp.complete(qp.send_cq, done)
-
-
-def open_meter() -> npt.NDArray[np.int64]:
-    """One that nobody reads: the way is open, and takes no time."""
-    meter = np.zeros(express.METER_WORDS, np.int64)
-    meter[express.IS_OPEN] = 1
-    return meter
