@@ -68,7 +68,7 @@ def test_both_directions_carry_twice_as_much(star):
 
 
 def test_more_outstanding_reads_hide_the_way_there_and_back(star):
-    few, many = (bandwidth(star, 4096, test=Test.READ_BW, outstanding_reads=n) for n in (1, 16))
+    few, many = (bandwidth(star, 4096, test=Test.READ_BW, outs=n) for n in (1, 16))
     assert many.average_gbit_s > 4 * few.average_gbit_s
 
 

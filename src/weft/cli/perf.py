@@ -130,7 +130,7 @@ def perf(
         iterations=iterations,
         qps=qps,
         tx_depth=kind.depth(tx_depth),
-        outstanding_reads=outstanding_reads,
+        outs=outstanding_reads,
         connection=_pick("connection type", connection.upper(), Transport.__members__),
         bidirectional=bidirectional,
         options=options,
@@ -198,7 +198,7 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
         f" Link type       : {link}",
     ]
     if settings.operation is Operation.READ:
-        lines.append(f" Outstand reads  : {settings.outstanding_reads}")
+        lines.append(f" Outstand reads  : {settings.outs}")
     lines += [f" Memory          : {options.memory}", " Data ex. method : simulated, weft's packet engine", LINE]
     for side, port in zip(("local", "remote"), ports, strict=True):
         lid = int(fabric.tables.lid[port.slot])

@@ -22,8 +22,8 @@ from weft.sim.engine import Options, Paths
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Operation, Traffic, Transport, find_host_port
+from weft.verbs.tools.kinds import LIMITS, Verb, check_limits
 from weft.verbs.tools.kinds import Test as Test
-from weft.verbs.tools.kinds import Verb
 from weft.verbs.tools.report import BandwidthRow as BandwidthRow
 from weft.verbs.tools.report import LatencyRow as LatencyRow
 
@@ -41,20 +41,13 @@ class Settings:
     iterations: int = 0  # of each queue pair; 0: as many as it takes
     qps: int = 1
     tx_depth: int = 128
-    outstanding_reads: int = 16
+    outs: int = 16
     connection: Transport = Transport.RC
     bidirectional: bool = False
     options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("iterations", 0, _MOST_MESSAGES),
-            ("qps", 1, 16_384),
-            ("tx_depth", 1, 15_000),
-            ("outstanding_reads", 1, 128),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise ConfigError(f"{name} {getattr(self, name)} is not from {low or 1} to {high:,}")
+        check_limits(self, LIMITS | {"iterations": (1, _MOST_MESSAGES)})
         if self.test.verb is Verb.ATOMIC:
             raise ConfigError(f"{self.test} is not simulated, which has no atomics: run it with --live")
         self.test.check(self.connection.name, qps=self.qps, bidirectional=self.bidirectional)
@@ -134,7 +127,7 @@ def _measure_bandwidth(fabric: Fabric, ends: tuple[int, int], settings: Settings
 def _depth(settings: Settings) -> int:
     """Messages that a queue pair has under way."""
     depth = settings.test.depth(settings.tx_depth)
-    return min(depth, settings.outstanding_reads) if settings.operation is Operation.READ else depth
+    return min(depth, settings.outs) if settings.operation is Operation.READ else depth
 
 
 def _best_rate_mpps(done_ps: NDArray[np.int64], together: int) -> float:

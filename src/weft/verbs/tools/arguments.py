@@ -27,18 +27,21 @@ class Arguments(argparse.ArgumentParser):
         raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options")
 
     def add_meeting(self) -> None:
-        """Where two ends meet, and on which device."""
+        """Where two ends meet, on which device, with which MTU."""
         self.add_argument(
             "host", nargs="?", default="", help="the server, or a host of the lab; without, be the server"
         )
         self.add_argument(
             "-p", "--port", type=number("port", 1, 65535), default=PORT, help=f"TCP port (default {PORT})"
         )
-        self.add_argument("--bind_source_ip", default="127.0.0.1", help="a server's own address (default 127.0.0.1)")
+        own = "a server's own address (default 127.0.0.1)"
+        self.add_argument("--bind_source_ip", dest="bind", default="127.0.0.1", help=own)
         self.add_device()
+        mtu = number("mtu", 256, 4096)
+        self.add_argument("-m", "--mtu", dest="mtu_bytes", type=mtu, default=0, help="256 to 4096 (default the ports')")
 
     def add_device(self, port: int = 1) -> None:
-        self.add_argument("-d", "--ib-dev", default="", help="device (default the first)")
+        self.add_argument("-d", "--ib-dev", dest="device", default="", help="device (default the first)")
         self.add_argument("-i", "--ib-port", type=number("ib-port", 1, 254), default=port, help="its port")
 
 

@@ -47,8 +47,8 @@ def main(words: Sequence[str]) -> str:
     if given.list:
         names = [f"\t{device.name.decode()}" for device in found]
         return "\n".join([f"{len(found)} HCA{'s' * (len(found) != 1)} found:", *names, ""])
-    if given.ib_dev:
-        name = find_device(given.ib_dev)
+    if given.device:
+        name = find_device(given.device)
         found = [device for device in found if device.name.decode() == name]
     if not found:
         raise ConfigError("there is no RDMA device: weft's adapter has no port here")

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import fields
+from typing import Any
 
 from weft.errors import ConfigError, UnknownName
 
+LIMITS = {  # of perftest's options, least and most
+    "iterations": (1, 1 << 32),
+    "duration_s": (1, 86_400),
+    "qps": (1, 16_384),
+    "tx_depth": (1, 15_000),
+    "rx_depth": (1, 16_384),
+    "cq_mod": (1, 1024),
+    "outs": (1, 128),
+    "inline_bytes": (0, 1024),
+    "sl": (0, 15),
+    "qp_timeout": (0, 31),
+}
 ALL_SIZES = tuple(2**power for power in range(1, 24))  # what `-a` means
 WORD_BYTES = 8  # of an atomic
 
@@ -85,6 +99,14 @@ class Test(enum.StrEnum):
             raise ConfigError(f"{self} cannot run on datagrams: use ib_send_{self.rpartition('_')[2]}, or -c RC")
         if connection == Connection.UC and self.verb.is_answered:
             raise ConfigError(f"{self} needs an answer, which only RC gives: use -c RC")
+
+
+def check_limits(settings: Any, limits: dict[str, tuple[int, int]] = LIMITS) -> None:
+    """Refuse numbers out of range; a default may be: it means as usual."""
+    for field in fields(settings):
+        value, (least, most) = getattr(settings, field.name), limits.get(field.name, (0, 0))
+        if field.name in limits and value != field.default and not (isinstance(value, int) and least <= value <= most):
+            raise ConfigError(f"{field.name} {value} is not from {least:,} to {most:,}")
 
 
 _TITLES = {Verb.WRITE: "RDMA_Write", Verb.READ: "RDMA_Read", Verb.SEND: "Send", Verb.ATOMIC: "Atomic"}

@@ -19,9 +19,9 @@ from weft.verbs.tools import exchange
 from weft.verbs.tools.arguments import Arguments, number
 from weft.verbs.tools.devinfo import gid_text
 from weft.verbs.tools.endpoint import Address, Endpoint, open_port
-from weft.verbs.tools.kinds import Connection, Test
+from weft.verbs.tools.kinds import LIMITS, Connection, Test
 from weft.verbs.tools.loop import Batch, choose, load
-from weft.verbs.tools.plan import Plan, Seat
+from weft.verbs.tools.plan import Plan, Seat, made_of
 from weft.verbs.tools.watch import Watch
 
 NAMES = {f"ibv_{kind.lower()}_pingpong": kind for kind in Connection}
@@ -35,26 +35,10 @@ def main(name: str, words: Sequence[str], say: Say) -> None:
     if name not in NAMES:
         raise UnknownName("program", name, NAMES)
     given = _arguments(name).parse_args(list(words))
-    plan = Plan(
-        test=Test.SEND_LAT,
-        sizes=(parse_size_bytes(given.size),),
-        iterations=given.iters,
-        connection=NAMES[name],
-        rx_depth=given.rx_depth,
-        inline_bytes=0,
-        mtu_bytes=given.mtu,
-        sl=given.sl,
-    )
-    seat = Seat(
-        host=given.host,
-        port=given.port,
-        bind=given.bind_source_ip,
-        device=given.ib_dev,
-        ib_port=given.ib_port,
-        gid_index=given.gid_idx,
-    )
+    sizes = (parse_size_bytes(given.size),)
+    plan = made_of(given, Plan, test=Test.SEND_LAT, sizes=sizes, connection=NAMES[name], inline_bytes=0)
     try:
-        _run(plan, seat, with_events=given.events, say=say)
+        _run(plan, made_of(given, Seat), with_events=given.events, say=say)
     except PyverbsError as error:
         raise SubnetError(str(error)) from error
 
@@ -64,14 +48,16 @@ def _arguments(name: str) -> Arguments:
     made = Arguments(name, f"A message there and one back over {kind}, again and again.")
     made.add_meeting()
     made.add_argument("-s", "--size", default=str(_SIZES[kind]), help=f"bytes (default {_SIZES[kind]})")
-    made.add_argument("-m", "--mtu", type=number("mtu", 256, 4096), default=0, help="256 to 4096 (default the port's)")
-    made.add_argument(
-        "-r", "--rx-depth", type=number("rx-depth", 1, 16_384), default=500, help="receives posted (default 500)"
-    )
-    made.add_argument("-n", "--iters", type=number("iters", 1, 1 << 32), default=1000, help="messages (default 1000)")
-    made.add_argument("-l", "--sl", type=number("sl", 0, 15), default=0, help="service level")
+    for letter, option, field, usual, text in (
+        ("-r", "rx-depth", "rx_depth", 500, "receives posted (default 500)"),
+        ("-n", "iters", "iterations", 1000, "messages (default 1000)"),
+        ("-l", "sl", "sl", 0, "service level"),
+    ):
+        reader = number(option, *LIMITS[field])
+        made.add_argument(letter, f"--{option}", dest=field, type=reader, default=usual, help=text)
     made.add_argument("-e", "--events", action="store_true", help="sleep until something comes, instead of polling")
-    made.add_argument("-g", "--gid-idx", type=number("gid-idx", 0, 254), default=-1, help="of this end's port")
+    gid_index = number("gid-idx", 0, 254)
+    made.add_argument("-g", "--gid-idx", dest="gid_index", type=gid_index, default=-1, help="of this end's port")
     made.add_argument("-c", "--chk", action="store_true", help="look at what was received; weft always does")
     return made
 

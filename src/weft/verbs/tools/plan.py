@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from weft.errors import ConfigError, UnknownName
 from weft.units import parse_size_bytes
 from weft.verbs.tools.arguments import Arguments, number
-from weft.verbs.tools.kinds import WORD_BYTES, Connection, Test, Verb
+from weft.verbs.tools.kinds import LIMITS, WORD_BYTES, Connection, Test, Verb, check_limits
 
+T = TypeVar("T")
 LARGEST_BYTES = 1 << 30
 MTUS = (256, 512, 1024, 2048, 4096)
 _INLINE_BYTES = {"write": 220, "send": 236}  # perftest's choice for latency tests
@@ -45,10 +47,7 @@ class Plan:
     bidirectional: bool = False
 
     def __post_init__(self) -> None:
-        for name, low, high in _RANGES:
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise ConfigError(f"{name} {value} is not from {low:,} to {high:,}")
+        check_limits(self)
         for size_bytes in self.sizes:
             if not isinstance(size_bytes, int) or not 1 <= size_bytes <= LARGEST_BYTES:
                 raise ConfigError(f"size {size_bytes} is not from 1 byte to 1 GiB")
@@ -122,20 +121,6 @@ class Plan:
                 raise ConfigError(f"{field.name}: the server has {ours}, the client {theirs}: give both the same")
 
 
-_RANGES = (
-    ("iterations", 0, 1 << 32),
-    ("duration_s", 0, 86_400),
-    ("qps", 1, 16_384),
-    ("tx_depth", 0, 15_000),
-    ("rx_depth", 1, 16_384),
-    ("cq_mod", 0, 1024),
-    ("outs", 1, 128),
-    ("inline_bytes", -1, 1024),
-    ("sl", 0, 15),
-    ("qp_timeout", 0, 31),
-)
-
-
 def _same(value: Any) -> Any:
     return value
 
@@ -168,68 +153,58 @@ _EPILOG = "Start the server first, without a host; then the client with the serv
 def parse(test: Test, words: Sequence[str]) -> tuple[Plan, Seat, Style]:
     """The options of perftest that mean something here."""
     given = _arguments(test).parse_args(list(words))
-    plan = Plan(
-        test=test,
-        sizes=tuple(parse_size_bytes(one) for one in given.size.split(",")) if given.size else (),
-        all_sizes=given.all,
-        iterations=given.iters,
-        duration_s=given.duration,
-        connection=_pick("connection type", given.connection, Connection),
-        qps=given.qp,
-        tx_depth=given.tx_depth,
-        rx_depth=given.rx_depth,
-        cq_mod=given.cq_mod,
-        outs=given.outs,
-        inline_bytes=given.inline_size,
-        mtu_bytes=given.mtu,
-        sl=given.sl,
-        qp_timeout=given.qp_timeout,
-        atomic=_pick("atomic type", given.atomic_type, Atomic),
-        bidirectional=given.bidirectional,
-    )
-    seat = Seat(
-        host=given.host,
-        port=given.port,
-        bind=given.bind_source_ip,
-        device=given.ib_dev,
-        ib_port=given.ib_port,
-        gid_index=given.gid_index,
-    )
-    return plan, seat, Style(gbits=given.report_gbits, no_peak=given.noPeak, json=given.json)
+    return made_of(given, Plan, test=test), made_of(given, Seat), made_of(given, Style)
+
+
+def made_of(given: argparse.Namespace, kind: type[T], **more: Any) -> T:
+    """What was given under the names of its fields, and what is known besides."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: value for name, value in vars(given).items() if name in names}, **more)
 
 
 def _arguments(test: Test) -> Arguments:
     made = Arguments(test, f"perftest's {test} over weft's adapter.", _EPILOG)
+    made.argument_default = argparse.SUPPRESS  # what is not given is as `Plan` has it
     made.add_meeting()
-    made.add_argument("-a", "--all", action="store_true", help="sizes from 2 bytes to 8 MiB")
-    made.add_argument("-A", "--atomic_type", default="FETCH_AND_ADD", help="or CMP_AND_SWAP")
+    for letter, option, field, text in _NUMBERS:
+        least, most = LIMITS[field]
+        least = max(least, _MIN_ITERATIONS) if field == "iterations" else least
+        made.add_argument(letter, f"--{option}", dest=field, type=number(option, least, most), help=text)
+    made.add_argument("-a", "--all", dest="all_sizes", action="store_true", help="sizes from 2 bytes to 8 MiB")
+    made.add_argument("-A", "--atomic_type", dest="atomic", type=_one_of("atomic type", Atomic), help="or CMP_AND_SWAP")
     made.add_argument("-b", "--bidirectional", action="store_true", help="both ends send; the figures are the sums")
-    made.add_argument("-c", "--connection", default="RC", help="RC, UC or UD")
-    made.add_argument("-D", "--duration", type=number("duration", 1, 86_400), default=0, help="seconds, instead of -n")
+    made.add_argument("-c", "--connection", type=_one_of("connection type", Connection), help="RC, UC or UD")
     made.add_argument("-F", "--CPU-freq", action="store_true", help="nothing: weft's clock does not depend on it")
-    made.add_argument("-I", "--inline_size", type=number("inline_size", 0, 1024), default=-1, help="bytes sent inline")
-    made.add_argument("-m", "--mtu", type=number("mtu", 256, 4096), default=0, help="256 to 4096 (default the ports')")
-    made.add_argument(
-        "-n", "--iters", type=number("iters", _MIN_ITERATIONS, 1 << 32), default=0, help="messages of a qp"
-    )
-    made.add_argument("-N", "--noPeak", action="store_true", help="do not look for the peak")
-    made.add_argument("-o", "--outs", type=number("outs", 1, 128), default=16, help="reads or atomics under way")
-    made.add_argument("-q", "--qp", type=number("qp", 1, 16_384), default=1, help="queue pairs")
-    made.add_argument("-Q", "--cq-mod", type=number("cq-mod", 1, 1024), default=0, help="messages for one completion")
-    made.add_argument("-r", "--rx-depth", type=number("rx-depth", 1, 16_384), default=512, help="receives posted")
-    made.add_argument("-s", "--size", default="", help="bytes, 64K; or several, 2,4K,1M")
-    made.add_argument("-S", "--sl", type=number("sl", 0, 15), default=0, help="service level")
-    made.add_argument("-t", "--tx-depth", type=number("tx-depth", 1, 15_000), default=0, help="messages under way")
-    made.add_argument(
-        "-u", "--qp-timeout", type=number("qp-timeout", 0, 31), default=17, help="4.096 us * 2^this (default 17)"
-    )
-    made.add_argument("-x", "--gid-index", type=number("gid-index", 0, 254), default=-1, help="of this end's port")
-    made.add_argument("--report_gbits", action="store_true", help="Gb/sec, not MiB/sec")
+    made.add_argument("-N", "--noPeak", dest="no_peak", action="store_true", help="do not look for the peak")
+    made.add_argument("-s", "--size", dest="sizes", type=_sizes, help="bytes, 64K; or several, 2,4K,1M")
+    made.add_argument("-x", "--gid-index", type=number("gid-index", 0, 254), help="of this end's port")
+    made.add_argument("--report_gbits", dest="gbits", action="store_true", help="Gb/sec, not MiB/sec")
     made.add_argument("--json", action="store_true", help="print JSON instead of the table")
     return made
 
 
-def _pick(what: str, name: str, kind: Any) -> Any:
-    if name.upper() not in kind.__members__:
-        raise UnknownName(what, name, list(kind))
-    return kind[name.upper()]
+_NUMBERS = (
+    ("-D", "duration", "duration_s", "seconds, instead of -n"),
+    ("-I", "inline_size", "inline_bytes", "bytes sent inline"),
+    ("-n", "iters", "iterations", "messages of a qp"),
+    ("-o", "outs", "outs", "reads or atomics under way"),
+    ("-q", "qp", "qps", "queue pairs"),
+    ("-Q", "cq-mod", "cq_mod", "messages for one completion"),
+    ("-r", "rx-depth", "rx_depth", "receives posted"),
+    ("-S", "sl", "sl", "service level"),
+    ("-t", "tx-depth", "tx_depth", "messages under way"),
+    ("-u", "qp-timeout", "qp_timeout", "4.096 us * 2^this (default 17)"),
+)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(parse_size_bytes(one) for one in text.split(","))
+
+
+def _one_of(what: str, kind: type[enum.StrEnum]) -> Callable[[str], enum.StrEnum]:
+    def pick(name: str) -> enum.StrEnum:
+        if name.upper() not in kind.__members__:
+            raise UnknownName(what, name, list(kind))
+        return kind[name.upper()]
+
+    return pick
