@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
 from weft.verbs.transport import layout, memory
-from weft.verbs.transport.opcodes import ANSWERED, FOR_EVER, LOCAL, OPS, RNR_MS, Control
+from weft.verbs.transport.opcodes import FOR_EVER, LOCAL, RNR_MS, Control
 from weft.verbs.transport.queue_pair import RECEIVES, QueuePair, Settings
 from weft.verbs.transport.requester import Requester
 from weft.verbs.transport.responder import Responder
@@ -151,7 +151,7 @@ class Outbox(Requester):
             return _WC.IBV_WC_LOC_RDD_VIOL_ERR
         if ee.state not in _SENDS:
             return _WC.IBV_WC_INV_EEC_STATE_ERR
-        if OPS[work.opcode][0] in ANSWERED and not ee.settings.max_rd_atomic:
+        if work.is_answered and not ee.settings.max_rd_atomic:
             return _WC.IBV_WC_LOC_EEC_OP_ERR  # it would wait for ever
         return _WC.IBV_WC_SUCCESS
 

@@ -33,7 +33,6 @@ LOCAL: dict[int, ibv_wc_opcode] = {  # never leave
     _W.IBV_WR_LOCAL_INV: _C.IBV_WC_LOCAL_INV,
     _W.IBV_WR_BIND_MW: _C.IBV_WC_BIND_MW,
 }
-LOCAL_OP = (Op.ACKNOWLEDGE, _C.IBV_WC_SEND)  # stands for those where one of `OPS` is looked for
 HAVE_IMMEDIATE = (_W.IBV_WR_SEND_WITH_IMM, _W.IBV_WR_RDMA_WRITE_WITH_IMM)
 ATOMICS = (Op.COMPARE_SWAP, Op.FETCH_ADD)
 ANSWERED = (*ATOMICS, Op.READ, Op.FLUSH, Op.ATOMIC_WRITE)  # complete by their own answer only

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import deque
 from types import TracebackType
+from typing import Any
 
 from weft import runtime
 from weft.verbs.transport import layout
@@ -134,6 +135,18 @@ class QueueMemory:
     def __del__(self) -> None:
         if self._file >= 0:
             os.close(self._file)
+
+
+def word_of_queue_pair(place: int) -> Any:
+    """An attribute of a side of a queue pair (`qp`) that stands in the memory of its adapter, where others read it."""
+
+    def read(side: Any) -> int:
+        return side.qp.adapter.memory.words[side.qp.at + place]  # type: ignore[no-any-return]
+
+    def write(side: Any, value: int) -> None:
+        side.qp.adapter.memory.words[side.qp.at + place] = value
+
+    return property(read, write)
 
 
 class Block:

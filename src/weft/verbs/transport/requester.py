@@ -11,27 +11,10 @@ import struct
 from typing import TYPE_CHECKING
 
 from weft.verbs.cuda import CudaError
-from weft.verbs.enums import (
-    IBV_SEND_FENCE,
-    IBV_SEND_SIGNALED,
-    IBV_SEND_SOLICITED,
-    ibv_qp_state,
-    ibv_wc_status,
-    ibv_wr_opcode,
-)
+from weft.verbs.enums import ibv_qp_state, ibv_send_flags, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.transport import layout, memory
-from weft.verbs.transport.opcodes import (
-    ANSWERED,
-    ATOMICS,
-    FOR_EVER,
-    HAVE_IMMEDIATE,
-    LOCAL,
-    LOCAL_OP,
-    NAK_STATUS,
-    OPS,
-    RNR_MS,
-    WORD_BYTES,
-)
+from weft.verbs.transport.opcodes import ATOMICS, FOR_EVER, HAVE_IMMEDIATE, LOCAL, NAK_STATUS, OPS, RNR_MS, WORD_BYTES
+from weft.verbs.transport.queue_memory import word_of_queue_pair
 from weft.verbs.transport.segment import (
     NAK,
     Nak,
@@ -53,21 +36,16 @@ if TYPE_CHECKING:
 WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
 _WINDOW_MIN = 8
 _PARTS = 4  # of a window, by which a long message is sent or asked for, so that answers come while it is on its way
+_DATA = (Op.SEND, Op.WRITE)  # what a request brings; others ask for an answer
 _WORD = struct.Struct("=Q")
 
 
 class Requester:
+    next_psn: int = word_of_queue_pair(layout.Q_NEXT_PSN)
+
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.reset()
-
-    @property
-    def next_psn(self) -> int:
-        return self.qp.adapter.memory.words[self.qp.at + layout.Q_NEXT_PSN]
-
-    @next_psn.setter
-    def next_psn(self, psn: int) -> None:
-        self.qp.adapter.memory.words[self.qp.at + layout.Q_NEXT_PSN] = psn
 
     def reset(self) -> None:
         self.next_psn = self.qp.settings.sq_psn
@@ -136,27 +114,26 @@ class Requester:
             return False  # what was begun is finished, nothing more
         if work.opcode in LOCAL:
             return self._do_here(work)
-        op, _ = OPS[work.opcode]
-        if self._is_wrong(work, op):
+        if self._is_wrong(work):
             return False
-        if work.flags & IBV_SEND_FENCE and self._unanswered():
+        if work.flags & ibv_send_flags.IBV_SEND_FENCE and self._unanswered():
             return False
-        if op in ANSWERED and self._unanswered() >= qp.settings.max_rd_atomic:
+        if work.is_answered and self._unanswered() >= qp.settings.max_rd_atomic:
             return False
-        many = op in (Op.SEND, Op.WRITE, Op.READ)
+        many = work.op in (*_DATA, Op.READ)
         work.count = packets_of(work.size, qp.settings.mtu_bytes) if many else 1
         work.psn = work.response_psn = self.next_psn
         self.next_psn = psn_after(self.next_psn, work.count)
         return True
 
-    def _is_wrong(self, work: SendWork, op: Op) -> bool:
+    def _is_wrong(self, work: SendWork) -> bool:
         """Whether it failed before anything of it was sent."""
-        if op in ANSWERED and not self.qp.settings.max_rd_atomic:
+        if work.is_answered and not self.qp.settings.max_rd_atomic:
             self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)  # it would wait for ever
-        elif op in ATOMICS and work.size < WORD_BYTES:
+        elif work.op in ATOMICS and work.size < WORD_BYTES:
             self._fail(work, ibv_wc_status.IBV_WC_LOC_LEN_ERR)
         else:
-            return work.inline is None and self._located(work, write=op == Op.READ or op in ATOMICS) is None
+            return work.inline is None and self._located(work, write=work.op in (*ATOMICS, Op.READ)) is None
         return True
 
     def _located(self, work: SendWork, *, write: bool) -> list[memory.Place] | None:
@@ -187,7 +164,7 @@ class Requester:
     def _unanswered(self) -> int:
         """READs and atomics under way; of a long READ each part that was asked for."""
         begun = (work for work in self.qp.sends if work.psn >= 0 and not work.done)
-        return sum(self._asked(work) for work in begun if OPS.get(work.opcode, LOCAL_OP)[0] in ANSWERED)
+        return sum(self._asked(work) for work in begun if work.is_answered)
 
     def _asked(self, work: SendWork) -> int:
         """How many of its requests are not answered in full."""
@@ -196,79 +173,68 @@ class Requester:
 
     def _send(self, work: SendWork) -> bool:
         """As much of it as the window allows; whether all of it is sent."""
-        op, _ = OPS[work.opcode]
         while work.sent < work.count:
             under_way = psn_distance(psn_after(work.psn, work.sent), self._oldest())
             room = self._window - under_way if self.qp.service != Service.UC else WINDOW
-            if op not in (Op.SEND, Op.WRITE):
+            if work.op not in _DATA:
                 if room <= 0 or self._unanswered() >= self.qp.settings.max_rd_atomic:
                     return False
-                is_sent = self._send_request(work, op)
+                is_sent = self._send_request(work)
             else:
                 count = min(work.count - work.sent, room, self._part)
-                is_sent = count > 0 and self._send_data(work, op, count)
+                is_sent = count > 0 and self._send_data(work, count)
             if not is_sent:
                 return False
         return True
 
-    def _send_data(self, work: SendWork, op: Op, count: int) -> bool:
+    def _send_data(self, work: SendWork, count: int) -> bool:
         """False if it failed."""
-        qp, mtu = self.qp, self.qp.settings.mtu_bytes
+        mtu = self.qp.settings.mtu_bytes
         begin, last = work.sent * mtu, work.sent + count == work.count
-        size = min(count * mtu, work.size - begin)
-        if (data := self._data(work, begin, size)) is None:
+        data = self._data(work, begin, min(count * mtu, work.size - begin))
+        if data is None:
             return False
-        segment = Segment(
-            op=op,
-            service=qp.service,
-            dest_qp=qp.settings.dest_qp,
-            psn=psn_after(work.psn, work.sent),
-            count=count,
-            first=work.sent == 0,
-            last=last,
-            solicited=last and bool(work.flags & IBV_SEND_SOLICITED),
-            ack_request=True,
-            immediate=work.immediate if last and work.opcode in HAVE_IMMEDIATE else None,
-            invalidate=work.invalidate if last and work.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV else None,
-            va=work.va,
-            rkey=work.rkey,
-            srq=work.srq,
-            length=work.size,
-            payload=data,
-        )
+        segment = self._segment(work, data, va=work.va, length=work.size)
+        segment.count, segment.first, segment.last = count, work.sent == 0, last
+        if last:
+            segment.solicited = bool(work.flags & ibv_send_flags.IBV_SEND_SOLICITED)
+            segment.immediate = work.immediate if work.opcode in HAVE_IMMEDIATE else None
+            segment.invalidate = work.invalidate if work.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV else None
         work.sent += count
         self._put(segment)
         return True
 
-    def _send_request(self, work: SendWork, op: Op) -> bool:
+    def _send_request(self, work: SendWork) -> bool:
         """One packet that is answered by one or many: of a long READ, up to the end of a part. False if it failed."""
-        qp, mtu = self.qp, self.qp.settings.mtu_bytes
+        mtu = self.qp.settings.mtu_bytes
         count = min(self._part - work.sent % self._part, work.count - work.sent)
         asked = min(work.size - work.sent * mtu, count * mtu)
-        payload: memory.Payload = b""
-        if op == Op.ATOMIC_WRITE:
-            if (data := self._data(work, 0, work.size)) is None:
-                return False
-            payload = bytes(data)
-        segment = Segment(
-            op=op,
-            service=qp.service,
-            dest_qp=qp.settings.dest_qp,
-            psn=psn_after(work.psn, work.sent),
-            ack_request=True,
-            va=work.va + work.sent * mtu,
-            rkey=work.rkey,
-            srq=work.srq,
-            length=(work.length if op == Op.FLUSH else asked),
-            compare=work.compare,
-            swap=work.swap,
-            flush=work.flush,
-            selectivity=work.selectivity,
-            payload=payload,
-        )
+        data = self._data(work, 0, work.size) if work.op == Op.ATOMIC_WRITE else b""
+        if data is None:
+            return False
+        length = work.length if work.op == Op.FLUSH else asked
+        segment = self._segment(work, bytes(data), va=work.va + work.sent * mtu, length=length)
+        segment.compare, segment.swap = work.compare, work.swap
+        segment.flush, segment.selectivity = work.flush, work.selectivity
         work.sent += count
         self._put(segment)
         return True
+
+    def _segment(self, work: SendWork, payload: memory.Payload, *, va: int, length: int) -> Segment:
+        """The next part of it."""
+        assert work.op is not None
+        return Segment(
+            op=work.op,
+            service=self.qp.service,
+            dest_qp=self.qp.settings.dest_qp,
+            psn=psn_after(work.psn, work.sent),
+            ack_request=True,
+            va=va,
+            rkey=work.rkey,
+            srq=work.srq,
+            length=length,
+            payload=payload,
+        )
 
     def _put(self, segment: Segment) -> None:
         self.qp.adapter.send(self.qp, segment)
@@ -300,7 +266,7 @@ class Requester:
         for work in self.qp.sends:
             if work.psn < 0 or psn_distance(psn, work.psn) < 0:
                 break
-            if OPS.get(work.opcode, LOCAL_OP)[0] in ANSWERED and not work.done:
+            if work.is_answered and not work.done:
                 if psn_distance(psn, work.response_psn) < 0:
                     break  # a READ of which all parts up to there were answered
                 self._lost(work.response_psn)
@@ -316,7 +282,7 @@ class Requester:
         work = self._expecting(segment.psn)
         if work is None:
             return
-        size = work.size if OPS[work.opcode][0] == Op.READ else 0
+        size = work.size if work.op == Op.READ else 0
         if not self._place(work, work.received, segment.payload[: size - work.received]):
             return
         work.received += len(segment.payload)
@@ -327,9 +293,7 @@ class Requester:
 
     def _on_value(self, segment: Segment) -> None:
         work = self._expecting(segment.psn)
-        if work is None:
-            return
-        if not self._place(work, 0, _WORD.pack(segment.swap)[: work.size]):
+        if work is None or not self._place(work, 0, _WORD.pack(segment.swap)[: work.size]):
             return
         work.done = True
         self._progress(segment.psn)
@@ -350,7 +314,7 @@ class Requester:
         """The READ or atomic whose next answer has this PSN, if all before it arrived."""
         for work in self.qp.sends:
             waits = work.psn >= 0 and work.sent and not work.done and work.response_psn == psn
-            if waits and OPS.get(work.opcode, LOCAL_OP)[0] in ANSWERED:
+            if waits and work.is_answered:
                 first = work is self.qp.sends[0]
                 return work if first or self._acknowledged(psn_after(work.psn, -1)) else None
         return None
@@ -399,7 +363,7 @@ class Requester:
             offset = psn_distance(psn, work.psn)
             if offset < work.count:
                 self._cursor = min(self._cursor, index)
-                data = OPS.get(work.opcode, LOCAL_OP)[0] in (Op.SEND, Op.WRITE)
+                data = work.op in _DATA
                 work.sent = max(0, offset) if data else psn_distance(work.response_psn, work.psn)
 
     def _progress(self, psn: int) -> None:
@@ -435,7 +399,7 @@ class Requester:
     def _oldest(self) -> int:
         """The first PSN that nothing is known of."""
         work = self.qp.sends[0]
-        begun = psn_distance(self._acked, work.psn) >= 0 and OPS.get(work.opcode, LOCAL_OP)[0] in (Op.SEND, Op.WRITE)
+        begun = psn_distance(self._acked, work.psn) >= 0 and work.op in _DATA
         return psn_after(self._acked) if begun else work.response_psn
 
     # -- the end ----------------------------------------------------------------------------------------------------
@@ -446,7 +410,7 @@ class Requester:
         while qp.sends and qp.sends[0].done:
             work = qp.sends.popleft()
             self._cursor = max(0, self._cursor - 1)
-            if qp.signal_all or work.flags & IBV_SEND_SIGNALED:
+            if qp.signal_all or work.flags & ibv_send_flags.IBV_SEND_SIGNALED:
                 opcode = LOCAL.get(work.opcode) or OPS[work.opcode][1]
                 done = Completion(wr_id=work.wr_id, qp_num=qp.number, opcode=opcode, byte_len=work.size)
                 done.posted = work.posted

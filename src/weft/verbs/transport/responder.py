@@ -15,20 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.verbs.cuda import CudaError
-from weft.verbs.enums import (
-    IBV_ACCESS_FLUSH_GLOBAL,
-    IBV_ACCESS_FLUSH_PERSISTENT,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_WC_WITH_IMM,
-    IBV_WC_WITH_INV,
-    ibv_event_type,
-    ibv_qp_state,
-    ibv_wc_opcode,
-    ibv_wc_status,
-)
+from weft.verbs.enums import ibv_access_flags, ibv_event_type, ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status
 from weft.verbs.transport import layout, memory
+from weft.verbs.transport.opcodes import ATOMICS
+from weft.verbs.transport.queue_memory import word_of_queue_pair
 from weft.verbs.transport.regions import Region
 from weft.verbs.transport.segment import (
     ACK_UNLIMITED,
@@ -49,7 +39,7 @@ if TYPE_CHECKING:
 
 _WORD = struct.Struct("=Q")
 _64 = (1 << 64) - 1
-_ATOMICS = (Op.COMPARE_SWAP, Op.FETCH_ADD)
+_A = ibv_access_flags
 
 
 @dataclass(slots=True)
@@ -89,27 +79,14 @@ class _NotReady(Exception):
 
 
 class Responder:
+    expected: int = word_of_queue_pair(layout.Q_EXPECTED)
+    msn: int = word_of_queue_pair(layout.Q_MSN)
+
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self._open: _Message | None = None
         self._asked_again = False
         self._answered: deque[_Answered] = deque()
-
-    @property
-    def expected(self) -> int:
-        return self.qp.adapter.memory.words[self.qp.at + layout.Q_EXPECTED]
-
-    @expected.setter
-    def expected(self, psn: int) -> None:
-        self.qp.adapter.memory.words[self.qp.at + layout.Q_EXPECTED] = psn
-
-    @property
-    def msn(self) -> int:
-        return self.qp.adapter.memory.words[self.qp.at + layout.Q_MSN]
-
-    @msn.setter
-    def msn(self, msn: int) -> None:
-        self.qp.adapter.memory.words[self.qp.at + layout.Q_MSN] = msn
 
     @property
     def _message(self) -> _Message | None:
@@ -193,7 +170,7 @@ class Responder:
             raise _Failed(Nak.INVALID_REQUEST)
         elif segment.op == Op.READ:
             self._on_read(segment)
-        elif segment.op in _ATOMICS:
+        elif segment.op in ATOMICS:
             self._on_atomic(segment)
         elif segment.op == Op.ATOMIC_WRITE:
             self._on_atomic_write(segment)
@@ -241,7 +218,7 @@ class Responder:
             if work is None:
                 raise _NotReady
             return _Message(Op.SEND, work, None, 0, work.size)
-        region = self._region(segment, IBV_ACCESS_REMOTE_WRITE) if segment.length else None
+        region = self._region(segment, _A.IBV_ACCESS_REMOTE_WRITE) if segment.length else None
         return _Message(Op.WRITE, None, region, segment.va, segment.length)
 
     def _region(self, segment: Segment, access: int) -> Region:
@@ -292,9 +269,9 @@ class Responder:
         assert work is not None
         flags, value = 0, 0
         if segment.immediate is not None:
-            flags, value = IBV_WC_WITH_IMM, segment.immediate
+            flags, value = ibv_wc_flags.IBV_WC_WITH_IMM, segment.immediate
         elif segment.invalidate is not None:
-            flags, value = IBV_WC_WITH_INV, segment.invalidate
+            flags, value = ibv_wc_flags.IBV_WC_WITH_INV, segment.invalidate
         done = Completion(
             wr_id=work.wr_id,
             qp_num=qp.number,
@@ -312,8 +289,8 @@ class Responder:
 
     def _on_read(self, segment: Segment) -> None:
         if segment.length:
-            self._region(segment, IBV_ACCESS_REMOTE_READ)
-        elif not self.qp.settings.access & IBV_ACCESS_REMOTE_READ:
+            self._region(segment, _A.IBV_ACCESS_REMOTE_READ)
+        elif not self.qp.settings.access & _A.IBV_ACCESS_REMOTE_READ:
             raise _Failed(Nak.INVALID_REQUEST)
         count = packets_of(segment.length, self.qp.settings.mtu_bytes)
         self._advance(segment, count, None)
@@ -330,7 +307,7 @@ class Responder:
         segment.length = _WORD.size
         if segment.va % _WORD.size:
             raise _Failed(Nak.INVALID_REQUEST)
-        region = self._region(segment, IBV_ACCESS_REMOTE_ATOMIC)
+        region = self._region(segment, _A.IBV_ACCESS_REMOTE_ATOMIC)
         word = (region.part(segment.va, _WORD.size),)  # on a GPU kernels may come between: it is atomic among requests
         (before,) = _WORD.unpack(bytes(memory.gather(word, 0, _WORD.size)))
         if segment.op == Op.FETCH_ADD:
@@ -344,17 +321,15 @@ class Responder:
         segment.length = len(segment.payload)
         if segment.va % _WORD.size or segment.length != _WORD.size:
             raise _Failed(Nak.INVALID_REQUEST)
-        region = self._region(segment, IBV_ACCESS_REMOTE_WRITE)
+        region = self._region(segment, _A.IBV_ACCESS_REMOTE_WRITE)
         memory.scatter((region.part(segment.va, segment.length),), 0, segment.payload)
         self._advance(segment, 1, 0)
         self._respond(Op.READ_RESPONSE, segment.psn, syndrome=ACK_UNLIMITED)
 
     def _on_flush(self, segment: Segment) -> None:
         """All is in memory already; what remains is whether it may be asked for."""
-        kinds = (IBV_ACCESS_FLUSH_GLOBAL if segment.flush & 1 else 0) | (
-            IBV_ACCESS_FLUSH_PERSISTENT if segment.flush & 2 else 0
-        )
-        qp = self.qp
+        qp, kinds = self.qp, _A.IBV_ACCESS_FLUSH_GLOBAL if segment.flush & 1 else 0
+        kinds |= _A.IBV_ACCESS_FLUSH_PERSISTENT if segment.flush & 2 else 0
         if kinds & ~qp.settings.access:
             raise _Failed(Nak.INVALID_REQUEST)
         whole = qp.adapter.regions.find(segment.rkey) if segment.selectivity else None
@@ -384,7 +359,7 @@ class Responder:
                 return
 
     def _answer_again(self, segment: Segment, before: _Answered, offset: int) -> None:
-        if segment.op in _ATOMICS:
+        if segment.op in ATOMICS:
             if before.value is not None and offset == 0:
                 self._respond(Op.ATOMIC_RESPONSE, segment.psn, swap=before.value, syndrome=ACK_UNLIMITED)
         elif segment.op in (Op.ATOMIC_WRITE, Op.FLUSH):

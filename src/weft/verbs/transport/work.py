@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.transport.memory import Place, total
-from weft.verbs.transport.opcodes import Control
+from weft.verbs.transport.opcodes import ANSWERED, OPS, Control
+from weft.verbs.transport.segment import Op
 
 
 class Refused(Exception):
@@ -48,6 +49,12 @@ class SendWork:
     response_psn: int = -1  # next one of a READ
     done: bool = False
     posted: int = 0  # which one of its queue pair it is, counted from 1
+    op: Op | None = field(init=False)  # on the wire; None of what never leaves
+    is_answered: bool = field(init=False)  # complete by its own answer only
+
+    def __post_init__(self) -> None:
+        self.op = OPS[self.opcode][0] if self.opcode in OPS else None
+        self.is_answered = self.op in ANSWERED
 
     @property
     def size(self) -> int:
