@@ -7,7 +7,7 @@ import errno
 import pytest
 from tests.verbs.hosts import GID_INDEX, Q_KEY, Node, connect, poll
 
-from weft.verbs import qp as queue_pairs
+from weft.verbs import qp_changes
 from weft.verbs.addr import AH, AHAttr
 from weft.verbs.connecting import agent
 from weft.verbs.enums import (
@@ -194,9 +194,9 @@ def test_38_a_window_needs_a_region_that_allows_windows(node):
 def test_42_a_controlled_q_key_is_for_the_privileged(node, monkeypatch):
     attr = QPAttr()
     attr.qkey = 0x8000_0001
-    monkeypatch.setattr(queue_pairs, "may_use_controlled_qkeys", lambda: False)
+    monkeypatch.setattr(qp_changes, "may_use_controlled_qkeys", lambda: False)
     refused(errno.EPERM, node.qp(IBV_QPT_UD).to_init, attr)
-    monkeypatch.setattr(queue_pairs, "may_use_controlled_qkeys", lambda: True)
+    monkeypatch.setattr(qp_changes, "may_use_controlled_qkeys", lambda: True)
     node.qp(IBV_QPT_UD).to_init(attr)
 
 

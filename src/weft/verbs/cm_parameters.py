@@ -66,21 +66,7 @@ class AddrInfo(PyverbsObject):
         port_space: int = 0,
         flags: int = 0,
     ) -> None:
-        self.get_addrinfo(src, dst, src_service, dst_service, port_space, flags)
-
-    def get_addrinfo(
-        self,
-        src: str | bytes | None = None,
-        dst: str | bytes | None = None,
-        src_service: str | bytes | int | None = None,
-        dst_service: str | bytes | int | None = None,
-        port_space: int = 0,
-        flags: int = 0,
-    ) -> None:
-        """What these names mean, in place of what was here; an error changes nothing.
-
-        pyverbs' documentation has an older form: (node, service, port space, flags).
-        """
+        """pyverbs' documentation has an older form: (node, service, port space, flags)."""
         if isinstance(src_service, rdma_port_space):
             node, service, port_space, flags = src, dst, src_service, int(dst_service or 0)
             near, far = ((node, service), (None, None))[:: 1 if flags & RAI_PASSIVE else -1]
@@ -90,6 +76,8 @@ class AddrInfo(PyverbsObject):
         ports = _port_of(src_service), _port_of(dst_service)
         self.src, self.dst, (self.src_port, self.dst_port) = own, other, ports
         self.port_space, self.flags = port_space, flags
+
+    get_addrinfo = __init__  # what other names mean, in place of what was here; an error changes nothing
 
     @property
     def is_passive(self) -> bool:

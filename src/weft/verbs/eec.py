@@ -18,9 +18,10 @@ from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
 from weft.verbs.objects import PyverbsCM, table
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.qp_attributes import QPAttr
-from weft.verbs.qp_changes import copy_attributes, new_settings, wrong_value
+from weft.verbs.qp_changes import Changeable, copy_attributes
 from weft.verbs.text import qp_state_to_str
-from weft.verbs.transport.queue_pair import TRANSITIONS, wrong_step
+from weft.verbs.transport.end_to_end import EEContext
+from weft.verbs.transport.queue_pair import TRANSITIONS
 from weft.verbs.transport.work import Refused
 
 __all__ = ["EEC", "RDD", "EECAttr"]
@@ -70,8 +71,11 @@ class EECAttr(QPAttr):
         self.qp_state = val
 
 
-class EEC(PyverbsCM):
+class EEC(Changeable):
     """An EE context. `core` is the adapter's side of it."""
+
+    _name, _called = "EEC", "an EE context"
+    core: EEContext
 
     def __init__(self, rdd: RDD, eec_attr: EECAttr | None = None) -> None:
         if rdd.ctx is None:
@@ -96,52 +100,8 @@ class EEC(PyverbsCM):
 
     # -- states -------------------------------------------------------------------------------------------------------
 
-    def to_init(self, eec_attr: EECAttr) -> None:
-        self._step(eec_attr, _S.IBV_QPS_INIT)
-
-    def to_rtr(self, eec_attr: EECAttr) -> None:
-        """By way of INIT, if it is not there."""
-        if self.core.state != _S.IBV_QPS_INIT:
-            self.to_init(eec_attr)
-        self._step(eec_attr, _S.IBV_QPS_RTR)
-
-    def to_rts(self, eec_attr: EECAttr) -> None:
-        """By way of RTR, if it is not there."""
-        if self.core.state != _S.IBV_QPS_RTR:
-            self.to_rtr(eec_attr)
-        self._step(eec_attr, _S.IBV_QPS_RTS)
-
-    def _step(self, attr: EECAttr, target: ibv_qp_state) -> None:
-        attr.eec_state = target
-        needed, _ = _STEPS[_S(target - 1), target]
-        self._modify(attr, needed | _M.IBV_QP_STATE, f"Failed to modify EEC state to {qp_state_to_str(target)}")
-
-    def modify(self, eec_attr: EECAttr, comp_mask: int) -> None:
-        self._modify(eec_attr, comp_mask, "Failed to modify EEC")
-
-    def _modify(self, attr: EECAttr, mask: int, what: str) -> None:
-        """All of it or nothing."""
-        core = self.core
-        with core.adapter.lock:
-            target = attr.eec_state if mask & _M.IBV_QP_STATE else core.state
-            reason = self._wrong_state(attr, mask, target) or wrong_value(self.ctx, core.settings.port_num, attr, mask)
-            if reason:
-                raise PyverbsRDMAError(what, errno.EINVAL, reason)
-            core.settings = new_settings(self.ctx, core.settings, attr, mask)
-            copy_attributes(attr, self._attr, mask)
-            if mask & _M.IBV_QP_STATE:
-                core.enter(_S(target))
-            if target == _S.IBV_QPS_RESET:
-                self._attr = EECAttr()
-        core.adapter.progress()
-
-    def _wrong_state(self, attr: EECAttr, mask: int, target: int) -> str:
-        state = self.core.state
-        if mask & _M.IBV_QP_CUR_STATE and attr.cur_qp_state != state:
-            return f"it is in state {qp_state_to_str(state)}, not {qp_state_to_str(attr.cur_qp_state)}"
-        if target not in list(_S):
-            return f"there is no state {target}"
-        return wrong_step("an EE context", _STEPS.get((state, _S(target))), state, _S(target), mask)
+    def _masks(self, before: ibv_qp_state, after: ibv_qp_state) -> tuple[int, int] | None:
+        return _STEPS.get((before, after))
 
     def query(self) -> EECAttr:
         """All attributes; PSNs are those of the next packets."""

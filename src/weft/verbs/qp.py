@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from weft.verbs.addr import AH
 from weft.verbs.device import Context
 from weft.verbs.enums import (
     IBV_QP_INIT_ATTR_PD,
@@ -17,16 +16,16 @@ from weft.verbs.enums import (
     ibv_wr_opcode,
 )
 from weft.verbs.events import raise_event
-from weft.verbs.objects import PyverbsCM, table
+from weft.verbs.objects import table
 from weft.verbs.pd import PD
 from weft.verbs.posting import post_chain, prepare, receive_work, send_work
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.qp_attributes import ECE, QPAttr, QPCap, QPInitAttr, QPInitAttrEx, QPRateLimitAttr
-from weft.verbs.qp_changes import copy_attributes, may_use_controlled_qkeys, new_settings, way_to, wrong_value
+from weft.verbs.qp_changes import Changeable, copy_attributes
 from weft.verbs.text import qp_state_to_str, qp_type_to_str
 from weft.verbs.transport.completion import CompletionQueue
 from weft.verbs.transport.memory import total
-from weft.verbs.transport.queue_pair import SERVICES, TRANSITIONS, QueuePair, wrong_transition
+from weft.verbs.transport.queue_pair import SERVICES, TRANSITIONS, QueuePair
 from weft.verbs.transport.receiving import ReceiveQueue
 from weft.verbs.transport.segment import PSN_MASK, Service
 from weft.verbs.transport.work import Refused, SendWork
@@ -40,14 +39,16 @@ __all__ = ["ECE", "QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "
 
 INLINE_MAX_BYTES = 4096
 _S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
-_CONTROLLED_QKEY = 1 << 31
 
 
-class QP(PyverbsCM):
+class QP(Changeable):
     """Made by a PD, or by a Context with QPInitAttrEx. `core` is the adapter's side of it.
 
     With a `qp_attr` it goes as far towards RTS as it can alone: UD and RD to RTS, the others to INIT.
     """
+
+    _name = "QP"
+    core: QueuePair
 
     def __init__(
         self, creator: PD | Context, init_attr: QPInitAttr | QPInitAttrEx, qp_attr: QPAttr | None = None
@@ -61,11 +62,12 @@ class QP(PyverbsCM):
             self.xrcd = init_attr.xrcd if init_attr.comp_mask & IBV_QP_INIT_ATTR_XRCD else None
         self.ctx: Context = creator if isinstance(creator, Context) else creator.ctx
         self._kind = _kind(init_attr)
+        self._called = f"a queue pair of {self._kind.name}"
         self._check(init_attr)
         self.scq, self.rcq, self.srq, self.rdd = init_attr.send_cq, init_attr.recv_cq, init_attr.srq, init_attr.rdd
         self._init_attr = init_attr
         self._cap = init_attr.cap
-        self._attr = QPAttr()  # what was set last, for those attributes that the adapter does not use
+        self._attr = QPAttr()
         try:
             with self.ctx.adapter.lock:
                 self.core = self.ctx.adapter.add(self._make)
@@ -144,58 +146,8 @@ class QP(PyverbsCM):
 
     # -- states -------------------------------------------------------------------------------------------------------
 
-    def to_init(self, qp_attr: QPAttr) -> None:
-        self._step(qp_attr, _S.IBV_QPS_INIT, "init")
-
-    def to_rtr(self, qp_attr: QPAttr) -> None:
-        """By way of INIT, if it is not there."""
-        if self.core.state != _S.IBV_QPS_INIT:
-            self.to_init(qp_attr)
-        self._step(qp_attr, _S.IBV_QPS_RTR, "RTR")
-
-    def to_rts(self, qp_attr: QPAttr) -> None:
-        """By way of RTR, if it is not there."""
-        if self.core.state != _S.IBV_QPS_RTR:
-            self.to_rtr(qp_attr)
-        self._step(qp_attr, _S.IBV_QPS_RTS, "RTS")
-
-    def _step(self, qp_attr: QPAttr, target: ibv_qp_state, name: str) -> None:
-        before = _S(target - 1)
-        qp_attr.qp_state = target
-        needed, _ = TRANSITIONS[before, target][self._kind]
-        self._modify(qp_attr, needed | _M.IBV_QP_STATE, f"Failed to modify QP state to {name}")
-
-    def modify(self, qp_attr: QPAttr, comp_mask: int) -> None:
-        self._modify(qp_attr, comp_mask, "Failed to modify QP")
-
-    def _modify(self, attr: QPAttr, mask: int, what: str) -> None:
-        """All of it or nothing."""
-        core = self.core
-        with core.adapter.lock:
-            target = attr.qp_state if mask & _M.IBV_QP_STATE else core.state
-            reason = self._wrong_state(attr, mask, target) or wrong_value(self.ctx, core.settings.port_num, attr, mask)
-            if reason:
-                raise PyverbsRDMAError(what, errno.EINVAL, reason)
-            if mask & _M.IBV_QP_QKEY and attr.qkey & _CONTROLLED_QKEY and not may_use_controlled_qkeys():
-                raise PyverbsRDMAError(what, errno.EPERM, "a Q_Key with the highest bit set needs CAP_NET_RAW")
-            core.settings = new_settings(self.ctx, core.settings, attr, mask)
-            core.show()
-            copy_attributes(attr, self._attr, mask)
-            if target == _S.IBV_QPS_SQD and mask & _M.IBV_QP_EN_SQD_ASYNC_NOTIFY:
-                core.wants_drained = bool(attr.en_sqd_async_notify)
-            if target != core.state or mask & _M.IBV_QP_STATE:
-                core.enter(_S(target))
-            if target == _S.IBV_QPS_RESET:
-                self._attr = QPAttr()
-        core.adapter.progress()
-
-    def _wrong_state(self, attr: QPAttr, mask: int, target: int) -> str:
-        state = self.core.state
-        if mask & _M.IBV_QP_CUR_STATE and attr.cur_qp_state != state:
-            return f"it is in state {qp_state_to_str(state)}, not {qp_state_to_str(attr.cur_qp_state)}"
-        if target not in _STATES:
-            return f"there is no state {target}"
-        return wrong_transition(self._kind, state, _S(target), mask)
+    def _masks(self, before: ibv_qp_state, after: ibv_qp_state) -> tuple[int, int] | None:
+        return TRANSITIONS.get((before, after), {}).get(self._kind)
 
     def modify_rate_limit(self, attr: QPRateLimitAttr) -> None:
         """As fast as it can is what it does; the device says that it has no other (packet_pacing_caps)."""
@@ -264,17 +216,13 @@ class QP(PyverbsCM):
 
     def _post_one(self, wr: SendWR) -> None:
         work = send_work(wr)
-        if self._kind == _T.IBV_QPT_UD:
-            if wr.ah is None:
+        if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD):
+            if self._kind == _T.IBV_QPT_UD and wr.ah is None:
                 raise Refused(errno.EINVAL, "a datagram needs an address: set_wr_ud")
-            work.ah, work.remote_qp, work.q_key = self._way_to(wr.ah), wr.remote_qpn & PSN_MASK, wr.remote_qkey
-        elif self._kind == _T.IBV_QPT_RD:
-            work.ah, work.remote_qp, work.q_key = wr.eec_num, wr.remote_qpn & PSN_MASK, wr.remote_qkey
+            work.ah = wr.eec_num if wr.ah is None else self.ctx.hardware.way(wr.ah.attr)
+            work.remote_qp, work.q_key = wr.remote_qpn & PSN_MASK, wr.remote_qkey
         self._ready(work)
         self.core.post_send(work)
-
-    def _way_to(self, ah: AH) -> object:
-        return way_to(self.ctx, self.core.settings.port_num, ah.attr)
 
     def _ready(self, work: SendWork) -> None:
         prepare(work, self._kind, self.core.inline_max)
@@ -327,9 +275,6 @@ class QP(PyverbsCM):
             "  state": qp_state_to_str(self.qp_state),
         }
         return table(**state)
-
-
-_STATES = {int(state) for state in _S if state != _S.IBV_QPS_UNKNOWN}
 
 
 def _kind(init_attr: QPInitAttr) -> ibv_qp_type:

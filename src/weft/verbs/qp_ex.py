@@ -184,7 +184,7 @@ class QPEx(QP):
     def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
         """`remote_rkey` is the Q_Key; pyverbs calls it so."""
         work = self._last
-        work.ah, work.remote_qp, work.q_key = self._way_to(ah), remote_qpn & PSN_MASK, remote_rkey
+        work.ah, work.remote_qp, work.q_key = self.ctx.hardware.way(ah.attr), remote_qpn & PSN_MASK, remote_rkey
 
     def wr_set_rd_addr(self, eec: EEC, remote_qpn: int, remote_qkey: int) -> None:
         """Weft's own: by which EE context to whom."""

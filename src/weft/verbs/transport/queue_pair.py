@@ -116,15 +116,8 @@ TRANSITIONS: dict[tuple[ibv_qp_state, ibv_qp_state], Masks] = {
 del TRANSITIONS[_RESET, _ERR]
 
 
-def wrong_transition(kind: ibv_qp_type, before: ibv_qp_state, after: ibv_qp_state, mask: int) -> str:
-    """Why a queue pair cannot go from one state to another with these attributes; empty if it can."""
-    return wrong_step(
-        f"a queue pair of {kind.name}", TRANSITIONS.get((before, after), {}).get(kind), before, after, mask
-    )
-
-
 def wrong_step(what: str, masks: tuple[int, int] | None, before: ibv_qp_state, after: ibv_qp_state, mask: int) -> str:
-    """The same of whatever has such states; `masks`: needed, and allowed besides."""
+    """Why a step cannot be made with these attributes; empty if it can. `masks`: needed, and allowed besides."""
     if masks is None:
         return f"{what} does not go from {before.name} to {after.name}"
     given, (needed, allowed) = mask & ~M.IBV_QP_STATE, masks
