@@ -26,26 +26,15 @@ from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.qp import QP, QPAttr, QPInitAttr
 from weft.verbs.text import qp_type_to_str
+from weft.verbs.transport.queue_pair import TRANSITIONS
 from weft.verbs.wr import SGE, RecvWR, SendWR
 
 UDP_KEY = 0x0123_4567  # the Q_Key of all datagrams of the connection manager
 _S, _M = ibv_qp_state, ibv_qp_attr_mask
-MASKS = {
-    _S.IBV_QPS_INIT: _M.IBV_QP_STATE | _M.IBV_QP_PKEY_INDEX | _M.IBV_QP_PORT | _M.IBV_QP_ACCESS_FLAGS,
-    _S.IBV_QPS_RTR: _M.IBV_QP_STATE
-    | _M.IBV_QP_AV
-    | _M.IBV_QP_PATH_MTU
-    | _M.IBV_QP_DEST_QPN
-    | _M.IBV_QP_RQ_PSN
-    | _M.IBV_QP_MAX_DEST_RD_ATOMIC
-    | _M.IBV_QP_MIN_RNR_TIMER,
-    _S.IBV_QPS_RTS: _M.IBV_QP_STATE
-    | _M.IBV_QP_TIMEOUT
-    | _M.IBV_QP_RETRY_CNT
-    | _M.IBV_QP_RNR_RETRY
-    | _M.IBV_QP_SQ_PSN
-    | _M.IBV_QP_MAX_QP_RD_ATOMIC,
-}  # of an RC queue pair on its way
+MASKS = {  # of an RC queue pair on its way
+    after: _M.IBV_QP_STATE | TRANSITIONS[_S(after - 1), after][ibv_qp_type.IBV_QPT_RC][0]
+    for after in (_S.IBV_QPS_INIT, _S.IBV_QPS_RTR, _S.IBV_QPS_RTS)
+}
 
 
 class Traffic(PyverbsCM):

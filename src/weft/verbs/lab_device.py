@@ -25,18 +25,16 @@ from weft.verbs.device_attributes import DeviceAttr, PortAttr
 from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
 from weft.verbs.events import raise_event
 from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.sharing import Nowhere
+from weft.verbs.sharing import leave_behind
 from weft.verbs.text import be64toh
 from weft.verbs.transport.adapter import Adapter
-from weft.verbs.transport.queue_memory import Lock, QueueMemory
+from weft.verbs.transport.queue_memory import QueueMemory
 
 if TYPE_CHECKING:
     from weft.verbs.addr import AHAttr
     from weft.verbs.device import Context
 
 PORT = 1
-_IDLE_S = 0.5
-_SHORTEST_S = 0.0005
 
 
 def devices_of(lab: str, host: str) -> tuple[LabDevice, ...]:
@@ -113,11 +111,7 @@ class LabDevice:
         if self._opened is not None:
             adapter, carrier = self._opened
             carrier.close()
-            adapter.memory.leave()
-            adapter.lock = adapter.regions.lock = Lock(adapter.memory)  # the thread that may have held it is not here
-            for qp in adapter.queue_pairs.values():
-                qp.lane = None
-            adapter.carrier = Nowhere()
+            leave_behind(adapter)
             self._opened = None
 
     def _at_end(self) -> None:
@@ -199,6 +193,5 @@ def _work(adapter: Adapter, carrier: LabCarrier) -> None:
     """What the hardware does of itself: it answers others while the program does something else."""
     adapter.background = threading.get_ident()
     while not carrier.line.is_closed:
-        due_s = adapter.next_s()
-        carrier.wait(_IDLE_S if due_s is None else max(_SHORTEST_S, due_s - adapter.clock()))
+        carrier.wait(adapter.rest_s())
         adapter.progress()

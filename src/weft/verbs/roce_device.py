@@ -21,15 +21,13 @@ from weft.verbs.device_attributes import GID_TABLE_LEN, DeviceAttr, PortAttr
 from weft.verbs.enums import IBV_GID_TYPE_ROCE_V2
 from weft.verbs.hardware import GIDS, Roce
 from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.sharing import Nowhere
+from weft.verbs.sharing import leave_behind
 from weft.verbs.text import be64toh
 from weft.verbs.transport.adapter import Adapter
-from weft.verbs.transport.queue_memory import Lock, QueueMemory
+from weft.verbs.transport.queue_memory import QueueMemory
 
 CAPTURE = "WEFT_VERBS_CAPTURE"
 _GUID = 0x0077_65FF_FE00_0000  # and the end of the address
-_IDLE_S = 0.5
-_SHORTEST_S = 0.0005
 _POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 ms at once), will do it again
 
 
@@ -71,9 +69,7 @@ class RoceDevice(Roce):
         if self._opened is not None:
             adapter, carrier = self._opened
             carrier.close()
-            adapter.memory.leave()
-            adapter.lock = adapter.regions.lock = Lock(adapter.memory)
-            adapter.carrier = Nowhere()
+            leave_behind(adapter)
             self._opened = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------
@@ -99,7 +95,6 @@ def _work(adapter: Adapter, carrier: RoceCarrier) -> None:
     while adapter.carrier is carrier:
         while carrier.taker != me and time.monotonic() - carrier.taken_s < _POLLED_S:
             time.sleep(_LOOK_S)  # a program that polls does all of it, and is faster alone
-        due_s = adapter.next_s()
-        carrier.wait(_IDLE_S if due_s is None else max(_SHORTEST_S, due_s - adapter.clock()))
+        carrier.wait(adapter.rest_s())
         if carrier.taker == me or time.monotonic() - carrier.taken_s >= _POLLED_S:
             adapter.progress()

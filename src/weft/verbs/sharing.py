@@ -18,9 +18,6 @@ from weft.verbs.carriers.siblings import Siblings
 from weft.verbs.transport.adapter import Adapter
 from weft.verbs.transport.queue_memory import Lock, QueueMemory
 
-_IDLE_S = 0.5
-_SHORTEST_S = 0.0005
-
 
 class Nowhere(Loopback):
     """A carrier of what is left behind."""
@@ -40,32 +37,35 @@ def open_adapter(gids: tuple[int, ...], device: str) -> Adapter:
     carrier = Siblings(gids, device)
     adapter = Adapter(carrier, memory=QueueMemory(can_be_shared=True))
     carrier.open(adapter)
-    _opened.append(adapter)
+    _opened.append((adapter, carrier))
     threading.Thread(target=_work, args=(adapter, carrier), name=f"{device} of weft", daemon=True).start()
     return adapter
 
 
-_opened: list[Adapter] = []
+_opened: list[tuple[Adapter, Siblings]] = []
 
 
 def _work(adapter: Adapter, carrier: Siblings) -> None:
     """What the hardware does of itself."""
     adapter.background = threading.get_ident()
     while True:
-        due_s = adapter.next_s()
-        carrier.wait_for_others(_IDLE_S if due_s is None else max(_SHORTEST_S, due_s - adapter.clock()))
+        carrier.wait_for_others(adapter.rest_s())
         adapter.progress()
 
 
+def leave_behind(adapter: Adapter) -> None:
+    """In a process that was forked, which has closed its copy of the carrier: the adapter is dead."""
+    adapter.memory.leave()
+    adapter.lock = adapter.regions.lock = Lock(adapter.memory)  # the thread that may have held it is not here
+    for qp in adapter.queue_pairs.values():
+        qp.lane = None
+    adapter.carrier = Nowhere()
+
+
 def _after_fork() -> None:
-    for adapter in _opened:
-        adapter.memory.leave()
-        adapter.lock = adapter.regions.lock = Lock(adapter.memory)  # the thread that may have held it is not here
-        for qp in adapter.queue_pairs.values():
-            qp.lane = None
-        if isinstance(adapter.carrier, Siblings):
-            adapter.carrier.close()
-        adapter.carrier = Nowhere()
+    for adapter, carrier in _opened:
+        carrier.close()
+        leave_behind(adapter)
     _opened.clear()
     open_adapter.cache_clear()
     Loopback.forget_all()
@@ -74,7 +74,7 @@ def _after_fork() -> None:
 @atexit.register
 def _at_end() -> None:
     """Others notice at once."""
-    for adapter in _opened:
+    for adapter, _ in _opened:
         adapter.memory.close()
 
 

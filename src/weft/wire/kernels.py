@@ -30,7 +30,7 @@ def _sliced(table):
     return np.array(tables)
 
 
-_CRC32 = _sliced(_crc_table(0xEDB88320))
+CRC32 = _sliced(_crc_table(0xEDB88320))
 _CRC16 = _crc_table(0xD008)
 
 
@@ -75,7 +75,7 @@ def write_column(rows, bit, width, values):
 
 @part
 def crc32_byte(crc, byte):
-    return crc >> 8 ^ _CRC32[0, (crc ^ byte) & 0xFF]
+    return crc >> 8 ^ CRC32[0, (crc ^ byte) & 0xFF]
 
 
 @lean_kernel
@@ -90,14 +90,14 @@ def icrc_rows(rows, first, ends, mask, seed, out):
             crc ^= np.int64(row[at]) | np.int64(row[at + 1]) << 8
             crc ^= np.int64(row[at + 2]) << 16 | np.int64(row[at + 3]) << 24
             crc = (
-                _CRC32[7, crc & 0xFF]
-                ^ _CRC32[6, crc >> 8 & 0xFF]
-                ^ _CRC32[5, crc >> 16 & 0xFF]
-                ^ _CRC32[4, crc >> 24]
-                ^ _CRC32[3, row[at + 4]]
-                ^ _CRC32[2, row[at + 5]]
-                ^ _CRC32[1, row[at + 6]]
-                ^ _CRC32[0, row[at + 7]]
+                CRC32[7, crc & 0xFF]
+                ^ CRC32[6, crc >> 8 & 0xFF]
+                ^ CRC32[5, crc >> 16 & 0xFF]
+                ^ CRC32[4, crc >> 24]
+                ^ CRC32[3, row[at + 4]]
+                ^ CRC32[2, row[at + 5]]
+                ^ CRC32[1, row[at + 6]]
+                ^ CRC32[0, row[at + 7]]
             )
             at += 8
         while at < end:

@@ -13,7 +13,7 @@ import json
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from weft.errors import ConfigError, SubnetError
@@ -30,6 +30,14 @@ def own_host() -> str:
     return os.environ.get(HOST, "")
 
 
+@contextlib.contextmanager
+def _gone_if_it_fails() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SubnetError(f"the other end is gone: {error.strerror}") from error
+
+
 class Peer:
     """The other end."""
 
@@ -39,18 +47,13 @@ class Peer:
         self._received = b""
 
     def send(self, **facts: Any) -> None:
-        try:
-            self._socket.sendall(json.dumps(facts).encode() + b"\n")
-        except OSError as error:
-            raise SubnetError(f"the other end is gone: {error.strerror}") from error
+        self.write(json.dumps(facts).encode() + b"\n")
 
     def receive(self) -> dict[str, Any]:
         """What it says next. Its refusals are raised here as its own."""
         while b"\n" not in self._received:
-            try:
+            with _gone_if_it_fails():
                 chunk = self._socket.recv(1 << 16)
-            except OSError as error:
-                raise SubnetError(f"the other end is gone: {error.strerror}") from error
             if not chunk:
                 raise SubnetError("the other end is gone: it closed the connection")
             self._received += chunk
@@ -69,26 +72,20 @@ class Peer:
 
     def is_of_weft(self) -> bool:
         """Whether it begins as tools of weft do; waits until it says something."""
-        try:
+        with _gone_if_it_fails():
             return self._socket.recv(1, socket.MSG_PEEK) in (b"{", b"")
-        except OSError as error:
-            raise SubnetError(f"the other end is gone: {error.strerror}") from error
 
     def read(self, size_bytes: int) -> bytes:
         """Of one that is not of weft: so many bytes."""
-        try:
+        with _gone_if_it_fails():
             data = self._socket.recv(size_bytes, socket.MSG_WAITALL)
-        except OSError as error:
-            raise SubnetError(f"the other end is gone: {error.strerror}") from error
         if len(data) < size_bytes:
             raise SubnetError("the other end is gone: it closed the connection")
         return data
 
     def write(self, data: bytes) -> None:
-        try:
+        with _gone_if_it_fails():
             self._socket.sendall(data)
-        except OSError as error:
-            raise SubnetError(f"the other end is gone: {error.strerror}") from error
 
     def told(self, what: str, *names: str) -> Any:
         """What it says next, which must be that, with those names in it."""

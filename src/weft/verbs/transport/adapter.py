@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from weft.verbs.transport.lane import Way
 
 _LOADING_S = 10.0
+_IDLE_S, _SHORTEST_S = 0.5, 0.0005
 _FIRST_QP = 2  # 0 and 1 are for management
 TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
 
@@ -203,6 +204,11 @@ class Adapter:
         """When something is due; None if nothing is."""
         with self.lock:
             return min((due for one in self._timed if (due := one.requester.next_s()) is not None), default=None)
+
+    def rest_s(self) -> float:
+        """How long who works in the background may wait for something to come."""
+        due_s = self.next_s()
+        return _IDLE_S if due_s is None else max(_SHORTEST_S, due_s - self.clock())
 
     def progress(self) -> bool:
         """False if there was nothing to do."""

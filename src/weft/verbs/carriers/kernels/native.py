@@ -18,9 +18,9 @@ from numba.extending import intrinsic
 
 from weft.jit import Kernel, part
 from weft.verbs.carriers.kernels.folding import BLOCK_BYTES, CAN_FOLD, fold
+from weft.wire.kernels import CRC32
 
 Array = np.ndarray[Any, Any]
-_POLYNOMIAL = 0xEDB88320  # Ethernet's, with the least significant bit first
 crc_word: Kernel
 crc_byte: Kernel
 _WORD, _HALF, _BYTE = ir.IntType(64), ir.IntType(32), ir.IntType(8)
@@ -79,19 +79,6 @@ def _instruction(name: str, width: Any, kind: Any) -> Callable[..., Any]:
     return typed
 
 
-def _tables() -> Array:
-    """[how many bytes follow in its word, byte] -> what it does to the CRC ("slicing by 8", Kounavis and Berry)."""
-    tables = np.zeros((8, 256), np.uint32)
-    for byte in range(256):
-        crc = byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (_POLYNOMIAL if crc & 1 else 0)
-        tables[0, byte] = crc
-    for after in range(1, 8):
-        tables[after] = tables[after - 1] >> 8 ^ tables[0][tables[after - 1] & 0xFF]
-    return tables
-
-
 def _moved(shift: Array, crcs: Array) -> Array:
     """CRCs with so many zero bytes behind them as `shift` says."""
     moved: Array = np.bitwise_xor.reduce([shift[i][crcs >> 8 * i & 0xFF] for i in range(4)])
@@ -107,7 +94,7 @@ def _shift(tables: Array, doublings: int) -> Array:
     return shift
 
 
-TABLES = _tables()
+TABLES = CRC32.astype(np.uint32)  # [how many bytes follow in its word, byte] -> what it does to the CRC
 _STRIPE_BYTES = 1024
 SHIFT = _shift(TABLES, _STRIPE_BYTES.bit_length() - 1)
 
