@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.verbs.wires import Wire
+from tests.verbs.wires import Wire, taken
 
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.transport.adapter import Arrival
@@ -54,4 +54,4 @@ def events(qp: QueuePair) -> list[ibv_event_type]:
 
 
 def completions(wire: Wire) -> list[Completion]:
-    return wire.b.cq.take(100)
+    return taken(wire.b.cq, 100)

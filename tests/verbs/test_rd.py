@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.verbs.paths import Q_KEY, path, queue_pair, send
 from tests.verbs.segments import lose
 from tests.verbs.weather import Hurting
-from tests.verbs.wires import Wire
+from tests.verbs.wires import Wire, taken
 
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -49,7 +49,7 @@ def test_a_message_names_path_sender_and_receiver():
     send(wire.a, a, ee, b, 1, 100, 5000, W.IBV_WR_SEND_WITH_IMM, immediate=0x99)
     wire.run()
     assert wire.a.done() == [(1, OK)]
-    (received,) = wire.b.cq.take(9)
+    (received,) = taken(wire.b.cq, 9)
     assert (received.wr_id, received.qp_num, received.src_qp) == (7, b.number, a.number)
     assert (received.byte_len, received.immediate) == (5000, 0x99)
     assert wire.b.get(0, 5000) == wire.a.get(100, 5000)
@@ -74,7 +74,7 @@ def test_writes_reads_and_atomics_go_the_same_way():
     assert wire.a.get(8000, 3000) == wire.b.get(4096, 3000) == wire.a.get(0, 3000)
     assert [int.from_bytes(wire.a.get(at, 8), "little") for at in (16_000, 16_008)] == [40, 42]
     assert wire.b.get(0, 8) == (7).to_bytes(8, "little")
-    (received,) = wire.b.cq.take(9)
+    (received,) = taken(wire.b.cq, 9)
     assert (received.opcode, received.src_qp) == (ibv_wc_opcode.IBV_WC_RECV_RDMA_WITH_IMM, a.number)
 
 
@@ -470,7 +470,7 @@ def test_whatever_the_weather_everything_arrives_once_and_in_order(seed, loss, d
 
 
 def check(wire: Wire, ee, posted, bad: int, arrives: dict[int, bytes], sums: int) -> None:
-    done, received = wire.a.cq.take(1000), wire.b.cq.take(1000)
+    done, received = taken(wire.a.cq, 1000), taken(wire.b.cq, 1000)
     statuses = {one.status for one in done}
     if statuses & {WC.IBV_WC_RETRY_EXC_ERR, WC.IBV_WC_INV_EEC_STATE_ERR}:  # the retries ended, and all that follows
         allowed = {WC.IBV_WC_RETRY_EXC_ERR, WC.IBV_WC_INV_EEC_STATE_ERR, WC.IBV_WC_WR_FLUSH_ERR}

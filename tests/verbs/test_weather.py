@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.verbs.weather import Hurting
-from tests.verbs.wires import Wire, connected
+from tests.verbs.wires import Wire, connected, taken
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status
 from weft.verbs.transport.segment import Service
@@ -37,7 +37,7 @@ def post(wire: Wire, a, b, sent: list[bytes], **more) -> None:
 
 def received(wire: Wire, skipped: int = 0) -> list[bytes]:
     """In the order of the completions."""
-    done = wire.b.cq.take(100)
+    done = taken(wire.b.cq, 100)
     assert {int(one.status) for one in done} <= ENDS
     return [wire.b.get(one.wr_id * ROOM, one.byte_len)[skipped:] for one in done if one.status == OK]
 

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import fields
 
 from weft.mad.local import ManualClock
 from weft.verbs.enums import (
@@ -23,10 +24,16 @@ from weft.verbs.transport.memory import Place
 from weft.verbs.transport.queue_pair import QueuePair, Settings
 from weft.verbs.transport.receiving import ReceiveQueue
 from weft.verbs.transport.segment import Segment, Service
-from weft.verbs.transport.work import ReceiveWork, SendWork
+from weft.verbs.transport.work import Completion, ReceiveWork, SendWork
 
 ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 Fate = Callable[[Segment], list[Segment]]  # what becomes of a packet: nothing, itself, twice, ...
+
+
+def taken(cq: CompletionQueue, most: int) -> list[Completion]:
+    """The oldest of its completions."""
+    names = [field.name for field in fields(Completion)]
+    return [Completion(**dict(zip(names, numbers, strict=True))) for numbers in cq.poll(most)]  # type: ignore[arg-type]
 
 
 class End:
@@ -129,7 +136,7 @@ class Host:
         self.adapter.wake(qp)
 
     def done(self) -> list[tuple[int, int]]:
-        return [(one.wr_id, int(one.status)) for one in self.cq.take(1000)]
+        return [(one.wr_id, int(one.status)) for one in taken(self.cq, 1000)]
 
 
 def connected(wire: Wire, service: Service = Service.RC, **settings: int) -> tuple[QueuePair, QueuePair]:

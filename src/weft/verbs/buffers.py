@@ -9,27 +9,18 @@ the bytearray, and to close the mmap.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from weft.verbs.cuda import Allocation
-from weft.verbs.gpu import device_span
+from weft.verbs.gpu import Span, dense_strides, device_span
 from weft.verbs.pyverbs_error import PyverbsUserError
-
-
-class Span(NamedTuple):
-    address: int
-    nbytes: int
-    writable: bool
-    owner: object  # while it is alive the memory stays
-    device: Allocation | None = None  # of a GPU
 
 
 def span(obj: Any) -> Span:
     """The memory of an object, in one piece; PyverbsUserError if it has none."""
     if (on_gpu := device_span(obj)) is not None:
-        return Span(*on_gpu)
+        return on_gpu
     if callable(getattr(obj, "data_ptr", None)):
         return _of_tensor(obj)
     if getattr(getattr(obj, "dtype", None), "hasobject", False):
@@ -66,14 +57,9 @@ def _of_interface(obj: Any) -> Span:
         )
     address, read_only = fields["data"]
     itemsize = np.dtype(fields["typestr"]).itemsize
-    if fields.get("strides") not in (None, _dense_strides(fields["shape"], itemsize)):
+    if fields.get("strides") not in (None, dense_strides(fields["shape"], itemsize)):
         raise _scattered(obj, "numpy.ascontiguousarray(it)")
     return Span(int(address), math.prod(fields["shape"]) * itemsize, not read_only, obj)
-
-
-def _dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """In bytes, of an array without gaps whose last index runs fastest."""
-    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _scattered(obj: Any, way_out: str) -> PyverbsUserError:

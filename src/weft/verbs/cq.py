@@ -15,14 +15,15 @@ from weft.verbs.enums import (
     IBV_WC_STANDARD_FLAGS,
     ibv_create_cq_wc_flags,
     ibv_event_type,
+    ibv_wc_opcode,
     ibv_wc_status,
 )
 from weft.verbs.events import raise_event, wait_for
 from weft.verbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
 from weft.verbs.pyverbs_error import PyverbsRDMAError
 from weft.verbs.text import name_flags as flags_to_str
-from weft.verbs.transport.completion import CompletionQueue, Numbers, completion
-from weft.verbs.transport.work import Completion
+from weft.verbs.transport import layout
+from weft.verbs.transport.completion import CompletionQueue, Numbers
 from weft.verbs.wc import (
     WC,
     PollCqAttr,
@@ -235,7 +236,7 @@ class CQEX(_Queue):
         self.core.stamps = bool(attr.wc_flags & _STAMPS)
         if self.parent_domain is not None and attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD:
             self.parent_domain.add_ref(self)
-        self._current = Completion(wr_id=0, qp_num=0)
+        self._current: Numbers = (0,) * layout.CQ_ENTRY_WORDS
 
     def _check(self, attr: CqInitAttrEx) -> None:
         if absent := attr.wc_flags & ~WC_FLAGS:
@@ -262,7 +263,7 @@ class CQEX(_Queue):
         taken = self._taken(1)
         if not taken:
             return NO_MORE
-        self._current = completion(taken[0])
+        self._current = taken[0]
         return 0
 
     def end_poll(self) -> None:
@@ -270,50 +271,50 @@ class CQEX(_Queue):
 
     @property
     def status(self) -> ibv_wc_status:
-        return self._current.status
+        return ibv_wc_status(self._current[layout.C_STATUS])
 
     @property
     def wr_id(self) -> int:
-        return self._current.wr_id
+        return self._current[layout.C_WR_ID]
 
     def read_opcode(self) -> int:
-        return self._current.opcode
+        return ibv_wc_opcode(self._current[layout.C_OPCODE])
 
     def read_vendor_err(self) -> int:
-        return self._current.vendor_err
+        return self._current[layout.C_VENDOR_ERR]
 
     def read_wc_flags(self) -> int:
-        return self._current.wc_flags
+        return self._current[layout.C_FLAGS]
 
     def read_byte_len(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_BYTE_LEN).byte_len
+        return self._asked(_FLAG.IBV_WC_EX_WITH_BYTE_LEN)[layout.C_BYTE_LEN]
 
     def read_imm_data(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_IMM).immediate
+        return self._asked(_FLAG.IBV_WC_EX_WITH_IMM)[layout.C_IMMEDIATE]
 
     def read_qp_num(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_QP_NUM).qp_num
+        return self._asked(_FLAG.IBV_WC_EX_WITH_QP_NUM)[layout.C_QP_NUM]
 
     def read_src_qp(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SRC_QP).src_qp
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SRC_QP)[layout.C_SRC_QP]
 
     def read_slid(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SLID).slid
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SLID)[layout.C_SLID]
 
     def read_sl(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SL).sl
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SL)[layout.C_SL]
 
     def read_dlid_path_bits(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS).dlid_path_bits
+        return self._asked(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS)[layout.C_PATH_BITS]
 
     def read_timestamp(self) -> int:
         """When it was completed, in ticks of the adapter's clock, which are nanoseconds."""
-        return self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP).time_ns
+        return self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)[layout.C_TIME_NS]
 
     def read_completion_wallclock_ns(self) -> int:
         """When it was completed, in nanoseconds since 1970."""
         done = self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
-        return done.time_ns + time.time_ns() - time.monotonic_ns()
+        return done[layout.C_TIME_NS] + time.time_ns() - time.monotonic_ns()
 
     def read_cvlan(self) -> int:
         raise self._unread(_FLAG.IBV_WC_EX_WITH_CVLAN)
@@ -324,7 +325,7 @@ class CQEX(_Queue):
     def read_tm_info(self) -> WcTmInfo:
         raise self._unread(_FLAG.IBV_WC_EX_WITH_TM_INFO)
 
-    def _asked(self, flag: ibv_create_cq_wc_flags) -> Completion:
+    def _asked(self, flag: ibv_create_cq_wc_flags) -> Numbers:
         """The current one, if the queue was made to show this of it."""
         if not self.wc_flags & flag:
             raise self._unread(flag)

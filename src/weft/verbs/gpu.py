@@ -99,15 +99,17 @@ class DeviceBytes:
         return cls(tuple(parts))
 
 
-class DeviceSpan(NamedTuple):
+class Span(NamedTuple):
+    """Memory in one piece, of the host or of a GPU."""
+
     address: int
     nbytes: int
     writable: bool
     owner: object  # while it is alive the memory stays
-    device: Allocation | None  # None only if there are no bytes
+    device: Allocation | None = None  # of a GPU
 
 
-def device_span(obj: Any) -> DeviceSpan | None:
+def device_span(obj: Any) -> Span | None:
     """The memory of an object on a GPU, in one piece; None if the object is not on one."""
     fields = _of_torch(obj) if callable(getattr(obj, "data_ptr", None)) else _of_interface(obj)
     if fields is None:
@@ -118,14 +120,14 @@ def device_span(obj: Any) -> DeviceSpan | None:
     if not dense:
         raise PyverbsUserError(f"{name} does not lie in one piece: register a copy that does, it.contiguous()")
     if not nbytes:
-        return DeviceSpan(0, 0, writable, owner, None)
+        return Span(0, 0, writable, owner, None)
     try:
         allocation = driver().allocation_at(address, nbytes, owner)
     except CudaError as error:
         raise PyverbsUserError(f"{name} cannot be registered: {error}") from error
     if allocation is None:
         raise PyverbsUserError(f"{name} says that it is on a GPU, but at {address:#x} there is no memory of one")
-    return DeviceSpan(address, nbytes, writable, owner, allocation)
+    return Span(address, nbytes, writable, owner, allocation)
 
 
 def _of_torch(tensor: Any) -> tuple[int, int, bool, object, bool] | None:
@@ -143,5 +145,10 @@ def _of_interface(obj: Any) -> tuple[int, int, bool, object, bool] | None:
         return None
     address, read_only = fields["data"]
     shape, itemsize = fields["shape"], np.dtype(fields["typestr"]).itemsize
-    dense = tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return int(address), math.prod(shape) * itemsize, not read_only, obj, fields.get("strides") in (None, dense)
+    dense = fields.get("strides") in (None, dense_strides(shape, itemsize))
+    return int(address), math.prod(shape) * itemsize, not read_only, obj, dense
+
+
+def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """In bytes, of an array without gaps whose last index runs fastest."""
+    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -11,7 +11,7 @@ import mmap as _mmap
 from numbers import Integral
 from typing import Any
 
-from weft.verbs.buffers import Span, is_writable, span
+from weft.verbs.buffers import is_writable, span
 from weft.verbs.cuda import Allocation, CudaError, allocation_at
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -19,6 +19,7 @@ from weft.verbs.enums import (
     IBV_ACCESS_REMOTE_ATOMIC,
     IBV_ACCESS_REMOTE_WRITE,
 )
+from weft.verbs.gpu import Span
 from weft.verbs.mem_alloc import MAP_ANONYMOUS_, MAP_HUGETLB_, MAP_PRIVATE_, mmap, munmap
 from weft.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
 from weft.verbs.transport.queue_memory import Block, QueueMemory

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
-from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status
+from weft.verbs.enums import ibv_wc_status
 from weft.verbs.transport import layout
 from weft.verbs.transport.layout import (
     ARMED_FOR_ALL,
@@ -24,8 +26,7 @@ from weft.verbs.transport.work import Completion
 
 Numbers = tuple[int, ...]  # of a completion, in the order of `layout`
 Take = Callable[[Any], Numbers | None]
-_STATUS = {int(status): status for status in ibv_wc_status}
-_OPCODES = {int(opcode): opcode for opcode in ibv_wc_opcode}
+_numbers = attrgetter(*(field.name for field in fields(Completion)))  # in the same order
 
 
 class CompletionQueue:
@@ -52,10 +53,6 @@ class CompletionQueue:
     def __len__(self) -> int:
         words = self._memory.words
         return words[self._head] - words[self._tail]
-
-    @property
-    def is_broken(self) -> bool:
-        return bool(self._memory.words[self.at + layout.CQ_IS_BROKEN])
 
     @property
     def stamps(self) -> bool:
@@ -90,9 +87,6 @@ class CompletionQueue:
         at = self._entry(head) * WORD_BYTES
         memory.bytes[at : at + ENTRY_FORM.size] = ENTRY_FORM.pack(*numbers)
         memory.publish(self._head, head + 1)
-
-    def take(self, most: int) -> list[Completion]:
-        return [completion(numbers) for numbers in self.poll(most)]
 
     def poll_one(self) -> Numbers | None:
         """The oldest, as `poll` gives it: most programs ask for one."""
@@ -178,32 +172,3 @@ def _all(take: Take, box: Any, most: int) -> list[Numbers]:
     while len(found) < most and (one := take(box)) is not None:
         found.append(one)
     return found
-
-
-def _numbers(done: Completion) -> Numbers:
-    first = done.wr_id, done.qp_num, done.status, done.opcode, done.byte_len, done.immediate, done.wc_flags, done.src_qp
-    path = done.slid, done.sl, done.pkey_index, done.dlid_path_bits
-    return *first, *path, done.vendor_err, done.solicited, done.time_ns, done.posted
-
-
-def completion(numbers: Numbers) -> Completion:
-    wr_id, qp_num, status, opcode, byte_len, immediate, wc_flags, src_qp = numbers[:8]
-    slid, sl, pkey_index, dlid_path_bits, vendor_err, solicited, time_ns, posted = numbers[8:]
-    return Completion(
-        wr_id=wr_id,
-        qp_num=qp_num,
-        status=_STATUS[status],
-        opcode=_OPCODES[opcode],
-        byte_len=byte_len,
-        immediate=immediate,
-        wc_flags=wc_flags,
-        src_qp=src_qp,
-        slid=slid,
-        sl=sl,
-        pkey_index=pkey_index,
-        dlid_path_bits=dlid_path_bits,
-        vendor_err=vendor_err,
-        solicited=bool(solicited),
-        time_ns=time_ns,
-        posted=posted,
-    )
