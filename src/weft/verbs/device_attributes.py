@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from weft.verbs import enums as e
 from weft.verbs.device_text import (
     guid_format,
     phys_state_to_str,
@@ -22,35 +23,6 @@ from weft.verbs.device_text import (
     translate_port_cap_flags2,
     width_to_str,
 )
-from weft.verbs.enums import (
-    IBV_ATOMIC_HCA,
-    IBV_DEVICE_BAD_PKEY_CNTR,
-    IBV_DEVICE_BAD_QKEY_CNTR,
-    IBV_DEVICE_CURR_QP_STATE_MOD,
-    IBV_DEVICE_MEM_MGT_EXTENSIONS,
-    IBV_DEVICE_MEM_WINDOW,
-    IBV_DEVICE_MEM_WINDOW_TYPE_2B,
-    IBV_DEVICE_N_NOTIFY_CQ,
-    IBV_DEVICE_RC_RNR_NAK_GEN,
-    IBV_DEVICE_SRQ_RESIZE,
-    IBV_DEVICE_SYS_IMAGE_GUID,
-    IBV_DEVICE_XRC,
-    IBV_LINK_LAYER_ETHERNET,
-    IBV_MTU_4096,
-    IBV_ODP_SUPPORT,
-    IBV_ODP_SUPPORT_ATOMIC,
-    IBV_ODP_SUPPORT_ATOMIC_WRITE,
-    IBV_ODP_SUPPORT_FLUSH,
-    IBV_ODP_SUPPORT_IMPLICIT,
-    IBV_ODP_SUPPORT_READ,
-    IBV_ODP_SUPPORT_RECV,
-    IBV_ODP_SUPPORT_SEND,
-    IBV_ODP_SUPPORT_SRQ_RECV,
-    IBV_ODP_SUPPORT_WRITE,
-    IBV_PORT_ACTIVE,
-    IBV_PORT_CM_SUP,
-    IBV_PORT_IP_BASED_GIDS,
-)
 from weft.verbs.objects import PyverbsObject, table
 from weft.verbs.pyverbs_error import PyverbsUserError
 from weft.verbs.text import be64toh, gid_str
@@ -61,22 +33,22 @@ GID_TABLE_LEN = 8
 MAX_DM_BYTES = 256 * 1024
 _VENDOR = 0xFFFFFF  # as Linux's software adapter: no vendor
 _CAPS = (
-    IBV_DEVICE_BAD_PKEY_CNTR
-    | IBV_DEVICE_BAD_QKEY_CNTR
-    | IBV_DEVICE_CURR_QP_STATE_MOD
-    | IBV_DEVICE_SYS_IMAGE_GUID
-    | IBV_DEVICE_RC_RNR_NAK_GEN
-    | IBV_DEVICE_SRQ_RESIZE
-    | IBV_DEVICE_N_NOTIFY_CQ
-    | IBV_DEVICE_MEM_WINDOW
-    | IBV_DEVICE_MEM_WINDOW_TYPE_2B
-    | IBV_DEVICE_MEM_MGT_EXTENSIONS
-    | IBV_DEVICE_XRC
+    e.IBV_DEVICE_BAD_PKEY_CNTR
+    | e.IBV_DEVICE_BAD_QKEY_CNTR
+    | e.IBV_DEVICE_CURR_QP_STATE_MOD
+    | e.IBV_DEVICE_SYS_IMAGE_GUID
+    | e.IBV_DEVICE_RC_RNR_NAK_GEN
+    | e.IBV_DEVICE_SRQ_RESIZE
+    | e.IBV_DEVICE_N_NOTIFY_CQ
+    | e.IBV_DEVICE_MEM_WINDOW
+    | e.IBV_DEVICE_MEM_WINDOW_TYPE_2B
+    | e.IBV_DEVICE_MEM_MGT_EXTENSIONS
+    | e.IBV_DEVICE_XRC
 )
 QUEUE_PAIRS = QUEUE_PAIRS_MAX - 2  # of one process: numbers 0 and 1 are for management
-_ODP_DATAGRAM = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV
-_ODP_UC = _ODP_DATAGRAM | IBV_ODP_SUPPORT_WRITE
-_ODP_RC = _ODP_UC | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE
+_ODP_DATAGRAM = e.IBV_ODP_SUPPORT_SEND | e.IBV_ODP_SUPPORT_RECV | e.IBV_ODP_SUPPORT_SRQ_RECV
+_ODP_UC = _ODP_DATAGRAM | e.IBV_ODP_SUPPORT_WRITE
+_ODP_RC = sum(e.ibv_odp_transport_cap_bits)  # all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +77,7 @@ class DeviceAttr(PyverbsObject):
     max_res_rd_atom: int = 128 * QUEUE_PAIRS
     max_qp_init_rd_atom: int = 128
     max_ee_init_rd_atom: int = 128
-    atomic_caps: int = IBV_ATOMIC_HCA
+    atomic_caps: int = e.IBV_ATOMIC_HCA
     max_ee: int = 1 << 15
     max_rdd: int = 1 << 15
     max_mw: int = 0xFFFFFF
@@ -141,7 +113,7 @@ class QueryDeviceExInput(PyverbsObject):
 class ODPCaps(PyverbsObject):
     """Memory on demand: all of it, as the process's own page tables are the adapter's."""
 
-    general_caps: int = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT
+    general_caps: int = e.IBV_ODP_SUPPORT | e.IBV_ODP_SUPPORT_IMPLICIT
     rc_odp_caps: int = _ODP_RC
     uc_odp_caps: int = _ODP_UC
     ud_odp_caps: int = _ODP_DATAGRAM
@@ -230,11 +202,11 @@ class DeviceAttrEx(PyverbsObject):
 class PortAttr(PyverbsObject):
     """ibv_port_attr."""
 
-    state: int = IBV_PORT_ACTIVE
-    max_mtu: int = IBV_MTU_4096
-    active_mtu: int = IBV_MTU_4096
+    state: int = e.IBV_PORT_ACTIVE
+    max_mtu: int = e.IBV_MTU_4096
+    active_mtu: int = e.IBV_MTU_4096
     gid_tbl_len: int = GID_TABLE_LEN
-    port_cap_flags: int = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS
+    port_cap_flags: int = e.IBV_PORT_CM_SUP | e.IBV_PORT_IP_BASED_GIDS
     max_msg_sz: int = 1 << 30
     bad_pkey_cntr: int = 0
     qkey_viol_cntr: int = 0
@@ -249,7 +221,7 @@ class PortAttr(PyverbsObject):
     active_width: int = 2  # 4X
     active_speed: int = 32  # 25 Gb/s a lane
     phys_state: int = 5  # LinkUp
-    link_layer: int = IBV_LINK_LAYER_ETHERNET
+    link_layer: int = e.IBV_LINK_LAYER_ETHERNET
     flags: int = 0
     port_cap_flags2: int = 0
     active_speed_ex: int = 0

@@ -5,20 +5,9 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+from weft.verbs import enums as e
 from weft.verbs.device_memory import DM, WORD_BYTES
 from weft.verbs.dma_handle import DMAHandle, DmaHandleInitAttr
-from weft.verbs.enums import (
-    IBV_ACCESS_HUGETLB,
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_ON_DEMAND,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_ACCESS_ZERO_BASED,
-    IBV_REREG_MR_CHANGE_ACCESS,
-    IBV_REREG_MR_CHANGE_PD,
-    IBV_REREG_MR_CHANGE_TRANSLATION,
-    IBV_REREG_MR_ERR_INPUT,
-)
 from weft.verbs.gpu import DeviceBytes, Part
 from weft.verbs.mem_alloc import first_bytes, read, write
 from weft.verbs.objects import PyverbsCM, table
@@ -53,12 +42,12 @@ __all__ = [
 ]
 
 _SIZE_MAX = (1 << 64) - 1
-_REREG = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS
+_REREG = e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_PD | e.IBV_REREG_MR_CHANGE_ACCESS
 # What a connection's identifier grants with its three ways to register memory (rdma_reg_msgs, _write, _read).
 _OF_CONNECTION = {
-    IBV_ACCESS_LOCAL_WRITE: IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_REMOTE_WRITE: IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
-    IBV_ACCESS_REMOTE_READ: IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+    e.IBV_ACCESS_LOCAL_WRITE: e.IBV_ACCESS_LOCAL_WRITE,
+    e.IBV_ACCESS_REMOTE_WRITE: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE,
+    e.IBV_ACCESS_REMOTE_READ: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ,
 }
 _NO_DMA_BUF = "a dma-buf has no address: register the memory itself, MR(pd, length, access, address=tensor)"
 
@@ -128,7 +117,7 @@ class MR(PyverbsCM):
     def _allocate(self, access: int) -> None:
         if not self.buf and self._size > 0:
             assert self.pd is not None
-            self._own = Buffer(self.pd.ctx.adapter.memory, self._size, huge=bool(access & IBV_ACCESS_HUGETLB))
+            self._own = Buffer(self.pd.ctx.adapter.memory, self._size, huge=bool(access & e.IBV_ACCESS_HUGETLB))
             self.buf = self._own.address
 
     def _free(self) -> None:
@@ -142,7 +131,7 @@ class MR(PyverbsCM):
         check_access(what, access)
         regions = self.pd.ctx.adapter.regions
         if implicit:
-            if not access & IBV_ACCESS_ON_DEMAND:
+            if not access & e.IBV_ACCESS_ON_DEMAND:
                 raise PyverbsRDMAError(what, errno.EINVAL, "the whole address space needs IBV_ACCESS_ON_DEMAND")
             self.region = regions.register(self.pd.key, 0, WHOLE_SPACE, access, 0)
             return
@@ -207,28 +196,28 @@ class MR(PyverbsCM):
             self._rereg(flags, pd, addr, length, access)
 
     def _rereg(self, flags: int, pd: PD | None, addr: Any, length: int, access: int) -> None:
-        what = f"Failed to rereg MR: {rereg_error_to_str(IBV_REREG_MR_ERR_INPUT)}"
+        what = f"Failed to rereg MR: {rereg_error_to_str(e.IBV_REREG_MR_ERR_INPUT)}"
         self._check_unbound(what)
         if not flags or flags & ~_REREG:
             raise PyverbsRDMAError(what, errno.EINVAL, f"flags {flags:#x} are not some of {_REREG:#x}")
-        if flags & IBV_REREG_MR_CHANGE_PD and pd is None:
+        if flags & e.IBV_REREG_MR_CHANGE_PD and pd is None:
             raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_PD needs pd")
-        wanted = access if flags & IBV_REREG_MR_CHANGE_ACCESS else self.region.access
+        wanted = access if flags & e.IBV_REREG_MR_CHANGE_ACCESS else self.region.access
         check_access(what, wanted)
         own, given, address, size = self._own, self._given, self.buf, self._size
         device = self.region.device
-        if flags & IBV_REREG_MR_CHANGE_TRANSLATION:
+        if flags & e.IBV_REREG_MR_CHANGE_TRANSLATION:
             own, given = None, given_memory(addr)
             address, size = whereabouts(addr, length, given)
             if not address or size <= 0:
                 raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length")
         if own is None and address:
             device = check_memory(what, wanted, address, size, given)
-        if flags & IBV_REREG_MR_CHANGE_TRANSLATION:
-            self._move(address, size, zero_based=bool(wanted & IBV_ACCESS_ZERO_BASED))
+        if flags & e.IBV_REREG_MR_CHANGE_TRANSLATION:
+            self._move(address, size, zero_based=bool(wanted & e.IBV_ACCESS_ZERO_BASED))
             self._given, self.region.device = given, device
         self.region.access = wanted
-        if flags & IBV_REREG_MR_CHANGE_PD:
+        if flags & e.IBV_REREG_MR_CHANGE_PD:
             assert pd is not None
             assert self.pd is not None
             self.pd.remove_ref(self)
@@ -257,7 +246,7 @@ class DMMR(MR):
         what = f"Failed to register a device MR. length: {self._size}, access flags: {access}"
         assert self.pd is not None
         check_access(what, access)
-        if not access & IBV_ACCESS_ZERO_BASED:
+        if not access & e.IBV_ACCESS_ZERO_BASED:
             raise PyverbsRDMAError(what, errno.EINVAL, "device memory needs IBV_ACCESS_ZERO_BASED")
         if self.offset < 0 or self.offset % WORD_BYTES or self.offset + self._size > self.dm.length:
             raise PyverbsRDMAError(

@@ -7,21 +7,9 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 from typing import TYPE_CHECKING
 
+from weft.verbs import enums as e
 from weft.verbs.device import Context
-from weft.verbs.enums import (
-    IBV_OPS_SIGNALED,
-    IBV_SRQ_INIT_ATTR_CQ,
-    IBV_SRQ_INIT_ATTR_PD,
-    IBV_SRQ_INIT_ATTR_TYPE,
-    IBV_SRQ_INIT_ATTR_XRCD,
-    IBV_SRQ_LIMIT,
-    IBV_SRQ_MAX_WR,
-    IBV_SRQT_BASIC,
-    IBV_SRQT_XRC,
-    IBV_WR_TAG_ADD,
-    ibv_event_type,
-    ibv_srq_type,
-)
+from weft.verbs.enums import ibv_event_type, ibv_srq_type
 from weft.verbs.events import raise_event
 from weft.verbs.objects import PyverbsCM, PyverbsObject, Rare, Unsigned
 from weft.verbs.pd import PD
@@ -34,7 +22,7 @@ if TYPE_CHECKING:
     from weft.verbs.wr import SGE, RecvWR
     from weft.verbs.xrcd import XRCD
 
-_FOR_XRC = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ
+_FOR_XRC = e.IBV_SRQ_INIT_ATTR_PD | e.IBV_SRQ_INIT_ATTR_XRCD | e.IBV_SRQ_INIT_ATTR_CQ
 
 
 @dataclass(eq=False)
@@ -59,7 +47,7 @@ class SrqInitAttrEx(SrqAttr):
 
     def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
         super().__init__(max_wr, max_sge, srq_limit)
-        self.comp_mask, self.srq_type, self.max_num_tags, self.max_ops = 0, IBV_SRQT_BASIC, 0, 0
+        self.comp_mask, self.srq_type, self.max_num_tags, self.max_ops = 0, e.IBV_SRQT_BASIC, 0, 0
         self.pd: PD | None = None
         self.xrcd: XRCD | None = None
         self.cq: CQ | CQEX | None = None
@@ -70,8 +58,8 @@ class OpsWr(PyverbsCM):
     """A request of tag matching, which weft's adapter has not; it can be made and not posted."""
 
     wr_id: Unsigned = Unsigned(64)
-    opcode: Unsigned = Unsigned(32, IBV_WR_TAG_ADD)
-    flags: Unsigned = Unsigned(32, IBV_OPS_SIGNALED)
+    opcode: Unsigned = Unsigned(32, e.IBV_WR_TAG_ADD)
+    flags: Unsigned = Unsigned(32, e.IBV_OPS_SIGNALED)
     next_wr: OpsWr | None = None
     unexpected_cnt: Unsigned = Unsigned(32)
     recv_wr_id: Unsigned = Unsigned(64)
@@ -113,15 +101,15 @@ class SRQ(PyverbsCM):
 
     def _take_extended(self, ctx: Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
         assert isinstance(attr, SrqInitAttrEx)
-        kind = attr.srq_type if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE else IBV_SRQT_BASIC
-        if kind not in (IBV_SRQT_BASIC, IBV_SRQT_XRC):
+        kind = attr.srq_type if attr.comp_mask & e.IBV_SRQ_INIT_ATTR_TYPE else e.IBV_SRQT_BASIC
+        if kind not in (e.IBV_SRQT_BASIC, e.IBV_SRQT_XRC):
             reason = f"weft's adapter has no {ibv_srq_type(kind).name}"
             raise PyverbsRDMAError("Failed to create SRQ", errno.EOPNOTSUPP, reason)
-        needed = _FOR_XRC if kind == IBV_SRQT_XRC else IBV_SRQ_INIT_ATTR_PD
+        needed = _FOR_XRC if kind == e.IBV_SRQT_XRC else e.IBV_SRQ_INIT_ATTR_PD
         if attr.comp_mask & needed != needed or attr.pd is None:
             raise _refused("comp_mask must have IBV_SRQ_INIT_ATTR_PD, and for XRC those of XRCD and CQ")
         self.ctx, self.pd = ctx, attr.pd
-        if kind == IBV_SRQT_XRC:
+        if kind == e.IBV_SRQT_XRC:
             if attr.xrcd is None or attr.cq is None:
                 raise _refused("XRC needs a domain and a completion queue")
             self.xrcd, self.cq = attr.xrcd, attr.cq
@@ -137,10 +125,10 @@ class SRQ(PyverbsCM):
     def modify(self, attr: SrqAttr, comp_mask: int) -> None:
         """New sizes and limits. What is in the queue stays, so it cannot become smaller than that."""
         core, most = self.core, self.ctx.query_device().max_srq_wr
-        capacity = attr.max_wr if comp_mask & IBV_SRQ_MAX_WR else core.capacity
-        limit = attr.srq_limit if comp_mask & IBV_SRQ_LIMIT else core.limit
+        capacity = attr.max_wr if comp_mask & e.IBV_SRQ_MAX_WR else core.capacity
+        limit = attr.srq_limit if comp_mask & e.IBV_SRQ_LIMIT else core.limit
         reason = ""
-        if comp_mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT):
+        if comp_mask & ~(e.IBV_SRQ_MAX_WR | e.IBV_SRQ_LIMIT):
             reason = f"mask {comp_mask:#x}: only IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT can be changed"
         elif not max(1, len(core)) <= capacity <= most:
             reason = f"max_wr {capacity}: it holds {len(core)} requests, and {most} is the most"

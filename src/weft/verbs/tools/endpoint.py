@@ -17,28 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
+from weft.verbs import enums as e
 from weft.verbs.addr import AH, GID, NO_GID, AHAttr, GlobalRoute
 from weft.verbs.cq import CQ, CompChannel
 from weft.verbs.device import Context
-from weft.verbs.enums import (
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_GID_TYPE_SYSFS_ROCE_V2,
-    IBV_LINK_LAYER_ETHERNET,
-    IBV_PORT_ACTIVE,
-    IBV_QPT_RC,
-    IBV_QPT_UC,
-    IBV_QPT_UD,
-    IBV_SEND_INLINE,
-    IBV_SEND_SIGNALED,
-    IBV_WR_ATOMIC_CMP_AND_SWP,
-    IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE,
-    IBV_WR_SEND,
-)
 from weft.verbs.mr import MR
 from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsRDMAError
@@ -50,10 +32,10 @@ from weft.verbs.tools.plan import Atomic, Plan, Seat
 from weft.verbs.wr import SGE, RecvWR, SendWR
 from weft.wire.headers import GRH
 
-_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
-_KINDS = {Connection.RC: IBV_QPT_RC, Connection.UC: IBV_QPT_UC, Connection.UD: IBV_QPT_UD}
-_WORKS = {Verb.WRITE: IBV_WR_RDMA_WRITE, Verb.READ: IBV_WR_RDMA_READ, Verb.SEND: IBV_WR_SEND}
-_ATOMICS = {Atomic.FETCH_AND_ADD: IBV_WR_ATOMIC_FETCH_AND_ADD, Atomic.CMP_AND_SWAP: IBV_WR_ATOMIC_CMP_AND_SWP}
+_ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
+_KINDS = {Connection.RC: e.IBV_QPT_RC, Connection.UC: e.IBV_QPT_UC, Connection.UD: e.IBV_QPT_UD}
+_WORKS = {Verb.WRITE: e.IBV_WR_RDMA_WRITE, Verb.READ: e.IBV_WR_RDMA_READ, Verb.SEND: e.IBV_WR_SEND}
+_ATOMICS = {Atomic.FETCH_AND_ADD: e.IBV_WR_ATOMIC_FETCH_AND_ADD, Atomic.CMP_AND_SWAP: e.IBV_WR_ATOMIC_CMP_AND_SWP}
 _Q_KEY = 0x11111111  # perftest's
 _CACHE_LINE_BYTES = 64
 _MEMORY_MAX_BYTES = 4 << 30
@@ -81,9 +63,9 @@ def open_port(seat: Seat) -> Port:
         facts = ctx.query_port(seat.ib_port)
     except PyverbsRDMAError as error:
         raise ConfigError(f"{ctx.name} has no port {seat.ib_port}: leave out -i") from error
-    if facts.state != IBV_PORT_ACTIVE:
+    if facts.state != e.IBV_PORT_ACTIVE:
         raise SubnetError(f"port {seat.ib_port} of {ctx.name} is not Active: no subnet manager, or no cable")
-    is_ethernet = facts.link_layer == IBV_LINK_LAYER_ETHERNET
+    is_ethernet = facts.link_layer == e.IBV_LINK_LAYER_ETHERNET
     gids = [ctx.query_gid(seat.ib_port, index).raw for index in range(facts.gid_tbl_len)]
     index = seat.gid_index
     if index < 0 and is_ethernet:
@@ -105,7 +87,7 @@ def _best_gid(ctx: Context, port: int, gids: list[bytes]) -> int:
     """As perftest chooses: of RoCE v2, and of IPv4 rather than IPv6."""
 
     def score(index: int) -> tuple[bool, bool, bool]:
-        is_v2 = ctx.query_gid_type(port, index) == IBV_GID_TYPE_SYSFS_ROCE_V2
+        is_v2 = ctx.query_gid_type(port, index) == e.IBV_GID_TYPE_SYSFS_ROCE_V2
         return gids[index] != NO_GID, is_v2, gids[index].startswith(_IPV4_PREFIX)
 
     return max(range(len(gids)), key=score)
@@ -227,9 +209,9 @@ class Endpoint:
         plan, to = self.plan, self.remote[qp]
         into = self.incoming(qp) if plan.verb is Verb.READ else self.outgoing(qp)
         place = SGE(self.mr.buf + into, size_bytes, self.mr.lkey)
-        flags = IBV_SEND_SIGNALED if signaled else 0
+        flags = e.IBV_SEND_SIGNALED if signaled else 0
         if size_bytes <= plan.inline_max_bytes:
-            flags |= IBV_SEND_INLINE
+            flags |= e.IBV_SEND_INLINE
         opcode = _ATOMICS[plan.atomic] if plan.verb is Verb.ATOMIC else _WORKS[plan.verb]
         made = SendWR(wr_id=qp, opcode=opcode, num_sge=1, sg=[place], send_flags=flags)
         if plan.verb is Verb.ATOMIC:
