@@ -43,7 +43,7 @@ def test_switches_have_their_published_ports_and_capacity(
     name: str, ports: int, rate_gbit_s: float, aggregate_tbit_s: float | None
 ) -> None:
     switch = catalog.switch(name)
-    assert (switch.ports, switch.radix, switch.rate_gbit_s, switch.width) == (ports, ports, rate_gbit_s, 4)
+    assert (switch.ports, switch.rate_gbit_s, switch.width) == (ports, rate_gbit_s, 4)
     assert switch.technology is Technology.INFINIBAND
     if aggregate_tbit_s is not None:
         assert 2 * ports * rate_gbit_s / 1000 == pytest.approx(aggregate_tbit_s)  # both directions

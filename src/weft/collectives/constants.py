@@ -13,11 +13,7 @@ from weft.collectives.kinds import Algorithm, Protocol
 Three = tuple[float, float, float]
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class Latencies(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Latencies(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """By algorithm, then [LL, LL128, Simple]."""
 
     base: dict[Algorithm, Three]
@@ -26,7 +22,7 @@ class Latencies(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     network: dict[Algorithm, Three]
 
 
-class Step(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     network_post_us: float
     network_post_amd_us: float
     simple_posts: int
@@ -38,7 +34,7 @@ class Step(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ring_plateau_bytes: int
 
 
-class Generation(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Generation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What GPUs of a generation can do; a list of three is [1 node, 2 nodes, more]."""
 
     sm: int
@@ -55,7 +51,7 @@ class Generation(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     network: tuple[float, ...]
 
 
-class Search(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Search(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     again: float
     cut_gbyte_s: float
     cut_hopper_gbyte_s: float
@@ -64,7 +60,7 @@ class Search(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     many_channels: int
 
 
-class Factors(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Factors(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ring_ll: float
     ring_ll128: float
     tree: float
@@ -77,7 +73,7 @@ class Factors(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     collnet_gather: float
 
 
-class Threads(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Threads(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     ll: int
     ll128: int
     simple: int
@@ -91,7 +87,7 @@ class Threads(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     bytes_collnet: int
 
 
-class Limits(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     channels: int
     collnet_gpus: int
     nvls_gpus: int
@@ -102,7 +98,7 @@ class Limits(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nvls_fast_gbyte_s: float
 
 
-class Constants(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     version: str
     source: str
     date: datetime.date

@@ -19,7 +19,7 @@ from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.network import Networks
 from weft.collectives.pairs import pairs_parts, pairs_protocol
-from weft.collectives.parts import Case, Parts, parts
+from weft.collectives.parts import Case, parts
 from weft.collectives.tuning import Row, table
 from weft.errors import ConfigError
 
@@ -92,40 +92,31 @@ def estimate(
             raise ConfigError(f"{collective} with {value} {what}: the least is 1")
     if networks is None:
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
+    chosen: Algorithm | None = None
     if collective in PAIRWISE:
-        used = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol)
+        used, lanes = _pairs_protocol(cluster, collective, size_bytes, algorithm, protocol), channels or 0
         found = pairs_parts(cluster, collective, size_bytes, used, networks)
-        return _made(cluster, collective, size_bytes, None, used, channels or 0, found)
-    whole = graphs if graphs is not None else search(cluster)
-    row = _row(cluster, whole, collective, size_bytes, algorithm, protocol)
-    case = Case(
-        cluster=cluster,
-        graphs=whole,
-        collective=collective,
-        size_bytes=size_bytes,
-        row=row,
-        channels=channels or width(cluster, whole, row, size_bytes)[0],
-        networks=networks,
-    )
-    return _made(cluster, collective, size_bytes, row.algorithm, row.protocol, case.channels, parts(case))
-
-
-def _made(
-    cluster: Cluster,
-    collective: Collective,
-    size_bytes: int,
-    algorithm: Algorithm | None,
-    protocol: Protocol,
-    channels: int,
-    found: Parts,
-) -> Estimate:
+    else:
+        whole = graphs if graphs is not None else search(cluster)
+        row = _row(cluster, whole, collective, size_bytes, algorithm, protocol)
+        chosen, used, lanes = row.algorithm, row.protocol, channels or width(cluster, whole, row, size_bytes)[0]
+        case = Case(
+            cluster=cluster,
+            graphs=whole,
+            collective=collective,
+            size_bytes=size_bytes,
+            row=row,
+            channels=lanes,
+            networks=networks,
+        )
+        found = parts(case)
     return Estimate(
         cluster=cluster,
         collective=collective,
         size_bytes=size_bytes,
-        algorithm=algorithm,
-        protocol=protocol,
-        channels=channels,
+        algorithm=chosen,
+        protocol=used,
+        channels=lanes,
         parts={
             "launch": found.launch_us,
             "steps": found.steps_us,

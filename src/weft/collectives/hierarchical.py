@@ -18,13 +18,13 @@ so that the times inside and between the nodes add up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft.collectives.channels import WOVEN, Channel, Stage, one_after_another, side_by_side
 from weft.collectives.kinds import Collective
-from weft.collectives.program import Program, Sends, in_runs
+from weft.collectives.program import Program, Sends
 from weft.collectives.ring import chain_broadcast, chain_reduce, ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from weft.errors import ConfigError
 
@@ -117,13 +117,13 @@ def two_levels(
     if within and collective is not Collective.REDUCE_SCATTER:
         stages.append(within.gather)
     whole = one_after_another(stages)
-    return Program(
-        name=name,
-        collective=collective,
-        n_ranks=n_nodes * gpus,
+    return Program.of(
+        name,
+        collective,
+        n_nodes * gpus,
+        whole.runs,
+        whole.make_round,
         n_chunks=n_parts * gpus,
-        runs=in_runs(*whole.runs),
-        make_round=whole.make_round,
         n_reducers=n_inside + (rail.n_reducers * gpus if rail else 0),
         gpus=gpus,
         aggregated=rail.aggregated if rail else False,
@@ -159,20 +159,10 @@ def rail_rings(collective: Collective, n_nodes: int, gpus: int, root: int = 0, s
     Every other node is passed through backwards, so that a cable joins GPUs of one rail (NCCL_CROSS_NIC=2); with an
     odd number of nodes the ring closes across two rails.
     """
-    n_ranks = n_nodes * gpus
     channels = [_ring(collective, _round_trip(n_nodes, gpus, first), root, slices) for first in range(gpus)]
     whole = side_by_side(channels)
     one = channels[0].program
-    return Program(
-        name=one.name,
-        collective=collective,
-        n_ranks=n_ranks,
-        n_chunks=one.n_chunks * gpus,
-        runs=one.runs,
-        make_round=whole.make_round,
-        root=root,
-        gpus=gpus,
-    )
+    return replace(one, n_chunks=one.n_chunks * gpus, make_round=whole.make_round, root=root, gpus=gpus)
 
 
 def _round_trip(n_nodes: int, gpus: int, first: int) -> list[int]:

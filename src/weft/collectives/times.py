@@ -9,11 +9,7 @@ from importlib.resources import files
 import msgspec
 
 
-class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class _Fitted(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     source: str
     date: datetime.date
     note: str = ""
@@ -47,7 +43,7 @@ class NetworkTimes(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     tcp_copy: float
 
 
-class Chunk(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The largest, and when it is halved."""
 
     most: int
@@ -62,7 +58,7 @@ class Chunk(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return chunk
 
 
-class Times(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     version: str
     bandwidth: Bandwidth
     pipeline: Pipeline

@@ -27,6 +27,9 @@ from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
 
+Mads = NDArray[np.uint8]  # [n, 256]
+Lids = NDArray[np.int64]
+Answers = tuple[Mads, NDArray[np.bool_]]  # and which came
 TIMEOUT_MS = 200  # OpenSM's transaction_timeout
 RETRIES = 3  # and its transaction_retries
 SMP_CLASSES = frozenset((int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE)))
@@ -68,13 +71,8 @@ class Carrier(Protocol):
         ...
 
     def exchange(
-        self,
-        mads: NDArray[np.uint8],
-        to: NDArray[np.int64] | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        retries: int = RETRIES,
-    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        self, mads: Mads, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
+    ) -> Answers:
         """All of these requests, uint8[n, 256], as many in flight as the carrier bears; directed, or to LIDs `to`.
 
         The answers in the same order, and which came; where none came after all retries the row is zeros. What else
@@ -142,9 +140,7 @@ def ask(
             return answer
 
 
-def exchange_singly(
-    carrier: Carrier, mads: NDArray[np.uint8], lids: NDArray[np.int64], *, timeout_ms: int, retries: int
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def exchange_singly(carrier: Carrier, mads: Mads, lids: Lids, *, timeout_ms: int, retries: int) -> Answers:
     """What `exchange` does, by `send` and `poll`: for whatever has no faster way. Of long answers, the first bytes."""
     tokens = [
         carrier.send(mad.tobytes(), Address(lid), timeout_ms=timeout_ms, retries=retries)
@@ -156,16 +152,14 @@ def exchange_singly(
     return as_rows(answers)
 
 
-def as_rows(answers: Sequence[bytes | None]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def as_rows(answers: Sequence[bytes | None]) -> Answers:
     """Answers as `exchange` gives them."""
     rows = b"".join((answer or b"")[:MAD_BYTES].ljust(MAD_BYTES, b"\0") for answer in answers)
     came = np.array([answer is not None for answer in answers], np.bool_)
     return np.frombuffer(bytearray(rows), np.uint8).reshape(-1, MAD_BYTES), came
 
 
-def check_requests(
-    mads: NDArray[np.uint8], to: NDArray[np.int64] | None
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def check_requests(mads: Mads, to: Lids | None) -> tuple[Mads, Lids]:
     """What was given to `exchange`: uint8[n, 256] and int64[n]; PERMISSIVE_LID for what is directed."""
     mads = np.ascontiguousarray(mads, np.uint8)
     if mads.ndim != 2 or mads.shape[1] != MAD_BYTES:
@@ -176,7 +170,7 @@ def check_requests(
     return mads, lids
 
 
-def number_requests(mads: NDArray[np.uint8], first: int) -> NDArray[np.uint8]:
+def number_requests(mads: Mads, first: int) -> Mads:
     """A copy with the numbers from `first` in the lower half of their transaction ids, and zeros above."""
     numbered = mads.copy()
     numbered[:, 8:16] = np.arange(first, first + len(mads)).astype(">u8").view(np.uint8).reshape(-1, 8)

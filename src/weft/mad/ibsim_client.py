@@ -37,7 +37,10 @@ from weft.mad.carrier import (
     SMP_CLASSES,
     TIMEOUT_MS,
     Address,
+    Answers,
     Arrived,
+    Lids,
+    Mads,
     check_requests,
     exchange_singly,
 )
@@ -148,13 +151,8 @@ class IbsimCarrier:
         return token
 
     def exchange(
-        self,
-        mads: NDArray[np.uint8],
-        to: NDArray[np.int64] | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        retries: int = RETRIES,
-    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        self, mads: Mads, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
+    ) -> Answers:
         mads, lids = check_requests(mads, to)
         if any(has_rmpp(one) for one in np.unique(mads[:, 1]).tolist()):
             return exchange_singly(self, mads, lids, timeout_ms=timeout_ms, retries=retries)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.mad.carrier import (
@@ -25,8 +24,11 @@ from weft.mad.carrier import (
     SMP_CLASSES,
     TIMEOUT_MS,
     Address,
+    Answers,
     Arrived,
     Carrier,
+    Lids,
+    Mads,
     as_rows,
     check_requests,
     number_requests,
@@ -93,13 +95,8 @@ class LocalCarrier(Carrier):
         return token
 
     def exchange(
-        self,
-        mads: NDArray[np.uint8],
-        to: NDArray[np.int64] | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        retries: int = RETRIES,
-    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        self, mads: Mads, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
+    ) -> Answers:
         mads, lids = check_requests(mads, to)
         tokens = range(self._last + 1, self._last + 1 + len(mads))
         self._last += len(mads)

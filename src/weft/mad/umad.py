@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.mad.carrier import (
@@ -28,7 +27,10 @@ from weft.mad.carrier import (
     SMP_CLASSES,
     TIMEOUT_MS,
     Address,
+    Answers,
     Arrived,
+    Lids,
+    Mads,
     as_rows,
     check_requests,
     number_requests,
@@ -114,13 +116,8 @@ class UmadCarrier:
         return token
 
     def exchange(
-        self,
-        mads: NDArray[np.uint8],
-        to: NDArray[np.int64] | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        retries: int = RETRIES,
-    ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        self, mads: Mads, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
+    ) -> Answers:
         mads, lids = check_requests(mads, to)
         first = self._next_tokens(len(mads))
         raw = number_requests(mads, first).reshape(-1).data

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import SubnetError
-from weft.mad.carrier import RETRIES, TIMEOUT_MS
+from weft.mad.carrier import RETRIES, TIMEOUT_MS, Answers, Lids
 from weft.wire.bulk import column, fill, pack_rows
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
@@ -37,13 +37,8 @@ class Exchanger(Protocol):
     """What a walk needs of a carrier."""
 
     def exchange(
-        self,
-        mads: Rows,
-        to: NDArray[np.int64] | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        retries: int = RETRIES,
-    ) -> tuple[Rows, NDArray[np.bool_]]: ...
+        self, mads: Rows, to: Lids | None = None, *, timeout_ms: int = TIMEOUT_MS, retries: int = RETRIES
+    ) -> Answers: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,11 +217,11 @@ class _Walker:
 
     # -- MADs -------------------------------------------------------------------------------------------------------
 
-    def _get(self, path: Rows, hops: NDArray[np.uint8], attribute: int) -> tuple[Rows, NDArray[np.bool_]]:
+    def _get(self, path: Rows, hops: NDArray[np.uint8], attribute: int) -> Answers:
         answers, answered = self._exchange(directed(path, hops, attribute, m_key=self.m_key))
         return answers[:, DATA : 2 * DATA], answered
 
-    def _exchange(self, smps: Rows) -> tuple[Rows, NDArray[np.bool_]]:
+    def _exchange(self, smps: Rows) -> Answers:
         answers, answered = self.carrier.exchange(smps, timeout_ms=self.timeout_ms, retries=self.retries)
         answered = answered & (statuses(answers) == 0)
         answers[~answered] = 0

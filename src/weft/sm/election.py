@@ -85,9 +85,7 @@ class Election:
         self._waiting: list[Question] = []  # to be sent
         self._watch: _Watch | None = None
         self._handing: OtherSm | None = None  # it was told to take over, and has not answered yet
-        self._shunned: dict[
-            int, float
-        ] = {}  # GUIDs that did not do as they should, until when we act as if they were not
+        self._shunned: dict[int, float] = {}  # GUIDs that did not do as they should, and until when they are no one
         self._look_round_s = self._remind_s = -math.inf
 
     @property

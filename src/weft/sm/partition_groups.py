@@ -5,12 +5,12 @@ As OpenSM does it, in osm_prtn_config.c and osm_sa_mcmember_record.c.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from weft.ids import Gid
 from weft.sm.partition_words import ULONG, abbreviated, strtoul
-from weft.sm.partitions import DEFAULT_MTU, DEFAULT_RATE, LINK_LOCAL, Group, broadcast_mgid, with_scope
+from weft.sm.partitions import DEFAULT_MTU, DEFAULT_RATE, LINK_LOCAL, Group, with_scope
 
 IP_SIGNATURES = (0x401B, 0x601B)  # of IPv4 and IPv6
 _SA_MADE = 0xA01B
@@ -61,16 +61,27 @@ class Flags:
         return True
 
 
-def refusal(group: Group, there_are: Mapping[Gid, Group]) -> str:
+def refusal(group: Group, there_are: Container[int]) -> str:
     """Why there can be no such group; nothing where there can."""
-    mgid, signature = group.mgid, group.mgid >> 96 & 0xFFFF
     if group.mtu not in _CODES["mtu"] or group.rate not in _CODES["rate"]:
         return f"mtu={group.mtu},rate={group.rate} are no codes of the standard"
+    return mgid_refusal(group.mgid, there_are)
+
+
+def mgid_refusal(mgid: int, there_are: Container[int]) -> str:
+    """Why there can be no group of this MGID: o15-0.1.5, and groups of IP need the broadcast group of theirs."""
+    signature = mgid >> 96 & 0xFFFF
     if signature in IP_SIGNATURES:
-        broadcast = with_scope(broadcast_mgid(mgid >> 80 & 0x7FFF), group.scope)
-        return "" if broadcast in (mgid, *there_are) else f"there is no broadcast group {broadcast}"
+        broadcast = broadcast_of(mgid)
+        there = mgid == broadcast or broadcast in there_are
+        return "" if there else f"there is no broadcast group {Gid(broadcast)}"
     if mgid >> 112 & 0xE0:
         return "three flags of a multicast GID are reserved"
-    if signature == _SA_MADE and group.scope == LINK_LOCAL:
+    if signature == _SA_MADE and mgid >> 112 & 0xF == LINK_LOCAL:
         return "link-local MGIDs with a01b are made by the subnet administrator only"
     return ""
+
+
+def broadcast_of(mgid: int) -> int:
+    """The broadcast group of IPv4 in the scope and the partition of a group of IP."""
+    return 0xFF10_401B << 96 | (mgid >> 112 & 0xF) << 112 | (mgid >> 80 & 0xFFFF) << 80 | 0xFFFF_FFFF

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.mad.carrier import RETRIES, TIMEOUT_MS, Carrier
+from weft.mad.carrier import RETRIES, TIMEOUT_MS, Answers, Carrier, Lids
 from weft.mad.walk import DATA, Rows, directed, statuses
 from weft.sm.view import Route
 from weft.wire.mad import Method
@@ -36,13 +36,8 @@ class Sender:
         self.mads = 0  # sent so far, retries not counted
 
     def exchange(
-        self,
-        mads: Rows,
-        to: NDArray[np.int64] | None = None,
-        *,
-        timeout_ms: int | None = None,
-        retries: int | None = None,
-    ) -> tuple[Rows, NDArray[np.bool_]]:
+        self, mads: Rows, to: Lids | None = None, *, timeout_ms: int | None = None, retries: int | None = None
+    ) -> Answers:
         """As a carrier does it."""
         answers, answered = np.zeros_like(mads), np.zeros(len(mads), bool)
         for begin in range(0, len(mads), _CHUNK):
@@ -57,21 +52,17 @@ class Sender:
         self.mads += len(mads)
         return answers, answered
 
-    def get(
-        self, route: Route, attribute: int, modifier: NDArray[np.int64] | int = 0
-    ) -> tuple[Rows, NDArray[np.bool_]]:
+    def get(self, route: Route, attribute: int, modifier: NDArray[np.int64] | int = 0) -> Answers:
         """An attribute at the end of each route: uint8[n, 64], and which came."""
         return self._ask(Method.GET, route, attribute, modifier, None)
 
-    def set(
-        self, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows
-    ) -> tuple[Rows, NDArray[np.bool_]]:
+    def set(self, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows) -> Answers:
         """Write an attribute: what it is now, and which took it without complaint."""
         return self._ask(Method.SET, route, attribute, modifier, data)
 
     def _ask(
         self, method: Method, route: Route, attribute: int, modifier: NDArray[np.int64] | int, data: Rows | None
-    ) -> tuple[Rows, NDArray[np.bool_]]:
+    ) -> Answers:
         """A chunk at a time: all SMPs of a large subnet at once would be hundreds of megabytes."""
         path, hops = route
         count = len(path)

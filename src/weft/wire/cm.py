@@ -114,11 +114,16 @@ class Req(Format, size=232):
     private_data = octets(92)
 
 
-class Mra(Format, size=232):
-    """Message receipt acknowledgment: it will take longer."""
+class CommIds(Format, size=8):
+    """How messages between two that know each other begin."""
 
     local_comm_id = bits(32)
     remote_comm_id = bits(32)
+
+
+class Mra(CommIds, size=232):
+    """Message receipt acknowledgment: it will take longer."""
+
     message_mraed = bits(2)
     _ = reserved(6)
     service_timeout = bits(5)
@@ -126,11 +131,9 @@ class Mra(Format, size=232):
     private_data = octets(222)
 
 
-class Rej(Format, size=232):
+class Rej(CommIds, size=232):
     """Reject."""
 
-    local_comm_id = bits(32)
-    remote_comm_id = bits(32)
     message_rejected = bits(2)
     _ = reserved(6)
     reject_info_length = bits(7)
@@ -140,11 +143,9 @@ class Rej(Format, size=232):
     private_data = octets(148)
 
 
-class Rep(Format, size=232):
+class Rep(CommIds, size=232):
     """Reply to a REQ. The vendor's id is spread over three bytes that had been reserved."""
 
-    local_comm_id = bits(32)
-    remote_comm_id = bits(32)
     local_q_key = bits(32)
     local_qpn = bits(24)
     vendor_id_h = bits(8)
@@ -164,30 +165,22 @@ class Rep(Format, size=232):
     private_data = octets(196)
 
 
-class Rtu(Format, size=232):
+class Rtu(CommIds, size=232):
     """Ready to use."""
 
-    local_comm_id = bits(32)
-    remote_comm_id = bits(32)
     private_data = octets(224)
 
 
-class Dreq(Format, size=232):
+class Dreq(CommIds, size=232):
     """Request to disconnect."""
 
-    local_comm_id = bits(32)
-    remote_comm_id = bits(32)
     remote_qpn_eecn = bits(24)
     _ = reserved(8)
     private_data = octets(220)
 
 
-class Drep(Format, size=232):
+class Drep(Rtu, size=232):
     """Reply to a DREQ."""
-
-    local_comm_id = bits(32)
-    remote_comm_id = bits(32)
-    private_data = octets(224)
 
 
 class SidrReq(Format, size=232):
@@ -215,11 +208,9 @@ class SidrRep(Format, size=232):
     private_data = octets(136)
 
 
-class Lap(Format, size=232):
+class Lap(CommIds, size=232):
     """Load an alternate path. Traffic class and rate stand elsewhere than in a REQ."""
 
-    local_comm_id = bits(32)
-    remote_comm_id = bits(32)
     _ = reserved(32)
     remote_qpn_eecn = bits(24)
     remote_cm_response_timeout = bits(5)
@@ -243,11 +234,9 @@ class Lap(Format, size=232):
     private_data = octets(168)
 
 
-class Apr(Format, size=232):
+class Apr(CommIds, size=232):
     """Alternate path response."""
 
-    local_comm_id = bits(32)
-    remote_comm_id = bits(32)
     additional_information_length = bits(8)
     ar_status = bits(8)
     _ = reserved(16)

@@ -94,11 +94,6 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sharp: bool = False  # reduces in the network
 
     @property
-    def radix(self) -> int:
-        """Ports for routing: the k of a k-ary fat tree."""
-        return self.ports
-
-    @property
     def summary(self) -> str:
         return f"{self.ports} × {self.label} in {self.cages} {self.cage} cages"
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from weft.ids import Gid, PKey, p_keys_match
 from weft.sm.events import Event
 from weft.sm.multicast import EXACTLY, KEEPS_ALIVE, Group
+from weft.sm.partition_groups import IP_SIGNATURES, broadcast_of, mgid_refusal
 from weft.sm.partitions import LINK_LOCAL
 from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
 from weft.sm.sa.reply import Handler, Reply
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 _BIT = {name: component_mask(MCMemberRecord, name) for name in MCMemberRecord.fields}
 _LARGEST_MTU = 5  # 4,096 bytes
-_IPOIB = (0x401B, 0x601B)  # signatures in an MGID: IPv4, IPv6 (RFC 4391)
-_SA_MADE = 0xA01B
-_BROADCAST = 0xFFFF_FFFF  # the end of the MGID of IPv4's broadcast group
 
 
 class _Refused(Exception):
@@ -166,23 +164,13 @@ def _wanted(administrator: Administrator, query: _Query, port: int) -> MCMemberR
 
 
 def _check_mgid(state: State, query: _Query) -> None:
-    """o15-0.1.5, and that groups of IP fit the broadcast group of their partition."""
-    mgid = query.record.mgid
-    signature = mgid >> 96 & 0xFFFF
-    if mgid >> 120 != 0xFF:
-        raise _Refused("a multicast GID begins with ff")
-    if signature in _IPOIB:
-        broadcast = 0xFF10_401B << 96 | (mgid >> 112 & 0xF) << 112 | (mgid >> 80 & 0xFFFF) << 80 | _BROADCAST
-        if mgid != broadcast:
-            found = state.groups.by_mgid.get(broadcast)
-            if found is None:
-                raise _Refused(f"there is no broadcast group {Gid(broadcast)}")
-            _check_same(query, found.record)
-        return
-    if mgid >> 112 & 0xE0:
-        raise _Refused("three flags of a multicast GID are reserved")
-    if signature == _SA_MADE and mgid >> 112 & 0xF == LINK_LOCAL:
-        raise _Refused("link-local MGIDs with a01b are made here only")
+    """That there can be such a group, and that one of IP fits the broadcast group of its partition."""
+    mgid, groups = query.record.mgid, state.groups.by_mgid
+    why = "a multicast GID begins with ff" if mgid >> 120 != 0xFF else mgid_refusal(mgid, groups)
+    if why:
+        raise _Refused(why)
+    if mgid >> 96 & 0xFFFF in IP_SIGNATURES and mgid != broadcast_of(mgid):
+        _check_same(query, groups[broadcast_of(mgid)].record)
 
 
 def _new_mtu(query: _Query, most: int) -> int:
