@@ -22,6 +22,5 @@ def activate(devices: Devices) -> None:
 def configured(spec: str) -> Devices:
     """As a subnet manager leaves it."""
     devices = Devices(route(weft.load(spec)).fabric)
-    devices.refresh()
     activate(devices)
     return devices

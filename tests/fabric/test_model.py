@@ -126,7 +126,8 @@ def test_tables_sleep_until_touched_and_start_as_after_power_up():
 def test_the_forwarding_table_has_a_column_for_every_lid_of_an_lmc_block():
     fabric = two_leaves()
     slot = fabric["h1/1"].slot
-    fabric.tables.lid[slot], fabric.tables.lmc[slot] = 8, 2
+    fabric.tables.lid[slot] = 8
+    fabric.tables.set_lmc(slot, 2)
     assert fabric.tables.lft.shape == (3, 12)
 
 

@@ -195,7 +195,7 @@ def test_ibdmchk_finds_no_fault_in_several_lids_per_port(court, name):
     hosts, switches = ports_with_lids(fabric)
     ports = np.concatenate((hosts, switches))
     fabric.tables.lid[ports] = 1 + (np.arange(len(ports)) << lmc)
-    fabric.tables.lmc[hosts] = lmc
+    fabric.tables.set_lmc(hosts, lmc)
     fabric = route(fabric, Options(lmc=lmc)).fabric
     judgement = court.judge(fabric)
     assert judgement.paths == len(hosts) * (len(hosts) - 1) << lmc
@@ -246,7 +246,7 @@ def ring_on_two_lanes() -> Fabric:
     builder.add_links(hosts, 1, switches, 1, "EDR")
     fabric = builder.build()
     tables = fabric.tables
-    tables.lid[:], tables.lmc[:] = assign_lids(fabric)
+    tables.lid[:] = assign_lids(fabric)[0]
     for here in range(4):
         for there in range(4):
             lid = fabric.find_node(f"h{there + 1}").lid

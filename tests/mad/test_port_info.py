@@ -106,6 +106,27 @@ def test_lids_and_limits_are_in_the_fabrics_tables(running):
     assert (tables.lid[slot], tables.lmc[slot], tables.vl_high_limit[slot]) == (40, 1, 6)
 
 
+def test_what_is_written_into_the_fabrics_tables_is_what_a_port_says_of_itself(running):
+    tables, slot = running.devices.tables, running.slot
+    tables.lid[slot], tables.vl_high_limit[slot] = 48, 7
+    PortInfo.m_key_protect_bits.set(running.devices.info(slot), 1)  # in the same byte as the LMC
+    tables.set_lmc(slot, 2)
+    info = running.get([], PortInfo)
+    assert (info.lid, info.lmc, info.vl_high_limit, info.m_key_protect_bits) == (48, 2, 7, 1)
+    with pytest.raises(ValueError, match="read-only"):
+        tables.lmc[slot] = 3
+
+
+def test_what_a_fabric_had_before_it_ran_its_ports_say(make_bench):
+    fabric = weft.load("star:hosts=2")
+    slot = fabric.find_port("h1/1").slot
+    fabric.tables.lid[slot], fabric.tables.vl_high_limit[slot] = 5, 9
+    assert not fabric.tables.runs
+    info = make_bench(fabric).get([], PortInfo)
+    assert (info.lid, info.vl_high_limit) == (5, 9)
+    assert fabric.tables.runs
+
+
 def test_a_violation_counter_can_only_be_set_to_zero(running):
     PortInfo.p_key_violations.set(running.devices.info(running.slot), 5)
     assert running.set_port([], p_key_violations=3) == 0

@@ -27,7 +27,7 @@ from weft.routing.up_down import UpDown
 
 
 def with_lids(fabric: Fabric) -> Fabric:
-    fabric.tables.lid[:], fabric.tables.lmc[:] = assign_lids(fabric)
+    fabric.tables.lid[:] = assign_lids(fabric)[0]
     return fabric
 
 

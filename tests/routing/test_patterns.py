@@ -16,7 +16,7 @@ from weft.routing.patterns import bisection, host_ports, rails, ring, shift
 
 
 def with_lids(fabric: Fabric) -> Fabric:
-    fabric.tables.lid[:], fabric.tables.lmc[:] = assign_lids(fabric)
+    fabric.tables.lid[:] = assign_lids(fabric)[0]
     return fabric
 
 

@@ -41,7 +41,8 @@ class Desk:
         """As far as groups need it."""
         view = make_view(walk(self.state.sender))
         lids = choose_lids(view, self.state.remembered)
-        view.fabric.tables.lid[:], view.fabric.tables.lmc[:] = lids.lid, lids.lmc
+        view.fabric.tables.lid[:] = lids.lid
+        view.fabric.tables.set_lmc(slice(None), lids.lmc)
         known = carried_over(self.state.known, view)
         plant_trees(self.state, view)
         refused = upload_multicast(self.state.sender, view, known)

@@ -96,7 +96,7 @@ def _fill(
     """The tables of the network as they were, and those of the new switches."""
     old = bare.tables
     awake = vars(old)
-    tables.lid, tables.lmc = old.lid.copy(), old.lmc
+    tables.port_info = old.port_info.copy()
     tables.lid[slots] = place
     was = np.flatnonzero(old.switch_row >= 0)
     rows = tables.switch_row[was]
@@ -107,7 +107,7 @@ def _fill(
                 filled[rows, : awake[name].shape[1]] = awake[name][old.switch_row[was]]
             setattr(tables, name, filled)
     tables.lft[tables.switch_row[heads], place] = place
-    for name in ("vl_arbitration", "vl_high_limit", "pkey", "ar_ports"):
+    for name in ("vl_arbitration", "pkey", "ar_ports"):
         if name in awake:
             setattr(tables, name, awake[name])
     if "sl2vl" in awake:

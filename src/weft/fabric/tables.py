@@ -11,11 +11,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from weft.fabric.paths import HostPaths
 from weft.ids import Lid, PKey
 from weft.wire.fields import Bits
+from weft.wire.port_info import PortInfo
 
 NO_ROUTE = 255  # the port number that a linear forwarding table holds where there is no way
 SERVICE_LEVELS = 16
@@ -33,8 +34,35 @@ class Tables:
         self._n_ports = n_ports
         self._switches = switches
         total = int(n_ports.sum(dtype=np.int64)) + len(n_ports)
-        self.lid = np.zeros(total, np.int32)  # [port] -> base LID; a switch's is at its port 0
-        self.lmc = np.zeros(total, np.uint8)  # [port] -> log2 of how many LIDs it answers to
+        # uint8[port, byte]: PortInfo as MADs carry it; of a fabric that nobody runs, only what is named below.
+        self.port_info = np.zeros((total, ATTRIBUTE_BYTES), np.uint8)
+
+    @property
+    def runs(self) -> bool:
+        """Does somebody run it? Then its ports have states."""
+        return bool(self.of_ports(PortInfo.port_state).any())
+
+    @property
+    def lid(self) -> NDArray[np.uint16]:
+        """[port] -> base LID, as PortInfo has it: big-endian; a switch's is at its port 0."""
+        first = PortInfo.lid.bit // 8
+        return self.port_info[:, first : first + 2].view(">u2")[:, 0]
+
+    @property
+    def lmc(self) -> NDArray[np.uint8]:
+        """[port] -> log2 of how many LIDs it answers to; `set_lmc` writes it."""
+        found = self.of_ports(PortInfo.lmc)
+        found.setflags(write=False)  # three bits of a byte: this is a copy
+        return found
+
+    def set_lmc(self, slots: Any, lmc: ArrayLike) -> None:
+        column = self.port_info[:, PortInfo.lmc.bit // 8]
+        column[slots] = column[slots] & 0xF8 | lmc
+
+    @property
+    def vl_high_limit(self) -> NDArray[np.uint8]:
+        """[port] -> LimitOfHighPriority, in units of 4 KiB; 255 is no limit."""
+        return self.port_info[:, PortInfo.vl_high_limit.bit // 8]
 
     @cached_property
     def switch_row(self) -> NDArray[np.int32]:
@@ -80,17 +108,12 @@ class Tables:
     @cached_property
     def vl_arbitration(self) -> NDArray[np.uint8]:
         """uint8[port, 0 low | 1 high, entry, 0 VL | 1 weight]."""
-        return np.zeros((len(self.lid), 2, VL_ARBITRATION_ENTRIES, 2), np.uint8)
-
-    @cached_property
-    def vl_high_limit(self) -> NDArray[np.uint8]:
-        """uint8[port] -> LimitOfHighPriority, in units of 4 KiB; 255 is no limit."""
-        return np.zeros(len(self.lid), np.uint8)
+        return np.zeros((len(self.port_info), 2, VL_ARBITRATION_ENTRIES, 2), np.uint8)
 
     @cached_property
     def pkey(self) -> NDArray[np.uint16]:
         """uint16[port, index] -> P_Key; the default partition stands at index 0 of every port, as after power-up."""
-        keys = np.zeros((len(self.lid), PKEY_ENTRIES), np.uint16)
+        keys = np.zeros((len(self.port_info), PKEY_ENTRIES), np.uint16)
         keys[:, 0] = PKey.DEFAULT
         return keys
 
@@ -100,13 +123,8 @@ class Tables:
         return {}
 
     @cached_property
-    def port_info(self) -> NDArray[np.uint8]:
-        """uint8[port, byte]: PortInfo as MADs carry it, of a fabric that runs."""
-        return np.zeros((len(self.lid), ATTRIBUTE_BYTES), np.uint8)
-
-    @cached_property
     def switch_info(self) -> NDArray[np.uint8]:
-        """uint8[node, byte]: SwitchInfo, likewise."""
+        """uint8[node, byte]: SwitchInfo as MADs carry it, of a fabric that runs."""
         return np.zeros((len(self._n_ports), ATTRIBUTE_BYTES), np.uint8)
 
     @cached_property
@@ -137,12 +155,11 @@ class Tables:
         """The tables of what is left when only `nodes`, with their `ports`, stay. Tables never touched stay asleep."""
         rows = self.switch_row[nodes]
         kept = Tables(self._n_ports[nodes], np.flatnonzero(rows >= 0).astype(np.int32))
-        kept.lid, kept.lmc = self.lid[ports], self.lmc[ports]
         awake: dict[str, Any] = vars(self)
         for name in ("lft", "mft", "path_sl", "ar_group"):
             if name in awake:
                 setattr(kept, name, awake[name][rows[rows >= 0]])
-        for name in ("vl_arbitration", "vl_high_limit", "pkey", "port_info"):
+        for name in ("vl_arbitration", "pkey", "port_info"):
             if name in awake:
                 setattr(kept, name, awake[name][ports])
         if "congestion" in awake:

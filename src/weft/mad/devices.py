@@ -7,7 +7,8 @@ A port's PortInfo is kept as the bytes that a Get returns, so that answering is 
 SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
 on, and count in `fabric.counters`. The cabling of a fabric never changes; which cables are up PortInfo says.
 
-Who writes `fabric.tables` past the agents calls `refresh`; who counts in `fabric.counters` need not tell anybody.
+Who writes `fabric.tables` past the agents tells it, so that MADs take no old ways: `forget_lid_ways`; who counts in
+`fabric.counters` need not tell anybody.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Devices(Plane):
         self.limits: dict[int, tuple[int, int]] = {}  # slot -> widths and speeds that its cable can do
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
         slots, nodes = len(self.cable), len(self.first)
-        self.tables.port_info, self.tables.switch_info = blocks(slots), blocks(nodes)
+        self.tables.switch_info = blocks(nodes)
         self.node_infos, self.node_descriptions = blocks(nodes), blocks(nodes)
         self.node_info: dict[int, memoryview] = {}
         self.node_description: dict[int, memoryview] = {}
@@ -202,16 +203,6 @@ class Devices(Plane):
             found = table.data.cast("B")
             self._views[name] = (table, found)
         return found
-
-    def refresh(self) -> None:
-        """Somebody wrote LIDs or forwarding tables past the agents."""
-        for slot, (lid, lmc) in enumerate(zip(self.tables.lid.tolist(), self.tables.lmc.tolist(), strict=True)):
-            info = self.port_info[slot]
-            if info is not None:
-                PortInfo.lid.set(info, lid)
-                PortInfo.lmc.set(info, lmc)
-        self.adaptive.clear()
-        self.forget_lid_ways()
 
     def forget_ways(self) -> None:
         """Links changed."""

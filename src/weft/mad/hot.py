@@ -11,9 +11,8 @@ from weft.mad.kernels.answer import answer_one as answer_one
 from weft.mad.kernels.state import MOST_HOPS, Array, Mark, State
 from weft.mad.subnet import Subnet
 
-_TABLES = ("lid", "lmc", "vl_high_limit", "pkey", "vl_arbitration", "sl2vl", "lft", "mft")
+_TABLES = ("pkey", "vl_arbitration", "sl2vl", "lft", "mft")
 _ASLEEP: dict[str, Array] = {
-    "vl_high_limit": np.zeros(0, np.uint8),
     "pkey": np.zeros((0, 0), np.uint16),
     "vl_arbitration": np.zeros((0, 0, 0, 0), np.uint8),
     "sl2vl": np.zeros((0, 0), np.uint8),

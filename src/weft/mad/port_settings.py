@@ -13,7 +13,6 @@ from weft.mad.settable import (
     COUNTS,
     ENABLED,
     ENABLES,
-    HIGH_LIMIT,
     LID,
     LIMITS,
     M_KEY,
@@ -89,12 +88,9 @@ def _address(devices: Devices, slot: int, wanted: bytearray) -> tuple[int, int]:
 def _took_effect(devices: Devices, slot: int, info: Writable, changes: int) -> None:
     """What others keep of what was stored."""
     if changes & LID:
-        devices.tables.lid[slot], devices.tables.lmc[slot] = info[16] << 8 | info[17], info[_LMC] & 7
         devices.forget_lid_ways()
     if changes & M_KEY:
         m_key.note(devices, slot)
-    if changes & HIGH_LIMIT:
-        devices.tables.vl_high_limit[slot] = PortInfo.vl_high_limit.get(info)
 
 
 def _clear_counts(info: Writable, wanted: bytearray) -> None:

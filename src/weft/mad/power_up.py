@@ -66,15 +66,13 @@ _SECOND = (
 
 
 def fill(devices: Devices) -> None:
-    """Every node as it is before a subnet manager comes, but LIDs that the fabric has are kept."""
-    blank: dict[tuple[bool, str, int, bool], bytes] = {}
+    """Every node as it is before a subnet manager comes, but LIDs and limits that the fabric has are kept."""
+    tables, blank = devices.tables, dict[tuple[bool, str, int, bool], bytes]()
+    lid, lmc, limit = tables.lid.copy(), tables.lmc, tables.vl_high_limit.copy()
     for node in devices.nodes:
         _start_node(devices, node, blank)
-    lids, lmcs = devices.tables.lid.tolist(), devices.tables.lmc.tolist()
-    for slot, info in enumerate(devices.port_info):
-        if info is not None and lids[slot]:
-            PortInfo.lid.set(info, lids[slot])
-            PortInfo.lmc.set(info, lmcs[slot])
+    tables.lid[:], tables.vl_high_limit[:] = lid, limit
+    tables.set_lmc(slice(None), lmc)
 
 
 def restart(devices: Devices, node: int) -> None:
@@ -82,7 +80,6 @@ def restart(devices: Devices, node: int) -> None:
     fabric, tables = devices.fabric, devices.tables
     _start_node(devices, node, {})
     for slot in devices.ports_of(node):
-        tables.lid[slot] = tables.lmc[slot] = tables.vl_high_limit[slot] = 0
         tables.pkey[slot] = 0
         tables.pkey[slot, 0] = PKey.DEFAULT
         tables.vl_arbitration[slot] = 0

@@ -38,7 +38,7 @@ STORED_WITH_LID = STORED | _mask(
 )
 LID = _mask("lid", "lmc")
 SM = _mask("master_sm_lid", "master_sm_sl")
-M_KEY, HIGH_LIMIT = _mask("m_key"), _mask("vl_high_limit")
+M_KEY = _mask("m_key")
 COUNTS = ("m_key_violations", "p_key_violations", "q_key_violations")
 VIOLATIONS = _mask(*COUNTS)
 LIMITS = _mask("neighbor_mtu", "operational_vls")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Subnet:
     """A fabric with its LIDs, as an engine sees it."""
 
     fabric: Fabric
-    lid: NDArray[np.int32]  # [port slot]
+    lid: NDArray[np.integer[Any]]  # [port slot]
     lmc: NDArray[np.uint8]  # [port slot]
     previous: NDArray[np.uint8] | None = None  # [switch, lid], as wide as the new tables: what to stay close to
 
@@ -62,7 +62,8 @@ class Subnet:
     def new_tables(self) -> Tables:
         """Tables with the LIDs and no routes."""
         tables = self.fabric.tables.like()
-        tables.lid[:], tables.lmc[:] = self.lid, self.lmc
+        tables.lid[:] = self.lid
+        tables.set_lmc(slice(None), self.lmc)
         return tables
 
     @cached_property

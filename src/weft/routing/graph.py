@@ -38,7 +38,7 @@ class SwitchGraph:
         return np.bincount(self.at[self.is_host], minlength=self.n_switches)
 
 
-def switch_graph(fabric: Fabric, lid: NDArray[np.int32], lmc: NDArray[np.uint8]) -> SwitchGraph:
+def switch_graph(fabric: Fabric, lid: NDArray[np.integer[Any]], lmc: NDArray[np.uint8]) -> SwitchGraph:
     """The graph of a fabric's network links, with the LIDs given by port slot."""
     switches = fabric.of_kind(NodeKind.SWITCH)
     row = np.full(len(fabric.nodes), -1, np.int32)
@@ -67,7 +67,7 @@ def _destinations(
     fabric: Fabric,
     row: NDArray[np.int32],
     to_end: NDArray[np.intp],
-    lid: NDArray[np.int32],
+    lid: NDArray[np.integer[Any]],
     lmc: NDArray[np.uint8],
 ) -> dict[str, Any]:
     ports = fabric.ports

@@ -97,7 +97,7 @@ def _copy(before: Known, known: Known, old: NDArray[np.intp], new: NDArray[np.in
         target.mft = np.zeros((len(target.mft), groups, target.mft.shape[2]), np.uint16)
         target.mft[rows_new, :, :words] = source.mft[rows_old, :, :words]
     slots_old, slots_new = _spans(before.fabric, old), _spans(known.fabric, new)
-    for name in ("vl_arbitration", "vl_high_limit", "pkey"):
+    for name in ("vl_arbitration", "pkey"):
         if name in awake:
             getattr(target, name)[slots_new] = getattr(source, name)[slots_old]
     if "sl2vl" in awake:

@@ -77,7 +77,7 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArr
     fills += [(outside, PortInfo.hoq_life, hoq), (outside, PortInfo.vl_stall_count, stall)]
     fills.append((outside, PortInfo.partition_enforcement_inbound, enforced[outside] // INBOUND & 1))
     fills.append((outside, PortInfo.partition_enforcement_outbound, enforced[outside] // OUTBOUND & 1))
-    if "vl_high_limit" in vars(view.fabric.tables):
+    if "vl_arbitration" in vars(view.fabric.tables):
         fills.append((linked, PortInfo.vl_high_limit, view.fabric.tables.vl_high_limit[linked]))
     for slots, field, value in fills:
         rows = wanted[slots]

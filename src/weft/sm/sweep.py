@@ -127,7 +127,8 @@ def give_lids(state: State, view: View) -> tuple[View, Lids]:
         lids = choose_lids(view, state.remembered, lmc=options.lmc)
     for slot in lids.changed[:10].tolist():
         state.log.say(Event.LID_CHANGED, f"{view.name(slot)} gets LID {lids.lid[slot]}: another port has its LID")
-    view.fabric.tables.lid[:], view.fabric.tables.lmc[:] = lids.lid, lids.lmc
+    view.fabric.tables.lid[:] = lids.lid
+    view.fabric.tables.set_lmc(slice(None), lids.lmc)
     return view, lids
 
 

@@ -465,7 +465,7 @@ def fabrics(draw) -> Fabric:
     fabric = builder.build()
     for slot in range(len(fabric.ports)):
         fabric.tables.lid[slot] = draw(st.sampled_from([0, 0, 7, 0xBFFF]))
-        fabric.tables.lmc[slot] = draw(st.sampled_from([0, 0, 7]))
+        fabric.tables.set_lmc(slot, draw(st.sampled_from([0, 0, 7])))
     return fabric
 
 

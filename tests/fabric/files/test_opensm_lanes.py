@@ -22,7 +22,7 @@ def fabric() -> Fabric:
     made = builder.build()
     for name, lid in (("sw1/0", 1), ("sw2/0", 2), ("h1/1", 4), ("h2/1", 8)):
         made.tables.lid[made.find_port(name).slot] = lid
-    made.tables.lmc[made.find_port("h1/1").slot] = 1
+    made.tables.set_lmc(made.find_port("h1/1").slot, 1)
     return made
 
 

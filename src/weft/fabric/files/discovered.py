@@ -83,7 +83,8 @@ class Discovery:
         fabric = builder.build()
         for port in self.ports:
             slot = fabric.first_port[port.node] + port.port
-            fabric.tables.lid[slot], fabric.tables.lmc[slot] = port.lid % Lid.PERMISSIVE, port.lmc
+            fabric.tables.lid[slot] = port.lid % Lid.PERMISSIVE
+            fabric.tables.set_lmc(slot, port.lmc)
         return fabric
 
     def _set_guid(self, builder: FabricBuilder, port: PortRecord) -> None:

@@ -212,11 +212,12 @@ def apply_guid2lid(fabric: Fabric, mapping: Mapping[Guid, tuple[Lid, Lid]]) -> N
     if mapping and not mapping.keys() & slots.keys():
         raise ConfigError(f"none of the {len(mapping):,} port GUIDs is in {fabric.spec}: these are the LIDs of another")
     tables = fabric.tables
-    tables.lid[:], tables.lmc[:] = 0, 0
+    tables.lid[:] = 0
+    tables.set_lmc(slice(None), 0)
     for guid, (first, last) in mapping.items():
         if guid in slots:
             tables.lid[slots[guid]] = first
-            tables.lmc[slots[guid]] = (last - first + 1).bit_length() - 1
+            tables.set_lmc(slots[guid], (last - first + 1).bit_length() - 1)
     vars(tables).pop("lft", None)
 
 

@@ -64,7 +64,7 @@ class Arrays(NamedTuple):
 
 def arrays(fabric: Fabric) -> Arrays:
     """Of a fabric with the tables that it has now."""
-    tables, awake = fabric.tables, vars(fabric.tables)
+    tables, awake, runs = fabric.tables, vars(fabric.tables), fabric.tables.runs
 
     def table(name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         return np.ascontiguousarray(awake[name]) if name in awake else np.zeros(shape, dtype)
@@ -73,16 +73,16 @@ def arrays(fabric: Fabric) -> Arrays:
         node=fabric.ports.node.copy(),
         peer=fabric.ports.peer.copy(),
         lid=tables.lid.astype(np.int32),
-        lmc=tables.lmc.astype(np.uint8),
+        lmc=tables.lmc.copy(),
         first=fabric.first_port.astype(np.int64),
-        last_port=(network_ports(fabric) if "port_info" in awake else fabric.nodes.n_ports).astype(np.int64),
+        last_port=(network_ports(fabric) if runs else fabric.nodes.n_ports).astype(np.int64),
         ports_with_0=fabric.nodes.n_ports.astype(np.int64) + 1,
         row=np.where(fabric.nodes.kind == NodeKind.SWITCH, tables.switch_row, NONE).astype(np.int32),
         first_pair=tables.first_pair.astype(np.int64),
         lft=table("lft", (0, 0), np.uint8),
         sl2vl=table("sl2vl", (0, 0), np.uint8),
         pkey=table("pkey", (0, 0), np.uint16),
-        port_info=table("port_info", (0, 0), np.uint8),
+        port_info=tables.port_info if runs else np.zeros((0, 0), np.uint8),
         switch_info=table("switch_info", (0, 0), np.uint8),
     )
 

@@ -29,7 +29,7 @@ _LID, _MASTER, _LMC = byte(PortInfo.lid), byte(PortInfo.master_sm_lid), byte(Por
 _STATE, _PHYSICAL = byte(PortInfo.port_state), byte(PortInfo.port_physical_state)
 _MTU, _MTU_CAP = byte(PortInfo.neighbor_mtu), byte(PortInfo.mtu_cap)
 _VLS, _VL_CAP = byte(PortInfo.operational_vls), byte(PortInfo.vl_cap)
-_HIGH_LIMIT, _REREGISTER = byte(PortInfo.vl_high_limit), byte(PortInfo.client_reregister)
+_REREGISTER = byte(PortInfo.client_reregister)
 
 
 def _place(field: Bits) -> tuple[int, int, int]:
@@ -74,8 +74,6 @@ def _is_plain(s, slot, b, at, mask):
         changes = (info[i] ^ b[at + i]) & mask[i]
         if changes & _REFUSED[i] or info[i] & _COUNTED[i]:
             return False
-    if (info[_HIGH_LIMIT] ^ b[at + _HIGH_LIMIT]) and not len(s.vl_high_limit):
-        return False
     if b[at + _VLS] >> 4 > info[_VL_CAP] >> 4 or b[at + _MTU] >> 4 > info[_MTU_CAP] & 0x0F:
         return False
     for i in range(len(_ENABLED)):
@@ -123,10 +121,7 @@ def _store(s, slot, b, at, mask):
     for i in range(_BYTES):
         info[i] ^= (info[i] ^ b[at + i]) & mask[i]
     if lid != two(info, _LID) or lmc != info[_LMC] & 7:
-        s.lid[slot], s.lmc[slot] = two(info, _LID), info[_LMC] & 7
         s.marks[_LIDS_CHANGED] = 1
-    if len(s.vl_high_limit):
-        s.vl_high_limit[slot] = info[_HIGH_LIMIT]
     if b[at + _VLS] >> 4:
         info[_VLS] = info[_VLS] & 0x0F | b[at + _VLS] & 0xF0
     if b[at + _MTU] >> 4:

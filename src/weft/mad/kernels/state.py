@@ -46,9 +46,6 @@ class State(NamedTuple):
     fdr10_active: Array
     sent: Array  # int64[slot]
     received: Array
-    lid: Array  # int32[slot]
-    lmc: Array  # uint8[slot]
-    vl_high_limit: Array  # uint8[slot]
     pkey: Array  # uint16[slot, index]
     vl_arbitration: Array  # uint8[slot, table, entry, 2]
     sl2vl: Array  # uint8[row, sl]

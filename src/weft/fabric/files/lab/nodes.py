@@ -76,8 +76,7 @@ def add_nodes(doc: Document, keys: list[str], start: Fabric) -> Fabric:
     _check_names(doc, things, start)
     bare = _build(doc, things, start)
     fabric = _identify(doc, things, start, bare)
-    fabric.tables.lid[: len(start.ports)] = start.tables.lid
-    fabric.tables.lmc[: len(start.ports)] = start.tables.lmc
+    fabric.tables.port_info[: len(start.ports)] = start.tables.port_info
     _set_lids(doc, things, fabric)
     return fabric
 
@@ -297,10 +296,10 @@ def _set_lids(doc: Document, things: list[Thing], fabric: Fabric) -> None:
     for thing, node in _named(doc, things, fabric):
         last = int(fabric.nodes.n_ports[node])
         own = [0] if fabric.nodes.kind[node] == NodeKind.SWITCH else [min(1, last)]
-        for key in ("lid", "lmc"):
+        for key, put in (("lid", fabric.tables.lid.__setitem__), ("lmc", fabric.tables.set_lmc)):
             values = _by_port(doc, (*thing.place, key), getattr(thing.told, key), own, last)
             for port, value in values.items():
-                getattr(fabric.tables, key)[fabric.first_port[node] + port] = value
+                put(fabric.first_port[node] + port, value)
 
 
 def _named(doc: Document, things: list[Thing], fabric: Fabric) -> Iterator[tuple[Thing, int]]:
