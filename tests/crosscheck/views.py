@@ -256,7 +256,7 @@ def assert_administrator_agrees(running: Running, ways: dict[Pair, Path]) -> Non
 
 def _line(devices: Devices, slot: int):
     info = devices.info(slot)
-    named = LinkSpeed.active(info, devices.fdr10_active[slot]).name
+    named = LinkSpeed.active(info, devices.tables.fdr10.item(slot, 2)).name
     return speed(str(named)), LANES[PortInfo.link_width_active.get(info)]
 
 

@@ -128,6 +128,11 @@ class Tables:
         return np.zeros((len(self._n_ports), ATTRIBUTE_BYTES), np.uint8)
 
     @cached_property
+    def fdr10(self) -> NDArray[np.uint8]:
+        """uint8[port, 0 can | 1 may | 2 does] run at FDR10: Mellanox's addition to PortInfo, which cannot say it."""
+        return np.zeros((len(self.port_info), 3), np.uint8)
+
+    @cached_property
     def path_sl(self) -> NDArray[np.uint8]:
         """uint8[switch, lid] -> the SL that a path record gives for traffic from a port of this switch to that LID."""
         return np.zeros_like(self.lft)
@@ -159,7 +164,7 @@ class Tables:
         for name in ("lft", "mft", "path_sl", "ar_group"):
             if name in awake:
                 setattr(kept, name, awake[name][rows[rows >= 0]])
-        for name in ("vl_arbitration", "pkey", "port_info"):
+        for name in ("vl_arbitration", "pkey", "port_info", "fdr10"):
             if name in awake:
                 setattr(kept, name, awake[name][ports])
         if "congestion" in awake:

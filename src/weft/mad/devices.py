@@ -31,7 +31,6 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
 from weft.fabric.servers import network_ports
-from weft.fabric.tables import ATTRIBUTE_BYTES
 from weft.mad import power_up
 from weft.mad.traps import Traps
 from weft.wire.port_info import Capability, PortInfo
@@ -56,11 +55,6 @@ _IN = (
 )
 
 
-def blocks(count: int) -> NDArray[np.uint8]:
-    """uint8[count, 64]: attributes as MADs carry them."""
-    return np.zeros((count, ATTRIBUTE_BYTES), np.uint8)
-
-
 class Way:
     """A way that MADs take, found once. `out` are the slots by which they leave, hop by hop."""
 
@@ -80,8 +74,7 @@ class Devices(Plane):
         if not fabric.links_of(Technology.INFINIBAND).any():
             raise ConfigError(f"{fabric.spec} has no InfiniBand link: there is nothing that MADs could manage")
         super().__init__(fabric)
-        self.seed, self.clock = seed, clock
-        self.random = random.Random(seed)
+        self.clock, self.random = clock, random.Random(seed)
         managed = np.isin(fabric.nodes.kind, list(MANAGED)) & (network_ports(fabric) > 0)
         self.nodes: list[int] = np.flatnonzero(managed).tolist()
         self._views: dict[str, tuple[NDArray[Any], memoryview]] = {}
@@ -96,14 +89,9 @@ class Devices(Plane):
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
         self.limits: dict[int, tuple[int, int]] = {}  # slot -> widths and speeds that its cable can do
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
-        slots, nodes = len(self.cable), len(self.first)
-        self.tables.switch_info = blocks(nodes)
-        self.node_infos, self.node_descriptions = blocks(nodes), blocks(nodes)
+        self.node_infos, self.node_descriptions = (np.zeros_like(self.tables.switch_info) for _ in range(2))
         self.node_info: dict[int, memoryview] = {}
         self.node_description: dict[int, memoryview] = {}
-        self.knows_fdr10 = bytearray(slots)  # by slot
-        self.fdr10 = bytearray(slots)  # whether it may run at FDR10
-        self.fdr10_active = bytearray(slots)
         self.alias_guids: dict[int, bytearray] = {}  # slot -> GUIDInfo, if somebody set it
         self.leds: set[int] = set()  # ports whose light is on
         self.reregister: set[int] = set()  # ports whose clients were asked to register again; they take themselves out
@@ -117,8 +105,8 @@ class Devices(Plane):
         self.sampled: dict[int, int] = {}  # node -> slot of its last sample
         self.traps = Traps()
         # Counting. What is not in `fabric.counters` is in `details`, by slot, field of the attribute and entry.
-        self.sent = array("q", bytes(8 * slots))  # MADs that left by a slot since somebody counted
-        self.received = array("q", bytes(8 * slots))
+        self.sent = array("q", bytes(8 * len(self.cable)))  # MADs that left by a slot since somebody counted
+        self.received = self.sent[:]
         self.details: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self.odd: defaultdict[str, int] = defaultdict(int)  # MADs that no agent could make sense of, by what was odd
         # Ways, until something changes.

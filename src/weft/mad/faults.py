@@ -103,8 +103,7 @@ def fabric_now(devices: Devices) -> Fabric:
     width = np.where(managed, lanes_by_code()[tables.of_ports(PortInfo.link_width_active)[links.a]], links.width)
     fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
     slow, ext, ext2 = (tables.of_ports(field)[links.a].astype(np.int64) for field in fields)
-    fdr10 = np.frombuffer(devices.fdr10_active, np.uint8)[links.a].astype(np.int64)
-    runs = speed_by_bits()[join_speeds(slow, ext, ext2, fdr10)]
+    runs = speed_by_bits()[join_speeds(slow, ext, ext2, tables.fdr10[links.a, 2].astype(np.int64))]
     as_cabled = speed_by_bits()[[LinkSpeed.called(one.name) for one in speeds()]][links.speed]
     pace = np.where(managed & (runs != as_cabled), runs, links.speed)
     if up.all() and np.array_equal(width, links.width) and np.array_equal(pace, links.speed):

@@ -76,9 +76,7 @@ def _fixed(devices: Devices) -> dict[str, Array]:
         "cable": np.array(devices.cable, np.int32),
         "guid": guid.astype(">u8").view(np.uint8).reshape(-1, 8),
         "port_info": devices.tables.port_info,
-        "knows_fdr10": np.frombuffer(devices.knows_fdr10, np.uint8),
-        "fdr10": np.frombuffer(devices.fdr10, np.uint8),
-        "fdr10_active": np.frombuffer(devices.fdr10_active, np.uint8),
+        "fdr10": devices.tables.fdr10,
         "sent": np.frombuffer(devices.sent, np.int64),
         "received": np.frombuffer(devices.received, np.int64),
     }

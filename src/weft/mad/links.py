@@ -76,7 +76,7 @@ def _train(devices: Devices, slot: int, far: int) -> bool:
         PortInfo.link_width_active.set(info, int(WIDTHS[lanes]))
         for name, value in best.active_fields.items():
             PortInfo.fields[name].set(info, value)
-        devices.fdr10_active[end] = best is LinkSpeed.FDR10
+        devices.tables.fdr10[end, 2] = best is LinkSpeed.FDR10
     return True
 
 
@@ -85,7 +85,7 @@ def _enabled(devices: Devices, slot: int) -> tuple[int, int]:
     info = devices.info(slot)
     fields = PortInfo.link_speed_enabled, PortInfo.link_speed_ext_enabled, PortInfo.link_speed_ext_enabled_2
     slow, ext, ext2 = (field.get(info) for field in fields)
-    fdr10 = devices.fdr10[slot] if slow & LinkSpeed.QDR else 0  # which is QDR with another encoding
+    fdr10 = devices.tables.fdr10.item(slot, 1) if slow & LinkSpeed.QDR else 0  # which is QDR with another encoding
     return PortInfo.link_width_enabled.get(info), join_speeds(slow, ext, ext2, fdr10)
 
 

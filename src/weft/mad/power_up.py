@@ -135,8 +135,7 @@ def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, b
         row = devices.port_info[slot] = _write(devices.tables.port_info, slot, blank[key])
         row[28] = port  # local_port_num
         if _fastest(speed) >= LinkSpeed.FDR10 and port:
-            devices.knows_fdr10[slot] = devices.fdr10[slot] = 1
-            devices.fdr10_active[slot] = speed == "FDR10"
+            devices.tables.fdr10[slot] = 1, 1, speed == "FDR10"
 
 
 def _write(rows: NDArray[np.uint8], index: int, raw: bytes) -> memoryview:

@@ -203,10 +203,9 @@ def _get_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, s
     asked = devices.port_slot(node, slot, modifier & 0xFF)
     if asked == NONE:
         return Status.INVALID_FIELD
+    can, may, does = devices.tables.fdr10[asked].tolist()
     smp[DATA:DATA_END] = MlnxExtendedPortInfo.pack(
-        link_speed_supported=devices.knows_fdr10[asked],
-        link_speed_enabled=devices.fdr10[asked],
-        link_speed_active=devices.fdr10_active[asked],
+        link_speed_supported=can, link_speed_enabled=may, link_speed_active=does
     )
     return 0
 
@@ -216,8 +215,8 @@ def _set_mlnx_port_info(devices: Devices, node: int, slot: int, modifier: int, s
     asked = devices.port_slot(node, slot, modifier & 0xFF)
     wanted = MlnxExtendedPortInfo.link_speed_enabled.get(smp, DATA)
     status = 0
-    if asked != NONE and devices.knows_fdr10[asked] and wanted in (0, 1):
-        devices.fdr10[asked] = wanted
+    if asked != NONE and devices.tables.fdr10[asked, 0] and wanted in (0, 1):
+        devices.tables.fdr10[asked, 1] = wanted
     elif wanted:
         status = Status.INVALID_FIELD
     return status | _get_mlnx_port_info(devices, node, slot, modifier, smp)

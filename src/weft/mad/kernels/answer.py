@@ -108,7 +108,7 @@ def _get_mlnx_port_info(s, node, slot, modifier, b, at):
         return False
     for i in range(DATA_BYTES):
         b[at + i] = 0
-    b[at + _SUPPORTED], b[at + _ENABLED], b[at + _ACTIVE] = s.knows_fdr10[asked], s.fdr10[asked], s.fdr10_active[asked]
+    b[at + _SUPPORTED], b[at + _ENABLED], b[at + _ACTIVE] = s.fdr10[asked, 0], s.fdr10[asked, 1], s.fdr10[asked, 2]
     return True
 
 

@@ -41,9 +41,7 @@ class State(NamedTuple):
     cable: Array  # int32[slot], NONE where nothing is plugged in
     guid: Array  # uint8[slot, 8], as MADs have it
     port_info: Array  # uint8[slot, 64]
-    knows_fdr10: Array  # uint8[slot], and so the next two
-    fdr10: Array
-    fdr10_active: Array
+    fdr10: Array  # uint8[slot, 3]
     sent: Array  # int64[slot]
     received: Array
     pkey: Array  # uint16[slot, index]
