@@ -34,6 +34,7 @@ LOCAL: dict[int, ibv_wc_opcode] = {  # never leave
     _W.IBV_WR_BIND_MW: _C.IBV_WC_BIND_MW,
 }
 HAVE_IMMEDIATE = (_W.IBV_WR_SEND_WITH_IMM, _W.IBV_WR_RDMA_WRITE_WITH_IMM)
+DATA = (Op.SEND, Op.WRITE)  # bring bytes, in as many packets as it takes
 ATOMICS = (Op.COMPARE_SWAP, Op.FETCH_ADD)
 ANSWERED = (*ATOMICS, Op.READ, Op.FLUSH, Op.ATOMIC_WRITE)  # complete by their own answer only
 NAK_STATUS = {

@@ -11,9 +11,9 @@ import struct
 from typing import TYPE_CHECKING
 
 from weft.verbs.cuda import CudaError
-from weft.verbs.enums import ibv_qp_state, ibv_send_flags, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.enums import IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_qp_state, ibv_wc_status
 from weft.verbs.transport import layout, memory
-from weft.verbs.transport.opcodes import ATOMICS, FOR_EVER, HAVE_IMMEDIATE, LOCAL, NAK_STATUS, OPS, RNR_MS, WORD_BYTES
+from weft.verbs.transport.opcodes import ATOMICS, DATA, FOR_EVER, LOCAL, NAK_STATUS, OPS, RNR_MS, WORD_BYTES
 from weft.verbs.transport.queue_memory import word_of_queue_pair
 from weft.verbs.transport.segment import (
     NAK,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
 _WINDOW_MIN = 8
 _PARTS = 4  # of a window, by which a long message is sent or asked for, so that answers come while it is on its way
-_DATA = (Op.SEND, Op.WRITE)  # what a request brings; others ask for an answer
 _WORD = struct.Struct("=Q")
 
 
@@ -116,11 +115,11 @@ class Requester:
             return self._do_here(work)
         if self._is_wrong(work):
             return False
-        if work.flags & ibv_send_flags.IBV_SEND_FENCE and self._unanswered():
+        if work.flags & IBV_SEND_FENCE and self._unanswered():
             return False
         if work.is_answered and self._unanswered() >= qp.settings.max_rd_atomic:
             return False
-        many = work.op in (*_DATA, Op.READ)
+        many = work.op in (*DATA, Op.READ)
         work.count = packets_of(work.size, qp.settings.mtu_bytes) if many else 1
         work.psn = work.response_psn = self.next_psn
         self.next_psn = psn_after(self.next_psn, work.count)
@@ -173,68 +172,27 @@ class Requester:
 
     def _send(self, work: SendWork) -> bool:
         """As much of it as the window allows; whether all of it is sent."""
+        qp, mtu = self.qp, self.qp.settings.mtu_bytes
         while work.sent < work.count:
             under_way = psn_distance(psn_after(work.psn, work.sent), self._oldest())
-            room = self._window - under_way if self.qp.service != Service.UC else WINDOW
-            if work.op not in _DATA:
-                if room <= 0 or self._unanswered() >= self.qp.settings.max_rd_atomic:
-                    return False
-                is_sent = self._send_request(work)
-            else:
+            room = self._window - under_way if qp.service != Service.UC else WINDOW
+            payload: memory.Payload | None = b""
+            if work.op in DATA:
                 count = min(work.count - work.sent, room, self._part)
-                is_sent = count > 0 and self._send_data(work, count)
-            if not is_sent:
+            elif room <= 0 or self._unanswered() >= qp.settings.max_rd_atomic:
                 return False
+            else:  # one packet that is answered by one or many: of a long READ, up to the end of a part
+                count = min(work.count - work.sent, self._part - work.sent % self._part)
+            if count <= 0:
+                return False
+            if work.op in (*DATA, Op.ATOMIC_WRITE):
+                payload = self._data(work, work.sent * mtu, min(count * mtu, work.size - work.sent * mtu))
+            if payload is None:
+                return False
+            segment = work.next_part(count, payload, mtu, service=qp.service, dest_qp=qp.settings.dest_qp)
+            work.sent += count
+            self._put(segment)
         return True
-
-    def _send_data(self, work: SendWork, count: int) -> bool:
-        """False if it failed."""
-        mtu = self.qp.settings.mtu_bytes
-        begin, last = work.sent * mtu, work.sent + count == work.count
-        data = self._data(work, begin, min(count * mtu, work.size - begin))
-        if data is None:
-            return False
-        segment = self._segment(work, data, va=work.va, length=work.size)
-        segment.count, segment.first, segment.last = count, work.sent == 0, last
-        if last:
-            segment.solicited = bool(work.flags & ibv_send_flags.IBV_SEND_SOLICITED)
-            segment.immediate = work.immediate if work.opcode in HAVE_IMMEDIATE else None
-            segment.invalidate = work.invalidate if work.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV else None
-        work.sent += count
-        self._put(segment)
-        return True
-
-    def _send_request(self, work: SendWork) -> bool:
-        """One packet that is answered by one or many: of a long READ, up to the end of a part. False if it failed."""
-        mtu = self.qp.settings.mtu_bytes
-        count = min(self._part - work.sent % self._part, work.count - work.sent)
-        asked = min(work.size - work.sent * mtu, count * mtu)
-        data = self._data(work, 0, work.size) if work.op == Op.ATOMIC_WRITE else b""
-        if data is None:
-            return False
-        length = work.length if work.op == Op.FLUSH else asked
-        segment = self._segment(work, bytes(data), va=work.va + work.sent * mtu, length=length)
-        segment.compare, segment.swap = work.compare, work.swap
-        segment.flush, segment.selectivity = work.flush, work.selectivity
-        work.sent += count
-        self._put(segment)
-        return True
-
-    def _segment(self, work: SendWork, payload: memory.Payload, *, va: int, length: int) -> Segment:
-        """The next part of it."""
-        assert work.op is not None
-        return Segment(
-            op=work.op,
-            service=self.qp.service,
-            dest_qp=self.qp.settings.dest_qp,
-            psn=psn_after(work.psn, work.sent),
-            ack_request=True,
-            va=va,
-            rkey=work.rkey,
-            srq=work.srq,
-            length=length,
-            payload=payload,
-        )
 
     def _put(self, segment: Segment) -> None:
         self.qp.adapter.send(self.qp, segment)
@@ -363,7 +321,7 @@ class Requester:
             offset = psn_distance(psn, work.psn)
             if offset < work.count:
                 self._cursor = min(self._cursor, index)
-                data = work.op in _DATA
+                data = work.op in DATA
                 work.sent = max(0, offset) if data else psn_distance(work.response_psn, work.psn)
 
     def _progress(self, psn: int) -> None:
@@ -399,7 +357,7 @@ class Requester:
     def _oldest(self) -> int:
         """The first PSN that nothing is known of."""
         work = self.qp.sends[0]
-        begun = psn_distance(self._acked, work.psn) >= 0 and work.op in _DATA
+        begun = psn_distance(self._acked, work.psn) >= 0 and work.op in DATA
         return psn_after(self._acked) if begun else work.response_psn
 
     # -- the end ----------------------------------------------------------------------------------------------------
@@ -410,7 +368,7 @@ class Requester:
         while qp.sends and qp.sends[0].done:
             work = qp.sends.popleft()
             self._cursor = max(0, self._cursor - 1)
-            if qp.signal_all or work.flags & ibv_send_flags.IBV_SEND_SIGNALED:
+            if qp.signal_all or work.flags & IBV_SEND_SIGNALED:
                 opcode = LOCAL.get(work.opcode) or OPS[work.opcode][1]
                 done = Completion(wr_id=work.wr_id, qp_num=qp.number, opcode=opcode, byte_len=work.size)
                 done.posted = work.posted

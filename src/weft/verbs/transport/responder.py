@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from weft.verbs.cuda import CudaError
 from weft.verbs.enums import ibv_access_flags, ibv_event_type, ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status
 from weft.verbs.transport import layout, memory
-from weft.verbs.transport.opcodes import ATOMICS
+from weft.verbs.transport.opcodes import ATOMICS, DATA
 from weft.verbs.transport.queue_memory import word_of_queue_pair
 from weft.verbs.transport.regions import Region
 from weft.verbs.transport.segment import (
@@ -118,7 +118,7 @@ class Responder:
                 self._answer(self.expected, NAK | Nak.PSN_SEQUENCE_ERROR)
             return
         if ahead < 0:
-            if segment.op not in (Op.SEND, Op.WRITE) or segment.count <= -ahead:
+            if segment.op not in DATA or segment.count <= -ahead:
                 self._on_duplicate(segment)
                 return
             segment = segment.cut(-ahead, self.qp.settings.mtu_bytes)[1]
@@ -164,7 +164,7 @@ class Responder:
             self.qp.receives.put_back(message.work)
 
     def _execute(self, segment: Segment) -> None:
-        if segment.op in (Op.SEND, Op.WRITE):
+        if segment.op in DATA:
             self._on_data(segment)
         elif self._message is not None or not self.qp.settings.max_dest_rd_atomic:
             raise _Failed(Nak.INVALID_REQUEST)
@@ -349,7 +349,7 @@ class Responder:
     # -- again ------------------------------------------------------------------------------------------------------
 
     def _on_duplicate(self, segment: Segment) -> None:
-        if segment.op in (Op.SEND, Op.WRITE):
+        if segment.op in DATA:
             self._answer(psn_after(self.expected, -1), ACK_UNLIMITED)
             return
         for before in self._answered:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weft.verbs.enums import ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
-from weft.verbs.transport.memory import Place, total
-from weft.verbs.transport.opcodes import ANSWERED, OPS, Control
-from weft.verbs.transport.segment import Op
+from weft.verbs.enums import IBV_SEND_SOLICITED, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.transport.memory import Payload, Place, total
+from weft.verbs.transport.opcodes import ANSWERED, DATA, HAVE_IMMEDIATE, OPS, Control
+from weft.verbs.transport.segment import Op, Segment, Service, psn_after
 
 
 class Refused(Exception):
@@ -59,6 +59,26 @@ class SendWork:
     @property
     def size(self) -> int:
         return len(self.inline) if self.inline is not None else total(self.places)
+
+    def next_part(self, count: int, payload: Payload, mtu_bytes: int, *, service: Service, dest_qp: int) -> Segment:
+        """So many packets after those that are sent; what asks for an answer is one packet, for so many of it."""
+        assert self.op is not None
+        part = Segment(op=self.op, service=service, dest_qp=dest_qp, psn=psn_after(self.psn, self.sent))
+        part.ack_request, part.rkey, part.srq, part.payload = True, self.rkey, self.srq, payload
+        if self.op in DATA:
+            part.va, part.length = self.va, self.size
+            part.count, part.first, part.last = count, self.sent == 0, self.sent + count == self.count
+            if part.last:
+                part.solicited = bool(self.flags & IBV_SEND_SOLICITED)
+                part.immediate = self.immediate if self.opcode in HAVE_IMMEDIATE else None
+                part.invalidate = self.invalidate if self.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_INV else None
+        else:
+            begin = self.sent * mtu_bytes
+            part.va, part.length = self.va + begin, min(self.size - begin, count * mtu_bytes)
+            part.compare, part.swap = self.compare, self.swap
+            if self.op == Op.FLUSH:
+                part.length, part.flush, part.selectivity = self.length, self.flush, self.selectivity
+        return part
 
 
 @dataclass(slots=True, kw_only=True)
