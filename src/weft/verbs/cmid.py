@@ -13,17 +13,11 @@ import weakref
 from collections.abc import Callable
 from typing import ParamSpec
 
+from weft.verbs import cm_enums as ce
+from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.addr import GID, AHAttr, GlobalRoute, own_index
-from weft.verbs.cm_enums import (
-    RAI_DNS,
-    RAI_PASSIVE,
-    RAI_SA,
-    RDMA_OPTION_ID,
-    RDMA_OPTION_ID_ACK_TIMEOUT,
-    rdma_cm_event_type,
-    rdma_port_space,
-)
+from weft.verbs.cm_enums import rdma_cm_event_type, rdma_port_space
 from weft.verbs.cm_events import CMEvent, CMEventChannel
 from weft.verbs.cm_groups import GROUP_QP, Groups
 from weft.verbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam
@@ -33,14 +27,7 @@ from weft.verbs.connecting.conversation import Conversation, Side, Told
 from weft.verbs.connecting.services import Claim
 from weft.verbs.device import PORT, Context
 from weft.verbs.device_attributes import DeviceAttr
-from weft.verbs.enums import (
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_MTU_4096,
-    ibv_qp_attr_mask,
-    ibv_qp_state,
-)
+from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.qp import ECE, QPAttr, QPInitAttr
@@ -201,10 +188,10 @@ class CMID(Groups):
     ) -> None:
         """Ask what a name means; an event tells when it is known, or that it is not."""
         what = "Failed to Resolve AddrInfo"
-        if flags & RAI_SA:
-            code = errno.EINVAL if flags & RAI_DNS else errno.EOPNOTSUPP
+        if flags & ce.RAI_SA:
+            code = errno.EINVAL if flags & ce.RAI_DNS else errno.EOPNOTSUPP
             raise PyverbsRDMAError(what, code, "services are not looked up at the subnet administrator: RAI_DNS")
-        near, far = ((node, service), (None, None))[:: 1 if flags & RAI_PASSIVE else -1]
+        near, far = ((node, service), (None, None))[:: 1 if flags & ce.RAI_PASSIVE else -1]
         self._found, told = None, Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED)
         try:
             self._found = AddrInfo(near[0], far[0], near[1], far[1], port_space, flags)
@@ -370,7 +357,7 @@ class CMID(Groups):
         if target not in MASKS:
             raise PyverbsRDMAError("Failed to get QP attributes", errno.EINVAL, f"not for state {target.name}")
         attr = QPAttr(qp_state=target, port_num=PORT)
-        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
+        attr.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
         if target != _S.IBV_QPS_INIT:
             self._fill_in(attr, self._speaking("Failed to get QP attributes"))
         return attr, MASKS[target]
@@ -378,7 +365,7 @@ class CMID(Groups):
     def _fill_in(self, attr: QPAttr, conversation: Conversation) -> None:
         """What both ends said of themselves."""
         far, param = conversation.far, self._param
-        attr.ah_attr, attr.path_mtu = self._address(self._target), IBV_MTU_4096
+        attr.ah_attr, attr.path_mtu = self._address(self._target), e.IBV_MTU_4096
         attr.dest_qp_num, attr.rq_psn, attr.sq_psn = far.qp_num, far.psn, self._psn
         attr.max_dest_rd_atomic = min(param.resources, far.depth)
         attr.max_rd_atomic = min(param.depth, far.resources)
@@ -394,7 +381,7 @@ class CMID(Groups):
     # -- options ------------------------------------------------------------------------------------------------------
 
     def set_option(self, level: int, optname: int, optval: int, optlen: int) -> None:
-        if (level, optname) != (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT):
+        if (level, optname) != (ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_ACK_TIMEOUT):
             reason = f"option {optname} of level {level} is not known; RDMA_OPTION_ID_ACK_TIMEOUT is"
             raise PyverbsRDMAError("Failed to set option", errno.ENOSYS, reason)
         if not 0 <= optval <= 31:
