@@ -1,8 +1,7 @@
 """How a process gets the memory of another one's queues: from a socket in the folder of both.
 
     neighbours = Neighbours(path, adapter)      a thread of its own lets others in
-    neighbours.far(path)                        the memory of another; None if nobody is there
-    neighbours.watch(path, meter)               close a way when the other is gone
+    neighbours.way(path, ...)                   the short way to it, or within this process; None if nobody is there
 
 The connection stays open as long as both live: when it ends the other process is gone, however it went, and all ways
 to it are closed.
@@ -19,7 +18,9 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,10 @@ from weft import runtime
 from weft.verbs.transport import layout
 from weft.verbs.transport.adapter import Adapter
 
+if TYPE_CHECKING:
+    from weft.verbs.transport.lane import Way
+
+Meter = npt.NDArray[np.int64]
 _ANSWER_S = 10.0  # the other may have to load its kernels first
 _TURN_S = 5e-4
 _WORD = struct.Struct("=Q")
@@ -102,13 +107,24 @@ class FarMemory:
         self._connection.close()
 
 
-class Neighbours:
-    """The adapters of other processes whose memory this one has, and the door for those who want this one's."""
+class Here(NamedTuple):
+    """The memory of this process, as that of another would be."""
 
-    def __init__(self, path: Path, adapter: Adapter) -> None:
+    address: int
+    process: int
+
+
+class Neighbours:
+    """The adapters of other processes whose memory this one has, and the door for those who want this one's.
+
+    `ring_here` wakes who waits in this process.
+    """
+
+    def __init__(self, path: Path, adapter: Adapter, ring_here: Callable[[], None]) -> None:
+        self._path, self._adapter, self._ring_here = path, adapter, ring_here
         self._door = Doorway(path, adapter)
         self._known: dict[Path, FarMemory] = {}
-        self._meters: dict[Path, list[npt.NDArray[np.int64]]] = {}
+        self._meters: dict[Path, dict[int, Meter]] = {}  # that are closed when the process is gone, by address
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
         self._is_open = True
         threading.Thread(target=self._work, name=f"door of {path.stem}", daemon=True).start()
@@ -132,6 +148,23 @@ class Neighbours:
             if not far.is_alive:
                 self._forget(path)
 
+    def way(self, path: Path, *, source: object, meter: Meter, ring: Callable[[], None]) -> Way | None:
+        """To the process behind a door, which `ring` wakes, or to this one."""
+        from weft.verbs.transport.lane import Way
+
+        if path == self._path:
+            here = Here(self._adapter.memory.address, os.getpid())
+            return Way(far=here, source=source, meter=meter, ring=self._rung)
+        far = self.far(path)
+        if far is None:
+            return None
+        self._meters.setdefault(path, {})[meter.ctypes.data] = meter
+        return Way(far=far, source=source, meter=meter, ring=ring)
+
+    def _rung(self) -> None:
+        self._adapter.was_rung()
+        self._ring_here()
+
     def far(self, path: Path) -> FarMemory | None:
         if path in self._known and not self._known[path].is_alive:  # another process may have its name already
             self._forget(path)
@@ -143,12 +176,8 @@ class Neighbours:
             os.eventfd_write(self._news, 1)
         return self._known[path]
 
-    def watch(self, path: Path, meter: npt.NDArray[np.int64]) -> None:
-        """Close it when the process is gone."""
-        self._meters.setdefault(path, []).append(meter)
-
     def _forget(self, path: Path) -> None:
-        for meter in self._meters.pop(path, ()):
+        for meter in self._meters.pop(path, {}).values():
             meter[0] = 0
         if (far := self._known.pop(path, None)) is not None:
             far.close()

@@ -12,7 +12,6 @@ those the carrier asks the subnet administrator for the path.
 from __future__ import annotations
 
 import functools
-import os
 import struct
 from collections.abc import Callable
 
@@ -24,7 +23,6 @@ from weft.verbs.carriers.lab_line import QUEUE_PAIR_BITS, Event, Kind, Line, pac
 from weft.verbs.carriers.lab_passages import Passages
 from weft.verbs.carriers.lab_paths import Paths, group_of
 from weft.verbs.carriers.lab_way import Way
-from weft.verbs.carriers.siblings import Here
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.transport import lane
 from weft.verbs.transport.adapter import Adapter, Arrival
@@ -87,7 +85,7 @@ class LabCarrier:
     def open(self, adapter: Adapter) -> None:
         """Let other programs have the memory of its queues, where the lab gives them leave."""
         self._adapter = adapter
-        self._neighbours = Neighbours(self.passages.doorway, adapter)
+        self._neighbours = Neighbours(self.passages.doorway, adapter, self.line.ring)
 
     def way(self, qp: QueuePair) -> lane.Way | None:
         """For a connection whose links are sound, both ways; whoever asks does not have the adapter's lock."""
@@ -98,22 +96,8 @@ class LabCarrier:
         if found is None:
             return None
         source = Way(self._slid(to), to.gids and to.gids[::-1])
-        if found.doorway == self.passages.doorway:
-            here = Here(self._adapter.memory.address, os.getpid())
-            return lane.Way(far=here, source=source, meter=found.meter, ring=self._ring_here)
-        far = self._neighbours.far(found.doorway)
-        if far is None:
-            return None
-        if found.is_new:
-            self._neighbours.watch(found.doorway, found.meter)
-        return lane.Way(
-            far=far, source=source, meter=found.meter, ring=functools.partial(self.line.wake, found.guid, found.program)
-        )
-
-    def _ring_here(self) -> None:
-        assert self._adapter is not None
-        self._adapter.was_rung()
-        self.line.ring()
+        ring = functools.partial(self.line.wake, found.guid, found.program)
+        return self._neighbours.way(found.doorway, source=source, meter=found.meter, ring=ring)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 

@@ -32,7 +32,6 @@ class Passage:
     meter: NDArray[np.int64]
     guid: int  # of the peer's port
     program: int  # its number there
-    is_new: bool  # nobody asked for it before
 
 
 class Passages:
@@ -47,7 +46,6 @@ class Passages:
         self._known: dict[tuple[object, ...], int] = {}  # the meter of a way: always the same, as others may hold it
         self._guids: dict[int, int] = {}  # by meter: of the port at the other end
         self._refused: dict[int, float] = {}  # by meter: until when
-        self._given: set[tuple[Path, int]] = set()
 
     def _doorway(self, guid: int, program: int) -> Path:
         return self._place / f"{guid:016x}-{program}"
@@ -71,10 +69,7 @@ class Passages:
                 return None
             self._guids[meter] = guid
         guid, program = self._guids[meter], dest_qp >> QUEUE_PAIR_BITS
-        doorway = self._doorway(guid, program)
-        is_new = (doorway, meter) not in self._given
-        self._given.add((doorway, meter))
-        return Passage(doorway, self._meters[meter], guid, program, is_new)
+        return Passage(self._doorway(guid, program), self._meters[meter], guid, program)
 
     def _ask(self, key: tuple[object, ...], meter: int) -> int | None:
         """The GUID of the port at the other end, if the lab opens the meter."""

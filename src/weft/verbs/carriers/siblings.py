@@ -27,7 +27,7 @@ import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from weft import runtime
 from weft.errors import ConfigError
@@ -89,13 +89,6 @@ class _Way:
         return True
 
 
-class Here(NamedTuple):
-    """The memory of this process, as that of another would be."""
-
-    address: int
-    process: int
-
-
 class Siblings(Loopback):
     """A carrier. `numbers` are those that queue pairs of this process have."""
 
@@ -137,7 +130,7 @@ class Siblings(Loopback):
     def open(self, adapter: Adapter) -> None:
         """Let other processes have the memory of its queues."""
         self._adapter = adapter
-        self._neighbours = Neighbours(self._doorway(self._slot), adapter)
+        self._neighbours = Neighbours(self._doorway(self._slot), adapter, self._ring_here)
 
     def _doorway(self, slot: int) -> Path:
         return self._place / f"{self._device}-{slot}.memory"
@@ -161,7 +154,7 @@ class Siblings(Loopback):
         if is_for_all or slot == self._slot:
             self.put(segment, to)
             if self._waiting:
-                os.eventfd_write(self._bell, 1)
+                self._ring_here()
         for far in self._others(segment.dest_qp) if is_for_all else [slot] if slot != self._slot else []:
             self._send_to(far, segment, to, mtu_bytes)
 
@@ -209,26 +202,15 @@ class Siblings(Loopback):
 
     def way(self, qp: QueuePair) -> Way | None:
         """To a queue pair of this machine; whoever asks does not have the adapter's lock."""
-        from weft.verbs.transport.lane import Way
         from weft.verbs.transport.meter import open_meter
 
         to, slot = qp.settings.destination, qp.settings.dest_qp >> _QUEUE_PAIR_BITS
-        if self._adapter is None or self._neighbours is None or not isinstance(to, tuple) or to[0] not in self.gids:
+        if self._neighbours is None or not isinstance(to, tuple) or to[0] not in self.gids:
             return None
-        meter, source = open_meter(), (to[1], to[0])
-        if slot == self._slot:
-            here = Here(self._adapter.memory.address, os.getpid())
-            return Way(far=here, source=source, meter=meter, ring=self._ring_here)
-        doorway = self._doorway(slot)
-        far = self._neighbours.far(doorway)
-        if far is None:
-            return None
-        self._neighbours.watch(doorway, meter)
-        return Way(far=far, source=source, meter=meter, ring=functools.partial(self._ring, slot))
+        ring = functools.partial(self._ring, slot)
+        return self._neighbours.way(self._doorway(slot), source=(to[1], to[0]), meter=open_meter(), ring=ring)
 
     def _ring_here(self) -> None:
-        assert self._adapter is not None
-        self._adapter.was_rung()
         os.eventfd_write(self._bell, 1)
 
     def _ring(self, slot: int) -> None:

@@ -1,0 +1,58 @@
+"""Leave of a lab to write into a peer's memory: it ends with the peer, whoever had its door before."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.patience import wait_until
+
+from weft import runtime
+from weft.verbs.carriers.lab import LabCarrier
+from weft.verbs.carriers.lab_line import METER_WORDS, METERS, QUEUE_PAIR_BITS
+from weft.verbs.carriers.lab_passages import Passages
+from weft.verbs.carriers.lab_way import Way
+from weft.verbs.carriers.loopback import Loopback
+from weft.verbs.transport.adapter import Adapter
+from weft.verbs.transport.queue_memory import QueueMemory
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
+GUID, PEER = 7, 2
+
+
+class Program:
+    """One at a port of a lab that opens every meter."""
+
+    def __init__(self, lab: Path, number: int) -> None:
+        size_bytes = METERS * METER_WORDS * 8
+        file = runtime.memory("meters", size_bytes)
+        self.meters = np.frombuffer(mmap.mmap(file, size_bytes), np.int64).reshape(METERS, METER_WORDS)
+        line: Any = SimpleNamespace(path=str(lab), ask=self._opened, ring=lambda: None, wake=print, close=lambda: None)
+        facts: Any = SimpleNamespace(info=SimpleNamespace(lid=1, lmc=0), p_keys=(0xFFFF,))
+        self.carrier = LabCarrier(line, number, facts, Passages(line, GUID, number, os.dup(file)))
+        self.carrier.open(Adapter(Loopback(()), memory=QueueMemory(can_be_shared=True)))
+
+    def _opened(self, do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
+        self.meters[meter, 0] = 1
+        return {"guid": GUID}
+
+    def way_to(self, peer: int) -> object:
+        to = SimpleNamespace(destination=Way(1), pkey_index=0, mtu_bytes=4096, dest_qp=peer << QUEUE_PAIR_BITS)
+        return self.carrier.way(SimpleNamespace(settings=to))  # type: ignore[arg-type]
+
+
+def test_a_way_ends_with_the_program_whose_number_was_another_s_before(tmp_path):
+    own = Program(tmp_path / "lab", 1)
+    for _ in range(2):
+        peer = Program(tmp_path / "lab", PEER)
+        assert own.way_to(PEER) is not None
+        assert own.meters[0, 0] == 1
+        peer.carrier.close()
+        wait_until(lambda: own.meters[0, 0] == 0, "that the way is closed")
+    own.carrier.close()
