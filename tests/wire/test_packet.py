@@ -10,7 +10,7 @@ from weft.errors import ConfigError
 from weft.wire.format import Malformed
 from weft.wire.headers import AETH, BTH, DETH, GRH, IETH, LNH, LRH, RDETH, RETH, RWH, XRCETH, FlowControl, ImmDt, Opcode
 from weft.wire.opcodes import CARRIES_NO_PAYLOAD, EXTENDED_HEADERS
-from weft.wire.packet import Link, Packet, icrc_is_right
+from weft.wire.packet import Link, Packet, bth_at, icrc_is_right, read_transport
 from weft.wire.roce import UDP, Ethernet, EtherType, IPv4, IPv6, Vlan, internet_checksum
 
 ROUTES = {
@@ -41,6 +41,17 @@ def test_a_packet_is_parsed_as_it_was_built(route, opcode, payload, psn):
     assert again[BTH].replace(pad_cnt=0) == packet[BTH]
     assert again.pack() == frame
     assert icrc_is_right(frame, link_of(packet))
+
+
+@pytest.mark.parametrize("route", ["local", "global"])
+@pytest.mark.parametrize("opcode", Opcode)
+def test_the_transport_is_found_in_the_bytes_where_a_parsed_packet_has_it(route, opcode):
+    extended = tuple(kind() for kind in EXTENDED_HEADERS[opcode])
+    frame = Packet((*ROUTES[route], BTH(opcode=opcode, dest_qp=7), *extended)).pack()
+    parsed, at = Packet.parse(frame, Link.INFINIBAND), bth_at(frame)
+    assert at == sum(header.size for header in parsed.headers[: parsed.kinds.index(BTH)])
+    assert tuple(read_transport(frame, at)[0]) == parsed.headers[parsed.kinds.index(BTH) :]
+    assert bth_at(frame[:-1]) == bth_at(frame + b"\0") == -1
 
 
 def test_lengths_and_next_headers_follow_from_the_rest():
