@@ -19,16 +19,21 @@ whether the sender may use this key: a full one only if it is a full member (the
 9.11.7 as Linux's hfi1 cites it). Raw packets have no P_Key: the two bits FilterRaw stop them. SMPs go by VL 15 over
 links that are up, and have no P_Key.
 
+A packet for a group (`follow`) is copied by the multicast forwarding tables, never back to where it came from: each
+copy leaves a switch as above, and a port that is in the group takes it.
+
 `kernels.forwarding` is the same for many paths at a time; `tests/fabric/test_forwarding.py` holds the two together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
+from weft.fabric.counters import Counter
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
@@ -42,6 +47,7 @@ FULL = PKey.FULL_MEMBER
 RAW, ANY = -1, -2  # instead of a P_Key: a raw packet, which has none; and one that nobody asks for
 MANAGEMENT_VL = 15
 HEADERS_BYTES = 124  # that a packet may have beside its MTU, without the VCRC
+PORTS_PER_MASK = 16  # of the multicast forwarding table
 DATA_VLS = (0, 1, 2, 4, 8, 15)  # by the code of OperationalVLs
 P_KEYS_IN, P_KEYS_OUT, RAW_IN, RAW_OUT = 8, 4, 2, 1  # the lower half of a byte of PortInfo
 LMC, CHECKS = PortInfo.lmc.bit // 8, PortInfo.partition_enforcement_inbound.bit // 8
@@ -91,6 +97,21 @@ _TEXTS = {
     Reason.HURT: "a bad cable hurt it",
     Reason.MALFORMED: "it is no packet: its length, its version or its headers are wrong",
     Reason.MANAGEMENT: "it is for QP 0: SMPs go by Subnet.send",
+}
+
+
+COUNTED = {  # what is not here nobody counts, or who found it did
+    Reason.MALFORMED: Counter.PORT_XMIT_DISCARDS,
+    Reason.MANAGEMENT: Counter.PORT_XMIT_DISCARDS,
+    Reason.INACTIVE: Counter.PORT_XMIT_DISCARDS,
+    Reason.TOO_LONG: Counter.PORT_XMIT_DISCARDS,
+    Reason.NO_VL: Counter.PORT_XMIT_DISCARDS,
+    Reason.LOOP: Counter.PORT_XMIT_DISCARDS,
+    Reason.NO_RELAY: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
+    Reason.NO_ROUTE: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
+    Reason.TURNS_BACK: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
+    Reason.INBOUND: Counter.PORT_RCV_CONSTRAINT_ERRORS,
+    Reason.OUTBOUND: Counter.PORT_XMIT_CONSTRAINT_ERRORS,
 }
 
 
@@ -267,3 +288,75 @@ def walk(plane: Plane, slot: int, *, dlid: int, sl: int, p_key: int, size_bytes:
         out.append(hop.slot)
         vls.append(hop.vl)
         at, sends = plane.cable[hop.slot], False
+
+
+# -- with all copies --------------------------------------------------------------------------------------------------
+
+
+def is_multicast(lid: int) -> bool:
+    return Lid.FIRST_MULTICAST <= lid < Lid.PERMISSIVE
+
+
+def follow(
+    plane: Plane,
+    slot: int,
+    *,
+    dlid: int,
+    sl: int,
+    p_key: int,
+    size_bytes: int,
+    crosses: Callable[[int, int], bool] = lambda out, far: True,
+) -> Iterator[tuple[int, int, Hop]]:
+    """A packet, of one to a group every copy: the port that it came to, the VL on which, and what becomes of it there.
+
+    It enters a port once, so that it ends in tables that lead in circles. `crosses` says whether it survives a cable.
+    """
+    came = [(plane.own_slot(slot), 0, True)]  # port, VL, whether it begins there
+    entered: set[int] = set()
+    while came:
+        at, vl, sends = came.pop()
+        hops: Iterable[Hop]
+        if is_multicast(dlid):
+            hops = _hops_of_group(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes, sends=sends)
+        else:
+            hops = (next_hop(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes, sends=sends),)
+        for hop in hops:
+            far = NONE if hop.reason else plane.cable[hop.slot]
+            if far in entered:
+                yield at, vl, Hop(hop.slot, 0, Reason.LOOP)
+                continue
+            yield at, vl, hop
+            if far != NONE and crosses(hop.slot, far):
+                entered.add(far)
+                came.append((far, hop.vl, False))
+
+
+def _hops_of_group(
+    plane: Plane, at: int, *, dlid: int, sl: int, p_key: int, size_bytes: int, sends: bool
+) -> Iterator[Hop]:
+    """To a port of an adapter, or by all ports that a switch has for the group."""
+    node, group = plane.node_of[at], dlid - Lid.FIRST_MULTICAST
+    if not plane.is_switch[node]:
+        if sends:
+            yield leave(plane, at, at, sl=sl, size_bytes=size_bytes)
+        else:
+            yield Hop(at, 0, Reason.ARRIVED if takes(plane, at, p_key) else Reason.P_KEY)
+        return
+    if not sends and not lets_in(plane, at, p_key):
+        yield Hop(at, 0, Reason.INBOUND)
+        return
+    mft, first = plane.tables.mft, plane.first[node]
+    masks = mft[plane.row[node], group].tolist() if group < mft.shape[1] else ()
+    if not any(masks):
+        yield Hop(at, 0, Reason.NO_ROUTE)
+        return
+    for port in range(min(plane.last_port[node], NO_ROUTE - 1) + 1):
+        out = first + port
+        if out == at or not masks[port // PORTS_PER_MASK] >> port % PORTS_PER_MASK & 1:
+            continue
+        if out == first:
+            yield Hop(out, 0, Reason.ARRIVED if takes(plane, out, p_key) else Reason.P_KEY)
+        elif lets_out(plane, out, p_key):
+            yield leave(plane, at, out, sl=sl, size_bytes=size_bytes)
+        else:
+            yield Hop(out, 0, Reason.OUTBOUND)

@@ -10,8 +10,6 @@ Where it goes, and what stops it, is `fabric.forwarding`'s; here is who counts i
     PortRcvSwitchRelayErrors    NO_ROUTE, TURNS_BACK, NO_RELAY       PortXmitConstraintErrors, trap 259   OUTBOUND
     SymbolErrors, PortRcvErrors HURT, the likelier the longer it is  PKeyViolations, trap 257             P_KEY
 
-A packet for a group is copied by the multicast forwarding tables, never back to where it came from.
-
 The VL and the VCRC belong to the link: what the sender wrote there is not looked at, and `as_received` has what the
 last link wrote. ICRC, the receiver's queue pair, its Q_Key (`bad_q_key`) and its own P_Key (`bad_p_key`) are the
 receiver's to check; so is the copy that an adapter gives itself of what it sends to a group. Not modelled: credits and
@@ -20,7 +18,6 @@ time (`sim.packet` has both), so nothing waits and no packet is dropped for want
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,9 +25,7 @@ from typing import Any
 import numpy as np
 
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import Hop, Reason, leave, lets_in, lets_out, matching, next_hop, takes
-from weft.fabric.tables import NO_ROUTE
-from weft.ids import Lid
+from weft.fabric.forwarding import Reason, follow, is_multicast, lets_in, lets_out, matching
 from weft.mad import transit
 from weft.mad.devices import MAD_WORDS, NONE, Devices, Way
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, vcrc_bytes
@@ -43,7 +38,6 @@ from weft.wire.packet import bth_at
 from weft.wire.port_info import PortInfo
 
 _MOST_VIOLATIONS = 0xFFFF
-_PORTS_PER_MASK = 16  # of the multicast forwarding table
 _LIDS_P_KEY_SL, _QP1, _QP2, _GIDS = 0x0F, 0x10, 0x20, 0xC0  # DataValid of trap 259
 
 
@@ -182,7 +176,6 @@ class _Journey:
 
     def __init__(self, devices: Devices, packet: bytes, bth: int) -> None:
         self.devices, self.packet, self.bth = devices, packet, bth
-        self.entered: set[int] = set()
         self.delivered: list[int] = []
         self.vls: list[int] = []
         self.dropped: list[Drop] = []
@@ -190,30 +183,25 @@ class _Journey:
             return
         self.sl, self.dlid, self.words = LRH.sl.get(packet), LRH.dlid.get(packet), LRH.pkt_len.get(packet)
         self.p_key = BTH.p_key.get(packet, bth) if bth else NONE
-        self.multicast = Lid.FIRST_MULTICAST <= self.dlid < Lid.PERMISSIVE
-        self.sent, self.received = _counts(self.words, self.multicast)
+        self.sent, self.received = _counts(self.words, is_multicast(self.dlid))
 
     def go(self, at: int) -> None:
         """From the port where it begins, with all its copies."""
-        arrived = [(at, 0, True)]  # slot, VL, whether it begins there
-        while arrived:
-            slot, vl, sends = arrived.pop()
-            for hop in self._group(slot, sends) if self.multicast else (self._next(slot, sends),):
-                if hop.reason is Reason.ARRIVED:
-                    self.delivered.append(hop.slot)
-                    self.vls.append(vl)
-                elif hop.reason:
-                    self.drop(*hop[::2])
-                elif (far := self.devices.cable[hop.slot]) in self.entered:
-                    self.drop(hop.slot, Reason.LOOP)
-                elif self._cross(hop.slot, far):
-                    arrived.append((far, hop.vl, False))
-
-    def _next(self, at: int, sends: bool) -> Hop:
-        size_bytes = 4 * self.words
-        return next_hop(
-            self.devices, at, dlid=self.dlid, sl=self.sl, p_key=self.p_key, size_bytes=size_bytes, sends=sends
+        ways = follow(
+            self.devices,
+            at,
+            dlid=self.dlid,
+            sl=self.sl,
+            p_key=self.p_key,
+            size_bytes=4 * self.words,
+            crosses=self._cross,
         )
+        for _, vl, hop in ways:
+            if hop.reason is Reason.ARRIVED:
+                self.delivered.append(hop.slot)
+                self.vls.append(vl)
+            elif hop.reason:
+                self.drop(*hop[::2])
 
     def _cross(self, slot: int, far: int) -> bool:
         """Over a cable; False if that is a bad one, and hurts it."""
@@ -225,37 +213,7 @@ class _Journey:
             return False
         devices.fabric.counters[far] += self.received
         devices.details[far, "port_rcv_data_sl", self.sl] += self.words
-        self.entered.add(far)
         return True
-
-    def _group(self, at: int, sends: bool) -> Iterator[Hop]:
-        """Of a packet for a group: to a port of an adapter, or by all ports that a switch has for it."""
-        devices, group, p_key = self.devices, self.dlid - Lid.FIRST_MULTICAST, self.p_key
-        node, size_bytes = devices.node_of[at], 4 * self.words
-        if not devices.is_switch[node]:
-            if sends:
-                yield leave(devices, at, at, sl=self.sl, size_bytes=size_bytes)
-            else:
-                yield Hop(at, 0, Reason.ARRIVED if takes(devices, at, p_key) else Reason.P_KEY)
-            return
-        if not sends and not lets_in(devices, at, p_key):
-            yield Hop(at, 0, Reason.INBOUND)
-            return
-        masks = devices.tables.mft[devices.row[node], group].tolist() if group < devices.tables.mft.shape[1] else ()
-        if not any(masks):
-            yield Hop(at, 0, Reason.NO_ROUTE)
-            return
-        first, last = devices.first[node], min(devices.last_port[node], NO_ROUTE - 1)
-        for port in range(last + 1):
-            out = first + port
-            if out == at or not masks[port // _PORTS_PER_MASK] >> port % _PORTS_PER_MASK & 1:
-                continue
-            if out == first:
-                yield Hop(out, 0, Reason.ARRIVED if takes(devices, out, p_key) else Reason.P_KEY)
-            elif lets_out(devices, out, p_key):
-                yield leave(devices, at, out, sl=self.sl, size_bytes=size_bytes)
-            else:
-                yield Hop(out, 0, Reason.OUTBOUND)
 
     def drop(self, slot: int, reason: Reason) -> None:
         devices = self.devices

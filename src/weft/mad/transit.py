@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from weft.fabric import forwarding
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import ANY, DOWN, STATE, Reason
+from weft.fabric.forwarding import ANY, COUNTED, DOWN, STATE, Reason
 from weft.mad.devices import MAD_BITS, MAD_WORDS, NONE, Devices, Way
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
@@ -72,29 +72,22 @@ def lid_way(devices: Devices, slot: int, dlid: int, smp: bool) -> Way | None:
     return way
 
 
-# Column, and name among the details; what is not here nobody counts, or who found it did.
-_COUNTED = {
-    Reason.MALFORMED: (Counter.PORT_XMIT_DISCARDS, ""),
-    Reason.MANAGEMENT: (Counter.PORT_XMIT_DISCARDS, ""),
-    Reason.INACTIVE: (Counter.PORT_XMIT_DISCARDS, "port_inactive_discards"),
-    Reason.TOO_LONG: (Counter.PORT_XMIT_DISCARDS, "port_neighbor_mtu_discards"),
-    Reason.NO_VL: (Counter.PORT_XMIT_DISCARDS, ""),
-    Reason.NO_RELAY: (Counter.PORT_RCV_SWITCH_RELAY_ERRORS, "port_vl_mapping_errors"),
-    Reason.NO_ROUTE: (Counter.PORT_RCV_SWITCH_RELAY_ERRORS, "port_dlid_mapping_errors"),
-    Reason.TURNS_BACK: (Counter.PORT_RCV_SWITCH_RELAY_ERRORS, "port_looping_errors"),
-    Reason.LOOP: (Counter.PORT_XMIT_DISCARDS, "port_sw_lifetime_limit_discards"),
-    Reason.INBOUND: (Counter.PORT_RCV_CONSTRAINT_ERRORS, ""),
-    Reason.OUTBOUND: (Counter.PORT_XMIT_CONSTRAINT_ERRORS, ""),
+_DETAILS = {
+    Reason.INACTIVE: "port_inactive_discards",
+    Reason.TOO_LONG: "port_neighbor_mtu_discards",
+    Reason.NO_RELAY: "port_vl_mapping_errors",
+    Reason.NO_ROUTE: "port_dlid_mapping_errors",
+    Reason.TURNS_BACK: "port_looping_errors",
+    Reason.LOOP: "port_sw_lifetime_limit_discards",
 }
 
 
 def count_drop(devices: Devices, slot: int, reason: Reason) -> None:
     """A packet ended at a port before its time."""
-    if reason in _COUNTED:
-        column, detail = _COUNTED[reason]
-        devices.fabric.counters[slot, column] += 1
-        if detail:
-            devices.details[slot, detail, 0] += 1
+    if reason in COUNTED:
+        devices.fabric.counters[slot, COUNTED[reason]] += 1
+    if reason in _DETAILS:
+        devices.details[slot, _DETAILS[reason], 0] += 1
 
 
 # -- go ---------------------------------------------------------------------------------------------------------------
