@@ -3,6 +3,7 @@
 rows = ask_paths(carrier, Address(sm_lid), sgid)              all that lead from a port
 rows = ask_paths(carrier, Address(sm_lid), sgid, dgid)        those to another
 HostPaths.of(...) of `known(slot, rows)`                      for the engines of `sim`
+member = join_group(carrier, Address(sm_lid), gid, p_key)     and the group that it made, whose MGID others join by
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weft.fabric.paths import HostPaths
 from weft.mad.carrier import Address, Carrier
 from weft.wire.bulk import column
 from weft.wire.mad import Method, Status
-from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus
+from weft.wire.sa import SA_HEADER_BYTES, JoinState, MCMemberRecord, PathRecord, SaAttribute, SaMad, SaStatus
 from weft.wire.sa_query import component_mask
 
 
@@ -28,6 +29,7 @@ class NoAnswer(SubnetError):
 
 Rows = NDArray[np.uint8]  # [path, byte]: PathRecords as MADs carry them
 _TIMEOUT_MS, _RETRIES = 2000, 3
+GROUP_Q_KEY = 0x0B1B  # of groups that are made here, as of IPoIB's
 _WAIT_S = 0.05
 _BUSY_S = 120.0  # a manager that sweeps on a starved machine
 
@@ -36,9 +38,34 @@ def ask_paths(
     carrier: Carrier, sm: Address, sgid: int, dgid: int | None = None, *, meanwhile: Callable[[], object] | None = None
 ) -> Rows:
     """The records that the administrator has; `meanwhile` is called while it makes them, if it is in this thread."""
+    return path_rows(_ask(carrier, sm, path_request(sgid, dgid), meanwhile))
+
+
+def join_group(
+    carrier: Carrier, sm: Address, gid: int, p_key: int, mgid: int = 0, meanwhile: Callable[[], object] | None = None
+) -> MCMemberRecord | None:
+    """A port becomes a full member, without an MGID of a group that is made for it; None if it may not."""
+    given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
+    if not mgid:
+        given |= {"q_key": GROUP_Q_KEY, "p_key": p_key, "t_class": 0, "sl": 0, "flow_label": 0}
+    answer = _ask(carrier, sm, _member_request(Method.SET, given), meanwhile)
+    return None if SaMad.status.get(answer) else MCMemberRecord.unpack(SaMad.unpack(answer).data)
+
+
+def leave_group(carrier: Carrier, sm: Address, gid: int, mgid: int) -> None:
+    given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
+    _ask(carrier, sm, _member_request(Method.DELETE, given), None)
+
+
+def _member_request(method: Method, given: dict[str, int]) -> bytes:
+    mask, record = component_mask(MCMemberRecord, *given), MCMemberRecord(**given)
+    return SaMad.pack(method=method, attribute_id=SaAttribute.MC_MEMBER_RECORD, component_mask=mask, data=record.raw)
+
+
+def _ask(carrier: Carrier, sm: Address, request: bytes, meanwhile: Callable[[], object] | None) -> bytes:
     until_s = time.monotonic() + _BUSY_S
     while True:
-        token = carrier.send(path_request(sgid, dgid), sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
+        token = carrier.send(request, sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
         found: list[tuple[int, bytes | None]] = []
         while not found:
             if meanwhile is not None:
@@ -48,7 +75,7 @@ def ask_paths(
         if answer is None:
             raise NoAnswer(f"no answer from the subnet administrator at LID {sm.lid}: is it running, and within reach?")
         if SaMad.status.get(answer) != Status.BUSY or time.monotonic() > until_s:
-            return path_rows(answer)
+            return answer
         time.sleep(_WAIT_S)  # as the standard wants: it is to be asked again
 
 

@@ -100,6 +100,8 @@ def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
 
 def write_traffic(path: Path | str, fabric: Fabric, traffic: Traffic) -> None:
     """Write traffic in the form of the suffix, whole or not at all."""
+    if traffic.mlid.any():
+        raise ConfigError(f"{path}: traffic files have one receiver for each message, and these are for a group")
     if check_suffix(path) == ".json":
         write_atomically(path, _to_json(fabric, traffic))
         return

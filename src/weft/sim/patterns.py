@@ -10,6 +10,7 @@ shift         every host to the one `by` places on
 bisection     two random halves, partners send to each other
 all-to-all    every host to every other
 rails         rail r of every server to rail r of the next
+multicast     members of a group to all others in it, by the multicast tables of a subnet manager
 
 Hosts are the adapter ports with a LID, in the order of the fabric: route it first. But for uniform, all start at 0.
 Who sends to whom is `weft.routing.patterns`: what is counted there is run here.
@@ -25,9 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, UnknownName
+from weft.fabric.forwarding import PORTS_PER_MASK
 from weft.fabric.model import Fabric
+from weft.ids import Lid
 from weft.routing import patterns as flows
-from weft.sim.traffic import Operation, Traffic, Transport, find_host_port
+from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
 
 MOST_MESSAGES = 20_000_000  # some 4 GB in the packet engine
 USUAL_BYTES = 1 << 20
@@ -150,6 +153,38 @@ def rails(fabric: Fabric, *, size_bytes: int = USUAL_BYTES, **kind: Unpack[Kind]
     return _all_at_once(hosts, pairs, size_bytes, "rails", kind)
 
 
+def multicast(
+    fabric: Fabric, *, size_bytes: int = USUAL_BYTES, senders: int = 1, mlid: int = 0, seed: int = 1, sl: int = PATH_SL
+) -> Traffic:
+    """Random members of a group to all others, as datagrams; without an MLID of the first group that there is."""
+    rng, mft = _random(seed), fabric.tables.mft
+    if not mft.any():
+        raise ConfigError(
+            f"{fabric.spec} has no multicast tables: a subnet manager writes them when hosts join a group. "
+            "Run `weft up --sm`, then `weft traffic multicast`"
+        )
+    mlid = mlid or Lid.FIRST_MULTICAST + int(np.flatnonzero(mft.any(axis=(0, 2)))[0])
+    members = group_members(fabric, mlid)
+    if not 1 <= senders <= len(members):
+        raise ConfigError(f"{senders} senders is not from 1 to {len(members):,}: so many are in the group {mlid:#06x}")
+    chosen = members[np.sort(rng.permutation(len(members))[:senders])]
+    said = f"multicast of {senders} to {mlid:#06x}, {len(members):,} members (seed {seed})"
+    kind = {"operation": Operation.SEND, "transport": Transport.UD, **_columns({"sl": sl})}
+    return Traffic.make(chosen, chosen, _checked(size_bytes), mlid=mlid, description=said, **kind)
+
+
+def group_members(fabric: Fabric, mlid: int) -> NDArray[np.int32]:
+    """The hosts to which their switches lead what is for a group."""
+    hosts, tables, group = _hosts(fabric), fabric.tables, mlid - Lid.FIRST_MULTICAST
+    if group >= tables.mft.shape[1]:
+        return hosts[:0]
+    leaf = fabric.ports.peer[hosts]
+    number = fabric.ports.number[leaf]
+    masks = tables.mft[tables.switch_row[fabric.ports.node[leaf]], group, number // PORTS_PER_MASK]
+    members: NDArray[np.int32] = hosts[masks >> number % PORTS_PER_MASK & 1 == 1]
+    return members
+
+
 PATTERNS: dict[str, Callable[..., Traffic]] = {
     "permutation": permutation,
     "incast": incast,
@@ -158,6 +193,7 @@ PATTERNS: dict[str, Callable[..., Traffic]] = {
     "bisection": bisection,
     "all-to-all": all_to_all,
     "rails": rails,
+    "multicast": multicast,
 }
 
 
@@ -173,8 +209,8 @@ def make(name: str, fabric: Fabric, **given: Any) -> Traffic:
 
 def takes(name: str) -> list[str]:
     """The parameters of a pattern."""
-    named = list(inspect.signature(PATTERNS[name]).parameters)[1:-1]  # without the fabric and **kind
-    return [*named, *Kind.__annotations__]
+    named = [one for one in inspect.signature(PATTERNS[name]).parameters if one not in ("fabric", "kind")]
+    return named if PATTERNS[name] is multicast else [*named, *Kind.__annotations__]
 
 
 def _hosts(fabric: Fabric) -> NDArray[np.int32]:

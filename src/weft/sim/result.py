@@ -36,6 +36,16 @@ class PortUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GroupUse:
+    """Of that, what was for multicast groups, by port slot. Packets on the wire when the run ended are not in it."""
+
+    xmit_packets: NDArray[np.int64]
+    rcv_packets: NDArray[np.int64]
+    copies: NDArray[np.int64]  # that the port of an adapter, or port 0 of a switch, took
+    counters: NDArray[np.int64]  # [slot, Counter] -> what the end of the others adds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QueueSamples:
     """Bytes that waited in the output queues of the watched ports, over time."""
 
@@ -57,6 +67,7 @@ class Result:
     acked_ps: NDArray[np.int64]  # [message], the sender knows; NEVER for those without acknowledgement
     retransmitted: NDArray[np.int32]  # [message], packets sent again
     use: PortUse
+    groups: GroupUse | None = None
     samples: QueueSamples
     packets: int  # sent by hosts, acknowledgements included
     packet_hops: int  # packets times links crossed
@@ -101,7 +112,8 @@ class Result:
     def digest(self) -> str:
         """A hash of all that was simulated: the same run gives the same."""
         said = hashlib.sha256()
-        for column in (self.start_ps, self.finish_ps, self.acked_ps, self.retransmitted, *_columns(self.use)):
+        uses = _columns(self.use) + ([] if self.groups is None else _columns(self.groups))
+        for column in (self.start_ps, self.finish_ps, self.acked_ps, self.retransmitted, *uses):
             said.update(np.ascontiguousarray(column).tobytes())
         return said.hexdigest()
 
@@ -123,6 +135,12 @@ class Result:
         counters[plugged, Counter.PORT_UNICAST_RCV_PKTS] += use.xmit_packets[peer] - use.corrupted_packets[plugged]
         counters[:, Counter.PORT_RCV_ERRORS] += use.corrupted_packets
         counters[:, Counter.SYMBOL_ERROR] += use.corrupted_packets
+        if self.groups is not None:
+            counters += self.groups.counters
+            counters[:, Counter.PORT_UNICAST_XMIT_PKTS] -= self.groups.xmit_packets
+            counters[:, Counter.PORT_MULTICAST_XMIT_PKTS] += self.groups.xmit_packets
+            counters[:, Counter.PORT_UNICAST_RCV_PKTS] -= self.groups.rcv_packets
+            counters[:, Counter.PORT_MULTICAST_RCV_PKTS] += self.groups.rcv_packets
 
     def report(self) -> dict[str, Any]:
         """The run in figures, as `--json` prints it."""
@@ -162,11 +180,17 @@ class Result:
             "marked_packets": int(self.use.marked_packets.sum()),
             "pauses": int(self.use.pauses.sum()),
             "digest": self.digest(),
+        } | ({} if self.groups is None else {"copies": self._copies(self.groups)})
+
+    def _copies(self, groups: GroupUse) -> dict[str, int]:
+        """By name, the ports that took datagrams for a group, and how many."""
+        return {
+            self.fabric.port(slot).name: int(groups.copies[slot]) for slot in np.flatnonzero(groups.copies).tolist()
         }
 
 
 XMIT_WAIT_TICK_PS = 22_000  # PortXmitWait counts ticks, whose length is the vendor's; on ConnectX about 22 ns
 
 
-def _columns(use: PortUse) -> list[NDArray[np.int64]]:
-    return [getattr(use, name) for name in PortUse.__slots__]
+def _columns(use: PortUse | GroupUse) -> list[NDArray[np.int64]]:
+    return [getattr(use, name) for name in use.__slots__]

@@ -32,7 +32,7 @@ class Operation(enum.IntEnum):
 class Transport(enum.IntEnum):
     RC = 0  # reliable connection: acknowledged, retransmitted
     UC = 1  # unreliable connection: neither
-    UD = 2  # unreliable datagram: neither, one packet at most
+    UD = 2  # unreliable datagram: neither, one packet at most; to a group as many as the message has
 
 
 PATH_SL = -1  # the service level that the subnet manager gives for the path
@@ -52,6 +52,7 @@ class Traffic:
     operation: NDArray[np.int8]
     transport: NDArray[np.int8]
     qp: NDArray[np.int32]  # a number that tells queue pairs of one sender and receiver apart
+    mlid: NDArray[np.int32]  # of the group that it is for, whose `dst` is the sender itself; 0: for one receiver
     after_first: NDArray[np.int64]  # [message + 1] -> where its part of `after` begins
     after: NDArray[np.int32]  # messages that must be delivered before
     outstanding: int = 0  # messages that a queue pair may have unacknowledged; 0: any number
@@ -85,6 +86,7 @@ class Traffic:
         operation: ArrayLike = Operation.WRITE,
         transport: ArrayLike = Transport.RC,
         qp: ArrayLike = 0,
+        mlid: ArrayLike = 0,
         after: Sequence[Sequence[int]] | tuple[NDArray[np.int64], NDArray[np.int32]] = (),
         outstanding: int = 0,
     ) -> Traffic:
@@ -112,6 +114,7 @@ class Traffic:
             operation=column(operation, np.int8),
             transport=column(transport, np.int8),
             qp=column(qp, np.int32),
+            mlid=column(mlid, np.int32),
             after_first=first,
             after=flat,
             outstanding=outstanding,

@@ -39,6 +39,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     options, rules = fill_in(fabric, options)
     if options.watch:
         raise ConfigError(f"{options.watch[0]} cannot be watched: flows have no queues. Use the packet engine")
+    if traffic.mlid.any():
+        raise ConfigError("flows lead to one receiver, and this traffic goes to a group: use the packet engine")
     wiring = wire(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
     _, first_of_qp = np.unique(posting.messages.qp, return_index=True)

@@ -21,7 +21,8 @@ def check_paths(wiring: Wiring, posting: Posting, rows: NDArray[np.int64] | slic
     messages, mtu_bytes = posting.messages[rows], posting.mtu_bytes[rows]
     forth = (messages.src, messages.dst, messages.sl, posting.p_key[rows], mtu_bytes)
     back = (messages.dst, messages.src, messages.back_sl, posting.back_p_key[rows], mtu_bytes)
-    ways, _ = distinct_rows(np.concatenate([np.array(way, np.int64) for way in (forth, back)], axis=1).T)
+    both = np.concatenate([np.array(way, np.int64) for way in (forth, back)], axis=1).T
+    ways, _ = distinct_rows(both[both[:, 0] != both[:, 1]])  # what is for a group has no one receiver
     src, dst = wiring.slot[ways[:, 0]], wiring.slot[ways[:, 1]]
     dlid = fabric.tables.lid[dst].astype(np.int64)
     beyond = fabric.ports.peer[src] != dst  # a switch is between them

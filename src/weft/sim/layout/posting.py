@@ -16,12 +16,13 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, parse_label
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
+from weft.ids import Lid
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, records
 from weft.sim.layout.rules import Rules, ack_bytes, first_header_bytes
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
-from weft.wire.headers import AETH, RETH
+from weft.wire.headers import AETH, DETH, GRH, RETH
 
 FASTEST = 1e9  # Gbit/s: no limit
 _LONGEST_BYTES = 1 << 30  # of a packet: the options limit it
@@ -60,7 +61,9 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
         np.where(is_answer, src[whose], dst[whose]),
     )
     lid = wiring.fabric.tables.lid[wiring.slot]
-    messages.dlid, messages.slid = lid[messages.dst], lid[messages.src]
+    mlid = traffic.mlid[whose]
+    messages.dlid = np.where(mlid > 0, mlid, lid[messages.dst])
+    messages.slid = np.where(mlid > 0, mlid, lid[messages.src])  # a group answers nothing
     messages.sl, p_key, mtu_bytes = _paths(wiring, traffic.sl[whose], messages.src, messages.dlid)
     messages.back_sl, back_p_key, _ = _paths(wiring, traffic.sl[whose], messages.dst, messages.slid)
     mtu_bytes = np.minimum(mtu_bytes, options.mtu_bytes)
@@ -73,7 +76,7 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages.waits_for = waits_for
     messages.delay_ps[:n] = traffic.delay_ps
     messages.start_ps[:n] = traffic.start_ps
-    messages.finish_ps = messages.acked_ps = messages.next = NONE
+    messages.finish_ps = messages.acked_ps = messages.next = messages.branch = NONE
     _refuse_circles(wiring, traffic, messages, first, successors)
     qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, mtu_bytes, options, rules)
     return Posting(
@@ -113,12 +116,16 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
             )
         port = wiring.port_of_slot[ends]
         refuse((port < 0) | (wiring.host[np.maximum(port, 0)] < 0), f"its {what} is no adapter port on this network")
-    refuse(traffic.src == traffic.dst, "it goes to its own sender: give another receiver")
+    to_one = traffic.mlid == 0
+    refuse(to_one & (traffic.src == traffic.dst), "it goes to its own sender: give another receiver")
     refuse(traffic.size_bytes < 0, "its size is below 0 bytes")
     refuse(traffic.size_bytes > 1 << 42, "its size is above 4 TiB: run a part of it")
     refuse((traffic.start_ps < 0) | (traffic.delay_ps < 0), "it starts before the clock does: give 0 or more")
     refuse((traffic.sl < PATH_SL) | (traffic.sl >= SERVICE_LEVELS), "its service level is not from 0 to 15")
-    too_big = (traffic.transport == Transport.UD) & (traffic.size_bytes > options.mtu_bytes)
+    if not to_one.all() and options.network is not Network.INFINIBAND:
+        raise ConfigError(f"groups are InfiniBand's: network {options.network} carries no multicast here")
+    refuse(~to_one & (traffic.transport != Transport.UD), "only datagrams (UD) go to a group")
+    too_big = to_one & (traffic.transport == Transport.UD) & (traffic.size_bytes > options.mtu_bytes)
     refuse(too_big, f"a datagram (UD) is one packet of at most {options.mtu_bytes} bytes: use RC or UC")
     read_on_ud = (traffic.operation == Operation.READ) & (traffic.transport != Transport.RC)
     refuse(read_on_ud, "only RC can read: use RC")
@@ -171,7 +178,7 @@ def _paths(
     p_key = tables.pkey[slot, 0].astype(np.int64) if "pkey" in vars(tables) else np.full(len(given), ANY)
     if "path_sl" in vars(tables):
         leaf = wiring.ports.owner[wiring.ports.peer[src]]
-        sl = np.where(leaf >= 0, tables.path_sl[leaf, dlid], 0)
+        sl = np.where(leaf >= 0, tables.path_sl[leaf, np.where(dlid < Lid.FIRST_MULTICAST, dlid, 0)], 0)
     if tables.paths is not None:
         told = tables.paths.find(slot, dlid)
         if (unknown := told < 0).any():
@@ -207,8 +214,12 @@ def _cut(
     is_answer = (traffic.operation[whose] == Operation.READ) & ~is_request
     first_more[is_answer] = AETH.size  # in the first and in the last packet
 
+    to_group = traffic.mlid[whose] > 0
+    first_more[to_group] = 0
+    each_more = np.where(to_group, GRH.size + DETH.size, 0)  # it is cut into datagrams
+
     def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
-        return -(-size // 4) * 4 + rules.header_bytes
+        return -(-size // 4) * 4 + rules.header_bytes + each_more
 
     full = on_wire(mtu)
     last = on_wire(payload - (count - 1) * mtu) + np.where(count == 1, first_more, np.where(is_answer, AETH.size, 0))

@@ -85,6 +85,8 @@ MESSAGE = np.dtype(
         ("waits_for", np.int32),  # messages not yet delivered
         ("retransmitted", np.int32),
         ("next", np.int32),  # of its queue pair
+        ("branch", np.int32),  # to a group: where the tree of its copies begins, else NONE
+        ("branches", np.int32),  # of that tree
         ("bytes", np.int64),
         ("lead_ps", np.int64),  # from its start until its first packet can leave
         ("delay_ps", np.int64),

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.sim.layout.records import Flow
+from weft.sim.layout.records import NONE, Flow
 from weft.sim.layout.wiring import whole_blocks
+from weft.sim.packet.multicast import HELD_BY_PACKET
 from weft.sim.packet.state import State
 
 
@@ -28,6 +29,7 @@ class _Queued(NamedTuple):
     """Packets in output queues."""
 
     queue: NDArray[np.int64]
+    holder: NDArray[np.int64]  # the packet whose bytes are in that: itself, or what it is a copy of
     buffer: NDArray[np.int64]  # that holds its bytes, -1 at its source
     size_bytes: NDArray[np.int64]  # of that buffer
 
@@ -68,8 +70,10 @@ def _queued(state: State) -> _Queued:
         queues.append(queue)
         packets.append(packet)
     index = np.concatenate(packets)
-    rows = state.packets[index]
-    return _Queued(np.concatenate(queues), rows.held_in.astype(np.int64), whole_blocks(rows.bytes))
+    copied = state.packets.held_in[index] <= HELD_BY_PACKET
+    holder = np.where(copied, HELD_BY_PACKET - state.packets.held_in[index], index)
+    rows = state.packets[holder]
+    return _Queued(np.concatenate(queues), holder, rows.held_in.astype(np.int64), whole_blocks(rows.bytes))
 
 
 def _closed(state: State, queued: _Queued, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -85,7 +89,8 @@ def _closed(state: State, queued: _Queued, among: NDArray[np.bool_]) -> NDArray[
     first[heads] = whole_blocks(state.packets.bytes[queues.head[heads]])
     dead = among & (first > queues.credits)
     while True:
-        waits = dead[queued.queue] & (queued.buffer >= 0)
+        _, waits = np.unique(np.where(dead[queued.queue], queued.holder, NONE), return_index=True)
+        waits = waits[dead[queued.queue[waits]] & (queued.buffer[waits] >= 0)]  # a copy that stays holds for all
         held = np.bincount(queued.buffer[waits], queued.size_bytes[waits], minlength=len(queues))
         still: NDArray[np.bool_] = dead & (held[far] == filled)
         if still.sum() == dead.sum():

@@ -17,7 +17,7 @@ from weft.sim.packet.explain import explain
 from weft.sim.packet.loop import run_events
 from weft.sim.packet.plan import Plan, plan
 from weft.sim.packet.skip import Skipper
-from weft.sim.packet.state import ROOM, State, Stop
+from weft.sim.packet.state import State, Stop
 from weft.sim.result import NEVER, PortUse, QueueSamples, Result
 from weft.sim.traffic import Traffic
 
@@ -121,6 +121,7 @@ class _Run:
             acked_ps=np.where(reads, messages.finish_ps[last], messages.acked_ps[:n]),
             retransmitted=retransmitted,
             use=_port_use(self.plan, state),
+            groups=self.plan.trees.use(wiring.fabric),
             samples=QueueSamples(
                 port=self.plan.options.watch,
                 time_ps=np.array(self.times_ps, np.int64),
@@ -169,7 +170,7 @@ def _port_use(made: Plan, state: State) -> PortUse:
 def with_more_room(state: State) -> State:
     """The same state with twice the pool that ran low."""
     run = state.run[0]
-    if run.free_packets < ROOM:
+    if run.free_packets < run.room:
         n = len(state.packets)
         packets = records(2 * n, state.packets.dtype)
         packets[:n] = state.packets
@@ -178,7 +179,7 @@ def with_more_room(state: State) -> State:
         run.free_packet = n
         run.free_packets += n
         return state._replace(packets=packets)
-    if run.free_chunks < ROOM:
+    if run.free_chunks < run.room:
         n = len(state.next_chunk)
         events = records(2 * len(state.events), state.events.dtype)
         events[: len(state.events)] = state.events

@@ -19,10 +19,11 @@ from weft.sim.packet.lanes import (
     take_first,
 )
 from weft.sim.packet.link import hold, on_credit, release
+from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
-from weft.sim.packet.state import EMPTY, LANE_BITS, ROOM, Carries, Kind, QpState, Stop
+from weft.sim.packet.state import EMPTY, LANE_BITS, Carries, Kind, QpState, Stop
 from weft.sim.packet.switch import (
     DROPPED,
     NOWHERE,
@@ -44,7 +45,7 @@ def run_events(s, budget):
     while run.events < end:
         if run.left == 0:
             return Stop.DONE
-        if run.free_packets < ROOM or run.free_chunks < ROOM or len(s.agenda) - run.agenda < run.agenda_room:
+        if run.free_packets < run.room or run.free_chunks < run.room or len(s.agenda) - run.agenda < run.agenda_room:
             return Stop.ROOM
         key = first_key(s)
         time_ps = key >> LANE_BITS
@@ -181,6 +182,8 @@ def _on_link_free(s, p, packet_index):
         push(s, port.wire_lane, packet_index, s.packets[packet_index].held_in)
     if port.sending_from >= 0:
         release(s, port.sending_from, port.sending_bytes)
+    elif port.sending_from < NONE:
+        on_copy_left(s, port.sending_from)
     return p
 
 
@@ -199,6 +202,8 @@ def _on_arrival(s, packet_index, queue_index):
     if buffer.owner < 0:
         return on_packet_at_host(s, -1 - buffer.owner, packet_index)
     found = on_packet_at_switch(s, queue_index, packet_index)
+    if found == NOWHERE and packet.carries == Carries.COPY:
+        return on_copy_at_switch(s, queue_index, packet_index)
     if found == NOWHERE:
         s.run[0].stop_a = s.queues[queue_index].port
         s.run[0].stop_b = packet_index
@@ -216,6 +221,8 @@ def _on_bit_error(s, p, packet_index):
     port = s.plugs[p]
     packet = s.packets[packet_index]
     port.corrupted += 1
+    if packet.carries == Carries.COPY:
+        s.branches[packet.psn].hurt += 1
     port.clean_bytes = int(-math.log((draw_random(s) + 1) / (1 << RANDOM_BITS)) * port.bytes_per_error)
     release(s, packet.held_in, packet.bytes)
     on_lost(s, packet_index)

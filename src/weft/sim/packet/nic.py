@@ -92,6 +92,9 @@ def _next_of_ring(s, queue_index):
     if message.sent == message.packets:
         qp.unsent = message.next
         qp.outstanding += 1
+    if message.branch >= 0:
+        s.packets[packet_index].carries = Carries.COPY
+        s.packets[packet_index].psn = message.branch
     s.loads[queue.port].bytes += s.packets[packet_index].bytes
     _charge(s, qp_index, s.packets[packet_index].bytes)
     _take_turn(s, queue_index, qp_index)

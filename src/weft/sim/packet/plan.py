@@ -17,6 +17,7 @@ from weft.sim.layout.posting import Posting, distinct_rows, post
 from weft.sim.layout.records import NONE, Control, Flow, Records, Way, records
 from weft.sim.layout.rules import Rules, control, fill_in, way
 from weft.sim.layout.wiring import Wiring, whole_blocks, wire
+from weft.sim.packet.loop import IN_A_ROW
 from weft.sim.packet.state import (
     BUFFER,
     CHUNK_EVENTS,
@@ -35,6 +36,7 @@ from weft.sim.packet.state import (
     Kind,
     State,
 )
+from weft.sim.packet.trees import Trees, grow
 from weft.sim.traffic import Traffic
 from weft.units import transfer_ps
 
@@ -65,6 +67,7 @@ class Plan:
     rules: Rules
     wiring: Wiring
     posting: Posting
+    trees: Trees
     state: State
 
 
@@ -77,6 +80,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     if options.network is Network.ROCE_V1 and options.routed:
         check_subnets(wiring, posting.messages)
     n_vls = count_vls(wiring, np.concatenate((posting.messages.sl, posting.messages.back_sl)))
+    trees = grow(wiring, posting, n_vls)
     full_bytes = int(posting.size_bytes.max())
     buffers, drop_above, pause_above = _buffers(wiring, options, rules, n_vls, full_bytes)
     plugs = wiring.ports
@@ -87,12 +91,14 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     posting.qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
     marks = _marks(wiring, options, buffers)
     run = _run(wiring, posting, options, rules, n_vls)
+    run.room = ROOM + IN_A_ROW * 2 * trees.widest
+    run.agenda_room += IN_A_ROW * 2 * trees.widest
     least_bytes = int(marks[:, 0].min())
     run.mark_least_bytes = least_bytes if least_bytes < NEVER_BYTES else 0
     rates = _rates(wiring, posting.qps, options)
     lanes = _Lanes(wiring, posting, buffers, n_vls)
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
-    choices = _choices(fabric, picks)
+    choices = _choices(fabric, picks, bool(len(trees.branches)))
     first_pair, sl2vl, pair_row = _lane_tables(wiring, n_vls)
     state = State(
         run=run,
@@ -111,6 +117,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         rate_ps=rates.timer_ps,
         packets=_pool(4096 + 8 * len(ports)),  # a few in each buffer
         messages=posting.messages,
+        branches=trees.branches,
         qps=posting.qps,
         hosts=posting.hosts,
         lanes=lanes.lanes,
@@ -138,7 +145,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     )
     run.free_chunk, run.free_chunks = lanes.free_chunk, lanes.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
-    return Plan(options=options, rules=rules, wiring=wiring, posting=posting, state=state)
+    return Plan(options=options, rules=rules, wiring=wiring, posting=posting, trees=trees, state=state)
 
 
 def _give_lanes(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
@@ -263,13 +270,20 @@ def _ports_and_queues(
     return ports, queues
 
 
-def _choices(fabric: Fabric, picks: Way) -> tuple[Records, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+def _choices(
+    fabric: Fabric, picks: Way, copies: bool
+) -> tuple[Records, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """[switch, lid] -> port number, or which of the switch's choices; [switch] -> its first; where each begins; ports.
 
-    A byte for each destination: the table is the largest thing that every packet looks at.
+    A byte for each destination: the table is the largest thing that every packet looks at. What is for a group has
+    LID 0, and finds port 0 there, which leads nowhere.
     """
     tables = fabric.tables
     nothing = np.zeros(1, np.int32)
+    if picks is Way.TABLE and copies:
+        lft = tables.lft.copy()
+        lft[:, 0] = 0
+        return lft, nothing, nothing, nothing
     if picks is Way.TABLE:
         return tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8), nothing, nothing, nothing
     n_groups, n_numbers = len(tables.ar_ports), NO_ROUTE + 1
@@ -277,6 +291,7 @@ def _choices(fabric: Fabric, picks: Way) -> tuple[Records, NDArray[np.int32], ND
     size = np.concatenate((np.bincount(group, minlength=n_groups), np.ones(n_numbers, np.int64)))  # and single ports
     members = np.concatenate((number, np.arange(n_numbers))).astype(np.int32)
     leads_to = np.where(tables.ar_group >= 0, tables.ar_group, n_groups + tables.lft.astype(np.int32))
+    leads_to[:, 0] = n_groups
     table = np.empty(leads_to.shape, np.int16)
     chosen = []
     for row, coded in zip(leads_to, table, strict=True):

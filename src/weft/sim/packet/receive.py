@@ -142,12 +142,27 @@ def _complete(s, message_index):
 
 
 @handler
+def count_copy(s, packet_index):
+    """A packet for a group has come along one of the branches of its tree; after all of them it has arrived."""
+    packet = s.packets[packet_index]
+    message = s.messages[packet.message]
+    s.branches[packet.psn].came += 1
+    message.received += 1
+    if message.received == message.packets * message.branches:
+        _complete(s, packet.message)
+
+
+@handler
 def _accept_answer(s, packet_index):
     """An acknowledgement, or word of a loss or of congestion. The port to try."""
     packet = s.packets[packet_index]
     message_index, psn, total, carries = packet.message, packet.psn, packet.total, packet.carries
+    if carries == Carries.COPY:
+        count_copy(s, packet_index)
     free_packet(s, packet_index)
     qp_index = s.messages[message_index].qp
+    if carries == Carries.COPY:
+        return NONE
     if carries == Carries.CNP:
         slow_down(s, qp_index)
         return NONE

@@ -25,10 +25,10 @@ class Skipper:
     def __init__(self, made: Plan) -> None:
         self.tolerance = made.options.skip_tolerance
         run = made.state.run[0]
-        if self.tolerance and (run.control != Control.NONE or run.losses):
+        if self.tolerance and (run.control != Control.NONE or run.losses or len(made.state.branches)):
             raise ConfigError(
                 f"skip_tolerance {self.tolerance} needs a network that settles: no congestion control, no bit errors, "
-                f"not TCP. Leave it out"
+                f"not TCP, no multicast. Leave it out"
             )
         self.window_ps = int(made.state.serial_ps.max() * np.ceil(2 / self.tolerance)) if self.tolerance else 0
         self.skipped_ps = 0

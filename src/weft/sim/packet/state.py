@@ -23,7 +23,7 @@ LANE_BITS = 10
 LANES = 1 << LANE_BITS  # at most
 EMPTY = (1 << 63) - 1  # the first event of a lane that has none
 PAUSED = 1 << 30  # credits that a pause frame takes away
-ROOM = 128  # free packets and chunks that must be there before a few events are handled
+ROOM = 128  # for what a few events make, if none of them copies a packet
 
 
 class Kind(enum.IntEnum):
@@ -49,6 +49,7 @@ class Carries(enum.IntEnum):
     ACK = 1
     NAK = 2
     CNP = 3  # congestion notification: BECN
+    COPY = 4  # data for a group
 
 
 class Stop(enum.IntEnum):
@@ -128,17 +129,28 @@ LOAD = np.dtype([("bytes", np.int32), ("peak_bytes", np.int32)], align=True)
 PACKET = np.dtype(
     [
         ("message", np.int32),
-        ("psn", np.int32),  # of the queue pair, counted from 0
+        ("psn", np.int32),  # of the queue pair, counted from 0; of a copy its branch: nobody puts those in order
         ("dlid", np.int32),
         ("bytes", np.int32),  # on the wire
-        ("held_in", np.int32),  # input buffer where it is or will be, NONE at its source
+        ("held_in", np.int32),  # input buffer where it is or will be, NONE at its source; see `multicast` for less
         ("next", np.int32),
         ("length", np.int16),  # column of `serial_ps`; `size` is an attribute of every numpy record
-        ("total", np.int16),  # TCP: packets that had arrived when this acknowledgement left, modulo 2^15
+        ("total", np.int16),  # TCP: packets that had arrived when this acknowledgement left, modulo 2^15; of one that
+        # was copied: copies that have not left yet
         ("carries", np.int8),
         ("sl", np.int8),
         ("marked", np.int8),  # FECN, or ECN's congestion experienced
         ("again", np.int8),  # sent before
+    ],
+    align=True,
+)
+BRANCH = np.dtype(  # a port that copies of a packet come into
+    [
+        ("queue", np.int32),  # by which they leave for it
+        ("first", np.int32),  # branch that goes on from there
+        ("end", np.int32),  # after the last of those
+        ("came", np.int64),
+        ("hurt", np.int64),  # by bit errors
     ],
     align=True,
 )
@@ -173,6 +185,7 @@ RUN = np.dtype(
         ("free_chunks", np.int32),
         ("free_packet", np.int32),
         ("free_packets", np.int32),
+        ("room", np.int32),  # free packets and chunks that must be there before a few events are handled
         ("n_vls", np.int32),
         ("flow", np.int32),
         ("way", np.int32),
@@ -210,6 +223,7 @@ class State(NamedTuple):
     rate_ps: NDArray[np.int64]  # [SL] -> between two steps back up
     packets: Records
     messages: Records
+    branches: Records
     qps: Records
     hosts: Records
     lanes: Records

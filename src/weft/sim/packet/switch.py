@@ -278,6 +278,15 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
     if number == NO_ROUTE or s.ports[out].peer < 0:
         return NOWHERE
     queue_index = out if run.n_vls == 1 else out_queue(s, in_queue_index, number, packet.sl)
+    return go_on(s, in_queue_index, queue_index, out, packet_index)
+
+
+@part
+def go_on(s, in_queue_index, queue_index, out, packet_index):
+    """A packet that has come in leaves by this queue of a port, or waits there: the port to try, or why none is."""
+    run = s.run[0]
+    came = s.buffers[in_queue_index]
+    packet = s.packets[packet_index]
     if run.flow == Flow.DROP and _is_full(s, queue_index, packet.bytes):
         s.plugs[out].dropped += 1
         return DROPPED
