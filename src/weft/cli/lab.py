@@ -213,6 +213,7 @@ def traffic(
     *,
     size: str = "1M",
     paths: str = "table",
+    senders: int | None = None,
     seed: int = 1,
     lab: LabName = "",
     json: bool = False,
@@ -222,11 +223,14 @@ def traffic(
     Parameters
     ----------
     pattern
-        permutation, incast, uniform, shift, bisection, all-to-all or rails, as in `weft sim`.
+        permutation, incast, uniform, shift, bisection, all-to-all or rails, as in `weft sim`; multicast: all hosts join
+        a group, and one sends to it.
     size
         Bytes of a message: 64K, 1M.
     paths
         table, or adaptive where the tables have port groups.
+    senders
+        How many send: of incast, 8, and of multicast, 1.
     seed
         Of a random pattern.
     json
@@ -237,7 +241,7 @@ def traffic(
     from weft.lab.control import ask
     from weft.units import parse_size_bytes
 
-    words = {"pattern": pattern, "size_bytes": parse_size_bytes(size), "paths": paths, "seed": seed}
+    words = {"pattern": pattern, "size_bytes": parse_size_bytes(size), "paths": paths, "senders": senders, "seed": seed}
     with progress_bar() as change:
         change(description=f"{pattern}, messages delivered")
         found = ask(registry.find(lab), "traffic", None, lambda done, of: change(completed=done, total=of), **words)
@@ -247,9 +251,12 @@ def traffic(
     latency, without_path = found["latency_us"], found["without_path"]
     if without_path:
         print(f"{without_path:,} messages were not sent: the subnet administrator knows no path for them")
+    if "copies" in found:
+        some = ", ".join([*found["copies"]][:8]) + (", ..." if len(found["copies"]) > 8 else "")
+        print(f"{sum(found['copies'].values()):,} datagrams came to {len(found['copies']):,} ports: {some}")
     print(
         f"{found['traffic']}: {found['delivered']:,} of {found['messages']:,} messages delivered, "
-        f"{found['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency['max']:,.1f} us\n"
+        f"{found['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency.get('max', 0):,.1f} us\n"
         f"{found['corrupted_packets']:,} packets corrupted, {found['retransmitted']:,} sent again; seed {seed}\n"
         f"What the ports counted: weft exec HOST perfquery, ibqueryerrors"
     )

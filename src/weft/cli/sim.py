@@ -40,8 +40,8 @@ def sim(
     Parameters
     ----------
     traffic
-        permutation, incast, uniform, shift, bisection, all-to-all, rails, or the path of a traffic file, .csv or
-        .json. [permutation]
+        permutation, incast, uniform, shift, bisection, all-to-all, rails, multicast, or the path of a traffic file,
+        .csv or .json. [permutation]
     engine
         packet (every packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """

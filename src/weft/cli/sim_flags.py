@@ -18,7 +18,7 @@ class Messages:
     duration_us: float | None = None
     """uniform: messages start for so long. [100]"""
     senders: int | None = None
-    """incast: how many send to the one. [8]"""
+    """incast: how many send to the one. [8] multicast: how many members send. [1]"""
     receiver: str | None = None
     """incast: to whom. [the first host]"""
     by: int | None = None

@@ -150,6 +150,7 @@ class Lab:
         size_bytes: int = 1 << 20,
         *,
         paths: str = "table",
+        senders: int | None = None,
         seed: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> dict[str, Any]:
@@ -158,7 +159,7 @@ class Lab:
         MADs are answered meanwhile. `progress` is told messages delivered and in all, and ends it by raising. Returns
         the engine's report.
         """
-        return self._traffic.run(pattern, size_bytes, paths=paths, seed=seed, progress=progress)
+        return self._traffic.run(pattern, size_bytes, paths=paths, senders=senders, seed=seed, progress=progress)
 
     @cached_property
     def _traffic(self) -> LabTraffic:

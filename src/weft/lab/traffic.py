@@ -1,40 +1,47 @@
 """Data of the packet engine through a lab that goes on serving: MADs and commands are answered meanwhile.
 
 Each host asks the subnet administrator for its paths, as real ones do: SL, P_Key and MTU are as it says, and who has no
-path sends nothing. The engine runs in the thread of who asks, on the cabling and the tables of the moment when it
-began; kernels let other threads run. What the ports counted is added when it ends. Who asked can end it: an error of
-`progress` does.
+path sends nothing. For multicast all hosts join a group that the administrator makes, and leave it in the end.
+
+The engine runs in the thread of who asks, on the cabling and the tables of the moment when it began; kernels let other
+threads run. What the ports counted is added when it ends. Who asked can end it: an error of `progress` does.
 """
 
 from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from weft.errors import ConfigError, SubnetError
+from weft.fabric.forwarding import matching
 from weft.fabric.model import Fabric
 from weft.fabric.paths import HostPaths
+from weft.ids import PKey
 from weft.lab.ibsim import Server
 from weft.mad.carrier import Address
-from weft.mad.host_paths import NoAnswer, Rows, ask_paths, known
+from weft.mad.host_paths import NoAnswer, Rows, ask_paths, join_group, known, leave_group
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.patterns import host_ports
 from weft.sim.engine import Options, Progress
 from weft.sim.packet.engine import PacketEngine
-from weft.sim.patterns import PATTERNS, make, takes
+from weft.sim.patterns import PATTERNS, group_members, make, takes
 from weft.sim.traffic import Traffic
 from weft.wire.port_info import PortInfo
+from weft.wire.sa import MCMemberRecord
 
 MESSAGE_BYTES = 1_300  # of memory; measured, of all-to-all between 2,328 adapters
 MOST_BYTES = 2 << 30  # of memory, beside what the lab has already
 MOST_PACKETS = 1_000_000_000
 _PACKET_BYTES = 4096
+_GUID_BITS = (1 << 64) - 1  # of a GID
+_PLANTED_S, _LOOK_S = 60.0, 0.02
 _ONE_BY_ONE = 8  # paths of a host that are asked for so; more come in one table
 
 
@@ -47,23 +54,34 @@ class LabTraffic:
         self._one = threading.Lock()
         self.now = ""  # what runs
 
-    def run(self, pattern: str, size_bytes: int, *, paths: str, seed: int, progress: Progress | None) -> dict[str, Any]:
+    def run(
+        self,
+        pattern: str,
+        size_bytes: int,
+        *,
+        paths: str,
+        senders: int | None,
+        seed: int,
+        progress: Progress | None,
+    ) -> dict[str, Any]:
         """The engine's report."""
+        given: dict[str, Any] = {"size_bytes": size_bytes}
+        given |= {"seed": seed} if pattern in PATTERNS and "seed" in takes(pattern) else {}
+        given |= {} if senders is None else {"senders": senders}
+        options: dict[str, Any] = {"paths": paths, "seed": seed}  # checked there
         if not self._one.acquire(blocking=False):
             raise ConfigError(f"traffic is on its way through this lab, {self.now}: wait until it has arrived")
         self.now = pattern
         try:
-            return self._run(pattern, size_bytes, paths, seed, progress)
+            if pattern == "multicast":
+                return self._run_multicast(given, Options(**options), progress)
+            return self._run(pattern, given, Options(**options), progress)
         finally:
             self.now = ""
             self._one.release()
 
-    def _run(self, pattern: str, size_bytes: int, paths: str, seed: int, progress: Progress | None) -> dict[str, Any]:
-        fabric = self._server.call(lambda: _still(self._fabric_now()))
-        given: dict[str, Any] = {"size_bytes": size_bytes}
-        if pattern in PATTERNS and "seed" in takes(pattern):
-            given["seed"] = seed
-        options: dict[str, Any] = {"paths": paths, "seed": seed}  # checked there
+    def _run(self, pattern: str, given: dict[str, Any], options: Options, progress: Progress | None) -> dict[str, Any]:
+        fabric, size_bytes = self._fabric(), given["size_bytes"]
         if pattern == "all-to-all":  # before it is made
             hosts = len(host_ports(fabric))
             _refuse_too_much(pattern, hosts * (hosts - 1), hosts * (hosts - 1) * _packets(size_bytes))
@@ -75,38 +93,97 @@ class LabTraffic:
         told &= paths_known.find(traffic.dst, fabric.tables.lid[traffic.src]) >= 0
         if not told.any():
             raise SubnetError(f"the subnet administrator has no path for {traffic.description}: nothing can be sent")
+        return self._send(pattern, fabric, traffic.take(told), options, progress) | {"without_path": int((~told).sum())}
 
+    def _fabric(self) -> Fabric:
+        return self._server.call(lambda: _still(self._fabric_now()))
+
+    def _send(
+        self, pattern: str, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None
+    ) -> dict[str, Any]:
         def tell(delivered: int, messages: int) -> None:
             self.now = f"{pattern}, {delivered:,} of {messages:,} messages delivered"
             if progress is not None:
                 progress(delivered, messages)
 
-        result = PacketEngine().run(fabric, traffic.take(told), Options(**options), progress=tell)
+        result = PacketEngine().run(fabric, traffic, options, progress=tell)
         self._server.call(result.write_counters)
-        return result.report() | {"without_path": int((~told).sum())}
+        return result.report()
+
+    def _run_multicast(self, given: dict[str, Any], options: Options, progress: Progress | None) -> dict[str, Any]:
+        """All hosts join a group that the first of them makes; who may not is left out."""
+        members: dict[int, MCMemberRecord] = {}
+        hosts = host_ports(self._fabric()).tolist()
+        try:
+            for slot in hosts:
+                self.now = f"multicast, {len(members):,} of {len(hosts):,} hosts have joined"
+                mgid = next(iter(members.values())).mgid if members else 0
+                p_key = self._server.subnet.devices.keys(slot)[0] | PKey.FULL_MEMBER
+                with self._as_host(slot) as (carrier, sm, gid):
+                    member = join_group(carrier, sm, gid, p_key, mgid)
+                if member is not None:
+                    members[slot] = member
+            if not members:
+                raise SubnetError("no host may make a multicast group: does a subnet manager run (`weft up --sm`)?")
+            fabric = self._planted(members)
+            mlid, most = next(iter(members.values())).mlid, given["size_bytes"]
+            traffic = make("multicast", fabric, mlid=mlid, **given)
+            _refuse_too_much(traffic.description, len(traffic), len(traffic) * len(members) * _packets(most))
+            return self._send("multicast", fabric, traffic, options, progress) | {
+                "without_path": len(hosts) - len(members)
+            }
+        finally:
+            for slot, member in members.items():
+                with self._as_host(slot) as (carrier, sm, gid):
+                    leave_group(carrier, sm, gid, member.mgid)
+
+    def _planted(self, members: dict[int, MCMemberRecord]) -> Fabric:
+        """The fabric when switches lead to all members: an administrator answers before it has written their tables."""
+        until_s = time.monotonic() + _PLANTED_S
+        mlid, slots = next(iter(members.values())).mlid, np.array(list(members))
+        while True:
+            fabric = self._fabric()
+            if np.isin(slots, group_members(fabric, mlid)).all():
+                break
+            if time.monotonic() > until_s:
+                raise SubnetError(f"no tables lead to all members of the group {mlid:#06x} within {_PLANTED_S:g} s")
+            time.sleep(_LOOK_S)
+        told = list(members.values())
+        keys: list[list[int]] = [fabric.tables.pkey[slot].tolist() for slot in members]
+        p_key = [own[matching(own, one.p_key)] for own, one in zip(keys, told, strict=True)]
+        sl, mtu_bytes = [one.sl for one in told], [128 << one.mtu for one in told]
+        fabric.tables.paths = HostPaths.of(slots, np.full(len(slots), mlid), sl, p_key, mtu_bytes)
+        return fabric
+
+    @contextmanager
+    def _as_host(self, slot: int) -> Iterator[tuple[IbsimCarrier, Address, int]]:
+        """To ask the subnet administrator: a carrier, where it is, and the GID of the port."""
+        devices = self._server.subnet.devices
+        info = devices.info(slot)
+        sm = Address(PortInfo.master_sm_lid.get(info))
+        if not sm.lid or not devices.is_active(slot):
+            raise SubnetError(f"no subnet manager has configured {devices.name(slot)}: `weft up --sm` starts one")
+        gid = PortInfo.gid_prefix.get(info) << 64 | int(devices.fabric.ports.guid[slot])
+        with closing(IbsimCarrier(self._server.places.sim_host(slot), self._server.base)) as carrier:
+            try:
+                yield carrier, sm, gid
+            except NoAnswer as error:
+                raise SubnetError(f"{devices.name(slot)} has {error}") from None
 
     def _learn_paths(self, fabric: Fabric, traffic: Traffic) -> HostPaths:
         """Of all pairs of the traffic, both ways: a table for who talks to many, else one after the other."""
         both = ((traffic.src, traffic.dst), (traffic.dst, traffic.src))
         ends = np.concatenate([np.column_stack(one) for one in both])
-        devices, places = self._server.subnet.devices, self._server.places
         slots: list[int] = []
         found: list[Rows] = []
         asking = np.unique(ends[:, 0]).tolist()
         for done, slot in enumerate(asking):
             self.now = f"{traffic.description}, {done:,} of {len(asking):,} hosts have asked for their paths"
             to = np.unique(ends[ends[:, 0] == slot, 1])
-            info = devices.info(slot)
-            sm = Address(PortInfo.master_sm_lid.get(info))
-            if not sm.lid or not devices.is_active(slot):
-                raise SubnetError(f"no subnet manager has configured {devices.name(slot)}: `weft up --sm` starts one")
-            gids = [PortInfo.gid_prefix.get(info) << 64 | int(fabric.ports.guid[one]) for one in (slot, *to.tolist())]
-            with closing(IbsimCarrier(places.sim_host(slot), self._server.base)) as carrier:
+            with self._as_host(slot) as (carrier, sm, gid):
+                gids = [gid & ~_GUID_BITS | int(guid) for guid in fabric.ports.guid[to]]
                 many = len(to) > _ONE_BY_ONE
-                try:
-                    rows = [ask_paths(carrier, sm, gids[0], to_gid) for to_gid in ([None] if many else gids[1:])]
-                except NoAnswer as error:
-                    raise SubnetError(f"{devices.name(slot)} has {error}") from None
+                rows = [ask_paths(carrier, sm, gid, to_gid) for to_gid in ([None] if many else gids)]
             found += rows
             slots += [slot] * sum(map(len, rows))
         return known(np.array(slots, np.int64), np.concatenate(found))
