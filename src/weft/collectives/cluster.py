@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.collectives.constants import constants
 from weft.errors import ConfigError, UnknownName
@@ -147,18 +147,12 @@ def from_fabric(
         )
     whole = from_server(boxes[0].template, nodes=len(boxes), sharp=sharp, nvls=nvls)
     rates = [rate for box in boxes for rate in box.rates_gbit_s]
-    return Cluster(
-        sm=whole.sm,
+    return replace(
+        whole,
         gpus=len(boxes[0].gpus),
-        nodes=len(boxes),
         nics=min(len(box.rates_gbit_s) for box in boxes),
         nic_gbit_s=min(rates, default=0.0),
         nvlinks=min(box.nvlinks for box in boxes),
-        pcie_gbyte_s=whole.pcie_gbyte_s,
-        processor=whole.processor,
-        near=whole.near,
-        sharp=sharp,
-        nvls=nvls,
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 from functools import cache
-from importlib.resources import files
 
 import msgspec
 
 from weft.collectives.kinds import Algorithm, Protocol
+from weft.fabric.rates import read_catalog
 
 Three = tuple[float, float, float]
 
@@ -118,7 +118,4 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 @cache
 def constants() -> Constants:
-    import tomllib
-
-    text = files("weft.fabric").joinpath("catalog", "nccl.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Constants)
+    return msgspec.convert(read_catalog("nccl.toml"), Constants)

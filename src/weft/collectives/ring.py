@@ -7,7 +7,7 @@ then once more to tell. Each rank sends 2 (n - 1) / n of the buffer, which no al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,23 +55,13 @@ def ring_all_gather(n_ranks: int, order: Sequence[int] | None = None) -> Program
 def chain_broadcast(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
     """The root's buffer goes down a chain, slice after slice."""
     chain = (np.arange(n_ranks) + root) % n_ranks
-
-    def make_round(number: int) -> Sends:
-        place = np.arange(max(0, number - slices + 1), min(number, n_ranks - 2) + 1)
-        return Sends.make(chain[place], chain[place + 1], number - place, add=False)
-
-    return _chain("chain broadcast", Collective.BROADCAST, n_ranks, slices, root, make_round)
+    return _chain("chain broadcast", Collective.BROADCAST, chain, slices, root, add=False)
 
 
 def chain_reduce(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
     """The sum of all buffers comes up a chain to the root, slice after slice."""
     chain = (np.arange(n_ranks) + root + 1) % n_ranks  # the root is last
-
-    def make_round(number: int) -> Sends:
-        place = np.arange(max(0, number - slices + 1), min(number, n_ranks - 2) + 1)
-        return Sends.make(chain[place], chain[place + 1], number - place, add=True)
-
-    return _chain("chain reduce", Collective.REDUCE, n_ranks, slices, root, make_round)
+    return _chain("chain reduce", Collective.REDUCE, chain, slices, root, add=True)
 
 
 def _ring(n_ranks: int, order: Sequence[int] | None) -> NDArray[np.int64]:
@@ -82,10 +72,16 @@ def _ring(n_ranks: int, order: Sequence[int] | None) -> NDArray[np.int64]:
 
 
 def _chain(
-    name: str, collective: Collective, n_ranks: int, slices: int, root: int, make_round: Callable[[int], Sends]
+    name: str, collective: Collective, chain: NDArray[np.int64], slices: int, root: int, *, add: bool
 ) -> Program:
     if slices < 1:
         raise ConfigError(f"{name} in {slices} slices: give one or more")
+    n_ranks = len(chain)
+
+    def make_round(number: int) -> Sends:
+        place = np.arange(max(0, number - slices + 1), min(number, n_ranks - 2) + 1)
+        return Sends.make(chain[place], chain[place + 1], number - place, add=add)
+
     fill = min(slices, n_ranks - 1) - 1  # rounds until all that ever send at once do
     steady = abs(slices - (n_ranks - 1)) + 1
     same = (steady,) if slices >= n_ranks - 1 else (1,) * steady  # a short train moves on along a long chain

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 from functools import cache
-from importlib.resources import files
 
 import msgspec
+
+from weft.fabric.rates import read_catalog
 
 
 class _Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -69,7 +70,4 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 @cache
 def times() -> Times:
-    import tomllib
-
-    text = files("weft.fabric").joinpath("catalog", "nccl_times.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Times)
+    return msgspec.convert(read_catalog("nccl_times.toml"), Times)

@@ -13,6 +13,7 @@ import enum
 import re
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -73,13 +74,17 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return self.name if len(self.widths) == 1 else f"{width}x{self.name}"
 
 
+def read_catalog(file: str) -> dict[str, Any]:
+    """One of the TOML files of the catalog."""
+    import tomllib
+
+    return tomllib.loads(files("weft.fabric").joinpath("catalog", file).read_text(encoding="utf-8"))
+
+
 @cache
 def speeds() -> tuple[Speed, ...]:
     """All speeds, in the order of their index in a fabric's arrays."""
-    import tomllib
-
-    text = files("weft.fabric").joinpath("catalog", "speeds.toml").read_text(encoding="utf-8")
-    tables = tomllib.loads(text)
+    tables = read_catalog("speeds.toml")
     encodings = msgspec.convert(tables["encoding"], dict[str, Encoding])
     made = []
     for index, (name, entry) in enumerate(tables["speed"].items()):

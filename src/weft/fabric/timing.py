@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 from functools import cache
-from importlib.resources import files
 
 import msgspec
 
 from weft.fabric import catalog
-from weft.fabric.rates import Technology
+from weft.fabric.rates import Technology, read_catalog
 
 
 class _Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -101,7 +100,4 @@ class Timings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 @cache
 def timings() -> Timings:
-    import tomllib
-
-    text = files("weft.fabric").joinpath("catalog", "timing.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), Timings)
+    return msgspec.convert(read_catalog("timing.toml"), Timings)

@@ -136,14 +136,18 @@ class _Walker:
         depends = np.zeros((len(graph.far) * lanes, (bits + 7) // 8), np.uint8)
         ends, hops = np.zeros(len(_FAILURES) + 1, np.int64), np.zeros(graph.n_switches + 1, np.int64)
         used = np.zeros(_VLS, np.uint8)
-        common = (self.edge_at, graph.far, self._far_port, self.ports, self.source, self.source_port, self.weight)
-        lane_tables = (self.routes, self.path_sl, self.sl2vl, self.first_pair, lanes)
-        failed = walk.walk_all(*common, self.lid, self.at, self.out, self.own, *lane_tables, depends, ends, hops, used)
-        circle = walk.find_circle(depends, self.edge_at, graph.far, lanes)
+        walks = (
+            *(self.edge_at, graph.far, self._far_port, self.ports, self.source, self.source_port, self.weight),
+            *(self.lid, self.at, self.out, self.own),
+            *(self.routes, self.path_sl, self.sl2vl, self.first_pair, lanes, depends),
+        )
         waiting = np.empty((0, 2), np.int32)
+        failed = walk.walk_all(*walks, ends, hops, used, np.empty(0, np.int32), waiting)
+        circle = walk.find_circle(depends, self.edge_at, graph.far, lanes)
         if len(circle):
             circle = walk.shortest_circle(depends, self.edge_at, graph.far, lanes, circle)
-            waiting = walk.who_waits(*common, self.lid, self.own, *lane_tables, circle)
+            waiting = np.full((len(circle), 2), -1, np.int32)
+            walk.walk_all(*walks, *map(np.zeros_like, (ends, hops, used)), circle, waiting)
         loop = circle.tolist()
         return Verdict(
             spec=self.fabric.spec,

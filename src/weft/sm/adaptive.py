@@ -72,7 +72,8 @@ class Groups:
 
 def ar_queries(tables: Tables, path: Rows, hops: NDArray[np.uint8], m_key: int = 0) -> Batch:
     """Get(AdaptiveRoutingInfo) of every switch, in the order of the forwarding tables' rows."""
-    return _smps(tables, path, hops, SmpAttribute.ADAPTIVE_ROUTING_INFO, _rows(tables), 0, None, m_key)
+    rows = np.arange(int((tables.switch_row >= 0).sum()))
+    return _smps(tables, path, hops, SmpAttribute.ADAPTIVE_ROUTING_INFO, rows, 0, None, m_key)
 
 
 def ar_infos(answers: Rows, answered: NDArray[np.bool_]) -> Rows:
@@ -199,10 +200,6 @@ def _entries(groups: Groups, rows: NDArray[np.intp], lids: int) -> Rows:
 
 def _parts(count: int) -> Iterator[slice]:
     return (slice(begin, begin + BATCH_MADS) for begin in range(0, count, BATCH_MADS))
-
-
-def _rows(tables: Tables) -> NDArray[np.intp]:
-    return np.arange(int((tables.switch_row >= 0).sum()))
 
 
 def _smps(

@@ -69,7 +69,7 @@ def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool,
     `life_time` is the code of how long a packet may stay in a switch.
     """
     tables = view.fabric.tables
-    wanted = _padded(tables.lft)
+    wanted = _wide(tables.lft, _columns(tables.lft.shape[1]))
     lids = wanted.shape[1]
     old = _wide(known.tables.lft, lids)
     wanted = _wide(wanted, old.shape[1])
@@ -133,10 +133,6 @@ def _far(view: View) -> NDArray[np.int32]:
 
 def _columns(lids: int) -> int:
     return -(-lids // BLOCK) * BLOCK
-
-
-def _padded(lft: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return _wide(lft, _columns(lft.shape[1]))
 
 
 def _wide(lft: NDArray[np.uint8], lids: int) -> NDArray[np.uint8]:

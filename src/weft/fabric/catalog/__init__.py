@@ -13,14 +13,13 @@ import datetime
 import math
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.kinds import Medium
-from weft.fabric.rates import Speed, Technology, parse_label
+from weft.fabric.rates import Speed, Technology, parse_label, read_catalog
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -243,10 +242,7 @@ def _label_gbit_s(label: str) -> float:
 
 
 def _read(file: str) -> list[dict[str, Any]]:
-    import tomllib
-
-    tables = tomllib.loads(files(__name__).joinpath(file).read_text(encoding="utf-8"))
-    return [{**table, "name": name} for name, table in tables.items()]
+    return [{**table, "name": name} for name, table in read_catalog(file).items()]
 
 
 @cache

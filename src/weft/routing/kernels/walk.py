@@ -30,7 +30,7 @@ def lane(sl2vl, first_pair, ports, switch, in_port, out_port, sl):
 @kernel
 def walk_all(
     edge_at, far, far_port, ports, source, source_port, weight, lid, at, out, own,
-    routes, path_sl, sl2vl, first_pair, lanes, depends, ends, hops, used,
+    routes, path_sl, sl2vl, first_pair, lanes, depends, ends, hops, used, circle, waiting,
 ):  # fmt: skip
     """Walk from every source to every LID; returns source, destination and end of the first that failed, or -1s.
 
@@ -40,12 +40,16 @@ def walk_all(
     depends  uint8[edge * lanes, ...]: bit (port * lanes + VL) is set where a channel waits for that one
     ends     int64[5]: pairs by how they end; hops int64[switch + 1]: those that arrive, by links between switches
     used     uint8[16]: VLs that a packet takes
+    waiting  int32[channel of circle, 0 source | 1 destination] of a packet that holds it and waits for the next
     """
     n = len(edge_at)
     states = n * lanes * (16 if len(path_sl) else 1)
     seen = np.full(states, -1, np.int32)  # last destination for which somebody left this switch on this lane
     end, steps = np.empty(states, np.int8), np.empty(states, np.int32)  # what became of them
     trail = np.empty(states, np.int32)
+    place = np.full(len(far) * lanes if len(circle) else 0, -1, np.int32)  # [channel] -> where in the circle
+    for position in range(len(circle)):
+        place[circle[position]] = position
     failed = (-1, -1, ARRIVED)
     for index in range(len(lid)):
         to = lid[index]
@@ -72,6 +76,9 @@ def walk_all(
                 if before >= 0:
                     bit = port * lanes + vl
                     depends[before, bit >> 3] |= 1 << (bit & 7)
+                    held = place[before] if len(circle) else -1
+                    if held >= 0 and circle[(held + 1) % len(circle)] == edge * lanes + vl and waiting[held, 0] < 0:
+                        waiting[held, 0], waiting[held, 1] = which, index
                 state = (sl * n + here) * lanes + vl
                 if seen[state] == index:
                     finish, depth = np.int64(end[state]), np.int64(steps[state])
@@ -169,41 +176,3 @@ def shortest_circle(depends, edge_at, far, lanes, circle):
                     tail += 1
                 found, bit = next_waited_for(depends, edge_at, far, lanes, channel, bit)
     return best
-
-
-@kernel
-def who_waits(
-    edge_at, far, far_port, ports, source, source_port, weight, lid, own,
-    routes, path_sl, sl2vl, first_pair, lanes, circle,
-):  # fmt: skip
-    """int32[channel of circle, 0 source | 1 destination] of a packet that holds it and waits for the next."""
-    found = np.full((len(circle), 2), -1, np.int32)
-    left = len(circle)
-    place = np.full(len(far) * lanes, -1, np.int32)
-    for position in range(len(circle)):
-        place[circle[position]] = position
-    for index in range(len(lid)):
-        to = lid[index]
-        for which in range(len(source)):
-            if left == 0:
-                return found
-            if weight[which] == (own[index] == which):
-                continue
-            here, in_port, before = np.int64(source[which]), np.int64(source_port[which]), -1
-            sl = np.int64(path_sl[to, here]) if len(path_sl) else 0
-            for _ in range(len(ports) * lanes + 1):  # the most channels that a path can have without going round
-                port = np.int64(routes[to, here])
-                if port >= ports[here] or edge_at[here, port] < 0:
-                    break
-                vl = lane(sl2vl, first_pair, ports, here, in_port, port, sl)
-                if vl == DROP:
-                    break
-                edge = np.int64(edge_at[here, port])
-                channel = edge * lanes + vl
-                if before >= 0 and place[before] >= 0:
-                    position = place[before]
-                    if found[position, 0] < 0 and circle[(position + 1) % len(circle)] == channel:
-                        found[position, 0], found[position, 1] = which, index
-                        left -= 1
-                before, here, in_port = channel, np.int64(far[edge]), np.int64(far_port[edge])
-    return found
