@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
-from weft.fabric.model import Fabric
+from weft.fabric.model import Fabric, LinkColumns
 from weft.fabric.rates import parse_label
 from weft.fabric.views import Link, Port, Server
 
@@ -29,14 +29,19 @@ def remove_link(fabric: Fabric, port_name: str) -> Fabric:
 
 def degrade(fabric: Fabric, port_name: str, bit_error_rate: float) -> Fabric:
     """Make the cable in a port err: after error correction, this part of its bits."""
+    changed = fabric.with_links(erring(fabric, port_name, bit_error_rate))
+    return changed.changed(f"degraded {port_name} to a bit error rate of {bit_error_rate:g}")
+
+
+def erring(fabric: Fabric, port_name: str, bit_error_rate: float) -> LinkColumns:
+    """The links of a fabric, with that in a port as `degrade` makes it."""
     if not 0 <= bit_error_rate < 1:
         raise ConfigError(
             f"bit error rate {bit_error_rate} of {port_name} is not from 0 to 1: a good cable has 1e-15, a bad one 1e-8"
         )
     rates = fabric.links.bit_error_rate.copy()
     rates[_link_at(fabric, port_name).index] = bit_error_rate
-    changed = fabric.with_links(replace(fabric.links, bit_error_rate=rates))
-    return changed.changed(f"degraded {port_name} to a bit error rate of {bit_error_rate:g}")
+    return replace(fabric.links, bit_error_rate=rates)
 
 
 def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:

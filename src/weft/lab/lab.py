@@ -230,9 +230,5 @@ def _one_end(devices: Devices, name: str) -> list[int]:
 
 def _bad_cables(devices: Devices) -> list[int]:
     """Those that err, each by one slot: at a switch, if one end is."""
-    ends = ((slot, devices.cable[slot]) for slot in sorted(devices.erring))
-    return [slot for slot, far in ends if (not _at_switch(devices, slot), slot) < (not _at_switch(devices, far), far)]
-
-
-def _at_switch(devices: Devices, slot: int) -> bool:
-    return devices.is_switch[devices.node_of[slot]]
+    both = ((slot, devices.cable[slot]) for slot in devices.erring)
+    return sorted({min(ends, key=lambda end: (not devices.is_switch[devices.node_of[end]], end)) for ends in both})

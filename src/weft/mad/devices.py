@@ -87,7 +87,7 @@ class Devices(Plane):
         self.broken: set[int] = set()  # slots whose cable is pulled
         self.dead: set[int] = set()  # nodes without power
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
-        self.limits: dict[int, tuple[int, int]] = {}  # slot -> widths and speeds that its cable can do
+        self.limits: dict[int, tuple[int, int]] = {}  # link -> widths and speeds that its cable can do
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
         self.node_infos, self.node_descriptions = (np.zeros_like(self.tables.switch_info) for _ in range(2))
         self.node_info: dict[int, memoryview] = {}

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.fabric.faults import erring
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, lanes_by_code, parse_label, speed_by_bits, speeds
 from weft.mad import links, power_up
@@ -37,35 +38,27 @@ def plug_cable(devices: Devices, slot: int) -> None:
 
 def degrade(devices: Devices, slot: int, bit_error_rate: float) -> None:
     """Let a cable err in both directions, from now on; 0 makes it good again."""
-    if not 0 <= bit_error_rate < 1:
-        raise ConfigError(
-            f"bit error rate {bit_error_rate} of {devices.name(slot)} is not from 0 to 1: a good cable has 1e-15, "
-            "a bad one 1e-8"
-        )
     _far_end(devices, slot)
-    rates = devices.fabric.links.bit_error_rate.copy()
-    rates[devices.link[slot]] = bit_error_rate
-    devices.run_on(devices.fabric.seen_with(replace(devices.fabric.links, bit_error_rate=rates)))
+    devices.run_on(devices.fabric.seen_with(erring(devices.fabric, devices.name(slot), bit_error_rate)))
 
 
 def slow(devices: Devices, slot: int, label: str) -> None:
     """Let a cable do no more than this from now on, `1xEDR` or `4xSDR`, and train again."""
-    far = _far_end(devices, slot)
+    _far_end(devices, slot)
     fastest, lanes = parse_label(label)
     if fastest.technology is not Technology.INFINIBAND:
         raise ConfigError(
             f"{devices.name(slot)} cannot fall back to {label}: its cable is InfiniBand, give 1xEDR or so"
         )
     widths = sum(int(width) for width in LANES if LANES[width] <= lanes)
-    devices.limits[slot] = devices.limits[far] = widths, LinkSpeed.called(fastest.name).up_to
+    devices.limits[devices.link[slot]] = widths, LinkSpeed.called(fastest.name).up_to
     links.retrain(devices, slot)
 
 
 def mend(devices: Devices, slot: int) -> None:
     """A new cable: neither slow nor erring."""
     degrade(devices, slot, 0.0)
-    for end in (slot, devices.cable[slot]):
-        devices.limits.pop(end, None)
+    devices.limits.pop(devices.link[slot], None)
     links.retrain(devices, slot)
 
 

@@ -62,12 +62,9 @@ def retrain(devices: Devices, slot: int) -> None:
 
 def _train(devices: Devices, slot: int, far: int) -> bool:
     """Both ends at the widest and fastest that both have enabled and the cable can do; False if there is none."""
-    widths, speeds = (
-        mine & theirs & limit
-        for mine, theirs, limit in zip(
-            _enabled(devices, slot), _enabled(devices, far), devices.limits.get(slot, (-1, -1)), strict=True
-        )
-    )
+    limit = devices.limits.get(devices.link[slot], (-1, -1))
+    both = zip(_enabled(devices, slot), _enabled(devices, far), limit, strict=True)
+    widths, speeds = (mine & theirs & cable for mine, theirs, cable in both)
     if not widths or not speeds:
         return False
     lanes, best = max(LANES[width] for width in LANES if width & widths), LinkSpeed.highest(speeds)

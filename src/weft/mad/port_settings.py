@@ -29,8 +29,6 @@ from weft.wire.smp import SwitchInfo
 
 _INVALID = int(Status.INVALID_FIELD)
 _FIRST_MULTICAST = 0xC000
-
-
 _STATES, _PHYSICAL = byte(PortInfo.port_state), byte(PortInfo.port_physical_state)
 _MTU, _VLS = byte(PortInfo.neighbor_mtu), byte(PortInfo.operational_vls)
 _VL_CAP, _MTU_CAP = byte(PortInfo.vl_cap), byte(PortInfo.mtu_cap)
@@ -58,7 +56,10 @@ def set_port_info(devices: Devices, slot: int, mad: bytearray, at: int) -> int:
     changes = differs & mask
     if changes:
         info[:] = (old ^ changes).to_bytes(64, "big")
-        _took_effect(devices, slot, info, changes)
+        if changes & LID:
+            devices.forget_lid_ways()
+        if changes & M_KEY:
+            m_key.note(devices, slot)
     if addressed and wanted[_REREGISTER] & 0x80:
         devices.reregister.add(slot)
     if old & VIOLATIONS:
@@ -83,14 +84,6 @@ def _address(devices: Devices, slot: int, wanted: bytearray) -> tuple[int, int]:
     else:
         status = _INVALID
     return mask, status
-
-
-def _took_effect(devices: Devices, slot: int, info: Writable, changes: int) -> None:
-    """What others keep of what was stored."""
-    if changes & LID:
-        devices.forget_lid_ways()
-    if changes & M_KEY:
-        m_key.note(devices, slot)
 
 
 def _clear_counts(info: Writable, wanted: bytearray) -> None:
