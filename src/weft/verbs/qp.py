@@ -12,7 +12,6 @@ from weft.verbs.enums import (
     ibv_qp_attr_mask,
     ibv_qp_state,
     ibv_qp_type,
-    ibv_wc_status,
     ibv_wr_opcode,
 )
 from weft.verbs.events import raise_event
@@ -74,7 +73,6 @@ class QP(Changeable):
         except Refused as refused:
             raise PyverbsRDMAError("Failed to create QP", refused.code, str(refused)) from refused
         self.core.on_event = lambda event: raise_event(self.ctx, event, self)
-        self.core.bind = self._bind
         for parent in {
             id(one): one for one in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd, self.rdd) if one
         }.values():
@@ -250,10 +248,6 @@ class QP(Changeable):
         except Refused as refused:
             raise PyverbsRDMAError("Failed to Bind MW", refused.code, str(refused)) from refused
         self._go()
-
-    def _bind(self, work: SendWork) -> ibv_wc_status:
-        assert isinstance(work.window, Binding)
-        return work.window.carry_out(self.core)
 
     # -- the rest -----------------------------------------------------------------------------------------------------
 

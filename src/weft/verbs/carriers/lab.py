@@ -62,11 +62,8 @@ class LabCarrier:
             return  # an adapter does not send by an entry that is empty, nor without a LID
         way = self.paths.to(to) if isinstance(to, tuple) else to
         if isinstance(way, Way):  # else there is no path
-            self.line.put(self._packets(segment, way, mtu_bytes))
-
-    def _packets(self, segment: Segment, way: Way, mtu_bytes: int) -> list[bytes]:
-        slid = self._slid(way)
-        return [_packet(way, slid, headers, payload) for headers, payload in encode(segment, mtu_bytes)]
+            slid = self._slid(way)
+            self.line.put([_packet(way, slid, headers, payload) for headers, payload in encode(segment, mtu_bytes)])
 
     def _slid(self, way: Way) -> int:
         info = self.facts.info

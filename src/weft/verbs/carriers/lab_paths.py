@@ -50,7 +50,8 @@ class Paths:
         """None if there is none, or nobody knows."""
         now_s = time.monotonic()
         if gids not in self._known or self._known[gids][1] < now_s:
-            found = self._group(gids) if gids[0] >> 120 == _MULTICAST else self._path(gids)
+            to_group = gids[0] >> 120 == _MULTICAST  # who sends to one need not be a member of it
+            found = self._join(gids, _SEND_ONLY) if to_group else self._path(gids)
             self._known[gids] = found, float("inf") if found else now_s + _ASK_AGAIN_S
         return self._known[gids][0]
 
@@ -63,10 +64,6 @@ class Paths:
         path = PathRecord.unpack(raw)
         lid = self._carrier.facts.info.lid
         return Way(path.dlid, gids, sl=path.sl, path_bits=path.slid - lid if path.slid >= lid else 0)
-
-    def _group(self, gids: tuple[int, int]) -> Way | None:
-        """Who sends to a group need not be a member of it."""
-        return self._join(gids, _SEND_ONLY)
 
     def join(self, gids: tuple[int, int]) -> Way | None:
         """Become a member, of a new group if there is none yet."""

@@ -152,19 +152,13 @@ def _why_not_here(address: str, port: int, error: OSError) -> str:
 
 def call(host: str, port: int) -> Peer:
     """Reach the server at a host."""
-    address = _resolve(host)
+    address = host if _is_address(host) or not own_host() else LOOPBACK
     try:
         return Peer(socket.create_connection((address, port), timeout=None))
     except OSError as error:
         raise ConfigError(
             f"cannot reach {host} at port {port}: {error.strerror or error}; start the server first, without a host"
         ) from error
-
-
-def _resolve(host: str) -> str:
-    if _is_address(host) or not own_host():
-        return host
-    return LOOPBACK
 
 
 def _is_address(host: str) -> bool:

@@ -88,11 +88,6 @@ class _End:
         self.end.fill(batch.number, batch.size_bytes)
         self.end.fill_receives()
 
-    def _run_latency(self, batch: Batch) -> NDArray[np.int64]:
-        if self.plan.verb.is_answered:
-            return self.loop.roundtrips(batch)
-        return self.loop.pingpong(batch, begins=not self.side)
-
     def _close(self) -> None:
         self.peer.close()
         if hasattr(self, "end"):
@@ -226,8 +221,10 @@ class _Client(_End):
         self.peer.told("ready")
         plan = self.plan
         measured: Times | NDArray[np.int64] | None
-        if plan.test.is_latency:
-            measured = self._run_latency(batch)
+        if plan.test.is_latency and plan.verb.is_answered:
+            measured = self.loop.roundtrips(batch)
+        elif plan.test.is_latency:
+            measured = self.loop.pingpong(batch, begins=True)
         else:
             receives = plan.bidirectional and plan.verb is Verb.SEND
             measured, _ = self.loop.bandwidth(batch, sends=True, receives=receives)

@@ -107,7 +107,7 @@ class Plan:
         """What the other end sent."""
         try:
             kinds = {"test": Test, "connection": Connection, "atomic": Atomic, "sizes": tuple}
-            return cls(**{name: kinds.get(name, _same)(value) for name, value in facts.items()})
+            return cls(**{name: kinds[name](value) if name in kinds else value for name, value in facts.items()})
         except (TypeError, ValueError) as error:
             raise ConfigError(f"the other end is of another version of weft: {error}") from error
 
@@ -119,10 +119,6 @@ class Plan:
             ours, theirs = getattr(self, field.name), getattr(client, field.name)
             if field.default is not MISSING and ours not in (field.default, theirs):
                 raise ConfigError(f"{field.name}: the server has {ours}, the client {theirs}: give both the same")
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

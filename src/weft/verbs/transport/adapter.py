@@ -167,7 +167,7 @@ class Adapter:
     def do_here(self, qp: QueuePair, work: SendWork) -> ibv_wc_status:
         """Requests that never leave: closing a key, binding a window."""
         if work.window is not None:
-            return qp.bind(work)
+            return work.window.carry_out(qp)
         assert work.invalidate is not None
         closed = self.regions.invalidate(qp.pd, qp.number, work.invalidate)
         return ibv_wc_status.IBV_WC_SUCCESS if closed else ibv_wc_status.IBV_WC_MW_BIND_ERR
@@ -273,7 +273,7 @@ class Adapter:
         if qp is None or qp.state not in RECEIVES or qp.service != segment.service:
             self.counters["no_queue_pair"] += 1
             return
-        if not self._p_key_fits(qp, segment.p_key):
+        if not p_keys_match(self.p_key(qp.settings.pkey_index), segment.p_key):
             self.counters["pkey_violations"] += 1
             return
         if isinstance(qp, QueuePair) and qp.service == Service.UD:
@@ -291,6 +291,3 @@ class Adapter:
         else:
             qp.requester.on_response(segment)
             self.note_time(qp)
-
-    def _p_key_fits(self, qp: QueuePair | EEContext, p_key: int) -> bool:
-        return bool(p_keys_match(self.p_key(qp.settings.pkey_index), p_key))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from weft.jit import entry
 from weft.verbs.cuda import in_use
 from weft.verbs.enums import IBV_SEND_INLINE, ibv_wr_opcode
-from weft.verbs.transport import express, layout
+from weft.verbs.transport import atomic, express, layout
 from weft.verbs.transport.layout import PLACE_FORM, WORD_BYTES
 from weft.verbs.transport.memory import Place, address_of
 from weft.verbs.transport.memory import view as memory_at
@@ -118,7 +118,7 @@ class Lane:
         while code == express.BUSY:
             time.sleep(0)
             if time.monotonic() - began_s > _BUSY_S:
-                self._break_lock()
+                atomic.break_lock(int(self.words[express.FAR]), lives)
                 began_s = time.monotonic()
             code = self._kernel(self.words, b"")  # they have it
         if code == express.CLOSED:
@@ -130,11 +130,6 @@ class Lane:
         if code & express.UNTOLD:
             self._tell()
         return True
-
-    def _break_lock(self) -> None:
-        from weft.verbs.transport import atomic
-
-        atomic.break_lock(int(self.words[express.FAR]), lives)
 
     def _tell(self) -> None:
         """Of what is done, where a kernel could not."""

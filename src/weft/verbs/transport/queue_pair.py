@@ -172,7 +172,6 @@ class QueuePair:
     settings: Settings = field(default_factory=Settings)
     sends: deque[SendWork] = field(default_factory=deque)  # posted and not complete, in order
     on_event: Callable[[ibv_event_type], None] = lambda event: None
-    bind: Callable[[SendWork], ibv_wc_status] = lambda work: ibv_wc_status.IBV_WC_MW_BIND_ERR
     domain: object = None  # of XRC: whose shared receive queues others may name; of RD: whose EE contexts it may use
     is_established: bool = False
     wants_drained: bool = False

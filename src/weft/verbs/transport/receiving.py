@@ -95,7 +95,7 @@ class ReceiveQueue:
             words[self.at + layout.RQ_RETURNED] = len(self._returned)
         else:
             tail = words[self.at + layout.RQ_TAIL]
-            at = self._entry(tail)
+            at = self.at + RQ_ENTRIES + tail % max(1, self.capacity) * self._entry_words
             ends = range(at + 2, at + 2 + 3 * words[at + 1], 3)
             places = tuple(Place(words[one], words[one + 1], words[one + 2]) for one in ends)
             work = ReceiveWork(wr_id=words[at], places=places)
@@ -123,6 +123,3 @@ class ReceiveQueue:
         for work in waiting:
             self.post(work)
         self.limit = limit
-
-    def _entry(self, count: int) -> int:
-        return self.at + layout.RQ_ENTRIES + count % max(1, self.capacity) * self._entry_words

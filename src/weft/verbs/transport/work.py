@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from weft.verbs.enums import IBV_SEND_SOLICITED, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.transport.memory import Payload, Place, total
 from weft.verbs.transport.opcodes import ANSWERED, DATA, HAVE_IMMEDIATE, OPS, Control
 from weft.verbs.transport.segment import Op, Segment, Service, psn_after
+
+if TYPE_CHECKING:
+    from weft.verbs.transport.queue_pair import QueuePair
 
 
 class Refused(Exception):
@@ -17,6 +21,12 @@ class Refused(Exception):
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
         self.code = code
+
+
+class Binding(Protocol):
+    """Of a window: what is bound to what."""
+
+    def carry_out(self, qp: QueuePair) -> ibv_wc_status: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,7 +51,7 @@ class SendWork:
     remote_qp: int = 0
     q_key: int = 0
     srq: int = 0  # of XRC: the other's shared receive queue
-    window: object = None  # of a bind: what is bound to what
+    window: Binding | None = None  # of a bind
     psn: int = -1  # first of it; -1: not sent yet
     count: int = 0  # PSNs that it takes
     sent: int = 0  # packets that were sent, from the first
