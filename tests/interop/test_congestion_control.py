@@ -54,7 +54,7 @@ def test_weft_leaves_in_the_devices_what_opensm_leaves(peer, tmp_path, conf):
             opensm.wait()
         theirs = lab.server.call(lambda: {place: bytes(raw) for place, raw in kept.items()})
         batch = congestion_mads(fabric, options)
-        assert len(batch) == sets
+        assert len(batch.mads) == sets
 
         def by_weft() -> dict[tuple[int, int], bytes]:
             kept.clear()

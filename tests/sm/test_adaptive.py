@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.fabric.running import activate
 
 import weft
+from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import Tables
-from weft.mad.carrier import ask
 from weft.mad.local import LocalCarrier
 from weft.mad.subnet import Subnet
 from weft.routing.engine import Options
@@ -21,10 +21,11 @@ from weft.routing.route import route
 from weft.sim.engine import Options as SimOptions
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.patterns import all_to_all
-from weft.sm.adaptive import Groups, ar_infos, ar_queries, ar_smps, plan_groups
+from weft.sm.adaptive import Groups, ar_writes, plan_groups
+from weft.sm.sender import Sender
 from weft.wire.adaptive import AdaptiveRoutingInfo
 from weft.wire.bulk import fill
-from weft.wire.smp import LinearForwardingTable, SmpAttribute
+from weft.wire.smp import SmpAttribute
 
 SPEC = "fat-tree:hosts=32,radix=8"
 SETS = {
@@ -58,27 +59,29 @@ class Manager:
     def __init__(self, spec: str = SPEC) -> None:
         self.fabric = weft.load(spec)
         self.subnet = Subnet(self.fabric)
-        self.carrier = LocalCarrier(self.subnet, self.fabric.find_port("h1/1").slot)
+        self.sender = Sender(LocalCarrier(self.subnet, self.fabric.find_port("h1/1").slot))
         self.path, self.hops = paths(self.fabric)
         self.before: Groups | None = None
 
-    def exchange(self, mads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        answers = [ask(self.carrier, mad.tobytes()) for mad in mads]
-        assert None not in answers
-        return np.frombuffer(b"".join(answers), np.uint8).reshape(-1, 256), np.ones(len(mads), bool)
-
     def infos(self, tables: Tables) -> np.ndarray:
-        return ar_infos(*self.exchange(ar_queries(tables, self.path, self.hops).mads))
+        said, knows = self.sender.get(self.to(np.arange(len(tables.lft))), SmpAttribute.ADAPTIVE_ROUTING_INFO)
+        assert knows.all()
+        return said[:, : AdaptiveRoutingInfo.size].copy()
+
+    def to(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Routes to switches, by the rows of their tables."""
+        nodes = self.fabric.of_kind(NodeKind.SWITCH)[rows]
+        return self.path[nodes], self.hops[nodes]
 
     def write(self, tables: Tables) -> dict[str, int]:
         """How many MADs of each kind it took, in the order in which they went."""
         infos, sent = self.infos(tables), {}
         wanted = plan_groups(tables, infos, self.before)
-        for batch in ar_smps(wanted, tables, infos, self.path, self.hops, before=self.before):
-            answers, _ = self.exchange(batch.mads)
-            assert not answers[:, 5].any()
-            kind = SETS[SmpAttribute(int(batch.mads[0, 16]) << 8 | int(batch.mads[0, 17]))]
-            sent[kind] = sent.get(kind, 0) + len(batch)
+        for write in ar_writes(wanted, infos, self.before):
+            _, took = self.sender.set(self.to(write.rows), write.attribute, write.blocks, write.data)
+            assert took.all()
+            if len(took):
+                sent[SETS[write.attribute]] = sent.get(SETS[write.attribute], 0) + len(took)
         self.before = wanted
         return sent
 
@@ -156,13 +159,9 @@ def test_a_switch_that_was_told_the_plain_table_is_written_anew():
     manager, tables = Manager(), routed().tables
     whole = manager.write(tables)
     n_switches = len(tables.lft)
-    table = LinearForwardingTable(port=tables.lft[0, :64].tolist())
-    node = int(np.flatnonzero(tables.switch_row == 0)[0])
-    smp = ar_queries(tables, manager.path, manager.hops).mads[0].copy()
-    smp[3], smp[16:18] = 2, (0, SmpAttribute.LINEAR_FORWARDING_TABLE)
-    smp[64:128] = np.frombuffer(table.raw, np.uint8)
-    manager.exchange(smp[None])
-    assert (manager.fabric.tables.ar_group[0] == -1).all(), node
+    plain = tables.lft[:1, :64].copy()
+    manager.sender.set(manager.to(np.array([0])), SmpAttribute.LINEAR_FORWARDING_TABLE, 0, plain)
+    assert (manager.fabric.tables.ar_group[0] == -1).all()
     again = manager.write(tables)
     assert again["forwarding"] == whole["forwarding"] // n_switches
     assert again["on or off"] == 1
@@ -184,12 +183,10 @@ def test_switches_that_take_no_groups_are_left_alone():
     infos = manager.infos(tables)
     infos[1:] = 0  # as of those that answer that they do not know the attribute
     wanted = plan_groups(tables, infos)
-    batches = list(ar_smps(wanted, tables, infos, manager.path, manager.hops))
-    assert {int(node) for batch in batches for node in batch.node} == {int(np.flatnonzero(tables.switch_row == 0)[0])}
-    answers = np.zeros((2, 256), np.uint8)
-    answers[:, 5], answers[:, 64:] = (0, 12), 7
-    assert ar_infos(answers, np.array([True, True]))[:, 0].tolist() == [7, 0]
-    assert not ar_infos(answers, np.array([False, True])).any()
+    assert {row for write in ar_writes(wanted, infos) for row in write.rows.tolist()} == {0}
+    h2 = [manager.fabric.find_node("h2").index]
+    _, knows = manager.sender.get((manager.path[h2], manager.hops[h2]), SmpAttribute.ADAPTIVE_ROUTING_INFO)
+    assert not knows.any()
 
 
 def test_groups_that_a_switch_has_no_room_for_stay_static():

@@ -101,7 +101,7 @@ def test_every_switch_and_every_adapter_keeps_what_the_options_say(subnet):
     options = options_of(VALUES)
     fabric = subnet.devices.fabric
     batch = congestion_mads(fabric, options)
-    assert len(batch) == len(fabric.switches) + 3 * len(fabric.hcas)
+    assert len(batch.mads) == len(fabric.switches) + 3 * len(fabric.hcas)
     answers = send(subnet, batch)
     assert {answer[5] for answer in answers} == {0}
     for switch in fabric.switches:
@@ -133,4 +133,4 @@ def test_ports_that_do_not_know_the_class_are_left_out(subnet):
     unavailable[fabric.find_port("h3/1").slot] = True
     batch = congestion_mads(fabric, Options(), unavailable)
     assert fabric.find_node("h3").index not in batch.node
-    assert len(batch) == len(fabric.switches) + 2 * 7
+    assert len(batch.mads) == len(fabric.switches) + 2 * 7

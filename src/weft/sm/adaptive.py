@@ -1,11 +1,10 @@
 """Groups for adaptive routing, from the tables that a routing engine made to the switches that take them.
 
-    asked = ar_queries(tables, path, hops)                         who takes groups, and how many?
-    infos = ar_infos(*exchange(asked.mads))                        uint8[switch, 28]; zeros: it takes none
     wanted = plan_groups(tables, infos, before)                    the numbers that groups get in each switch
-    for batch in ar_smps(wanted, tables, infos, path, hops, before=before):
-        exchange(batch.mads)                                       in this order, each when the one before is answered
+    for write in ar_writes(wanted, infos, before):
+        sender.set(...)                                            in this order, each when the one before is answered
 
+`infos` is uint8[switch, 28], AdaptiveRoutingInfo as each said it; all zeros, and so no group, for one that takes none.
 `tables` are wanted tables, routed with `Options(adaptive=True)`; `before` is what was planned and written last time, or
 None, and of switches that did not take all of it `before.forget(rows)`. A group keeps its number while it is in use,
 and a new one takes a number that nobody uses: first the new groups are written, then the LIDs move over to them, last
@@ -20,21 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, Tables
-from weft.mad.walk import DATA, Rows, directed, statuses
-from weft.sm.batch import Batch
+from weft.mad.walk import Rows
 from weft.sm.group_numbers import STATIC, WORDS, copy_used, count_groups, number_groups
 from weft.wire.adaptive import GROUPS_PER_BLOCK, LIDS_PER_BLOCK, MASK_BYTES, AdaptiveRoutingInfo, LidState
 from weft.wire.bulk import column, fill
-from weft.wire.mad import Method
 from weft.wire.smp import SmpAttribute
 
-BATCH_MADS = 1 << 16  # 16 MiB; with 16 LIDs to a block a big subnet takes a million
-_INFO_BYTES = AdaptiveRoutingInfo.size
+BATCH_MADS = 1 << 16  # with 16 LIDs to a block a big subnet takes a million
 _FREE = int(LidState.FREE) << 6  # packet by packet, as the packet engine chooses
 _FIXED = int(LidState.STATIC) << 6
 
@@ -67,21 +64,6 @@ class Groups:
         return top
 
 
-# -- who takes them ---------------------------------------------------------------------------------------------------
-
-
-def ar_queries(tables: Tables, path: Rows, hops: NDArray[np.uint8], m_key: int = 0) -> Batch:
-    """Get(AdaptiveRoutingInfo) of every switch, in the order of the forwarding tables' rows."""
-    rows = np.arange(int((tables.switch_row >= 0).sum()))
-    return _smps(tables, path, hops, SmpAttribute.ADAPTIVE_ROUTING_INFO, rows, 0, None, m_key)
-
-
-def ar_infos(answers: Rows, answered: NDArray[np.bool_]) -> Rows:
-    """uint8[switch, 28]: what each said; all zeros, and so no group, for those that do not know the attribute."""
-    took = answered & (statuses(answers) == 0)
-    return np.where(took[:, None], answers[:, DATA : DATA + _INFO_BYTES], 0).astype(np.uint8)
-
-
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -110,34 +92,30 @@ def _words(ports: NDArray[np.bool_]) -> NDArray[np.uint64]:
 # -- to the switches --------------------------------------------------------------------------------------------------
 
 
-def ar_smps(
-    wanted: Groups,
-    tables: Tables,
-    infos: Rows,
-    path: Rows,
-    hops: NDArray[np.uint8],
-    *,
-    before: Groups | None = None,
-    m_key: int = 0,
-) -> Iterator[Batch]:
-    """What differs from `before`, in batches to be sent one after the other: groups, forwarding, on or off."""
+class Write(NamedTuple):
+    """Blocks to be set at the same time."""
+
+    attribute: SmpAttribute
+    rows: NDArray[np.intp]  # [n] -> switch, by row of the forwarding tables
+    blocks: NDArray[np.int64] | int
+    data: Rows  # [n, ...]
+
+
+def ar_writes(wanted: Groups, infos: Rows, before: Groups | None = None) -> Iterator[Write]:
+    """What differs from `before`, to be sent one after the other: groups, forwarding, on or off."""
     takes, was_on = (column(infos, one) > 0 for one in (AdaptiveRoutingInfo.group_cap, AdaptiveRoutingInfo.enabled))
     active = takes & (wanted.top >= 0)
     known = before.known & was_on if before is not None else np.zeros(len(takes), np.bool_)
     old_mask = before.mask if before is not None else wanted.mask[:, :0]
-    rows, blocks, data = _changed_groups(wanted.mask, old_mask, active, known)
-    for part in _parts(len(rows)):
-        attribute = SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE
-        yield _smps(tables, path, hops, attribute, rows[part], blocks[part], data[part], m_key)
-    yield from _forwarding(wanted, before, tables, path, hops, active, known, m_key)
+    yield Write(SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE, *_changed_groups(wanted.mask, old_mask, active, known))
+    yield from _forwarding(wanted, before, active, known)
     top = np.maximum(wanted.top, 0)
     moved = top != column(infos, AdaptiveRoutingInfo.group_top).astype(np.int64)
     due = np.flatnonzero((active != was_on) & takes | active & moved)
-    if len(due):
-        data = infos[due].copy()
-        fill(data, AdaptiveRoutingInfo.enabled, active[due])
-        fill(data, AdaptiveRoutingInfo.group_top, top[due])
-        yield _smps(tables, path, hops, SmpAttribute.ADAPTIVE_ROUTING_INFO, due, 0, data, m_key)
+    data = infos[due].copy()
+    fill(data, AdaptiveRoutingInfo.enabled, active[due])
+    fill(data, AdaptiveRoutingInfo.group_top, top[due])
+    yield Write(SmpAttribute.ADAPTIVE_ROUTING_INFO, due, 0, data)
 
 
 def _changed_groups(
@@ -156,15 +134,8 @@ def _changed_groups(
 
 
 def _forwarding(
-    wanted: Groups,
-    before: Groups | None,
-    tables: Tables,
-    path: Rows,
-    hops: NDArray[np.uint8],
-    active: NDArray[np.bool_],
-    known: NDArray[np.bool_],
-    m_key: int,
-) -> Iterator[Batch]:
+    wanted: Groups, before: Groups | None, active: NDArray[np.bool_], known: NDArray[np.bool_]
+) -> Iterator[Write]:
     lids = max(wanted.group.shape[1], before.group.shape[1] if before is not None else 0)
     lids = -(-lids // LIDS_PER_BLOCK) * LIDS_PER_BLOCK
     at_once = max(1, BATCH_MADS * LIDS_PER_BLOCK // max(lids, 1))
@@ -177,10 +148,8 @@ def _forwarding(
             there = _entries(before, rows, lids).reshape(new.shape)
             differs = (new != there).any(axis=2) | ~known[rows, None]
         which, blocks = np.nonzero(differs)
-        for part in _parts(len(which)):
-            attribute = SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE
-            data = new[which[part], blocks[part]]
-            yield _smps(tables, path, hops, attribute, rows[which[part]], blocks[part].astype(np.int64), data, m_key)
+        attribute = SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE
+        yield Write(attribute, rows[which], blocks.astype(np.int64), new[which, blocks])
 
 
 def _entries(groups: Groups, rows: NDArray[np.intp], lids: int) -> Rows:
@@ -196,24 +165,3 @@ def _entries(groups: Groups, rows: NDArray[np.intp], lids: int) -> Rows:
     entries[:, :, 2] = number >> 8
     entries[:, :, 3] = number & 0xFF
     return entries
-
-
-def _parts(count: int) -> Iterator[slice]:
-    return (slice(begin, begin + BATCH_MADS) for begin in range(0, count, BATCH_MADS))
-
-
-def _smps(
-    tables: Tables,
-    path: Rows,
-    hops: NDArray[np.uint8],
-    attribute: int,
-    rows: NDArray[np.intp],
-    modifier: NDArray[np.int64] | int,
-    data: Rows | None,
-    m_key: int,
-) -> Batch:
-    """To switches by their rows; Sets if there is data."""
-    node = np.flatnonzero(tables.switch_row >= 0)[rows].astype(np.int32)
-    method = Method.GET if data is None else Method.SET
-    mads = directed(path[node], hops[node], attribute, modifier, method=method, data=data, m_key=m_key)
-    return Batch(mads=mads, node=node)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.mad.walk import statuses
-from weft.sm.adaptive import ar_infos, ar_queries, ar_smps, plan_groups
+from weft.sm.adaptive import ar_writes, plan_groups
 from weft.sm.state import AdaptiveState, State
 from weft.sm.view import View
+from weft.wire.adaptive import AdaptiveRoutingInfo
+from weft.wire.smp import SmpAttribute
 
 
 def upload_adaptive(state: State, view: View) -> list[str]:
     """After the plain forwarding tables, whose writing turns it off; returns the switches that refused."""
     if not state.options.adaptive_routing:
         return []
-    tables, sender = view.fabric.tables, state.sender
-    guids = view.fabric.nodes.guid[view.is_switch]
-    asked = ar_queries(tables, view.path, view.hops, sender.m_key)
-    infos = ar_infos(*sender.exchange(asked.mads))
+    tables, sender, switches = view.fabric.tables, state.sender, np.flatnonzero(view.is_switch)
+    guids = view.fabric.nodes.guid[switches]
+    said, knows = sender.get(view.to_nodes(switches), SmpAttribute.ADAPTIVE_ROUTING_INFO)
+    infos = np.where(knows[:, None], said[:, : AdaptiveRoutingInfo.size], 0).astype(np.uint8)
     before = None
     if state.adaptive is not None:
         old = {guid: row for row, guid in enumerate(state.adaptive.guids.tolist())}
@@ -25,9 +26,10 @@ def upload_adaptive(state: State, view: View) -> list[str]:
         before = state.adaptive.groups.take(rows)
     wanted = plan_groups(tables, infos, before)
     refused: set[int] = set()
-    for batch in ar_smps(wanted, tables, infos, view.path, view.hops, before=before, m_key=sender.m_key):
-        answers, answered = sender.exchange(batch.mads)
-        refused.update(batch.node[~answered | (statuses(answers) != 0)].tolist())
+    for write in ar_writes(wanted, infos, before):
+        nodes = switches[write.rows]
+        _, took = sender.set(view.to_nodes(nodes), write.attribute, write.blocks, write.data)
+        refused.update(nodes[~took].tolist())
     unsure = tables.switch_row[sorted(refused)].astype(np.intp)
     state.adaptive = AdaptiveState(guids=guids, groups=wanted.forget(unsure))
     return [view.fabric.nodes.name[node] for node in sorted(refused)]

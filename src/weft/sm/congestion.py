@@ -9,13 +9,14 @@ what the MADs carry, not one that is set. (InfiniBand Architecture volume 1, ann
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import SERVICE_LEVELS
-from weft.sm.batch import Batch
 from weft.sm.options import Options
 from weft.wire.bulk import pack_rows
 from weft.wire.cc import (
@@ -32,6 +33,13 @@ from weft.wire.mad import Method
 _BLOCK = 64  # entries of the table in a MAD
 _DATA = 64
 _MASK_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    mads: NDArray[np.uint8]  # [n, 256]
+    node: NDArray[np.int32]  # [n] -> the node that each is for
+    lids: NDArray[np.int64]  # [n] -> where it goes
 
 
 def switch_setting(options: Options) -> SwitchCongestionSetting:
