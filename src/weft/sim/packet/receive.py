@@ -86,8 +86,7 @@ def _accept_data(s, packet_index):
                 answer(s, packet.message, qp.expected_psn, Carries.NAK)
             return
         if packet.psn < qp.expected_psn:
-            if packet.psn == message.first_psn + message.packets - 1:  # the acknowledgement may have been lost
-                answer(s, packet.message, packet.psn, Carries.ACK)
+            answer(s, packet.message, packet.psn, Carries.ACK)  # the first may have been lost
             return
         qp.expected_psn += 1
         qp.nak_sent = 0
