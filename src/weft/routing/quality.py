@@ -141,7 +141,8 @@ class _Network:
                 f"there is no traffic to measure: it takes two host ports with a LID and a switch, "
                 f"{fabric.spec} has {len(self.host)}\n  Ports get their LIDs when a fabric is routed."
             )
-        self.plane = arrays(fabric)
+        every = arrays(fabric)
+        self.plane = every._replace(sl2vl=every.sl2vl[:0])  # links are counted, whichever SL a path takes
         self.paths = 1 << tables.lmc[self.host].astype(np.int64)
         plugged = ports.peer >= 0
         is_switch = fabric.nodes.kind[ports.node] == NodeKind.SWITCH
