@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.fabric.levels import components
 from weft.routing.engine import CannotRoute, Subnet
-from weft.routing.orientation import hops_from
 
 
 def require_one_island(subnet: Subnet) -> None:
     """Refuse a fabric whose switches are not all connected, and name the islands."""
     graph = subnet.graph
-    if graph.n_switches and hops_from(graph, 0).max() == graph.n_switches:
+    if components(graph.n_switches, graph.near, graph.far).any():
         raise explain_islands(subnet)
 
 
 def explain_islands(subnet: Subnet) -> CannotRoute:
     """The error for a fabric whose switches are not all connected."""
     graph = subnet.graph
-    left = np.arange(graph.n_switches)
-    parts = []
-    while len(left):
-        hops = hops_from(graph, int(left[0]))
-        part = np.flatnonzero(hops < graph.n_switches)
-        parts.append([subnet.switch_name(int(s)) for s in part])
-        left = np.setdiff1d(left, part)
+    label = components(graph.n_switches, graph.near, graph.far)
+    parts = [[subnet.switch_name(s) for s in np.flatnonzero(label == one).tolist()] for one in np.unique(label)]
     parts.sort(key=len, reverse=True)
     shown = "; ".join(_shown(part) for part in parts[:4]) + (" ..." if len(parts) > 4 else "")
     return CannotRoute(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
 from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import components
 from weft.fabric.model import Fabric, LinkColumns, NodeColumns
 from weft.fabric.rates import lanes_by_code, speed_by_bits
 from weft.mad.walk import Oddity, Rows, Walk
@@ -152,15 +153,8 @@ def without_links(view: View, slots: NDArray[np.intp], oddities: tuple[str, ...]
 
 def _without_strangers(view: View) -> View:
     """Without nodes that no cable joins to ours."""
-    a, b = view.fabric.link_nodes
-    reached = np.zeros(len(view.fabric.nodes), bool)
-    reached[view.fabric.ports.node[view.own_slot]] = True
-    while True:
-        before = int(reached.sum())
-        reached[b[reached[a]]] = True
-        reached[a[reached[b]]] = True
-        if int(reached.sum()) == before:
-            break
+    part = components(len(view.fabric.nodes), *view.fabric.link_nodes)
+    reached = part == part[view.fabric.ports.node[view.own_slot]]
     if reached.all():
         return view
     lost = [view.fabric.nodes.name[node] for node in np.flatnonzero(~reached).tolist()]

@@ -45,6 +45,12 @@ class Parts:
         return np.flatnonzero(self.ends[0] != self.ends[1])
 
     @cached_property
+    def switch_links(self) -> NDArray[np.int64]:
+        """Those between switches."""
+        a, b = (end[self.between] for end in self.ends)
+        return self.between[self.is_switch[a] & self.is_switch[b]]
+
+    @cached_property
     def nodes(self) -> list[tuple[int, ...]]:
         """[part] -> its nodes."""
         return _members(self.of_node, np.arange(len(self.of_node)), len(self))

@@ -26,9 +26,7 @@ def draw_layout(canvas: Canvas, wires: Wires) -> None:
 
 def _is_ring(parts: Parts) -> bool:
     """Do most links between switches of one level join groups or, without groups, is one level all there is?"""
-    a, b = (end[parts.between] for end in parts.ends)
-    between = parts.is_switch[a] & parts.is_switch[b]
-    a, b = a[between], b[between]
+    a, b = (end[parts.switch_links] for end in parts.ends)
     grouped = (parts.group[a] >= 0) & (parts.group[b] >= 0)
     if grouped.any():
         return bool((parts.group[a] != parts.group[b])[grouped].any())

@@ -41,9 +41,8 @@ def shape_of(parts: Parts) -> tuple[int, ...] | None:
     if not all(number and 1 <= int(number[1]) <= math.prod(shape) for number in numbers):
         return None
     where = coordinates(parts, shape)
-    a, b = (end[parts.between] for end in parts.ends)
-    between = parts.is_switch[a] & parts.is_switch[b]
-    steps = np.count_nonzero(where[a[between]] != where[b[between]], axis=1)
+    a, b = (end[parts.switch_links] for end in parts.ends)
+    steps = np.count_nonzero(where[a] != where[b], axis=1)
     return shape if (steps == 1).all() else None
 
 
@@ -103,10 +102,8 @@ class _Grid:
         self.racks.draw(switch, x + beside, y + height / 2, (x + min(beside, width / 2 - 3), y + height / 2))
 
     def _draw_lines(self) -> None:
-        parts = self.parts
-        a, b = (end[parts.between] for end in parts.ends)
-        links = parts.between[parts.is_switch[a] & parts.is_switch[b]]
-        bundles = self.wires.bundles(links, *(end[links] for end in parts.ends))
+        links = self.parts.switch_links
+        bundles = self.wires.bundles(links, *(end[links] for end in self.parts.ends))
         crowd = len(bundles) // 8  # lines of a grid hardly cross
         self.painter.lines(bundles, self._points, crowd)
         self.racks.draw_lines(crowd)

@@ -13,7 +13,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.fabric.draw.layout.painter import Painter
 from weft.fabric.draw.layout.racks import Racks
@@ -49,7 +48,7 @@ class _Ring:
         self.pitch = 54.0 if len(names) <= 40 else 26.0 if len(names) <= 120 else 14.0 if len(names) <= 600 else 8.0
         self.height = 20.0 if longest <= self.pitch * 0.84 else longest + 10 if self.pitch >= 26 else 11.0
         self.racks = Racks(self.painter, self.pitch - 2, backwards=True)
-        self.links = self._switch_links()
+        self.links = self.parts.switch_links
         a, b = (end[self.links] for end in self.parts.ends)
         local = (self.parts.group[a] == self.parts.group[b]) & (self.parts.group[a] >= 0)
         self.hide_local = bool(np.count_nonzero(local) > _MOST_LOCAL)
@@ -104,16 +103,6 @@ class _Ring:
 
     # -- lines -----------------------------------------------------------------------------------------------------
 
-    def _switch_links(self) -> NDArray[np.int64]:
-        a, b = (end[self.parts.between] for end in self.parts.ends)
-        return self.parts.between[self.parts.is_switch[a] & self.parts.is_switch[b]]
-
-    def _is_local(self, a: int, b: int) -> bool:
-        return bool(self.parts.group[a] == self.parts.group[b] >= 0)
-
-    def _row(self, switch: int) -> int:
-        return int(self.parts.level[switch])
-
     def _draw_lines(self) -> None:
         links = self.links
         if self.hide_local:
@@ -126,11 +115,11 @@ class _Ring:
         self.painter.remaining_lines()
 
     def _points(self, bundle: Bundle) -> Points:
-        a, b, painter = bundle.a, bundle.b, self.painter
-        if not self._is_local(a, b):
-            straight = self.parts.group[a] < 0 and self.parts.group[b] < 0
+        a, b, painter, group, level = bundle.a, bundle.b, self.painter, self.parts.group, self.parts.level
+        if group[a] != group[b] or group[a] < 0:
+            straight = group[a] < 0 and group[b] < 0
             return (painter.top[a], painter.top[b]) if straight else _chord(painter.top[a], painter.top[b])
-        if self._row(a) != self._row(b):
+        if level[a] != level[b]:
             inner, outer = sorted((a, b), key=lambda switch: math.hypot(*painter.top[switch]))
             return painter.bottom[inner], painter.top[outer]
         (x0, y0), (x1, y1) = painter.bottom[a], painter.bottom[b]
