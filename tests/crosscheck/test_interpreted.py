@@ -68,6 +68,32 @@ run(lossy, [(f"h{i}", "h1", 300_000) for i in range(2, 6)], network="roce", path
 run(lossy, [(f"h{i}", "h1", 90_000) for i in range(2, 13)], network="tcp", paths="table", buffer_bytes=40_000)
 """
 
+_COPIES = """
+import numpy as np
+import weft
+from weft.fabric import faults as cables
+from weft.mad import faults
+from weft.routing.patterns import host_ports
+from weft.scenarios.managed import ManagedSubnet
+from weft.sim.engine import Options
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.traffic import Traffic, Transport
+from weft.sm.options import Options as SmOptions
+
+for bad_cable, vls in (("", 1), ("leaf1/1", 1), ("", 2)):
+    net = ManagedSubnet(weft.load("fat-tree:hosts=6,radix=4"), SmOptions())
+    tables = net.devices.tables
+    tables.mft = np.full((len(tables.lft), 1, 1), 0xFFFF, np.uint16)  # in circles
+    tables.sl2vl[:] = np.arange(16) % vls
+    fabric = faults.fabric_now(net.devices)
+    if bad_cable:
+        fabric = cables.degrade(fabric, bad_cable, 8e-6)
+    hosts = host_ports(fabric)
+    traffic = Traffic.make(hosts, hosts, 9_000, mlid=0xC000, sl=np.arange(6) % 2, transport=Transport.UD, operation=1)
+    result = PacketEngine().run(fabric, traffic, Options())
+    print(result.groups.copies.sum(), result.digest())
+"""
+
 
 def run_program(program: str, disable_jit: str, *arguments: str) -> str:
     environment = os.environ | {"NUMBA_DISABLE_JIT": disable_jit}
@@ -84,4 +110,11 @@ def test_routing_compiled_and_interpreted_give_the_same_digest():
 def test_packets_compiled_and_interpreted_give_the_same_digests():
     compiled, interpreted = (run_program(_PACKETS, jit).split() for jit in "01")
     assert len(compiled) == 12
+    assert compiled == interpreted
+
+
+@pytest.mark.slow
+def test_copies_for_groups_compiled_and_interpreted_give_the_same_digests():
+    compiled, interpreted = (run_program(_COPIES, jit).splitlines() for jit in "01")
+    assert len(compiled) == 3
     assert compiled == interpreted

@@ -357,6 +357,15 @@ def test_partitions_and_lanes_that_opensm_sets_are_in_the_tables_and_the_engine_
     assert result.done
 
 
+def test_copies_for_a_group_go_along_the_tree_that_opensm_plants(managed):
+    one = managed(SMALL)
+    one.manage("h1")
+    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
+    report = one.lab.traffic("multicast", 10_000, senders=16)
+    assert report["delivered"] == 16
+    assert report["copies"] == {f"h{number}/1": 15 * 3 for number in range(1, 17)}
+
+
 def test_congestion_control_that_opensm_sets_is_what_ibccquery_reads_and_p_keys_are_whole(managed):
     """ibsim takes the class for another one and writes over the P_Keys."""
     one = managed(SMALL)

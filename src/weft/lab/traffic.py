@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ConfigError, SubnetError
-from weft.fabric.forwarding import matching
+from weft.fabric.forwarding import ANY, Plane, Reason, follow, matching
 from weft.fabric.model import Fabric
 from weft.fabric.paths import HostPaths
 from weft.ids import PKey
@@ -31,7 +31,8 @@ from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.patterns import host_ports
 from weft.sim.engine import Options, Progress
 from weft.sim.packet.engine import PacketEngine
-from weft.sim.patterns import PATTERNS, group_members, make, takes
+from weft.sim.packet.trees import plane_of
+from weft.sim.patterns import PATTERNS, make, takes
 from weft.sim.traffic import Traffic
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import MCMemberRecord
@@ -140,19 +141,20 @@ class LabTraffic:
     def _planted(self, members: dict[int, MCMemberRecord]) -> Fabric:
         """The fabric when switches lead to all members: an administrator answers before it has written their tables."""
         until_s = time.monotonic() + _PLANTED_S
-        mlid, slots = next(iter(members.values())).mlid, np.array(list(members))
+        told = list(members.values())
+        mlid, sl = told[0].mlid, told[0].sl
         while True:
             fabric = self._fabric()
-            if np.isin(slots, group_members(fabric, mlid)).all():
+            plane = plane_of(fabric)
+            if all(members.keys() - {slot} <= _reached(plane, slot, mlid, sl) for slot in members):
                 break
             if time.monotonic() > until_s:
                 raise SubnetError(f"no tables lead to all members of the group {mlid:#06x} within {_PLANTED_S:g} s")
             time.sleep(_LOOK_S)
-        told = list(members.values())
         keys: list[list[int]] = [fabric.tables.pkey[slot].tolist() for slot in members]
         p_key = [own[matching(own, one.p_key)] for own, one in zip(keys, told, strict=True)]
-        sl, mtu_bytes = [one.sl for one in told], [128 << one.mtu for one in told]
-        fabric.tables.paths = HostPaths.of(slots, np.full(len(slots), mlid), sl, p_key, mtu_bytes)
+        each = [(slot, mlid, sl, key, 128 << one.mtu) for slot, key, one in zip(members, p_key, told, strict=True)]
+        fabric.tables.paths = HostPaths.of(*np.array(each).T)
         return fabric
 
     @contextmanager
@@ -187,6 +189,12 @@ class LabTraffic:
             found += rows
             slots += [slot] * sum(map(len, rows))
         return known(np.array(slots, np.int64), np.concatenate(found))
+
+
+def _reached(plane: Plane, slot: int, mlid: int, sl: int) -> set[int]:
+    """The ports that a group's packet comes to from this one, whatever its P_Key."""
+    hops = follow(plane, slot, dlid=mlid, sl=sl, p_key=ANY, size_bytes=0)
+    return {hop.slot for _, _, hop in hops if hop.reason is Reason.ARRIVED}
 
 
 def _still(fabric: Fabric) -> Fabric:

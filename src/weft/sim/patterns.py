@@ -164,25 +164,17 @@ def multicast(
             "Run `weft up --sm`, then `weft traffic multicast`"
         )
     mlid = mlid or Lid.FIRST_MULTICAST + int(np.flatnonzero(mft.any(axis=(0, 2)))[0])
-    members = group_members(fabric, mlid)
+    hosts = _hosts(fabric)
+    leaf = fabric.ports.peer[hosts]
+    number = fabric.ports.number[leaf]
+    masks = mft[fabric.tables.switch_row[fabric.ports.node[leaf]], mlid - Lid.FIRST_MULTICAST, number // PORTS_PER_MASK]
+    members = hosts[masks >> number % PORTS_PER_MASK & 1 == 1]
     if not 1 <= senders <= len(members):
         raise ConfigError(f"{senders} senders is not from 1 to {len(members):,}: so many are in the group {mlid:#06x}")
     chosen = members[np.sort(rng.permutation(len(members))[:senders])]
     said = f"multicast of {senders} to {mlid:#06x}, {len(members):,} members (seed {seed})"
     kind = {"operation": Operation.SEND, "transport": Transport.UD, **_columns({"sl": sl})}
     return Traffic.make(chosen, chosen, _checked(size_bytes), mlid=mlid, description=said, **kind)
-
-
-def group_members(fabric: Fabric, mlid: int) -> NDArray[np.int32]:
-    """The hosts to which their switches lead what is for a group."""
-    hosts, tables, group = _hosts(fabric), fabric.tables, mlid - Lid.FIRST_MULTICAST
-    if group >= tables.mft.shape[1]:
-        return hosts[:0]
-    leaf = fabric.ports.peer[hosts]
-    number = fabric.ports.number[leaf]
-    masks = tables.mft[tables.switch_row[fabric.ports.node[leaf]], group, number // PORTS_PER_MASK]
-    members: NDArray[np.int32] = hosts[masks >> number % PORTS_PER_MASK & 1 == 1]
-    return members
 
 
 PATTERNS: dict[str, Callable[..., Traffic]] = {

@@ -58,7 +58,7 @@ def grow(wiring: Wiring, posting: Posting, n_vls: int) -> Trees:
     for_groups = np.flatnonzero(messages.dlid >= Lid.FIRST_MULTICAST)
     planted: dict[tuple[int, ...], tuple[int, int]] = {}
     grower = _Grower()
-    plane = _plane(fabric) if len(for_groups) else None
+    plane = plane_of(fabric) if len(for_groups) else None
     for row in for_groups.tolist():
         message, p_key = messages[row], int(posting.p_key[row])
         slot, dlid, sl = int(wiring.slot[message.src]), int(message.dlid), int(message.sl)
@@ -111,7 +111,8 @@ class _Grower:
         return begin, len(self.slot) - begin
 
 
-def _plane(fabric: Fabric) -> Plane:
+def plane_of(fabric: Fabric) -> Plane:
+    """To follow packets through the snapshot of a subnet that runs."""
     if not fabric.tables.runs:
         raise ConfigError(f"nobody runs {fabric.spec}, and groups are of a subnet that runs: see `Lab.fabric_now`")
     plane = Plane(fabric)
