@@ -75,9 +75,6 @@ def revive(devices: Devices, node: int) -> None:
     if node not in devices.dead:
         raise ConfigError(f"{devices.fabric.nodes.name[node]} was not switched off: there is nothing to revive")
     power_up.restart(devices, node)
-    for slot in devices.ports_of(node):
-        if devices.cable[slot] != NONE:
-            power_up.unplugged(devices, slot)
     devices.dead.discard(node)
     for slot in devices.ports_of(node):
         links.bring_up(devices, slot)

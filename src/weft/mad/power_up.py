@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.forwarding import NONE
 from weft.fabric.kinds import NodeKind
 from weft.fabric.rates import speeds
 from weft.fabric.tables import ATTRIBUTE_BYTES, NO_ROUTE
@@ -88,6 +89,9 @@ def restart(devices: Devices, node: int) -> None:
         devices.sent[slot] = devices.received[slot] = 0
         devices.alias_guids.pop(slot, None)
         devices.m_key_lease.pop(slot, None)
+        if devices.cable[slot] != NONE:  # it has not trained yet
+            PortInfo.port_state.set(devices.info(slot), PortState.DOWN)
+            PortInfo.port_physical_state.set(devices.info(slot), PortPhysicalState.POLLING)
     pairs = int(tables.first_pair[node])
     ports = int(fabric.nodes.n_ports[node]) + 1
     tables.sl2vl[pairs : pairs + (ports**2 if devices.is_switch[node] else ports)] = 0
@@ -97,13 +101,6 @@ def restart(devices: Devices, node: int) -> None:
         devices.adaptive.pop(node, None)
         if "ar_group" in vars(tables):
             tables.ar_group[tables.switch_row[node]] = -1
-
-
-def unplugged(devices: Devices, slot: int) -> None:
-    """A port with a cable that has not trained yet."""
-    info = devices.info(slot)
-    PortInfo.port_state.set(info, PortState.DOWN)
-    PortInfo.port_physical_state.set(info, PortPhysicalState.POLLING)
 
 
 def _start_node(devices: Devices, node: int, blank: dict[tuple[bool, str, int, bool], bytes]) -> None:

@@ -46,9 +46,9 @@ def advance(devices: Devices, slot: int) -> Sample:
     sample = devices.samples.setdefault(slot, Sample())
     now_s = devices.clock()
     if sample.status == WAITS and now_s >= sample.starts_s:
-        sample.before, sample.status = _now(devices, slot), RUNS
+        sample.before, sample.status = devices.counters(slot), RUNS
     if sample.status == RUNS and now_s >= sample.ends_s:
-        sample.grown = [now - then for now, then in zip(_now(devices, slot), sample.before, strict=True)]
+        sample.grown = [now - then for now, then in zip(devices.counters(slot), sample.before, strict=True)]
         sample.status = DONE
     return sample
 
@@ -103,7 +103,3 @@ def _result(sample: Sample) -> bytes:
     return PortSamplesResult.pack(
         tag=PortSamplesControl.tag.get(control), sample_status=sample.status, counter=tuple(values)
     )
-
-
-def _now(devices: Devices, slot: int) -> list[int]:
-    return devices.counters(slot)
