@@ -29,6 +29,7 @@ from weft.fabric.model import Fabric
 from weft.routing.kernels.quality import follow
 from weft.routing.patterns import Flows, bisection, host_ports, rails, ring, shift
 
+_AT_ONCE = 1 << 18  # flows that are followed together
 SHIFT_FLOWS = 1 << 21  # all shifts up to 1,448 hosts; of more, a sample with about so many flows in all
 
 
@@ -162,14 +163,14 @@ class _Network:
         leaf = ports.node[ports.peer[self.host]]
         sources, hosts = np.unique(leaf, return_counts=True)
         load = np.zeros(len(self.cost))
-        for receiver in range(len(self.host)):
-            senders = hosts - (sources == leaf[receiver])
-            some = senders > 0
-            to = np.full(int(some.sum()), receiver)
-            failed = self._count(self.fabric.first_port[sources[some]], to, senders[some], load)
+        for receivers in np.array_split(np.arange(len(leaf)), 1 + len(leaf) * len(sources) // _AT_ONCE):
+            to, source = np.repeat(receivers, len(sources)), np.tile(np.arange(len(sources)), len(receivers))
+            senders = hosts[source] - (sources[source] == leaf[to])
+            to, source, senders = (column[senders > 0] for column in (to, source, senders))
+            failed = self._count(self.fabric.first_port[sources[source]], to, senders, load)
             if failed >= 0:
-                beside = np.flatnonzero(leaf == sources[some][failed])
-                self._refuse(int(beside[beside != receiver][0]), receiver)
+                beside = np.flatnonzero(leaf == sources[source[failed]])
+                self._refuse(int(beside[beside != to[failed]][0]), int(to[failed]))
         load[self.host] += len(self.host) - 1
         return load * self.cost
 
