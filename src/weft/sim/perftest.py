@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,19 +99,10 @@ def _measure_bandwidth(fabric: Fabric, ends: tuple[int, int], settings: Settings
     rows = n * settings.qps * ways
     if rows > _MOST_MESSAGES:
         raise ConfigError(f"{rows:,} messages are too many for one run: give at most {_MOST_MESSAGES:,} in all")
-    way = np.arange(rows) % ways
     reliable = settings.connection is Transport.RC
-    traffic = Traffic.make(
-        np.where(way == 0, *ends),
-        np.where(way == 0, *ends[::-1]),
-        size_bytes,
-        operation=settings.operation,
-        transport=settings.connection,
-        qp=np.arange(rows) // ways % settings.qps,
-        outstanding=_depth(settings) if reliable else 0,  # nobody tells when a datagram has left the queue
-        description=f"{settings.test} {size_bytes}",
-    )
-    result = _run(fabric, traffic, settings)
+    queue_pair = np.arange(rows) // ways % settings.qps
+    outstanding = _depth(settings) if reliable else 0  # nobody tells when a datagram has left the queue
+    result = _run(fabric, ends, settings, size_bytes, np.arange(rows) % ways, qp=queue_pair, outstanding=outstanding)
     done_ps = np.sort(result.acked_ps if reliable else result.finish_ps)
     begin = warm_up * settings.qps * ways - 1
     span_ps = int(done_ps[-1] - done_ps[begin])
@@ -145,17 +137,8 @@ def _measure_latency(fabric: Fabric, ends: tuple[int, int], settings: Settings, 
     counted = settings.iterations or _enough(settings, size_bytes, _MOST_LAT)
     halves = settings.test.ways
     rows = (counted + 1) * halves
-    way = np.arange(rows) % halves
-    traffic = Traffic.make(
-        np.where(way == 0, *ends),
-        np.where(way == 0, *ends[::-1]),
-        size_bytes,
-        operation=settings.operation,
-        transport=settings.connection,
-        after=[[], *([row] for row in range(rows - 1))],
-        description=f"{settings.test} {size_bytes}",
-    )
-    result = _run(fabric, traffic, settings)
+    after = [[], *([row] for row in range(rows - 1))]
+    result = _run(fabric, ends, settings, size_bytes, np.arange(rows) % halves, after=after)
     back_ps = result.finish_ps[halves - 1 :: halves]
     return LatencyRow.of(size_bytes, np.diff(back_ps) / halves / 1e6)
 
@@ -177,5 +160,17 @@ def run_options(fabric: Fabric, settings: Settings) -> Options:
     return options
 
 
-def _run(fabric: Fabric, traffic: Traffic, settings: Settings) -> Result:
+def _run(
+    fabric: Fabric, ends: tuple[int, int], settings: Settings, size_bytes: int, way: NDArray[np.int64], **more: Any
+) -> Result:
+    """Messages of one size, each there (0) or back (1)."""
+    traffic = Traffic.make(
+        np.where(way == 0, *ends),
+        np.where(way == 0, *ends[::-1]),
+        size_bytes,
+        operation=settings.operation,
+        transport=settings.connection,
+        description=f"{settings.test} {size_bytes}",
+        **more,
+    )
     return PacketEngine().run(fabric, traffic, run_options(fabric, settings))

@@ -138,23 +138,11 @@ class Agent(Datagrams):
         made.remote_id, made.service, made.phase = number, message.service_id, Phase.REQUESTED
         self._asked[source, number] = made
         if isinstance(message, cm.Req):
-            made.far = _said(message)
+            made.far = Side.of(message)
         if listener is not None:
             listener(made, message.private_data[_ADDRESSES:])
         else:
             made.reject(reason=cm.RejReason.INVALID_SERVICE_ID)
-
-
-def _said(req: cm.Req) -> Side:
-    return Side(
-        qp_num=req.local_qpn,
-        psn=req.starting_psn,
-        resources=req.responder_resources,
-        depth=req.initiator_depth,
-        retry_count=req.retry_count,
-        rnr_retry_count=req.rnr_retry_count,
-        srq=bool(req.srq),
-    )
 
 
 def _nobody(told: Told) -> None:

@@ -61,6 +61,18 @@ class Side:
     srq: bool = False
     private_data: bytes = b""
 
+    @classmethod
+    def of(cls, said: cm.Req | cm.Rep) -> Side:
+        return cls(
+            qp_num=said.local_qpn,
+            psn=said.starting_psn,
+            resources=said.responder_resources,
+            depth=said.initiator_depth,
+            retry_count=said.retry_count if isinstance(said, cm.Req) else 0,
+            rnr_retry_count=said.rnr_retry_count,
+            srq=bool(said.srq),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
@@ -184,9 +196,7 @@ class Conversation:
             self._repeat()  # our RTU was lost
         elif self.phase == Phase.ASKED:
             self.remote_id, self.phase, self.due_s = rep.local_comm_id, Phase.ANSWERED, None
-            self.far = Side(
-                qp_num=rep.local_qpn, psn=rep.starting_psn, resources=rep.responder_resources, depth=rep.initiator_depth
-            )
+            self.far = Side.of(rep)
             self._tell(_E.RDMA_CM_EVENT_CONNECT_RESPONSE, private_data=rep.private_data)
 
     def on_rtu(self, rtu: cm.Rtu) -> None:

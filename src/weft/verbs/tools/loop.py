@@ -31,6 +31,7 @@ _POLL = 16  # completions at a time; perftest's CQE Poll Batch
 _LOOK_EVERY = 1024  # polls that found nothing, between two looks at the clock
 _SWITCH_S = 20e-6  # between the thread that spins and the adapter's own; Python's usual 5 ms would be the latency
 _now_ns: Callable[[], int] = time.perf_counter_ns
+Wait = Callable[[int], None]  # for the other's message of a turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,26 +123,32 @@ class PythonLoop:
     # -- latency ------------------------------------------------------------------------------------------------------
 
     def pingpong(self, batch: Batch, *, begins: bool) -> NDArray[np.int64]:
+        wait = self._wait_for_byte(batch) if self.end.plan.verb is Verb.WRITE else self._wait_for_message
+        return self._take_turns(batch, after=wait) if begins else self._take_turns(batch, before=wait)
+
+    def roundtrips(self, batch: Batch) -> NDArray[np.int64]:
+        return self._take_turns(batch)
+
+    def _take_turns(self, batch: Batch, before: Wait | None = None, after: Wait | None = None) -> NDArray[np.int64]:
         end = self.end
-        wait = self._wait_for_byte(batch) if end.plan.verb is Verb.WRITE else self._wait_for_message
         post, work = end.qps[0].post_send, end.work(0, batch.size_bytes, signaled=True)
         last = end.outgoing(0) + batch.size_bytes - 1
         counts = end.plan.verb is Verb.WRITE
         stamps = np.zeros(batch.iterations + 1, np.int64)
         for turn in range(1, batch.iterations + 1):
-            if not begins:
-                wait(turn)
+            if before is not None:
+                before(turn)
             stamps[turn - 1] = _now_ns()
             if counts:
                 end.memory[last] = turn & 0xFF
             post(work)
             self._take(end.send_cq)
-            if begins:
-                wait(turn)
+            if after is not None:
+                after(turn)
         stamps[-1] = _now_ns()
         return stamps
 
-    def _wait_for_byte(self, batch: Batch) -> Callable[[int], None]:
+    def _wait_for_byte(self, batch: Batch) -> Wait:
         """Of memory: the last one of the message counts, modulo 256. Polling lets the adapter work meanwhile."""
         memory, cq = self.end.memory, self.end.recv_cq
         at = self.end.incoming(0) + batch.size_bytes - 1
@@ -156,17 +163,6 @@ class PythonLoop:
 
     def _wait_for_message(self, turn: int) -> None:
         self._repost(self._take(self.end.recv_cq))
-
-    def roundtrips(self, batch: Batch) -> NDArray[np.int64]:
-        end = self.end
-        post, work = end.qps[0].post_send, end.work(0, batch.size_bytes, signaled=True)
-        stamps = np.zeros(batch.iterations + 1, np.int64)
-        for turn in range(batch.iterations):
-            stamps[turn] = _now_ns()
-            post(work)
-            self._take(end.send_cq)
-        stamps[-1] = _now_ns()
-        return stamps
 
     def _take(self, cq: CQ) -> WC:
         """The next completion."""
