@@ -13,14 +13,7 @@ from weft.verbs.mem_alloc import first_bytes, read, write
 from weft.verbs.objects import PyverbsCM, table
 from weft.verbs.pd import PD
 from weft.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
-from weft.verbs.registering import (
-    HUGE_PAGE_SIZE,
-    Buffer,
-    check_access,
-    check_memory,
-    given_memory,
-    whereabouts,
-)
+from weft.verbs.registering import HUGE_PAGE_SIZE, Buffer, check_access, check_memory, given_memory, whereabouts
 from weft.verbs.text import rereg_error_to_str
 from weft.verbs.transport.regions import WHOLE_SPACE, Region
 from weft.verbs.windows import MW, MWBind, MWBindInfo, mwtype2str

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 
 from weft.verbs.carriers.lab_line import GUIDS_BYTES
 from weft.verbs.device_attributes import PortAttr
-from weft.verbs.enums import (
-    IBV_LINK_LAYER_INFINIBAND,
-    ibv_event_type,
-)
+from weft.verbs.enums import IBV_LINK_LAYER_INFINIBAND, ibv_event_type
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortState
 
 _E = ibv_event_type

@@ -13,20 +13,7 @@ from typing import Any
 
 from weft.verbs.transport.segment import Op, Segment, Service
 from weft.wire.format import Format, Malformed
-from weft.wire.headers import (
-    AETH,
-    BTH,
-    DETH,
-    FETH,
-    IETH,
-    RDETH,
-    RETH,
-    XRCETH,
-    AtomicAckETH,
-    AtomicETH,
-    ImmDt,
-    Opcode,
-)
+from weft.wire.headers import AETH, BTH, DETH, FETH, IETH, RDETH, RETH, XRCETH, AtomicAckETH, AtomicETH, ImmDt, Opcode
 from weft.wire.opcodes import EXTENDED_HEADERS
 
 # Operations by the names of their opcodes: those that may take many packets, and those of one.
