@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from weft.verbs.enums import IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_WC_GRH
@@ -145,7 +145,9 @@ class AHAttr(PyverbsObject):
 
     def copy(self) -> AHAttr:
         """One that does not change when this one does."""
-        return replace(self, gr=self.route)
+        made = copy.copy(self)
+        made.route = copy.copy(self.route)
+        return made
 
     def __str__(self) -> str:
         lines = table(

@@ -38,8 +38,7 @@ class Unsigned:
         def __get__(self, obj: object, owner: type) -> int: ...
 
     def __set__(self, obj: object, value: SupportsIndex | float | Unsigned) -> None:
-        number = value.default if isinstance(value, Unsigned) else unsigned(self.name, self.bits, value)
-        obj.__dict__[self.name] = number
+        obj.__dict__[self.name] = self.default if value is self else unsigned(self.name, self.bits, value)  # type: ignore[arg-type]
 
 
 def unsigned(name: str, bits: int, value: SupportsIndex | float) -> int:
