@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.forwarding import HEADERS_BYTES, MANAGEMENT_VL, Reason
 from weft.fabric.kernels.forwarding import arrays, walk_all
-from weft.sim.layout.posting import Posting, distinct_rows
-from weft.sim.layout.records import NONE, Records
+from weft.sim.layout.posting import Posting
+from weft.sim.layout.records import NONE, Records, distinct_rows
 from weft.sim.layout.wiring import Wiring
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,7 @@ from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
 from weft.ids import Lid
 from weft.sim.engine import Memory, Network, Options
-from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, records
+from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, distinct_rows, records
 from weft.sim.layout.rules import Rules, ack_bytes, first_header_bytes
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
@@ -56,10 +55,8 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages = records(n + n_reads, MESSAGE)
     whose = np.concatenate((np.arange(n), reads))  # [message] -> that of the traffic
     is_answer = np.arange(n + n_reads) >= n
-    messages.src, messages.dst = (
-        np.where(is_answer, dst[whose], src[whose]),
-        np.where(is_answer, src[whose], dst[whose]),
-    )
+    messages.src = np.where(is_answer, dst[whose], src[whose])
+    messages.dst = np.where(is_answer, src[whose], dst[whose])
     lid = wiring.fabric.tables.lid[wiring.slot]
     mlid = traffic.mlid[whose]
     messages.dlid = np.where(mlid > 0, mlid, lid[messages.dst])
@@ -106,7 +103,8 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
     def refuse(rows: NDArray[np.bool_], rule: str) -> None:
         if rows.any():
             row = int(np.flatnonzero(rows)[0])
-            raise ConfigError(f"message {row}, {_ends(wiring, traffic, row)}: {rule}")
+            here, there = (wiring.fabric.port(int(ends[row])).name for ends in (traffic.src, traffic.dst))
+            raise ConfigError(f"message {row}, {here} to {there}, {int(traffic.size_bytes[row]):,} bytes: {rule}")
 
     for ends, what in ((traffic.src, "sender"), (traffic.dst, "receiver")):
         if (bad := (ends < 0) | (ends >= len(wiring.port_of_slot))).any():
@@ -122,8 +120,8 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
     refuse(traffic.size_bytes > 1 << 42, "its size is above 4 TiB: run a part of it")
     refuse((traffic.start_ps < 0) | (traffic.delay_ps < 0), "it starts before the clock does: give 0 or more")
     refuse((traffic.sl < PATH_SL) | (traffic.sl >= SERVICE_LEVELS), "its service level is not from 0 to 15")
-    if not to_one.all() and options.network is not Network.INFINIBAND:
-        raise ConfigError(f"groups are InfiniBand's: network {options.network} carries no multicast here")
+    elsewhere = ~to_one & (options.network is not Network.INFINIBAND)
+    refuse(elsewhere, f"groups are InfiniBand's: network {options.network} carries no multicast here")
     refuse(~to_one & (traffic.transport != Transport.UD), "only datagrams (UD) go to a group")
     too_big = to_one & (traffic.transport == Transport.UD) & (traffic.size_bytes > options.mtu_bytes)
     refuse(too_big, f"a datagram (UD) is one packet of at most {options.mtu_bytes} bytes: use RC or UC")
@@ -133,12 +131,6 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
         refuse(traffic.transport != Transport.RC, "TCP knows no unreliable transport: use RC")
     if ((traffic.after < 0) | (traffic.after >= len(traffic))).any():
         raise ConfigError(f"a message waits for one that is not there: messages are 0 to {len(traffic) - 1}")
-
-
-def _ends(wiring: Wiring, traffic: Traffic, row: int) -> str:
-    fabric = wiring.fabric
-    names = [fabric.port(int(ends[row])).name for ends in (traffic.src, traffic.dst)]
-    return f"{names[0]} to {names[1]}, {int(traffic.size_bytes[row]):,} bytes"
 
 
 def _refuse_circles(
@@ -305,20 +297,9 @@ def _price(
     qps.timer_ps = NONE
     qps.notified_ps = -(1 << 60)
     hosts.receive_ps = cost["receive_ps"]
-    messages.lead_ps = _lead_ps(wiring, messages, is_answer, mtu_bytes, cost, options)
+    messages.lead_ps = _lead_ps(wiring, messages, is_answer, mtu_bytes, cost)
     _keep_order(messages)
     return qps, hosts, cost["ack_ps"]
-
-
-def distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The rows that differ, in order, and which of them each is: np.unique(axis=0) takes 3 to 16 times as long."""
-    order = np.lexsort(rows.T[::-1])
-    sorted_rows = rows[order]
-    new = np.ones(len(rows), bool)
-    new[1:] = (sorted_rows[1:] != sorted_rows[:-1]).any(axis=1)
-    which = np.empty(len(rows), np.int64)
-    which[order] = np.cumsum(new) - 1
-    return sorted_rows[new], which
 
 
 def _lead_ps(
@@ -327,7 +308,6 @@ def _lead_ps(
     is_answer: NDArray[np.bool_],
     mtu_bytes: NDArray[np.int64],
     cost: dict[str, NDArray[np.int64]],
-    options: Options,
 ) -> NDArray[np.int64]:
     """[message] -> from its start until its first packet can leave.
 

@@ -13,8 +13,8 @@ from weft.fabric.tables import NO_ROUTE
 from weft.sim.engine import Network, Options
 from weft.sim.layout import congestion
 from weft.sim.layout.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
-from weft.sim.layout.posting import Posting, distinct_rows, post
-from weft.sim.layout.records import NONE, Control, Flow, Records, Way, records
+from weft.sim.layout.posting import Posting, post
+from weft.sim.layout.records import NONE, Control, Flow, Records, Way, distinct_rows, records
 from weft.sim.layout.rules import Rules, control, fill_in, way
 from weft.sim.layout.wiring import Wiring, whole_blocks, wire
 from weft.sim.packet.loop import IN_A_ROW
