@@ -313,10 +313,11 @@ def follow(
     """
     came = [(plane.own_slot(slot), 0, True)]  # port, VL, whether it begins there
     entered: set[int] = set()
+    to_group = is_multicast(dlid)
     while came:
         at, vl, sends = came.pop()
         hops: Iterable[Hop]
-        if is_multicast(dlid):
+        if to_group:
             hops = _hops_of_group(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes, sends=sends)
         else:
             hops = (next_hop(plane, at, dlid=dlid, sl=sl, p_key=p_key, size_bytes=size_bytes, sends=sends),)
