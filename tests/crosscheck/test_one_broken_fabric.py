@@ -150,6 +150,9 @@ def test_what_a_mad_wrote_stops_packets_for_the_same_reason_everywhere(what, rea
     running.look()
     disturb(running, what)
     assert assert_same_reasons(running) & reasons
+    now = faults.fabric_now(running.devices).subset()
+    now.tables.path_sl = running.left.tables.path_sl
+    views.assert_check_agrees(now)
 
 
 # -- who says what ----------------------------------------------------------------------------------------------------

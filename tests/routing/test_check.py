@@ -176,7 +176,7 @@ def test_a_service_level_that_is_dropped_is_named():
     tables.sl2vl[first + 3 * 5 + 2, 0] = 15  # from port 3 to port 2
     verdict = check(fabric, hosts_only=True)
     assert verdict.failures == {"dropped by SL to VL": 3}  # h1 to h3 and h4, h4 to h3
-    assert verdict.first_failure.endswith("sw1/2 -> sw2 drops it: SL 0 from port 3 to port 2 is VL 15")
+    assert verdict.first_failure.endswith("sw1/2 -> sw2 drops it: SL 0 from port 3 to port 2 has no VL")
 
 
 def test_a_port_without_a_lid_is_named():
@@ -296,6 +296,8 @@ class Oracle:
         sl = int(tables.path_sl[tables.switch_row[here.index], target.lid])
         held: list[tuple[str, int]] = []
         end = ""
+        is_adapter = source.node.kind != NodeKind.SWITCH
+        sent = not is_adapter or tables.sl2vl[tables.first_pair[source.node.index] + source.number, sl] != 15
         while not end:
             port = int(tables.lft[tables.switch_row[here.index], target.lid])
             width = int(self.fabric.nodes.n_ports[here.index]) + 1
@@ -308,7 +310,7 @@ class Oracle:
             else:
                 vl = int(tables.sl2vl[tables.first_pair[here.index] + in_port * width + port, sl])
                 peer = here.port(port).peer
-                if vl == 15:
+                if vl == 15 or not sent:
                     end = "dropped by SL to VL"
                 elif peer is None or peer.node.kind != NodeKind.SWITCH:
                     self.vls.add(vl)

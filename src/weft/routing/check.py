@@ -4,9 +4,10 @@ verdict = check(fabric)          tables of weft, of OpenSM, of anybody; also inc
 verdict.ok                       all pairs arrive and there is no credit loop
 print(verdict.explain())         in words, by the names of ports
 
-A pair is a port that has a LID and a LID of another port. The proof of freedom from deadlock is that the channel
-dependency graph has no circle (see `walk`). It holds for the paths that the tables describe: with `hosts_only` those
-between adapters, which is what ibdmchk looks at; without, also those from and to the switches themselves.
+A pair is a port that has a LID and a LID of another port. In a fabric that runs, ports must also be Active and have the
+VL in use. The proof of freedom from deadlock is that the channel dependency graph has no circle (see `walk`). It holds
+for the paths that the tables describe: with `hosts_only` those between adapters, which is what ibdmchk looks at;
+without, also those from and to the switches themselves.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.forwarding import DATA_VLS
 from weft.fabric.model import Fabric
-from weft.fabric.tables import NO_ROUTE, Tables
+from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS
 from weft.routing.graph import SwitchGraph, switch_graph
 from weft.routing.kernels import walk
 from weft.routing.lids import ports_with_lids
+from weft.wire.port_info import PortInfo, PortState
 
 _FAILURES = {
     walk.NO_ENTRY: "no entry",
@@ -111,7 +114,7 @@ class _Walker:
         self.first_pair = tables.first_pair[graph.switches]
         top_lid = int(self.lid.max(initial=0))
         self.routes = _by_lid(tables.lft, top_lid, NO_ROUTE)
-        self.path_sl, self.sl2vl, self.lanes = _service_levels(tables, graph, self.ports, top_lid)
+        self.path_sl, self.sl2vl, self.lanes = _service_levels(fabric, graph, self.ports, top_lid)
         self._choose_sources()
 
     def _choose_sources(self) -> None:
@@ -225,7 +228,7 @@ class _Walker:
         why = {
             walk.LOOP: "comes round again",
             walk.NO_ENTRY: f"has no entry for LID {lid}",
-            walk.DROPPED: f"drops it: SL {sl} from port {in_port} to port {port} is VL {walk.DROP}",
+            walk.DROPPED: f"drops it: SL {sl} from port {in_port} to port {port} has no VL",
         }
         return f"{self._pair_name(source, destination)}: {way} {why.get(end) or self._astray(here, port)}"
 
@@ -251,15 +254,15 @@ def _by_lid(table: NDArray[np.uint8], top_lid: int, empty: int) -> NDArray[np.ui
 
 
 def _service_levels(
-    tables: Tables, graph: SwitchGraph, ports: NDArray[np.int64], top_lid: int
+    fabric: Fabric, graph: SwitchGraph, ports: NDArray[np.int64], top_lid: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
     """SL of each path, SL to VL and how many lanes; both tables empty where all is on one lane."""
-    nothing = np.empty((0, 0), np.uint8)
-    if "sl2vl" not in vars(tables):
+    tables, nothing = fabric.tables, np.empty((0, 0), np.uint8)
+    if "sl2vl" not in vars(tables) and not tables.runs:
         return nothing, nothing, 1
     path_sl = tables.path_sl & _FOUR_BITS if "path_sl" in vars(tables) else nothing
     in_use = _values(path_sl) if path_sl.size else np.zeros(1, np.intp)
-    sl2vl = tables.sl2vl & _FOUR_BITS
+    sl2vl = _lanes_in_use(fabric)
     rows = np.zeros(len(sl2vl), bool)
     for first, width in zip(tables.first_pair[graph.switches].tolist(), ports.tolist(), strict=True):
         rows[first : first + width**2] = True
@@ -268,6 +271,30 @@ def _service_levels(
         return nothing, nothing, 1
     levels = _by_lid(path_sl, top_lid, 0) if path_sl.size else nothing
     return levels, sl2vl, int(vls[vls != walk.DROP].max(initial=0)) + 1
+
+
+def _lanes_in_use(fabric: Fabric) -> NDArray[np.uint8]:
+    """SL to VL, where what a port or the adapter behind it does not send is on the lane that is dropped."""
+    tables, ports = fabric.tables, fabric.ports
+    sl2vl: NDArray[np.uint8] = (tables if "sl2vl" in vars(tables) else tables.like()).sl2vl & _FOUR_BITS
+    first_pair, width = tables.first_pair, fabric.nodes.n_ports.astype(np.int64) + 1
+    is_switch = tables.switch_row >= 0
+    if tables.runs:
+        vls = np.array(DATA_VLS)[tables.of_ports(PortInfo.operational_vls)]
+        vls[tables.of_ports(PortInfo.port_state) != PortState.ACTIVE] = 0
+        vls[ports.peer < 0] = walk.DROP  # there is no cable: that is another failure
+        ends = zip(first_pair, fabric.first_port, width, np.where(is_switch, width**2, width), strict=True)
+        for begin, first, wide, rows in ends:
+            pairs = sl2vl[begin : begin + rows].reshape(-1, wide, SERVICE_LEVELS)
+            pairs[pairs >= vls[first : first + wide, None]] = walk.DROP
+    own = np.flatnonzero((ports.peer >= 0) & ~is_switch[ports.node])
+    own = own[is_switch[ports.node[ports.peer[own]]]]
+    drops = sl2vl[first_pair[ports.node[own]] + ports.number[own]] == walk.DROP
+    leaf, number = ports.node[ports.peer[own]], ports.number[ports.peer[own]]
+    begin = first_pair[leaf] + number * width[leaf]
+    for index in np.flatnonzero(drops.any(axis=1)):
+        sl2vl[begin[index] : begin[index] + width[leaf[index]], drops[index]] = walk.DROP
+    return sl2vl
 
 
 def _values(table: NDArray[np.uint8]) -> NDArray[np.intp]:
