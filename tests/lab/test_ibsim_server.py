@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.fabric.running import activate
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
@@ -24,6 +25,7 @@ from weft.lab.ibsim import Server
 from weft.lab.lab import Lab
 from weft.lab.protocol import CLIENT_INFO, CONTROL, DATA_BYTES, MAGIC, Control
 from weft.mad.subnet import Subnet
+from weft.routing.route import route
 from weft.wire.mad import MgmtClass
 from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import NodeInfo
@@ -190,6 +192,22 @@ def test_answers_of_programs_find_who_asked(lab, host):
         manager.send(bytes(mad))
     assert host.receive()[1][64:67] == b"one"
     assert other.receive()[1][64:67] == b"two"
+
+
+def test_an_answer_goes_by_the_p_key_of_the_question(tmp_path, monkeypatch):
+    """ibsim's protocol knows none: a manager whose first one is a tenant's answers hosts of the default partition."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with Lab(route(weft.load("star:hosts=2")).fabric, f"server-{os.getpid()}-{next(_NUMBER)}") as lab:
+        activate(lab.subnet.devices)
+        at, to = (lab.fabric.find_port(f"{name}/1").slot for name in ("h1", "h2"))
+        pkey, lid = lab.subnet.devices.tables.pkey, lab.subnet.devices.lid
+        pkey[to, :2] = 0x8001, 0xFFFF
+        asker, manager = Program(lab).attach("h1"), Program(lab).attach("h2", is_sm=True)
+        asker.send(smp(0x35, mgmt_class=MgmtClass.SUBN_ADM), lid(to))
+        question = bytearray(manager.receive()[1])
+        question[3] |= 0x80
+        manager.send(bytes(question), lid(at))
+        assert asker.receive() == (0, bytes(question))
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(lab, host):

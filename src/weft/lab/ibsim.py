@@ -57,6 +57,7 @@ class Server:
         self.clients: dict[int, Client] = {}
         self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, till when
+        self._pkey_indexes: dict[tuple[int, int], int] = {}  # by slot and LID that asked: what answers goes by the same
         self._unsent: set[Client] = set()
         self._services: list[Service] = []
         self._sender: Client | None = None
@@ -320,8 +321,9 @@ class Server:
                 runtime.ask_senders(client.socket)  # the kernel looks at each
                 self.hot.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
+        index = self._pkey_indexes.get((client.slot, dlid), 0) if mad[3] >= RESPONSE else 0
         try:
-            reply = self.subnet.send(client.slot, mad, dlid)
+            reply = self.subnet.send(client.slot, mad, dlid, index)
         except Exception as error:  # ours, not the program's: it must not end the lab
             self.complaints.note(f"a MAD broke an agent: {type(error).__name__}", bytes(mad[:64]).hex(), error)
             self.subnet.lost, reply = True, None
@@ -367,6 +369,8 @@ class Server:
             return False
         if arrival.mad[3] & RESPONSE:
             self._pending.pop(protocol.transaction(arrival.mad), None)
+        else:
+            self._pkey_indexes[arrival.slot, arrival.slid] = arrival.pkey_index
         self._push(client, protocol.delivered(arrival.dlid, arrival.slid, arrival.mad))
         return True
 
