@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test peers rdma-core-tests bench clean
+.PHONY: demo test docs peers rdma-core-tests bench clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -29,6 +29,10 @@ test: $(VENV)/.tested
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --dist worksteal
+
+docs: $(VENV)/.tested
+	@$(BIN)/python docs/site/build.py out/site
+	@echo "Read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site/html"
 
 # The outside judges, from Debian's packages.
 peers:

@@ -1,0 +1,55 @@
+"""Build the documentation site: the pages of docs/, and those that are made from weft itself.
+
+python docs/site/build.py out/site          into out/site/html
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from weft.cli import app
+
+ROOT = Path(__file__).parents[2]
+# What a program outside is meant to import, in the order in which one meets it.
+MODULES = (
+    "weft.fabric.spec", "weft.fabric.model", "weft.fabric.views", "weft.fabric.faults", "weft.fabric.summary",
+    "weft.fabric.files", "weft.fabric.draw", "weft.routing.route", "weft.routing.engine", "weft.routing.check",
+    "weft.routing.quality", "weft.sim.engine", "weft.sim.traffic", "weft.sim.result", "weft.collectives",
+    "weft.compare", "weft.lab.lab", "weft.mad.carrier", "weft.verbs.device", "weft.verbs.qp", "weft.verbs.wr",
+)  # fmt: skip
+_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+((?:SECURITY|CONTRIBUTING|README)\.md|src/[\w./]+)\)")
+
+_OPTIONAL = re.compile(r"\[([^]`]+)\](?!\()")
+
+
+def main(folder: Path) -> int:
+    pages = folder / "pages"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("site"))
+    for page in pages.rglob("*.md"):  # what lies outside of docs/ is named, not linked: the site stands alone
+        page.write_text(_OUTSIDE.sub(r"\1 (`\2`)", page.read_text(encoding="utf-8")), encoding="utf-8")
+    (pages / "reference").mkdir()
+    (pages / "reference" / "commands.md").write_text(commands(), encoding="utf-8")
+    (pages / "reference" / "python.md").write_text(python(), encoding="utf-8")
+    shutil.copy(ROOT / "docs/site/zensical.toml", folder)
+    return subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=folder, check=False).returncode
+
+
+def commands() -> str:
+    text: str = app.generate_docs(heading_level=1)
+    said = "# Commands\n\nMade from the commands themselves: `weft COMMAND --help` says the same.\n"
+    parts = re.split(r"(^```.*?^```$)", text.replace("# weft\n", said, 1), flags=re.M | re.S)
+    parts[::2] = [_OPTIONAL.sub(r"\\[\1\\]", part) for part in parts[::2]]  # [HOST] is no link
+    return "".join(parts)
+
+
+def python() -> str:
+    return "# Python\n\nMade from the docstrings.\n\n" + "".join(f"::: {module}\n\n" for module in MODULES)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
