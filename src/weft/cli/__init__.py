@@ -38,6 +38,8 @@ COMMANDS = {
     "sm": "Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.",
     "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
+    "doctor": "Say what this machine has and lacks: libraries, kernel cache, labs, programs that judge. "
+    "Status 1 if it is bad.",
 }
 # All in one module: what they do to a lab is one command to it.
 LAB_COMMANDS = {
@@ -71,6 +73,7 @@ for _place, (_name, _help) in enumerate(LAB_COMMANDS.items(), len(COMMANDS)):
     app.command(f"weft.cli.lab:{_function}", name=_name, help=_help, sort_key=_place, **_flags)
 for _place, (_name, _help) in enumerate(VERBS_COMMANDS.items(), len(COMMANDS) + len(LAB_COMMANDS)):
     app.command(f"weft.cli.verbs:{_name}", name=_name, help=_help, sort_key=_place, **_OWN_FLAGS)
+app.register_install_completion_command(sort_key=len(COMMANDS) + len(LAB_COMMANDS) + len(VERBS_COMMANDS))
 
 
 def main() -> None:

@@ -1,0 +1,104 @@
+"""What this machine has that weft could use, what is missing, and what stands in the way.
+
+findings()       one line for each thing that was looked at, and whether it is good, missing or bad
+
+Missing is what some commands or tests would use and do without; bad is what will make something fail.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from weft import jit, runtime
+from weft.errors import ConfigError
+from weft.lab import registry
+
+State = Literal["good", "missing", "bad"]
+LIBRARIES = ("numpy", "numba", "llvmlite", "cyclopts", "rich", "msgspec", "matplotlib")
+# Program, what it is for.
+PEERS = (
+    ("opensm", "manages labs in place of weft's subnet manager"),
+    ("ibsim", "labs that programs know by its sockets"),
+    ("ibnetdiscover", "infiniband-diags, run on labs by `weft exec`"),
+    ("ibdmchk", "a second proof of routes"),
+    ("tshark", "reads packets that weft writes"),
+    ("slurmctld", "reads topologies that weft writes"),
+    ("chromium", "looks at pages that weft writes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    what: str
+    state: State
+    words: str
+
+
+def findings() -> list[Finding]:
+    return [*_versions(), _kernels(), _runtime_folder(), *_labs(), _other_memory(), *_peers()]
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding("Python", "good", f"{platform.python_version()} on {platform.machine()}, {os.cpu_count()} cores")
+    for name in LIBRARIES:
+        yield Finding(name, "good", metadata.version(name))
+
+
+def _kernels() -> Finding:
+    """Where they cannot be kept, every command compiles them again."""
+    folder = jit.cache_folder("weft.sim.packet.loop").parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        way_out = "set XDG_CACHE_HOME to a folder of yours, else every command compiles its kernels again"
+        return Finding("kernel cache", "bad", f"{folder}: {error.strerror}; {way_out}")
+    compiled = {path.parent for path in folder.glob("*/*.nbi")}
+    return Finding("kernel cache", "good", f"{folder}: kernels of {len(compiled)} modules")
+
+
+def _runtime_folder() -> Finding:
+    try:
+        return Finding("runtime folder", "good", f"{runtime.folder()}: yours alone")
+    except ConfigError as error:
+        return Finding("runtime folder", "bad", str(error))
+
+
+def _labs() -> Iterator[Finding]:
+    try:
+        folder = runtime.folder()
+    except ConfigError:
+        return  # said already
+    alive = {one.name for one in registry.running()}
+    for name in sorted({path.stem for path in folder.glob("*.sock")} | alive):
+        if name in alive:
+            yield Finding(f"lab {name}", "good", f"runs; `weft down --lab {name}` ends it")
+        else:
+            yield Finding(f"lab {name}", "missing", f"was killed; its log is {folder / name}.log, its name is free")
+
+
+def _other_memory() -> Finding:
+    """Requests to memory that a program brought itself are carried out by ptrace's rules."""
+    scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+    value = scope.read_text().strip() if scope.exists() else "0"
+    if value in ("0", "1"):  # 1: weft's processes allow each other
+        return Finding("memory of other processes", "good", f"ptrace_scope {value}")
+    way_out = "RDMA to a program's own memory goes as packets; `sysctl kernel.yama.ptrace_scope=1` makes it direct"
+    return Finding("memory of other processes", "missing", f"ptrace_scope {value}: {way_out}")
+
+
+def _peers() -> Iterator[Finding]:
+    for program, use in PEERS:
+        found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+        if found:
+            yield Finding(program, "good", found)
+        else:
+            yield Finding(program, "missing", f"{use}; `make peers` installs it on Debian")

@@ -1,0 +1,57 @@
+"""`weft doctor`, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(**environment: str) -> tuple[int, dict[str, dict[str, str]]]:
+        own = {"XDG_RUNTIME_DIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        command = [sys.executable, "-m", "weft", "doctor", "--json"]
+        env = os.environ | own | environment
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, {one["what"]: one for one in json.loads(done.stdout)}
+
+    tmp_path.chmod(0o700)
+    return run
+
+
+def test_a_machine_in_order_is_good(run):
+    status, found = run()
+    assert status == 0
+    assert found["numba"]["state"] == found["kernel cache"]["state"] == found["runtime folder"]["state"] == "good"
+
+
+def test_a_program_that_is_not_installed_is_missing_and_nothing_is_bad(run, monkeypatch):
+    monkeypatch.setattr("weft.lab.doctor.PEERS", (("no-such-program", "nothing"),))
+    from weft.lab.doctor import findings
+
+    assert findings()[-1].state == "missing"
+    assert "make peers" in findings()[-1].words
+
+
+def test_a_cache_that_cannot_be_written_is_bad(run):
+    status, found = run(XDG_CACHE_HOME="/proc")
+    assert (status, found["kernel cache"]["state"]) == (1, "bad")
+    assert "XDG_CACHE_HOME" in found["kernel cache"]["words"]
+
+
+def test_a_folder_that_others_may_enter_is_bad(run, tmp_path):
+    (tmp_path / "weft").mkdir(mode=0o755)
+    status, found = run()
+    assert (status, found["runtime folder"]["state"]) == (1, "bad")
+
+
+def test_what_a_killed_lab_left_is_named(run, tmp_path):
+    (tmp_path / "weft").mkdir(mode=0o700)
+    Path(tmp_path / "weft" / "gone.sock").touch()
+    status, found = run()
+    assert (status, found["lab gone"]["state"]) == (0, "missing")
