@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs peers rdma-core-tests bench clean
+.PHONY: demo test docs wheel peers rdma-core-tests bench clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -33,6 +33,14 @@ test: $(VENV)/.tested
 docs: $(VENV)/.tested
 	@$(BIN)/python docs/site/build.py out/site
 	@echo "Read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site/html"
+
+# What `pip install weft` gives, in an environment that has nothing else: the main job runs from it.
+wheel: $(VENV)/bin/python
+	@rm -rf out/wheel
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir out/wheel .
+	@$(PYTHON) -m venv out/wheel/venv
+	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft-*.whl
+	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
 
 # The outside judges, from Debian's packages.
 peers:
