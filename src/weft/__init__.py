@@ -40,6 +40,10 @@ __version__ = "0.1.0"
 __all__ = ["Fabric", "load"]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> object:
     """Load the two public names on first use, so that `import weft` costs no numpy."""
     if name == "load":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from weft.fabric.files.streams import STANDARD
 
@@ -15,9 +16,19 @@ def _refuse_options(_: object, value: object) -> None:
         raise ValueError("there is no such option")
 
 
+def _whole(_: object, tokens: Sequence[Token]) -> int:
+    """cyclopts rounds 1.9 to 2 without a word."""
+    text = tokens[0].value
+    try:
+        return int(text, 16 if text.lower().startswith("0x") else 10)
+    except ValueError:
+        raise ValueError(f"{text!r} is no whole number") from None
+
+
 # cyclopts takes a lone `-` for an option unless all that begin so are allowed.
 NAMES_FILE = Parameter(allow_leading_hyphen=True, validator=_refuse_options)
 Spec = Annotated[str, NAMES_FILE, Parameter(help="A topology, `superpod:su=1`, or the path of a file.")]
 File = Annotated[Path | None, NAMES_FILE]
+Whole = Annotated[int, Parameter(converter=_whole)]
 LabName = Annotated[str, Parameter(help="The lab, if more than one runs.")]
 Json = Annotated[bool, Parameter(help="Print JSON instead of a table.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import Json
@@ -40,7 +41,8 @@ def catalog(name: str | None = None, /, *, json: Json = False) -> None:
 def _facts(entry: Entry) -> dict[str, Any]:
     import msgspec
 
-    return {"kind": entry.kind, **msgspec.to_builtins(entry)}
+    facts = {"kind": entry.kind, **msgspec.to_builtins(entry)}
+    return facts | {name: str(value.name) for name in facts if isinstance(value := getattr(entry, name), Enum)}
 
 
 def _show(value: Any) -> str:

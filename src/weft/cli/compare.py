@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from weft.cli.arguments import NAMES_FILE, File, Json
+from weft.cli.arguments import NAMES_FILE, File, Json, Whole
 from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ def compare(
     *,
     job: str = "all_reduce:1G",
     fabrics: str | None = None,
-    servers: int | None = None,
+    servers: Whole | None = None,
     report: File = None,
-    seed: int = 1,
+    seed: Whole = 1,
     json: Json = False,
 ) -> None:
     """Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.

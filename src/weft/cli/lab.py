@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import Json, LabName, Spec
+from weft.cli.arguments import Json, LabName, Spec, Whole
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
 
 if TYPE_CHECKING:
@@ -213,8 +213,8 @@ def traffic(
     *,
     size: str = "1M",
     paths: str = "table",
-    senders: int | None = None,
-    seed: int = 1,
+    senders: Whole | None = None,
+    seed: Whole = 1,
     lab: LabName = "",
     json: bool = False,
 ) -> None:

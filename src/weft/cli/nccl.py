@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, File
-from weft.cli.output import console, print_json, say_written, table
+from weft.cli.arguments import NAMES_FILE, File, Whole
+from weft.cli.output import console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.collectives.bench import Sizes
@@ -26,18 +26,23 @@ def nccl(
     *,
     min_bytes: Annotated[str, Parameter(name=["--minbytes", "-b"])] = "8",
     max_bytes: Annotated[str, Parameter(name=["--maxbytes", "-e"])] = "8G",
-    factor: Annotated[int | None, Parameter(name=["--stepfactor", "-f"])] = None,
+    factor: Annotated[Whole | None, Parameter(name=["--stepfactor", "-f"])] = None,
     step: Annotated[str, Parameter(name=["--stepbytes", "-i"])] = "",
     servers: str = "",
     algo: str = "",
     proto: str = "",
-    channels: int | None = None,
+    channels: Whole | None = None,
     network: str | None = None,
     paths: str | None = None,
     gpudirect: bool = True,
     tuner: File = None,
     explain: bool = False,
-    seed: int = 1,
+    seed: Whole = 1,
+    gpus: Annotated[Whole | None, Parameter(name=["--ngpus", "-g"])] = None,
+    threads: Annotated[Whole, Parameter(name=["--nthreads", "-t"])] = 1,
+    iterations: Annotated[Whole, Parameter(name=["--iters", "-n"])] = 20,
+    warmup: Annotated[Whole, Parameter(name=["--warmup_iters", "-w"])] = 1,
+    check: Annotated[Whole, Parameter(name=["--check", "-c"])] = 1,
     json: bool = False,
 ) -> None:
     """Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.
@@ -56,7 +61,7 @@ def nccl(
     factor
         From one size to the next. Else 2, unless --stepbytes is given.
     step
-        Bytes from one size to the next, in place of a factor.
+        Bytes from one size to the next; not with a factor.
     servers
         The first so many servers of the fabric, or these by name: dgx1,dgx3. Else all.
     algo
@@ -77,6 +82,16 @@ def nccl(
         Two more columns: algorithm, protocol and channels, and what bounds them.
     seed
         Of hashes.
+    gpus
+        As in command lines of nccl-tests: GPUs of a thread. With --nthreads, 1 or all GPUs of a server.
+    threads
+        Of a process, likewise.
+    iterations
+        Taken and without effect: every iteration of a simulated run is the same.
+    warmup
+        Likewise.
+    check
+        Likewise: programs are proved, where they are small enough.
     json
         Print what nccl-tests writes with -J.
     """
@@ -104,7 +119,11 @@ def nccl(
     )
     if not spec:
         raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")
-    found = run(_place(spec, servers), settings)
+    ranks = _place(spec, servers)
+    if gpus is not None and gpus * threads not in (1, ranks.per_server):
+        raise ConfigError(f"-g {gpus} -t {threads}: all {ranks.per_server} GPUs of a server of {spec} take part")
+    with progress_bar() as change:
+        found = run(ranks, settings, lambda done, of: change(description="sizes", completed=done, total=of))
     if tuner is not None:
         from weft.collectives.tuner import to_text
         from weft.fabric.files.atomic import write_atomically
@@ -120,10 +139,12 @@ def nccl(
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:
-    """A factor goes before a step, as in nccl-tests."""
     from weft.collectives.bench import Sizes
+    from weft.errors import ConfigError
     from weft.units import parse_size_bytes
 
+    if step and factor is not None:
+        raise ConfigError(f"-f {factor} -i {step}: sizes grow by one of them; nccl-tests would not look at -i")
     return Sizes(
         min_bytes=parse_size_bytes(min_bytes),
         max_bytes=parse_size_bytes(max_bytes),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE
+from weft.cli.arguments import NAMES_FILE, Whole
 from weft.cli.output import Cell, console, print_json, table
 
 if TYPE_CHECKING:
@@ -28,18 +28,18 @@ def perf(
     *,
     size: Annotated[str, Parameter(name=["--size", "-s"])] = "",
     all_sizes: Annotated[bool, Parameter(name=["--all", "-a"], negative="")] = False,
-    iterations: Annotated[int, Parameter(name=["--iterations", "--iters", "-n"])] = 0,
-    qps: Annotated[int, Parameter(name=["--qps", "--qp", "-q"])] = 1,
-    tx_depth: Annotated[int, Parameter(name=["--tx-depth", "-t"])] = 128,
-    outstanding_reads: Annotated[int, Parameter(name=["--outstanding-reads", "--outs"])] = 16,
-    mtu: Annotated[int, Parameter(name=["--mtu", "-m"])] = 0,
+    iterations: Annotated[Whole, Parameter(name=["--iterations", "--iters", "-n"])] = 0,
+    qps: Annotated[Whole, Parameter(name=["--qps", "--qp", "-q"])] = 1,
+    tx_depth: Annotated[Whole, Parameter(name=["--tx-depth", "-t"])] = 128,
+    outstanding_reads: Annotated[Whole, Parameter(name=["--outstanding-reads", "--outs"])] = 16,
+    mtu: Annotated[Whole, Parameter(name=["--mtu", "-m"])] = 0,
     connection: Annotated[str, Parameter(name=["--connection", "-c"])] = "RC",
     network: str | None = None,
     memory: str = "host",
     bidirectional: Annotated[bool, Parameter(name=["--bidirectional", "-b"], negative="")] = False,
     live: Annotated[bool, Parameter(negative="")] = False,
     lab: str = "",
-    duration: Annotated[int, Parameter(name=["--duration", "-D"])] = 0,
+    duration: Annotated[Whole, Parameter(name=["--duration", "-D"])] = 0,
     report_gbits: Annotated[bool, Parameter(name=["--report_gbits", "--report-gbits"], negative="")] = False,
     json: bool = False,
 ) -> None:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.arguments import File, Spec
+from weft.cli.arguments import File, Spec, Whole
 from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ def route(
     /,
     *,
     engine: str = "auto",
-    lmc: int = 0,
-    max_vls: int = 8,
+    lmc: Whole = 0,
+    max_vls: Whole = 8,
     root: str = "",
     without: str = "",
     compare: bool = False,
     dump: File = None,
     picture: File = None,
-    seed: int = 1,
+    seed: Whole = 1,
     json: bool = False,
 ) -> None:
     """Calculate forwarding tables, prove them, and say how good they are; or compare all engines.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from weft.cli.arguments import File, Json
+from weft.cli.arguments import File, Json, Whole
 from weft.cli.output import console, print_json, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def list_scenarios(name: str | None = None, /, *, json: Json = False) -> None:
 @scenario.command
 def qos(
     *,
-    servers: int = 6,
-    messages: int = 600,
+    servers: Whole = 6,
+    messages: Whole = 600,
     size: str = "64",
     buffer: str = "0",
-    seed: int = 1,
+    seed: Whole = 1,
     picture: File = None,
     json: Json = False,
 ) -> None:
@@ -85,10 +85,10 @@ def qos(
 @scenario.command
 def incast(
     *,
-    senders: int = 8,
+    senders: Whole = 8,
     size: str = "16M",
     buffer: str = "0",
-    seed: int = 1,
+    seed: Whole = 1,
     picture: File = None,
     json: Json = False,
 ) -> None:
@@ -125,12 +125,12 @@ def incast(
 @scenario.command(name="bad-link")
 def bad_link(
     *,
-    hosts: int = 16,
+    hosts: Whole = 16,
     size: str = "16M",
-    steps: int = 4,
+    steps: Whole = 4,
     bit_error_rate: tuple[float, ...] = (1e-8, 1e-7, 1e-6),
-    ack_timeout: int = 14,
-    seed: int = 1,
+    ack_timeout: Whole = 14,
+    seed: Whole = 1,
     picture: File = None,
     json: Json = False,
 ) -> None:
@@ -172,7 +172,7 @@ def bad_link(
 
 @scenario.command(name="ib-vs-ethernet")
 def ib_vs_ethernet(
-    *, servers: int = 16, size: str = "16M", seed: int = 1, picture: File = None, json: Json = False
+    *, servers: Whole = 16, size: str = "16M", seed: Whole = 1, picture: File = None, json: Json = False
 ) -> None:
     """InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?
 
@@ -196,9 +196,9 @@ def ib_vs_ethernet(
 @scenario.command
 def gpudirect(
     *,
-    servers: int = 2,
+    servers: Whole = 2,
     server: str = "dgx-h100",
-    seed: int = 1,
+    seed: Whole = 1,
     picture: File = None,
     json: Json = False,
 ) -> None:
@@ -225,10 +225,10 @@ def sm_faults(
     *,
     fabric: str = "fat-tree:hosts=54,radix=6",
     engine: str = "auto",
-    links: int = 12,
-    switches: int = 6,
+    links: Whole = 12,
+    switches: Whole = 6,
     all_: Annotated[bool, Parameter("--all", negative=())] = False,
-    seed: int = 1,
+    seed: Whole = 1,
     picture: File = None,
     json: Json = False,
 ) -> None:
@@ -276,9 +276,9 @@ def sm_faults(
 @scenario.command(name="sm-failover")
 def sm_failover(
     *,
-    polling: int = 500,
-    retries: int = 4,
-    seed: int = 1,
+    polling: Whole = 500,
+    retries: Whole = 4,
+    seed: Whole = 1,
     picture: File = None,
     json: Json = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import File
+from weft.cli.arguments import File, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,13 +17,13 @@ class Messages:
     """uniform: payload that every host offers, as a share of its line rate. [0.5]"""
     duration_us: float | None = None
     """uniform: messages start for so long. [100]"""
-    senders: int | None = None
+    senders: Whole | None = None
     """incast: how many send to the one. [8] multicast: how many members send. [1]"""
     receiver: str | None = None
     """incast: to whom. [the first host]"""
-    by: int | None = None
+    by: Whole | None = None
     """shift: places from sender to receiver. [1]"""
-    sl: int | None = None
+    sl: Whole | None = None
     """Service level; else as the path says."""
     operation: str | None = None
     """write, send or read. [write]"""
@@ -47,7 +47,7 @@ class Network:
     """Where the data lies: host, gpudirect or staged."""
     routed: bool = False
     """Ethernet: every leaf is an IP subnet of its own."""
-    mtu: int = 0
+    mtu: Whole = 0
     """Payload of a packet in bytes. [4096; tcp 8960, omni-path 8192]"""
     buffer: str | None = None
     """Input buffer of a port for each VL: 64K. [two round trips of the link and four packets]"""
@@ -57,7 +57,7 @@ class Network:
     """Route the fabric with this engine, whatever tables it has. [its tables, else auto]"""
     tables: File = None
     """OpenSM's dumps: a folder with opensm.fdbs or opensm-lfts.dump, or one file of routes."""
-    seed: int = 1
+    seed: Whole = 1
     """Of random traffic, of hashes, of bit errors."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import File
+from weft.cli.arguments import File, Whole
 
 if TYPE_CHECKING:
     from weft.sm.options import Options
@@ -29,7 +29,7 @@ class SmFlags:
     """Options in the form of opensm.conf."""
     partitions: Annotated[File, Parameter(("--partitions", "-P"))] = None
     """partitions.conf; or opafm.xml, the virtual fabrics of Omni-Path."""
-    priority: Annotated[int | None, Parameter(("--priority", "-p"))] = None
+    priority: Annotated[Whole | None, Parameter(("--priority", "-p"))] = None
     """From 0 to 15: the highest is master."""
     engine: Annotated[str, Parameter(("--engine", "-R"))] = ""
     """Routing engines, tried in turn: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order, dragonfly."""

@@ -11,7 +11,7 @@ cut as nccl-tests cuts them; those of which nothing is left for a rank are left 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from weft.collectives.check import check
@@ -25,6 +25,8 @@ from weft.collectives.writers import algorithms, program
 from weft.errors import ConfigError
 from weft.sim.engine import Memory, Options
 
+MOST_CHANNELS = 64  # NCCL's MAXCHANNELS
+MOST_SIZES = 100_000  # a minute
 MOST_PROVED = 64  # ranks; the proof executes every send
 _WORD_BYTES = 4  # of a float
 _ALIGNED_WORDS = 4  # where every rank has a part of its own, parts begin at multiples of 16 bytes
@@ -58,6 +60,9 @@ class Sizes:
             raise ConfigError(f"sizes from {self.min_bytes} to {self.max_bytes} bytes: -b is from 1 byte to -e")
         if self.factor < 1 or (self.factor == 1 and self.step_bytes < 1):
             raise ConfigError(f"sizes do not grow with -f {self.factor} -i {self.step_bytes}: give -f 2, or -i 1M")
+        steps = (self.max_bytes - self.min_bytes) // self.step_bytes if self.factor == 1 else 0
+        if steps >= MOST_SIZES:
+            raise ConfigError(f"-i {self.step_bytes} makes {steps + 1:,} sizes, more than {MOST_SIZES:,}: give -f 2")
 
     def __iter__(self) -> Iterator[int]:
         size_bytes = self.min_bytes
@@ -76,6 +81,10 @@ class Settings:
     protocol: Protocol | None = None
     channels: int | None = None
     options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
+
+    def __post_init__(self) -> None:
+        if self.channels is not None and not 1 <= self.channels <= MOST_CHANNELS:
+            raise ConfigError(f"--channels {self.channels}: NCCL has from 1 to {MOST_CHANNELS}")
 
     @property
     def program(self) -> str:
@@ -120,8 +129,8 @@ class Table:
         return sum(row.estimate.bus_gbyte_s for row in self.rows) / len(self.rows)
 
 
-def run(ranks: Ranks, settings: Settings) -> Table:
-    """Measure the network under the servers of these ranks, then every size."""
+def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] | None = None) -> Table:
+    """Measure the network under the servers of these ranks, then every size; `progress` is told how many of them."""
     kind = settings.collective
     if not kind.nccl:
         raise ConfigError(f"NCCL has no {kind}: PyTorch makes one of an all_reduce of one element")
@@ -151,6 +160,8 @@ def run(ranks: Ranks, settings: Settings) -> Table:
         if found.algorithm not in proved:
             proved[found.algorithm] = _prove(cluster, kind, found.algorithm)
         rows.append(Row(size_bytes=size_bytes, count=count, estimate=found, wrong=proved[found.algorithm]))
+        if progress is not None:
+            progress(len(rows), len(sizes))
     return Table(ranks=ranks, settings=settings, cluster=cluster, networks=networks, rows=tuple(rows))
 
 

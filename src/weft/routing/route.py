@@ -17,6 +17,7 @@ from weft.errors import ConfigError, UnknownName
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE, Tables
+from weft.routing import OPENSM_ENGINES
 from weft.routing.adaptive import add_port_groups
 from weft.routing.auto import pick
 from weft.routing.dfsssp import Dfsssp
@@ -103,10 +104,11 @@ def _route(subnet: Subnet, options: Options) -> Routing:
         raise CannotRoute(f"{subnet.fabric.spec} has no switch: there is nothing to route, adapters need no tables")
     if options.root:
         subnet.find_switch(options.root)
-    if options.engine == "auto":
+    name = OPENSM_ENGINES.get(options.engine, options.engine)
+    if name == "auto":
         name, tables, notes = pick(subnet, options, ENGINES)
-    elif options.engine in ENGINES:
-        name, tables, notes = options.engine, ENGINES[options.engine].route(subnet, options), ()
+    elif name in ENGINES:
+        tables, notes = ENGINES[name].route(subnet, options), ()
     else:
         raise UnknownName("routing engine", options.engine, ["auto", *ENGINES])
     if options.adaptive:

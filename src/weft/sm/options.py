@@ -23,6 +23,7 @@ from typing import Any
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.fabric.files.text import read_text
 from weft.ids import Gid
+from weft.routing import OPENSM_ENGINES
 from weft.sm import qos as _qos
 from weft.sm.opensm_unused import UNUSED, is_default
 from weft.sm.option_values import (
@@ -43,7 +44,6 @@ from weft.sm.option_values import (
 from weft.sm.qos import SILENT, Qos, QosOptions
 
 ENGINES = ("auto", "min-hop", "up-down", "fat-tree", "dfsssp", "dimension-order", "dragonfly")
-_OPENSM_ENGINES = {"minhop": "min-hop", "updn": "up-down", "ftree": "fat-tree", "dor": "dimension-order"}
 _NO_ENGINE = {
     "dnup": "take up-down, which has the same rule the other way round",
     "lash": "take dfsssp, which fills its lanes as LASH does",
@@ -54,7 +54,7 @@ _NO_ENGINE = {
     "chain": "take auto",
 }
 
-_ENGINE_NAMES = Names(ENGINES, _OPENSM_ENGINES, _NO_ENGINE)
+_ENGINE_NAMES = Names(ENGINES, OPENSM_ENGINES, _NO_ENGINE)
 _NO_LIMIT = 0x7FFF_FFFF  # what OpenSM takes 0 for
 _BYTE, _WORD, _LONG = Number(0, 0xFF), Number(0, 0xFFFF), Number(0, 0xFFFF_FFFF)
 _KEY, _MASK, _HEX_WORD = Number(0, (1 << 64) - 1, 16), Number(0, (1 << 256) - 1, 64), Number(0, 0xFFFF, 4)

@@ -167,7 +167,7 @@ def _format_of(path: Path) -> Format:
     known = ", ".join(f"{each.suffixes[0]} ({each.name})" for each in FORMATS.values())
     if is_stream(path):
         raise ConfigError(f"{path}: the name does not tell the format: give one, -f {' | '.join(FORMATS)}")
-    raise ConfigError(f"{path}: the name does not tell the format: give format=NAME, or end it with {known}")
+    raise ConfigError(f"{path}: the name does not tell the format: end it with {known}, or give --format")
 
 
 def _recognise(path: Path, head: str) -> Format:
