@@ -114,3 +114,43 @@ def test_calibration_as_json_has_measured_and_simulated_of_every_size(capsys: py
     figure = said[0]["figures"][0]
     assert (figure["size_bytes"], figure["measured_us"]) == runs()[0].rows[0]
     assert figure["error"] == pytest.approx(figure["simulated_us"] / figure["measured_us"] - 1)
+
+
+def test_a_command_line_of_nccl_tests_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    app(
+        [
+            "nccl",
+            "all_reduce_perf",
+            "-b",
+            "1M",
+            "-e",
+            "1M",
+            "-f",
+            "2",
+            "-g",
+            "8",
+            "-n",
+            "20",
+            "-w",
+            "5",
+            "-c",
+            "1",
+            PAIR,
+        ]
+    )
+    assert len(rows(capsys.readouterr().out)) == 1
+    with pytest.raises(ConfigError, match="-g 4 -t 1: all 8 GPUs"):
+        app(["nccl", "all_reduce", PAIR, "-g", "4"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("-f", "2", "-i", "1M"), "-f 2 -i 1M"),
+        (("-b", "1K", "-e", "1G", "-i", "1K"), "1,048,576 sizes"),
+        (("--channels", "1000"), "from 1 to 64"),
+    ],
+)
+def test_what_nccl_cannot_do_is_refused_at_once(flags: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        app(["nccl", "all_reduce", PAIR, *flags])

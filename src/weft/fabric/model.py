@@ -47,6 +47,19 @@ class _Columns:
                 picked[field.name] = column[rows]
         return type(self)(**picked)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} rows of {', '.join(self._names)}>"  # type: ignore[arg-type]
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with the same columns."""
+        import pandas as pd
+
+        return pd.DataFrame({name: getattr(self, name) for name in self._names})
+
+    @property
+    def _names(self) -> list[str]:
+        return [field.name for field in fields(self)]  # type: ignore[arg-type]
+
     def freeze(self) -> Self:
         for field in fields(self):  # type: ignore[arg-type]
             column = getattr(self, field.name)
@@ -55,7 +68,7 @@ class _Columns:
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class NodeColumns(_Columns):
     name: tuple[str, ...]  # unique; `leaf3`, `h1`, `dgx1/mlx5_0`
     description: tuple[str, ...]  # NodeDescription, as the hardware says it
@@ -74,7 +87,7 @@ class NodeColumns(_Columns):
         return len(self.kind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PortColumns(_Columns):
     node: NDArray[np.int32]
     number: NDArray[np.int16]
@@ -86,7 +99,7 @@ class PortColumns(_Columns):
         return len(self.node)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LinkColumns(_Columns):
     a: NDArray[np.int32]  # port slot
     b: NDArray[np.int32]  # port slot

@@ -54,7 +54,7 @@ class QueueSamples:
     queue_bytes: NDArray[np.int64]  # [time, port]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Result:
     """A finished run."""
 
@@ -74,6 +74,29 @@ class Result:
     events: int
     skipped_ps: int  # simulated time that was carried forward, not run
     wall_s: float
+
+    def __repr__(self) -> str:
+        arrived = int((self.finish_ps != NEVER).sum())
+        return (
+            f"<Result of {self.fabric.spec} by the {self.engine} engine: {arrived} of {len(self.traffic)} messages, "
+            f"the last after {self.last_arrival_ps / 1e6:.1f} us, seed {self.options.seed}>"
+        )
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each message."""
+        import pandas as pd
+
+        traffic, name = self.traffic, self.fabric.port
+        return pd.DataFrame(
+            {
+                "src": [name(slot).name for slot in traffic.src.tolist()],
+                "dst": [name(slot).name for slot in traffic.dst.tolist()],
+                "size_bytes": traffic.size_bytes,
+                "start_ps": self.start_ps,
+                "finish_ps": self.finish_ps,
+                "retransmitted": self.retransmitted,
+            }
+        )
 
     @property
     def last_arrival_ps(self) -> int:
