@@ -199,7 +199,7 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
         (("--write-traffic", "t.xml"), ".csv or .json"),
         (("--tables", "nothing"), "nothing"),
         (("--tables", "nothing", "--routing-engine", "auto"), "leave out --routing-engine"),
-        (("--routing-engine", "ftree"), "fat-tree"),
+        (("--routing-engine", "fattree"), "fat-tree"),
         (("--seed", "-1"), "seed -1"),
         (("--traffic", "multicast"), "weft traffic multicast"),
     ],
