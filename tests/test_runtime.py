@@ -38,6 +38,7 @@ MAKE_OTHER_FOLDERS = {
     "cli/sm_flags.py",
     "fabric/files/__init__.py",
     "jit.py",
+    "lab/doctor.py",
     "lab/preload.py",
     "sm/writing.py",
     "verbs/tools/programs.py",

@@ -11,7 +11,7 @@ from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
-from weft.fabric.servers import add_servers, network_ports
+from weft.fabric.servers import add_servers
 from weft.fabric.views import Node, Server
 from weft.units import gbyte_s
 
@@ -124,14 +124,14 @@ def test_network_ports_are_what_an_infiniband_tool_sees() -> None:
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
     builder.add_links(nodes.compute, 1, leaf, np.arange(1, 9), "NDR")
     fabric = builder.build()
-    ports = network_ports(fabric)
+    ports = fabric.network_ports
     assert set(ports[fabric.of_kind(NodeKind.HCA)].tolist()) == {1}  # plugged in or not
     assert ports[hosts.compute[0, 0]] == 1
     assert ports[leaf[0]] == 64
     inside = (NodeKind.GPU, NodeKind.NVSWITCH, NodeKind.PCIE_SWITCH, NodeKind.CPU)
     assert not ports[fabric.of_kind(*inside)].any()
     cut = fabric.subset(keep_links=~fabric.links_of(Technology.NVLINK))
-    assert not network_ports(cut)[cut.of_kind(*inside)].any()
+    assert not cut.network_ports[cut.of_kind(*inside)].any()
 
 
 def test_a_host_is_one_adapter_with_the_servers_own_name() -> None:

@@ -109,6 +109,9 @@ class Direct:
     def wait(self, seconds: float | None) -> None:
         self._wake.wait(seconds)
 
+    def ring(self) -> None:
+        self._wake.set()
+
 
 class DirectDevice(LabDevice):
     def __init__(self, lab: Lab, name: str) -> None:

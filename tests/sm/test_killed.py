@@ -300,10 +300,10 @@ def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(
     """SIGKILL when so many of its MADs are there; then one at another host, which finds no IsSM of the dead."""
     last, send, victim = 200, lab.subnet.send, start_sm(lab, "h1")
 
-    def kill_at_last(slot, mad, dlid):
+    def kill_at_last(slot, *sent):
         if lab.subnet.mads == last:
             os.kill(victim.pid, signal.SIGKILL)
-        return send(slot, mad, dlid)
+        return send(slot, *sent)
 
     lab.subnet.send = kill_at_last
     victim.communicate(timeout=PATIENCE_S)

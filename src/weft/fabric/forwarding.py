@@ -37,7 +37,6 @@ from weft.fabric.counters import Counter
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
-from weft.fabric.servers import network_ports
 from weft.fabric.tables import NO_ROUTE
 from weft.ids import Lid, PKey
 from weft.wire.port_info import PortInfo, PortState
@@ -141,7 +140,7 @@ class Plane:
         self.fabric, self.tables = fabric, fabric.tables
         self.first: list[int] = fabric.first_port.tolist()
         self.node_of: list[int] = fabric.ports.node.tolist()
-        self.last_port: list[int] = network_ports(fabric).tolist()
+        self.last_port: list[int] = fabric.network_ports.tolist()
         self.is_switch: list[bool] = (fabric.nodes.kind == NodeKind.SWITCH).tolist()
         self.cable: list[int] = np.where(cabled, fabric.ports.peer, NONE).tolist()  # slot at the far end
         self.link: list[int] = np.where(cabled, fabric.ports.link, NONE).tolist()

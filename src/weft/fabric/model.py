@@ -29,6 +29,8 @@ from weft.fabric.rates import Technology, speeds
 from weft.fabric.tables import Tables
 from weft.fabric.views import Link, Node, Port, Server
 
+_INSIDE = (NodeKind.GPU, NodeKind.NVSWITCH, NodeKind.PCIE_SWITCH, NodeKind.CPU)
+
 
 class _Columns:
     """Arrays of one length, one row per thing."""
@@ -264,6 +266,15 @@ class Fabric:
     def network_links(self) -> NDArray[np.bool_]:
         """[link] -> does it leave the box: InfiniBand, Ethernet or Omni-Path?"""
         return self.links_of(Technology.INFINIBAND, Technology.ETHERNET, Technology.OMNI_PATH)
+
+    @cached_property
+    def network_ports(self) -> NDArray[np.int16]:
+        """[node] -> how many of its ports are for network cables: the first ones, all but those of NVLink and PCIe."""
+        inside = self.links_of(Technology.NVLINK, Technology.PCIE)
+        ends = np.concatenate((self.links.a[inside], self.links.b[inside]))
+        taken = np.bincount(self.ports.node[ends], minlength=len(self.nodes))
+        off_network = np.isin(self.nodes.kind, _INSIDE)  # whatever became of their links
+        return np.where(off_network, 0, self.nodes.n_ports - taken).astype(np.int16)
 
     # -- another fabric -------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@
 gpu0 gpu1 mlx5_0, ...                              network: port 1 of each mlx5
 
 The ports of a node are numbered: network first, NVLink next, PCIe last. So port 1 of an adapter is the one that every
-tool expects, and `network_ports` says how many of a node's ports such a tool should see. The two sockets are not
+tool expects, and `Fabric.network_ports` says how many of a node's ports such a tool should see. The two sockets are not
 joined: GPUs talk over NVLink, and each adapter sits in the tree of the GPUs that it serves. A template that is a
 single adapter is a plain host: the node has the server's own name, and no PCIe side.
 """
@@ -25,10 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 from weft.fabric import catalog
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import Medium, NodeKind
-from weft.fabric.model import Fabric
-from weft.fabric.rates import Technology
-
-_INSIDE = (NodeKind.GPU, NodeKind.NVSWITCH, NodeKind.PCIE_SWITCH, NodeKind.CPU)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,15 +46,6 @@ def add_servers(builder: FabricBuilder, template: str, names: Sequence[str], *, 
         builder.add_links(nodes[:, a], a_port, nodes[:, b], b_port, speed, medium=Medium.BOARD)
     rails, stores = len(kind.compute), len(kind.storage)
     return ServerNodes(template=kind, compute=nodes[:, :rails], storage=nodes[:, rails : rails + stores])
-
-
-def network_ports(fabric: Fabric) -> NDArray[np.int16]:
-    """[node] -> how many of its ports are for network cables: the first ones, all but those of NVLink and PCIe."""
-    inside = fabric.links_of(Technology.NVLINK, Technology.PCIE)
-    ends = np.concatenate((fabric.links.a[inside], fabric.links.b[inside]))
-    taken = np.bincount(fabric.ports.node[ends], minlength=len(fabric.nodes))
-    off_network = np.isin(fabric.nodes.kind, _INSIDE)  # whatever became of their links
-    return np.where(off_network, 0, fabric.nodes.n_ports - taken).astype(np.int16)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -30,7 +30,6 @@ from weft.fabric.forwarding import Plane
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
-from weft.fabric.servers import network_ports
 from weft.mad import power_up
 from weft.mad.traps import Traps
 from weft.wire.port_info import Capability, PortInfo
@@ -75,7 +74,7 @@ class Devices(Plane):
             raise ConfigError(f"{fabric.spec} has no InfiniBand link: there is nothing that MADs could manage")
         super().__init__(fabric)
         self.clock, self.random = clock, random.Random(seed)
-        managed = np.isin(fabric.nodes.kind, list(MANAGED)) & (network_ports(fabric) > 0)
+        managed = np.isin(fabric.nodes.kind, list(MANAGED)) & (fabric.network_ports > 0)
         self.nodes: list[int] = np.flatnonzero(managed).tolist()
         self._views: dict[str, tuple[NDArray[Any], memoryview]] = {}
         self._forget()

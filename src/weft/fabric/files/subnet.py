@@ -17,7 +17,6 @@ from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
-from weft.fabric.servers import network_ports
 
 _VISIBLE = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER)
 _ORDER = {NodeKind.SWITCH: 0, NodeKind.HCA: 1, NodeKind.AGGREGATION: 1, NodeKind.ROUTER: 2}
@@ -75,7 +74,7 @@ class Subnet:
             vendor_id=nodes.vendor_id.tolist(),
             device_id=nodes.device_id.tolist(),
             description=[printable(text) for text in nodes.description],
-            n_ports=network_ports(fabric).tolist(),
+            n_ports=fabric.network_ports.tolist(),
             first_port=fabric.first_port.tolist(),
             enhanced_port_0=nodes.enhanced_port_0.tolist(),
             node=ports.node.tolist(),

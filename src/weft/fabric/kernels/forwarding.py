@@ -28,7 +28,6 @@ from weft.fabric.forwarding import (
 )
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.servers import network_ports
 from weft.ids import Lid, PKey, p_keys_match
 from weft.jit import lean_kernel, part
 
@@ -75,7 +74,7 @@ def arrays(fabric: Fabric) -> Arrays:
         lid=tables.lid.astype(np.int32),
         lmc=tables.lmc.copy(),
         first=fabric.first_port.astype(np.int64),
-        last_port=(network_ports(fabric) if runs else fabric.nodes.n_ports).astype(np.int64),
+        last_port=(fabric.network_ports if runs else fabric.nodes.n_ports).astype(np.int64),
         ports_with_0=fabric.nodes.n_ports.astype(np.int64) + 1,
         row=np.where(fabric.nodes.kind == NodeKind.SWITCH, tables.switch_row, NONE).astype(np.int32),
         first_pair=tables.first_pair.astype(np.int64),

@@ -16,7 +16,6 @@ from weft.fabric.files.lab.ranges import expand
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric, LinkColumns
 from weft.fabric.rates import Speed, parse_label
-from weft.fabric.servers import network_ports
 
 MEDIA = {medium.name.lower(): medium for medium in Medium}
 
@@ -104,7 +103,7 @@ class _Panel:
 
     def __init__(self, doc: Document, fabric: Fabric) -> None:
         self.doc, self.fabric = doc, fabric
-        self._network_ports = network_ports(fabric)
+        self._network_ports = fabric.network_ports
         self._free = fabric.ports.peer < 0
         self._devices = devices(fabric)
         self._claimed: dict[int, Place] = {}

@@ -28,7 +28,7 @@ from weft.fabric.files.lab.ranges import RANGE, compress, runs
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
-from weft.fabric.servers import add_servers, network_ports
+from weft.fabric.servers import add_servers
 from weft.fabric.views import Node
 from weft.ids import Guid
 
@@ -223,7 +223,7 @@ def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]
     along = np.where(is_switch[a], links.a, links.b)
     told = told[np.lexsort((along[told], is_switch[a[told]] & is_switch[b[told]]))]
     # An adapter goes without its port where a reader finds no other to take.
-    only = (nodes.n_ports == 1) | (inside[nodes.server] & (network_ports(fabric) == 1))
+    only = (nodes.n_ports == 1) | (inside[nodes.server] & (fabric.network_ports == 1))
     bare = (only & (nodes.kind == NodeKind.HCA)).tolist()
     some, device = links.take(told), devices(fabric)
     quality = {key: getattr(some, key).tolist() for key in ("speed", "width", "medium", "bit_error_rate")}
