@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.fabric.running import configured
 
 import weft
 from weft.fabric.build import FabricBuilder
@@ -22,6 +23,7 @@ from weft.routing.engine import Options, Subnet
 from weft.routing.lids import assign_lids
 from weft.routing.min_hop import MinHop
 from weft.routing.up_down import UpDown
+from weft.wire.port_info import PortInfo, PortState
 
 # -- fabrics -----------------------------------------------------------------------------------------------------------
 
@@ -175,7 +177,7 @@ def test_a_service_level_that_is_dropped_is_named():
     first = tables.first_pair[fabric.find_node("sw2").index]
     tables.sl2vl[first + 3 * 5 + 2, 0] = 15  # from port 3 to port 2
     verdict = check(fabric, hosts_only=True)
-    assert verdict.failures == {"dropped by SL to VL": 3}  # h1 to h3 and h4, h4 to h3
+    assert verdict.failures == {"dropped: no VL, or a port that is not Active": 3}  # h1 to h3 and h4, h4 to h3
     assert verdict.first_failure.endswith("sw1/2 -> sw2 drops it: SL 0 from port 3 to port 2 has no VL")
 
 
@@ -311,7 +313,7 @@ class Oracle:
                 vl = int(tables.sl2vl[tables.first_pair[here.index] + in_port * width + port, sl])
                 peer = here.port(port).peer
                 if vl == 15 or not sent:
-                    end = "dropped by SL to VL"
+                    end = "dropped: no VL, or a port that is not Active"
                 elif peer is None or peer.node.kind != NodeKind.SWITCH:
                     self.vls.add(vl)
                     end = "arrived" if peer == target else "astray"
@@ -389,3 +391,12 @@ def test_any_tables_are_judged_as_by_the_slow_walk(fabric, hosts_only):
         pair, _, wait = words.partition(" holds ")
         assert f"{pair} {first} {second}" in oracle.reasons
         assert wait.split(" ")[0] == first[0]
+
+
+def test_a_port_that_is_not_active_is_named():
+    devices = configured("fat-tree:hosts=4,radix=4")
+    slot = devices.fabric.find_port("leaf1/3").slot
+    PortInfo.port_state.set(devices.info(slot), PortState.ARMED)
+    verdict = check(devices.fabric)
+    assert set(verdict.failures) == {"dropped: no VL, or a port that is not Active"}
+    assert "leaf1 drops it: port 3 is Armed, not Active" in verdict.first_failure

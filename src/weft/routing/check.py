@@ -28,7 +28,7 @@ from weft.wire.port_info import PortInfo, PortState
 _FAILURES = {
     walk.NO_ENTRY: "no entry",
     walk.ASTRAY: "astray",
-    walk.DROPPED: "dropped by SL to VL",
+    walk.DROPPED: "dropped: no VL, or a port that is not Active",
     walk.LOOP: "forwarding loop",
 }
 _VLS = 16
@@ -225,12 +225,22 @@ class _Walker:
             hops.append(self._port_name(edge))
             here, in_port = int(self.graph.far[edge]), int(self._far_port[edge])
         way = " -> ".join([*hops, self._switch_name(here)])
-        why = {
-            walk.LOOP: "comes round again",
-            walk.NO_ENTRY: f"has no entry for LID {lid}",
-            walk.DROPPED: f"drops it: SL {sl} from port {in_port} to port {port} has no VL",
-        }
-        return f"{self._pair_name(source, destination)}: {way} {why.get(end) or self._astray(here, port)}"
+        if end == walk.LOOP:
+            why = "comes round again"
+        elif end == walk.NO_ENTRY:
+            why = f"has no entry for LID {lid}"
+        elif end == walk.DROPPED:
+            why = f"drops it: {self._why_dropped(here, in_port, port, sl)}"
+        else:
+            why = self._astray(here, port)
+        return f"{self._pair_name(source, destination)}: {way} {why}"
+
+    def _why_dropped(self, here: int, in_port: int, port: int, sl: int) -> str:
+        slot = int(self.fabric.first_port[self.graph.switches[here]]) + port
+        state = PortState(PortInfo.port_state.get(self.fabric.tables.port_info[slot]))
+        if self.fabric.tables.runs and state != PortState.ACTIVE:
+            return f"port {port} is {state.name.capitalize()}, not Active"
+        return f"SL {sl} from port {in_port} to port {port} has no VL"
 
     def _vl(self, switch: int, in_port: int, out_port: int, sl: int) -> int:
         return int(self.sl2vl[self.first_pair[switch] + in_port * self.ports[switch] + out_port, sl])
