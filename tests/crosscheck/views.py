@@ -33,12 +33,11 @@ from weft.sim.packet.engine import _Run
 from weft.sim.packet.plan import plan
 from weft.sim.traffic import Traffic, Transport
 from weft.sm.options import Options
-from weft.sm.sa.rates import GBIT_S
 from weft.wire.headers import BTH, LRH, RETH, Opcode
 from weft.wire.mad import Method
 from weft.wire.packet import Packet
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo
-from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad
+from weft.wire.sa import SA_HEADER_BYTES, PathRecord, Rate, SaAttribute, SaMad
 from weft.wire.sa_query import component_mask
 
 SIZE_BYTES = 600
@@ -249,7 +248,9 @@ def assert_administrator_agrees(running: Running, ways: dict[Pair, Path]) -> Non
         ends = [devices.info(slot) for out in way.out for slot in (out, devices.cable[out])]
         assert PathRecord.mtu.get(record) == min(map(PortInfo.neighbor_mtu.get, ends))
         signals = [_signal_gbit_s(devices, slot) for slot in way.out]
-        assert GBIT_S[PathRecord.rate.get(record)] == max(one for one in GBIT_S.values() if one <= min(signals))
+        assert Rate(PathRecord.rate.get(record)).gbit_s == max(
+            rate.gbit_s for rate in Rate if rate.gbit_s <= min(signals)
+        )
         cabled = [running.left.port(running.place[slot]).link.rate_gbit_s for slot in way.out]
         assert min(cabled) == min(_rate_gbit_s(devices, slot) for slot in way.out)
 

@@ -8,15 +8,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from tests.lab.rdma import managed
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.errors import ConfigError, SubnetError, UnknownName
+from weft.fabric import faults
 from weft.fabric.counters import Counter
 from weft.lab import calls, commands, registry, traffic
 from weft.lab.lab import Lab
+from weft.mad import host_paths
 
 
 @pytest.fixture
@@ -229,3 +232,15 @@ def _until_begun(waiting: calls.Calls, work: Callable[[], str], begun: threading
         except SubnetError:
             if begun.is_set():
                 raise
+
+
+def test_a_host_sends_no_faster_than_its_path(monkeypatch):
+    """It is told so: else its packets would fill the switch's buffer and wait for credits."""
+    fabric = faults.slow(weft.load("star:hosts=3"), "h3/1", "1xSDR")
+    with Lab(fabric) as lab, managed(lab):
+        lab.traffic("shift", 100_000)
+        waited = lab.fabric_now().counters[:, Counter.PORT_XMIT_WAIT]
+        assert waited[fabric["h2/1"].slot] == 0
+        monkeypatch.setattr(host_paths, "data_gbit_s", lambda: np.full(64, np.inf))
+        lab.traffic("shift", 100_000)
+        assert lab.fabric_now().counters[fabric["h2/1"].slot, Counter.PORT_XMIT_WAIT] > 0

@@ -8,9 +8,9 @@ from weft.errors import SubnetError
 from weft.mad.carrier import Address
 from weft.mad.host_paths import NoAnswer, ask_paths, known
 from weft.wire.mad import Method, Status
-from weft.wire.sa import PathRecord, SaAttribute, SaMad, SaStatus
+from weft.wire.sa import PathRecord, Rate, SaAttribute, SaMad, SaStatus
 
-RECORDS = [PathRecord(dlid=lid, sl=lid % 4, p_key=0x8001, mtu=4) for lid in (5, 6, 7)]
+RECORDS = [PathRecord(dlid=lid, sl=lid % 4, p_key=0x8001, mtu=4, rate=Rate.GBIT_56) for lid in (5, 6, 7)]
 
 
 class Administrator:
@@ -43,6 +43,7 @@ def test_who_is_busy_is_asked_again():
         {0x8001},
         {2048},
     )
+    assert paths.rate_gbit_s == pytest.approx(3 * [600 / 11])  # 4xFDR: 56.25 on the line, 64 of 66 bits are data
 
 
 def test_who_knows_none_says_so_and_who_refuses_is_an_error():

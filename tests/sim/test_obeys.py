@@ -1,4 +1,4 @@
-"""The engines obey what a subnet manager wrote into ports and tables: P_Keys, MTU, lanes, states."""
+"""The engines obey what a subnet manager wrote into ports and tables: P_Keys, MTU, rates, lanes, states."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.fabric.running import configured
 
 from weft.errors import ConfigError
 from weft.fabric.paths import HostPaths
+from weft.sim.engine import Options
 from weft.sim.engines import find_engine
 from weft.sim.traffic import Traffic
 from weft.wire.port_info import Mtu, PortInfo, PortState
@@ -93,3 +94,18 @@ def test_who_was_told_of_no_path_is_refused(engine, devices):
     devices.tables.paths = HostPaths.of([], [], [], [], [])
     with pytest.raises(ConfigError, match=r"h1/1 knows no path to LID \d+: the subnet administrator has none"):
         send(engine, devices)
+
+
+@pytest.mark.parametrize("control", ["none", "ib"])
+def test_who_was_told_of_a_slow_path_sends_no_faster(devices, control):
+    """A slow cable far away: packets wait at their sender, and not in the buffers of switches that others need."""
+    engine, slots = find_engine("packet"), np.array(ports(devices))
+    lids = devices.tables.lid[slots[::-1]]
+    traffic = Traffic.of(devices.fabric, [("h1", "h8", 1 << 20)])
+    options = Options(congestion_control=control)
+    goodput_gbit_s = {}
+    for rate_gbit_s in (100.0, 400.0, np.inf):
+        devices.tables.paths = HostPaths.of(slots, lids, [0, 0], [0xFFFF] * 2, [4096] * 2, rate_gbit_s)
+        goodput_gbit_s[rate_gbit_s] = engine.run(devices.fabric, traffic, options).goodput_gbit_s
+    assert 90 < goodput_gbit_s[100.0] < 100
+    assert goodput_gbit_s[400.0] == goodput_gbit_s[np.inf] > 200

@@ -1,4 +1,4 @@
-"""What hosts know of their paths: the SL, P_Key and MTU that a subnet administrator gives from a port to a LID."""
+"""What hosts know of their paths: SL, P_Key, MTU and rate that a subnet administrator gives from a port to a LID."""
 
 from __future__ import annotations
 
@@ -18,9 +18,18 @@ class HostPaths:
     sl: NDArray[np.uint8]
     p_key: NDArray[np.uint16]
     mtu_bytes: NDArray[np.int32]
+    rate_gbit_s: NDArray[np.float64]  # of data
 
     @classmethod
-    def of(cls, slot: ArrayLike, dlid: ArrayLike, sl: ArrayLike, p_key: ArrayLike, mtu_bytes: ArrayLike) -> HostPaths:
+    def of(
+        cls,
+        slot: ArrayLike,
+        dlid: ArrayLike,
+        sl: ArrayLike,
+        p_key: ArrayLike,
+        mtu_bytes: ArrayLike,
+        rate_gbit_s: ArrayLike = np.inf,
+    ) -> HostPaths:
         key = np.asarray(slot, np.int64) << _LID_BITS | np.asarray(dlid, np.int64)
         order = np.argsort(key, kind="stable")
         return cls(
@@ -28,6 +37,7 @@ class HostPaths:
             np.asarray(sl, np.uint8)[order],
             np.asarray(p_key, np.uint16)[order],
             np.asarray(mtu_bytes, np.int32)[order],
+            np.broadcast_to(np.asarray(rate_gbit_s, np.float64), key.shape)[order],
         )
 
     def find(self, slot: ArrayLike, dlid: ArrayLike) -> NDArray[np.intp]:

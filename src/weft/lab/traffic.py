@@ -1,7 +1,7 @@
 """Data of the packet engine through a lab that goes on serving: MADs and commands are answered meanwhile.
 
-Each host asks the subnet administrator for its paths, as real ones do: SL, P_Key and MTU are as it says, and who has no
-path sends nothing. For multicast all hosts join a group that the administrator makes, and leave it in the end.
+Each host asks the subnet administrator for its paths, as real ones do: SL, P_Key, MTU and rate are as it says, and who
+has no path sends nothing. For multicast all hosts join a group that the administrator makes, and leave it in the end.
 
 The engine runs in the thread of who asks, on the cabling and the tables of the moment when it began; kernels let other
 threads run. What the ports counted is added when it ends. Who asked can end it: an error of `progress` does.
@@ -26,7 +26,7 @@ from weft.fabric.paths import HostPaths
 from weft.ids import PKey
 from weft.lab.ibsim import Server
 from weft.mad.carrier import Address
-from weft.mad.host_paths import NoAnswer, Rows, ask_paths, join_group, known, leave_group
+from weft.mad.host_paths import NoAnswer, Rows, ask_paths, data_gbit_s, join_group, known, leave_group
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.patterns import host_ports
 from weft.sim.engine import Options, Progress
@@ -153,8 +153,8 @@ class LabTraffic:
             time.sleep(_LOOK_S)
         keys: list[list[int]] = [fabric.tables.pkey[slot].tolist() for slot in members]
         p_key = [own[matching(own, one.p_key)] for own, one in zip(keys, told, strict=True)]
-        each = [(slot, mlid, sl, key, 128 << one.mtu) for slot, key, one in zip(members, p_key, told, strict=True)]
-        fabric.tables.paths = HostPaths.of(*np.array(each).T)
+        mtu_bytes, rates = [128 << one.mtu for one in told], data_gbit_s()[[one.rate for one in told]]
+        fabric.tables.paths = HostPaths.of(list(members), mlid, [sl] * len(told), p_key, mtu_bytes, rates)
         return fabric
 
     @contextmanager

@@ -94,6 +94,11 @@ class Rate(IntEnum):
     GBIT_800 = 23
     GBIT_1200 = 24
 
+    @property
+    def gbit_s(self) -> float:
+        """What lanes signal; what is left for data depends on their encoding."""
+        return float(self.name.removeprefix("GBIT_").replace("_", "."))
+
 
 class JoinState(IntFlag):
     FULL_MEMBER = 1

@@ -16,7 +16,7 @@ from weft.sm.qos import Qos
 from weft.sm.qos_policy import parse_policy
 from weft.sm.sa import paths
 from weft.sm.sa.path_tables import PathTables
-from weft.sm.sa.rates import CODE_OF_RANK, GBIT_S, RANK_OF_CODE, link_ranks
+from weft.sm.sa.rates import CODE_OF_RANK, RANK_OF_CODE, link_ranks
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
 from weft.wire.port_info import Mtu, PortInfo, PortState
@@ -173,7 +173,7 @@ def test_a_selector_without_a_value_asks_nothing(tree):
 
 
 def test_rates_are_ordered_by_what_they_are():
-    assert [GBIT_S[code] for code in CODE_OF_RANK[1:].tolist()] == sorted(GBIT_S.values())
+    assert [Rate(code).gbit_s for code in CODE_OF_RANK[1:].tolist()] == sorted(rate.gbit_s for rate in Rate)
     assert all(CODE_OF_RANK[RANK_OF_CODE[code]] == code for code in Rate)
 
 

@@ -9,22 +9,20 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.fabric.forwarding import ANY
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, parse_label
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
-from weft.ids import Lid
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, distinct_rows, records
 from weft.sim.layout.rules import Rules, ack_bytes, first_header_bytes
+from weft.sim.layout.told import told_paths
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
 from weft.wire.headers import AETH, DETH, GRH, RETH
 
 FASTEST = 1e9  # Gbit/s: no limit
-_LONGEST_BYTES = 1 << 30  # of a packet: the options limit it
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,8 +59,8 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     mlid = traffic.mlid[whose]
     messages.dlid = np.where(mlid > 0, mlid, lid[messages.dst])
     messages.slid = np.where(mlid > 0, mlid, lid[messages.src])  # a group answers nothing
-    messages.sl, p_key, mtu_bytes = _paths(wiring, traffic.sl[whose], messages.src, messages.dlid)
-    messages.back_sl, back_p_key, _ = _paths(wiring, traffic.sl[whose], messages.dst, messages.slid)
+    messages.sl, p_key, mtu_bytes, rate_gbit_s = told_paths(wiring, traffic.sl[whose], messages.src, messages.dlid)
+    messages.back_sl, back_p_key, _, _ = told_paths(wiring, traffic.sl[whose], messages.dst, messages.slid)
     mtu_bytes = np.minimum(mtu_bytes, options.mtu_bytes)
     is_request = (traffic.operation[whose] == Operation.READ) & ~is_answer
     messages.bytes = np.where(is_request, 0, traffic.size_bytes[whose])
@@ -75,7 +73,7 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages.start_ps[:n] = traffic.start_ps
     messages.finish_ps = messages.acked_ps = messages.next = messages.branch = NONE
     _refuse_circles(wiring, traffic, messages, first, successors)
-    qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, mtu_bytes, options, rules)
+    qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, mtu_bytes, rate_gbit_s, options, rules)
     return Posting(
         messages=messages,
         p_key=p_key,
@@ -156,33 +154,6 @@ def _refuse_circles(
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
-
-
-def _paths(
-    wiring: Wiring, given: NDArray[np.int8], src: NDArray[np.int32], dlid: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """[message] -> SL, P_Key and MTU from this port to this LID, as its host was told; the SL only if none was given.
-
-    Who was told nothing takes what the routing engine says, the P_Key at index 0 of the port, and the longest packets.
-    """
-    tables, slot = wiring.fabric.tables, wiring.slot[src]
-    sl, mtu_bytes = np.zeros(len(given), np.int64), np.full(len(given), _LONGEST_BYTES)
-    p_key = tables.pkey[slot, 0].astype(np.int64) if "pkey" in vars(tables) else np.full(len(given), ANY)
-    if "path_sl" in vars(tables):
-        leaf = wiring.ports.owner[wiring.ports.peer[src]]
-        sl = np.where(leaf >= 0, tables.path_sl[leaf, np.where(dlid < Lid.FIRST_MULTICAST, dlid, 0)], 0)
-    if tables.paths is not None:
-        told = tables.paths.find(slot, dlid)
-        if (unknown := told < 0).any():
-            row = int(np.flatnonzero(unknown)[0])
-            raise ConfigError(
-                f"{wiring.name(int(src[row]))} knows no path to LID {dlid[row]}: the subnet administrator has none; "
-                "are they in one partition? `weft exec HOST saquery -p` shows all"
-            )
-        sl, p_key, mtu_bytes = (
-            column[told].astype(np.int64) for column in (tables.paths.sl, tables.paths.p_key, tables.paths.mtu_bytes)
-        )
-    return np.where(given == PATH_SL, sl, given), p_key, mtu_bytes
 
 
 def _cut(
@@ -266,6 +237,7 @@ def _price(
     whose: NDArray[np.int64],
     is_answer: NDArray[np.bool_],
     mtu_bytes: NDArray[np.int64],
+    rate_gbit_s: NDArray[np.float64],
     options: Options,
     rules: Rules,
 ) -> tuple[Records, Records, NDArray[np.int64]]:
@@ -291,7 +263,11 @@ def _price(
         qps.pace_ps_per_kib, qps.packet_ps = cost["read_ps_per_kib"][owner], cost["packet_ps"][owner]
         qps.receive_packet_ps = cost["receive_packet_ps"][wiring.host[unique[:, 1]]]
     qps.rate = qps.target = qps.alpha = 1.0
-    qps.line_ps_per_kib = np.rint(1024 * 8_000 / wiring.port_rate_gbit_s[unique[:, 0]]).astype(np.int64)
+    line_gbit_s = wiring.port_rate_gbit_s[unique[:, 0]].astype(np.float64)
+    np.minimum.at(line_gbit_s, messages.qp, rate_gbit_s)
+    qps.line_ps_per_kib = np.rint(1024 * 8_000 / line_gbit_s).astype(np.int64)
+    qps.slowed = line_gbit_s < wiring.port_rate_gbit_s[unique[:, 0]]
+    qps.pace_ps_per_kib = np.where(qps.slowed, qps.line_ps_per_kib, qps.pace_ps_per_kib)
     for name in ("unsent", "oldest", "last", "lost", "again", "next"):
         qps[name] = NONE
     qps.timer_ps = NONE

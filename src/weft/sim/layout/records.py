@@ -111,6 +111,7 @@ QP = np.dtype(
         ("ordered", np.int8),  # a gap is a loss: go back N
         ("nak_sent", np.int8),
         ("rate_timer", np.int8),  # a RATE is on the agenda
+        ("slowed", np.int8),  # its path is slower than its port: it never sends at full speed
         ("sl", np.int8),
         ("unsent", np.int32),  # first message with packets to send
         ("oldest", np.int32),  # first message not acknowledged
@@ -136,7 +137,7 @@ QP = np.dtype(
         ("packet_ps", np.int64),  # TCP: of its processor, for each packet sent
         ("receive_packet_ps", np.int64),  # TCP: of the other processor, for each packet received
         ("receive_clock_ps", np.int64),
-        ("line_ps_per_kib", np.int64),  # the port
+        ("line_ps_per_kib", np.int64),  # the port, or the path if that is slower
         ("notified_ps", np.int64),  # when the receiver last said that there is congestion
         ("alpha", np.float64),  # DCQCN: estimate of congestion
         ("rate", np.float64),  # DCQCN: current and target, parts of the line

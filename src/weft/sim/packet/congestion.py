@@ -99,7 +99,7 @@ def _raise_rate(s, qp_index):
 @handler
 def _pace(s, qp_index):
     qp = s.qps[qp_index]
-    qp.pace_ps_per_kib = 0 if qp.rate >= 1 else int(qp.line_ps_per_kib / qp.rate)
+    qp.pace_ps_per_kib = 0 if qp.rate >= 1 and qp.slowed == 0 else int(qp.line_ps_per_kib / qp.rate)
 
 
 @handler

@@ -190,7 +190,7 @@ def _rates(wiring: Wiring, qps: Records, options: Options) -> congestion.Adapter
     if control(options) is Control.IB:
         qps.rounds = found.least[qps.sl]
         qps.rate = found.rate[qps.rounds]
-        qps.pace_ps_per_kib = np.where(qps.rate < 1, qps.line_ps_per_kib / qps.rate, 0)
+        qps.pace_ps_per_kib = np.where((qps.rate < 1) | (qps.slowed > 0), qps.line_ps_per_kib / qps.rate, 0)
     elif control(options) is Control.DCQCN:
         slower = DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max())
         return replace(found, timer_ps=np.full_like(found.timer_ps, round(DCQCN_STEP_PS * slower)))

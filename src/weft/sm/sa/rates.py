@@ -9,8 +9,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
 from weft.wire.sa import Rate
 
-GBIT_S: dict[Rate, float] = {rate: float(rate.name.removeprefix("GBIT_").replace("_", ".")) for rate in Rate}
-_IN_ORDER = sorted(Rate, key=GBIT_S.__getitem__)
+_IN_ORDER = sorted(Rate, key=lambda rate: rate.gbit_s)
 CODE_OF_RANK = np.array([0, *_IN_ORDER], np.uint8)  # ranks begin with 1: 0 is no rate
 RANK_OF_CODE = np.zeros(64, np.uint8)
 RANK_OF_CODE[_IN_ORDER] = np.arange(1, len(_IN_ORDER) + 1)
@@ -21,7 +20,7 @@ def link_ranks(fabric: Fabric) -> NDArray[np.uint8]:
     """[link] -> the highest rate that its lanes signal."""
     lane_gbit_s = np.array([speed.lane_signal_gbit_s for speed in speeds()])
     signal_gbit_s = lane_gbit_s[fabric.links.speed] * fabric.links.width
-    steps = np.array([GBIT_S[rate] for rate in _IN_ORDER])
+    steps = np.array([rate.gbit_s for rate in _IN_ORDER])
     return np.maximum(np.searchsorted(steps, signal_gbit_s, side="right"), 1).astype(np.uint8)
 
 
