@@ -109,7 +109,9 @@ def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_
         status, afterwards = OK, 0
         while status == OK:
             assert afterwards < 2, "what is sent to the dead is still said to arrive"
-            afterwards += not killer.is_alive()
+            if not killer.is_alive():
+                wait_until_noticed(node, near, by_lane=by_lane)
+                afterwards += 1
             status = status_of(node, near, wr)
         killer.join()
         assert status == RETRIES_EXCEEDED
