@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 # What a program outside is meant to import, in the order in which one meets it.
 MODULES = (
     "weft.fabric.spec", "weft.fabric.model", "weft.fabric.views", "weft.fabric.faults", "weft.fabric.summary",
-    "weft.fabric.files", "weft.fabric.draw", "weft.routing.route", "weft.routing.engine", "weft.routing.check",
+    "weft.fabric.files", "weft.draw", "weft.routing.route", "weft.routing.engine", "weft.routing.check",
     "weft.routing.quality", "weft.sim.engine", "weft.sim.traffic", "weft.sim.result", "weft.collectives",
     "weft.compare", "weft.lab.lab", "weft.mad.carrier", "weft.verbs.device", "weft.verbs.qp", "weft.verbs.wr",
 )  # fmt: skip

@@ -12,9 +12,10 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     verbs                          HOST: software adapter in pyverbs' words; transport/ (rc uc ud), carriers/
     sm                             SUBNET MANAGER: sweep, lids, forwarding, partitions, qos, multicast, sa/, election
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
+    draw                           PICTURES of a fabric: scene, layout/; SVG, PNG, HTML; charts of results
     diags                          the tools of infiniband-diags, over any carrier
     mad                            MANAGEMENT PLANE: carriers, agents (SMA, PMA, congestion control), traps, faults
-    fabric                         CABLING: model, rates, catalog, tables, forwarding, topologies/, files/, draw/
+    fabric                         CABLING: model, rates, catalog, tables, forwarding, topologies/, files/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone

@@ -21,7 +21,7 @@ import pytest
 from tests.conftest import find_dump
 
 import weft
-from weft.fabric.draw import draw
+from weft.draw import draw
 from weft.lab import control, registry
 
 ROOT = Path(__file__).parents[2]

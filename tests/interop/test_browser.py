@@ -14,7 +14,7 @@ import pytest
 from tests.patience import PATIENCE_S
 
 import weft
-from weft.fabric.draw import draw
+from weft.draw import draw
 from weft.fabric.model import Fabric
 
 pytestmark = pytest.mark.interop

@@ -33,7 +33,7 @@ def draw(
     by
         What colours the links: their speed, their load when all hosts talk to all (routed by `auto`), or their length.
     """
-    from weft.fabric.draw import draw as draw_fabric
+    from weft.draw import draw as draw_fabric
     from weft.fabric.spec import load
 
     fabric = load(spec)

@@ -73,8 +73,8 @@ def route(
     json
         Print JSON instead of tables.
     """
+    from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
-    from weft.fabric.draw.chart import check_suffix
     from weft.fabric.spec import load
     from weft.routing.engine import Options
 

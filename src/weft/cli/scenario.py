@@ -303,7 +303,7 @@ def sm_failover(
 def _run(
     run: Callable[..., Finding], draw: Callable[[Finding, Path], None], picture: Path | None, json: bool, **given: Any
 ) -> None:
-    from weft.fabric.draw.chart import check_suffix
+    from weft.draw.chart import check_suffix
 
     if picture is not None:
         check_suffix(picture)

@@ -74,8 +74,8 @@ def sim(
 
 def _check_outputs(outputs: Outputs) -> None:
     """Refuse before a long run what could not be written after it."""
+    from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
-    from weft.fabric.draw.chart import check_suffix
     from weft.sim import files, plots
 
     for path, check in (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from weft.fabric.draw.svg import clean
+from weft.draw.svg import clean
 
 # After Okabe and Ito: people with any colour vision can tell them apart.
 COLOURS = ("#0b6fb8", "#009e73", "#d55e00", "#56b4e9", "#aa4499", "#8c6bb1", "#c98b2b", "#2f8f5b", "#7b8794", "#b2182b")

@@ -12,9 +12,9 @@ from weft.compare.comparison import Comparison, Outcome, Point
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.job import show_size
 from weft.compare.words import show_time, show_usd, without_price
+from weft.draw import lay_out
+from weft.draw.svg import clean, to_svg
 from weft.errors import ConfigError
-from weft.fabric.draw import lay_out
-from weft.fabric.draw.svg import clean, to_svg
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
 

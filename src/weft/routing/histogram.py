@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.draw.chart import FAINT, chart
-from weft.fabric.draw.scene import fit, text_width
+from weft.draw.chart import FAINT, chart
+from weft.draw.scene import fit, text_width
 from weft.routing.quality import Quality
 
 if TYPE_CHECKING:

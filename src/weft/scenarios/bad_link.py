@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import weft
+from weft.draw.chart import FAINT
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.counters import Counter
-from weft.fabric.draw.chart import FAINT
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import weft
+from weft.draw.chart import GRID
 from weft.errors import ConfigError
-from weft.fabric.draw.chart import GRID
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.fabric.draw.chart import FAINT, GRID, chart
+from weft.draw.chart import FAINT, GRID, chart
 from weft.scenarios.finding import Finding
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import weft
+from weft.draw.chart import FAINT
 from weft.errors import ConfigError
-from weft.fabric.draw.chart import FAINT
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import weft
+from weft.draw import RENDERERS, draw
+from weft.draw.chart import FAINT, GRID, chart
 from weft.errors import ConfigError
-from weft.fabric.draw import RENDERERS, draw
-from weft.fabric.draw.chart import FAINT, GRID, chart
 from weft.fabric.files.streams import suffix_of
 from weft.sim.figures import describe_run, describe_traffic, name_fabric
 from weft.sim.result import NEVER, Result

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.draw.parts import Parts
+from weft.draw.parts import Parts
 from weft.fabric.levels import NO_LEVEL, components
 
 _NEARLY_ALL = 0.8  # a cluster with so many of the switches is no cluster

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from weft.fabric.draw.layout.painter import Painter, middle_of
-from weft.fabric.draw.scene import text_width
+from weft.draw.layout.painter import Painter, middle_of
+from weft.draw.scene import text_width
 
 _NAME_GAP, _NAME_HEIGHT = 24.0, 22.0
 _CELL_GAP, _TALLEST = 9.0, 64.0

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.draw.html import to_html
+from weft.draw.inks import check_metric, ink_by_metric, ink_by_speed
+from weft.draw.layout import draw_layout
+from weft.draw.parts import find_parts
+from weft.draw.png import to_png
+from weft.draw.scene import Canvas, Scene
+from weft.draw.sheet import lay_out_sheet
+from weft.draw.svg import to_svg
+from weft.draw.wires import Wires
 from weft.errors import ConfigError
-from weft.fabric.draw.html import to_html
-from weft.fabric.draw.inks import check_metric, ink_by_metric, ink_by_speed
-from weft.fabric.draw.layout import draw_layout
-from weft.fabric.draw.parts import find_parts
-from weft.fabric.draw.png import to_png
-from weft.fabric.draw.scene import Canvas, Scene
-from weft.fabric.draw.sheet import lay_out_sheet
-from weft.fabric.draw.svg import to_svg
-from weft.fabric.draw.wires import Wires
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
 from weft.fabric.model import Fabric

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.draw.parts import Parts
+from weft.draw.scene import Ink, Role, Voice
 from weft.errors import ConfigError
-from weft.fabric.draw.parts import Parts
-from weft.fabric.draw.scene import Ink, Role, Voice
 from weft.fabric.rates import speeds
 
 BAD = 0  # index of the first ink of every scene

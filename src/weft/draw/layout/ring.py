@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.fabric.draw.layout.painter import Painter
-from weft.fabric.draw.layout.racks import Racks
-from weft.fabric.draw.parts import Parts, count
-from weft.fabric.draw.scene import Box, Canvas, Points, Role, Voice, text_width
-from weft.fabric.draw.wires import Bundle, Wires
+from weft.draw.layout.painter import Painter
+from weft.draw.layout.racks import Racks
+from weft.draw.parts import Parts, count
+from weft.draw.scene import Box, Canvas, Points, Role, Voice, text_width
+from weft.draw.wires import Bundle, Wires
 from weft.fabric.levels import NO_LEVEL
 
 _LEAST_RADIUS = 130.0

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.draw.inks import BAD, Inking
-from weft.fabric.draw.parts import Parts
-from weft.fabric.draw.scene import Line, Points
+from weft.draw.inks import BAD, Inking
+from weft.draw.parts import Parts
+from weft.draw.scene import Line, Points
 from weft.fabric.kinds import Medium
 from weft.fabric.rates import speeds
 from weft.units import format_gbit_s

@@ -7,8 +7,8 @@ import math
 import warnings
 from typing import TYPE_CHECKING
 
-from weft.fabric.draw.inks import LOOKS, PAPER, VOICES
-from weft.fabric.draw.scene import Box, Role, Scene, Voice, printable, rotate
+from weft.draw.inks import LOOKS, PAPER, VOICES
+from weft.draw.scene import Box, Role, Scene, Voice, printable, rotate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

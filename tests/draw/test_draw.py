@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import weft
+from weft.draw import draw, lay_out
+from weft.draw.inks import BAD, RAMP_STEPS
+from weft.draw.scene import Role, box_extent
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
-from weft.fabric.draw import draw, lay_out
-from weft.fabric.draw.inks import BAD, RAMP_STEPS
-from weft.fabric.draw.scene import Role, box_extent
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 

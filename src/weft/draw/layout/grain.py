@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from weft.draw.layout.bands import Band, Cluster, Rack, Stack
+from weft.draw.scene import text_width
 from weft.errors import SimulationBug
-from weft.fabric.draw.layout.bands import Band, Cluster, Rack, Stack
-from weft.fabric.draw.scene import text_width
 
 _NAME_SIZE = 9.0
 _CLUSTER_PAD = 8.0

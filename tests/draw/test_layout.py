@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weft
+from weft.draw import lay_out
+from weft.draw.scene import Box, Role, Scene, box_extent
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
-from weft.fabric.draw import lay_out
-from weft.fabric.draw.scene import Box, Role, Scene, box_extent
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 

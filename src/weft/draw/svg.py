@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from html import escape
 from itertools import groupby
 
-from weft.fabric.draw.inks import LOOKS, PAPER, VOICES
-from weft.fabric.draw.scene import Box, Ink, Line, Role, Scene, Text, printable
+from weft.draw.inks import LOOKS, PAPER, VOICES
+from weft.draw.scene import Box, Ink, Line, Role, Scene, Text, printable
 
 _FONT = "Inter, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 import weft
+from weft.draw.layout.bands import Stack, stack
+from weft.draw.parts import Parts, find_parts
 from weft.fabric.build import FabricBuilder
-from weft.fabric.draw.layout.bands import Stack, stack
-from weft.fabric.draw.parts import Parts, find_parts
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 

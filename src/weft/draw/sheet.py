@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.fabric.draw.inks import BAD, NEUTRAL, RAMP_STEPS, Inking
-from weft.fabric.draw.parts import count, host_noun
-from weft.fabric.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
-from weft.fabric.draw.wires import Wires
+from weft.draw.inks import BAD, NEUTRAL, RAMP_STEPS, Inking
+from weft.draw.parts import count, host_noun
+from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
+from weft.draw.wires import Wires
 from weft.fabric.kinds import NodeKind
 
 _MARGIN = 28.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.fabric.draw.layout.painter import Painter, middle_of
-from weft.fabric.draw.parts import Parts
-from weft.fabric.draw.scene import Box, Points, Role, fit
+from weft.draw.layout.painter import Painter, middle_of
+from weft.draw.parts import Parts
+from weft.draw.scene import Box, Points, Role, fit
 from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 

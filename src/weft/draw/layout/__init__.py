@@ -6,12 +6,12 @@ there is nothing above them; else tiers.
 
 from __future__ import annotations
 
-from weft.fabric.draw.layout.grid import draw_grid, shape_of
-from weft.fabric.draw.layout.ring import draw_ring
-from weft.fabric.draw.layout.tiers import draw_tiers
-from weft.fabric.draw.parts import Parts
-from weft.fabric.draw.scene import Canvas
-from weft.fabric.draw.wires import Wires
+from weft.draw.layout.grid import draw_grid, shape_of
+from weft.draw.layout.ring import draw_ring
+from weft.draw.layout.tiers import draw_tiers
+from weft.draw.parts import Parts
+from weft.draw.scene import Canvas
+from weft.draw.wires import Wires
 
 
 def draw_layout(canvas: Canvas, wires: Wires) -> None:

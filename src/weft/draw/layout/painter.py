@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.fabric.draw.inks import BAD
-from weft.fabric.draw.parts import Parts, count, host_noun, span
-from weft.fabric.draw.scene import Box, Canvas, Points, Role, Voice, fit, text_width
-from weft.fabric.draw.wires import Bundle, Wires
+from weft.draw.inks import BAD
+from weft.draw.parts import Parts, count, host_noun, span
+from weft.draw.scene import Box, Canvas, Points, Role, Voice, fit, text_width
+from weft.draw.wires import Bundle, Wires
 from weft.fabric.kinds import NodeKind
 
 _TICK = 4.0

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from weft.fabric.draw.layout import inside
-from weft.fabric.draw.layout.bands import Band, Cluster, Rack, stack
-from weft.fabric.draw.layout.grain import (
+from weft.draw.layout import inside
+from weft.draw.layout.bands import Band, Cluster, Rack, stack
+from weft.draw.layout.grain import (
     Detail,
     choose_grain,
     cluster_gap,
@@ -24,11 +24,11 @@ from weft.fabric.draw.layout.grain import (
     rack_gap,
     rack_width,
 )
-from weft.fabric.draw.layout.painter import Painter
-from weft.fabric.draw.layout.tier_lines import Anchors, draw_lines
-from weft.fabric.draw.parts import Parts, count, host_noun, span
-from weft.fabric.draw.scene import Box, Canvas, Role, Voice, fit, text_width
-from weft.fabric.draw.wires import Wires
+from weft.draw.layout.painter import Painter
+from weft.draw.layout.tier_lines import Anchors, draw_lines
+from weft.draw.parts import Parts, count, host_noun, span
+from weft.draw.scene import Box, Canvas, Role, Voice, fit, text_width
+from weft.draw.wires import Wires
 
 _LEAST_WIDTH = 520.0
 _LABEL_GAP = 14.0  # between the row labels and the picture

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import weft
+from weft.draw.parts import find_parts, span
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
-from weft.fabric.draw.parts import find_parts, span
 from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 

@@ -20,11 +20,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.draw.layout.painter import Painter
-from weft.fabric.draw.layout.racks import Racks
-from weft.fabric.draw.parts import Parts
-from weft.fabric.draw.scene import Canvas, Points, Role, text_width
-from weft.fabric.draw.wires import Bundle, Wires
+from weft.draw.layout.painter import Painter
+from weft.draw.layout.racks import Racks
+from weft.draw.parts import Parts
+from weft.draw.scene import Canvas, Points, Role, text_width
+from weft.draw.wires import Bundle, Wires
 
 _SPEC = re.compile(r"(?:torus|mesh|hyperx):(\d+(?:x\d+)*)(?:,|$)")
 _WIDEST, _LEAST_PITCH, _MOST_PITCH = 1500.0, 22.0, 118.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from weft.fabric.draw.scene import Scene
-from weft.fabric.draw.svg import body, clean, style_sheet, view_box
+from weft.draw.scene import Scene
+from weft.draw.svg import body, clean, style_sheet, view_box
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -34,7 +34,7 @@ _PAGE = """<!doctype html>
 
 
 def to_html(scene: Scene) -> str:
-    here = files("weft.fabric.draw")
+    here = files("weft.draw")
     light, dark = style_sheet(scene, dark=False), style_sheet(scene, dark=True)
     style = f"{light}\n@media (prefers-color-scheme: dark) {{{dark}}}\n{here.joinpath('viewer.css').read_text('utf-8')}"
     return _PAGE.format(

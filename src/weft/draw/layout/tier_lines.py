@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.draw.layout.painter import Painter, middle_of
-from weft.fabric.draw.parts import Parts, span
-from weft.fabric.draw.scene import Canvas, Points, Voice
-from weft.fabric.draw.wires import Bundle, Wires
+from weft.draw.layout.painter import Painter, middle_of
+from weft.draw.parts import Parts, span
+from weft.draw.scene import Canvas, Points, Voice
+from weft.draw.wires import Bundle, Wires
 
 _SINGLE, _PARALLEL = 600, 4  # up to so many links are drawn one by one, if up to so many run between two switches
 _MOST_LINES = 6000  # between two levels; beyond, trunks
