@@ -129,3 +129,9 @@ def test_a_spine_board_below_which_nothing_is_plugged_is_a_spine():
         builder.add_links(board, 3, leaf, 1, "HDR")
         builder.add_links(leaf, 2, host, 1, "HDR")
     assert levels(builder.build())[:5].tolist() == [3, 3, 2, 2, 2]
+
+
+def test_an_aggregation_node_shares_the_level_of_its_switch_whatever_else_it_is_plugged_into() -> None:
+    """Else a switch whose aggregation node reaches a host would be drawn as a host."""
+    fabric = random_fabric([NodeKind.SWITCH, NodeKind.AGGREGATION, NodeKind.HCA], [(1, 0), (1, 2)])
+    assert levels(fabric).tolist() == [NO_LEVEL, NO_LEVEL, 0]

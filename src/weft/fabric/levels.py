@@ -37,7 +37,7 @@ def levels(fabric: Fabric) -> NDArray[np.int16]:
     between = is_switch[a] & is_switch[b] & (a != b)
     _lower_bare(level, a[between], b[between])
     for near, far in ((a, b), (b, a)):
-        inside = kind[near] == NodeKind.AGGREGATION
+        inside = (kind[near] == NodeKind.AGGREGATION) & is_switch[far]
         level[near[inside]] = level[far[inside]]
     return level
 
