@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -86,6 +88,44 @@ def test_every_list_has_a_table_and_the_same_as_json(name):
     assert table.returncode == 0
     assert len(table.stdout.splitlines()) > 5
     assert len(json_of(name)) > 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "columns", "rows"),
+    [
+        (("links",), {"name", "rate_gbit_s.4x", "source"}, 27),
+        (("topologies", "star"), {"name", "parameters.name", "parameters.default"}, None),
+        (("show", "star:hosts=4", "leaf1"), {"port", "peer", "rate_gbit_s"}, None),
+        (("show", "superpod:su=1"), {"table", "switches", "between", "count"}, 9),
+        (("route", "torus:4x4"), {"engine", "verdict.vls", "quality.patterns.all-to-all.max_load"}, 1),
+        (("route", "torus:4x4", "--compare"), {"engine", "calculation_s", "quality.bisection.mean"}, 4),
+        (("perf", "write_bw", "h1", "h2", "star:hosts=2", "-s", "2,64K"), {"MsgSize", "BW_average"}, 2),
+        (
+            ("nccl", "all_reduce", "superpod:su=1", "--servers", "2", "-b", "1M", "-e", "2M"),
+            {"size", "in_place.time"},
+            3,
+        ),
+        (("sim", "star:hosts=4"), {"seed", "goodput_gbit_s", "latency_us.p50"}, 1),
+        (("scenario",), {"scenario", "question"}, 7),
+    ],
+)
+def test_every_table_is_there_as_csv(arguments, columns, rows):
+    done = weft(*arguments, "--csv")
+    assert done.returncode == 0, done.stderr
+    found = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert columns <= set(found[0])
+    assert len(found) == rows or (rows is None and found)
+
+
+def test_every_command_that_has_json_has_csv():
+    said = "".join(weft(*words, "--help").stdout for words in [(name,) for name in (*COMMANDS, *LAB_COMMANDS)])
+    assert said.count("--csv") == said.count("--json") >= 15
+
+
+def test_one_form_at_a_time():
+    done = weft("links", "--json", "--csv")
+    assert done.returncode == 2
+    assert "leave out one" in done.stderr
 
 
 def test_what_is_exported_loads_again(tmp_path):

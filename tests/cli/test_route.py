@@ -40,7 +40,7 @@ def test_json_says_what_was_asked_and_found(capsys):
     assert (facts["seed"], facts["options"]["engine"], facts["engine"]) == (7, "fat-tree", "fat-tree")
     assert facts["verdict"]["ok"]
     assert facts["verdict"]["missing"] == 0
-    (all_to_all, ring) = facts["quality"]["patterns"]
+    (all_to_all, ring) = facts["quality"]["patterns"].values()
     assert (all_to_all["max_load"], ring["max_load"]) == (28, 1)
     assert facts["quality"]["histogram"] == {"load": [28], "links": [64]}
     assert 0 < facts["quality"]["bisection"]["standard_error"] < facts["quality"]["bisection"]["mean"] < 1
@@ -125,7 +125,7 @@ def test_several_lids_per_port(capsys):
 
 def test_the_root_can_be_named(capsys):
     spread = [
-        json_of(capsys, TORUS, "--engine", "up-down", "--root", root)["quality"]["patterns"][0]["worst_link"]
+        json_of(capsys, TORUS, "--engine", "up-down", "--root", root)["quality"]["patterns"]["all-to-all"]["worst_link"]
         for root in ("sw1", "sw11")
     ]
     assert spread[0] != spread[1]

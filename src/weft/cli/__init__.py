@@ -38,8 +38,7 @@ COMMANDS = {
     "sm": "Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.",
     "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
-    "doctor": "Say what this machine has and lacks: libraries, kernel cache, labs, programs that judge. "
-    "Status 1 if it is bad.",
+    "doctor": "Say what this machine has and lacks: libraries, kernel cache, labs, judges. Status 1 if it is bad.",
 }
 # All in one module: what they do to a lab is one command to it.
 LAB_COMMANDS = {

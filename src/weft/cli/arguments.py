@@ -1,13 +1,15 @@
-"""Arguments that name a fabric or a file; `-` means standard input, or standard output where something is written."""
+"""Arguments of many commands; `-` for a file means standard input, or standard output where something is written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter, Token
 
+from weft.errors import ConfigError
 from weft.fabric.files.streams import STANDARD
 
 
@@ -31,4 +33,26 @@ Spec = Annotated[str, NAMES_FILE, Parameter(help="A topology, `superpod:su=1`, o
 File = Annotated[Path | None, NAMES_FILE]
 Whole = Annotated[int, Parameter(converter=_whole)]
 LabName = Annotated[str, Parameter(help="The lab, if more than one runs.")]
-Json = Annotated[bool, Parameter(help="Print JSON instead of a table.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """In which form a command prints what it found; a string below a field is its help."""
+
+    json: bool = False
+    """Print JSON instead of tables."""
+    csv: bool = False
+    """Print CSV instead of tables: the records of the JSON, a row each."""
+
+    def __post_init__(self) -> None:
+        if self.json and self.csv:
+            raise ConfigError("--json and --csv are two forms of the same: leave out one; --no-json or --no-csv does")
+
+    @property
+    def is_data(self) -> bool:
+        """For programs."""
+        return self.json or self.csv
+
+
+TABLES = Form()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.arguments import Json
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import TABLES, Form
+from weft.cli.output import console, print_data, table
 
 if TYPE_CHECKING:
     from weft.fabric.catalog import Entry
 
 
-def catalog(name: str | None = None, /, *, json: Json = False) -> None:
+def catalog(name: str | None = None, /, *, form: Form = TABLES) -> None:
     """List switches, adapters, GPUs, servers and cables, or show one with its sources.
 
     Parameters
@@ -24,14 +24,14 @@ def catalog(name: str | None = None, /, *, json: Json = False) -> None:
 
     if name is not None:
         facts = _facts(entries.find(name))
-        if json:
-            print_json(facts)
+        if form.is_data:
+            print_data(form, facts)
         else:
             told = [(key, _show(value)) for key, value in facts.items() if value not in ("", None, [], {})]
             console().print(table(facts["name"], ("field", "value"), told))
         return
-    if json:
-        print_json([_facts(entry) for entry in entries.entries()])
+    if form.is_data:
+        print_data(form, [_facts(entry) for entry in entries.entries()])
         return
     rows = [(entry.kind, entry.name, entry.summary, _price(entry), str(entry.date)) for entry in entries.entries()]
     note = "Prices are bands from weak sources: put in your own quotes. Sources: weft catalog NAME"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from weft.cli.arguments import File, Spec
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import TABLES, File, Form, Spec
+from weft.cli.output import console, print_data, table
 
 
-def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, json: bool = False) -> None:
+def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form: Form = TABLES) -> None:
     """Prove forwarding tables: every pair arrives, nothing goes round, no credit loop. Status 1 if not.
 
     Parameters
@@ -18,8 +18,6 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, json:
         the LIDs; or one file of routes.
     hosts_only
         Only paths between adapters, as ibdmchk does; else also those from and to switches.
-    json
-        Print JSON instead of words.
     """
     from dataclasses import asdict
 
@@ -37,9 +35,9 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, json:
             "\n  Give OpenSM's with --tables; `weft route` makes its own and proves them."
         )
     verdict = walk_all(fabric, hosts_only=hosts_only)
-    if json:
+    if form.is_data:
         facts = {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing}
-        print_json(facts | asdict(verdict))
+        print_data(form, facts | asdict(verdict))
     else:
         out = console()
         for change in fabric.changes:

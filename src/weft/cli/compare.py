@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from weft.cli.arguments import NAMES_FILE, File, Json, Whole
-from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
+from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.compare.comparison import Comparison
@@ -20,7 +20,7 @@ def compare(
     servers: Whole | None = None,
     report: File = None,
     seed: Whole = 1,
-    json: Json = False,
+    form: Form = TABLES,
 ) -> None:
     """Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.
 
@@ -58,8 +58,8 @@ def compare(
         )
     if report is not None:
         write_report(found, report)
-    if json:
-        print_json(found.report())
+    if form.is_data:
+        print_data(form, found.report(), "fabrics")
         return
     _print(found)
     if report is not None:

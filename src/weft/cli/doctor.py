@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import sys
 
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import TABLES, Form
+from weft.cli.output import console, print_data, table
 
 
-def doctor(*, json: bool = False) -> None:
-    """Say what this machine has and lacks: libraries, kernel cache, labs, programs that judge. Status 1 if it is bad.
-
-    Parameters
-    ----------
-    json
-        Print JSON instead of a table.
-    """
+def doctor(*, form: Form = TABLES) -> None:
+    """Say what this machine has and lacks: libraries, kernel cache, labs, judges. Status 1 if it is bad."""
     from dataclasses import asdict
 
     from weft.lab.doctor import findings
 
     found = findings()
     bad = [one for one in found if one.state == "bad"]
-    if json:
-        print_json([asdict(one) for one in found])
+    if form.is_data:
+        print_data(form, [asdict(one) for one in found])
     else:
         rows = [(one.what, one.state, one.words) for one in found]
         note = f"In the way: {', '.join(one.what for one in bad)}." if bad else "Nothing is in the way."

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, File
-from weft.cli.output import console, print_json, say_written, table
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form
+from weft.cli.output import console, print_data, say_written, table
 
 
 def export(
@@ -16,7 +16,7 @@ def export(
     *,
     output: Annotated[File, Parameter(name=["--output", "-o"])] = None,
     format: Annotated[str | None, Parameter(name=["--format", "-f"])] = None,  # noqa: A002
-    json: bool = False,
+    form: Form = TABLES,
 ) -> None:
     """Write a fabric in the form of another tool. With no SPEC, list the formats.
 
@@ -28,14 +28,12 @@ def export(
         The file to write (for `opensm` a folder); - for standard output.
     format
         The format, where the suffix of the file does not tell.
-    json
-        Print the list of formats as JSON.
     """
     from weft.errors import ConfigError
     from weft.fabric import files
 
     if spec is None:
-        _list_formats(json)
+        _list_formats(form)
         return
     if output is None:
         raise ConfigError("weft export needs -o FILE: where to write")
@@ -45,7 +43,7 @@ def export(
     say_written(output)
 
 
-def _list_formats(json: bool) -> None:
+def _list_formats(form: Form) -> None:
     from weft.fabric.files import FORMATS
 
     rows = [
@@ -53,7 +51,7 @@ def _list_formats(json: bool) -> None:
         for entry in FORMATS.values()
     ]
     heads = ("format", "suffixes", "reads", "writes", "what it is")
-    if json:
-        print_json([dict(zip(heads, row, strict=True)) for row in rows])
+    if form.is_data:
+        print_data(form, [dict(zip(heads, row, strict=True)) for row in rows])
     else:
         console().print(table("Formats", heads, rows))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import Json, LabName, Spec, Whole
+from weft.cli.arguments import TABLES, Form, LabName, Spec, Whole
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
 
 if TYPE_CHECKING:
@@ -124,15 +124,15 @@ def down(*, lab: str = "") -> None:
     print(f"lab {entry.name} is down")
 
 
-def ps(*, json: Json = False) -> None:
+def ps(*, form: Form = TABLES) -> None:
     """List the labs that run: fabric, attached programs, MADs so far, what is broken."""
-    from weft.cli.output import console, print_json, table
+    from weft.cli.output import console, print_data, table
     from weft.lab import registry
     from weft.lab.control import ask
 
     states = [ask(entry, "state") for entry in registry.running()]
-    if json:
-        print_json(states)
+    if form.is_data:
+        print_data(form, states)
         return
     rows: list[tuple[Cell, ...]] = [
         (
@@ -216,7 +216,7 @@ def traffic(
     senders: Whole | None = None,
     seed: Whole = 1,
     lab: LabName = "",
-    json: bool = False,
+    form: Form = TABLES,
 ) -> None:
     """Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.
 
@@ -233,10 +233,8 @@ def traffic(
         How many send: of incast, 8, and of multicast, 1.
     seed
         Of a random pattern.
-    json
-        Print the engine's report as JSON.
     """
-    from weft.cli.output import print_json, progress_bar
+    from weft.cli.output import print_data, progress_bar
     from weft.lab import registry
     from weft.lab.control import ask
     from weft.units import parse_size_bytes
@@ -245,8 +243,8 @@ def traffic(
     with progress_bar() as change:
         change(description=f"{pattern}, messages delivered")
         found = ask(registry.find(lab), "traffic", None, lambda done, of: change(completed=done, total=of), **words)
-    if json:
-        print_json(found)
+    if form.is_data:
+        print_data(form, found)
         return
     latency, without_path = found["latency_us"], found["without_path"]
     if without_path:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from weft.cli.arguments import Json
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import TABLES, Form
+from weft.cli.output import console, print_data, table
 
 
-def links(*, json: Json = False) -> None:
+def links(*, form: Form = TABLES) -> None:
     """Show every link speed: signalling, encoding, data rate by width, year."""
     from weft.fabric.rates import speeds
     from weft.units import format_gbit_s, gbyte_s
 
-    if json:
-        print_json(
+    if form.is_data:
+        print_data(
+            form,
             [
                 {field: getattr(speed, field) for field in speed.__struct_fields__ if field != "index"}
                 | {"rate_gbit_s": {f"{width}x": speed.rate_gbit_s(width) for width in speed.widths}}
                 for speed in speeds()
-            ]
+            ],
         )
         return
     rows = [

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, File, Whole
-from weft.cli.output import console, print_json, progress_bar, say_written, table
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
+from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.collectives.bench import Sizes
@@ -43,7 +43,7 @@ def nccl(
     iterations: Annotated[Whole, Parameter(name=["--iters", "-n"])] = 20,
     warmup: Annotated[Whole, Parameter(name=["--warmup_iters", "-w"])] = 1,
     check: Annotated[Whole, Parameter(name=["--check", "-c"])] = 1,
-    json: bool = False,
+    form: Form = TABLES,
 ) -> None:
     """Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.
 
@@ -92,8 +92,6 @@ def nccl(
         Likewise.
     check
         Likewise: programs are proved, where they are small enough.
-    json
-        Print what nccl-tests writes with -J.
     """
     from weft.collectives import nccl_tests
     from weft.collectives.bench import Settings, run
@@ -103,7 +101,7 @@ def nccl(
     from weft.sim.engine import Memory, Network, Options
 
     if collective == "calibration":
-        _calibrate(spec, json)
+        _calibrate(spec, form)
         return
     # Sockets read host memory, to which NCCL's kernels write.
     direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
@@ -129,8 +127,8 @@ def nccl(
         from weft.fabric.files.atomic import write_atomically
 
         write_atomically(tuner, to_text(found))
-    if json:
-        print_json(nccl_tests.report(found))
+    if form.is_data:
+        print_data(form, nccl_tests.report(found), "results")
         return
     for line in nccl_tests.text(found, explain=explain):
         print(line)
@@ -182,12 +180,12 @@ def _place(spec: str, servers: str) -> Ranks:
 # -- published runs ---------------------------------------------------------------------------------------------------
 
 
-def _calibrate(name: str, json: bool) -> None:
+def _calibrate(name: str, form: Form) -> None:
     from weft.collectives import calibration
 
     chosen = (calibration.find(name),) if name else calibration.runs()
-    if json:
-        print_json([_run_facts(one) for one in chosen])
+    if form.is_data:
+        print_data(form, [_run_facts(one) for one in chosen], "figures")
         return
     columns, rows, note = calibration.figure_table(chosen[0]) if name else calibration.calibration_table()
     out = console()

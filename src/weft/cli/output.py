@@ -1,7 +1,8 @@
-"""Printing: a table for people, or the same as JSON for programs."""
+"""Printing: a table for people, or the same as JSON or CSV for programs."""
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from weft.cli.arguments import Form
 
 Cell = str | int | float | None
 
@@ -27,8 +30,36 @@ def console() -> Console:
     return _Screen(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
 
 
-def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, default=str))
+def print_data(form: Form, facts: Any, *records: str) -> None:
+    """The facts as JSON; or as CSV, where those under these names are the rows, else the facts themselves."""
+    if form.json:
+        print(json.dumps(facts, indent=2, default=str))
+        return
+    rows = [dict(_cells(one)) for one in _records(facts, records)]
+    columns = dict.fromkeys(column for row in rows for column in row)
+    to = csv.DictWriter(sys.stdout, [*columns], lineterminator="\n")
+    to.writeheader()
+    to.writerows(rows)
+
+
+def _records(facts: Any, names: Sequence[str]) -> list[dict[str, Any]]:
+    if not names:
+        return facts if isinstance(facts, list) else [facts]
+    if isinstance(facts, list):  # what is inside of a record carries what is around it
+        return [one | {name: below} for one in facts for name in names for below in one[name]]
+    which = len(names) > 1
+    return [({"table": name} if which else {}) | one for name in names for one in facts[name]]
+
+
+def _cells(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Column and value; records inside of a record are tables of their own, and only the JSON has them."""
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _cells(value, f"{before}{name}.")
+        elif not isinstance(value, list | tuple):
+            yield f"{before}{name}", value
+        elif not any(isinstance(one, dict) for one in value):
+            yield f"{before}{name}", "; ".join(map(str, value))
 
 
 def say_written(path: Path, *, before: str = "") -> None:

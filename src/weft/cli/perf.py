@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, Whole
-from weft.cli.output import Cell, console, print_json, table
+from weft.cli.arguments import NAMES_FILE, TABLES, Form, Whole
+from weft.cli.output import Cell, console, print_data, table
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -41,7 +41,7 @@ def perf(
     lab: str = "",
     duration: Annotated[Whole, Parameter(name=["--duration", "-D"])] = 0,
     report_gbits: Annotated[bool, Parameter(name=["--report_gbits", "--report-gbits"], negative="")] = False,
-    json: bool = False,
+    form: Form = TABLES,
 ) -> None:
     """Measure bandwidth or latency between two hosts as perftest does; or run all published measurements again.
 
@@ -87,8 +87,6 @@ def perf(
         With --live: seconds, instead of iterations.
     report_gbits
         Bandwidth in Gb/sec, not MiB/sec.
-    json
-        Print JSON.
     """
     from weft.errors import ConfigError
     from weft.sim.engine import Memory, Network, Options
@@ -97,7 +95,7 @@ def perf(
     from weft.verbs.tools.kinds import parse_test
 
     if test == "calibration":
-        _calibrate(client, json)
+        _calibrate(client, form)
         return
     if live:
         words: dict[str, str | int] = {
@@ -109,8 +107,10 @@ def perf(
             "-m": mtu,
         }
         words |= {"-c": connection, "-D": duration}
-        flags = {"-a": all_sizes, "-b": bidirectional, "--report_gbits": report_gbits, "--json": json}
+        flags = {"-a": all_sizes, "-b": bidirectional, "--report_gbits": report_gbits, "--json": form.json}
         _check_live(spec=spec, network=network or "", memory="" if memory == "host" else memory)
+        if form.csv:
+            raise ConfigError("--live prints what perftest does, which has no CSV: leave out --csv, or take --json")
         _run_live(test, client, server, lab, words, flags)
         return
     if lab or duration:
@@ -135,7 +135,7 @@ def perf(
         bidirectional=bidirectional,
         options=options,
     )
-    _measure(client, server, spec, settings, _sizes(size, all_sizes, settings), report_gbits, json)
+    _measure(client, server, spec, settings, _sizes(size, all_sizes, settings), report_gbits, form)
 
 
 def _pick(what: str, name: str, known: Mapping[str, _One]) -> _One:
@@ -157,7 +157,7 @@ def _sizes(size: str, all_sizes: bool, settings: Settings) -> tuple[int, ...]:
 
 
 def _measure(
-    client: str, server: str, spec: str, settings: Settings, sizes: tuple[int, ...], gbits: bool, json: bool
+    client: str, server: str, spec: str, settings: Settings, sizes: tuple[int, ...], gbits: bool, form: Form
 ) -> None:
     from weft.fabric.spec import load
     from weft.sim.perftest import measure, prepare
@@ -166,8 +166,8 @@ def _measure(
     fabric = prepare(load(spec))
     rows = measure(fabric, client, server, settings, sizes)
     first = next(rows)  # what cannot run is refused before anything is printed
-    if json:
-        print_json(_facts(fabric, client, server, settings, [first, *rows]))
+    if form.is_data:
+        print_data(form, _facts(fabric, client, server, settings, [first, *rows]), "results")
         return
     for line in _settings_block(fabric, client, server, settings):
         print(line)
@@ -273,13 +273,13 @@ def _find_lab(name: str, hosts: tuple[str, str]) -> str:
 # -- published measurements -------------------------------------------------------------------------------------------
 
 
-def _calibrate(name: str, json: bool) -> None:
+def _calibrate(name: str, form: Form) -> None:
     from weft.sim import calibration
 
     chosen = (calibration.find(name),) if name else calibration.measurements()
     found = [(one, list(calibration.run(one))) for one in chosen]
-    if json:
-        print_json([_measurement_facts(one, figures) for one, figures in found])
+    if form.is_data:
+        print_data(form, [_measurement_facts(one, figures) for one, figures in found], "figures")
     elif name:
         _print_figures(*found[0])
     else:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.arguments import File, Spec, Whole
-from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
+from weft.cli.arguments import TABLES, File, Form, Spec, Whole
+from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -46,7 +46,7 @@ def route(
     dump: File = None,
     picture: File = None,
     seed: Whole = 1,
-    json: bool = False,
+    form: Form = TABLES,
 ) -> None:
     """Calculate forwarding tables, prove them, and say how good they are; or compare all engines.
 
@@ -70,8 +70,6 @@ def route(
         A histogram of link load, .png or .svg; with --compare of every engine.
     seed
         Of the random bisections and, in large fabrics, of the sample of shifts.
-    json
-        Print JSON instead of tables.
     """
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
@@ -85,21 +83,21 @@ def route(
     fabric = load(spec)
     options = Options(engine=engine, lmc=lmc, max_vls=max_vls, root=root)
     if compare:
-        _compare(fabric, options, seed, picture, json)
+        _compare(fabric, options, seed, picture, form)
     else:
-        _route_one(fabric, options, seed, without, dump, picture, json)
+        _route_one(fabric, options, seed, without, dump, picture, form)
 
 
 def _route_one(
-    fabric: Fabric, options: Options, seed: int, without: str, dump: Path | None, picture: Path | None, json: bool
+    fabric: Fabric, options: Options, seed: int, without: str, dump: Path | None, picture: Path | None, form: Form
 ) -> None:
     with _progress(3) as step:
         judged = _judge(fabric, options, seed, step, without=without)
     written = [_dump(judged, dump)] if dump is not None else []
     if picture is not None:
         written.append(_draw(picture, fabric, [judged]))
-    if json:
-        print_json(_head(judged.routing.fabric, options, seed) | _facts(judged))
+    if form.is_data:
+        print_data(form, _head(judged.routing.fabric, options, seed) | _facts(judged))
     else:
         _print_one(judged)
         for path in written:
@@ -108,7 +106,7 @@ def _route_one(
         raise SystemExit(1)
 
 
-def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, json: bool) -> None:
+def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, form: Form) -> None:
     from dataclasses import replace
 
     from weft.routing.engine import CannotRoute
@@ -127,9 +125,10 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
                 refused[name] = str(reason)
     if picture is not None:
         _draw(picture, fabric, list(found.values()))
-    if json:
+    if form.is_data:
         engines = [_facts(one) | {"calculation_s": one.calculation_s} for one in found.values()]
-        print_json(_head(fabric, options, seed) | {"auto": chosen, "engines": engines, "cannot": refused})
+        facts = _head(fabric, options, seed) | {"auto": chosen, "engines": engines, "cannot": refused}
+        print_data(form, facts, "engines")
         return
     _print_comparison(fabric, found, refused, chosen)
     if picture is not None:
@@ -311,7 +310,7 @@ def _facts(judged: Judged) -> dict[str, Any]:
         "quality": {
             "hosts": quality.hosts,
             "host_rate_gbit_s": quality.host_rate_gbit_s,
-            "patterns": [asdict(found) for found in quality.patterns],
+            "patterns": {found.pattern: asdict(found) for found in quality.patterns},
             "shifts": asdict(quality.shifts),
             "bisection": asdict(quality.bisection),
             "histogram": {"load": loads.tolist(), "links": links.tolist()},

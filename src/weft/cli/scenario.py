@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from weft.cli.arguments import File, Json, Whole
-from weft.cli.output import console, print_json, progress_bar, say_written, table
+from weft.cli.arguments import TABLES, File, Form, Whole
+from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
     from weft.scenarios.finding import Finding
@@ -18,7 +18,7 @@ scenario = App(name="scenario", help="Test a claim about InfiniBand with numbers
 
 
 @scenario.default
-def list_scenarios(name: str | None = None, /, *, json: Json = False) -> None:
+def list_scenarios(name: str | None = None, /, *, form: Form = TABLES) -> None:
     """Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.
 
     Parameters
@@ -31,8 +31,8 @@ def list_scenarios(name: str | None = None, /, *, json: Json = False) -> None:
 
     if name is not None:
         raise UnknownName("scenario", name, SCENARIOS)
-    if json:
-        print_json([{"scenario": one, "question": question} for one, question in SCENARIOS.items()])
+    if form.is_data:
+        print_data(form, [{"scenario": one, "question": question} for one, question in SCENARIOS.items()])
     else:
         note = "Run one: weft scenario NAME. Its options: weft scenario NAME --help"
         console().print(table("Scenarios", ("scenario", "question"), list(SCENARIOS.items()), note))
@@ -47,7 +47,7 @@ def qos(
     buffer: str = "0",
     seed: Whole = 1,
     picture: File = None,
-    json: Json = False,
+    form: Form = TABLES,
 ) -> None:
     """Does bulk storage traffic block small MPI messages, and what do virtual lanes do about it?
 
@@ -73,7 +73,7 @@ def qos(
         asked.run,
         asked.draw,
         picture,
-        json,
+        form,
         servers=servers,
         messages=messages,
         size_bytes=parse_size_bytes(size),
@@ -90,7 +90,7 @@ def incast(
     buffer: str = "0",
     seed: Whole = 1,
     picture: File = None,
-    json: Json = False,
+    form: Form = TABLES,
 ) -> None:
     """Many send to one: what happens to a flow that only shares a cable with them, network by network?
 
@@ -114,7 +114,7 @@ def incast(
         asked.run,
         asked.draw,
         picture,
-        json,
+        form,
         senders=senders,
         size_bytes=parse_size_bytes(size),
         buffer_bytes=parse_size_bytes(buffer),
@@ -132,7 +132,7 @@ def bad_link(
     ack_timeout: Whole = 14,
     seed: Whole = 1,
     picture: File = None,
-    json: Json = False,
+    form: Form = TABLES,
 ) -> None:
     """One cable loses packets: which jobs become slower, by how much, and how is it found?
 
@@ -160,7 +160,7 @@ def bad_link(
         asked.run,
         asked.draw,
         picture,
-        json,
+        form,
         hosts=hosts,
         size_bytes=parse_size_bytes(size),
         steps=steps,
@@ -172,7 +172,7 @@ def bad_link(
 
 @scenario.command(name="ib-vs-ethernet")
 def ib_vs_ethernet(
-    *, servers: Whole = 16, size: str = "16M", seed: Whole = 1, picture: File = None, json: Json = False
+    *, servers: Whole = 16, size: str = "16M", seed: Whole = 1, picture: File = None, form: Form = TABLES
 ) -> None:
     """InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?
 
@@ -190,7 +190,7 @@ def ib_vs_ethernet(
     from weft.scenarios import ib_vs_ethernet as asked
     from weft.units import parse_size_bytes
 
-    _run(asked.run, asked.draw, picture, json, servers=servers, size_bytes=parse_size_bytes(size), seed=seed)
+    _run(asked.run, asked.draw, picture, form, servers=servers, size_bytes=parse_size_bytes(size), seed=seed)
 
 
 @scenario.command
@@ -200,7 +200,7 @@ def gpudirect(
     server: str = "dgx-h100",
     seed: Whole = 1,
     picture: File = None,
-    json: Json = False,
+    form: Form = TABLES,
 ) -> None:
     """What does it cost when data between GPUs is copied through host memory?
 
@@ -217,7 +217,7 @@ def gpudirect(
     """
     from weft.scenarios import gpudirect as asked
 
-    _run(asked.run, asked.draw, picture, json, servers=servers, server=server, seed=seed)
+    _run(asked.run, asked.draw, picture, form, servers=servers, server=server, seed=seed)
 
 
 @scenario.command(name="sm-faults")
@@ -230,7 +230,7 @@ def sm_faults(
     all_: Annotated[bool, Parameter("--all", negative=())] = False,
     seed: Whole = 1,
     picture: File = None,
-    json: Json = False,
+    form: Form = TABLES,
 ) -> None:
     """Every cable and every switch fails once: what does the subnet manager make of it?
 
@@ -263,7 +263,7 @@ def sm_faults(
         run,
         asked.draw,
         picture,
-        json,
+        form,
         fabric=fabric,
         engine=engine,
         links=links,
@@ -280,7 +280,7 @@ def sm_failover(
     retries: Whole = 4,
     seed: Whole = 1,
     picture: File = None,
-    json: Json = False,
+    form: Form = TABLES,
 ) -> None:
     """The subnet manager is killed: what goes on, what stops, and for how long?
 
@@ -297,11 +297,11 @@ def sm_failover(
     """
     from weft.scenarios import sm_failover as asked
 
-    _run(asked.run, asked.draw, picture, json, polling_ms=polling, retries=retries, seed=seed)
+    _run(asked.run, asked.draw, picture, form, polling_ms=polling, retries=retries, seed=seed)
 
 
 def _run(
-    run: Callable[..., Finding], draw: Callable[[Finding, Path], None], picture: Path | None, json: bool, **given: Any
+    run: Callable[..., Finding], draw: Callable[[Finding, Path], None], picture: Path | None, form: Form, **given: Any
 ) -> None:
     from weft.draw.chart import check_suffix
 
@@ -310,8 +310,8 @@ def _run(
     finding = run(**given)
     if picture is not None:
         draw(finding, picture)
-    if json:
-        print_json(finding.report())
+    if form.is_data:
+        print_data(form, finding.report(), "rows")
         return
     _print(finding)
     if picture is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from weft.cli.arguments import Spec
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import TABLES, Form, Spec
+from weft.cli.output import console, print_data, table
 from weft.fabric.kinds import NodeKind
 
 if TYPE_CHECKING:
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from weft.fabric.views import Node, Port, Server
 
 
-def show(spec: Spec, name: str | None = None, /, *, json: bool = False) -> None:
+def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None:
     """Summarise a fabric, or show one node, port or server of it.
 
     Parameters
     ----------
     name
         A node, a port or a server: `leaf3`, `leaf3/17`, `dgx1`.
-    json
-        Print JSON instead of tables.
     """
     from weft.fabric.spec import load
     from weft.fabric.summary import summarise
@@ -34,14 +32,14 @@ def show(spec: Spec, name: str | None = None, /, *, json: bool = False) -> None:
     if name is not None:
         thing = fabric[name]
         ports = [thing] if isinstance(thing, Port) else _ports(thing)
-        if json:
-            print_json([_port_row(port) for port in ports])
+        if form.is_data:
+            print_data(form, [_port_row(port) for port in ports])
         else:
             _print_ports(console(), name, ports)
         return
     summary = summarise(fabric)
-    if json:
-        print_json(asdict(summary))
+    if form.is_data:
+        print_data(form, asdict(summary), "tiers", "links")
     else:
         _print_summary(console(), summary)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli.arguments import Spec
-from weft.cli.output import Cell, console, print_json, progress_bar, say_written, table
+from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
 from weft.cli.sim_flags import NO_MESSAGES, NO_NETWORK, NO_OUTPUTS, Messages, Network, Outputs
 
 if TYPE_CHECKING:
@@ -276,8 +276,8 @@ def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
         plots.draw_heat(outputs.picture, result)
     if outputs.plot_queue is not None:
         plots.draw_queues(outputs.plot_queue, result)
-    if outputs.json:
-        print_json(_facts(result, routed_by))
+    if outputs.form.is_data:
+        print_data(outputs.form, _facts(result, routed_by))
         return
     _print_run(result, routed_by)
     for path in (outputs.write_traffic, outputs.picture, outputs.plot_queue):
@@ -361,8 +361,8 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     note += f", {first.engine} engine"
     if outputs.plot_latency is not None:
         _plot_sweep(runs, outputs.plot_latency, name_fabric(first.fabric), note)
-    if outputs.json:
-        print_json([{"load": load} | _facts(result, routed_by) for load, result in runs])
+    if outputs.form.is_data:
+        print_data(outputs.form, [{"load": load} | _facts(result, routed_by) for load, result in runs])
         return
     out = console()
     out.print(f"{name_fabric(first.fabric)}, {routed_by}\n{note}", markup=False, end="\n\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import File, Whole
+from weft.cli.arguments import TABLES, File, Form, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +79,7 @@ class Outputs:
     """Latency against load of a sweep, .png or .svg."""
     write_traffic: File = None
     """Keep the traffic in a file, .csv or .json, that --traffic takes."""
-    json: bool = False
-    """Print JSON instead of tables."""
+    form: Form = TABLES
 
 
 NO_MESSAGES, NO_NETWORK, NO_OUTPUTS = Messages(), Network(), Outputs()  # nothing was given

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import File
+from weft.cli.arguments import TABLES, File, Form
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags, sm_options
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def sm(
     flags: Annotated[SmFlags, Parameter(name="*")] = NOTHING,
     once: Annotated[bool, Parameter(("--once", "-o"), negative=())] = False,
     create_config: Annotated[File, Parameter(("--create-config", "-c"))] = None,
-    json: bool = False,
+    form: Form = TABLES,
 ) -> None:
     """Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.
 
@@ -50,8 +50,6 @@ def sm(
         End after the first sweep: status 0 if the subnet is up.
     create_config
         Write all options with their defaults to this file, and end.
-    json
-        Print the status as JSON; of a run when it ends, and its log then goes to standard error.
     """
     from dataclasses import replace
 
@@ -63,7 +61,7 @@ def sm(
         write_atomically(create_config, write_options(sm_options(flags)))
         say_written(create_config)
     elif action == "status":
-        _show(sm_options(flags).state_file, _chosen(on, lab, ibsim, umad), json=json)
+        _show(sm_options(flags).state_file, _chosen(on, lab, ibsim, umad), form=form)
     else:
         _import_manager()
         subnet = _chosen(on, lab, ibsim, umad) or ("lab", "")
@@ -71,7 +69,7 @@ def sm(
         carrier, place, title = _attach(subnet, flags.at)
         options = replace(options, state_file=options.state_file or place)
         try:
-            _run(carrier, options, title, flags, once=once, json=json)
+            _run(carrier, options, title, flags, once=once, form=form)
         finally:
             carrier.close()
 
@@ -130,7 +128,7 @@ def _check_host(entry: Entry, at: str) -> None:
         ask(entry, "host", name=at)
 
 
-def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, json: bool) -> None:
+def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, form: Form) -> None:
     from contextlib import ExitStack
 
     from weft.sm.events import Log
@@ -141,7 +139,7 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
 
     with ExitStack() as stack:
         dump, log = dump_folder(flags, options), log_file(options)
-        stream = sys.stderr if json else sys.stdout
+        stream = sys.stderr if form.is_data else sys.stdout
         if not once:
             print(f"state in {options.state_file}: see `weft sm status`; Ctrl-C ends it", file=sys.stderr)
         if log is not None:
@@ -150,10 +148,10 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
         manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=subnet)
         stack.enter_context(obeying_signals(manager))
         up = run_rehearsed(manager, once=once)
-    if json and options.state_file is not None:
-        from weft.cli.output import print_json
+    if form.is_data and options.state_file is not None:
+        from weft.cli.output import print_data
 
-        print_json(_as_json(options.state_file, describe(manager, "stopped")))
+        print_data(form, _as_json(options.state_file, describe(manager, "stopped")))
     if once and not up:
         sys.exit(1)
 
@@ -161,8 +159,8 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
 # -- status ---------------------------------------------------------------------------------------------------------
 
 
-def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, json: bool) -> None:
-    from weft.cli.output import print_json
+def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, form: Form) -> None:
+    from weft.cli.output import print_data
     from weft.errors import ConfigError
     from weft.sm.status import read_status
 
@@ -176,8 +174,8 @@ def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, json: bool
             f"no subnet manager of weft has left its state{where}: start one with `weft sm`, or say where it is with "
             "--state FILE"
         )
-    if json:
-        print_json([_as_json(path, status) for path, status in found])
+    if form.is_data:
+        print_data(form, [_as_json(path, status) for path, status in found])
         return
     found.sort(key=lambda one: (not one[1].is_running, -one[1].at_s))
     for place, (path, status) in enumerate(found):

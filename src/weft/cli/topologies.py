@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from weft.cli.arguments import Json
-from weft.cli.output import console, print_json, table
+from weft.cli.arguments import TABLES, Form
+from weft.cli.output import console, print_data, table
 
 
-def topologies(name: str | None = None, /, *, json: Json = False) -> None:
+def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
     """List the topologies, their parameters and an example of each.
 
     Parameters
@@ -22,8 +22,8 @@ def topologies(name: str | None = None, /, *, json: Json = False) -> None:
     known = {entry.name: entry for entry in describe()}
     if name is not None and name not in known:
         raise UnknownName("topology", name, known)
-    if json:
-        print_json([asdict(entry) for entry in known.values() if name in (None, entry.name)])
+    if form.is_data:
+        print_data(form, [asdict(entry) for entry in known.values() if name in (None, entry.name)], "parameters")
     elif name is None:
         rows = [(entry.name, entry.summary, entry.example) for entry in known.values()]
         note = "Parameters: weft topologies NAME"
