@@ -103,7 +103,7 @@ def test_every_list_has_a_table_and_the_same_as_json(name):
         (
             ("nccl", "all_reduce", "superpod:su=1", "--servers", "2", "-b", "1M", "-e", "2M"),
             {"size", "in_place.time"},
-            3,
+            2,
         ),
         (("sim", "star:hosts=4"), {"seed", "goodput_gbit_s", "latency_us.p50"}, 1),
         (("scenario",), {"scenario", "question"}, 7),
