@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from weft.cli.output import _show, table
 
 WEFT = (sys.executable, "-m", "weft")
 PRINTS = [("links",), ("links", "--json"), ("topologies",), ("show", "star:hosts=4")]
@@ -80,3 +87,29 @@ def test_an_option_is_not_taken_for_a_file():
         done = weft(*words)
         assert done.returncode == 2
         assert "there is no such option" in done.stderr
+
+
+WORDS = st.text("abcdefgh-/", min_size=1, max_size=24)
+CELLS = st.one_of(st.none(), st.integers(0, 10**12), st.lists(WORDS, max_size=4).map(" ".join))
+
+
+@given(st.integers(1, 12).flatmap(lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=1, max_size=6)))
+def test_a_table_is_not_broken_inside_a_word_nor_wider_than_the_screen(rows):
+    screen = Console(width=80, file=io.StringIO())
+    screen.print(table("a title", [f"head{'er' * i} of {i}" for i in range(len(rows[0]))], rows, "a note"))
+    lines = screen.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = Counter(word for line in lines for word in line.split())
+    told = Counter(word for row in rows for cell in row if cell is not None for word in _show(cell).split())
+    assert told <= shown
+
+
+def test_columns_that_do_not_fit_stand_below_each_other_with_the_first_again():
+    screen = Console(width=30, file=io.StringIO())
+    screen.print(table("", ("fabric", "adapters/server", "published"), [("ndr", "8 × ConnectX-7", "5 runs")]))
+    assert [line.split() for line in screen.file.getvalue().splitlines() if "─" not in line and line.strip()] == [
+        ["fabric", "adapters/server"],
+        ["ndr", "8", "×", "ConnectX-7"],
+        ["fabric", "published"],
+        ["ndr", "5", "runs"],
+    ]

@@ -7,12 +7,15 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from weft.cli.arguments import Form
 
@@ -70,17 +73,54 @@ def say_written(path: Path, *, before: str = "") -> None:
         print(f"{before}{path}: written")
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], note: str = "") -> Table:
-    """A plain table: numbers right, words left, thousands with commas."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(columns):
-        numeric = any(isinstance(row[index], int | float) for row in rows)
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(_show(cell) for cell in row))
-    if note:
-        made.caption, made.caption_justify, made.caption_style = note, "left", "dim"
-    return made
+@dataclass(frozen=True, slots=True)
+class table:  # noqa: N801  commands say out.print(table(...))
+    """A plain table, to print: numbers right, words left, thousands with commas. No screen breaks it inside a word.
+
+    Cells are wrapped between words where that is enough; else columns go below each other, each part with the first.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = [[name, *(_show(row[i]) for row in self.rows)] for i, name in enumerate(self.columns)]
+        sizes = [[Measurement.get(console, options, cell) for cell in column] for column in columns]
+        least, most = ([max(size[i] for size in column) for column in sizes] for i in (0, 1))
+        if self.title:
+            yield Text(self.title, style="bold")
+        for part in _parts(least, most, options.max_width):
+            made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+            for i, width in _widths(part, least, most, options.max_width).items():
+                numeric = any(isinstance(row[i], int | float) for row in self.rows)
+                made.add_column(columns[i][0], justify="right" if numeric else "left", overflow="fold", width=width)
+            for cells in zip(*(columns[i][1:] for i in part), strict=True):
+                made.add_row(*cells)
+            yield made
+        if self.note:
+            yield Text(self.note, style="dim")
+
+
+def _parts(least: Sequence[int], most: Sequence[int], room: int) -> list[list[int]]:
+    """All columns, where their longest words fit side by side; else as many at a time as fit unwrapped."""
+    if sum(least) + 3 * len(least) - 1 <= room:
+        return [[*range(len(least))]]
+    parts = [[0]]
+    for i in range(1, len(most)):
+        if len(parts[-1]) > 1 and sum(most[j] for j in (*parts[-1], i)) + 3 * len(parts[-1]) + 2 > room:
+            parts.append([0])
+        parts[-1].append(i)
+    return parts
+
+
+def _widths(part: Sequence[int], least: Sequence[int], most: Sequence[int], room: int) -> dict[int, int]:
+    """Of each column: what it would like, less where it is widest, down to its longest word."""
+    widths = {i: most[i] for i in part}
+    while sum(widths.values()) + 3 * len(part) - 1 > room and (wide := [i for i in part if widths[i] > least[i]]):
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _show(cell: Cell) -> str:
