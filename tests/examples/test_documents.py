@@ -121,3 +121,19 @@ def test_the_picture_in_the_readme_is_what_weft_draws(tmp_path):
     assert (tmp_path / "superpod.svg").read_bytes() == (ROOT / "docs" / "superpod.svg").read_bytes(), (
         "draw it again: weft draw superpod:su=1 -o docs/superpod.svg"
     )
+
+
+def test_the_terminal_in_the_readme_is_what_weft_prints(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "site")
+    import terminal
+
+    assert terminal.draw(terminal.record()) == terminal.PICTURE.read_text(encoding="utf-8"), (
+        "record it again: python docs/site/terminal.py"
+    )
+
+
+def test_the_readme_is_one_screen_and_all_its_doors_open():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 30
+    for door in re.findall(r"\]\(([\w./-]+)\)", text):
+        assert (ROOT / door).is_file(), door
