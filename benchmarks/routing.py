@@ -97,11 +97,11 @@ def quality_of_dump(net: Path, folder: Path) -> dict[str, object]:
 
 def run_weft(net: str) -> dict[str, object]:
     import weft
+    from weft.routing import ENGINES
     from weft.routing.check import check
     from weft.routing.engine import Options, Subnet
     from weft.routing.lids import assign_lids
     from weft.routing.quality import measure
-    from weft.routing.route import ENGINES
 
     fabric = weft.load(net)
     lid, lmc = assign_lids(fabric)

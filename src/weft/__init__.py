@@ -19,6 +19,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
+    plugins                        doors: topologies, engines, formats and more that others add, by name
     units | ids
     errors                         you, the fabric, or us
 

@@ -30,6 +30,13 @@ def parse_size_bytes(text: str) -> int:
     return int(number) * _SIZE_SUFFIXES[suffix]
 
 
+def format_size_bytes(size_bytes: int) -> str:
+    """As `parse_size_bytes` reads it, as short as it is true."""
+    units = {suffix: unit for suffix, unit in _SIZE_SUFFIXES.items() if size_bytes and size_bytes % unit == 0}
+    suffix = list(units or [""])[-1]
+    return f"{size_bytes // _SIZE_SUFFIXES[suffix]}{suffix}"
+
+
 def format_gbit_s(rate_gbit_s: float) -> str:
     """`400`, `13.64`: as short as it is true."""
     return f"{rate_gbit_s:,.2f}".rstrip("0").rstrip(".")

@@ -16,8 +16,8 @@ from weft.fabric.build import FabricBuilder
 from weft.fabric.files import write
 from weft.fabric.files.opensm import read_fdbs
 from weft.fabric.kinds import NodeKind
+from weft.routing import ENGINES
 from weft.routing.engine import Options
-from weft.routing.route import ENGINES
 from weft.routing.route import route as route_fabric
 
 TREE = "fat-tree:hosts=32,radix=8"

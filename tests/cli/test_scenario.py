@@ -25,14 +25,14 @@ SMALL = {
 def test_the_list_has_every_scenario(capsys):
     app(["scenario"])
     printed = capsys.readouterr().out
-    for name, question in SCENARIOS.items():
+    for name, one in SCENARIOS.items():
         assert name in printed
-        assert question in printed
+        assert one.question in printed
 
 
 def test_every_scenario_is_a_command_with_its_question_as_help():
-    for name, question in SCENARIOS.items():
-        assert (app["scenario"][name].default_command.__doc__ or "").splitlines()[0] == question
+    for name, one in SCENARIOS.items():
+        assert (app["scenario"][name].default_command.__doc__ or "").splitlines()[0] == one.question
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

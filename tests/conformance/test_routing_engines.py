@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from weft.routing import ENGINES
 from weft.routing.engine import Options
-from weft.routing.route import ENGINES
 
 _SPEC = importlib.util.spec_from_file_location("conformance_routing", Path(__file__).with_name("routing.py"))
 assert _SPEC is not None

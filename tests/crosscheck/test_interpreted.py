@@ -15,7 +15,8 @@ from weft.fabric import faults
 from weft.routing.check import check
 from weft.routing.engine import CannotRoute, Options
 from weft.routing.quality import measure
-from weft.routing.route import ENGINES, reroute, route
+from weft.routing import ENGINES
+from weft.routing.route import reroute, route
 
 said = hashlib.sha256()
 for spec in sys.argv[1:]:

@@ -9,9 +9,10 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.tables import NO_ROUTE
+from weft.routing import ENGINES
 from weft.routing.check import check
 from weft.routing.engine import CannotRoute, Options
-from weft.routing.route import ENGINES, reroute, route
+from weft.routing.route import reroute, route
 
 TREE = "fat-tree:hosts=54,radix=6"  # three levels
 SERVED = {"dragonfly": "dragonfly+:p=2,leaves=2,spines=2,h=2,g=5", "dimension-order": "torus:5x3"}

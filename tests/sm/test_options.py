@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, FileError, UnknownName
-from weft.routing.route import ENGINES as ROUTING_ENGINES
 from weft.sm import option_values as kinds
 from weft.sm.opensm_unused import UNUSED, is_default
-from weft.sm.options import ENGINES, Options, named_file, parse_engines, parse_options, read_options, write_options
+from weft.sm.options import Options, named_file, parse_engines, parse_options, read_options, write_options
 from weft.sm.qos import DEFAULTS, QosOptions
 
 
@@ -165,10 +164,6 @@ def test_a_standby_notices_within_three_seconds_that_the_master_is_gone():
     assert options.sminfo_polling_timeout_ms * (options.polling_retry_number + 1) <= 3000
 
 
-def test_engines_are_those_of_routing():
-    assert set(ENGINES) == {"auto", *ROUTING_ENGINES}
-
-
 def test_engines_of_a_command_line_are_read_as_those_of_a_file():
     assert parse_engines("ftree,up-down") == ("fat-tree", "up-down")
     with pytest.raises(ConfigError, match="no lash: take dfsssp"):
@@ -214,7 +209,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         case kinds.Choice():
             return st.sampled_from(kind.choices)
         case kinds.Names():
-            return st.lists(st.sampled_from(kind.known), min_size=1).map(tuple)
+            return st.lists(st.sampled_from([kind.usual, *kind.known]), min_size=1).map(tuple)
         case kinds.RateTable():
             pair = st.tuples(st.integers(0, 3), st.integers(0, 16383))
             least = 1 if kind.at_most == 1 else 0

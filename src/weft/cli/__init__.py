@@ -16,7 +16,8 @@ app = App(
     name="weft",
     help="A complete InfiniBand fabric in software.\n\n"
     "SPEC is a topology, `superpod:su=1` or `fat-tree:hosts=1024,switch=QM9700` (`weft topologies` lists them), "
-    "or the path of a file: a lab file, ibnetdiscover output, an OpenSM dump, a cable plan; - is standard input.",
+    "or the path of a file: a lab file, ibnetdiscover output, an OpenSM dump, a cable plan; - is standard input.\n\n"
+    "--plugin FILE.py or --plugin MODULE adds what that has: topologies, routing engines, file formats and more.",
     version=weft.__version__,
     version_flags=["--version"],
     result_action="return_value",
@@ -90,7 +91,7 @@ def _run() -> int:
     from weft.errors import ConfigError, WeftError
 
     try:
-        app()
+        app(_without_plugins(sys.argv[1:]))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else _complain(str(end.code), 1)
     except WeftError as error:
@@ -101,6 +102,23 @@ def _run() -> int:
     except OSError as error:
         return _complain(_words(error), 1)
     return 0
+
+
+def _without_plugins(words: list[str]) -> list[str]:
+    """Use the plugins that are named; the other words. What follows a program that is run is the program's."""
+    left: list[str] = []
+    coming = iter(words)
+    for word in coming:
+        flag, equals, plugin = word.partition("=")
+        if flag == "--plugin":
+            from weft.plugins import use
+
+            use(plugin if equals else next(coming, ""))
+            continue
+        left.append(word)
+        if word == "exec" or word in VERBS_COMMANDS:
+            left += coming
+    return left
 
 
 def _print_out(status: int) -> int:

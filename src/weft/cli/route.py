@@ -109,8 +109,8 @@ def _route_one(
 def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, form: Form) -> None:
     from dataclasses import replace
 
+    from weft.routing import ENGINES
     from weft.routing.engine import CannotRoute
-    from weft.routing.route import ENGINES
     from weft.routing.route import route as route_fabric
 
     found: dict[str, Judged] = {}
@@ -214,7 +214,7 @@ def _label(judged: Judged) -> str:
 
 
 def _print_one(judged: Judged) -> None:
-    from weft.routing.route import ENGINES
+    from weft.routing import ENGINES
 
     out, routing, quality = console(), judged.routing, judged.quality
     promise = f"{routing.engine}: {ENGINES[routing.engine].guarantee}"
@@ -297,7 +297,7 @@ def _head(fabric: Fabric, options: Options, seed: int) -> dict[str, Any]:
 def _facts(judged: Judged) -> dict[str, Any]:
     import numpy as np
 
-    from weft.routing.route import ENGINES
+    from weft.routing import ENGINES
 
     routing, verdict, quality = judged.routing, judged.verdict, judged.quality
     loads, links = np.unique(quality.load, return_counts=True)

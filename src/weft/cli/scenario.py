@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from inspect import Parameter as Place
+from inspect import Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from cyclopts import App, Parameter
 
 from weft.cli.arguments import TABLES, File, Form, Whole
 from weft.cli.output import console, print_data, progress_bar, say_written, table
+from weft.errors import ConfigError, UnknownName
+from weft.scenarios import SCENARIOS
+from weft.units import format_size_bytes, parse_size_bytes
 
 if TYPE_CHECKING:
     from weft.scenarios.finding import Finding
 
+
+def _question(name: str) -> str:
+    """Of a plugin that cannot be used, why: it is no reason not to run another."""
+    try:
+        return SCENARIOS[name].question
+    except ConfigError as broken:
+        return str(broken).splitlines()[0]
+
+
 scenario = App(name="scenario", help="Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.")
+for _name in SCENARIOS:
+    scenario.command(f"{__name__}:{_name}", name=_name, help=_question(_name))
 
 
 @scenario.default
@@ -26,290 +43,58 @@ def list_scenarios(name: str | None = None, /, *, form: Form = TABLES) -> None:
     name
         A scenario: qos, incast, bad-link, ib-vs-ethernet, gpudirect, sm-faults or sm-failover.
     """
-    from weft.errors import UnknownName
-    from weft.scenarios import SCENARIOS
-
     if name is not None:
         raise UnknownName("scenario", name, SCENARIOS)
     if form.is_data:
-        print_data(form, [{"scenario": one, "question": question} for one, question in SCENARIOS.items()])
+        print_data(form, [{"scenario": one, "question": _question(one)} for one in SCENARIOS])
     else:
         note = "Run one: weft scenario NAME. Its options: weft scenario NAME --help"
-        console().print(table("Scenarios", ("scenario", "question"), list(SCENARIOS.items()), note))
+        rows = [(one, _question(one)) for one in SCENARIOS]
+        console().print(table("Scenarios", ("scenario", "question"), rows, note))
 
 
-@scenario.command
-def qos(
-    *,
-    servers: Whole = 6,
-    messages: Whole = 600,
-    size: str = "64",
-    buffer: str = "0",
-    seed: Whole = 1,
-    picture: File = None,
-    form: Form = TABLES,
-) -> None:
-    """Does bulk storage traffic block small MPI messages, and what do virtual lanes do about it?
+def __getattr__(name: str) -> Callable[..., None]:
+    """The command of a scenario, made when it is called for: the parameters of its `run`, and those of all."""
+    if name not in SCENARIOS:
+        raise AttributeError(name)
+    module = import_module(SCENARIOS[name].module)
+    hints = get_type_hints(module.run, include_extras=True)
+    own = {key: place for key, place in signature(module.run).parameters.items() if key != "progress"}
 
-    Parameters
-    ----------
-    servers
-        Storage servers that send at the same time, 1 to 6.
-    messages
-        MPI messages in all.
-    size
-        Bytes of an MPI message: 64, 16K.
-    buffer
-        Bytes of the input buffer of each port and lane; 0 for two round trips of the cable and four packets.
-    seed
-        Of the moments at which ranks send.
-    picture
-        The distribution of latencies, .png or .svg.
-    """
-    from weft.scenarios import qos as asked
-    from weft.units import parse_size_bytes
+    def command(*, picture: Path | None = None, form: Form = TABLES, **given: Any) -> None:
+        sizes = {key: parse_size_bytes(value) for key, value in given.items() if key.endswith("_bytes")}
+        _run(module, picture, form, given | sizes)
 
-    _run(
-        asked.run,
-        asked.draw,
-        picture,
-        form,
-        servers=servers,
-        messages=messages,
-        size_bytes=parse_size_bytes(size),
-        buffer_bytes=parse_size_bytes(buffer),
-        seed=seed,
-    )
+    drawn = Parameter(help=f"{(module.draw.__doc__ or '').rstrip('.')}, .png or .svg.")
+    places = [_flag(key, hints[key], place.default) for key, place in own.items()]
+    places.append(Place("picture", Place.KEYWORD_ONLY, default=None, annotation=Annotated[File, drawn]))
+    places.append(Place("form", Place.KEYWORD_ONLY, default=TABLES, annotation=Form))
+    command.__doc__ = SCENARIOS[name].question
+    command.__annotations__ = {place.name: place.annotation for place in places}
+    vars(command)["__signature__"] = Signature(places)
+    return command
 
 
-@scenario.command
-def incast(
-    *,
-    senders: Whole = 8,
-    size: str = "16M",
-    buffer: str = "0",
-    seed: Whole = 1,
-    picture: File = None,
-    form: Form = TABLES,
-) -> None:
-    """Many send to one: what happens to a flow that only shares a cable with them, network by network?
-
-    Parameters
-    ----------
-    senders
-        How many send to one receiver; half of them from another leaf.
-    size
-        Bytes that each sends: 16M.
-    buffer
-        Bytes of the input buffer of each port, where Ethernet pauses or drops; 0 for the usual ones.
-    seed
-        Of the marking by chance.
-    picture
-        The victim's rate, and the queue at the receiver over time, .png or .svg.
-    """
-    from weft.scenarios import incast as asked
-    from weft.units import parse_size_bytes
-
-    _run(
-        asked.run,
-        asked.draw,
-        picture,
-        form,
-        senders=senders,
-        size_bytes=parse_size_bytes(size),
-        buffer_bytes=parse_size_bytes(buffer),
-        seed=seed,
-    )
+def _flag(name: str, hint: Any, default: Any) -> Place:
+    """A parameter of `run` as a flag."""
+    kind, (meaning, *flag) = hint.__origin__, hint.__metadata__
+    words = Parameter(name=flag or [f"--{name.removesuffix('_bytes').replace('_', '-')}"], help=meaning, negative=())
+    if name.endswith("_bytes"):
+        kind, default = str, format_size_bytes(default)
+    return Place(name, Place.KEYWORD_ONLY, default=default, annotation=Annotated[Whole if kind is int else kind, words])
 
 
-@scenario.command(name="bad-link")
-def bad_link(
-    *,
-    hosts: Whole = 16,
-    size: str = "16M",
-    steps: Whole = 4,
-    bit_error_rate: tuple[float, ...] = (1e-8, 1e-7, 1e-6),
-    ack_timeout: Whole = 14,
-    seed: Whole = 1,
-    picture: File = None,
-    form: Form = TABLES,
-) -> None:
-    """One cable loses packets: which jobs become slower, by how much, and how is it found?
-
-    Parameters
-    ----------
-    hosts
-        Of both jobs together: 8, 12, 16, ...
-    size
-        Bytes of gradients that a job sums in each step.
-    steps
-        Training steps.
-    bit_error_rate
-        Of the bad cable, after error correction; give it several times for several runs.
-    ack_timeout
-        Acknowledgement timeout of a queue pair: 4.096 µs times 2 to this power, as `ibv_modify_qp` takes it.
-    seed
-        Of the errors.
-    picture
-        The slowdown of both jobs, .png or .svg.
-    """
-    from weft.scenarios import bad_link as asked
-    from weft.units import parse_size_bytes
-
-    _run(
-        asked.run,
-        asked.draw,
-        picture,
-        form,
-        hosts=hosts,
-        size_bytes=parse_size_bytes(size),
-        steps=steps,
-        bit_error_rates=bit_error_rate,
-        ack_timeout_exponent=ack_timeout,
-        seed=seed,
-    )
-
-
-@scenario.command(name="ib-vs-ethernet")
-def ib_vs_ethernet(
-    *, servers: Whole = 16, size: str = "16M", seed: Whole = 1, picture: File = None, form: Form = TABLES
-) -> None:
-    """InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?
-
-    Parameters
-    ----------
-    servers
-        DGX H100 that all-reduce together, 2 to 16.
-    size
-        Bytes of each message of the permutations.
-    seed
-        Of permutations, hashes and marking.
-    picture
-        Latency, the tail of a permutation and all-reduce by network, .png or .svg.
-    """
-    from weft.scenarios import ib_vs_ethernet as asked
-    from weft.units import parse_size_bytes
-
-    _run(asked.run, asked.draw, picture, form, servers=servers, size_bytes=parse_size_bytes(size), seed=seed)
-
-
-@scenario.command
-def gpudirect(
-    *,
-    servers: Whole = 2,
-    server: str = "dgx-h100",
-    seed: Whole = 1,
-    picture: File = None,
-    form: Form = TABLES,
-) -> None:
-    """What does it cost when data between GPUs is copied through host memory?
-
-    Parameters
-    ----------
-    servers
-        How many all-reduce together.
-    server
-        Their template in the catalog: dgx-a100, dgx-h100, dgx-b200.
-    seed
-        Of the run.
-    picture
-        Latency and all-reduce by size, .png or .svg.
-    """
-    from weft.scenarios import gpudirect as asked
-
-    _run(asked.run, asked.draw, picture, form, servers=servers, server=server, seed=seed)
-
-
-@scenario.command(name="sm-faults")
-def sm_faults(
-    *,
-    fabric: str = "fat-tree:hosts=54,radix=6",
-    engine: str = "auto",
-    links: Whole = 12,
-    switches: Whole = 6,
-    all_: Annotated[bool, Parameter("--all", negative=())] = False,
-    seed: Whole = 1,
-    picture: File = None,
-    form: Form = TABLES,
-) -> None:
-    """Every cable and every switch fails once: what does the subnet manager make of it?
-
-    Parameters
-    ----------
-    fabric
-        A topology or the path of a file.
-    engine
-        Routing engines, as `weft sm` takes them: auto, fat-tree, up-down, dfsssp, ...
-    links
-        How many cables between switches fail.
-    switches
-        How many switches fail.
-    all_
-        All cables between switches and all switches fail, one by one.
-    seed
-        Of the choice among them.
-    picture
-        Entries that changed against those that had led through what failed, .png or .svg.
-    """
-    from weft.scenarios import sm_faults as asked
-
-    def run(**given: Any) -> Finding:
-        with progress_bar() as change:
-            return asked.run(
-                **given, progress=lambda done, of, name: change(description=name, completed=done, total=of)
-            )
-
-    _run(
-        run,
-        asked.draw,
-        picture,
-        form,
-        fabric=fabric,
-        engine=engine,
-        links=links,
-        switches=switches,
-        all_elements=all_,
-        seed=seed,
-    )
-
-
-@scenario.command(name="sm-failover")
-def sm_failover(
-    *,
-    polling: Whole = 500,
-    retries: Whole = 4,
-    seed: Whole = 1,
-    picture: File = None,
-    form: Form = TABLES,
-) -> None:
-    """The subnet manager is killed: what goes on, what stops, and for how long?
-
-    Parameters
-    ----------
-    polling
-        Milliseconds between two questions of the standby to the master.
-    retries
-        So many intervals without an answer, and the master is gone.
-    seed
-        Of the order in which hosts send to others.
-    picture
-        Messages and path queries around the kill, .png or .svg.
-    """
-    from weft.scenarios import sm_failover as asked
-
-    _run(asked.run, asked.draw, picture, form, polling_ms=polling, retries=retries, seed=seed)
-
-
-def _run(
-    run: Callable[..., Finding], draw: Callable[[Finding, Path], None], picture: Path | None, form: Form, **given: Any
-) -> None:
+def _run(module: Any, picture: Path | None, form: Form, given: dict[str, Any]) -> None:
     from weft.draw.chart import check_suffix
 
     if picture is not None:
         check_suffix(picture)
-    finding = run(**given)
+    with progress_bar() as change:
+        if "progress" in signature(module.run).parameters:
+            given["progress"] = lambda done, of, name: change(description=name, completed=done, total=of)
+        finding = module.run(**given)
     if picture is not None:
-        draw(finding, picture)
+        module.draw(finding, picture)
     if form.is_data:
         print_data(form, finding.report(), "rows")
         return

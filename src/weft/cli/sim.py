@@ -40,8 +40,8 @@ def sim(
     Parameters
     ----------
     traffic
-        permutation, incast, uniform, shift, bisection, all-to-all, rails, multicast, or the path of a traffic file,
-        .csv or .json. [permutation]
+        permutation, incast, uniform, shift, bisection, all-to-all, rails, multicast; a collective by an algorithm,
+        all_reduce:ring; or the path of a traffic file, .csv or .json. [permutation]
     engine
         packet (every packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """
@@ -176,15 +176,17 @@ def _check_traffic(name: str, given: dict[str, Any]) -> None:
     from weft.sim.patterns import PATTERNS, takes
 
     flags = {"size_bytes": "--size", "duration_ps": "--duration-us"}
-    if name not in PATTERNS:
+    taken = ("size_bytes",) if ":" in name else takes(name) if name in PATTERNS else ()
+    if ":" not in name and name not in PATTERNS:
         if not is_traffic_file(name):
-            raise UnknownName("traffic", name, PATTERNS, "A traffic file has a name that ends in .csv or .json.")
+            hint = "A traffic file has a name that ends in .csv or .json; a collective is written all_reduce:ring."
+            raise UnknownName("traffic", name, PATTERNS, hint)
         if given:
             named = ", ".join(flags.get(parameter, f"--{parameter}") for parameter in given)
             raise ConfigError(f"{name} says all of its messages: leave out {named}")
         return
     for parameter in given:
-        if parameter not in takes(name):
+        if parameter not in taken:
             whose = " and ".join(other for other in PATTERNS if parameter in takes(other))
             raise ConfigError(f"{flags.get(parameter, f'--{parameter}')} is for {whose} traffic, not for {name}")
 
@@ -193,6 +195,11 @@ def _make(name: str, fabric: Fabric, given: dict[str, Any], seed: int) -> Traffi
     from weft.sim.files import read_traffic
     from weft.sim.patterns import PATTERNS, make, takes
 
+    if ":" in name:
+        from weft.collectives.traffic import collective_traffic
+
+        collective, _, algorithm = name.partition(":")
+        return collective_traffic(fabric, collective, algorithm, given.get("size_bytes", 1 << 20))
     if name not in PATTERNS:
         return read_traffic(name, fabric)
     return make(name, fabric, **given, **({"seed": seed} if "seed" in takes(name) else {}))

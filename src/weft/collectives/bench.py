@@ -21,7 +21,7 @@ from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
 from weft.collectives.ranks import Ranks
-from weft.collectives.writers import algorithms, program
+from weft.collectives.writers import ALGORITHMS, algorithms, program
 from weft.errors import ConfigError
 from weft.sim.engine import Memory, Options
 
@@ -179,9 +179,8 @@ def _prove(cluster: Cluster, kind: Collective, algorithm: Algorithm | None) -> i
 
     NCCL's sends and receives of an all-to-all have no name as an algorithm: the first that there is.
     """
-    known = algorithms(kind)
-    name = algorithm if algorithm is not None else next(iter(known), "")
-    if name not in known or cluster.ranks > MOST_PROVED:
+    name = algorithm if algorithm is not None else next(algorithms(kind), "")
+    if kind not in ALGORITHMS.get(name, {}) or cluster.ranks > MOST_PROVED:
         return None
     check(program(kind, name, nodes=cluster.nodes, gpus=cluster.gpus))
     return 0

@@ -10,11 +10,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.collectives.check import check
 from weft.collectives.kinds import Collective
 from weft.collectives.program import Program, Schedule, joined, schedule
-from weft.collectives.ranks import Ranks
+from weft.collectives.ranks import Ranks, place
+from weft.collectives.writers import program as write_program
 from weft.errors import ConfigError
+from weft.fabric.model import Fabric
 from weft.sim.traffic import Traffic
+
+
+def collective_traffic(fabric: Fabric, collective: str, algorithm: str, size_bytes: int) -> Traffic:
+    """Of all servers together, by a program that is proved first."""
+    ranks = place(fabric)
+    made = write_program(collective, algorithm, nodes=len(ranks.servers), gpus=ranks.per_server)
+    check(made)
+    return program_traffic(made, ranks, size_bytes)
 
 
 def whole_schedule(program: Program) -> Schedule:

@@ -9,7 +9,7 @@ double binary tree on each rail between them. The others know no nodes, if not b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -47,6 +47,7 @@ from weft.collectives.recursive import (
 from weft.collectives.sharp import sharp
 from weft.collectives.tree import double_tree_all_reduce, tree_broadcast, tree_reduce
 from weft.errors import ConfigError, UnknownName
+from weft.plugins import Door
 
 Writer = Callable[[int, int, int], Program]  # of nodes, GPUs in each, and the root
 
@@ -54,18 +55,18 @@ Writer = Callable[[int, int, int], Program]  # of nodes, GPUs in each, and the r
 def program(collective: str, algorithm: str, *, nodes: int, gpus: int = 1, root: int = 0) -> Program:
     """The program of a collective by an algorithm; `algorithms` says which there are."""
     which = find(collective)
-    writers = _WRITERS[which]
-    wanted = {_bare(name): name for name in writers}.get(_bare(algorithm))
-    if wanted is None:
-        raise UnknownName(f"algorithm of {which}", algorithm, writers)
+    wanted = {_bare(name): name for name in ALGORITHMS}.get(_bare(algorithm))
+    if wanted is None or which not in ALGORITHMS[wanted]:
+        raise UnknownName(f"algorithm of {which}", algorithm, algorithms(which))
     if nodes < 1 or gpus < 1:
         raise ConfigError(f"{wanted} {which} on {nodes} nodes of {gpus} GPUs: give one or more of each")
-    return replace(writers[wanted](nodes, gpus, root), gpus=gpus)
+    return replace(ALGORITHMS[wanted][which](nodes, gpus, root), gpus=gpus)
 
 
-def algorithms(collective: str) -> tuple[str, ...]:
+def algorithms(collective: str) -> Iterator[str]:
     """What `program` knows for a collective."""
-    return tuple(_WRITERS[find(collective)])
+    which = find(collective)
+    return (name for name in ALGORITHMS if which in ALGORITHMS[name])
 
 
 def _bare(name: str) -> str:
@@ -107,54 +108,39 @@ def _tree_all_reduce(nodes: int, gpus: int, _root: int) -> Program:
 
 
 _ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER = Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER
-_WRITERS: dict[Collective, dict[str, Writer]] = {
-    _ALL_REDUCE: {
-        Algorithm.RING: _rings(_ALL_REDUCE),
-        Algorithm.TREE: _tree_all_reduce,
-        Algorithm.COLLNET_DIRECT: _switches(_ALL_REDUCE, "CollNetDirect"),
-        Algorithm.COLLNET_CHAIN: _switches(_ALL_REDUCE, "CollNetChain", inside=chain),
-        Algorithm.NVLS: _levels(partial(nvls, _ALL_REDUCE)),
-        Algorithm.NVLS_TREE: _levels(nvls_tree_all_reduce),
-        "sharp": _switches(_ALL_REDUCE, "SHARP"),
-        "hierarchical": _levels(hierarchical_all_reduce),
-        "hierarchical-tree": _levels(partial(hierarchical_all_reduce, outside=double_tree_all_reduce)),
-        "halving-doubling": _flat(halving_doubling_all_reduce),
-        "recursive-doubling": _flat(doubling_all_reduce),
+_THREE = (_ALL_REDUCE, _ALL_GATHER, _REDUCE_SCATTER)
+_OWN: dict[str, dict[str, Writer]] = {
+    Algorithm.RING: {kind: _rings(kind) for kind in (*_THREE, Collective.BROADCAST, Collective.REDUCE)},
+    Algorithm.TREE: {
+        _ALL_REDUCE: _tree_all_reduce,
+        Collective.BROADCAST: _flat_rooted(tree_broadcast),
+        Collective.REDUCE: _flat_rooted(tree_reduce),
     },
-    _ALL_GATHER: {
-        Algorithm.RING: _rings(_ALL_GATHER),
-        Algorithm.COLLNET_DIRECT: _switches(_ALL_GATHER, "CollNetDirect"),
-        Algorithm.NVLS: _levels(partial(nvls, _ALL_GATHER)),
-        Algorithm.PAT: _one_gpu(pat_all_gather),
-        "sharp": _switches(_ALL_GATHER, "SHARP"),
-        "hierarchical": _levels(hierarchical_all_gather),
-        "recursive-doubling": _flat(doubling_all_gather),
-        "bruck": _flat(bruck_all_gather),
+    Algorithm.COLLNET_DIRECT: {kind: _switches(kind, "CollNetDirect") for kind in _THREE},
+    Algorithm.COLLNET_CHAIN: {_ALL_REDUCE: _switches(_ALL_REDUCE, "CollNetChain", inside=chain)},
+    Algorithm.NVLS: {kind: _levels(partial(nvls, kind)) for kind in _THREE},
+    Algorithm.NVLS_TREE: {_ALL_REDUCE: _levels(nvls_tree_all_reduce)},
+    Algorithm.PAT: {_ALL_GATHER: _one_gpu(pat_all_gather), _REDUCE_SCATTER: _one_gpu(pat_reduce_scatter)},
+    "sharp": {kind: _switches(kind, "SHARP") for kind in _THREE},
+    "pairwise": {Collective.ALL_TO_ALL: _flat(pairwise_all_to_all)},
+    "hierarchical": {
+        _ALL_REDUCE: _levels(hierarchical_all_reduce),
+        _ALL_GATHER: _levels(hierarchical_all_gather),
+        _REDUCE_SCATTER: _levels(hierarchical_reduce_scatter),
+        Collective.ALL_TO_ALL: _levels(hierarchical_all_to_all),
     },
-    _REDUCE_SCATTER: {
-        Algorithm.RING: _rings(_REDUCE_SCATTER),
-        Algorithm.COLLNET_DIRECT: _switches(_REDUCE_SCATTER, "CollNetDirect"),
-        Algorithm.NVLS: _levels(partial(nvls, _REDUCE_SCATTER)),
-        Algorithm.PAT: _one_gpu(pat_reduce_scatter),
-        "sharp": _switches(_REDUCE_SCATTER, "SHARP"),
-        "hierarchical": _levels(hierarchical_reduce_scatter),
-        "recursive-halving": _flat(halving_reduce_scatter),
-    },
-    Collective.BROADCAST: {
-        Algorithm.RING: _rings(Collective.BROADCAST),
-        Algorithm.TREE: _flat_rooted(tree_broadcast),
-    },
-    Collective.REDUCE: {
-        Algorithm.RING: _rings(Collective.REDUCE),
-        Algorithm.TREE: _flat_rooted(tree_reduce),
-    },
-    Collective.ALL_TO_ALL: {
-        "pairwise": _flat(pairwise_all_to_all),
-        "bruck": _flat(bruck_all_to_all),
-        "hierarchical": _levels(hierarchical_all_to_all),
-    },
-    Collective.GATHER: {"linear": _flat_rooted(linear_gather)},
-    Collective.SCATTER: {"linear": _flat_rooted(linear_scatter)},
-    Collective.SEND_RECV: {"shift": _flat(shift_send_recv)},
-    Collective.BARRIER: {"dissemination": _flat(dissemination_barrier)},
+    "hierarchical-tree": {_ALL_REDUCE: _levels(partial(hierarchical_all_reduce, outside=double_tree_all_reduce))},
+    "halving-doubling": {_ALL_REDUCE: _flat(halving_doubling_all_reduce)},
+    "recursive-doubling": {_ALL_REDUCE: _flat(doubling_all_reduce), _ALL_GATHER: _flat(doubling_all_gather)},
+    "recursive-halving": {_REDUCE_SCATTER: _flat(halving_reduce_scatter)},
+    "bruck": {_ALL_GATHER: _flat(bruck_all_gather), Collective.ALL_TO_ALL: _flat(bruck_all_to_all)},
+    "linear": {Collective.GATHER: _flat_rooted(linear_gather), Collective.SCATTER: _flat_rooted(linear_scatter)},
+    "shift": {Collective.SEND_RECV: _flat(shift_send_recv)},
+    "dissemination": {Collective.BARRIER: _flat(dissemination_barrier)},
 }
+ALGORITHMS: Door[dict[str, Writer]] = Door(
+    "weft.collectives",
+    _OWN,
+    'a dict of functions of (nodes, gpus, root) that return programs: {"all_reduce": write}',
+    lambda _, thing: isinstance(thing, dict) and set(thing) <= set(Collective) and all(map(callable, thing.values())),
+)

@@ -20,8 +20,7 @@ from typing import Any
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.files.streams import STANDARD
 from weft.fabric.model import Fabric
-from weft.fabric.topologies import TOPOLOGIES
-from weft.fabric.topologies.registry import EXAMPLES, Parameter, parameters, usage, write_spec
+from weft.fabric.topologies.registry import TOPOLOGIES, Parameter, parameters, usage, write_spec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,7 @@ def describe() -> list[Topology]:
             name=name,
             summary=(TOPOLOGIES[name].__doc__ or "").partition("\n")[0],
             usage=usage(name),
-            example=EXAMPLES[name],
+            example=vars(TOPOLOGIES[name])["example"],
             parameters=tuple(parameters(name).values()),
         )
         for name in sorted(TOPOLOGIES)

@@ -1,4 +1,26 @@
 """Forwarding tables as pure functions of a fabric, and the proof of what they are worth."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.plugins import Door
+
+if TYPE_CHECKING:
+    from weft.routing.engine import RoutingEngine
+
+ENGINES: Door[RoutingEngine] = Door(
+    "weft.routing",
+    {
+        "dimension-order": "weft.routing.dimension_order:DimensionOrder",
+        "dragonfly": "weft.routing.dragonfly:Dragonfly",
+        "fat-tree": "weft.routing.fat_tree:FatTree",
+        "dfsssp": "weft.routing.dfsssp:Dfsssp",
+        "up-down": "weft.routing.up_down:UpDown",
+        "min-hop": "weft.routing.min_hop:MinHop",
+    },
+    "a class or object with this name, a guarantee, and route(subnet, options)",
+    lambda name, thing: getattr(thing, "name", "") == name and hasattr(thing, "guarantee") and hasattr(thing, "route"),
+)
 # Engines as OpenSM calls them.
 OPENSM_ENGINES = {"minhop": "min-hop", "updn": "up-down", "ftree": "fat-tree", "dor": "dimension-order"}

@@ -8,29 +8,28 @@ complete and free of deadlock, always.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from weft.errors import SimulationBug
 from weft.fabric.tables import Tables
+from weft.routing import ENGINES
 from weft.routing.check import check
-from weft.routing.engine import CannotRoute, Options, RoutingEngine, Subnet
+from weft.routing.engine import CannotRoute, Options, Subnet
 from weft.routing.islands import require_one_island
 
 ORDER = ("dimension-order", "dragonfly", "fat-tree", "dfsssp", "up-down")
 
 
-def pick(subnet: Subnet, options: Options, engines: Mapping[str, RoutingEngine]) -> tuple[str, Tables, tuple[str, ...]]:
+def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]]:
     """Name, tables and why."""
     require_one_island(subnet)
     notes: list[str] = []
     for name in ORDER:
         try:
-            tables = engines[name].route(subnet, options)
+            tables = ENGINES[name].route(subnet, options)
         except CannotRoute as reason:
             notes.append(f"not {name}: {str(reason).splitlines()[0]}")
             continue
         verdict = check(subnet.fabric.configured(tables))
         if verdict.ok:
-            return name, tables, (*notes, f"{name}: {engines[name].guarantee}")
+            return name, tables, (*notes, f"{name}: {ENGINES[name].guarantee}")
         notes.append(f"not {name}: {verdict.explain().splitlines()[0]}")
     raise SimulationBug(f"no engine routes {subnet.fabric.spec}: {'; '.join(notes)}")

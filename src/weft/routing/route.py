@@ -8,7 +8,6 @@ routing.engine, routing.notes    which engine, and why
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +16,12 @@ from weft.errors import ConfigError, UnknownName
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE, Tables
-from weft.routing import OPENSM_ENGINES
+from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.routing.adaptive import add_port_groups
 from weft.routing.auto import pick
-from weft.routing.dfsssp import Dfsssp
-from weft.routing.dimension_order import DimensionOrder
-from weft.routing.dragonfly import Dragonfly
 from weft.routing.engine import CannotRoute, Options, Subnet
-from weft.routing.fat_tree import FatTree
 from weft.routing.lids import assign_lids
-from weft.routing.min_hop import MinHop
 from weft.routing.orientation import default_root, kept_root
-from weft.routing.up_down import UpDown
-
-if TYPE_CHECKING:
-    from weft.routing.engine import RoutingEngine
-
-ENGINES: dict[str, RoutingEngine] = {
-    engine.name: engine for engine in (DimensionOrder(), Dragonfly(), FatTree(), Dfsssp(), UpDown(), MinHop())
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,7 +92,7 @@ def _route(subnet: Subnet, options: Options) -> Routing:
         subnet.find_switch(options.root)
     name = OPENSM_ENGINES.get(options.engine, options.engine)
     if name == "auto":
-        name, tables, notes = pick(subnet, options, ENGINES)
+        name, tables, notes = pick(subnet, options)
     elif name in ENGINES:
         tables, notes = ENGINES[name].route(subnet, options), ()
     else:

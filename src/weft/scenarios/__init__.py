@@ -4,13 +4,26 @@
     print(qos.run(servers=3).finding)
 
 A scenario is a module with two functions: `run`, which takes the options and returns a `Finding`, and `draw`, which
-makes a picture of one.
+makes a picture of one. The parameters of `run` are the flags of its command: Annotated[type, help], or
+Annotated[type, help, flag] where the flag has another name; `size_bytes` is --size, which takes 16M.
 """
 
 from __future__ import annotations
 
-# The question of each; written here so that a list of them imports no engine.
-SCENARIOS = {
+from dataclasses import dataclass
+
+from weft.plugins import Door
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Where it is; its question stands here so that a list of them imports no engine."""
+
+    module: str
+    question: str
+
+
+_OWN = {
     "qos": "Does bulk storage traffic block small MPI messages, and what do virtual lanes do about it?",
     "incast": "Many send to one: what happens to a flow that only shares a cable with them, network by network?",
     "bad-link": "One cable loses packets: which jobs become slower, by how much, and how is it found?",
@@ -19,3 +32,9 @@ SCENARIOS = {
     "sm-faults": "Every cable and every switch fails once: what does the subnet manager make of it?",
     "sm-failover": "The subnet manager is killed: what goes on, what stops, and for how long?",
 }
+SCENARIOS: Door[Scenario] = Door(
+    "weft.scenarios",
+    {name: Scenario(f"{__name__}.{name.replace('-', '_')}", question) for name, question in _OWN.items()},
+    "a weft.scenarios.Scenario(module, question)",
+    lambda _, thing: isinstance(thing, Scenario),
+)

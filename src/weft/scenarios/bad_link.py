@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -78,12 +78,18 @@ class Measured:
 
 def run(
     *,
-    hosts: int = 16,
-    size_bytes: int = 16 << 20,
-    steps: int = 4,
-    bit_error_rates: Sequence[float] = RATES,
-    ack_timeout_exponent: int = 14,
-    seed: int = 1,
+    hosts: Annotated[int, "Of both jobs together: 8, 12, 16, ..."] = 16,
+    size_bytes: Annotated[int, "Bytes of gradients that a job sums in each step."] = 16 << 20,
+    steps: Annotated[int, "Training steps."] = 4,
+    bit_error_rates: Annotated[
+        tuple[float, ...],
+        "Of the bad cable, after error correction; give it several times for several runs.",
+        "--bit-error-rate",
+    ] = RATES,
+    ack_timeout_exponent: Annotated[
+        int, "Of a queue pair: 4.096 µs times 2 to this power, as `ibv_modify_qp` takes it.", "--ack-timeout"
+    ] = 14,
+    seed: Annotated[int, "Of the errors."] = 1,
 ) -> Finding:
     """Both jobs for some steps, with gradients of `size_bytes`, at each error rate and both ways of routing."""
     if hosts % HOSTS_PER_LEAF or hosts < 2 * HOSTS_PER_LEAF:
@@ -253,7 +259,7 @@ def _series(words: list[str]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Slowdown of both jobs by error rate, for each way of routing."""
+    """The slowdown of both jobs by error rate, for each way of routing."""
     runs = [one for one in finding.figures["runs"] if one["bit_error_rate"]]
 
     def fill(panels: list[Axes]) -> None:

@@ -10,7 +10,7 @@ others are compared with.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import weft
 from weft.collectives.cluster import from_fabric
@@ -41,7 +41,12 @@ REDUCED = tuple(8 << power for power in range(0, 28, 3))  # of all-reduces, 8 by
 NAMES = {Memory.HOST: "host memory", Memory.GPUDIRECT: "GPUDirect", Memory.STAGED: "copied through host memory"}
 
 
-def run(*, servers: int = 2, server: str = "dgx-h100", seed: int = 1) -> Finding:
+def run(
+    *,
+    servers: Annotated[int, "How many all-reduce together."] = 2,
+    server: Annotated[str, "Their template in the catalog: dgx-a100, dgx-h100, dgx-b200."] = "dgx-h100",
+    seed: Annotated[int, "Of the run."] = 1,
+) -> Finding:
     """Messages between the first two servers, and all-reduces of all of them."""
     if servers < 2:
         raise ConfigError(f"servers {servers} is below 2: a message needs somebody to go to")

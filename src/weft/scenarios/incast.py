@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +115,13 @@ class Measured:
         return self.alone_gbit_s / self.victim_gbit_s if self.victim_gbit_s else float("inf")
 
 
-def run(*, senders: int = 8, size_bytes: int = 16 << 20, buffer_bytes: int = 0, seed: int = 1) -> Finding:
+def run(
+    *,
+    senders: Annotated[int, "How many send to one receiver; half of them from another leaf."] = 8,
+    size_bytes: Annotated[int, "Bytes that each sends: 16M."] = 16 << 20,
+    buffer_bytes: Annotated[int, "Bytes of the input buffer of each port, on Ethernet; 0 for the usual ones."] = 0,
+    seed: Annotated[int, "Of the marking by chance."] = 1,
+) -> Finding:
     """Every sender sends `size_bytes` to the hot receiver, on each network in turn."""
     if not 2 <= senders <= 64:
         raise ConfigError(f"senders {senders} is not from 2 to 64: half of them sit on each of two leaves")
@@ -251,7 +257,7 @@ def _sentence(cast: Cast, found: dict[str, Measured]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """What the victim gets, and the queue that costs it the rest."""
+    """The victim's rate, and the queue at the receiver over time."""
     figures = finding.figures
     curves = figures["curves"]
     colours = ("#d55e00", "#e69f00", "#0b6fb8", "#009e73", "#7b8794")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,12 @@ IDLE, ONE, TURNS, FIRST, LAST = (policy.name for policy in POLICIES)
 
 
 def run(
-    *, servers: int = 6, messages: int = 600, size_bytes: int = 64, buffer_bytes: int = 0, seed: int = 1
+    *,
+    servers: Annotated[int, "Storage servers that send at the same time, 1 to 6."] = 6,
+    messages: Annotated[int, "MPI messages in all."] = 600,
+    size_bytes: Annotated[int, "Bytes of an MPI message: 64, 16K."] = 64,
+    buffer_bytes: Annotated[int, "Bytes of the input buffer of each port and lane; 0 for the usual ones."] = 0,
+    seed: Annotated[int, "Of the moments at which ranks send."] = 1,
 ) -> Finding:
     """Latency of `messages` MPI messages under each policy, with so many storage servers at work."""
     given = {
@@ -207,7 +212,7 @@ def _longest(curves: dict[str, list[float]]) -> float:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """How many messages were as quick as that."""
+    """The distribution of latencies."""
     curves, medians = finding.figures["percentiles_us"], finding.figures["p50_us"]
 
     def fill(panels: list[Axes]) -> None:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -66,7 +66,12 @@ PATIENCE_S = 60.0
 PHASES = ("before", "outage", "after")
 
 
-def run(*, polling_ms: int = 500, retries: int = 4, seed: int = 1) -> Finding:
+def run(
+    *,
+    polling_ms: Annotated[int, "Milliseconds between two questions of the standby to the master.", "--polling"] = 500,
+    retries: Annotated[int, "So many intervals without an answer, and the master is gone."] = 4,
+    seed: Annotated[int, "Of the order in which hosts send to others."] = 1,
+) -> Finding:
     """Kill the master. The standby polls it so often, and so many intervals without an answer mean that it is gone."""
     if not 10 <= polling_ms <= 10_000:
         raise ConfigError(f"polling {polling_ms} ms is not from 10 to 10,000: OpenSM's default is 10,000, weft's 500")
@@ -342,7 +347,7 @@ def _sentence(figures: dict[str, Any]) -> str:
 
 
 def draw(finding: Finding, path: Path | str) -> None:
-    """Messages and path queries by the moment, around the kill."""
+    """Messages and path queries around the kill."""
     timeline, end_s = finding.figures["timeline"], finding.figures["failover_s"]
     at_s = np.array(timeline["at_s"]) + BIN_S / 2
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,12 +91,12 @@ class Fault:
 
 def run(
     *,
-    fabric: str = SPEC,
-    engine: str = "auto",
-    links: int = 12,
-    switches: int = 6,
-    all_elements: bool = False,
-    seed: int = 1,
+    fabric: Annotated[str, "A topology or the path of a file."] = SPEC,
+    engine: Annotated[str, "Routing engines, as `weft sm` takes them: auto, fat-tree, up-down, dfsssp, ..."] = "auto",
+    links: Annotated[int, "How many cables between switches fail."] = 12,
+    switches: Annotated[int, "How many switches fail."] = 6,
+    all_elements: Annotated[bool, "All cables between switches and all switches fail, one by one.", "--all"] = False,
+    seed: Annotated[int, "Of the choice among them."] = 1,
     progress: Progress | None = None,
 ) -> Finding:
     """So many cables between switches and so many switches, chosen by the seed, or all of them, fail one by one."""

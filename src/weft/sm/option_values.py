@@ -7,7 +7,7 @@ knows the file and the line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -145,17 +145,18 @@ class Choice:
 class Names:
     """A list with commas, of names that may be known by others: `ftree,updn`."""
 
-    known: tuple[str, ...]
+    usual: str
+    known: Collection[str]  # others
     aliases: Mapping[str, str]
     instead: Mapping[str, str]  # names that are refused, and what to take
 
     @property
     def rule(self) -> str:
-        return f"one or more of {', '.join((*self.known, *self.aliases))}, with commas"
+        return f"one or more of {', '.join((self.usual, *self.known, *self.aliases))}, with commas"
 
     def read(self, text: str, before: Any) -> tuple[str, ...]:
         if text == UNSET:
-            return self.known[:1]
+            return (self.usual,)
         names = [name.strip().lower() for name in text.split(",")]
         for name in names:
             if name in self.instead:
@@ -166,7 +167,7 @@ class Names:
         return [",".join(value)]
 
     def holds(self, value: Any) -> bool:
-        return bool(value) and all(name in self.known for name in value)
+        return bool(value) and all(name == self.usual or name in self.known for name in value)
 
 
 @dataclass(frozen=True, slots=True)

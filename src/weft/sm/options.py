@@ -23,7 +23,7 @@ from typing import Any
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.fabric.files.text import read_text
 from weft.ids import Gid
-from weft.routing import OPENSM_ENGINES
+from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.sm import qos as _qos
 from weft.sm.opensm_unused import UNUSED, is_default
 from weft.sm.option_values import (
@@ -43,7 +43,6 @@ from weft.sm.option_values import (
 )
 from weft.sm.qos import SILENT, Qos, QosOptions
 
-ENGINES = ("auto", "min-hop", "up-down", "fat-tree", "dfsssp", "dimension-order", "dragonfly")
 _NO_ENGINE = {
     "dnup": "take up-down, which has the same rule the other way round",
     "lash": "take dfsssp, which fills its lanes as LASH does",
@@ -54,7 +53,7 @@ _NO_ENGINE = {
     "chain": "take auto",
 }
 
-_ENGINE_NAMES = Names(ENGINES, OPENSM_ENGINES, _NO_ENGINE)
+_ENGINE_NAMES = Names("auto", ENGINES, OPENSM_ENGINES, _NO_ENGINE)
 _NO_LIMIT = 0x7FFF_FFFF  # what OpenSM takes 0 for
 _BYTE, _WORD, _LONG = Number(0, 0xFF), Number(0, 0xFFFF), Number(0, 0xFFFF_FFFF)
 _KEY, _MASK, _HEX_WORD = Number(0, (1 << 64) - 1, 16), Number(0, (1 << 256) - 1, 64), Number(0, 0xFFFF, 4)
@@ -109,7 +108,9 @@ class Options:
     sweep_on_trap: bool = _option(True, _FLAG, "a trap causes a sweep")
 
     # -- routing. OpenSM's default is minhop, which can deadlock; auto proves that its tables do not.
-    routing_engine: tuple[str, ...] = _option(("auto",), _ENGINE_NAMES, f"tried in turn: {', '.join(ENGINES)}")
+    routing_engine: tuple[str, ...] = _option(
+        ("auto",), _ENGINE_NAMES, "tried in turn: auto, or fat-tree, up-down, ..."
+    )
     root_guid_file: Path | None = _option(None, _FILE, "GUIDs of the top switches, one to a line")
 
     # -- several subnet managers. OpenSM polls every 10 s: it takes 50 s to notice that the master is gone. Here 2 s.

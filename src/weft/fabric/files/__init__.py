@@ -18,6 +18,7 @@ from weft.errors import ConfigError, FileError, UnknownName
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import is_stream
 from weft.fabric.files.text import first_look
+from weft.plugins import Door
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -32,78 +33,81 @@ class Format:
     name: str
     what: str
     suffixes: tuple[str, ...]  # how the names of such files end, the usual one first
-    module: str  # below weft.fabric.files; its `to_text` writes it, if not this function
+    module: str  # whose `read` makes a fabric of a path, and whose `to_text` a text of a fabric, if not this function
     function: str = "to_text"
     reads: bool = False  # and not only writes
     content: re.Pattern[str] | None = None  # what such a file has near its beginning
 
 
-FORMATS = {
-    each.name: each
-    for each in (
-        Format(
-            name="lab",
-            what="lab file: nodes, links and faults written by hand",
-            suffixes=(".yaml", ".yml", ".toml"),
-            reads=True,
-            module="lab",
-        ),
-        Format(
-            name="ibnetdiscover",
-            what="output of ibnetdiscover, input of ibsim",
-            suffixes=(".ibnetdiscover", ".net", ".txt"),
-            reads=True,
-            module="ibnetdiscover",
-            content=re.compile(r'^(vendid=|(switch|ca|rt)guid=|(Switch|Ca|Hca|Rt)\s*\d+\s*")', re.MULTILINE),
-        ),
-        Format(
-            name="opensm",
-            what="dumps of OpenSM: reads opensm-subnet.lst, writes a directory of all",
-            suffixes=(".lst",),
-            reads=True,
-            module="opensm",
-            content=re.compile(r"\A\s*\{ (CA|SW|Rt)\b"),
-        ),
-        Format(
-            name="ndt",
-            what="cable plan of UFM: CSV with StartDevice, StartPort, EndDevice, EndPort",
-            suffixes=(".ndt", ".csv"),
-            reads=True,
-            module="ndt",
-            content=re.compile(r"\A[^\n]*\bStartDevice\b"),
-        ),
-        Format(
-            name="slurm",
-            what="topology.conf of Slurm, for topology/tree",
-            suffixes=("topology.conf",),
-            module="slurm",
-            content=re.compile("^SwitchName=", re.MULTILINE),
-        ),
-        Format(
-            name="graphml",
-            what="GraphML, for networkx, Gephi and yEd",
-            suffixes=(".graphml",),
-            module="graphs",
-            function="to_graphml",
-            content=re.compile(r"<graphml\b"),
-        ),
-        Format(
-            name="json",
-            what="nodes and links in JSON, for d3 and networkx",
-            suffixes=(".json",),
-            module="graphs",
-            function="to_json",
-            content=re.compile(r'\A\s*\{\s*"weft"'),
-        ),
-        Format(
-            name="nccl",
-            what="NCCL_TOPO_FILE: the inside of the first server with GPUs",
-            suffixes=(".xml",),
-            module="nccl_topology",
-            content=re.compile(r"\A\s*<system\b"),
-        ),
-    )
-}
+_OWN = (
+    Format(
+        name="lab",
+        what="lab file: nodes, links and faults written by hand",
+        suffixes=(".yaml", ".yml", ".toml"),
+        reads=True,
+        module=f"{__name__}.lab",
+    ),
+    Format(
+        name="ibnetdiscover",
+        what="output of ibnetdiscover, input of ibsim",
+        suffixes=(".ibnetdiscover", ".net", ".txt"),
+        reads=True,
+        module=f"{__name__}.ibnetdiscover",
+        content=re.compile(r'^(vendid=|(switch|ca|rt)guid=|(Switch|Ca|Hca|Rt)\s*\d+\s*")', re.MULTILINE),
+    ),
+    Format(
+        name="opensm",
+        what="dumps of OpenSM: reads opensm-subnet.lst, writes a directory of all",
+        suffixes=(".lst",),
+        reads=True,
+        module=f"{__name__}.opensm",
+        content=re.compile(r"\A\s*\{ (CA|SW|Rt)\b"),
+    ),
+    Format(
+        name="ndt",
+        what="cable plan of UFM: CSV with StartDevice, StartPort, EndDevice, EndPort",
+        suffixes=(".ndt", ".csv"),
+        reads=True,
+        module=f"{__name__}.ndt",
+        content=re.compile(r"\A[^\n]*\bStartDevice\b"),
+    ),
+    Format(
+        name="slurm",
+        what="topology.conf of Slurm, for topology/tree",
+        suffixes=("topology.conf",),
+        module=f"{__name__}.slurm",
+        content=re.compile("^SwitchName=", re.MULTILINE),
+    ),
+    Format(
+        name="graphml",
+        what="GraphML, for networkx, Gephi and yEd",
+        suffixes=(".graphml",),
+        module=f"{__name__}.graphs",
+        function="to_graphml",
+        content=re.compile(r"<graphml\b"),
+    ),
+    Format(
+        name="json",
+        what="nodes and links in JSON, for d3 and networkx",
+        suffixes=(".json",),
+        module=f"{__name__}.graphs",
+        function="to_json",
+        content=re.compile(r'\A\s*\{\s*"weft"'),
+    ),
+    Format(
+        name="nccl",
+        what="NCCL_TOPO_FILE: the inside of the first server with GPUs",
+        suffixes=(".xml",),
+        module=f"{__name__}.nccl_topology",
+        content=re.compile(r"\A\s*<system\b"),
+    ),
+)
+FORMATS: Door[Format] = Door(
+    "weft.files",
+    {each.name: each for each in _OWN},
+    "a weft.fabric.files.Format of this name",
+    lambda name, thing: isinstance(thing, Format) and thing.name == name,
+)
 
 
 def read(path: Path | str) -> Fabric:
@@ -111,7 +115,7 @@ def read(path: Path | str) -> Fabric:
     path = Path(path)
     with first_look(path, _SNIFFED_BYTES) as data:
         head = data.decode("latin-1").removeprefix("\xef\xbb\xbf")
-        fabric: Fabric = import_module(f"{__name__}.{_recognise(path, head).module}").read(path)
+        fabric: Fabric = import_module(_recognise(path, head).module).read(path)
     return fabric
 
 
@@ -130,7 +134,7 @@ def write(fabric: Fabric, path: Path | str, format: str | None = None) -> None: 
 def to_text(fabric: Fabric, format: str) -> str:  # noqa: A002
     """What `write` would put into a file of this format."""
     chosen = _format_named(format)
-    spell = getattr(import_module(f"{__name__}.{chosen.module}"), chosen.function)
+    spell = getattr(import_module(chosen.module), chosen.function)
     text: str = spell(fabric, _first_server(fabric)) if chosen.name == "nccl" else spell(fabric)
     return text
 

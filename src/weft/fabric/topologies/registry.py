@@ -1,4 +1,4 @@
-"""The register of topologies. The signature of a generator is the grammar of its spec:
+"""All topologies by name. The signature of a generator is the grammar of its spec:
 
     @topology("torus", example="torus:4x4x4,hosts=2")
     def torus(dims: Dims, *, hosts: HostsPerSwitch = 1, ...) -> Fabric: ...
@@ -21,11 +21,26 @@ from typing import Any, ParamSpec, get_args, get_origin, get_type_hints
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.plugins import Door
 
 _P = ParamSpec("_P")
 
-TOPOLOGIES: dict[str, Callable[..., Fabric]] = {}
-EXAMPLES: dict[str, str] = {}
+_HERE = "weft.fabric.topologies"
+TOPOLOGIES: Door[Callable[..., Fabric]] = Door(
+    "weft.topologies",
+    {
+        "dragonfly": f"{_HERE}.dragonfly:dragonfly",
+        "dragonfly+": f"{_HERE}.dragonfly:dragonfly_plus",
+        "fat-tree": f"{_HERE}.fat_tree:fat_tree",
+        "hyperx": f"{_HERE}.hyperx:hyperx",
+        "mesh": f"{_HERE}.torus:mesh",
+        "star": f"{_HERE}.star:star",
+        "superpod": f"{_HERE}.superpod:superpod",
+        "torus": f"{_HERE}.torus:torus",
+    },
+    "a function below @topology(name, example=...), with the same name there",
+    lambda name, thing: getattr(thing, "topology", "") == name,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +63,9 @@ class Parameter:
 
 
 def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Callable[_P, Fabric]]:
-    """Register a generator under `name`."""
+    """Make a generator what a door takes under this name."""
 
-    def register(generate: Callable[_P, Fabric]) -> Callable[_P, Fabric]:
+    def made(generate: Callable[_P, Fabric]) -> Callable[_P, Fabric]:
         signature = inspect.signature(generate)
 
         @functools.wraps(generate)
@@ -59,10 +74,10 @@ def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Cal
             _check_numbers(name, given)
             return replace(generate(*args, **kwargs), spec=write_spec(name, given))
 
-        TOPOLOGIES[name], EXAMPLES[name] = checked, example
+        vars(checked).update(topology=name, example=example)
         return checked
 
-    return register
+    return made
 
 
 @functools.cache

@@ -1,0 +1,203 @@
+"""Doors: what others add, as a package that is installed or as a file, and what goes wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "plugins"
+
+
+def install(folder: Path, project: dict) -> Path:
+    """What an installer does with a package of this pyproject.toml, but for the files of Python."""
+    about = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {place}" for name, place in points.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+    return folder
+
+
+def weft(*words: object, here: Path | None = None, site: Path | None = None, plugins: str = ""):
+    """The command, as a user runs it."""
+    environment = {**os.environ, "WEFT_PLUGINS": plugins}
+    if site is not None:
+        environment["PYTHONPATH"] = str(site)
+    command = [sys.executable, "-P", "-m", "weft", *map(str, words)]
+    return subprocess.run(command, env=environment, cwd=here, capture_output=True, text=True, check=False)
+
+
+def printed(*words: object, **given) -> str:
+    done = weft(*words, **given)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def refusal(*words: object, **given) -> str:
+    done = weft(*words, **given)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """A folder of packages with examples/plugins in it."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(EXAMPLES / "weft_examples", folder / "weft_examples")
+    return install(folder, tomllib.loads((EXAMPLES / "pyproject.toml").read_text())["project"])
+
+
+def entry(group: str, name: str, place: str, package: str = "acme") -> dict:
+    return {"name": package, "version": "1.0", "entry-points": {group: {name: place}}}
+
+
+# -- a package ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_topology_of_a_package_is_in_the_list_and_can_be_built(site):
+    assert any(one["name"] == "ring" for one in json.loads(printed("topologies", "--json", site=site)))
+    assert "ring:switches=5,hosts=2" in printed("show", "ring:5,hosts=2", site=site)
+    assert "did you mean ring" in refusal("show", "rinf:5", site=site)
+
+
+def test_a_routing_engine_of_a_package_routes_and_is_suggested(site):
+    assert "no deadlock" in printed("route", "ring:5", "--engine", "spanning-tree", site=site)
+    assert "did you mean spanning-tree" in refusal("route", "ring:5", "--engine", "spaning-tree", site=site)
+
+
+def test_a_collective_of_a_package_is_proved_and_run(site):
+    out = printed("sim", "star:hosts=4", "--traffic", "all_reduce:naive", "--engine", "analytic", site=site)
+    assert "naive all-reduce of 1,048,576 bytes: 6 messages of 1 MiB" in out
+
+
+def test_a_scenario_of_a_package_is_a_command_with_flags_and_a_picture(site, tmp_path):
+    facts = json.loads(
+        printed(
+            "scenario",
+            "distance",
+            "--switches",
+            3,
+            "--size",
+            "4K",
+            "--picture",
+            tmp_path / "a.svg",
+            "--json",
+            site=site,
+        )
+    )
+    assert facts["options"] == {"switches": 3, "size_bytes": 4096, "seed": 1}
+    assert (tmp_path / "a.svg").is_file()
+
+
+def test_a_file_format_of_a_package_is_written_read_and_listed(site, tmp_path):
+    printed("export", "ring:5", "-o", tmp_path / "ring.cables", site=site)
+    assert "5 switches" in printed("show", tmp_path / "ring.cables", site=site)
+    assert "on each line a cable" in printed("export", site=site)
+
+
+# -- a file ------------------------------------------------------------------------------------------------------------
+
+PLUGIN = """
+from weft.fabric.topologies.star import star
+from weft.fabric.topologies.registry import topology
+
+@topology("pair", example="pair:2")
+def pair(hosts: __import__("typing").Annotated[int, "hosts"]):
+    "A star of few."
+    return star(hosts)
+
+ENTRY_POINTS = {"weft.topologies": {"pair": pair}}
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--plugin", "mine.py", "show", "pair:2"),
+        ("show", "--plugin=mine", "pair:2"),
+        ("--plugin", "{here}/mine.py", "show", "pair:2"),
+    ],
+)
+def test_a_file_here_or_elsewhere_adds_what_its_entry_points_say(words, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    assert "pair:hosts=2" in printed(*(word.format(here=tmp_path) for word in words), here=tmp_path)
+
+
+def test_processes_of_a_command_have_its_plugins(tmp_path, monkeypatch):
+    from weft.plugins import VARIABLE, use
+
+    (tmp_path / "yours.py").write_text(PLUGIN)
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    use("yours.py")
+    assert os.environ[VARIABLE] == str(tmp_path / "yours.py")
+    assert "pair:hosts=2" in printed("show", "pair:2", plugins=os.environ[VARIABLE])
+
+
+def test_flags_of_a_program_that_is_run_are_the_programs():
+    from weft.cli import _without_plugins
+
+    words = ["exec", "h1", "program", "--plugin", "its-own"]
+    assert _without_plugins(words) == words
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def test_a_plugin_that_is_not_there_or_says_nothing_is_named(tmp_path):
+    assert "plugin nowhere cannot be imported: ModuleNotFoundError" in refusal("--plugin", "nowhere", "links")
+    (tmp_path / "empty.py").write_text("")
+    assert "must say what it adds: ENTRY_POINTS = " in refusal("--plugin", "empty.py", "links", here=tmp_path)
+    (tmp_path / "odd.py").write_text('ENTRY_POINTS = {"weft.topology": {}}')
+    assert "did you mean weft.topologies" in refusal("--plugin", "odd.py", "links", here=tmp_path)
+    (tmp_path / "json.py").write_text("ENTRY_POINTS = {}")
+    assert "rename the file" in refusal("--plugin", "json.py", "links", here=tmp_path)
+
+
+def test_a_package_that_does_not_import_stops_only_those_who_ask_for_it(tmp_path):
+    site = install(tmp_path, entry("weft.topologies", "ring", "acme.fabrics:ring"))
+    assert "acme 1.0: weft.topologies ring = acme.fabrics:ring cannot be imported" in refusal(
+        "show", "ring:5", site=site
+    )
+    assert "star:hosts=4" in printed("show", "star:hosts=4", site=site)
+
+
+def test_a_thing_of_the_wrong_kind_is_refused_with_the_rule(tmp_path):
+    site = install(tmp_path, entry("weft.routing", "fast", "json:dumps"))
+    said = refusal("route", "star:hosts=4", "--engine", "fast", site=site)
+    assert "acme 1.0: weft.routing fast is <function dumps" in said
+    assert "must be a class or object with this name" in said
+
+
+def test_two_things_of_one_name_are_refused_and_one_thing_twice_is_not(tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    site = install(tmp_path, entry("weft.topologies", "pair", "mine:pair"))
+    assert "pair:hosts=2" in printed("--plugin", "mine", "show", "pair:2", site=site)
+    install(tmp_path, entry("weft.topologies", "star", "mine:pair", package="rival"))
+    (tmp_path / "other.py").write_text(PLUGIN)
+    said = refusal("--plugin", "other.py", "show", "pair:2", site=site, here=tmp_path)
+    assert "acme 1.0 and other.py each have a 'pair' of weft.topologies" in said
+    assert "rival 1.0: weft.topologies star" in refusal("show", "star:hosts=4", site=site)
+
+
+def test_a_broken_scenario_is_told_in_the_list_and_stops_no_other(tmp_path):
+    site = install(tmp_path, entry("weft.scenarios", "mine", "acme:mine"))
+    assert "cannot be imported" in printed("scenario", site=site)
+    assert "cannot be imported" in refusal("scenario", "mine", site=site)
+
+
+def test_help_asks_nobody(tmp_path):
+    """Neither does it look for packages, nor import what they have."""
+    code = "import sys; from weft.cli import app; app(['--help'])\nassert 'weft.plugins' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
