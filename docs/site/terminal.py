@@ -35,7 +35,8 @@ def record() -> list[str]:
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:  # short, as paths of sockets must be
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        env = os.environ | {"XDG_RUNTIME_DIR": folder, "PATH": path, "COLUMNS": "100", "LC_ALL": "C.UTF-8"}
+        own = {"XDG_RUNTIME_DIR": folder, "WEFT_DEFAULTS": "", "LC_ALL": "C.UTF-8"}
+        env = os.environ | own | {"PATH": path, "COLUMNS": "100"}
         for entry in SESSION:
             if entry.startswith("#"):
                 lines.append(entry)

@@ -11,6 +11,7 @@ from typing import Any
 from cyclopts import App
 
 import weft
+from weft.cli import defaults
 
 app = App(
     name="weft",
@@ -21,6 +22,7 @@ app = App(
     version=weft.__version__,
     version_flags=["--version"],
     result_action="return_value",
+    config=defaults.apply,
 )
 # The first line of each command's docstring, written again here so that `--help` need not import them all.
 COMMANDS = {

@@ -12,9 +12,12 @@ def doctor(*, form: Form = TABLES) -> None:
     """Say what this machine has and lacks: libraries, kernel cache, labs, judges. Status 1 if it is bad."""
     from dataclasses import asdict
 
-    from weft.lab.doctor import findings
+    from weft.cli import defaults
+    from weft.lab.doctor import Finding, findings
 
-    found = findings()
+    path = defaults.find()
+    words = f"{path} is in use" if path else "no file: flags are what --help says, unless they are given"
+    found = [*findings(), Finding("own defaults", "good", words)]
     bad = [one for one in found if one.state == "bad"]
     if form.is_data:
         print_data(form, [asdict(one) for one in found])

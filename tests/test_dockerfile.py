@@ -1,0 +1,22 @@
+"""The Dockerfile, without a daemon: what it copies is there, is let in, and is all that the wheel is made of."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_what_is_copied_is_there_and_is_let_in():
+    copied = [
+        path
+        for line in re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text(), re.M)
+        for path in line.split()
+    ]
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert set(copied) == let_in
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"], "src"} == set(copied)
+    assert all((ROOT / path).exists() for path in copied)
