@@ -11,9 +11,10 @@ import pytest
 
 import weft
 from weft.compare.comparison import Comparison
-from weft.compare.curves import Axis, Curve, draw_curves, powers
+from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.report import check_path, to_html, write_report
 from weft.errors import ConfigError
+from weft.fabric import catalog
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,16 @@ def test_the_page_shows_the_first_fabric_and_the_crowded_one(found: Comparison, 
     assert page.count("<iframe") == 2
     roce = next(one for one in found.outcomes if one.wire.name == "roce-400")
     assert str(roce.crowd) in unescape(page)
+
+
+def test_the_colour_of_a_fabric_is_its_alone(found: Comparison, page: str) -> None:
+    """In every report the same, whatever else is compared; the parts of a time have others."""
+    every = catalog.interconnects()
+    assert len(set(COLOURS)) == len(COLOURS) >= len(every)
+    assert not {colour for colour in COLOURS if colour in page.partition("</style>")[0]}
+    for one in found.outcomes:
+        swatch = f'style="background:{COLOURS[every.index(one.wire)]}"></span>{one.wire.label}'
+        assert page.count(swatch) == 3  # table, why, costs
 
 
 def test_the_page_says_how_to_make_it_again(found: Comparison, page: str) -> None:

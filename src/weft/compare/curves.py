@@ -12,8 +12,12 @@ from itertools import pairwise
 
 from weft.draw.svg import clean
 
-# After Okabe and Ito: people with any colour vision can tell them apart.
-COLOURS = ("#0b6fb8", "#009e73", "#d55e00", "#56b4e9", "#aa4499", "#8c6bb1", "#c98b2b", "#2f8f5b", "#7b8794", "#b2182b")
+# Of the fabrics of the catalog, in its order: those of their speeds in pictures (`weft.draw.inks`) where these are far
+# enough apart. Nothing else in the report has one of them.
+COLOURS = (
+    *("#0b6fb8", "#aa4499", "#3ea2dc", "#e69f00", "#009e73", "#74b566"),
+    *("#999933", "#cc6677", "#d55e00", "#8c6bb1", "#8c5a2b"),
+)
 _WIDTH, _HEIGHT = 620.0, 380.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 172.0, 16.0, 46.0
 _LABEL_ROOM = 15.0  # between two labels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.job import show_size
 from weft.compare.words import show_time, show_usd, without_price
 from weft.draw import lay_out
-from weft.draw.svg import clean, to_svg
+from weft.draw.svg import body, both_styles, clean, view_box
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
 
@@ -76,7 +77,7 @@ def to_html(found: Comparison) -> str:
         finding=_prose(found.finding),
         trust=_prose(found.trust),
         table=_table(found),
-        why="".join(f"<dt>{_name(found, one)}</dt><dd>{_prose(one.why)}</dd>" for one in found.outcomes),
+        why="".join(f"<dt>{_name(one)}</dt><dd>{_prose(one.why)}</dd>" for one in found.outcomes),
         curves=_curves(found),
         heat=_heat(found),
         costs=_costs(found),
@@ -89,56 +90,72 @@ def _prose(text: str) -> str:
     return re.sub(r"(?<=\d) (?=%|µs|ms|s\b|GB/s|million|thousand|GPUs)", "&nbsp;", clean(text))
 
 
-def _colour(found: Comparison, one: Outcome) -> str:
-    return COLOURS[found.outcomes.index(one) % len(COLOURS)]
+def _colour(one: Outcome) -> str:
+    """The same in every report: of its place in the catalog."""
+    return COLOURS[catalog.interconnects().index(one.wire) % len(COLOURS)]
 
 
-def _name(found: Comparison, one: Outcome) -> str:
-    return f'<span class="swatch" style="background:{_colour(found, one)}"></span>{clean(one.wire.label)}'
+def _name(one: Outcome) -> str:
+    return f'<span class="swatch" style="background:{_colour(one)}"></span>{clean(one.wire.label)}'
 
 
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-_HEADS = (
-    *("fabric", "adapters of a server", "switches", "time", "", "bus bandwidth", "times faster"),
-    *("where the time goes", "bound by", "fabric, USD"),
-)
-_NUMBERS = {"switches", "time", "bus bandwidth", "times faster"}
+_HEADS = {  # what decides comes first, and a class for each
+    "fabric": "nowrap",
+    "time": "n nowrap",
+    "": "wide",
+    "bus bandwidth": "n nowrap",
+    "times faster": "n",
+    "where the time goes": "wide",
+    "bound by": "",
+    "adapters of a server": "nowrap",
+    "switches": "n",
+    "fabric, USD": "",
+}
 
 
 def _table(found: Comparison) -> str:
-    head = "".join(f'<th class="n">{name}</th>' if name in _NUMBERS else f"<th>{name}</th>" for name in _HEADS)
-    rows = "".join(_row(found, one) for one in found.outcomes)
     key = "".join(f'<span><i class="swatch {part}"></i>{told}</span>' for part, told in _PARTS.items())
-    return f'<table><tr>{head}</tr>{rows}</table><p class="note key">{key}</p>'
+    return f'{_grid(_HEADS, [_cells(found, one) for one in found.outcomes])}<p class="note key">{key}</p>'
 
 
-def _row(found: Comparison, one: Outcome) -> str:
+def _cells(found: Comparison, one: Outcome) -> tuple[str, ...]:
     longest = 100 * one.time_us / found.slowest.time_us
-    time = f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(found, one)}"></div>'
     total = sum(one.parts_us.values()) or 1.0
     parts = "".join(
         f'<i class="{part}" style="width:{100 * one.parts_us.get(part, 0) / total:.2f}%" '
         f'title="{part} {show_time(one.parts_us.get(part, 0))}"></i>'
         for part in _PARTS
     )
-    cells = (
-        ("nowrap", f'{_name(found, one)}<br><small class="below">{clean(one.wire.name)}</small>'),
-        (
-            "nowrap",
-            f"{one.cluster.nics} × {clean(one.wire.adapter)}<br><small>{one.cluster.nic_gbit_s:g} Gbit/s each</small>",
-        ),
-        ("n", f"{one.bill.count('switch'):,}<br><small>{clean(one.wire.switch)}</small>"),
-        ("n nowrap", f"<b>{show_time(one.time_us)}</b><br><small>{clean(str(one.published))}</small>"),
-        ("wide", time),
-        ("n nowrap", f"{one.bus_gbyte_s:,.3g} GB/s"),
-        ("n", f"{found.speedup(one):,.3g}"),
-        ("wide", f'<div class="bar">{parts}</div>'),
-        ("", clean(one.bound)),
-        ("", clean(show_usd(one.bill))),
+    return (
+        f'{_name(one)}<br><small class="below">{clean(one.wire.name)}</small>',
+        f"<b>{show_time(one.time_us)}</b><br><small>{clean(str(one.published))}</small>",
+        f'<div class="bar" style="width:{longest:.1f}%;background:{_colour(one)}"></div>',
+        f"{one.bus_gbyte_s:,.3g} GB/s",
+        f"{found.speedup(one):,.3g}",
+        f'<div class="bar">{parts}</div>',
+        clean(one.bound),
+        f"{one.cluster.nics} × {clean(one.wire.adapter)}<br><small>{one.cluster.nic_gbit_s:g} Gbit/s each</small>",
+        f"{one.bill.count('switch'):,}<br><small>{clean(one.wire.switch)}</small>",
+        clean(show_usd(one.bill)),
     )
-    return "<tr>" + "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in cells) + "</tr>"
+
+
+def _grid(heads: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; each cell says what it is of, for screens that have no room for columns."""
+    head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in heads.items())
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{kind}" data-of="{name}">{cell}</td>'
+            for (name, kind), cell in zip(heads.items(), row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------
@@ -185,7 +202,7 @@ def _chart(
     curves = [
         Curve(
             name=one.wire.label,
-            colour=_colour(found, one),
+            colour=_colour(one),
             points=tuple((float(point.at), value(point)) for point in points(one)),
             tips=tuple(
                 f"{one.wire.label}, {where(point.at)}: {show_time(point.time_us)}, {point.bus_gbyte_s:,.3g} GB/s"
@@ -212,10 +229,10 @@ def _heat(found: Comparison) -> str:
     """The first fabric, and the most crowded one: cables in the colour of their load."""
     crowded = [one for one in found.outcomes if one.crowd is not None]
     shown = [found.outcomes[0], *sorted(crowded, key=lambda one: -(one.crowd.load if one.crowd else 0))[:1]]
-    return "".join(_heat_of(found, one) for one in dict.fromkeys(shown))
+    return "".join(_heat_of(one) for one in dict.fromkeys(shown))
 
 
-def _heat_of(found: Comparison, one: Outcome) -> str:
+def _heat_of(one: Outcome) -> str:
     result = one.results[one.pattern]
     told = f"{one.wire.label}: each cable's load while every edge of the {one.pattern} carries data"
     scene = lay_out(
@@ -226,7 +243,7 @@ def _heat_of(found: Comparison, one: Outcome) -> str:
     )
     frame = f'style="aspect-ratio:{scene.width:.0f}/{scene.height:.0f}"'
     fit = "html{overflow:hidden}body{margin:0}svg{width:100%;height:auto;display:block}"
-    page = f"<style>{fit}</style>{to_svg(scene).partition('?>')[2]}"
+    page = f"<style>{fit}{both_styles(scene)}</style><svg {view_box(scene)}>{body(scene)}</svg>"
     crowd = f'<p class="note">{clean(str(one.crowd))}</p>' if one.crowd is not None else ""
     return (
         f"<figure><figcaption>{clean(told)}</figcaption>"
@@ -237,25 +254,24 @@ def _heat_of(found: Comparison, one: Outcome) -> str:
 # -- money and provenance ---------------------------------------------------------------------------------------------
 
 
+_COSTS = ("fabric", "switches", "adapters", "cables", "sum, USD", "without a price, not in the sum")
+
+
 def _costs(found: Comparison) -> str:
-    kinds = ("switch", "adapter", "cable")
     rows = []
     for one in found.outcomes:
-        cells = [
+        bought = (
             "<br>".join(
                 f"{clean(str(item))}<br><small>{_price(item.price_usd)}</small>"
                 for item in one.bill.items
                 if item.kind == kind
             )
-            for kind in kinds
-        ]
+            for kind in ("switch", "adapter", "cable")
+        )
         left_out = clean(without_price(one.bill)) or "nothing"
-        columns = (_name(found, one), *cells, clean(show_usd(one.bill)), f"<small>{left_out}</small>")
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in columns) + "</tr>")
-    heads = ("fabric", "switches", "adapters", "cables", "sum, USD", "without a price, not in the sum")
-    head = "".join(f"<th>{name}</th>" for name in heads)
+        rows.append((_name(one), *bought, clean(show_usd(one.bill)), f"<small>{left_out}</small>"))
     note = "Bands from the catalog, low to high, from weak sources: put in your own quotes. Servers are not in it."
-    return f'<table><tr>{head}</tr>{"".join(rows)}</table><p class="note">{note}</p>'
+    return f'{_grid(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{note}</p>'
 
 
 def _price(price_usd: tuple[float, float] | None) -> str:

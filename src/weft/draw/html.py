@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from weft.draw.scene import Scene
-from weft.draw.svg import body, clean, style_sheet, view_box
+from weft.draw.svg import body, both_styles, clean, view_box
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -35,11 +35,9 @@ _PAGE = """<!doctype html>
 
 def to_html(scene: Scene) -> str:
     here = files("weft.draw")
-    light, dark = style_sheet(scene, dark=False), style_sheet(scene, dark=True)
-    style = f"{light}\n@media (prefers-color-scheme: dark) {{{dark}}}\n{here.joinpath('viewer.css').read_text('utf-8')}"
     return _PAGE.format(
         title=clean(scene.title),
-        style=style,
+        style=f"{both_styles(scene)}\n{here.joinpath('viewer.css').read_text('utf-8')}",
         view_box=view_box(scene),
         body=body(scene),
         script=here.joinpath("viewer.js").read_text("utf-8"),

@@ -18,7 +18,7 @@ def to_svg(scene: Scene) -> str:
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view_box(scene)}>\n'
-        f"<style>{style_sheet(scene, dark=False)}</style>\n{body(scene)}\n</svg>\n"
+        f"<style>{_style_sheet(scene, dark=False)}</style>\n{body(scene)}\n</svg>\n"
     )
 
 
@@ -26,7 +26,14 @@ def view_box(scene: Scene) -> str:
     return f'viewBox="{_n(scene.left)} {_n(scene.top)} {_n(scene.width)} {_n(scene.height)}"'
 
 
-def style_sheet(scene: Scene, *, dark: bool) -> str:
+def both_styles(scene: Scene) -> str:
+    """For a page that is as dark as its reader wants."""
+    return (
+        f"{_style_sheet(scene, dark=False)}\n@media (prefers-color-scheme: dark) {{{_style_sheet(scene, dark=True)}}}"
+    )
+
+
+def _style_sheet(scene: Scene, *, dark: bool) -> str:
     """Colours by class: of inks, roles and voices."""
 
     def shade(ink: Ink) -> str:
