@@ -137,7 +137,7 @@ def test_the_root_can_be_named(capsys):
         ((TREE, "--engine", "fattree"), "did you mean fat-tree"),
         ((TREE, "--compare", "--dump", "x"), "leave out"),
         ((TREE, "--compare", "--engine", "min-hop"), "leave out"),
-        ((TREE, "--picture", "loads.jpg"), ".png or .svg"),
+        ((TREE, "--picture", "loads.jpg"), ".png, .svg, .pdf"),
         ((TREE, "--seed", "-1"), "seed -1"),
         ((TREE, "--root", "h99", "--engine", "up-down"), "h99"),
         ((TREE, "--root", "h1", "--engine", "up-down"), "h1 is not a switch"),

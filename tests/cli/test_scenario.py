@@ -60,5 +60,5 @@ def test_an_unknown_scenario_names_a_near_one():
 
 
 def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_runs(tmp_path):
-    with pytest.raises(ConfigError, match=r"\.png or \.svg"):
+    with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         app(["scenario", "qos", "--messages", "100000000", "--picture", str(tmp_path / "x.bmp")])

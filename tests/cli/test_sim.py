@@ -188,7 +188,7 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
         (("--watch", "leaf1/99"), "leaf1/99"),
         (("--watch", "leaf1/1", "--watch-every-us", "0"), "--watch-every-us 0"),
         (("--plot-queue", "q.png"), "--watch"),
-        (("--picture", "q.jpg"), ".svg, .png, .html"),
+        (("--picture", "q.jpg"), ".svg, .png, .pdf, .html"),
         (("--picture", "nowhere/q.png"), "no folder nowhere"),
         (("--plot-latency", "l.png"), "--sweep-load"),
         (("--sweep-load", "0.1,x"), "--sweep-load 0.1,x"),

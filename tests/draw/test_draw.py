@@ -1,4 +1,4 @@
-"""The three formats: well-formed, complete, escaped, offline, the same every time; and what is refused."""
+"""The four formats: well-formed, complete, escaped, offline, the same every time; and what is refused."""
 
 from __future__ import annotations
 
@@ -67,6 +67,54 @@ def test_png_of_any_name_is_written(weird: Fabric, tmp_path: Path) -> None:
     assert (tmp_path / "fabric.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+def test_a_pdf_is_one_page_of_the_size_of_the_scene(small: Fabric, tmp_path: Path) -> None:
+    draw(small, tmp_path / "fabric.pdf")
+    data = (tmp_path / "fabric.pdf").read_bytes()
+    scene = lay_out(small)
+    box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", data)
+    assert data.startswith(b"%PDF-")
+    assert data.rstrip().endswith(b"%%EOF")
+    assert data.count(b"/Type /Page ") == 1
+    assert box
+    assert [float(side) for side in box.groups()] == pytest.approx([0.72 * scene.width, 0.72 * scene.height], abs=1)
+
+
+@pytest.fixture
+def han(tmp_path: Path) -> Path:
+    """A font with one letter, the 中 of `weird`."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.ttLib.tables._g_l_y_f import Glyph
+
+    builder = FontBuilder(1000, isTTF=True)
+    builder.setupGlyphOrder([".notdef", "middle"])
+    builder.setupCharacterMap({ord("中"): "middle"})
+    builder.setupGlyf({".notdef": Glyph(), "middle": Glyph()})
+    builder.setupHorizontalMetrics({".notdef": (1000, 0), "middle": (1000, 0)})
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": "House Han", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(tmp_path / "han.ttf")
+    return tmp_path / "han.ttf"
+
+
+def test_letters_come_from_a_font_that_has_them_and_else_one_line_says_so(
+    weird: Fabric, han: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib import font_manager
+
+    ours = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", ours)
+    draw(weird, tmp_path / "without.png")
+    told = capsys.readouterr().err
+    assert told.startswith("weft: no installed font has 中: boxes stand in their place; install one")
+    assert told.count("\n") == 1
+    font_manager.fontManager.addfont(han)
+    draw(weird, tmp_path / "with.png")
+    assert capsys.readouterr().err == ""
+    assert (tmp_path / "with.png").read_bytes() != (tmp_path / "without.png").read_bytes()
+
+
 def test_png_has_the_signature_a_sensible_size_and_a_picture_in_it(small: Fabric, tmp_path: Path) -> None:
     from matplotlib.image import imread
 
@@ -82,7 +130,7 @@ def test_png_has_the_signature_a_sensible_size_and_a_picture_in_it(small: Fabric
     assert ndr.sum() > 1000
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".html", ".png"])
+@pytest.mark.parametrize("suffix", [".svg", ".html", ".png", ".pdf"])
 def test_the_same_fabric_gives_the_same_bytes(suffix: str, small: Fabric, tmp_path: Path) -> None:
     draw(small, tmp_path / f"one{suffix}")
     draw(weft.load(small.spec), tmp_path / f"two{suffix}")
@@ -180,6 +228,26 @@ def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabri
     assert any("errors 42" in line.title for line in scene.lines)
 
 
+def test_the_legend_tells_how_many_links_a_stroke_stands_for() -> None:
+    """Leaves of 1,024 hosts have 2 links to each spine and 32 to hosts; 27,648 hosts have bands between rows."""
+    for spec, told in (
+        ("fat-tree:hosts=1024", {"2 links", "9 links or more"}),
+        ("fat-tree:hosts=27648", {"all 1,024 links between two rows"}),
+    ):
+        assert told <= {text.text for text in lay_out(weft.load(spec)).texts}
+    single = lay_out(weft.load("star:hosts=4"))
+    assert "1 link" not in {text.text for text in single.texts}
+
+
+def test_unknown_is_in_the_legend_only_where_a_line_shows_it() -> None:
+    """What is inside a closed server has no metric, and no line."""
+    fabric = weft.load("superpod:su=1,servers=8")
+    metric = np.where(fabric.network_links, 1.0, np.nan)
+    assert "unknown" not in {text.text for text in lay_out(fabric, metric=metric).texts}
+    metric[np.flatnonzero(fabric.network_links)[0]] = np.nan
+    assert "unknown" in {text.text for text in lay_out(fabric, metric=metric).texts}
+
+
 def test_a_bundle_has_the_colour_of_its_highest_link() -> None:
     """Two links between each leaf and spine, one of them busy."""
     fabric = weft.load("fat-tree:hosts=1024")
@@ -214,9 +282,9 @@ def test_a_constant_metric_has_one_colour(small: Fabric) -> None:
         assert len({line.ink for line in scene.lines if line.links}) == 1
 
 
-def test_another_suffix_is_refused_with_the_three_that_work(small: Fabric, tmp_path: Path) -> None:
-    for name in ("fabric.pdf", "fabric"):
-        with pytest.raises(ConfigError, match=r"\.svg, \.png, \.html"):
+def test_another_suffix_is_refused_with_the_four_that_work(small: Fabric, tmp_path: Path) -> None:
+    for name in ("fabric.eps", "fabric"):
+        with pytest.raises(ConfigError, match=r"\.svg, \.png, \.pdf, \.html"):
             draw(small, tmp_path / name)
     draw(small, tmp_path / "FABRIC.SVG")
     with pytest.raises(ConfigError, match="cannot write"):

@@ -195,6 +195,17 @@ def test_the_rings_of_a_torus_close_in_arcs() -> None:
     assert Counter(len(line.points) for line in switch_links) == {2: 24, 3: 8}
 
 
+def test_the_arcs_of_a_torus_of_many_layers_stand_out_from_its_straight_lines() -> None:
+    """By more than a layer stands behind the next: else the arc of one runs along the straight line of another."""
+    fabric = weft.load("torus:8x8x8")
+    scene = lay_out(fabric)
+    arcs = [np.array(line.points) for line in scene.lines if len(line.points) == 3]
+    assert len(arcs) == 3 * 64
+    place = {box.title.partition("\n")[0]: np.array((box.x, box.y)) for box in scene.boxes if box.role is Role.LEAF}
+    layer = np.linalg.norm(place["sw65"] - place["sw1"])
+    assert min(np.linalg.norm((2 * arc[1] - arc[0] - arc[2]) / 4) for arc in arcs) > layer
+
+
 def test_layers_of_a_torus_are_shifted_copies_of_each_other() -> None:
     scene = lay_out(weft.load("torus:2x3x4"))
     place = {box.title.partition("\n")[0]: np.array((box.x, box.y)) for box in scene.boxes if box.role is Role.LEAF}

@@ -70,7 +70,7 @@ def test_names_of_any_script_can_be_in_the_title(qualities, tmp_path):
 
 
 def test_an_unknown_suffix_is_refused(qualities, tmp_path):
-    with pytest.raises(ConfigError, match=r"\.png or \.svg"):
+    with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         draw_loads(tmp_path / "loads.jpg", "torus", qualities)
 
 

@@ -101,5 +101,5 @@ def test_without_watched_ports_there_is_no_queue_to_draw(fabric, tmp_path):
 
 
 def test_an_unknown_suffix_is_refused(run, tmp_path):
-    with pytest.raises(ConfigError, match=r"\.png or \.svg"):
+    with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         draw_queues(tmp_path / "queue.jpg", run)

@@ -29,7 +29,7 @@ def draw(
     Parameters
     ----------
     output
-        The picture: .svg, .png or .html (which zooms, searches and highlights); - for SVG on standard output.
+        The picture: .svg, .png, .pdf or .html (which zooms, searches and highlights); - for SVG on standard output.
     by
         What colours the links: their speed, their load when all hosts talk to all (routed by `auto`), or their length.
     """
@@ -47,13 +47,11 @@ def draw(
 
 
 def _load(fabric: Fabric) -> NDArray[np.float64]:
-    """[link] -> flows in the fuller direction; NaN for what is not between switches."""
+    """[link] -> flows in the fuller direction; NaN off the network."""
     import numpy as np
 
-    from weft.routing.quality import measure
+    from weft.routing.quality import load_all_to_all
     from weft.routing.route import route
 
-    quality = measure(route(fabric).fabric, bisections=2)
-    load = np.full(len(fabric.links), np.nan)
-    np.fmax.at(load, fabric.ports.link[quality.links], quality.load)
-    return load
+    load, links = load_all_to_all(route(fabric).fabric), fabric.links
+    return np.where(fabric.network_links, np.maximum(load[links.a], load[links.b]), np.nan)

@@ -67,7 +67,7 @@ def route(
     dump
         A folder to write the tables to, as OpenSM dumps them: ibdmchk reads it.
     picture
-        A histogram of link load, .png or .svg; with --compare of every engine.
+        A histogram of link load, .png, .svg or .pdf; with --compare of every engine.
     seed
         Of the random bisections and, in large fabrics, of the sample of shifts.
     """

@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Callable[..., None]:
         sizes = {key: parse_size_bytes(value) for key, value in given.items() if key.endswith("_bytes")}
         _run(module, picture, form, given | sizes)
 
-    drawn = Parameter(help=f"{(module.draw.__doc__ or '').rstrip('.')}, .png or .svg.")
+    drawn = Parameter(help=f"{(module.draw.__doc__ or '').rstrip('.')}, .png, .svg or .pdf.")
     places = [_flag(key, hints[key], place.default) for key, place in own.items()]
     places.append(Place("picture", Place.KEYWORD_ONLY, default=None, annotation=Annotated[File, drawn]))
     places.append(Place("form", Place.KEYWORD_ONLY, default=TABLES, annotation=Form))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -74,14 +75,15 @@ def sim(
 
 def _check_outputs(outputs: Outputs) -> None:
     """Refuse before a long run what could not be written after it."""
+    from weft.draw import RENDERERS
     from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
-    from weft.sim import files, plots
+    from weft.sim import files
 
     for path, check in (
         (outputs.plot_queue, check_suffix),
         (outputs.plot_latency, check_suffix),
-        (outputs.picture, plots.check_heat_suffix),
+        (outputs.picture, partial(check_suffix, formats=RENDERERS)),
         (outputs.write_traffic, files.check_suffix),
     ):
         if path is not None:

@@ -70,13 +70,13 @@ class Outputs:
     watch_every_us: float = 1.0
     """How often."""
     plot_queue: File = None
-    """Those queues over time, .png or .svg."""
+    """Those queues over time, .png, .svg or .pdf."""
     picture: File = None
-    """The fabric, links coloured by utilisation: .png, .svg or .html."""
+    """The fabric, links coloured by utilisation: .png, .svg, .pdf or .html."""
     sweep_load: str | None = None
     """Run uniform traffic at each of these loads: 0.1,0.5,0.9."""
     plot_latency: File = None
-    """Latency against load of a sweep, .png or .svg."""
+    """Latency against load of a sweep, .png, .svg or .pdf."""
     write_traffic: File = None
     """Keep the traffic in a file, .csv or .json, that --traffic takes."""
     form: Form = TABLES

@@ -1,6 +1,6 @@
-"""Pictures of a fabric, as an engineer would draw it: SVG, PNG, or an HTML page to walk around in.
+"""Pictures of a fabric, as an engineer would draw it: SVG, PNG, PDF, or an HTML page to walk around in.
 
-    fabric -> parts, inks -> layout -> Scene -> svg, png or html
+    fabric -> parts, inks -> layout -> Scene -> svg, png, pdf or html
 
 A layout knows no file format and a renderer no fabric.
 """
@@ -13,21 +13,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.draw.chart import check_suffix
 from weft.draw.html import to_html
 from weft.draw.inks import check_metric, ink_by_metric, ink_by_speed
 from weft.draw.layout import draw_layout
 from weft.draw.parts import find_parts
-from weft.draw.png import to_png
+from weft.draw.png import to_pdf, to_png
 from weft.draw.scene import Canvas, Scene
 from weft.draw.sheet import lay_out_sheet
 from weft.draw.svg import to_svg
 from weft.draw.wires import Wires
-from weft.errors import ConfigError
 from weft.fabric.files.atomic import write_atomically
-from weft.fabric.files.streams import suffix_of
 from weft.fabric.model import Fabric
 
-RENDERERS: dict[str, Callable[[Scene], str | bytes]] = {".svg": to_svg, ".png": to_png, ".html": to_html}
+RENDERERS: dict[str, Callable[[Scene], str | bytes]] = {
+    ".svg": to_svg,
+    ".png": to_png,
+    ".pdf": to_pdf,
+    ".html": to_html,
+}
 
 
 def draw(
@@ -42,9 +46,7 @@ def draw(
 
     Links are coloured by their speed or, where a metric is given, by that: one number for each link, NaN where unknown.
     """
-    suffix = suffix_of(path, ".svg")
-    if suffix not in RENDERERS:
-        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
+    suffix = check_suffix(path, RENDERERS)
     scene = lay_out(fabric, metric=metric, metric_label=metric_label, title=title)
     write_atomically(path, RENDERERS[suffix](scene))
 

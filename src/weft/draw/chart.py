@@ -9,13 +9,12 @@ The file is written when the block ends well, and not at all otherwise. A pictur
 
 from __future__ import annotations
 
-import io
-import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weft.draw.figure import to_bytes
 from weft.errors import ConfigError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
@@ -23,11 +22,9 @@ from weft.fabric.files.streams import suffix_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
+FORMATS = (".png", ".svg", ".pdf")
 INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _STYLE: dict[Any, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
     "svg.hashsalt": "weft",  # else the ids in the file change from run to run
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -39,11 +36,11 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def check_suffix(path: Path | str) -> str:
-    """The suffix, if it names a format that a chart can have."""
+def check_suffix(path: Path | str, formats: Collection[str] = FORMATS) -> str:
+    """The suffix, if it names one of these formats; a stream gets SVG."""
     suffix = suffix_of(path, ".svg")
-    if suffix not in FORMATS:
-        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {' or '.join(FORMATS)}")
+    if suffix not in formats:
+        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(formats)}")
     return suffix
 
 
@@ -56,12 +53,10 @@ def chart(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    suffix, output = check_suffix(path), io.BytesIO()
-    with rc_context(_STYLE | (style or {})), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a name in a script the font lacks
-        figure = Figure(figsize=(width_in, height_in), facecolor="white")
+    suffix = check_suffix(path)
+    with rc_context(_STYLE | (style or {})):
+        figure = Figure(figsize=(width_in, height_in), dpi=160, facecolor="white")
         FigureCanvasAgg(figure)
         yield figure
-        stamp = {"Date": None} if suffix == ".svg" else {"Software": None}
-        figure.savefig(output, format=suffix[1:], dpi=160, metadata=stamp)
-    write_atomically(path, output.getvalue())
+        written = to_bytes(figure, suffix)
+    write_atomically(path, written)

@@ -1,17 +1,17 @@
-"""A scene as PNG, by matplotlib."""
+"""A scene as PNG or PDF, by matplotlib."""
 
 from __future__ import annotations
 
-import io
 import math
-import warnings
 from typing import TYPE_CHECKING
 
+from weft.draw.figure import to_bytes
 from weft.draw.inks import LOOKS, PAPER, VOICES
 from weft.draw.scene import Box, Role, Scene, Voice, printable, rotate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.path import Path
 
 _PIXELS = 4e6  # at most, in all
@@ -22,6 +22,14 @@ _BEHIND, _LINES, _FRONT, _MARKS, _TEXTS = range(5)
 
 def to_png(scene: Scene) -> bytes:
     """Two pixels for each unit, fewer where the picture is wide."""
+    return to_bytes(_figure(scene), ".png")
+
+
+def to_pdf(scene: Scene) -> bytes:
+    return to_bytes(_figure(scene), ".pdf")
+
+
+def _figure(scene: Scene) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -36,11 +44,7 @@ def to_png(scene: Scene) -> bytes:
     _paint_boxes(axes, scene)
     _paint_lines(axes, scene)
     _paint_texts(axes, scene)
-    output = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a name in a script the font lacks
-        figure.savefig(output, format="png", dpi=figure.dpi, metadata={"Software": None})
-    return output.getvalue()
+    return figure
 
 
 def _paint_boxes(axes: Axes, scene: Scene) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from unicodedata import east_asian_width
 
 Points = tuple[tuple[float, float], ...]  # two: a straight line; three: a quadratic Bezier curve
 
@@ -76,6 +77,7 @@ class Line:
     width: float
     opacity: float = 1.0
     bad: bool = False
+    band: bool = False  # between whole rows: as wide as there is room, whatever it carries
     title: str = ""
     links: tuple[int, ...] = ()
     a: int = -1  # index of the box at each end
@@ -180,15 +182,16 @@ def printable(text: str) -> str:
 
 
 def text_width(text: str, size: float) -> float:
-    """About as wide as a plain sans serif gets."""
-    return 0.6 * size * len(text)
+    """About as wide as a plain sans serif gets; Chinese, Japanese and Korean letters are square."""
+    square = 0 if text.isascii() else sum(east_asian_width(letter) in "WF" for letter in text)
+    return 0.6 * size * (len(text) + 0.7 * square)
 
 
 def fit(text: str, size: float, width: float) -> str:
     """The text if it fits, else its beginning and its end around an ellipsis, else nothing."""
-    room = int(width / (0.6 * size))
-    if len(text) <= room:
+    if text_width(text, size) <= width:
         return text
+    room = int(width / text_width(text, size) * len(text))
     if room < 5:
         return ""
     return f"{text[: (room - 1) // 2]}…{text[len(text) - (room - 1 - (room - 1) // 2) :]}"

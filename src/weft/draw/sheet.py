@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.draw.inks import BAD, NEUTRAL, RAMP_STEPS, Inking
 from weft.draw.parts import count, host_noun
 from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
-from weft.draw.wires import Wires
+from weft.draw.wires import THICKEST, Wires
 from weft.fabric.kinds import NodeKind
 
 _MARGIN = 28.0
@@ -24,10 +26,16 @@ def lay_out_sheet(canvas: Canvas, wires: Wires, title: str) -> Scene:
     canvas.text(left, top - 50, fit(title, 18, right - left), 18, voice=Voice.TITLE, anchor="start")
     canvas.text(left, top - 28, _contents(wires), 12, voice=Voice.FAINT, anchor="start")
     legend = _Legend(canvas=canvas, left=left, right=right, x=left, y=bottom + 40)
+    shown = np.zeros(len(wires.parts.fabric.links), bool)  # what is inside a closed server is not
+    for line in canvas.lines:
+        shown[list(line.links)] = True
+    strokes = [line for line in canvas.lines if not line.bad]
     if wires.inking.metric is None:
-        _speeds(legend, wires)
+        _speeds(legend, wires.inking, shown)
+        _thickness(legend, [line for line in strokes if not line.band])
     else:
-        _colour_bar(legend, wires.inking)
+        _colour_bar(legend, wires.inking, wires.inking.metric[shown])
+    _bands(legend, [line for line in strokes if line.band])
     _bad_links(legend, wires)
     left, top, right, bottom = canvas.extent()
     return Scene(
@@ -53,14 +61,14 @@ class _Legend:
     x: float
     y: float
 
-    def entry(self, text: str, ink: int, *, bad: bool = False, voice: Voice = Voice.LABEL) -> None:
-        width = 34 + text_width(text, _SIZE) + 24
-        if self.x > self.left and self.x + width > self.right:
+    def entry(self, text: str, ink: int, *, width: float = 4.0, bad: bool = False, voice: Voice = Voice.LABEL) -> None:
+        room = 34 + text_width(text, _SIZE) + 24
+        if self.x > self.left and self.x + room > self.right:
             self.new_row()
         stroke = ((self.x, self.y), (self.x + 26, self.y))
-        self.canvas.lines.append(Line(points=stroke, ink=ink, width=2.2 if bad else 4.0, bad=bad))
+        self.canvas.lines.append(Line(points=stroke, ink=ink, width=width, bad=bad))
         self.text(text, self.x + 34, voice)
-        self.x += width
+        self.x += room
 
     def text(self, text: str, x: float, voice: Voice = Voice.LABEL) -> None:
         self.canvas.text(x, self.y, text, _SIZE, anchor="start", voice=voice)
@@ -82,18 +90,31 @@ def _contents(wires: Wires) -> str:
     return ", ".join(count(number, noun) for number, noun in counts if number) or "nothing"
 
 
-def _speeds(legend: _Legend, wires: Wires) -> None:
-    """One entry for each speed that lines show; what is inside a closed server is not."""
-    shown = np.zeros(len(wires.parts.fabric.links), bool)
-    for line in legend.canvas.lines:
-        shown[list(line.links)] = True
-    counts = np.bincount(wires.inking.of_link[shown], minlength=len(wires.inking.inks))
-    for key in wires.inking.keys:
+def _speeds(legend: _Legend, inking: Inking, shown: NDArray[np.bool_]) -> None:
+    """One entry for each speed that lines show."""
+    counts = np.bincount(inking.of_link[shown], minlength=len(inking.inks))
+    for key in inking.keys:
         if counts[key.ink]:
             legend.entry(f"{key.label}  {count(int(counts[key.ink]), 'link')}", key.ink)
 
 
-def _colour_bar(legend: _Legend, inking: Inking) -> None:
+def _thickness(legend: _Legend, lines: Sequence[Line]) -> None:
+    """The thinnest stroke and the thickest, where some stand for several links."""
+    widths = {min(len(line.links), THICKEST): line.width for line in lines}
+    for links in sorted({min(widths), max(widths)}) if widths.keys() - {1} else ():
+        more = " or more" if links == THICKEST else ""
+        legend.entry(count(links, "link") + more, NEUTRAL, width=widths[links], voice=Voice.FAINT)
+
+
+def _bands(legend: _Legend, bands: Sequence[Line]) -> None:
+    if bands:
+        fewest, most = (f(len(band.links) for band in bands) for f in (min, max))
+        number = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+        legend.entry(f"all {number} links between two rows", NEUTRAL, width=10.0, voice=Voice.FAINT)
+
+
+def _colour_bar(legend: _Legend, inking: Inking, shown: NDArray[np.float64]) -> None:
+    """A wedge: what is more is darker and thicker."""
     step = 9.0
     low, high = f"{inking.low:.4g}", f"{inking.high:.4g}"
     x = legend.x
@@ -103,13 +124,15 @@ def _colour_bar(legend: _Legend, inking: Inking) -> None:
     legend.text(low, x, Voice.FAINT)
     x += text_width(low, _SIZE) + 8
     for i in range(RAMP_STEPS):
-        ink = NEUTRAL + 1 + i
+        height = 3 + 10 * i / RAMP_STEPS
         place = x + (i + 0.5) * step
-        legend.canvas.box(Box(x=place, y=legend.y, width=step + 0.4, height=12, role=Role.CELL, ink=ink))
+        legend.canvas.box(
+            Box(x=place, y=legend.y, width=step + 0.4, height=height, role=Role.CELL, ink=NEUTRAL + 1 + i)
+        )
     legend.x = x + RAMP_STEPS * step + 8
     legend.text(high, legend.x, Voice.FAINT)
     legend.x += text_width(high, _SIZE) + 30
-    if inking.metric is not None and np.isnan(inking.metric).any():
+    if np.isnan(shown).any():
         legend.entry("unknown", NEUTRAL, voice=Voice.FAINT)
 
 
@@ -117,7 +140,7 @@ def _bad_links(legend: _Legend, wires: Wires) -> None:
     bad = np.flatnonzero(wires.parts.bad).tolist()
     if not bad:
         return
-    legend.entry(f"{count(len(bad), 'bad link')}", BAD, bad=True, voice=Voice.ALARM)
+    legend.entry(f"{count(len(bad), 'bad link')}", BAD, width=2.2, bad=True, voice=Voice.ALARM)
     for link in bad[:_NAMED_BAD]:
         legend.new_row()
         legend.text(f"{wires.name(link)}  {', '.join(wires.facts(link))}", legend.x + 34, Voice.ALARM)

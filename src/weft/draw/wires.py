@@ -17,6 +17,7 @@ from weft.fabric.kinds import Medium
 from weft.fabric.rates import speeds
 from weft.units import format_gbit_s
 
+THICKEST = 9  # links of a bundle; more make no thicker stroke
 _LISTED = 8  # links of a bundle that the pointer lists
 
 
@@ -88,7 +89,7 @@ class Wires:
         fine = min(max(20 / math.sqrt(crowd + 1), 0.5), 1.6)
         clear = min(max(10 / math.sqrt(crowd + 1), 0.18), 0.9)
         if self.inking.metric is None:
-            return fine * min(math.sqrt(len(bundle.links)), 3.0), clear
+            return fine * math.sqrt(min(len(bundle.links), THICKEST)), clear
         strength = max(self.inking.strength(self.peak(bundle.links)), 0.0)
         return fine * (0.6 + 3.0 * strength), clear + (1 - clear) * strength
 

@@ -35,7 +35,7 @@ _BOLD = 1.15  # how much wider than the usual letters
 
 
 def draw_loads(path: Path | str, title: str, qualities: Mapping[str, Quality]) -> None:
-    """Write the histograms of these engines, on common axes, as PNG or SVG by the suffix."""
+    """Write the histograms of these engines, on common axes, as PNG, SVG or PDF by the suffix."""
     with chart(path, width_in=10, height_in=1.75 + 1.3 * len(qualities)) as figure:
         _draw(figure, title, qualities)
 

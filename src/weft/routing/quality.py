@@ -109,6 +109,11 @@ def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
     )
 
 
+def load_all_to_all(fabric: Fabric) -> NDArray[np.float64]:
+    """[port slot] -> load of the link that it sends into, those of hosts too."""
+    return _Network(fabric).load_all_to_all()
+
+
 def _measure_shifts(network: _Network, rng: np.random.Generator) -> ShiftLoad:
     n = len(network.host)
     by = np.arange(1, n)

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import weft
-from weft.draw import RENDERERS, draw
+from weft.draw import draw
 from weft.draw.chart import FAINT, GRID, chart
 from weft.errors import ConfigError
-from weft.fabric.files.streams import suffix_of
 from weft.sim.figures import describe_run, describe_traffic, name_fabric
 from weft.sim.result import NEVER, Result
 
@@ -53,19 +52,11 @@ class Curve:
         return cls(name=name, load=load, p50_us=p50_us, p99_us=p99_us)
 
 
-def check_heat_suffix(path: Path | str) -> str:
-    """The suffix, if it names a format that the picture of a fabric can have."""
-    suffix = suffix_of(path, ".svg")
-    if suffix not in RENDERERS:
-        raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(RENDERERS)}")
-    return suffix
-
-
 # -- latency against load ---------------------------------------------------------------------------------------------
 
 
 def draw_latency(path: Path | str, curves: Sequence[Curve], title: str, note: str) -> None:
-    """Write the curves, median full and 99th percentile dashed, as PNG or SVG by the suffix."""
+    """Write the curves, median full and 99th percentile dashed, as PNG, SVG or PDF by the suffix."""
     with _picture(path, title, note) as axes:
         for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
             look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "marker": "o", "markersize": 4}
@@ -129,7 +120,7 @@ def draw_queues(path: Path | str, result: Result) -> None:
 
 
 def draw_heat(path: Path | str, result: Result) -> None:
-    """Write the fabric with every cable in the colour of its utilisation, as PNG, SVG or HTML."""
+    """Write the fabric with every cable in the colour of its utilisation, as PNG, SVG, PDF or HTML."""
     options, what = result.options, result.traffic.description or "traffic"
     seed = "" if "seed" in what else f" (seed {options.seed})"
     draw(

@@ -118,6 +118,6 @@ class _Grid:
             return start, end
         length = math.dist(start, end)
         longest = max(self.shape[int(np.argmax(self.where[a] != self.where[b]))] - 1, 1)
-        rise = 2 * self.pitch / self.layers * (0.1 + 0.31 * distance / longest)
+        rise = 2 * self.pitch * (0.1 + 0.31 * distance / longest)
         across, down = abs(end[0] - start[0]) / length, abs(end[1] - start[1]) / length
         return start, ((start[0] + end[0]) / 2 - rise * down, (start[1] + end[1]) / 2 - rise * across), end

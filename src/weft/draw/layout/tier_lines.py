@@ -79,7 +79,7 @@ def draw_lines(painter: Painter, anchors: Anchors, *, single_lines: bool) -> Non
         line = painter.wires.line(bundle, points, len(bundles), boxes, (below.name, above.name))
         if is_trunk[i]:
             room = max(below.width, above.width) / np.count_nonzero(is_trunk & ((low == low[i]) | (high == high[i])))
-            line = replace(line, width=max(0.6 * min(room, below.width, above.width), 1.0), opacity=0.35)
+            line = replace(line, width=max(0.6 * min(room, below.width, above.width), 1.0), opacity=0.35, band=True)
             if line.width > _TRUNK_NAME:
                 canvas.text(*middle_of(points), f"{len(bundle.links):,}", 10)
         canvas.lines.append(line)
