@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+import weft
 from weft.cli import app
 from weft.errors import ConfigError, UnknownName
 
@@ -84,6 +86,19 @@ def test_the_tuner_file_is_written_beside_the_table(capsys: pytest.CaptureFixtur
     assert [one.name for one in tmp_path.iterdir()] == ["tuner.csv"]
 
 
+def test_the_picture_says_that_it_is_simulated_of_what_and_with_which_options(
+    capsys: pytest.CaptureFixture[str], tmp_path
+) -> None:
+    path = tmp_path / "curve.svg"
+    app(["nccl", "all_reduce", PAIR, "-b", "1M", "-e", "4M", "--algo", "ring", "--seed", "7", "--picture", str(path)])
+    assert f"# {path}: written" in capsys.readouterr().out
+    told = set(re.findall("<!-- (.*?) -->", path.read_text()))  # what the outlines of letters spell
+    assert f"all_reduce_perf on {PAIR}, 16 GPUs" in told
+    assert {"bus bandwidth (GB/s, simulated)", "1M", "4M", "Ring/LL128"} <= told
+    note = next(one for one in told if one.startswith(f"Simulated by weft {weft.__version__}, not measured"))
+    assert "seed=7" in note
+
+
 def test_a_cluster_is_needed_and_gpus_in_it() -> None:
     with pytest.raises(ConfigError, match="weft nccl all_reduce superpod:su=1"):
         app(["nccl", "all_reduce"])
@@ -149,6 +164,7 @@ def test_a_command_line_of_nccl_tests_is_taken(capsys: pytest.CaptureFixture[str
         (("-f", "2", "-i", "1M"), "-f 2 -i 1M"),
         (("-b", "1K", "-e", "1G", "-i", "1K"), "1,048,576 sizes"),
         (("--channels", "1000"), "from 1 to 64"),
+        (("--picture", "curve.jpg"), r"\.png, \.svg, \.pdf"),
     ],
 )
 def test_what_nccl_cannot_do_is_refused_at_once(flags: tuple[str, ...], words: str) -> None:

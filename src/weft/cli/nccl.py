@@ -36,6 +36,7 @@ def nccl(
     paths: str | None = None,
     gpudirect: bool = True,
     tuner: File = None,
+    picture: File = None,
     explain: bool = False,
     seed: Whole = 1,
     gpus: Annotated[Whole | None, Parameter(name=["--ngpus", "-g"])] = None,
@@ -78,6 +79,8 @@ def nccl(
         Adapters read and write GPU memory; else data is copied through host memory.
     tuner
         Write what weft finds fastest at each size for NCCL's example tuner plugin, .csv.
+    picture
+        Bus bandwidth over size, .png, .svg or .pdf.
     explain
         Two more columns: algorithm, protocol and channels, and what bounds them.
     seed
@@ -97,12 +100,15 @@ def nccl(
     from weft.collectives.bench import Settings, run
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.kinds import collective as find_collective
+    from weft.draw.chart import check_suffix
     from weft.errors import ConfigError
     from weft.sim.engine import Memory, Network, Options
 
     if collective == "calibration":
         _calibrate(spec, form)
         return
+    if picture is not None:
+        check_suffix(picture)  # before a long run
     # Sockets read host memory, to which NCCL's kernels write.
     direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
     chosen: dict[str, Any] = {"network": network, "paths": paths}  # by name: Options knows which there are
@@ -127,13 +133,17 @@ def nccl(
         from weft.fabric.files.atomic import write_atomically
 
         write_atomically(tuner, to_text(found))
+    if picture is not None:
+        from weft.collectives.curve import draw_curve
+
+        draw_curve(picture, found)
     if form.is_data:
         print_data(form, nccl_tests.report(found), "results")
         return
     for line in nccl_tests.text(found, explain=explain):
         print(line)
-    if tuner is not None:
-        say_written(tuner, before="# ")
+    for path in filter(None, (tuner, picture)):
+        say_written(path, before="# ")
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:

@@ -9,6 +9,7 @@ The file is written when the block ends well, and not at all otherwise. A pictur
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +21,11 @@ from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
+COLOURS = ("#0b6fb8", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#3ea2dc", "#6a51a3", "#7b8794")
 INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "weft",  # else the ids in the file change from run to run
@@ -60,3 +63,24 @@ def chart(
         yield figure
         written = to_bytes(figure, suffix)
     write_atomically(path, written)
+
+
+@contextmanager
+def titled_chart(path: Path | str, title: str, note: str) -> Iterator[Axes]:
+    """One diagram under a title and a note that says what it takes to have it again."""
+    with chart(path, width_in=9, height_in=5.2) as figure:
+        axes = figure.subplots()
+        axes.grid(color=GRID, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=8.5)
+        yield axes
+        lines = textwrap.wrap(note, 125, max_lines=3, placeholder=" …")
+        figure.tight_layout(rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
+        look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
+        figure.text(0.02, 0.975, _shortened(title, 85), fontsize=13, fontweight="bold", **look)
+        figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=FAINT, **look)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Its beginning and its end."""
+    return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[-most // 2 + 2 :]}"

@@ -9,9 +9,7 @@ The titles say fabric, traffic and seed, so that a picture found a year later ca
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 import weft
 from weft.draw import draw
-from weft.draw.chart import FAINT, GRID, chart
+from weft.draw.chart import COLOURS, titled_chart
 from weft.errors import ConfigError
 from weft.sim.figures import describe_run, describe_traffic, name_fabric
 from weft.sim.result import NEVER, Result
@@ -29,7 +27,6 @@ from weft.sim.result import NEVER, Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = ("#0b6fb8", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#3ea2dc", "#6a51a3", "#7b8794")
 _DASHES = (0, (4, 2.5))
 _MOST_IN_LEGEND = 12
 
@@ -57,7 +54,7 @@ class Curve:
 
 def draw_latency(path: Path | str, curves: Sequence[Curve], title: str, note: str) -> None:
     """Write the curves, median full and 99th percentile dashed, as PNG, SVG or PDF by the suffix."""
-    with _picture(path, title, note) as axes:
+    with titled_chart(path, title, note) as axes:
         for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
             look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "marker": "o", "markersize": 4}
             axes.plot(curve.load, curve.p50_us, label=f"{curve.name}, median", **look)
@@ -98,7 +95,7 @@ def draw_queues(path: Path | str, result: Result) -> None:
     note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {weft.__version__}"
     until = samples.time_ps <= max(result.last_arrival_ps, 1)
     time_us, queued_kib = samples.time_ps[until] / 1e6, samples.queue_bytes[until] / 1024
-    with _picture(path, name_fabric(result.fabric), note) as axes:
+    with titled_chart(path, name_fabric(result.fabric), note) as axes:
         for column, (name, colour) in enumerate(zip(samples.port, _cycled(len(samples.port)), strict=True)):
             queued = queued_kib[:, column]
             label = f"{name}, at most {queued.max(initial=0):,.0f} KiB" if column < _MOST_IN_LEGEND else None
@@ -132,29 +129,5 @@ def draw_heat(path: Path | str, result: Result) -> None:
     )
 
 
-# -- the look ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _picture(path: Path | str, title: str, note: str) -> Iterator[Axes]:
-    """Axes to draw on; the head is added, and the file written, when the block ends well."""
-    with chart(path, width_in=9, height_in=5.2) as figure:
-        axes = figure.subplots()
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=8.5)
-        yield axes
-        lines = textwrap.wrap(note, 125, max_lines=2, placeholder=" …")
-        figure.tight_layout(rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
-        look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
-        figure.text(0.02, 0.975, _shortened(title, 85), fontsize=13, fontweight="bold", **look)
-        figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=FAINT, **look)
-
-
-def _shortened(text: str, most: int) -> str:
-    """Its beginning and its end."""
-    return text if len(text) <= most else f"{text[: most // 2 - 1]} … {text[-most // 2 + 2 :]}"
-
-
 def _cycled(count: int) -> list[str]:
-    return [_COLOURS[index % len(_COLOURS)] for index in range(count)]
+    return [COLOURS[index % len(COLOURS)] for index in range(count)]
