@@ -27,10 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from weft.verbs.addr import AHAttr, GlobalRoute
-from weft.verbs.cq import CQ
-from weft.verbs.cuda import driver
-from weft.verbs.device import Context
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_READ,
@@ -42,10 +38,14 @@ from weft.verbs.enums import (
     IBV_WR_RDMA_READ,
     IBV_WR_RDMA_WRITE,
 )
-from weft.verbs.mr import MR
-from weft.verbs.pd import PD
-from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from weft.verbs.wr import SGE, SendWR
+from weft.verbs.gpudirect.cuda import driver
+from weft.verbs.pyverbs.addr import AHAttr, GlobalRoute
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.pyverbs.wr import SGE, SendWR
 
 REMOTE = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE
 Far = tuple[int, int]  # address and key of a region

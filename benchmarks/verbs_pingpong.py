@@ -14,13 +14,13 @@ import time
 from multiprocessing.connection import Connection
 
 from weft.verbs import enums as e
-from weft.verbs.addr import AHAttr, GlobalRoute
-from weft.verbs.cq import CQ
-from weft.verbs.device import Context
-from weft.verbs.mr import MR
-from weft.verbs.pd import PD
-from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.pyverbs.addr import AHAttr, GlobalRoute
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 SIZE, DEPTH, WARM_ROUNDS = 64, 16, 200
 

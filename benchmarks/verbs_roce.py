@@ -24,13 +24,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import weft.verbs.enums as e
-from weft.verbs.addr import GID, AHAttr, GlobalRoute
-from weft.verbs.cq import CQ
-from weft.verbs.device import Context
-from weft.verbs.mr import MR
-from weft.verbs.pd import PD
-from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from weft.verbs.wr import SGE, SendWR
+from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.pyverbs.wr import SGE, SendWR
 
 HERE, THERE = "127.88.0.1", "127.88.0.2"
 UNIT_BYTES, UNITS = 4096, 15  # of a datagram, and how many go together

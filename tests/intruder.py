@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.lab import attach, protocol
 from weft.lab.protocol import CLIENT_INFO, CONTROL, MAGIC, Control
-from weft.verbs.carriers.lab_line import NUMBER, Kind, frame
+from weft.verbs.carriers.lab.connection import NUMBER, Kind, frame
 
 SET, NODE_INFO, PORT_INFO, LINEAR_FORWARDING_TABLE = 2, 0x11, 0x15, 0x19
 ME = 2_000_000 + os.getpid()

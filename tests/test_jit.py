@@ -54,7 +54,14 @@ def test_an_edit_in_what_a_kernel_calls_names_another_cache(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "module", ["weft.verbs.qp", "weft.verbs.cmid", "weft.verbs.transport.requester", "weft.sm.sweep", "weft.sim.result"]
+    "module",
+    [
+        "weft.verbs.pyverbs.qp",
+        "weft.verbs.pyverbs.cmid",
+        "weft.verbs.hca.requester",
+        "weft.sm.sweep",
+        "weft.sim.result",
+    ],
 )
 def test_an_edit_that_no_kernel_can_see_compiles_nothing(monkeypatch, module):
     assert jit._source(module) is not None

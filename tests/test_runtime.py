@@ -41,7 +41,7 @@ MAKE_OTHER_FOLDERS = {
     "lab/doctor.py",
     "lab/preload.py",
     "sm/writing.py",
-    "verbs/tools/programs.py",
+    "verbs/perftest/programs.py",
 }
 
 

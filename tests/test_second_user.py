@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 
 PROGRAM = """
 import sys
-from weft.verbs.device import Context
+from weft.verbs.pyverbs.device import Context
 ctx = Context(name="mlx5_0")
 print("open", flush=True)
 sys.stdin.read()

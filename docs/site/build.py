@@ -19,7 +19,8 @@ MODULES = (
     "weft.fabric.spec", "weft.fabric.model", "weft.fabric.views", "weft.fabric.faults", "weft.fabric.summary",
     "weft.fabric.files", "weft.draw", "weft.routing.route", "weft.routing.engine", "weft.routing.check",
     "weft.routing.quality", "weft.sim.engine", "weft.sim.traffic", "weft.sim.result", "weft.collectives",
-    "weft.compare", "weft.lab.lab", "weft.mad.carrier", "weft.verbs.device", "weft.verbs.qp", "weft.verbs.wr",
+    "weft.compare", "weft.lab.lab", "weft.mad.carrier", "weft.verbs.pyverbs.device", "weft.verbs.pyverbs.qp",
+    "weft.verbs.pyverbs.wr",
 )  # fmt: skip
 _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+((?:SECURITY|CONTRIBUTING|README)\.md|src/[\w./]+)\)")
 

@@ -9,8 +9,8 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine (protocol), traffic, result, layout/; analytic, flow/, packet/ (kernels)
-    verbs                          HOST: software adapter in pyverbs' words; transport/ (rc uc ud), carriers/
-    sm                             SUBNET MANAGER: sweep, lids, forwarding, partitions, qos, multicast, sa/, election
+    verbs                          HOST: software adapter; pyverbs/ (API), hca/ (RC UC UD RD), shm/, carriers/, cm/
+    sm                             SUBNET MANAGER: sweep; conf/, discovery/, ucast/, mcast/, pkey/, qos/, sminfo/, sa/
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     draw                           PICTURES of a fabric: scene, layout/; SVG, PNG, HTML; charts of results
     diags                          the tools of infiniband-diags, over any carrier

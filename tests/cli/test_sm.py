@@ -16,7 +16,7 @@ from tests.patience import PATIENCE_S
 from weft.cli import app
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.lab import control, registry
-from weft.sm.options import Options, read_options
+from weft.sm.conf.options import Options, read_options
 from weft.sm.status import read_status
 
 SPEC = "fat-tree:hosts=8,radix=4"

@@ -79,7 +79,7 @@ from weft.scenarios.managed import ManagedSubnet
 from weft.sim.engine import Options
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.traffic import Traffic, Transport
-from weft.sm.options import Options as SmOptions
+from weft.sm.conf.options import Options as SmOptions
 
 for bad_cable, vls in (("", 1), ("leaf1/1", 1), ("", 2)):
     net = ManagedSubnet(weft.load("fat-tree:hosts=6,radix=4"), SmOptions())

@@ -16,8 +16,8 @@ from weft.mad import faults
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.mad.walk import walk
-from weft.sm.view import make_view
-from weft.verbs.carriers.lab_facts import Facts
+from weft.sm.discovery.view import make_view
+from weft.verbs.carriers.lab.port_facts import Facts
 from weft.wire.port_info import LANES, WIDTHS, LinkSpeed, PortInfo, join_speeds, split_speeds
 
 LABELS = [

@@ -29,7 +29,7 @@ from weft.sim.engine import Options as RunOptions
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.packet.plan import plan
 from weft.sim.traffic import Operation, Traffic, Transport
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, Opcode
 from weft.wire.packet import Packet
 from weft.wire.port_info import PortInfo

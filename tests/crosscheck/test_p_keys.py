@@ -9,9 +9,9 @@ from weft.fabric.forwarding import matching
 from weft.ids import PKey, p_keys_match
 from weft.jit import kernel
 from weft.mad.devices import NONE
-from weft.sm.pkeys import may_talk
+from weft.sm.pkey.tables import may_talk
 from weft.sm.sa.directory import Directory
-from weft.verbs.transport import express
+from weft.verbs.shm import execute as express
 
 KEYS = [0x0000, 0x8000, 0x0001, 0x8001, 0x1234, 0x9234, 0x7FFF, 0xFFFF]
 ALL = np.arange(1 << 16)

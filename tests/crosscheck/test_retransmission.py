@@ -17,7 +17,7 @@ from weft.sim.engine import Options
 from weft.sim.packet import engine
 from weft.sim.traffic import Traffic
 from weft.verbs.enums import ibv_wr_opcode
-from weft.verbs.transport.segment import Op
+from weft.verbs.hca.segment import Op
 
 MTU_BYTES, PACKETS, MESSAGES = 1024, 6, 2
 SIZE_BYTES = MTU_BYTES * PACKETS

@@ -32,7 +32,7 @@ from weft.sim.engines import find_engine
 from weft.sim.packet.engine import _Run
 from weft.sim.packet.plan import plan
 from weft.sim.traffic import Traffic, Transport
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.wire.headers import BTH, LRH, RETH, Opcode
 from weft.wire.mad import Method
 from weft.wire.packet import Packet

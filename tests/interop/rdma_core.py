@@ -174,12 +174,12 @@ def main() -> int:
         print("rdma-core's tests are not here: make peers, or set WEFT_RDMA_CORE_TESTS", file=sys.stderr)
         return 2
     from weft.verbs import pyverbs
-    from weft.verbs.transport import queue_pair
+    from weft.verbs.hca import queue_pair
 
     pyverbs.install()
     if chosen.lanes:
         queue_pair.LANE_AFTER = 0
-    from weft.verbs.device import get_device_list
+    from weft.verbs.pyverbs.device import get_device_list
 
     signal.signal(signal.SIGALRM, on_alarm)
     with tempfile.TemporaryDirectory(prefix="weft-rdma-core-") as temporary:

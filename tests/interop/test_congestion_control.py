@@ -9,8 +9,8 @@ import weft
 from weft.lab.lab import Lab
 from weft.mad.carrier import Address, ask
 from weft.mad.local import LocalCarrier
-from weft.sm.congestion import congestion_mads, rate_table
-from weft.sm.options import parse_options
+from weft.sm.conf.options import parse_options
+from weft.sm.qos.congestion import congestion_mads, rate_table
 
 pytestmark = pytest.mark.interop
 

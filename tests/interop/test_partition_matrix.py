@@ -29,8 +29,8 @@ from weft.lab.lab import Lab
 from weft.mad.carrier import Address, ask
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.packets import Fate
+from weft.sm.conf.options import Options
 from weft.sm.events import Event, Log
-from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 from weft.wire.headers import BTH, DETH, LRH, Opcode
 from weft.wire.mad import Method

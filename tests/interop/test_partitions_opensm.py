@@ -18,9 +18,9 @@ from weft.ids import Gid
 from weft.mad.carrier import ask
 from weft.mad.discover import directed_get
 from weft.mad.ibsim_client import IbsimCarrier
-from weft.sm.partition_file import parse_partitions
-from weft.sm.partitions import NO_FILE, Partitions
-from weft.sm.pkeys import PartEnforce, PKeyTables, wanted_pkeys
+from weft.sm.pkey.partitions import NO_FILE, Partitions
+from weft.sm.pkey.partitions_conf import parse_partitions
+from weft.sm.pkey.tables import PartEnforce, PKeyTables, wanted_pkeys
 from weft.wire.smp import PKeyTable, SmpAttribute
 
 pytestmark = pytest.mark.interop

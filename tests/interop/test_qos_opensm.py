@@ -24,9 +24,9 @@ from weft.fabric.files import ibnetdiscover
 from weft.fabric.kinds import NodeKind
 from weft.ids import Gid
 from weft.lab.lab import Lab
-from weft.sm.options import read_options
-from weft.sm.qos import fill_qos
-from weft.sm.qos_policy import PortIdentity, parse_policy
+from weft.sm.conf.options import read_options
+from weft.sm.qos.policy import PortIdentity, parse_policy
+from weft.sm.qos.tables import fill_qos
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import SwitchInfo
 

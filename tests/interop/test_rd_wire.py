@@ -20,9 +20,9 @@ from tests.patience import PATIENCE_S
 from tests.verbs.paths import Q_KEY, path, queue_pair, send
 from tests.verbs.wires import Host, loopback_address
 
-from weft.verbs.carriers.roce import RoceCarrier
+from weft.verbs.carriers.roce.carrier import RoceCarrier
 from weft.verbs.enums import ibv_wc_status, ibv_wr_opcode
-from weft.verbs.transport.segment import NAK, RNR_NAK, Nak
+from weft.verbs.hca.segment import NAK, RNR_NAK, Nak
 from weft.wire.format import Format
 from weft.wire.headers import AETH, BTH, DETH, LRH, RDETH, RETH, AtomicAckETH, AtomicETH, ImmDt, Opcode
 from weft.wire.packet import Link, Packet

@@ -25,7 +25,7 @@ from weft.fabric.tables import NO_ROUTE
 from weft.fabric.views import Node
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.check import check
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.sm.run import SubnetManager
 
 pytestmark = pytest.mark.interop

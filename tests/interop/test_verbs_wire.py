@@ -9,9 +9,9 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.verbs.wires import Host, connect, loopback_address
 
-from weft.verbs.carriers.roce import RoceCarrier
+from weft.verbs.carriers.roce.carrier import RoceCarrier
 from weft.verbs.enums import ibv_wc_status, ibv_wr_opcode
-from weft.verbs.transport.segment import Service
+from weft.verbs.hca.segment import Service
 from weft.wire.headers import Opcode
 
 _GUESSES = ("rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser")  # tshark's, about payloads

@@ -14,18 +14,18 @@ from tests.patience import PATIENCE_S, wait_until
 import weft
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.sm.rehearsal import rehearse
 from weft.sm.run import SubnetManager
 from weft.verbs import enums as e
 from weft.verbs import hardware
-from weft.verbs.addr import AH, AHAttr, GlobalRoute
-from weft.verbs.cq import CQ, WC
-from weft.verbs.device import Context
-from weft.verbs.mr import MR
-from weft.verbs.pd import PD
-from weft.verbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.pyverbs.addr import AH, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.cq import CQ, WC
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 SPEC = "fat-tree:hosts=8,radix=4"
 Q_KEY, GRH = 0x11, 40

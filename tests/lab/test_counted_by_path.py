@@ -29,7 +29,7 @@ from weft.mad.carrier import Address
 from weft.mad.host_paths import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.verbs import enums as e
-from weft.verbs.addr import AHAttr
+from weft.verbs.pyverbs.addr import AHAttr
 from weft.wire.bulk import column
 from weft.wire.perf import PerfAttribute, PortCountersExtended
 from weft.wire.port_info import PortInfo

@@ -13,8 +13,8 @@ from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.verbs import enums as e
-from weft.verbs.carriers.lab_line import METERS
-from weft.verbs.cq import CQ, CompChannel
+from weft.verbs.carriers.lab.connection import METERS
+from weft.verbs.pyverbs.cq import CQ, CompChannel
 
 IS_OPEN, PACKETS, BYTES, ANSWERS, ANSWER_BYTES, LATENCY_NS, PS_PER_BYTE = range(7)
 BTH, AETH, ICRC = 12, 4, 4

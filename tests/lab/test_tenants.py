@@ -19,14 +19,14 @@ from weft.fabric.counters import Counter
 from weft.lab.lab import Lab
 from weft.verbs import enums as e
 from weft.verbs import hardware
-from weft.verbs.addr import AH
-from weft.verbs.carriers.lab import LabCarrier
-from weft.verbs.carriers.lab_facts import Facts
-from weft.verbs.carriers.lab_line import FRAME
-from weft.verbs.carriers.lab_passages import Passages
-from weft.verbs.lab_device import LabDevice
-from weft.verbs.qp import QP
-from weft.verbs.wr import SGE, SendWR
+from weft.verbs.carriers.lab.carrier import LabCarrier
+from weft.verbs.carriers.lab.connection import FRAME
+from weft.verbs.carriers.lab.device import LabDevice
+from weft.verbs.carriers.lab.memory_grants import Passages
+from weft.verbs.carriers.lab.port_facts import Facts
+from weft.verbs.pyverbs.addr import AH
+from weft.verbs.pyverbs.qp import QP
+from weft.verbs.pyverbs.wr import SGE, SendWR
 
 RED, BLUE = ("h2", "h5", "h6"), ("h3", "h4", "h7", "h8")  # h1 has the subnet manager, whom all may hear
 ATTEMPTS, BATCH = 50_016, 32  # for each of two ways to enforce

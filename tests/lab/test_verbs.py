@@ -12,12 +12,12 @@ from weft.fabric.counters import Counter
 from weft.lab.lanes import clean_way
 from weft.verbs import enums as e
 from weft.verbs import hardware
-from weft.verbs.addr import AH, GID, AHAttr, GlobalRoute
-from weft.verbs.carriers.lab_paths import group_of
-from weft.verbs.device import Context, get_device_list
-from weft.verbs.mr import MR
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.wr import SGE, SendWR
+from weft.verbs.carriers.lab.paths import group_of
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs.addr import AH, GID, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.device import Context, get_device_list
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.wr import SGE, SendWR
 
 
 def way_between(lab, start: str, end: str) -> tuple[int, ...]:

@@ -57,7 +57,7 @@ def test_pyverbs_is_weft_however_python_is_started(lab, tmp_path, how):
         "child": ["sh", "-c", f"cd / && '{sys.executable}' '{tmp_path}/who.py'"],
     }[how]
     done = lab.run("h3", *words, folder=tmp_path)
-    assert done.stdout == "weft.verbs.device mlx5_0\n", done.stderr
+    assert done.stdout == "weft.verbs.pyverbs.device mlx5_0\n", done.stderr
 
 
 def test_a_program_that_is_killed_gives_back_what_it_had(lab, tmp_path):

@@ -11,8 +11,8 @@ from tests.patience import PATIENCE_S
 
 from weft.fabric.counters import Counter
 from weft.lab.lab import Lab
-from weft.verbs.tools.pair import free_port
-from weft.verbs.tools.perftest import WAITING
+from weft.verbs.perftest.pair import free_port
+from weft.verbs.perftest.perftest import WAITING
 
 
 @pytest.fixture(scope="module")

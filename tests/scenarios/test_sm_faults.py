@@ -10,7 +10,7 @@ from weft.errors import ConfigError
 from weft.mad import faults
 from weft.scenarios import sm_faults
 from weft.scenarios.managed import ManagedSubnet
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 
 TREE = "fat-tree:hosts=16,radix=4"  # three levels: 8 leaves, 8 spines, 4 cores
 
@@ -97,7 +97,7 @@ def test_tables_that_were_not_mended_are_noticed(monkeypatch):
 def _upload_nothing_later():
     from dataclasses import replace
 
-    from weft.sm.forwarding import upload_forwarding
+    from weft.sm.ucast.forwarding import upload_forwarding
 
     first = []
 

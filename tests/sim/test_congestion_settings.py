@@ -13,7 +13,7 @@ from weft.sim.engine import Options as RunOptions
 from weft.sim.engines import find_engine
 from weft.sim.layout import congestion
 from weft.sim.patterns import make
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.wire.cc import CcAttribute, SwitchPortCongestionSetting, SwitchPortCongestionSettingElement
 
 SPEC = "star:hosts=5"

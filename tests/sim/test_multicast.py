@@ -21,7 +21,7 @@ from weft.sim.packet.engine import PacketEngine
 from weft.sim.packet.explain import Deadlock
 from weft.sim.patterns import multicast
 from weft.sim.traffic import Operation, Traffic, Transport
-from weft.sm.options import Options as SmOptions
+from weft.sm.conf.options import Options as SmOptions
 
 MLID = Lid.FIRST_MULTICAST
 

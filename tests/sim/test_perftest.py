@@ -10,8 +10,8 @@ from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.perftest import BandwidthRow, LatencyRow, Settings, Test, measure, prepare
 from weft.sim.traffic import Transport
-from weft.verbs.tools.kinds import ALL_SIZES, Connection, parse_test
-from weft.verbs.tools.plan import Plan
+from weft.verbs.perftest.kinds import ALL_SIZES, Connection, parse_test
+from weft.verbs.perftest.plan import Plan
 
 HEADERS = 8 + 12 + 4 + 2  # LRH, BTH, ICRC, VCRC
 RETH = 16

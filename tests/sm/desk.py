@@ -10,15 +10,15 @@ from weft.fabric.model import Fabric
 from weft.ids import Gid
 from weft.mad.carrier import Address
 from weft.mad.walk import walk
+from weft.sm.conf.options import Options
+from weft.sm.discovery.known import carried_over
+from weft.sm.discovery.view import View, make_view
 from weft.sm.events import Log
-from weft.sm.known import carried_over
-from weft.sm.lids import choose_lids
-from weft.sm.options import Options
+from weft.sm.mcast.trees import plant_trees, upload_multicast
 from weft.sm.sa.administrator import Administrator
 from weft.sm.sender import Sender
 from weft.sm.state import State
-from weft.sm.trees import plant_trees, upload_multicast
-from weft.sm.view import View, make_view
+from weft.sm.ucast.lids import choose_lids
 from weft.wire.format import Format
 from weft.wire.mad import Method
 from weft.wire.sa import SA_HEADER_BYTES, SaAttribute, SaMad

@@ -21,8 +21,8 @@ from weft.routing.route import route
 from weft.sim.engine import Options as SimOptions
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.patterns import all_to_all
-from weft.sm.adaptive import Groups, ar_writes, plan_groups
 from weft.sm.sender import Sender
+from weft.sm.ucast.adaptive import Groups, ar_writes, plan_groups
 from weft.wire.adaptive import AdaptiveRoutingInfo
 from weft.wire.bulk import fill
 from weft.wire.smp import SmpAttribute

@@ -8,8 +8,8 @@ from tests.sm.conftest import Net
 
 from weft.mad.carrier import HERE, Address
 from weft.mad.local import LocalCarrier
+from weft.sm.conf.options import Options, read_options
 from weft.sm.events import Log
-from weft.sm.options import Options, read_options
 from weft.sm.run import SubnetManager
 from weft.sm.sa.requests import MOST
 from weft.wire.mad import Method, MgmtClass, Status

@@ -10,8 +10,8 @@ from weft.mad.carrier import Address, ask
 from weft.mad.local import LocalCarrier
 from weft.mad.subnet import Subnet
 from weft.routing.route import route
-from weft.sm.congestion import adapter_setting, congestion_mads, rate_table, switch_setting
-from weft.sm.options import Options, parse_options
+from weft.sm.conf.options import Options, parse_options
+from weft.sm.qos.congestion import adapter_setting, congestion_mads, rate_table, switch_setting
 from weft.wire.cc import CACongestionSetting, CcAttribute, CcMad, CongestionControlTable, SwitchCongestionSetting
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortState

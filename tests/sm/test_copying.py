@@ -10,16 +10,16 @@ from tests.sm.conftest import Net
 
 from weft.mad.local import ManualClock
 from weft.mad.walk import walk
-from weft.sm.copying import Copy, Copying, adopt_partitions, load_copy, records_in
-from weft.sm.election import Election
+from weft.sm.conf.options import Options
+from weft.sm.discovery.view import make_view
 from weft.sm.events import Log
-from weft.sm.options import Options
-from weft.sm.partitions import NO_FILE, Everyone, Membership
-from weft.sm.pkeys import wanted_pkeys
+from weft.sm.pkey.partitions import NO_FILE, Everyone, Membership
+from weft.sm.pkey.tables import wanted_pkeys
 from weft.sm.sender import Sender
-from weft.sm.sm_info import Action, OtherSm, find_others, own_port
+from weft.sm.sminfo.election import Election
+from weft.sm.sminfo.replication import Copy, Copying, adopt_partitions, load_copy, records_in
+from weft.sm.sminfo.sm_info import Action, OtherSm, find_others, own_port
 from weft.sm.state import State
-from weft.sm.view import make_view
 from weft.wire.format import Malformed
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.sa import (

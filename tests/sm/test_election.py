@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from weft.mad.carrier import HERE, Address
 from weft.mad.local import ManualClock
-from weft.sm.election import Election
 from weft.sm.events import Event
-from weft.sm.sm_info import Action, Here, OtherSm, Question, asker, is_sm_info, tell_sm
+from weft.sm.sminfo.election import Election
+from weft.sm.sminfo.sm_info import Action, Here, OtherSm, Question, asker, is_sm_info, tell_sm
 from weft.wire.mad import MAD_BYTES, Method, Status
 from weft.wire.notice import LocalChangesDetails, Notice, Trap
 from weft.wire.smp import DirectedSmp, SMControl, SMInfo, Smp, SmpAttribute, SMState

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from weft.mad import faults
+from weft.sm.conf.options import Options
 from weft.sm.events import Log
-from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 from weft.sm.status import read_status
 from weft.wire.port_info import PortInfo, PortState

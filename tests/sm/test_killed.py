@@ -22,10 +22,10 @@ from weft.mad import faults
 from weft.mad.carrier import HERE, Address, ask
 from weft.mad.local import LocalCarrier
 from weft.routing.check import check
+from weft.sm.conf.options import Options
 from weft.sm.events import Log
-from weft.sm.options import Options
 from weft.sm.run import SubnetManager
-from weft.sm.sm_info import Here, OtherSm, priority_trap
+from weft.sm.sminfo.sm_info import Here, OtherSm, priority_trap
 from weft.wire.mad import Method
 from weft.wire.notice import LocalChangesDetails
 from weft.wire.port_info import PortInfo, PortState

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.sm.conftest import Net
 
 from weft.mad.walk import walk
-from weft.sm.lids import choose_lids
-from weft.sm.view import make_view
+from weft.sm.discovery.view import make_view
+from weft.sm.ucast.lids import choose_lids
 from weft.wire.bulk import fill
 from weft.wire.port_info import PortInfo
 
@@ -82,7 +82,7 @@ def test_reassign_forgets_everything(view):
 
 
 def test_when_lids_run_out_the_rest_has_none_and_absent_ports_lose_theirs(view, monkeypatch):
-    monkeypatch.setattr("weft.sm.lids._LIDS", 16)
+    monkeypatch.setattr("weft.sm.ucast.lids._LIDS", 16)
     chosen = choose_lids(view, {0x1234: 3})
     given_out = chosen.lid[view.end_ports]
     assert sorted(given_out[given_out > 0]) == list(range(1, 16))

@@ -9,8 +9,8 @@ from tests.sm.desk import SA_KEY, Desk
 
 from weft.ids import Gid
 from weft.mad import faults
-from weft.sm.multicast import BLOCK, Groups
-from weft.sm.partitions import NO_FILE, Group, Partition, Partitions
+from weft.sm.mcast.groups import BLOCK, Groups
+from weft.sm.pkey.partitions import NO_FILE, Group, Partition, Partitions
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
 from weft.wire.notice import GmpNotice, Trap

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, FileError, UnknownName
-from weft.sm import option_values as kinds
-from weft.sm.opensm_unused import UNUSED, is_default
-from weft.sm.options import Options, named_file, parse_engines, parse_options, read_options, write_options
-from weft.sm.qos import DEFAULTS, QosOptions
+from weft.sm.conf import option_values as kinds
+from weft.sm.conf.opensm_unused import UNUSED, is_default
+from weft.sm.conf.options import Options, named_file, parse_engines, parse_options, read_options, write_options
+from weft.sm.qos.tables import DEFAULTS, QosOptions
 
 
 def parse(*lines: str) -> Options:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import weft
 from weft.errors import FileError
 from weft.fabric.kinds import NodeKind
-from weft.sm.partition_file import parse_partitions, read_partitions
-from weft.sm.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
-from weft.sm.pkeys import INBOUND, OUTBOUND, PartEnforce, may_talk, wanted_pkeys
+from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
+from weft.sm.pkey.partitions_conf import parse_partitions, read_partitions
+from weft.sm.pkey.tables import INBOUND, OUTBOUND, PartEnforce, may_talk, wanted_pkeys
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
 SLOT = {name: int(FABRIC.first_port[node]) for node, name in enumerate(FABRIC.nodes.name)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from weft.errors import FileError
 from weft.fabric.kinds import NodeKind
-from weft.sm.qos_policy import Level, Policy, PortIdentity, parse_policy
+from weft.sm.qos.policy import Level, Policy, PortIdentity, parse_policy
 
 DEFAULT = """
 qos-levels

@@ -14,7 +14,7 @@ from weft.mad.faults import pull_cable
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.sm.events import Log
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.sm.rehearsal import rehearse
 from weft.sm.run import SubnetManager
 

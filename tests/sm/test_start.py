@@ -14,7 +14,7 @@ import pytest
 from tests.patience import PATIENCE_S
 
 from weft.sm import rehearsal
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.sm.run import SubnetManager
 
 _NOT_NEEDED = (
@@ -24,10 +24,10 @@ _NOT_NEEDED = (
     "weft.fabric.files.opensm",
     "weft.fabric.catalog",
     "weft.sim",
-    "weft.sm.partition_file",
-    "weft.sm.qos_policy",
+    "weft.sm.pkey.partitions_conf",
+    "weft.sm.qos.policy",
     "weft.sm.sa.administrator",
-    "weft.sm.virtual_fabrics",
+    "weft.sm.conf.virtual_fabrics",
     "weft.verbs",
     "weft.wire.cc",
     "weft.wire.crc",
@@ -48,7 +48,7 @@ from weft.mad.faults import pull_cable
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.sm.events import Log
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.sm.rehearsal import rehearse, run_rehearsed
 from weft.sm.run import SubnetManager
 

@@ -11,8 +11,8 @@ from tests.sm.conftest import Net
 
 from weft.mad import faults
 from weft.routing.check import check
+from weft.sm.conf.options import Options
 from weft.sm.events import Log
-from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
@@ -259,7 +259,7 @@ def test_a_host_whose_link_flapped_comes_back_by_itself(net):
 
 
 def test_more_ports_than_lids_leaves_some_out_and_names_the_first(net, monkeypatch):
-    monkeypatch.setattr("weft.sm.lids._LIDS", 18)
+    monkeypatch.setattr("weft.sm.ucast.lids._LIDS", 18)
     sm = Sm(net)
     assert "5 ports stay without a LID" in sm.events("NO_LID")[0]
     assert len(sm.view.end_ports) == 17

@@ -17,11 +17,11 @@ from weft.mad import faults
 from weft.mad.walk import statuses
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
-from weft.sm.known import carried_over
-from weft.sm.lids import choose_lids
-from weft.sm.multicast import RECEIVES
-from weft.sm.settings import activate, arm, wanted_settings
-from weft.sm.trees import fill_trees, reprogram, upload_multicast
+from weft.sm.discovery.known import carried_over
+from weft.sm.mcast.groups import RECEIVES
+from weft.sm.mcast.trees import fill_trees, reprogram, upload_multicast
+from weft.sm.port_info import activate, arm, wanted_settings
+from weft.sm.ucast.lids import choose_lids
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
 from weft.wire.sa import MCMemberRecord

@@ -14,7 +14,7 @@ from weft.fabric import faults
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options, Subnet
 from weft.routing.route import reroute, route
-from weft.sm.upload_order import plan_upload
+from weft.sm.ucast.upload_order import plan_upload
 
 
 def assert_no_interleaving_loops(far, old, new, plan):

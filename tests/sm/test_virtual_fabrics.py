@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import weft
 from weft.errors import FileError
-from weft.sm.partitions import Devices, Everyone
-from weft.sm.pkeys import wanted_pkeys
-from weft.sm.virtual_fabrics import Share, VirtualFabrics, parse_virtual_fabrics, read_virtual_fabrics
+from weft.sm.conf.virtual_fabrics import Share, VirtualFabrics, parse_virtual_fabrics, read_virtual_fabrics
+from weft.sm.pkey.partitions import Devices, Everyone
+from weft.sm.pkey.tables import wanted_pkeys
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
 SLOT = {name: int(FABRIC.first_port[node]) for node, name in enumerate(FABRIC.nodes.name)}

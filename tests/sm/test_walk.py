@@ -11,7 +11,7 @@ from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.mad import faults
 from weft.mad.walk import DATA, walk
-from weft.sm.view import make_view, without_links
+from weft.sm.discovery.view import make_view, without_links
 from weft.wire.bulk import column, fill
 from weft.wire.smp import DirectedSmp, NodeInfo, SmpAttribute
 

@@ -7,8 +7,8 @@ import socket
 
 from tests.patience import PATIENCE_S
 
-from weft.verbs.transport.packets import encode
-from weft.verbs.transport.segment import Segment
+from weft.verbs.hca.packets import encode
+from weft.verbs.hca.segment import Segment
 from weft.wire.format import Format
 from weft.wire.packet import Packet
 from weft.wire.roce import UDP, UDP_PORT, Ethernet, IPv4

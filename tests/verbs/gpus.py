@@ -16,11 +16,11 @@ from typing import Any
 
 from tests.verbs.hosts import REMOTE, Node, poll
 
-from weft.verbs.cuda import in_use
 from weft.verbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_MTU_4096, IBV_QPT_RC, IBV_SEND_SIGNALED
-from weft.verbs.mr import MR
-from weft.verbs.qp import QPAttr
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.gpudirect.cuda import in_use
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.qp import QPAttr
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 ALL = IBV_ACCESS_LOCAL_WRITE | REMOTE
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,6 @@ from typing import Any
 
 from tests.patience import PATIENCE_S
 
-from weft.verbs.addr import AHAttr, GlobalRoute
-from weft.verbs.cq import CQ, WC
-from weft.verbs.device import Context
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_MW_BIND,
@@ -21,10 +18,13 @@ from weft.verbs.enums import (
     IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
     IBV_QPT_UD,
 )
-from weft.verbs.mr import MR
-from weft.verbs.pd import PD
-from weft.verbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
-from weft.verbs.wr import SGE
+from weft.verbs.pyverbs.addr import AHAttr, GlobalRoute
+from weft.verbs.pyverbs.cq import CQ, WC
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx
+from weft.verbs.pyverbs.wr import SGE
 
 GID_INDEX = 3
 Q_KEY = 0x11

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.verbs.wires import ALL, Host
 
 from weft.verbs.enums import ibv_qp_state, ibv_wr_opcode
-from weft.verbs.transport.end_to_end import EEContext
-from weft.verbs.transport.queue_pair import QueuePair, Settings
-from weft.verbs.transport.segment import Service
+from weft.verbs.hca.end_to_end import EEContext
+from weft.verbs.hca.queue_pair import QueuePair, Settings
+from weft.verbs.hca.segment import Service
 
 S = ibv_qp_state
 Q_KEY = 0x1234

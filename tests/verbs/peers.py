@@ -19,9 +19,10 @@ from numba.core import types
 from tests.verbs.hosts import REMOTE, Node, poll
 
 from weft.verbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
-from weft.verbs.mr import MR
-from weft.verbs.transport import atomic, express
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.shm import atomic
+from weft.verbs.shm import execute as express
 
 MEMORY_BYTES = 8 << 20
 ANSWER_S = 20

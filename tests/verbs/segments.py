@@ -7,10 +7,10 @@ from collections.abc import Callable
 from tests.verbs.wires import Wire, taken
 
 from weft.verbs.enums import ibv_event_type
-from weft.verbs.transport.adapter import Arrival
-from weft.verbs.transport.queue_pair import QueuePair
-from weft.verbs.transport.segment import REQUESTS, Op, Segment
-from weft.verbs.transport.work import Completion
+from weft.verbs.hca.adapter import Arrival
+from weft.verbs.hca.queue_pair import QueuePair
+from weft.verbs.hca.segment import REQUESTS, Op, Segment
+from weft.verbs.hca.work import Completion
 
 
 def arrive(wire: Wire, segment: Segment, source: str = "a") -> None:

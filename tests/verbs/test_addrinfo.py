@@ -6,7 +6,8 @@ import errno
 
 import pytest
 
-from weft.verbs.cm_enums import (
+from weft.verbs.enums import IBV_QPT_RC
+from weft.verbs.enums.cm import (
     RAI_DNS,
     RAI_NUMERICHOST,
     RAI_PASSIVE,
@@ -20,10 +21,9 @@ from weft.verbs.cm_enums import (
     RDMA_PS_TCP,
     RDMA_PS_UDP,
 )
-from weft.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel
-from weft.verbs.enums import IBV_QPT_RC
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.qp import QPCap, QPInitAttr
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel
+from weft.verbs.pyverbs.qp import QPCap, QPInitAttr
 
 HOST, PORT = "127.0.0.1", 18515
 GID = 0xFFFF_7F00_0001

@@ -17,10 +17,7 @@ from tests.patience import wait_until
 from tests.verbs.hosts import CAP, REMOTE, Node, connect, poll
 from tests.verbs.peers import MEMORY_BYTES, Peer, connect_to, request, status_of, take_lane, works
 
-from weft.verbs.addr import AH, AHAttr, GlobalRoute
-from weft.verbs.buffers import span
 from weft.verbs.carriers.loopback import Loopback
-from weft.verbs.cq import CQ
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_ON_DEMAND,
@@ -32,11 +29,14 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.mr import MR
-from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.qp import QPAttr, QPCap
-from weft.verbs.transport.adapter import Adapter
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.pyverbs.addr import AH, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.buffers import span
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.qp import QPAttr, QPCap
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 S, W, M = ibv_qp_state, ibv_wr_opcode, ibv_qp_attr_mask
 STATUS = ibv_wc_status

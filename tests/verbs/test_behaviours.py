@@ -19,9 +19,9 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.transport import requester
-from weft.verbs.transport.segment import Op, Segment, Service
-from weft.verbs.transport.work import SendWork
+from weft.verbs.hca import requester
+from weft.verbs.hca.segment import Op, Segment, Service
+from weft.verbs.hca.work import SendWork
 
 S = ibv_qp_state
 W = ibv_wr_opcode

@@ -8,7 +8,6 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.verbs.hosts import Node, connect, poll
 
-from weft.verbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_QPT_RC,
@@ -23,11 +22,12 @@ from weft.verbs.enums import (
     ibv_qp_state,
     ibv_wc_status,
 )
-from weft.verbs.events import AsyncEvent
-from weft.verbs.mr import MR
-from weft.verbs.qp import QPAttr
-from weft.verbs.srq import SRQ, SrqAttr, SrqInitAttr
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.pyverbs.cq import CQ, CQEX, CompChannel, CqInitAttrEx, PollCqAttr
+from weft.verbs.pyverbs.events import AsyncEvent
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.qp import QPAttr
+from weft.verbs.pyverbs.srq import SRQ, SrqAttr, SrqInitAttr
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 E, S, M = ibv_event_type, ibv_qp_state, ibv_qp_attr_mask
 OK = ibv_wc_status.IBV_WC_SUCCESS

@@ -13,9 +13,9 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.transport.adapter import Arrival
-from weft.verbs.transport.queue_pair import QueuePair
-from weft.verbs.transport.segment import Op, Segment, Service, psn_after
+from weft.verbs.hca.adapter import Arrival
+from weft.verbs.hca.queue_pair import QueuePair
+from weft.verbs.hca.segment import Op, Segment, Service, psn_after
 
 S = ibv_qp_state
 E = ibv_event_type

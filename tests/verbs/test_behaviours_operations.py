@@ -20,11 +20,11 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.transport.queue_pair import QueuePair
-from weft.verbs.transport.receiving import ReceiveQueue
-from weft.verbs.transport.regions import Region
-from weft.verbs.transport.segment import Op, Segment, Service
-from weft.verbs.transport.work import ReceiveWork, SendWork
+from weft.verbs.hca.queue_pair import QueuePair
+from weft.verbs.hca.receiving import ReceiveQueue
+from weft.verbs.hca.regions import Region
+from weft.verbs.hca.segment import Op, Segment, Service
+from weft.verbs.hca.work import ReceiveWork, SendWork
 
 S = ibv_qp_state
 W = ibv_wr_opcode

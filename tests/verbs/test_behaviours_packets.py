@@ -9,9 +9,9 @@ from tests.verbs.segments import arrive, request
 from tests.verbs.wires import ALL, Wire, connected
 
 from weft.verbs.enums import IBV_SEND_SOLICITED, ibv_qp_state, ibv_wc_status, ibv_wr_opcode
-from weft.verbs.transport.packets import decode, encode
-from weft.verbs.transport.segment import Op, Segment, Service
-from weft.verbs.transport.work import SendWork
+from weft.verbs.hca.packets import decode, encode
+from weft.verbs.hca.segment import Op, Segment, Service
+from weft.verbs.hca.work import SendWork
 from weft.wire.format import Format, Malformed
 from weft.wire.headers import AETH, BTH, AtomicETH, ImmDt, Opcode
 

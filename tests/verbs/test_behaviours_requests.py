@@ -18,8 +18,8 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.transport.memory import Place
-from weft.verbs.transport.work import ReceiveWork, SendWork
+from weft.verbs.hca.work import ReceiveWork, SendWork
+from weft.verbs.shm.memory import Place
 
 S = ibv_qp_state
 W = ibv_wr_opcode

@@ -7,9 +7,7 @@ import errno
 import pytest
 from tests.verbs.hosts import GID_INDEX, Q_KEY, Node, connect, poll
 
-from weft.verbs import qp_changes
-from weft.verbs.addr import AH, AHAttr
-from weft.verbs.connecting import agent
+from weft.verbs.cm import agent
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_ATOMIC,
@@ -36,12 +34,14 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.mr import MR, MW, MWBind, MWBindInfo
-from weft.verbs.objects import inc_rkey
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.qp import QPAttr
-from weft.verbs.transport.queue_pair import SERVICES, TRANSITIONS
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.queue_pair import SERVICES, TRANSITIONS
+from weft.verbs.pyverbs import qp_changes
+from weft.verbs.pyverbs.addr import AH, AHAttr
+from weft.verbs.pyverbs.mr import MR, MW, MWBind, MWBindInfo
+from weft.verbs.pyverbs.objects import inc_rkey
+from weft.verbs.pyverbs.qp import QPAttr
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 S, M, T, W = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type, ibv_wr_opcode
 STATES = [state for state in S if state != S.IBV_QPS_UNKNOWN]

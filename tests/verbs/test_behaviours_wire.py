@@ -11,10 +11,10 @@ import pytest
 from tests.verbs.datagrams import Stranger
 from tests.verbs.wires import Host, connect, loopback_address
 
-from weft.verbs.carriers import roce
-from weft.verbs.carriers.roce import RoceCarrier
+from weft.verbs.carriers.roce import carrier as roce
+from weft.verbs.carriers.roce.carrier import RoceCarrier
 from weft.verbs.enums import ibv_wc_status
-from weft.verbs.transport.segment import Op, Segment, Service
+from weft.verbs.hca.segment import Op, Segment, Service
 from weft.wire.headers import BTH, CNPPadding, Opcode
 
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
@@ -114,7 +114,7 @@ def test_53_who_sends_marked_packets_is_told_but_not_for_each_of_them(monkeypatc
         a, b = (Host.over(carrier) for carrier in ends)
         mine, _ = connect(a, b, (ends[1].gid, ends[0].gid), (ends[0].gid, ends[1].gid))
         ends[0]._socket.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _CONGESTED)
-        monkeypatch.setattr("weft.verbs.carriers.roce.NOTICE_S", 3600.0)
+        monkeypatch.setattr("weft.verbs.carriers.roce.carrier.NOTICE_S", 3600.0)
         for number in range(10):
             a.send(mine, number, 0, 100, 0, va=b.at, rkey=b.region.key)  # a WRITE
             for host in (a, b, a):

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.verbs.hosts import REMOTE, Node, connect, poll
 
-from weft.verbs.buffers import is_writable, span
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_ON_DEMAND,
@@ -28,9 +27,10 @@ from weft.verbs.enums import (
     IBV_WR_RDMA_READ,
     IBV_WR_RDMA_WRITE,
 )
-from weft.verbs.mr import MR
-from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.wr import SGE, SendWR
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.buffers import is_writable, span
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.wr import SGE, SendWR
 
 WRITE = IBV_ACCESS_LOCAL_WRITE
 BYTES = 64

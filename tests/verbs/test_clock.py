@@ -16,7 +16,7 @@ time.monotonic, time.monotonic_ns = lambda: real_s() - began_s, lambda: real_ns(
 
 from tests.verbs.hosts import Node, connect, poll
 from weft.verbs import enums as e
-from weft.verbs.wr import SendWR
+from weft.verbs.pyverbs.wr import SendWR
 
 with Node() as node:
     a, b = connect(node, e.IBV_QPT_RC)

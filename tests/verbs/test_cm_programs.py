@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from weft.verbs.carriers.siblings import PROCESSES_MAX, USUAL, Siblings
+from weft.verbs.carriers.processes.carrier import PROCESSES_MAX, USUAL, Siblings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share the adapter on Linux only")
 PATIENCE_S = 300  # that a program never ends is what is tested; how fast it is, is not
@@ -293,7 +293,7 @@ def test_ctrl_c_while_kernels_are_compiled_ends_the_program(tmp_path):
     script = """
     from pyverbs.cm_enums import RAI_PASSIVE
     from pyverbs.cmid import CMID, AddrInfo, CMEventChannel
-    from weft.verbs.carriers.roce import RoceCarrier
+    from weft.verbs.carriers.roce.carrier import RoceCarrier
 
     def compile_and_say(self, _compile=RoceCarrier._compile):
         print("compiling", flush=True)

@@ -9,8 +9,17 @@ import threading
 import pytest
 from tests.patience import PATIENCE_S
 
-from weft.verbs.addr import AH
-from weft.verbs.cm_enums import (
+from weft.verbs.enums import (
+    IBV_QP_TIMEOUT,
+    IBV_QPS_ERR,
+    IBV_QPS_INIT,
+    IBV_QPS_RTR,
+    IBV_QPS_RTS,
+    IBV_QPT_RC,
+    IBV_QPT_UD,
+    IBV_WC_SUCCESS,
+)
+from weft.verbs.enums.cm import (
     RAI_PASSIVE,
     RDMA_CM_EVENT_ADDR_RESOLVED,
     RDMA_CM_EVENT_CONNECT_REQUEST,
@@ -25,20 +34,11 @@ from weft.verbs.cm_enums import (
     RDMA_PS_TCP,
     RDMA_PS_UDP,
 )
-from weft.verbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, UDParam
-from weft.verbs.cq import CQ
-from weft.verbs.enums import (
-    IBV_QP_TIMEOUT,
-    IBV_QPS_ERR,
-    IBV_QPS_INIT,
-    IBV_QPS_RTR,
-    IBV_QPS_RTS,
-    IBV_QPT_RC,
-    IBV_QPT_UD,
-    IBV_WC_SUCCESS,
-)
-from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.qp import QP, QPCap, QPInitAttr
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.addr import AH
+from weft.verbs.pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam, UDParam
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.qp import QP, QPCap, QPInitAttr
 
 HOST = "127.0.0.1"
 

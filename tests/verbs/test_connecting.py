@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from weft.mad.local import ManualClock
 from weft.verbs.carriers.loopback import Loopback
-from weft.verbs.cm_enums import rdma_cm_event_type
-from weft.verbs.connecting.agent import QP1, QP1_KEY, Agent, agent_of
-from weft.verbs.connecting.conversation import ANSWER_S, RETRIES, Conversation, Phase, Side, Told
-from weft.verbs.transport.adapter import Adapter
-from weft.verbs.transport.segment import Op, Segment, Service
+from weft.verbs.cm.agent import QP1, QP1_KEY, Agent, agent_of
+from weft.verbs.cm.connection import ANSWER_S, RETRIES, Conversation, Phase, Side, Told
+from weft.verbs.enums.cm import rdma_cm_event_type
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.hca.segment import Op, Segment, Service
 from weft.wire.cm import RejReason
 
 SERVICE = 0x0106_1D2F

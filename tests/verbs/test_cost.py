@@ -9,9 +9,9 @@ import pytest
 from tests.verbs.hosts import Node, connect
 
 from weft.verbs import enums as e
-from weft.verbs.mr import MR
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 OK = e.IBV_WC_SUCCESS

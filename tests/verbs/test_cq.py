@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from tests.verbs.wires import Wire, connected
 
-from weft.verbs.cq import CQ, CQEX, WC, CompChannel, CqInitAttrEx, PollCqAttr
 from weft.verbs.enums import (
     IBV_CQ_INIT_ATTR_MASK_FLAGS,
     IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
@@ -30,9 +29,10 @@ from weft.verbs.enums import (
     IBV_WC_WITH_IMM,
     IBV_WC_WR_FLUSH_ERR,
 )
-from weft.verbs.objects import PyverbsCM
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.transport.work import Completion
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.work import Completion
+from weft.verbs.pyverbs.cq import CQ, CQEX, WC, CompChannel, CqInitAttrEx, PollCqAttr
+from weft.verbs.pyverbs.objects import PyverbsCM
 
 CQE_MAX = 1000
 STAMPS = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK

@@ -21,7 +21,6 @@ from tests.verbs.hosts import REMOTE, Node, connect, poll
 from tests.verbs.peers import MEMORY_BYTES, Peer, connect_to, request, status_of, works
 
 from weft import runtime
-from weft.verbs.cq import CQ
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_QPT_RC,
@@ -29,10 +28,11 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.mr import MR
-from weft.verbs.qp import QPCap
-from weft.verbs.transport import queue_pair
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.hca import queue_pair
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.qp import QPCap
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 S, W = ibv_qp_state, ibv_wr_opcode
 STATUS = ibv_wc_status
@@ -206,7 +206,7 @@ def test_connections_to_the_dead_do_not_reach_who_has_their_numbers_next(node, b
 SCRIPT = """
 from tests.verbs.hosts import Node, connect
 from weft.verbs.enums import IBV_QPT_RC
-from weft.verbs.wr import SendWR
+from weft.verbs.pyverbs.wr import SendWR
 node = Node()
 a, b = connect(node, IBV_QPT_RC)
 a.post_send(SendWR(num_sge=1, sg=[node.sge(0, 8)]))

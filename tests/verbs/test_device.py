@@ -9,9 +9,6 @@ import os
 import pytest
 from tests.verbs.hosts import Q_KEY, Node, poll
 
-from weft.verbs import device
-from weft.verbs.addr import AH, AHAttr, GlobalRoute
-from weft.verbs.device import DM, AllocDmAttr, Context, FdArr, get_device_list
 from weft.verbs.enums import (
     _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
     IBV_ACCESS_LOCAL_WRITE,
@@ -23,11 +20,14 @@ from weft.verbs.enums import (
     IBV_WC_RECV,
     ibv_event_type,
 )
-from weft.verbs.events import raise_event
-from weft.verbs.mr import MR
-from weft.verbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
-from weft.verbs.pyverbs_error import PyverbsError, PyverbsRDMAError, PyverbsUserError
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs import device
+from weft.verbs.pyverbs.addr import AH, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.device import DM, AllocDmAttr, Context, FdArr, get_device_list
+from weft.verbs.pyverbs.events import raise_event
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.verbs.cuda import Allocation
-from weft.verbs.gpu import DeviceBytes, Part
+from weft.verbs.gpudirect.cuda import Allocation
+from weft.verbs.gpudirect.gpu import DeviceBytes, Part
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=4), st.integers(-250, 250), st.integers(-250, 250))

@@ -8,10 +8,10 @@ import pytest
 from tests.verbs.hosts import Q_KEY, REMOTE, Node, poll
 
 import weft.verbs.enums as e
-from weft.verbs.eec import EEC, RDD, EECAttr
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.qp import QP, QPAttr
-from weft.verbs.wr import RecvWR, SendWR
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs.eec import EEC, RDD, EECAttr
+from weft.verbs.pyverbs.qp import QP, QPAttr
+from weft.verbs.pyverbs.wr import RecvWR, SendWR
 
 EX = e.IBV_QP_EX_WITH_SEND | e.IBV_QP_EX_WITH_RDMA_WRITE
 

@@ -6,7 +6,8 @@ from enum import IntEnum
 
 import pytest
 
-from weft.verbs import cm_enums, enums
+from weft.verbs import enums
+from weft.verbs.enums import cm as cm_enums
 
 
 @pytest.mark.parametrize("module", [enums, cm_enums])

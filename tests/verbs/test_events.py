@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from tests.verbs.wires import Wire, connected
 
 from weft.verbs.enums import IBV_EVENT_COMM_EST, IBV_EVENT_PORT_ERR, IBV_EVENT_SQ_DRAINED, IBV_QPS_INIT, IBV_QPS_RTR
-from weft.verbs.events import next_event, raise_event
+from weft.verbs.pyverbs.events import next_event, raise_event
 
 
 def context(wire: Wire, name: str) -> SimpleNamespace:

@@ -8,7 +8,6 @@ import os
 import pytest
 from tests.verbs.hosts import Node, connect, poll
 
-from weft.verbs.device import Context
 from weft.verbs.enums import (
     IBV_ACCESS_FLUSH_GLOBAL,
     IBV_ACCESS_LOCAL_WRITE,
@@ -34,12 +33,13 @@ from weft.verbs.enums import (
     IBV_WR_RDMA_READ,
     IBV_WR_RDMA_WRITE,
 )
-from weft.verbs.mem_alloc import read, write
-from weft.verbs.mr import MR, Buf, BufMR, DMAHandle, DmaHandleInitAttr, MREx
-from weft.verbs.pd import PD, ParentDomain, ParentDomainInitAttr
-from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.qp import QP
-from weft.verbs.wr import SGE, SendWR
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mem_alloc import read, write
+from weft.verbs.pyverbs.mr import MR, Buf, BufMR, DMAHandle, DmaHandleInitAttr, MREx
+from weft.verbs.pyverbs.pd import PD, ParentDomain, ParentDomainInitAttr
+from weft.verbs.pyverbs.qp import QP
+from weft.verbs.pyverbs.wr import SGE, SendWR
 
 PAGE = 4096
 OWN = IBV_ACCESS_LOCAL_WRITE

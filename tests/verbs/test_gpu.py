@@ -18,9 +18,7 @@ from tests.patience import PATIENCE_S
 from tests.verbs.gpus import ALL, ROOT, Peer, attributes, copied, request
 from tests.verbs.hosts import Node, connect, poll
 
-from weft.verbs import cuda
-from weft.verbs.carriers.siblings import Siblings
-from weft.verbs.cuda import Allocation, CudaError
+from weft.verbs.carriers.processes.carrier import Siblings
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_MW_BIND,
@@ -38,11 +36,13 @@ from weft.verbs.enums import (
     IBV_WR_RDMA_WRITE,
     IBV_WR_SEND,
 )
-from weft.verbs.gpu import DeviceBytes, Part
-from weft.verbs.mr import MR, MW, MWBind, MWBindInfo
-from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.transport.segment import Op, Segment, Service
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.gpudirect import cuda
+from weft.verbs.gpudirect.cuda import Allocation, CudaError
+from weft.verbs.gpudirect.gpu import DeviceBytes, Part
+from weft.verbs.hca.segment import Op, Segment, Service
+from weft.verbs.pyverbs.mr import MR, MW, MWBind, MWBindInfo
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 SIZE = 1 << 20
 
@@ -219,7 +219,7 @@ def test_what_nobody_acknowledges_goes_through_the_host(node, random, moved, kin
         b.post_recv(RecvWR(num_sge=1, sg=[SGE(other.buf, 1040, other.lkey)]))
         work = request(one, IBV_WR_SEND)
         if kind == IBV_QPT_UD:
-            from weft.verbs.addr import AH
+            from weft.verbs.pyverbs.addr import AH
 
             work.set_wr_ud(AH(node.pd, attr=node.address()), b.qp_num, 0x11)
         a.post_send(work)
@@ -310,7 +310,7 @@ def test_memory_without_a_handle_is_refused_with_the_way_out(torch):
     program = """
 import torch
 from tests.verbs.hosts import Node
-from weft.verbs.mr import MR
+from weft.verbs.pyverbs.mr import MR
 with Node() as node:
     MR(node.pd, 0, 1, address=torch.ones(10, device="cuda"))
 """

@@ -16,9 +16,9 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_module_of_pyverbs_is_the_one_of_weft():
     done = run(
-        FIRST + "import pyverbs.wr, weft.verbs.wr\n"
-        "assert pyverbs.wr is weft.verbs.wr\n"
-        "assert weft.verbs.wr.__spec__.name == 'weft.verbs.wr'\n"
+        FIRST + "import pyverbs.wr, weft.verbs.pyverbs.wr\n"
+        "assert pyverbs.wr is weft.verbs.pyverbs.wr\n"
+        "assert weft.verbs.pyverbs.wr.__spec__.name == 'weft.verbs.pyverbs.wr'\n"
         "from pyverbs.base import PyverbsRDMAErrno, inc_rkey\n"
         "import pyverbs.enums, pyverbs.libibverbs_enums\n"
         "assert pyverbs.enums is pyverbs.libibverbs_enums\n"
@@ -31,7 +31,7 @@ def test_a_module_of_pyverbs_is_the_one_of_weft():
 def test_exceptions_are_caught_under_either_name():
     done = run(
         FIRST + "from pyverbs.pyverbs_error import PyverbsUserError\n"
-        "from weft.verbs.addr import GID\n"
+        "from weft.verbs.pyverbs.addr import GID\n"
         "try: GID('x')\n"
         "except PyverbsUserError: print('caught')\n"
     )

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.verbs.carriers.lab import _arrival, _packet
-from weft.verbs.carriers.lab_way import Way
-from weft.verbs.transport.packets import encode
-from weft.verbs.transport.segment import Op, Segment, Service, packets_of
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.carrier import _arrival, _packet
+from weft.verbs.hca.packets import encode
+from weft.verbs.hca.segment import Op, Segment, Service, packets_of
 from weft.wire.format import Malformed
 from weft.wire.headers import GRH, LRH
 from weft.wire.packet import Packet

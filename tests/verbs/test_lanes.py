@@ -17,15 +17,15 @@ from tests.verbs.hosts import CAP, REMOTE, Node, connect, poll
 from tests.verbs.peers import Peer, connect_to
 
 from weft.verbs import enums as e
-from weft.verbs.cq import CQ, CompChannel
-from weft.verbs.mr import MR
-from weft.verbs.qp import QP
-from weft.verbs.transport import atomic
-from weft.verbs.transport import meter as meters
-from weft.verbs.transport.packets import encode
-from weft.verbs.transport.queue_memory import QueueMemory, lives
-from weft.verbs.transport.segment import Segment
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.hca.packets import encode
+from weft.verbs.hca.segment import Segment
+from weft.verbs.pyverbs.cq import CQ, CompChannel
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.qp import QP
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.shm import atomic
+from weft.verbs.shm import meter as meters
+from weft.verbs.shm.queue_memory import QueueMemory, lives
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 OK = e.IBV_WC_SUCCESS

@@ -13,7 +13,7 @@ from tests.patience import PATIENCE_S
 
 LAUNCH = [sys.executable, "-m", "weft", "verbs"]
 SAYS_WHOSE = "import pyverbs.wr; print(pyverbs.wr.__spec__.name)"
-WEFTS = "weft.verbs.wr\n"
+WEFTS = "weft.verbs.pyverbs.wr\n"
 
 
 def run(*words: object, **more) -> subprocess.CompletedProcess[str]:
@@ -33,6 +33,15 @@ def test_a_script_a_module_and_a_line_find_wefts_pyverbs(tmp_path):
     for words in ([path], ["-m", "app"], ["-c", SAYS_WHOSE]):
         done = run(sys.executable, *words, cwd=tmp_path)
         assert (done.stdout, done.returncode) == (WEFTS, 0), done.stderr
+
+
+def test_the_module_itself_runs_a_program(tmp_path):
+    module = [sys.executable, "-m", "weft.verbs.pyverbs"]
+    done = subprocess.run([*module, script(tmp_path, SAYS_WHOSE)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == (WEFTS, 0), done.stderr
+    alone = subprocess.run(module, capture_output=True, text=True, check=False)
+    assert (alone.stdout, alone.returncode) == ("", 2)
+    assert "takes a program" in alone.stderr
 
 
 def test_children_find_it_too(tmp_path):

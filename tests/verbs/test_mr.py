@@ -8,8 +8,6 @@ import errno
 import pytest
 from tests.verbs.wires import Wire, connected
 
-from weft.verbs import mem_alloc
-from weft.verbs.device import DM, AllocDmAttr, Context
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_MW_BIND,
@@ -25,14 +23,16 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.mr import DMMR, MR, MW, DmaBufMR, MWBindInfo
-from weft.verbs.objects import inc_rkey
-from weft.verbs.pd import PD
-from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.transport.memory import Place
-from weft.verbs.transport.segment import REQUESTS
-from weft.verbs.transport.work import SendWork
-from weft.verbs.windows import Binding
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.hca.segment import REQUESTS
+from weft.verbs.hca.work import SendWork
+from weft.verbs.pyverbs import mem_alloc
+from weft.verbs.pyverbs.device import DM, AllocDmAttr, Context
+from weft.verbs.pyverbs.mr import DMMR, MR, MW, DmaBufMR, MWBindInfo
+from weft.verbs.pyverbs.objects import inc_rkey
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.windows import Binding
+from weft.verbs.shm.memory import Place
 
 WRITE, REMOTE = IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE
 BOUND, FAILED = ibv_wc_status.IBV_WC_SUCCESS, ibv_wc_status.IBV_WC_MW_BIND_ERR

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.verbs.transport.packets import decode, encode
-from weft.verbs.transport.segment import REQUESTS, Op, Segment, Service, packets_of
+from weft.verbs.hca.packets import decode, encode
+from weft.verbs.hca.segment import REQUESTS, Op, Segment, Service, packets_of
 from weft.wire.format import Malformed
 from weft.wire.headers import BTH, RETH, Opcode
 from weft.wire.packet import Link, Packet

@@ -14,13 +14,13 @@ import pytest
 from tests.patience import wait_until
 
 from weft import runtime
-from weft.verbs.carriers.lab import LabCarrier
-from weft.verbs.carriers.lab_line import METER_WORDS, METERS, QUEUE_PAIR_BITS
-from weft.verbs.carriers.lab_passages import Passages
-from weft.verbs.carriers.lab_way import Way
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.carrier import LabCarrier
+from weft.verbs.carriers.lab.connection import METER_WORDS, METERS, QUEUE_PAIR_BITS
+from weft.verbs.carriers.lab.memory_grants import Passages
 from weft.verbs.carriers.loopback import Loopback
-from weft.verbs.transport.adapter import Adapter
-from weft.verbs.transport.queue_memory import QueueMemory
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.shm.queue_memory import QueueMemory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 GUID, PEER = 7, 2

@@ -8,8 +8,6 @@ import socket
 import pytest
 from tests.verbs.hosts import GID_INDEX, Node, connect, poll
 
-from weft.verbs.addr import AH, AHAttr, GlobalRoute
-from weft.verbs.cq import CQ
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_QP_CAP,
@@ -33,10 +31,12 @@ from weft.verbs.enums import (
     IBV_WR_SEND,
     IBV_WR_SEND_WITH_IMM,
 )
-from weft.verbs.mr import MR
-from weft.verbs.pyverbs_error import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.qp import ECE, QP, DataBuffer, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx, QPRateLimitAttr
-from weft.verbs.wr import SGE, RecvWR, SendWR
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.addr import AH, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.qp import ECE, QP, DataBuffer, QPAttr, QPCap, QPEx, QPInitAttr, QPInitAttrEx, QPRateLimitAttr
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.transport.adapter import Arrival
-from weft.verbs.transport.queue_pair import QueuePair
-from weft.verbs.transport.segment import Op, Segment
+from weft.verbs.hca.adapter import Arrival
+from weft.verbs.hca.queue_pair import QueuePair
+from weft.verbs.hca.segment import Op, Segment
 
 S, W, WC = ibv_qp_state, ibv_wr_opcode, ibv_wc_status
 OK, FLUSHED = int(WC.IBV_WC_SUCCESS), int(WC.IBV_WC_WR_FLUSH_ERR)

@@ -16,17 +16,17 @@ from tests.verbs.datagrams import Stranger
 from tests.verbs.wires import ALL, Host, connect, loopback_address
 
 from weft.errors import ConfigError
-from weft.verbs.carriers import roce
-from weft.verbs.carriers.interfaces import mtu_of
-from weft.verbs.carriers.kernels import layout
-from weft.verbs.carriers.roce import RoceCarrier, address_of, gid_of
+from weft.verbs.carriers.roce import carrier as roce
+from weft.verbs.carriers.roce.carrier import RoceCarrier, address_of, gid_of
+from weft.verbs.carriers.roce.interfaces import mtu_of
+from weft.verbs.carriers.roce.kernels import layout
 from weft.verbs.enums import IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hardware import present
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.transport.adapter import Arrival
-from weft.verbs.transport.memory import Place
-from weft.verbs.transport.segment import Op, Segment, Service
-from weft.verbs.transport.work import SendWork
+from weft.verbs.hca.adapter import Arrival
+from weft.verbs.hca.segment import Op, Segment, Service
+from weft.verbs.hca.work import SendWork
+from weft.verbs.shm.memory import Place
 from weft.wire.headers import AETH, BTH, Opcode
 from weft.wire.pcap import PcapWriter
 

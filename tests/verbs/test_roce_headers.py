@@ -14,10 +14,10 @@ from llvmlite import ir
 from tests.verbs.test_packets import segments
 
 from weft.jit import kernel
-from weft.verbs.carriers.headers import pack, unpack
-from weft.verbs.carriers.kernels import folding, native
-from weft.verbs.transport.packets import encode
-from weft.verbs.transport.segment import Segment
+from weft.verbs.carriers.roce.headers import pack, unpack
+from weft.verbs.carriers.roce.kernels import folding, native
+from weft.verbs.hca.packets import encode
+from weft.verbs.hca.segment import Segment
 
 MTU = 256
 

@@ -8,11 +8,11 @@ import pytest
 from tests.verbs.hosts import CAP, GID_INDEX, Q_KEY, Node, connect, poll
 
 from weft.verbs import enums as e
-from weft.verbs.addr import AH
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.qp import QPAttr
-from weft.verbs.transport import queue_pair
-from weft.verbs.wr import SendWR
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca import queue_pair
+from weft.verbs.pyverbs.addr import AH
+from weft.verbs.pyverbs.qp import QPAttr
+from weft.verbs.pyverbs.wr import SendWR
 
 FITS = CAP.max_send_wr
 

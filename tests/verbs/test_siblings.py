@@ -13,13 +13,13 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.verbs.wires import Host, connect
 
-from weft.verbs.carriers.siblings import Siblings
-from weft.verbs.cm_enums import RDMA_PS_TCP
-from weft.verbs.cmid import CMID, AddrInfo
+from weft.verbs.carriers.processes.carrier import Siblings
 from weft.verbs.enums import IBV_QPS_ERR, IBV_QPT_RC, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR
-from weft.verbs.qp import QPCap, QPInitAttr
-from weft.verbs.transport.adapter import TO_GROUP
-from weft.verbs.transport.segment import Op, Segment, Service
+from weft.verbs.enums.cm import RDMA_PS_TCP
+from weft.verbs.hca.adapter import TO_GROUP
+from weft.verbs.hca.segment import Op, Segment, Service
+from weft.verbs.pyverbs.cmid import CMID, AddrInfo
+from weft.verbs.pyverbs.qp import QPCap, QPInitAttr
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="names of sockets are Linux's")
 GID, GROUP = 0xFFFF_7F00_0001, 0xFF << 120 | 1
@@ -121,10 +121,10 @@ def test_what_is_no_packet_is_dropped(ends):
 
 SERVER = """
 import sys
-from weft.verbs.cm_enums import RAI_PASSIVE
-from weft.verbs.cmid import CMID, AddrInfo
+from weft.verbs.enums.cm import RAI_PASSIVE
+from weft.verbs.pyverbs.cmid import CMID, AddrInfo
 from weft.verbs.enums import IBV_QPT_RC
-from weft.verbs.qp import QPCap, QPInitAttr
+from weft.verbs.pyverbs.qp import QPCap, QPInitAttr
 listener = CMID(AddrInfo(src="127.0.0.1", flags=RAI_PASSIVE), qp_init_attr=QPInitAttr(qp_type=IBV_QPT_RC, cap=QPCap()))
 listener.listen()
 print(listener._port, flush=True)
@@ -160,8 +160,8 @@ def test_an_adapter_answers_while_its_program_sleeps_and_its_death_is_an_error_o
 
 FORKED = """
 import os
-from weft.verbs.device import Context, the_adapter
-from weft.verbs.cq import CQ
+from weft.verbs.pyverbs.device import Context, the_adapter
+from weft.verbs.pyverbs.cq import CQ
 before = the_adapter()
 numbers = before.carrier.numbers
 cq = CQ(Context(name="mlx5_0"), 10)

@@ -27,11 +27,11 @@ from weft.verbs.enums import (
     IBV_XRCD_INIT_ATTR_FD,
     IBV_XRCD_INIT_ATTR_OFLAGS,
 )
-from weft.verbs.pyverbs_error import PyverbsRDMAError
-from weft.verbs.qp import QP, QPCap, QPInitAttrEx
-from weft.verbs.srq import SRQ, OpsWr, SrqAttr, SrqInitAttr, SrqInitAttrEx
-from weft.verbs.wr import RecvWR, SendWR
-from weft.verbs.xrcd import XRCD, XRCDInitAttr
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs.qp import QP, QPCap, QPInitAttrEx
+from weft.verbs.pyverbs.srq import SRQ, OpsWr, SrqAttr, SrqInitAttr, SrqInitAttrEx
+from weft.verbs.pyverbs.wr import RecvWR, SendWR
+from weft.verbs.pyverbs.xrcd import XRCD, XRCDInitAttr
 
 
 @pytest.fixture

@@ -18,24 +18,24 @@ from tests.verbs.hosts import Node, poll
 
 from weft.cli import VERBS_COMMANDS, app, main
 from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
-from weft.verbs.addr import GID, AHAttr, GlobalRoute
-from weft.verbs.device import Context
-from weft.verbs.device_attributes import DeviceAttr
 from weft.verbs.enums import IBV_MTU_4096, IBV_QPT_RC
-from weft.verbs.qp import QPCap
-from weft.verbs.tools import compiled_loop, devinfo, exchange, perftest, pingpong
-from weft.verbs.tools.compiled_loop import CompiledLoop
-from weft.verbs.tools.endpoint import Endpoint
-from weft.verbs.tools.exchange import Listener, Peer
-from weft.verbs.tools.kinds import Test, parse_test
-from weft.verbs.tools.loop import PythonLoop
-from weft.verbs.tools.pair import free_port
-from weft.verbs.tools.plan import Plan, parse
-from weft.verbs.tools.programs import PROGRAMS, command, program_folder
-from weft.verbs.tools.report import BandwidthRow, LatencyRow, Times, bandwidth_row, row_of
-from weft.verbs.tools.watch import Watch
-from weft.verbs.transport.express import IS_OPEN
-from weft.verbs.wr import RecvWR, SendWR
+from weft.verbs.perftest import compiled_loop, devinfo, exchange, perftest, pingpong
+from weft.verbs.perftest.compiled_loop import CompiledLoop
+from weft.verbs.perftest.endpoint import Endpoint
+from weft.verbs.perftest.exchange import Listener, Peer
+from weft.verbs.perftest.kinds import Test, parse_test
+from weft.verbs.perftest.loop import PythonLoop
+from weft.verbs.perftest.pair import free_port
+from weft.verbs.perftest.plan import Plan, parse
+from weft.verbs.perftest.programs import PROGRAMS, command, program_folder
+from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Times, bandwidth_row, row_of
+from weft.verbs.perftest.watch import Watch
+from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.device_attributes import DeviceAttr
+from weft.verbs.pyverbs.qp import QPCap
+from weft.verbs.pyverbs.wr import RecvWR, SendWR
+from weft.verbs.shm.execute import IS_OPEN
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share an adapter on Linux only")
 
@@ -94,7 +94,7 @@ def pair() -> Pair:
 def engine(request, monkeypatch) -> str:
     """Both kinds of loop; the first where there is no short way."""
     if request.param == "python":
-        monkeypatch.setattr("weft.verbs.tools.compiled_loop.compiled_loop", lambda end, watch: None)
+        monkeypatch.setattr("weft.verbs.perftest.compiled_loop.compiled_loop", lambda end, watch: None)
     return request.param
 
 
@@ -138,7 +138,7 @@ def test_every_test_prints_perftests_columns_at_both_ends(pair, test, engine):
 
 @pytest.mark.parametrize("test", ["ib_write_bw", "ib_read_bw", "ib_send_lat"])
 def test_all_sizes_arrive(pair, test, monkeypatch):
-    monkeypatch.setattr("weft.verbs.tools.kinds.ALL_SIZES", tuple(2**power for power in range(1, 17)))
+    monkeypatch.setattr("weft.verbs.perftest.kinds.ALL_SIZES", tuple(2**power for power in range(1, 17)))
     text = pair.run(perftest.main, test, "-a", "-n", "5")
     assert [int(row[0]) for row in rows(text)] == [2**power for power in range(1, 17)]
 

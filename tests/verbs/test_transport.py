@@ -11,7 +11,7 @@ from tests.verbs.weather import Weather
 from tests.verbs.wires import Wire, connected
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status, ibv_wr_opcode
-from weft.verbs.transport.segment import Op, Segment, Service, psn_distance
+from weft.verbs.hca.segment import Op, Segment, Service, psn_distance
 
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
 WRITE, READ = ibv_wr_opcode.IBV_WR_RDMA_WRITE, ibv_wr_opcode.IBV_WR_RDMA_READ

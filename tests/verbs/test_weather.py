@@ -10,7 +10,7 @@ from tests.verbs.weather import Hurting
 from tests.verbs.wires import Wire, connected, taken
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status
-from weft.verbs.transport.segment import Service
+from weft.verbs.hca.segment import Service
 from weft.wire.headers import GRH
 
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)

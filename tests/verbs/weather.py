@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from weft.verbs.carriers.lab import _arrival, _packet
-from weft.verbs.carriers.lab_way import Way
-from weft.verbs.transport.packets import encode
-from weft.verbs.transport.segment import REQUESTS, Segment
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.carrier import _arrival, _packet
+from weft.verbs.hca.packets import encode
+from weft.verbs.hca.segment import REQUESTS, Segment
 from weft.wire.format import Malformed
 
 

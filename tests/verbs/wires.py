@@ -18,13 +18,13 @@ from weft.verbs.enums import (
     ibv_qp_state,
     ibv_wr_opcode,
 )
-from weft.verbs.transport.adapter import Adapter, Arrival, Carrier
-from weft.verbs.transport.completion import CompletionQueue
-from weft.verbs.transport.memory import Place
-from weft.verbs.transport.queue_pair import QueuePair, Settings
-from weft.verbs.transport.receiving import ReceiveQueue
-from weft.verbs.transport.segment import Segment, Service
-from weft.verbs.transport.work import Completion, ReceiveWork, SendWork
+from weft.verbs.hca.adapter import Adapter, Arrival, Carrier
+from weft.verbs.hca.completion import CompletionQueue
+from weft.verbs.hca.queue_pair import QueuePair, Settings
+from weft.verbs.hca.receiving import ReceiveQueue
+from weft.verbs.hca.segment import Segment, Service
+from weft.verbs.hca.work import Completion, ReceiveWork, SendWork
+from weft.verbs.shm.memory import Place
 
 ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 Fate = Callable[[Segment], list[Segment]]  # what becomes of a packet: nothing, itself, twice, ...

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.fabric.model import Fabric
     from weft.sim.calibration import Figure, Measurement
     from weft.sim.perftest import Settings
-    from weft.verbs.tools.report import BandwidthRow, LatencyRow
+    from weft.verbs.perftest.report import BandwidthRow, LatencyRow
 
 _One = TypeVar("_One")
 
@@ -92,7 +92,7 @@ def perf(
     from weft.sim.engine import Memory, Network, Options
     from weft.sim.perftest import Settings
     from weft.sim.traffic import Transport
-    from weft.verbs.tools.kinds import parse_test
+    from weft.verbs.perftest.kinds import parse_test
 
     if test == "calibration":
         _calibrate(client, form)
@@ -149,7 +149,7 @@ def _pick(what: str, name: str, known: Mapping[str, _One]) -> _One:
 def _sizes(size: str, all_sizes: bool, settings: Settings) -> tuple[int, ...]:
     from weft.sim.traffic import Transport
     from weft.units import parse_size_bytes
-    from weft.verbs.tools.kinds import ALL_SIZES
+    from weft.verbs.perftest.kinds import ALL_SIZES
 
     most = settings.options.mtu_bytes or 4096 if settings.connection is Transport.UD else ALL_SIZES[-1]
     given = tuple(parse_size_bytes(one) for one in size.split(",")) if size else ()
@@ -161,7 +161,7 @@ def _measure(
 ) -> None:
     from weft.fabric.spec import load
     from weft.sim.perftest import measure, prepare
-    from weft.verbs.tools.report import LINE, head
+    from weft.verbs.perftest.report import LINE, head
 
     fabric = prepare(load(spec))
     rows = measure(fabric, client, server, settings, sizes)
@@ -182,7 +182,7 @@ def _settings_block(fabric: Fabric, client: str, server: str, settings: Settings
     from weft.sim.layout.rules import fill_in
     from weft.sim.perftest import run_options
     from weft.sim.traffic import Operation, find_host_port
-    from weft.verbs.tools.report import LINE
+    from weft.verbs.perftest.report import LINE
 
     options, _ = fill_in(fabric, run_options(fabric, settings))
     ports = [fabric.port(find_host_port(fabric, name)) for name in (client, server)]
@@ -240,10 +240,10 @@ def _run_live(
 ) -> None:
     """Both ends of the test: hosts of a lab, or two processes with this machine's own device."""
     from weft.errors import ConfigError
-    from weft.verbs.tools.kinds import parse_test
-    from weft.verbs.tools.pair import free_port, run_pair
-    from weft.verbs.tools.plan import parse
-    from weft.verbs.tools.programs import command
+    from weft.verbs.perftest.kinds import parse_test
+    from weft.verbs.perftest.pair import free_port, run_pair
+    from weft.verbs.perftest.plan import parse
+    from weft.verbs.perftest.programs import command
 
     name = parse_test(test).value
     options = [word for flag, value in words.items() if value for word in (flag, str(value))]

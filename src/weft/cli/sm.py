@@ -15,7 +15,7 @@ from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flag
 if TYPE_CHECKING:
     from weft.lab.registry import Entry
     from weft.mad.carrier import Carrier
-    from weft.sm.options import Options
+    from weft.sm.conf.options import Options
     from weft.sm.status import Status
 
 
@@ -56,7 +56,7 @@ def sm(
     if create_config is not None:
         from weft.cli.output import say_written
         from weft.fabric.files.atomic import write_atomically
-        from weft.sm.options import write_options
+        from weft.sm.conf.options import write_options
 
         write_atomically(create_config, write_options(sm_options(flags)))
         say_written(create_config)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from weft.cli.arguments import File, Whole
 
 if TYPE_CHECKING:
-    from weft.sm.options import Options
+    from weft.sm.conf.options import Options
 
 _OPENSMS = (
     Path("/var/log/opensm.log"),
@@ -50,7 +50,7 @@ NOTHING = SmFlags()
 
 def read_flags(flags: SmFlags) -> Options:
     """The options of the file, with what was given on top; what cannot be used is refused now, and files are read."""
-    from weft.sm.configuration import read_configuration
+    from weft.sm.conf.configuration import read_configuration
 
     options = sm_options(flags)
     read_configuration(options)
@@ -60,7 +60,7 @@ def read_flags(flags: SmFlags) -> Options:
 def sm_options(flags: SmFlags) -> Options:
     from dataclasses import replace
 
-    from weft.sm.options import Options, parse_engines, read_options
+    from weft.sm.conf.options import Options, parse_engines, read_options
 
     options = read_options(flags.config) if flags.config else Options()
     if flags.partitions is not None and flags.partitions.suffix == ".xml":

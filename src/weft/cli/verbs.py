@@ -30,8 +30,8 @@ def verbs(*words: Words) -> None:
 
 def perftest(*words: Words) -> None:
     """Run one end of a test of perftest over weft's adapter: weft perftest ib_write_bw [HOST] [-s 64K]."""
-    from weft.verbs.tools import perftest as tool
-    from weft.verbs.tools.kinds import Test
+    from weft.verbs.perftest import perftest as tool
+    from weft.verbs.perftest.kinds import Test
 
     if not words or words[0] in ("-h", "--help"):
         print("\n".join(f"{test:<14} `weft perftest {test} --help` lists its options" for test in Test))
@@ -41,14 +41,14 @@ def perftest(*words: Words) -> None:
 
 def ibv_devices() -> None:
     """List RDMA devices as rdma-core's ibv_devices does."""
-    from weft.verbs.tools import devinfo
+    from weft.verbs.perftest import devinfo
 
     print(devinfo.devices())
 
 
 def ibv_devinfo(*words: Words) -> None:
     """Show what RDMA devices can do, as rdma-core's ibv_devinfo does: -v all, -l names only."""
-    from weft.verbs.tools import devinfo
+    from weft.verbs.perftest import devinfo
 
     print(devinfo.main(words))
 
@@ -69,7 +69,7 @@ def ibv_ud_pingpong(*words: Words) -> None:
 
 
 def _pingpong(name: str, words: tuple[str, ...]) -> None:
-    from weft.verbs.tools import pingpong
+    from weft.verbs.perftest import pingpong
 
     pingpong.main(name, words, _say)
 

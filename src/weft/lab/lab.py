@@ -36,7 +36,7 @@ from weft.lab.verbs_server import VerbsServer
 from weft.mad import faults
 from weft.mad.devices import Devices
 from weft.mad.packets import Fate
-from weft.verbs.carriers.lab_line import SUFFIX
+from weft.verbs.carriers.lab.connection import SUFFIX
 from weft.verbs.carriers.places import place_of
 
 if TYPE_CHECKING:

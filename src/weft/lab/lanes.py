@@ -29,7 +29,7 @@ from weft.fabric.forwarding import HEADERS_BYTES, Path, Reason, matching, walk
 from weft.mad import faults
 from weft.mad.devices import Devices
 from weft.mad.subnet import Subnet
-from weft.verbs.carriers.lab_line import METER_WORDS, METERS
+from weft.verbs.carriers.lab.connection import METER_WORDS, METERS
 from weft.wire.headers import GRH, LRH
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID

@@ -15,8 +15,8 @@ from pathlib import Path
 from weft.errors import ConfigError, SubnetError
 from weft.lab.registry import Entry
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.sm.conf.options import Options
 from weft.sm.events import Log
-from weft.sm.options import Options
 from weft.sm.rehearsal import run_rehearsed
 from weft.sm.run import SubnetManager
 from weft.sm.signals import obeying_signals

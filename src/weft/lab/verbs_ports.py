@@ -22,7 +22,7 @@ from weft.lab.adapters import Adapter, adapters_of
 from weft.lab.agents import Agent, Agents
 from weft.lab.lanes import Lanes, Meters
 from weft.mad.subnet import Subnet
-from weft.verbs.carriers.lab_line import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
+from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
 from weft.wire.headers import BTH, LRH
 from weft.wire.mad import MgmtClass
 from weft.wire.packet import bth_at
@@ -146,7 +146,7 @@ class VerbsPorts:
                     program.push(frame(Kind.EVENT, bytes((Event.CLIENT_REREGISTER,))))
 
     def facts(self, slot: int) -> bytes:
-        """As `weft.verbs.carriers.lab_facts` reads them."""
+        """As `weft.verbs.carriers.lab.port_facts` reads them."""
         devices = self.devices
         guids = devices.alias_guids.get(slot) or devices.port_guid(slot).ljust(GUIDS_BYTES, b"\0")
         return bytes(devices.info(slot)) + bytes(guids) + bytes(devices.tables.pkey[slot].astype("<u2"))

@@ -1,4 +1,4 @@
-"""The lab's end of the lines of RDMA programs: weft.verbs.carriers.lab_line says what goes over them.
+"""The lab's end of the lines of RDMA programs: weft.verbs.carriers.lab.connection says what goes over them.
 
 Nothing here waits for a program: see `streams`. A line that ends takes its program's port and lanes with it.
 
@@ -16,7 +16,7 @@ from typing import Any
 from weft.errors import ConfigError
 from weft.lab.streams import Stream, Streams
 from weft.lab.verbs_ports import Program, VerbsPorts
-from weft.verbs.carriers.lab_line import BELL, NUMBER, Kind, frame, frames_in, packets_in
+from weft.verbs.carriers.lab.connection import BELL, NUMBER, Kind, frame, frames_in, packets_in
 
 
 @dataclass(slots=True, eq=False)

@@ -25,8 +25,8 @@ from weft.mad.host_paths import path_request, path_rows
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.routing.lids import ports_with_lids
+from weft.sm.conf.options import Options
 from weft.sm.events import Log
-from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo

@@ -34,7 +34,7 @@ from weft.routing.quality import measure
 from weft.scenarios import picture
 from weft.scenarios.finding import Cell, Finding
 from weft.scenarios.managed import ManagedSubnet
-from weft.sm.options import Options, parse_engines
+from weft.sm.conf.options import Options, parse_engines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

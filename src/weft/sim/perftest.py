@@ -23,10 +23,10 @@ from weft.sim.engine import Options, Paths
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Operation, Traffic, Transport, find_host_port
-from weft.verbs.tools.kinds import LIMITS, Verb, check_limits
-from weft.verbs.tools.kinds import Test as Test
-from weft.verbs.tools.report import BandwidthRow as BandwidthRow
-from weft.verbs.tools.report import LatencyRow as LatencyRow
+from weft.verbs.perftest.kinds import LIMITS, Verb, check_limits
+from weft.verbs.perftest.kinds import Test as Test
+from weft.verbs.perftest.report import BandwidthRow as BandwidthRow
+from weft.verbs.perftest.report import LatencyRow as LatencyRow
 
 _PACKETS = 6_000  # that a test of one size sends, about
 _FEWEST, _MOST_BW, _MOST_LAT = 8, 500, 20

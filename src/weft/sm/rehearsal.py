@@ -18,12 +18,12 @@ from threading import Thread
 from numba.core.registry import cpu_target
 
 from weft.jit import cache_folder
+from weft.sm.conf.options import Options
 from weft.sm.events import Log
-from weft.sm.options import Options
 from weft.sm.run import SubnetManager
 
 # Whose kernels a manager calls where everybody waits for it; those of routing run aside.
-KERNELS = ("weft.wire.kernels", "weft.sm.tree_kernels", "weft.sm.upload_waits", "weft.sm.sa.kernels")
+KERNELS = ("weft.wire.kernels", "weft.sm.mcast.tree_kernels", "weft.sm.ucast.upload_waits", "weft.sm.sa.kernels")
 _STEPS = 8  # more than enough for the trap, the wait for others, and the sweep
 
 

@@ -23,22 +23,22 @@ import numpy as np
 from weft.errors import ConfigError, SubnetError, WeftError
 from weft.mad.carrier import Address, Arrived, Carrier, ask
 from weft.mad.walk import DATA
-from weft.sm.configuration import load_configuration
-from weft.sm.copying import Copying, load_copy
-from weft.sm.election import Election
+from weft.sm.conf.configuration import load_configuration
+from weft.sm.conf.options import Options, named_file
+from weft.sm.discovery.flaps import Flaps
+from weft.sm.discovery.light_sweep import changes, switch_changes
+from weft.sm.discovery.traps import asks_for_handover, repress, take_trap
+from weft.sm.discovery.view import View
 from weft.sm.events import Event, Log
-from weft.sm.flaps import Flaps
-from weft.sm.light import changes, switch_changes
-from weft.sm.options import Options, named_file
+from weft.sm.mcast.trees import reprogram
 from weft.sm.sa.requests import Requests, is_long
 from weft.sm.sender import Sender
-from weft.sm.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
+from weft.sm.sminfo.election import Election
+from weft.sm.sminfo.replication import Copying, load_copy
+from weft.sm.sminfo.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
 from weft.sm.state import State
 from weft.sm.status import describe, read_status, write_status
 from weft.sm.sweep import Report, configure, discover
-from weft.sm.traps import asks_for_handover, repress, take_trap
-from weft.sm.trees import reprogram
-from weft.sm.view import View
 from weft.sm.writing import Writing, dump_tables
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.notice import Trap

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from weft.mad.carrier import RETRIES, TIMEOUT_MS, Answers, Carrier, Lids
 from weft.mad.walk import DATA, Rows, directed, statuses
-from weft.sm.view import Route
+from weft.sm.discovery.view import Route
 from weft.wire.mad import Method
 
 _CHUNK = 4096  # MADs between two looks at what arrived: 50 ms or so

@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.routing.route import Routing
-from weft.sm.adaptive import Groups as AdaptiveGroups
+from weft.sm.conf.options import Options
+from weft.sm.discovery.flaps import Flaps
+from weft.sm.discovery.known import Known
+from weft.sm.discovery.view import View
 from weft.sm.events import Log
-from weft.sm.flaps import Flaps
-from weft.sm.known import Known
-from weft.sm.multicast import Groups
-from weft.sm.options import Options
-from weft.sm.partitions import NO_FILE, Partitions
-from weft.sm.qos import Qos
+from weft.sm.mcast.groups import Groups
+from weft.sm.pkey.partitions import NO_FILE, Partitions
+from weft.sm.qos.tables import Qos
 from weft.sm.sa.services import Services
 from weft.sm.sa.subscriptions import Subscriptions
 from weft.sm.sender import Sender
-from weft.sm.view import View
+from weft.sm.ucast.adaptive import Groups as AdaptiveGroups
 
 if TYPE_CHECKING:
-    from weft.sm.qos_policy import Policy
+    from weft.sm.qos.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -15,20 +15,20 @@ from weft.fabric.kinds import NodeKind
 from weft.mad.walk import walk
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import Routing
-from weft.sm.adaptive_upload import upload_adaptive
-from weft.sm.congestion_upload import set_up_congestion_control
-from weft.sm.differences import differences, missing_links
+from weft.sm.discovery.differences import differences, missing_links
+from weft.sm.discovery.known import Known, carried_over
+from weft.sm.discovery.view import View, make_view, without_links
 from weft.sm.events import Event
-from weft.sm.forwarding import Uploaded, compute_routes, read_forwarding, upload_forwarding
-from weft.sm.known import Known, carried_over
-from weft.sm.lanes import choose_lanes, upload_lanes
-from weft.sm.lids import Lids, choose_lids
-from weft.sm.membership import choose_pkeys, upload_pkeys
+from weft.sm.mcast.trees import plant_trees, upload_multicast
+from weft.sm.pkey.upload import choose_pkeys, upload_pkeys
+from weft.sm.port_info import activate, arm, wanted_settings
+from weft.sm.qos.congestion_upload import set_up_congestion_control
+from weft.sm.qos.upload import choose_lanes, upload_lanes
 from weft.sm.sa.subscriptions import announce_ports
-from weft.sm.settings import activate, arm, wanted_settings
 from weft.sm.state import State
-from weft.sm.trees import plant_trees, upload_multicast
-from weft.sm.view import View, make_view, without_links
+from weft.sm.ucast.adaptive_upload import upload_adaptive
+from weft.sm.ucast.forwarding import Uploaded, compute_routes, read_forwarding, upload_forwarding
+from weft.sm.ucast.lids import Lids, choose_lids
 from weft.wire.port_info import PortState
 
 

@@ -1,11 +1,19 @@
 """HOST: an adapter in software, in the words of pyverbs.
 
-Every module has the name that it has in pyverbs and the same classes, so a program is written as for pyverbs:
+pyverbs/      the API: modules, classes, signatures, texts and error numbers of pyverbs, because programs test for them
+cm/           communication management: what connects queue pairs, below CMID
+perftest/     ib_write_bw and the like, ibv_devinfo, ibv_rc_pingpong
+hardware      which adapter stands behind a device
+carriers/     what joins adapters: loopback, processes/, roce/, lab/
+hca/          what an adapter does: queue pairs, requester, responder, completions, regions
+shm/          memory that processes share: layout, queues, and work that the poster does in it himself
+gpudirect/    memory of GPUs
+enums/        every number of verbs.h and rdma_cma.h, by its name
 
-    from weft.verbs.device import Context
-    from weft.verbs.pd import PD
+A program is written as for pyverbs:
 
-or stays as it is: `weft.verbs.pyverbs.install()` lets `import pyverbs.qp` find `weft.verbs.qp`.
+    from weft.verbs.pyverbs.device import Context
+    from weft.verbs.pyverbs.pd import PD
 
-The signatures, the texts of exceptions and the error numbers are those of pyverbs, because programs test for them.
+or stays as it is: `weft.verbs.pyverbs.install()` lets `import pyverbs.qp` find `weft.verbs.pyverbs.qp`.
 """

@@ -13,19 +13,19 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.verbs.carriers.places import LAB as LAB
-from weft.verbs.device_attributes import GID_TABLE_LEN, NODE_GUID, DeviceAttr, PortAttr
+from weft.verbs.carriers.processes.adapter import open_adapter
 from weft.verbs.enums import (
     IBV_GID_TYPE_ROCE_V1,
     IBV_GID_TYPE_ROCE_V2,
     IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
     IBV_GID_TYPE_SYSFS_ROCE_V2,
 )
-from weft.verbs.sharing import open_adapter
+from weft.verbs.pyverbs.device_attributes import GID_TABLE_LEN, NODE_GUID, DeviceAttr, PortAttr
 
 if TYPE_CHECKING:
-    from weft.verbs.addr import AHAttr
-    from weft.verbs.device import Context
-    from weft.verbs.transport.adapter import Adapter
+    from weft.verbs.hca.adapter import Adapter
+    from weft.verbs.pyverbs.addr import AHAttr
+    from weft.verbs.pyverbs.device import Context
 
 HOST = "WEFT_VERBS_HOST"  # variable of a program on a host of a lab, as LAB is
 ROCE = "WEFT_VERBS_ROCE"  # the address of a program that speaks RoCE v2 to others
@@ -135,11 +135,11 @@ def present() -> tuple[Hardware, ...]:
 @functools.cache
 def _present(lab: str, host: str, address: str) -> tuple[Hardware, ...]:
     if address:
-        from weft.verbs.roce_device import RoceDevice
+        from weft.verbs.carriers.roce.device import RoceDevice
 
         return (RoceDevice(address),)
     if not lab:
         return (Roce(),)
-    from weft.verbs.lab_device import devices_of
+    from weft.verbs.carriers.lab.device import devices_of
 
     return devices_of(lab, host)

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from weft.errors import ConfigError
 from weft.verbs import hardware
-from weft.verbs.tools.programs import program_folder
+from weft.verbs.perftest.programs import program_folder
 
 _FRONT = Path(__file__).parent / "front"
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")

@@ -15,11 +15,11 @@ from weft.mad.subnet import Subnet
 from weft.mad.walk import walk
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
+from weft.sm.conf.options import Options
+from weft.sm.discovery.view import make_view
 from weft.sm.events import Log
-from weft.sm.options import Options
 from weft.sm.sa.administrator import Administrator
 from weft.sm.state import State
-from weft.sm.view import make_view
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
 from weft.wire.port_info import Mtu, PortInfo, PortState

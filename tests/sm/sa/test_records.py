@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.sm.options import Options
+from weft.sm.conf.options import Options
 from weft.sm.sa.administrator import Administrator
 from weft.sm.sa.match import matching
 from weft.wire.bulk import fill

@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from weft.mad.carrier import HERE, Address
+from weft.sm.discovery.view import View
 from weft.sm.sa import class_port_info, groups, paths, records, services, subscriptions
 from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_tables import PathTables
 from weft.sm.sa.reply import Handler, Reply
 from weft.sm.state import State
-from weft.sm.view import View
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, RmppFlag, RmppStatus, RmppType, Status
 from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus, SMInfoRecord
 from weft.wire.sa_query import component_mask

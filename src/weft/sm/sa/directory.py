@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.ids import PKey, p_keys_match
-from weft.sm.view import View
+from weft.sm.discovery.view import View
 
 _LIDS = 1 << 16
 _ANY = -1  # whatever P_Key they share

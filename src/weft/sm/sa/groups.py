@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.ids import Gid, PKey, p_keys_match
+from weft.sm.discovery.view import View
 from weft.sm.events import Event
-from weft.sm.multicast import EXACTLY, KEEPS_ALIVE, Group
-from weft.sm.partition_groups import IP_SIGNATURES, broadcast_of, mgid_refusal
-from weft.sm.partitions import LINK_LOCAL
+from weft.sm.mcast.groups import EXACTLY, KEEPS_ALIVE, Group
+from weft.sm.pkey.conf_groups import IP_SIGNATURES, broadcast_of, mgid_refusal
+from weft.sm.pkey.partitions import LINK_LOCAL
 from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
 from weft.sm.sa.reply import Handler, Reply
 from weft.sm.sa.subscriptions import announce_group, has_p_key, share_partition
-from weft.sm.view import View
 from weft.wire.bulk import Rows
 from weft.wire.mad import Method
 from weft.wire.notice import Trap

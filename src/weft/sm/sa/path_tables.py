@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.kernels.forwarding import Arrays, arrays
 from weft.ids import PKey
-from weft.sm.qos_policy import PortIdentity
+from weft.sm.qos.policy import PortIdentity
 from weft.sm.sa import kernels
 from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_query import PathQuery

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.sm.events import Event
-from weft.sm.multicast import EXACTLY
+from weft.sm.mcast.groups import EXACTLY
 from weft.sm.sa import kernels
 from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.ids import Gid, PKey
+from weft.sm.discovery.view import View
 from weft.sm.events import Event
 from weft.sm.sa.reply import Handler, Reply
 from weft.sm.sa.subscriptions import find_port, has_p_key
-from weft.sm.view import View
 from weft.wire.mad import Method
 from weft.wire.sa import SaAttribute, SaMad, SaStatus, ServiceRecord
 from weft.wire.sa_query import component_mask, matches

@@ -18,10 +18,10 @@ import numpy as np
 
 from weft.ids import Gid
 from weft.mad.carrier import Address
-from weft.sm.multicast import Group
-from weft.sm.pkeys import may_talk
+from weft.sm.discovery.view import View
+from weft.sm.mcast.groups import Group
+from weft.sm.pkey.tables import may_talk
 from weft.sm.sa.reply import Handler, Reply
-from weft.sm.view import View
 from weft.wire.mad import Method
 from weft.wire.notice import GidDetails, GmpNotice, Notice, NoticeType, ProducerType, Trap
 from weft.wire.sa import InformInfo, InformInfoRecord, SaAttribute, SaMad, SaStatus

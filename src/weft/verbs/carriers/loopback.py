@@ -9,14 +9,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar
 
-from weft.verbs.transport.adapter import TO_GROUP, Arrival
-from weft.verbs.transport.memory import kept
-from weft.verbs.transport.segment import Segment
+from weft.verbs.hca.adapter import TO_GROUP, Arrival
+from weft.verbs.hca.segment import Segment
+from weft.verbs.shm.memory import kept
 from weft.wire.roce import PROTOCOL_UDP, IPv4
 
 if TYPE_CHECKING:
-    from weft.verbs.transport.lane import Way
-    from weft.verbs.transport.queue_pair import QueuePair
+    from weft.verbs.hca.queue_pair import QueuePair
+    from weft.verbs.shm.path import Way
 
 _IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
 

@@ -1,0 +1,1 @@
+"""Configuration files: opensm.conf, opafm.xml, and what their options mean."""

@@ -1,0 +1,96 @@
+"""The files that options name, as they stand now: partitions, virtual fabrics, QoS; and options that do nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft.errors import ConfigError, FileError
+from weft.fabric.files.text import read_text
+from weft.ids import Guid
+from weft.sm.conf.options import Options, named_file
+from weft.sm.events import Event
+from weft.sm.pkey.partitions import NO_FILE, Partitions
+from weft.sm.qos.tables import Qos, from_shares
+from weft.sm.state import State
+
+if TYPE_CHECKING:
+    from weft.sm.qos.policy import Policy
+
+# Options with a default of OpenSM's that weft keeps in the file, and does not follow: what to do instead.
+_NOT_FOLLOWED = {
+    "guid": "say where with --at HOST, or --umad ADAPTER",
+    "lmc_esp0": "port 0 of a switch has one LID",
+    "max_wire_smps": "as many MADs are under way as the port takes",
+    "babbling_port_policy": "a port that flaps is left out, see flap_limit",
+    "node_name_map_name": "nodes go by their descriptions",
+    "cc_max_outstanding_mads": "as many MADs are under way as the port takes",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What the files say."""
+
+    partitions: Partitions
+    qos: Qos | None
+    policy: Policy | None
+    roots: tuple[int, ...]
+
+
+def read_configuration(options: Options) -> Configuration:
+    """ConfigError if one of the files cannot be used. Those who read them are imported for them."""
+    partitions, qos = NO_FILE, options.port_qos
+    if options.virtual_fabrics_file is not None:
+        from weft.sm.conf.virtual_fabrics import read_virtual_fabrics
+
+        fabrics = read_virtual_fabrics(options.virtual_fabrics_file)
+        partitions = fabrics.partitions
+        qos = from_shares(fabrics.shares) if fabrics.shares else qos
+    elif (file := named_file(options.partition_config_file)) is not None:
+        from weft.sm.pkey.partitions_conf import read_partitions
+
+        partitions = read_partitions(file, qos=options.qos)
+    policy = None
+    if options.qos and (file := named_file(options.qos_policy_file)) is not None:
+        from weft.sm.qos.policy import parse_policy
+
+        policy = parse_policy(read_text(file), file)
+    roots = () if options.root_guid_file is None else _read_guids(options.root_guid_file)
+    return Configuration(partitions=partitions, qos=qos, policy=policy, roots=roots)
+
+
+def _read_guids(path: Path) -> tuple[int, ...]:
+    """One to a line; what follows a # is a comment."""
+    guids = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        text = line.partition("#")[0].strip()
+        if text:
+            try:
+                guids.append(int(Guid.parse(text)))
+            except ConfigError:
+                raise FileError(path, number, text, "the GUID of a switch, 0x0002c90300001230") from None
+    return tuple(guids)
+
+
+def load_configuration(state: State) -> None:
+    """Read all files again; ConfigError, and all stays as it was, if one of them cannot be used."""
+    read = read_configuration(state.options)
+    state.partitions, state.qos, state.policy, state.roots = read.partitions, read.qos, read.policy, read.roots
+    for note in read.partitions.notes:
+        state.log.say_once(Event.PARTITIONS, note)
+    for note in read.policy.notes if read.policy is not None else ():
+        state.log.say_once(Event.QOS, note)
+    for text in _without_effect(state.options):
+        state.log.say_once(Event.OPTION_IGNORED, text)
+
+
+def _without_effect(options: Options) -> list[str]:
+    """Options that were set, and that nothing follows: an operator must not believe that something does."""
+    ours = [
+        f"{one.name} {getattr(options, one.name)}: not followed; {_NOT_FOLLOWED[one.name]}"
+        for one in fields(Options)
+        if one.name in _NOT_FOLLOWED and getattr(options, one.name) != one.default
+    ]
+    return ours + [f"{name} {value}: weft's subnet manager has no use for it" for name, value in options.ignored]

@@ -1,0 +1,1 @@
+"""What there is: the walk seen as a fabric, what changed since, and what devices tell unasked."""

@@ -1,0 +1,115 @@
+"""What is known to be in the devices: the tables that we wrote and they took.
+
+A device that we never wrote to, or that has restarted since, is not known: a switch tells by the top of its forwarding
+table, which is 0 after a restart, an adapter by a port that is not Active any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.fabric.tables import NO_ROUTE, Tables
+from weft.mad.walk import Rows
+from weft.sm.discovery.view import View, ranges
+from weft.wire.bulk import column
+from weft.wire.port_info import PortState
+from weft.wire.smp import SwitchInfo
+
+BLOCK = 64  # LIDs in a block of a forwarding table
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Known:
+    """`tables` are for the nodes of `fabric`; where they are not known they say nothing."""
+
+    fabric: Fabric
+    tables: Tables
+    fresh: NDArray[np.bool_]  # [node] -> is it new to us, or has it restarted?
+    routes: NDArray[np.bool_]  # [node] -> is its forwarding table known?
+    groups: NDArray[np.bool_]  # [node] -> its multicast forwarding table?
+    lanes: NDArray[np.bool_]  # [node] -> SL to VL, VL arbitration?
+    keys: NDArray[np.bool_]  # [slot] -> P_Keys?
+    top: NDArray[np.int64]  # [node] -> LinearFDBTop that we set
+    told: Rows  # uint8[slot, 64]: PortInfo as we last asked for it, zeros where we did not,
+    said: Rows  # and what the port said that it is now: not all take all
+
+
+def carried_over(before: Known | None, view: View) -> Known:
+    """What is still known when the subnet looks like this now."""
+    fabric = view.fabric
+    n = len(fabric.nodes)
+    known = Known(
+        fabric=fabric,
+        tables=fabric.tables.like(),
+        fresh=np.ones(n, bool),
+        routes=np.zeros(n, bool),
+        groups=np.zeros(n, bool),
+        lanes=np.zeros(n, bool),
+        keys=np.zeros(len(fabric.ports), bool),
+        top=np.zeros(n, np.int64),
+        told=np.zeros_like(view.port_info),
+        said=np.zeros_like(view.port_info),
+    )
+    if before is None:
+        return known
+    new, old = _same_nodes(fabric, before.fabric)
+    top = column(view.switch_info, SwitchInfo.linear_fdb_top).astype(np.int64)
+    kept = np.where(view.is_switch[new], top[new] == before.top[old], _all_active(view)[new])
+    new, old = new[kept], old[kept]
+    known.fresh[new] = False
+    for name in ("routes", "groups", "lanes", "top"):
+        getattr(known, name)[new] = getattr(before, name)[old]
+    slots, slots_before = _spans(fabric, new), _spans(before.fabric, old)
+    for name in ("keys", "told", "said"):
+        getattr(known, name)[slots] = getattr(before, name)[slots_before]
+    _copy(before, known, old, new)
+    return known
+
+
+def _same_nodes(fabric: Fabric, before: Fabric) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Indices of nodes that are in both, here and there; a node with other ports is another one."""
+    _, new, old = np.intersect1d(fabric.nodes.guid, before.nodes.guid, assume_unique=True, return_indices=True)
+    same = fabric.nodes.n_ports[new] == before.nodes.n_ports[old]
+    return new[same], old[same]
+
+
+def _all_active(view: View) -> NDArray[np.bool_]:
+    """[node] -> are all its plugged ports Active?"""
+    waiting = np.zeros(len(view.fabric.nodes), bool)
+    waiting[view.fabric.ports.node[view.plugged[view.state[view.plugged] != PortState.ACTIVE]]] = True
+    return ~waiting
+
+
+def _copy(before: Known, known: Known, old: NDArray[np.intp], new: NDArray[np.intp]) -> None:
+    source, target = before.tables, known.tables
+    rows_old, rows_new = source.switch_row[old], target.switch_row[new]
+    rows_old, rows_new = rows_old[rows_old >= 0], rows_new[rows_new >= 0]
+    awake = vars(source)
+    if "lft" in awake:
+        target.lft = np.full((int(target.switch_row.max(initial=-1)) + 1, source.lft.shape[1]), NO_ROUTE, np.uint8)
+        target.lft[rows_new] = source.lft[rows_old]
+    if "mft" in awake:
+        groups, words = source.mft.shape[1], min(source.mft.shape[2], target.mft.shape[2])  # the widest may have gone
+        target.mft = np.zeros((len(target.mft), groups, target.mft.shape[2]), np.uint16)
+        target.mft[rows_new, :, :words] = source.mft[rows_old, :, :words]
+    slots_old, slots_new = _spans(before.fabric, old), _spans(known.fabric, new)
+    for name in ("vl_arbitration", "pkey"):
+        if name in awake:
+            getattr(target, name)[slots_new] = getattr(source, name)[slots_old]
+    if "sl2vl" in awake:
+        target.sl2vl[_pairs(target, known.fabric, new)] = source.sl2vl[_pairs(source, before.fabric, old)]
+
+
+def _spans(fabric: Fabric, nodes: NDArray[np.intp]) -> NDArray[np.int64]:
+    """The slots of nodes, one node after the other."""
+    return ranges(fabric.first_port[nodes], fabric.nodes.n_ports[nodes].astype(np.int64) + 1)
+
+
+def _pairs(tables: Tables, fabric: Fabric, nodes: NDArray[np.intp]) -> NDArray[np.int64]:
+    """The rows of nodes in `sl2vl`, one node after the other."""
+    ports = fabric.nodes.n_ports[nodes].astype(np.int64) + 1
+    return ranges(tables.first_pair[nodes], np.where(tables.switch_row[nodes] >= 0, ports**2, ports))

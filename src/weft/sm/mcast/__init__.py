@@ -1,0 +1,1 @@
+"""Multicast: groups, their LIDs and their trees."""

@@ -1,0 +1,247 @@
+"""Multicast groups: who is in them, and the multicast LID that each has.
+
+A group lives as long as it has a full member; those that the partitions ask for live always. Whoever joins or leaves
+between two sweeps has its MLID put into `Groups.changed`, for `trees.reprogram` to plant the tree of that group anew.
+
+MLIDs are used in this order: those of the block of 32 that was begun, those that were freed, the longest ago first,
+and then a new block. So tables stay short, and packets for a group that is gone rarely meet the next one.
+(InfiniBand Architecture volume 1, "Multicast" and "MCMemberRecord".)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.ids import Gid, Lid, PKey
+from weft.sm.discovery.view import View
+from weft.sm.pkey.partitions import LINK_LOCAL, Partitions
+from weft.sm.pkey.partitions import Group as WantedGroup
+from weft.wire.bulk import Rows, column
+from weft.wire.sa import JoinState, MCMemberRecord, Selector
+from weft.wire.smp import SwitchInfo
+
+BLOCK = 32  # MLIDs in a block of a multicast forwarding table
+KEEPS_ALIVE = JoinState.FULL_MEMBER | JoinState.SEND_ONLY_FULL_MEMBER
+RECEIVES = JoinState.FULL_MEMBER | JoinState.NON_MEMBER
+ALL_STATES = 0xF
+EXACTLY = dict.fromkeys(("mtu_selector", "rate_selector", "packet_life_time_selector"), int(Selector.EXACTLY))
+_LAST_MLID = 0xFFFE
+_HOP_LIMIT = 255  # of groups that reach beyond the subnet
+_SA_SIGNATURE = 0xA01B
+_GUID = slice(24, 32)  # the second half of PortGID in the bytes of a record
+_STATE, _PROXY = 48, 49  # scope and join state; the byte that begins with proxy_join
+
+
+@dataclass(slots=True)
+class Member:
+    """What a port is in a group; `proxy`: another port told us so."""
+
+    join_state: int
+    proxy: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """`record` is what the SA tells of it without a member; its MTU, rate and life time are the standard's codes."""
+
+    record: MCMemberRecord
+    members: dict[int, Member] = field(default_factory=dict)  # by port GUID
+    well_known: bool = False  # asked for by a partition: needs no member
+
+    @property
+    def mgid(self) -> int:
+        return self.record.mgid
+
+    @property
+    def mlid(self) -> int:
+        return self.record.mlid
+
+    @property
+    def p_key(self) -> int:
+        return self.record.p_key
+
+    @property
+    def is_alive(self) -> bool:
+        """Has it a member that keeps it alive?"""
+        return any(member.join_state & KEEPS_ALIVE for member in self.members.values())
+
+    def member_rows(self, prefix: int) -> Rows:
+        """uint8[member, 56]: a record for each."""
+        blank = self.record.replace(port_gid=prefix << 64).raw
+        rows = np.tile(np.frombuffer(blank, np.uint8), (len(self.members), 1))
+        rows[:, _GUID] = np.array(list(self.members), ">u8").view(np.uint8).reshape(-1, 8)
+        rows[:, _STATE] |= np.array([member.join_state for member in self.members.values()], np.uint8)
+        rows[:, _PROXY] |= np.array([member.proxy << 7 for member in self.members.values()], np.uint8)
+        return rows
+
+
+@dataclass(slots=True, eq=False)
+class Groups:
+    """All groups of a subnet."""
+
+    by_mgid: dict[int, Group] = field(default_factory=dict)
+    by_mlid: dict[int, Group] = field(default_factory=dict)
+    changed: set[int] = field(default_factory=set)  # MLIDs whose trees are not in the switches yet
+    last_mlid: int = _LAST_MLID  # that all switches have room for
+    without_mlid: list[int] = field(default_factory=list)  # MGIDs of groups that the partitions ask for in vain
+    _fresh: int = Lid.FIRST_MULTICAST  # from here on none was used yet
+    _freed: deque[int] = field(default_factory=deque)
+    _serial: int = 0  # of MGIDs that were made here
+
+    # -- from one moment to the next ------------------------------------------------------------------------------
+
+    def create(self, wanted: MCMemberRecord, *, well_known: bool = False) -> Group | None:
+        """A group without members, with the MLID of the record where that is free; None where none is left."""
+        mlid = self._take_mlid(wanted.mlid)
+        if mlid is None:
+            return None
+        nobody = {"port_gid": 0, "join_state": 0, "proxy_join": 0}
+        group = Group(MCMemberRecord(**wanted.as_dict() | nobody | EXACTLY | {"mlid": mlid}), well_known=well_known)
+        self.by_mgid[group.mgid] = self.by_mlid[mlid] = group
+        return group
+
+    def new_mgid(self, scope: int, prefix: int) -> int:
+        """One that nobody has: transient, with the SA's signature and the subnet's prefix."""
+        while True:
+            mgid = 0xFF10 << 112 | scope << 112 | _SA_SIGNATURE << 96 | prefix << 32 | self._serial
+            self._serial = self._serial + 1 & 0xFFFF_FFFF
+            if mgid not in self.by_mgid:
+                return mgid
+
+    def join(self, group: Group, guid: int, join_state: int, *, proxy: bool = False) -> bool:
+        """Add to what a port is in a group; whether this brought the group to life."""
+        was_alive = group.is_alive
+        member = group.members.setdefault(guid, Member(0, proxy))
+        if member.join_state | join_state != member.join_state:
+            member.join_state |= join_state
+            self.changed.add(group.mlid)
+        return group.is_alive and not was_alive
+
+    def leave(self, group: Group, guid: int, join_state: int = ALL_STATES) -> bool:
+        """Take from what a port is in a group; whether that ended the group, or left an empty one that stays."""
+        was_alive, member = group.is_alive, group.members[guid]
+        member.join_state &= ~join_state
+        self.changed.add(group.mlid)
+        if not member.join_state:
+            del group.members[guid]
+        ends = was_alive and not group.is_alive
+        if ends:
+            self._end(group)
+        return ends
+
+    def _end(self, group: Group) -> None:
+        group.members.clear()
+        self.changed.add(group.mlid)
+        if not group.well_known:
+            del self.by_mgid[group.mgid], self.by_mlid[group.mlid]
+            self._freed.append(group.mlid)
+
+    # -- sweeps ---------------------------------------------------------------------------------------------------
+
+    def settle(self, view: View, partitions: Partitions, *, life_time: int) -> list[Group]:
+        """After a sweep: groups of the partitions exist, members that are gone or lost their partition are out.
+
+        Returns the groups that ended.
+        """
+        self.last_mlid = _last_mlid(view)
+        ended = self._drop_strangers(view)
+        wanted = dict(_wanted_groups(partitions, view, life_time))
+        for mgid, record in wanted.items():
+            group = self.by_mgid.get(mgid) or self.create(record, well_known=True)
+            if group is not None:
+                group.well_known = True
+        self.without_mlid = [mgid for mgid in wanted if mgid not in self.by_mgid]
+        for group in [one for one in self.by_mgid.values() if one.well_known and one.mgid not in wanted]:
+            group.well_known = False
+            if not group.is_alive:
+                self._end(group)
+        return ended
+
+    def _drop_strangers(self, view: View) -> list[Group]:
+        ended: list[Group] = []
+        allowed: dict[int, set[int]] = {}
+        for group in list(self.by_mgid.values()):
+            partition = PKey(group.p_key).partition
+            if partition not in allowed:
+                allowed[partition] = set(view.fabric.ports.guid[_in_partition(view, partition)].tolist())
+            gone = group.members.keys() - allowed[partition]
+            if any(self.leave(group, guid) for guid in gone if guid in group.members):
+                ended.append(group)
+        return ended
+
+    # -- copies of another subnet manager's -----------------------------------------------------------------------
+
+    def load_records(self, records: Iterable[MCMemberRecord], view: View) -> None:
+        """What another subnet manager knew; members that are not here are left out."""
+        here = set(view.fabric.ports.guid[view.end_ports].tolist())
+        for record in records:
+            group = self.by_mgid.get(record.mgid)
+            if group is None:
+                self._make_free(record.mlid)
+                group = self.create(record)
+            guid = int(Gid(record.port_gid).guid)
+            if group is not None and guid in here:
+                group.members[guid] = Member(record.join_state, bool(record.proxy_join))
+                self.changed.add(group.mlid)
+
+    # -- MLIDs ----------------------------------------------------------------------------------------------------
+
+    def _take_mlid(self, asked: int) -> int | None:
+        if asked in self._freed and asked <= self.last_mlid:
+            self._freed.remove(asked)
+            return asked
+        block_is_begun = self._fresh % BLOCK and self._fresh <= self.last_mlid
+        if not block_is_begun and self._freed and self._freed[0] <= self.last_mlid:
+            return self._freed.popleft()
+        if self._fresh > self.last_mlid:
+            return None
+        self._fresh += 1
+        return self._fresh - 1
+
+    def _make_free(self, mlid: int) -> None:
+        """So that this one can be had, though the ones below it were not used yet."""
+        if self._fresh <= mlid <= self.last_mlid:
+            self._freed.extend(range(self._fresh, mlid + 1))
+            self._fresh = mlid + 1
+
+
+def _last_mlid(view: View) -> int:
+    """What the smallest table has room for; switches that know no multicast do not count."""
+    cap = column(view.switch_info[view.is_switch], SwitchInfo.multicast_fdb_cap).astype(np.int64)
+    cap = cap[cap > 0]
+    return min(_LAST_MLID, Lid.FIRST_MULTICAST + int(cap.min()) - 1) if len(cap) else _LAST_MLID
+
+
+def _in_partition(view: View, partition: int) -> NDArray[np.intp]:
+    """Slots of end ports that hold a key of this partition."""
+    ends = view.end_ports
+    inside: NDArray[np.bool_] = (view.fabric.tables.pkey[ends] & 0x7FFF == partition).any(axis=1)
+    return ends[inside]
+
+
+def _wanted_groups(partitions: Partitions, view: View, life_time: int) -> Iterator[tuple[int, MCMemberRecord]]:
+    """Those of partitions that somebody is in: OpenSM has no others."""
+    for partition in partitions.partitions:
+        for group in partition.groups if len(_in_partition(view, partition.p_key)) else ():
+            yield int(group.mgid), _as_record(group, partition.p_key, life_time)
+
+
+def _as_record(group: WantedGroup, p_key: int, life_time: int) -> MCMemberRecord:
+    return MCMemberRecord(
+        mgid=int(group.mgid),
+        p_key=p_key | PKey.FULL_MEMBER,
+        q_key=group.q_key,
+        mtu=group.mtu,
+        rate=group.rate,
+        sl=group.sl,
+        packet_life_time=life_time,
+        t_class=group.t_class,
+        flow_label=group.flow_label,
+        hop_limit=0 if group.scope == LINK_LOCAL else _HOP_LIMIT,
+        scope=group.scope,
+    )

@@ -1,0 +1,353 @@
+"""partitions.conf, read as OpenSM reads it (osm_prtn_config.c), not as its documentation describes it.
+
+    [Name][=PKey][,flag[=value]]... : [port[=full|limited|both]],... mgid=GID[,flag=value]... ;
+
+What the documentation does not say, and the code does:
+
+- Words may be cut short: `limi`, `A` for ALL, `s` for scope. So `0x1234=` with nothing behind it is full.
+- The definition up to its colon stands on one line; the ports may run over many. A word never does.
+- A name that begins with a digit, without `=`, is the P_Key.
+- A P_Key of 0, or none, is that of the partition of this name, or the lowest free one.
+- The same P_Key again adds to that partition: the first name stays, the last SL counts.
+- Default begins with ALL=limited, SELF=full; its rules in the file come on top of that.
+- The broadcast group of `ipoib` is link-local, whatever `scope` says; groups of `mgid=` lines follow it.
+- An SL counts where QoS is on. A rate or an MTU that is none leaves its groups out.
+- A group of IP needs the broadcast group of its scope, before it in the file; link-local a01b MGIDs are the SA's own.
+- One bad word and OpenSM drops the file, and makes everybody a full member of Default. That opens every partition, so
+  weft raises FileError instead. A file without any definition is harmless: everybody is a full member of Default.
+- `NAME : defmember=limited : PORTS`, which its manual page has, is such a bad word. Here it means what it should.
+
+What OpenSM only logs, if at all, is a note here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from weft.errors import ConfigError, FileError
+from weft.fabric.files.text import read_text
+from weft.ids import Gid
+from weft.sm.pkey.conf_groups import IP_SIGNATURES, Flags, refusal
+from weft.sm.pkey.conf_words import BLANKS, abbreviated, split, strtoul
+from weft.sm.pkey.partitions import (
+    DEFAULT_P_KEY,
+    IPOIB_Q_KEY,
+    NO_FILE,
+    Everyone,
+    Group,
+    Member,
+    Membership,
+    Partition,
+    Partitions,
+    broadcast_mgid,
+    with_p_key,
+)
+
+_LONGEST_NAME = 31
+_LONGEST_LINE = 4094  # OpenSM's buffer; it reads what is beyond as another line
+# In the order in which OpenSM compares them; the first that the word begins is meant.
+_WHO = ("ALL", "ALL_CAS", "ALL_SWITCHES", "ALL_ROUTERS", "SELF")
+_MEMBERSHIPS = {"full": Membership.FULL, "both": Membership.BOTH, "limited": Membership.LIMITED}
+
+
+def read_partitions(path: Path, *, qos: bool) -> Partitions:
+    """The partitions of a file that exists; without one, take `NO_FILE`."""
+    return parse_partitions(read_text(path), path, qos=qos)
+
+
+def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bool = True) -> Partitions:
+    """The partitions of a file's text; without `qos` the SLs in it count for nothing."""
+    return _Reader(path, qos=qos).read(text)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A partition as it grows."""
+
+    name: str
+    p_key: int
+    line: int
+    members: list[Member] = field(default_factory=list)
+    flags: Flags = field(default_factory=Flags)
+    ipoib: bool = False
+    groups: list[Group] = field(default_factory=list)
+    said: dict[Everyone | int, Member] = field(default_factory=dict)  # who -> the last rule of the file on it
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}={self.p_key:#06x}"
+
+    def finished(self) -> Partition:
+        return Partition(
+            name=self.name,
+            p_key=self.p_key,
+            members=tuple(self.members),
+            ipoib=self.ipoib,
+            groups=tuple(self.groups),
+            **asdict(self.flags),
+        )
+
+
+@dataclass(slots=True)
+class _Definition:
+    """What holds from a definition's name to its semicolon."""
+
+    partition: _Draft
+    flags: Flags
+    membership: Membership
+    index0: bool
+
+
+class _Reader:
+    def __init__(self, path: Path | str, *, qos: bool) -> None:
+        self.path, self.line, self.qos = path, 0, qos
+        self.notes: list[str] = []
+        self.rank = 0
+        self.generated = 0
+        self.groups: dict[Gid, Group] = {}
+        implied = ((Everyone.ALL, Membership.LIMITED), (Everyone.SELF, Membership.FULL))
+        default = _Draft("Default", DEFAULT_P_KEY, 0, [Member(who=who, membership=what) for who, what in implied])
+        self.drafts = {DEFAULT_P_KEY: default}
+        self.open: _Definition | None = None
+
+    def read(self, text: str) -> Partitions:
+        any_statement = False
+        for self.line, line in enumerate(text.split("\n"), 1):
+            if len(line) > _LONGEST_LINE:
+                self.note(f"longer than {_LONGEST_LINE} characters: OpenSM would cut it, perhaps within a GUID")
+            rest = line.split("#", 1)[0].lstrip(BLANKS)
+            while rest:
+                statement, semicolon, rest = rest.partition(";")
+                rest = rest.lstrip(BLANKS)
+                self.statement(statement)
+                any_statement = True
+                if semicolon:
+                    self.open = None
+        if not any_statement:
+            note = f"{self.path}: no partition is defined: all ports are full members of Default"
+            return Partitions(partitions=NO_FILE.partitions, notes=(note,))
+        return self.finished()
+
+    def finished(self) -> Partitions:
+        if self.drafts[DEFAULT_P_KEY].line == 0:
+            self.notes.append(
+                f"{self.path}: there is no rule for Default={DEFAULT_P_KEY:#06x}: the subnet manager's port is a full "
+                "member, all others are limited ones and cannot talk to each other in it"
+            )
+        for draft in self.drafts.values():
+            if not draft.members:
+                self.line = draft.line
+                self.note(f"partition {draft.label} has no members and is left out")
+        partitions = tuple(draft.finished() for draft in self.drafts.values() if draft.members)
+        return Partitions(partitions=partitions, notes=tuple(self.notes))
+
+    def note(self, text: str) -> None:
+        self.notes.append(f"{self.path}:{self.line}: {text}")
+
+    def refuse(self, read: str, expected: str) -> FileError:
+        return FileError(self.path, self.line, read, f"{expected} (OpenSM would drop the whole file)")
+
+    # -- definitions ----------------------------------------------------------------------------------------------
+
+    def statement(self, text: str) -> None:
+        """What stands on one line up to a semicolon, or to the line's end."""
+        if self.open is None:
+            head, colon, text = text.partition(":")
+            if not colon:
+                raise self.refuse(head, "a partition, NAME=PKEY : PORTS ;, with its colon on the same line")
+            self.open = self.definition(head)
+            text = self.second_head(self.open, text)
+        elif not text:  # OpenSM steps over the end of the line then, into what is left of the one before
+            self.note("a line that begins with ';' is misread by OpenSM: put it at the end of the line before")
+        words = text.split(",")
+        for number, word in enumerate(words):
+            name, value = split(word)
+            if name == "mgid":
+                self.group(self.open, value, words[number + 1 :])
+                break
+            self.port(self.open, name, value)
+
+    def second_head(self, definition: _Definition, text: str) -> str:
+        """What is left behind `defmember=limited :`, as the manual page writes it behind the first colon."""
+        head, colon, rest = text.partition(":")
+        name, value = split(head)
+        if not colon or name != "defmember":
+            return text
+        self.note("OpenSM drops the whole file over 'defmember' behind a colon: put it before, with a comma")
+        definition.membership = self.default_membership(value, definition.membership)
+        return rest
+
+    def definition(self, head: str) -> _Definition:
+        words = head.split(",")
+        flags, membership, index0, ipoib = Flags(), Membership.LIMITED, False, False
+        for word in words[1:]:
+            name, value = split(word)
+            if flags.take(name, value, self.note):
+                continue
+            if "ipoib".startswith(name):
+                ipoib = True
+            elif "defmember".startswith(name):
+                membership = self.default_membership(value, membership)
+            elif name == "indx0":
+                index0 = True
+            else:
+                self.note(f"the flag {name!r} is not known and is ignored")
+        partition = self.partition(*split(words[0]))
+        if flags.sl and not self.qos:
+            self.note(f"sl={flags.sl} of partition {partition.label} counts with QoS only, which is off")
+            flags.sl = 0
+        self.take_flags(partition, flags, ipoib)
+        return _Definition(partition, flags, membership, index0)
+
+    def take_flags(self, partition: _Draft, flags: Flags, ipoib: bool) -> None:
+        of_broadcast = replace(flags, q_key=flags.q_key or IPOIB_Q_KEY)
+        if partition.line and partition.flags.sl != flags.sl:
+            self.note(
+                f"partition {partition.label} has sl={partition.flags.sl} before, now {flags.sl}: the last counts"
+            )
+        if not partition.line or (ipoib and not partition.ipoib):
+            partition.flags = replace(of_broadcast) if ipoib else replace(flags)
+        partition.flags.sl = flags.sl
+        partition.line = partition.line or self.line
+        if ipoib:
+            partition.ipoib = True
+            if of_broadcast.scopes:
+                self.note("the broadcast group is link-local: scope= counts for groups of mgid= only")
+            self.add_groups(partition, replace(of_broadcast, scopes=()), broadcast_mgid(partition.p_key))
+
+    def default_membership(self, value: str | None, before: Membership) -> Membership:
+        word = None if value is None else abbreviated(value, tuple(_MEMBERSHIPS))
+        if word is None:
+            self.note(f"defmember={value or ''} is not full, limited or both: ignored")
+            return before
+        return _MEMBERSHIPS[word]
+
+    def partition(self, name: str, p_key_text: str | None) -> _Draft:
+        """The partition that a definition means: a new one, or one that is there."""
+        if p_key_text is None and name[:1].isascii() and name[:1].isdigit():
+            name, p_key_text = "", name
+        p_key = 0
+        if p_key_text is not None:
+            number, left = strtoul(p_key_text)
+            if left or not p_key_text:
+                raise self.refuse(p_key_text, "a P_Key: 0x and hexadecimal digits, or a decimal number")
+            p_key = number & 0x7FFF
+            if number != p_key:
+                self.note(f"of the P_Key {p_key_text} only the low 15 bits count: {p_key:#06x}")
+        if p_key == 0:
+            known = self.named(name)
+            if known is not None:
+                return known
+            p_key = self.free_p_key()
+            if p_key_text is not None:
+                self.note(f"P_Key 0 is none: partition {name!r} gets {p_key:#06x}")
+        return self.with_key(name, p_key)
+
+    def with_key(self, name: str, p_key: int) -> _Draft:
+        draft = self.drafts.get(p_key)
+        if draft is None:
+            draft = self.drafts[p_key] = _Draft(name[:_LONGEST_NAME] or f"{p_key:04x}", p_key, 0)
+        elif name and name[:_LONGEST_NAME] != draft.name:
+            self.note(f"P_Key {p_key:#06x} is that of partition {draft.name!r}: {name!r} is merged into it")
+        return draft
+
+    def named(self, name: str) -> _Draft | None:
+        """Among several of one name OpenSM takes the first by P_Key, low byte first."""
+        found = [draft for draft in self.drafts.values() if draft.name == name]
+        return min(found, key=lambda draft: draft.p_key.to_bytes(2, "little")) if found else None
+
+    def free_p_key(self) -> int:
+        while self.generated < DEFAULT_P_KEY - 1:
+            self.generated += 1
+            if self.generated not in self.drafts:
+                return self.generated
+        raise self.refuse("a partition without a P_Key", f"a P_Key: all {DEFAULT_P_KEY - 1} are taken")
+
+    # -- members --------------------------------------------------------------------------------------------------
+
+    def port(self, definition: _Definition, name: str, value: str | None) -> None:
+        if "NONE".startswith(name):  # nothing between two commas, too
+            return
+        word = abbreviated(name, _WHO)
+        who: Everyone | int = 0
+        if word is not None:
+            who = Everyone(word)
+        else:
+            who, left = strtoul(name)
+            if left or not who:
+                raise self.refuse(name, "a port GUID like 0x0002c90300001231, ALL, ALL_CAS, ALL_SWITCHES, SELF or NONE")
+        membership = definition.membership if value is None else self.membership(name, value)
+        self.rank += 1
+        member = Member(who=who, membership=membership, index0=definition.index0, rank=self.rank, line=self.line)
+        self.contradictions(definition.partition, member)
+        definition.partition.members.append(member)
+        definition.partition.said[who] = member
+
+    def membership(self, name: str, value: str) -> Membership:
+        word = abbreviated(value, tuple(_MEMBERSHIPS))
+        if word is None:
+            self.note(f"{name}={value} is not full, limited or both: taken as limited")
+            return Membership.LIMITED
+        if not value:
+            self.note(f"{name}= says nothing: taken as full, as in OpenSM")
+        return _MEMBERSHIPS[word]
+
+    def contradictions(self, partition: _Draft, new: Member) -> None:
+        """A rule that takes back what the file said before in the same partition."""
+        said = partition.said
+        before = list(said.values()) if new.who is Everyone.ALL else [said[new.who]] if new.who in said else []
+        taken_back = [one for one in before if one.membership != new.membership]
+        if taken_back:
+            what = ", ".join(f"{one.label} (line {one.line})" for one in taken_back[:3])
+            more = f" and {len(taken_back) - 3} more" if len(taken_back) > 3 else ""
+            self.note(f"in partition {partition.label} {new.label} takes back {what}{more}: the last counts")
+
+    # -- groups ---------------------------------------------------------------------------------------------------
+
+    def group(self, definition: _Definition, mgid_text: str | None, words: list[str]) -> None:
+        """A line `mgid=GID,flags`: a group that exists before anybody joins."""
+        try:
+            mgid = Gid.parse(mgid_text or "")
+        except ConfigError:
+            mgid = Gid(0)
+        flags = replace(definition.flags, t_class=0)  # all is inherited but this one
+        for word in words:
+            name, value = split(word)
+            if not flags.take(name, value, self.note):
+                self.note(f"the flag {name!r} of a group is not known and is ignored")
+        if mgid >> 120 != 0xFF:
+            self.note(f"mgid={mgid_text or ''} is not a multicast GID: ignored")
+            return
+        if mgid >> 96 & 0xFFFF in IP_SIGNATURES:
+            why = self.unlike_broadcast(definition, mgid, flags)
+            if why:
+                self.note(f"mgid={mgid_text} is a group of IP, and its {why}: ignored")
+                return
+            mgid, flags.q_key = with_p_key(mgid, definition.partition.p_key), flags.q_key or IPOIB_Q_KEY
+        if mgid in self.groups:
+            self.note(f"the group {mgid} is there already: this line is ignored")
+            return
+        self.add_groups(definition.partition, flags, mgid)
+
+    def unlike_broadcast(self, definition: _Definition, mgid: Gid, flags: Flags) -> str:
+        """What of an IP group does not fit the broadcast group; nothing where all does."""
+        p_key = mgid >> 80 & 0xFFFF
+        if p_key not in (0, definition.partition.p_key | 0x8000) and mgid != broadcast_mgid(DEFAULT_P_KEY):
+            return f"P_Key {p_key:#06x} is not that of the partition"
+        if (flags.rate, flags.mtu) != (definition.flags.rate, definition.flags.mtu):
+            return "rate or MTU is not that of the broadcast group"
+        return ""
+
+    def add_groups(self, partition: _Draft, flags: Flags, mgid: Gid) -> None:
+        for group in flags.groups(mgid):
+            there = self.groups.get(group.mgid)
+            if there is None:
+                why = refusal(group, self.groups)
+                if why:
+                    self.note(f"the group {group.mgid} is left out: {why}")
+                else:
+                    self.groups[group.mgid] = group
+                    partition.groups.append(group)
+            elif there != group:
+                self.note(f"the group {group.mgid} is there already, with other flags: the first count")

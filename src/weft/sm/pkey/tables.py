@@ -1,0 +1,376 @@
+"""The P_Key tables that partitions ask for, and who checks them.
+
+    rules of all partitions -> (partition, port): the last rule -> keys of a port -> their indexes -> the tables
+
+The places are OpenSM's (osm_pkey_mgr.c), so that a subnet which changes its manager keeps its tables: index 0 is
+Default's, or of the partition that asks for it by `indx0`; the others follow from 1 in the order of OpenSM's map, which
+is by P_Key with the low byte first. With `keep_indexes` a key stays where it was found, because programs hold indexes,
+not keys, and new ones go behind the last that stays.
+
+All ports at once: the work is in arrays of one row per (partition, port).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.tables import PKEY_ENTRIES
+from weft.ids import Guid, PKey, p_keys_match
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, Devices, Everyone, Membership, Partition, Partitions
+
+FULL = PKey.FULL_MEMBER
+INBOUND, OUTBOUND = 2, 1  # of PortInfo's two bits
+_NAMED = 4  # how many ports or keys a note names
+_LIMITED_MEMBER, _FULL_MEMBER, _BOTH_MEMBER = 0, 1, 2
+_CODE = {Membership.LIMITED: _LIMITED_MEMBER, Membership.FULL: _FULL_MEMBER, Membership.BOTH: _BOTH_MEMBER}
+_CAS = (NodeKind.HCA, NodeKind.AGGREGATION)
+
+
+class PartEnforce(enum.Enum):
+    """opensm.conf's part_enforce: in which direction switches check the P_Keys of packets at ports facing adapters."""
+
+    BOTH = "both"
+    IN = "in"
+    OUT = "out"
+    OFF = "off"
+
+    @property
+    def bits(self) -> int:
+        return {"both": INBOUND | OUTBOUND, "in": INBOUND, "out": OUTBOUND, "off": 0}[self.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PKeyTables:
+    """What the ports shall hold. A row that is not programmed has what was found, or what is there after power-up."""
+
+    table: NDArray[np.uint16]  # [slot, index]
+    programmed: NDArray[np.bool_]  # [slot] -> does the subnet manager write this row?
+    enforcement: NDArray[np.uint8]  # [slot] -> INBOUND | OUTBOUND
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rules:
+    """One row for each (rule, port)."""
+
+    part: NDArray[np.int64]
+    end: NDArray[np.int64]  # index into the end ports
+    code: NDArray[np.int8]
+    index0: NDArray[np.bool_]
+    order: NDArray[np.int64]  # of the rule, over all partitions
+
+    def take(self, rows: NDArray[np.intp]) -> _Rules:
+        return _Rules(self.part[rows], self.end[rows], self.code[rows], self.index0[rows], self.order[rows])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keys:
+    """One row for each key of a port, ordered by port and then as OpenSM's map is."""
+
+    end: NDArray[np.int64]
+    key: NDArray[np.uint16]
+    first: NDArray[np.bool_]  # shall be at index 0
+
+    def bounds(self, end: int) -> tuple[int, int]:
+        """The rows of one port."""
+        first, behind = np.searchsorted(self.end, (end, end + 1))
+        return int(first), int(behind)
+
+
+def wanted_pkeys(
+    partitions: Partitions,
+    fabric: Fabric,
+    own_slot: int,
+    *,
+    allow_both: bool = False,
+    found: NDArray[np.uint16] | None = None,
+    keep_indexes: bool = False,
+    partition_cap: NDArray[np.integer] | None = None,
+    enforcement_cap: NDArray[np.integer] | None = None,
+    part_enforce: PartEnforce = PartEnforce.BOTH,
+) -> PKeyTables:
+    """The P_Key tables of all ports for these partitions.
+
+    `found` is uint16[slot, 128] as read from the devices, 0 where empty. The capacities are by node: NodeInfo's
+    PartitionCap, and SwitchInfo's PartitionEnforcementCap for the external ports of switches; without them, 128.
+    """
+    notes: list[str] = []
+    slots = _end_slots(fabric)
+    last = _last_rules(_expand(partitions.partitions, fabric, slots, own_slot, notes))
+    keys = _keys(last, partitions.partitions, allow_both)
+    if not allow_both and (last.code == _BOTH_MEMBER).any():
+        notes.append("members of a partition as both are full members: allow_both_pkeys is off")
+    cap = np.maximum(_capacity(partition_cap, fabric)[fabric.ports.node[slots]], 1)
+    there = _found_at(keys, found[slots], allow_both) if keep_indexes and found is not None else None
+    index = _indexes(keys, cap, there)
+    _name_dropped(keys, index, cap, fabric, slots, notes)
+    table = fabric.tables.like().pkey if found is None else found.astype(np.uint16)
+    table[slots] = 0
+    fits = index >= 0
+    table[slots[keys.end[fits]], index[fits]] = keys.key[fits]
+    if own_slot in slots and (DEFAULT_P_KEY | FULL) not in table[own_slot]:
+        notes.append("the subnet manager's port is not a full member of Default: limited members cannot reach the SA")
+    programmed = np.zeros(len(fabric.ports), bool)
+    programmed[slots] = (fabric.ports.peer[slots] >= 0) | (fabric.ports.number[slots] == 0) | (slots == own_slot)
+    enforcement = _enforce(fabric, slots, table, programmed, _capacity(enforcement_cap, fabric), part_enforce, notes)
+    return PKeyTables(table=table, programmed=programmed, enforcement=enforcement, notes=tuple(notes))
+
+
+# -- rules to keys ----------------------------------------------------------------------------------------------------
+
+
+def _end_slots(fabric: Fabric) -> NDArray[np.int64]:
+    """Ports that packets end at: of adapters and routers, and port 0 of switches."""
+    kind = fabric.nodes.kind[fabric.ports.node]
+    external = fabric.ports.number > 0
+    ends = np.where(kind == NodeKind.SWITCH, ~external, np.isin(kind, (*_CAS, NodeKind.ROUTER)) & external)
+    return np.flatnonzero(ends)
+
+
+def _capacity(cap: NDArray[np.integer] | None, fabric: Fabric) -> NDArray[np.int64]:
+    """[node] -> entries. More than the table of 128 is never used."""
+    if cap is None:
+        return np.full(len(fabric.nodes), PKEY_ENTRIES, np.int64)
+    return np.minimum(cap.astype(np.int64), PKEY_ENTRIES)
+
+
+def _expand(
+    partitions: tuple[Partition, ...], fabric: Fabric, slots: NDArray[np.int64], own_slot: int, notes: list[str]
+) -> _Rules:
+    """Every rule with every port that it means."""
+    by_guid = dict(zip(fabric.ports.guid[slots].tolist(), range(len(slots)), strict=True))
+    everyone = _everyone(fabric, slots, own_slot)
+    pairs = [(number, member) for number, partition in enumerate(partitions) for member in partition.members]
+    pairs.sort(key=lambda pair: pair[1].rank)
+    ends: list[NDArray[np.int64]] = []
+    absent: dict[int, list[str]] = {}
+    none = np.zeros(0, np.int64)
+    for number, member in pairs:
+        if isinstance(member.who, Everyone):
+            ends.append(everyone[member.who])
+        elif isinstance(member.who, Devices):
+            ends.append(_devices(member.who, fabric, slots))
+        else:
+            place = by_guid.get(member.who)
+            ends.append(none if place is None else np.array([place]))
+        if not len(ends[-1]) and not isinstance(member.who, Everyone):
+            who = Guid(member.who) if isinstance(member.who, int) else member.who
+            absent.setdefault(number, []).append(f"{who} (line {member.line})" if member.line else str(who))
+    for number, names in absent.items():
+        notes.append(f"partition {partitions[number].label}: there is no port {_listed(names)}")
+    counts = np.array([len(one) for one in ends], np.int64)
+    return _Rules(
+        np.repeat(np.array([number for number, _ in pairs], np.int64), counts),
+        np.concatenate(ends) if ends else none,
+        np.repeat(np.array([_CODE[member.membership] for _, member in pairs], np.int8), counts),
+        np.repeat(np.array([member.index0 for _, member in pairs], bool), counts),
+        np.repeat(np.arange(len(pairs)), counts),
+    )
+
+
+def _everyone(fabric: Fabric, slots: NDArray[np.int64], own_slot: int) -> dict[Everyone, NDArray[np.int64]]:
+    kind = fabric.nodes.kind[fabric.ports.node[slots]]
+    return {
+        Everyone.ALL: np.arange(len(slots)),
+        Everyone.ALL_CAS: np.flatnonzero(np.isin(kind, _CAS)),
+        Everyone.ALL_SWITCHES: np.flatnonzero(kind == NodeKind.SWITCH),
+        Everyone.ALL_ROUTERS: np.flatnonzero(kind == NodeKind.ROUTER),
+        Everyone.SELF: np.flatnonzero(slots == own_slot),
+    }
+
+
+def _devices(who: Devices, fabric: Fabric, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    if isinstance(who.value, str):
+        pattern = re.compile(who.value)
+        nodes = np.array([pattern.fullmatch(text) is not None for text in fabric.nodes.description], bool)
+    else:
+        column = fabric.nodes.guid if who.by == "node GUID" else fabric.nodes.system_guid
+        nodes = column == np.uint64(who.value)
+    meant = nodes[fabric.ports.node[slots]]
+    if who.ports is not None:
+        number = fabric.ports.number[slots]
+        meant = meant & (number >= who.ports[0]) & (number <= who.ports[1])
+    return np.flatnonzero(meant)
+
+
+def _last_rules(rules: _Rules) -> _Rules:
+    """The rule that counts for each (partition, port), with `index0` only where the partition gets index 0 there.
+
+    A port's index 0 goes to the last rule that asks for it, over all partitions. Where a later rule of the same
+    partition does not ask, it is given up, and not to whoever asked before: OpenSM remembers one partition for a port.
+    """
+    asks = np.full(int(rules.end.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(asks, rules.end[rules.index0], rules.order[rules.index0])
+    sort = np.lexsort((rules.order, rules.end, rules.part))
+    part, end = rules.part[sort], rules.end[sort]
+    is_last = np.ones(len(sort), bool)
+    is_last[:-1] = (part[1:] != part[:-1]) | (end[1:] != end[:-1])
+    last = rules.take(sort[is_last])
+    return _Rules(last.part, last.end, last.code, last.index0 & (last.order == asks[last.end]), last.order)
+
+
+def _keys(rules: _Rules, partitions: tuple[Partition, ...], allow_both: bool) -> _Keys:
+    p_key = np.array([partition.p_key for partition in partitions], np.uint16)[rules.part]
+    taken = np.zeros(int(rules.end.max(initial=-1)) + 1, bool)
+    taken[rules.end[rules.index0]] = True
+    full = rules.code != _LIMITED_MEMBER
+    limited = (rules.code == _LIMITED_MEMBER) | ((rules.code == _BOTH_MEMBER) & allow_both)
+    # With both keys of a partition, OpenSM puts the limited one at index 0 by indx0, and the full one for Default.
+    is_default = (p_key == DEFAULT_P_KEY) & ~taken[rules.end]
+    first_full = is_default | (rules.index0 & ~limited)
+    first_limited = rules.index0 | (is_default & (not allow_both))
+    end = np.concatenate((rules.end[limited], rules.end[full]))
+    key = np.concatenate((p_key[limited], p_key[full] | np.uint16(FULL)))
+    first = np.concatenate((first_limited[limited], first_full[full]))
+    sort = np.lexsort((key >= FULL, (key & 0x7FFF).byteswap(), end))
+    return _Keys(end[sort], key[sort], first[sort])
+
+
+# -- keys to indexes --------------------------------------------------------------------------------------------------
+
+
+def _indexes(keys: _Keys, cap: NDArray[np.int64], there: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """[key] -> its index in the table of its port, -1 where the table is full. `there`: where it is now."""
+    index = np.where(keys.first, 0, -1)
+    if there is not None:
+        stays = (there >= 0) & ((there == 0) == keys.first) & (there < cap[keys.end])
+        index[stays] = there[stays]
+    behind = np.zeros(len(cap), np.int64)  # [end] -> the highest index that is taken
+    placed = index >= 0
+    np.maximum.at(behind, keys.end[placed], index[placed])
+    new = np.flatnonzero(~placed)
+    end = keys.end[new]
+    starts = np.flatnonzero(np.diff(end, prepend=-1))
+    nth = np.arange(len(new)) - np.repeat(starts, np.diff(np.append(starts, len(new))))
+    index[new] = behind[end] + 1 + nth
+    for crowded in np.unique(keys.end[index >= cap[keys.end]]).tolist():
+        _squeeze(index, np.arange(*keys.bounds(crowded)), int(cap[crowded]))
+    return index
+
+
+def _found_at(keys: _Keys, found: NDArray[np.uint16], allow_both: bool) -> NDArray[np.int64]:
+    """[key] -> where the port has this key already, -1 where it has not; the first of several.
+
+    A key that changes between full and limited stays in its place, unless ports may have both.
+    """
+    mask = 0xFFFF if allow_both else 0x7FFF
+    ends, at = np.nonzero(found & mask)
+    there, first = np.unique(ends << 16 | (found[ends, at] & mask), return_index=True)
+    wanted = keys.end << 16 | (keys.key & mask)
+    if not len(there):
+        return np.full(len(wanted), -1)
+    place = np.minimum(np.searchsorted(there, wanted), len(there) - 1)
+    return np.where(there[place] == wanted, at[first[place]], -1)
+
+
+def _squeeze(index: NDArray[np.int64], rows: NDArray[np.int64], cap: int) -> None:
+    """Keys of one port that came behind its table's end go to what is free in it, from index 1; the rest to -1."""
+    over = rows[index[rows] >= cap]
+    free = np.setdiff1d(np.arange(1, cap), index[rows])[: len(over)]
+    index[over] = -1
+    index[over[: len(free)]] = free
+
+
+def _name_dropped(
+    keys: _Keys,
+    index: NDArray[np.int64],
+    cap: NDArray[np.int64],
+    fabric: Fabric,
+    slots: NDArray[np.int64],
+    notes: list[str],
+) -> None:
+    """One note for each set of keys that some ports have no room for."""
+    sets: dict[tuple[int, ...], list[int]] = {}
+    for end in np.unique(keys.end[index < 0]).tolist():
+        rows = slice(*keys.bounds(end))
+        sets.setdefault(tuple(keys.key[rows][index[rows] < 0].tolist()), []).append(end)
+    for dropped, ends in sets.items():
+        ports = _listed([fabric.port(int(slots[end])).name for end in ends])
+        what = _listed([f"{key:#06x}" for key in dropped])
+        notes.append(f"{ports}: no room for {what} in a P_Key table of {int(cap[ends[0]])} entries")
+
+
+# -- switches ---------------------------------------------------------------------------------------------------------
+
+
+def _enforce(
+    fabric: Fabric,
+    slots: NDArray[np.int64],
+    table: NDArray[np.uint16],
+    programmed: NDArray[np.bool_],
+    cap: NDArray[np.int64],
+    part_enforce: PartEnforce,
+    notes: list[str],
+) -> NDArray[np.uint8]:
+    """Switch ports that face adapters and routers get the keys of what is attached, and check them; others do not.
+
+    A switch whose table is too small for the keys does not check at that port: it would stop good packets.
+    """
+    enforcement = np.zeros(len(table), np.uint8)
+    peer = fabric.ports.peer[slots]
+    facing = (fabric.ports.number[slots] > 0) & (peer >= 0)
+    facing[facing] = fabric.nodes.kind[fabric.ports.node[peer[facing]]] == NodeKind.SWITCH
+    room = np.where(facing, cap[fabric.ports.node[peer]], 0)
+    if not part_enforce.bits:
+        return enforcement
+    ends, room = slots[room > 0], room[room > 0]
+    switch_slots = fabric.ports.peer[ends]
+    keys = _packed(table[ends])
+    count = (keys != 0).sum(axis=1)
+    keys[np.arange(keys.shape[1]) >= room[:, None]] = 0
+    table[switch_slots] = 0
+    table[switch_slots, : keys.shape[1]] = keys
+    programmed[switch_slots] = True
+    enforcement[switch_slots] = np.where(count <= room, part_enforce.bits, 0)
+    full = switch_slots[count > room].tolist()
+    if full:
+        ports = _listed([fabric.port(slot).name for slot in full])
+        notes.append(f"{ports}: more P_Keys than the switch can check: packets pass there unchecked")
+    return enforcement
+
+
+def _packed(rows: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Each row's keys side by side, without a limited key beside its full one, which covers it."""
+    rows = rows[:, : _width(rows)].copy()
+    ordered = np.sort(rows & 0x7FFF, axis=1)
+    twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any(axis=1)
+    if twice.any():
+        some = rows[twice]
+        codes = np.arange(len(some))[:, None] << 16 | some | FULL
+        some[(some < FULL) & np.isin(codes, codes[some >= FULL])] = 0
+        rows[twice] = some
+    return np.take_along_axis(rows, np.argsort(rows == 0, axis=1, kind="stable"), axis=1)
+
+
+def _width(rows: NDArray[np.uint16]) -> int:
+    """How many columns are used."""
+    used = np.flatnonzero(rows.any(axis=0))
+    return int(used[-1]) + 1 if len(used) else 0
+
+
+# -- who may talk -----------------------------------------------------------------------------------------------------
+
+
+def may_talk(keys_a: Collection[int], keys_b: Collection[int]) -> list[int]:
+    """The keys of a port by which it may talk to another, one for a partition, the full one if there is.
+
+    In the order in which OpenSM takes them for a path that does not ask for one: by partition, low byte first.
+    """
+    theirs = set(keys_b)
+    fit = [key for key in sorted(keys_a) if any(p_keys_match(key, other) for other in {key, key ^ FULL} & theirs)]
+    best = {key & 0x7FFF: key for key in fit}
+    return sorted(best.values(), key=lambda key: (key & 0x7FFF).to_bytes(2, "little"))
+
+
+def _listed(names: list[str]) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

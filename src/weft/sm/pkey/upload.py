@@ -1,0 +1,116 @@
+"""P_Key tables: read where we do not know them, chosen by the partitions, written where they differ.
+
+A table is read whole from a port that somebody managed before us, since what he left in it would let packets through;
+of a port that never had a LID the first block is enough.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.tables import PKEY_ENTRIES
+from weft.sm.discovery.known import Known
+from weft.sm.discovery.view import View, ranges
+from weft.sm.events import Event
+from weft.sm.pkey.partitions import NO_FILE
+from weft.sm.pkey.tables import PartEnforce, PKeyTables, wanted_pkeys
+from weft.sm.sender import Sender
+from weft.sm.sminfo.replication import adopt_partitions
+from weft.sm.state import State
+from weft.wire.bulk import column
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
+
+_BLOCK = 32  # P_Keys in a MAD
+
+
+def choose_pkeys(state: State, view: View, known: Known) -> PKeyTables:
+    """What every port shall hold, also into the view's tables."""
+    ends = view.end_ports
+    read_pkeys(state.sender, view, known, ends[~known.keys[ends]])
+    if state.adopts_partitions:
+        state.partitions, state.adopts_partitions = adopt_partitions(known.tables.pkey, view), False
+        names = ", ".join(one.label for one in state.partitions.partitions)
+        state.log.say(Event.PARTITIONS, f"no file says which there are: those that ports are in stay, {names}")
+    options = state.options
+    chosen = wanted_pkeys(
+        state.partitions,
+        view.fabric,
+        view.own_slot,
+        allow_both=options.allow_both_pkeys,
+        found=known.tables.pkey,
+        keep_indexes=options.keep_pkey_indexes,
+        partition_cap=_capacity(view),
+        enforcement_cap=column(view.switch_info, SwitchInfo.partition_enforcement_cap).astype(np.int64),
+        part_enforce=PartEnforce(options.part_enforce) if _divides(state) else PartEnforce.OFF,
+    )
+    view.fabric.tables.pkey[:] = chosen.table
+    for note in chosen.notes:
+        state.log.say_once(Event.PARTITIONS, note)
+    return chosen
+
+
+def _divides(state: State) -> bool:
+    """Has somebody said who may talk to whom, if only in a file without a word? Else switches have nothing to check."""
+    return state.partitions != NO_FILE
+
+
+def read_pkeys(sender: Sender, view: View, known: Known, slots: NDArray[np.intp]) -> None:
+    """What ports hold now."""
+    fresh = column(view.port_info[slots], PortInfo.lid) == 0
+    of_switch = view.is_switch[view.fabric.ports.node[slots]]
+    blocks = -(-_capacity_of(view, slots) // _BLOCK)
+    blocks[fresh & ~of_switch] = np.minimum(blocks[fresh & ~of_switch], 1)
+    owner = np.repeat(np.arange(len(slots)), blocks)
+    number = ranges(np.zeros_like(blocks), blocks)
+    data, came = sender.get(
+        view.to_ports(slots[owner]), SmpAttribute.P_KEY_TABLE, _modifier(view, slots[owner], number)
+    )
+    keys = known.tables.pkey.reshape(len(known.tables.pkey), -1, _BLOCK)
+    keys[slots] = 0
+    keys[slots[owner[came]], number[came]] = _keys(data[came])
+    silent = np.zeros(len(slots), bool)
+    silent[owner[~came]] = True
+    known.keys[slots[~silent]] = True
+
+
+def upload_pkeys(sender: Sender, view: View, known: Known, chosen: PKeyTables) -> list[str]:
+    """Write the blocks that differ; returns the ports that refused."""
+    enforced = np.flatnonzero((chosen.enforcement > 0) & ~known.keys)
+    read_pkeys(sender, view, known, enforced)
+    slots = np.flatnonzero(chosen.programmed | (chosen.enforcement > 0))
+    wanted = chosen.table[slots].reshape(len(slots), -1, _BLOCK)
+    there = known.tables.pkey[slots].reshape(len(slots), -1, _BLOCK)
+    differs = (wanted != there).any(axis=2) | ~known.keys[slots][:, None]
+    differs &= np.arange(wanted.shape[1]) < (-(-_capacity_of(view, slots) // _BLOCK))[:, None]
+    row, block = np.nonzero(differs)
+    data = wanted[row, block].astype(">u2").view(np.uint8).reshape(len(row), 2 * _BLOCK)
+    at = slots[row]
+    said, took = sender.set(view.to_ports(at), SmpAttribute.P_KEY_TABLE, _modifier(view, at, block), data)
+    keys = known.tables.pkey.reshape(len(known.tables.pkey), -1, _BLOCK)
+    keys[at[took], block[took]] = _keys(said[took])
+    known.keys[slots] = True
+    known.keys[at[~took]] = False
+    return [view.name(slot) for slot in np.unique(at[~took]).tolist()]
+
+
+def _keys(data: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    return np.ascontiguousarray(data).view(">u2").astype(np.uint16)
+
+
+def _capacity(view: View) -> NDArray[np.int64]:
+    """[node] -> P_Keys that an end port of it holds; one at least, whatever it says."""
+    return np.clip(column(view.node_info, NodeInfo.partition_cap).astype(np.int64), 1, PKEY_ENTRIES)
+
+
+def _capacity_of(view: View, slots: NDArray[np.intp]) -> NDArray[np.int64]:
+    node = view.fabric.ports.node[slots]
+    outside = view.is_switch[node] & (view.fabric.ports.number[slots] > 0)
+    of_switch = column(view.switch_info[node], SwitchInfo.partition_enforcement_cap).astype(np.int64)
+    return np.where(outside, np.minimum(of_switch, PKEY_ENTRIES), _capacity(view)[node])
+
+
+def _modifier(view: View, slots: NDArray[np.intp], block: NDArray[np.int64]) -> NDArray[np.int64]:
+    of_switch = view.is_switch[view.fabric.ports.node[slots]]
+    return np.where(of_switch, view.fabric.ports.number[slots].astype(np.int64) << 16, 0) | block

@@ -1,0 +1,162 @@
+"""What every port shall be set to, and how it gets there: Set(PortInfo), twice at most.
+
+    first     all settings, and Initialize becomes Armed: the port takes management packets only
+    second    Armed becomes Active, when both ends and all forwarding tables are ready
+
+A port that is as it should be is left alone. Fields for which zero means "as it is" are sent as zero.
+(InfiniBand Architecture volume 1, "PortInfo" and "Link States".)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.mad.walk import Rows
+from weft.sm.conf.options import Options
+from weft.sm.discovery.known import Known
+from weft.sm.discovery.view import View
+from weft.sm.pkey.tables import INBOUND, OUTBOUND
+from weft.sm.sender import Sender
+from weft.sm.ucast.lids import Lids
+from weft.wire.bulk import column, fill
+from weft.wire.fields import Bits
+from weft.wire.port_info import Capability, PortInfo, PortPhysicalState, PortState
+from weft.wire.smp import SmpAttribute
+
+_LEFT_ALONE = (  # zero: no change
+    PortInfo.link_width_enabled,
+    PortInfo.link_speed_enabled,
+    PortInfo.link_speed_ext_enabled,
+    PortInfo.link_speed_ext_enabled_2,
+    PortInfo.port_state,
+    PortInfo.port_physical_state,
+)
+_COUNTS = (PortInfo.m_key_violations, PortInfo.p_key_violations, PortInfo.q_key_violations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """What became of ports."""
+
+    sets: int
+    refused: NDArray[np.intp]  # slots that did not take it, or did not answer
+
+
+def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArray[np.uint8]) -> Rows:
+    """uint8[slot, 64]: PortInfo as it should read, states apart. `enforced`: INBOUND | OUTBOUND."""
+    wanted = view.port_info.copy()
+    ports = view.fabric.ports
+    of_switch = view.is_switch[ports.node]
+    mtu, lanes = link_limits(view, options.max_op_vls)
+    ends, linked = view.end_ports, view.plugged
+    due = np.union1d(ends, linked)
+    fills: list[tuple[NDArray[np.intp], Bits, int | NDArray[Any]]] = [
+        (due, PortInfo.neighbor_mtu, mtu[due]),
+        (linked, PortInfo.operational_vls, lanes[linked]),
+        (ends, PortInfo.lid, lids.lid[ends]),
+        (ends, PortInfo.lmc, lids.lmc[ends]),
+        (ends, PortInfo.master_sm_lid, int(lids.lid[view.own_slot])),
+        (ends, PortInfo.master_sm_sl, options.sm_sl),
+        (ends, PortInfo.gid_prefix, options.subnet_prefix),
+        (ends, PortInfo.m_key, options.m_key),
+        (ends, PortInfo.m_key_lease_period, options.m_key_lease_period_s),
+        (ends, PortInfo.m_key_protect_bits, options.m_key_protection_level),
+        (ends, PortInfo.subnet_time_out, options.subnet_timeout),
+        (linked, PortInfo.link_down_default_state, int(PortPhysicalState.POLLING)),
+        (linked, PortInfo.local_phy_errors, options.local_phy_errors_threshold),
+        (linked, PortInfo.overrun_errors, options.overrun_errors_threshold),
+    ]
+    outside = linked[of_switch[linked]]
+    leaf = ~of_switch[ports.peer[outside]]
+    hoq = np.where(leaf, options.leaf_head_of_queue_lifetime, options.head_of_queue_lifetime).astype(np.uint8)
+    stall = np.where(leaf, options.leaf_vl_stall_count, options.vl_stall_count).astype(np.uint8)
+    fills += [(outside, PortInfo.hoq_life, hoq), (outside, PortInfo.vl_stall_count, stall)]
+    fills.append((outside, PortInfo.partition_enforcement_inbound, enforced[outside] // INBOUND & 1))
+    fills.append((outside, PortInfo.partition_enforcement_outbound, enforced[outside] // OUTBOUND & 1))
+    if "vl_arbitration" in vars(view.fabric.tables):
+        fills.append((linked, PortInfo.vl_high_limit, view.fabric.tables.vl_high_limit[linked]))
+    for slots, field, value in fills:
+        rows = wanted[slots]
+        fill(rows, field, value)
+        wanted[slots] = rows
+    return wanted
+
+
+def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """[slot] -> NeighborMTU and OperationalVLs: what both ends of a cable can; port 0 of a switch: what it can."""
+    infos, peer = view.port_info, view.fabric.ports.peer
+    other = np.where(peer >= 0, peer, np.arange(len(peer)))
+    mtu, lanes = column(infos, PortInfo.mtu_cap), column(infos, PortInfo.vl_cap)
+    return np.minimum(mtu, mtu[other]), np.minimum(np.minimum(lanes, lanes[other]), np.uint64(max_op_vls))
+
+
+def arm(sender: Sender, view: View, known: Known, wanted: Rows, *, reregister: bool = False) -> Outcome:
+    """Write settings that differ; what is in Initialize becomes Armed. `reregister`: hosts tell us of theirs again."""
+    differs = _differs(view, known, wanted)
+    initial = np.zeros(len(wanted), bool)
+    initial[view.plugged] = view.state[view.plugged] == PortState.INITIALIZE
+    due = np.zeros(len(wanted), bool)
+    due[view.plugged] = due[view.end_ports] = True
+    due &= differs | initial | (reregister & _can_reregister(view))
+    slots = np.flatnonzero(due)
+    data = _as_sent(wanted[slots])
+    fill(data, PortInfo.port_state, np.where(initial[slots], int(PortState.ARMED), 0))
+    if reregister:
+        fill(data, PortInfo.client_reregister, _can_reregister(view)[slots].astype(np.uint8))
+    outcome = _set(sender, view, slots, data)
+    known.told[slots], known.said[slots] = wanted[slots], view.port_info[slots]
+    known.told[outcome.refused] = known.said[outcome.refused] = 0
+    return outcome
+
+
+def _differs(view: View, known: Known, wanted: Rows) -> NDArray[np.bool_]:
+    """[slot] -> is it not as it should be? A byte that a port did not take when it was told the same is no reason."""
+    rows = np.flatnonzero((wanted != view.port_info).any(axis=1))
+    want, have = wanted[rows], view.port_info[rows]
+    told_before = (known.told[rows] == want) & (known.said[rows] == have)
+    found = np.zeros(len(wanted), bool)
+    found[rows] = ((want != have) & ~told_before).any(axis=1)
+    return found
+
+
+def activate(sender: Sender, view: View, wanted: Rows, refused: NDArray[np.intp]) -> Outcome:
+    """What was armed becomes Active, unless one of the ends of its cable refused."""
+    linked, ports = view.plugged, view.fabric.ports
+    waiting = np.zeros(len(wanted), bool)
+    waiting[linked] = np.isin(view.state[linked], (PortState.INITIALIZE, PortState.ARMED))
+    waiting[refused] = False
+    waiting[ports.peer[refused[ports.peer[refused] >= 0]]] = False
+    slots = np.flatnonzero(waiting)
+    data = _as_sent(wanted[slots])
+    fill(data, PortInfo.port_state, int(PortState.ACTIVE))
+    return _set(sender, view, slots, data)
+
+
+def _as_sent(rows: Rows) -> Rows:
+    for field in _LEFT_ALONE:
+        fill(rows, field, 0)
+    for field in _COUNTS:
+        fill(rows, field, (1 << field.width) - 1)  # zero would clear them
+    fill(rows, PortInfo.client_reregister, 0)
+    return rows
+
+
+def _can_reregister(view: View) -> NDArray[np.bool_]:
+    """[slot] -> a port with a LID whose host can be asked to register again."""
+    able = np.zeros(len(view.port_info), bool)
+    ends = view.end_ports
+    mask = column(view.port_info[ends], PortInfo.capability_mask)
+    able[ends] = mask & np.uint64(Capability.IS_CLIENT_REREGISTRATION_SUPPORTED) > 0
+    return able
+
+
+def _set(sender: Sender, view: View, slots: NDArray[np.intp], data: Rows) -> Outcome:
+    ports = view.fabric.ports
+    route, number = view.to_nodes(ports.node[slots]), ports.number[slots].astype(np.int64)
+    said, took = sender.set(route, SmpAttribute.PORT_INFO, number, data)
+    view.port_info[slots[took]] = said[took]
+    return Outcome(sets=len(slots), refused=slots[~took])

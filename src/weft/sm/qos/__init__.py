@@ -1,0 +1,1 @@
+"""Service levels and virtual lanes: SL to VL tables, arbitration, qos-policy.conf, congestion control."""

@@ -1,0 +1,214 @@
+"""A standby's copy of what the master knows and no port does, so that a takeover loses nothing.
+
+    multicast groups, services, subscriptions to events      asked of the master's SA every few seconds
+    LIDs, forwarding tables, P_Keys                          in the devices: found by the sweep of the new master
+
+Nothing but queries of the standard is used, so the master may be OpenSM. They are trusted ones, which give members and
+keys too: the SA's key must be the same on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.ids import PKey
+from weft.mad.carrier import Address
+from weft.sm.discovery.view import View
+from weft.sm.events import Event
+from weft.sm.mcast.groups import Groups
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, NO_FILE, Everyone, Member, Membership, Partition, Partitions
+from weft.sm.sa.services import Services
+from weft.sm.sa.subscriptions import Subscriptions
+from weft.sm.sminfo.sm_info import Action, OtherSm, Question
+from weft.sm.state import State
+from weft.wire.format import Format, Malformed
+from weft.wire.mad import Method
+from weft.wire.sa import (
+    SA_HEADER_BYTES,
+    InformInfoRecord,
+    MCMemberRecord,
+    SaAttribute,
+    SaMad,
+    SaStatus,
+    ServiceRecord,
+)
+from weft.wire.sa_query import F, unpack_records
+
+_TIMEOUT_MS, _RETRIES = 1000, 1
+_WORTH_SAYING = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Tables as the master's SA gave them; None is one that never came."""
+
+    groups: tuple[MCMemberRecord, ...] | None = None  # one for each member
+    services: tuple[ServiceRecord, ...] | None = None
+    services_s: float = 0.0  # when they came: leases run
+    subscriptions: tuple[InformInfoRecord, ...] | None = None
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Groups, services, subscriptions."""
+        groups = {record.mgid for record in self.groups or ()}
+        return len(groups), len(self.services or ()), len(self.subscriptions or ())
+
+
+class Copying:
+    """Keeps `copy` fresh while there is a master to ask; like `Election`, it neither sends nor waits."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        say: Callable[[Event, str], None],
+        sa_key: int,
+        changed: Callable[[], None] = lambda: None,
+        copy_interval_s: float = 2.0,
+    ) -> None:
+        self.copy = Copy()
+        self._clock, self._say, self._sa_key, self._interval_s = clock, say, sa_key, copy_interval_s
+        self._changed = changed  # called when there is more or less to show
+        self._next_s = -math.inf
+        self._failures: Counter[int] = Counter()  # of an attribute, without a success between
+
+    def due(self, now_s: float, master: OtherSm | None) -> list[Question]:
+        """What to ask now; `master` is `Election.master`."""
+        if master is None or not master.lid or now_s < self._next_s:
+            return []
+        self._next_s = now_s + self._interval_s
+        return [
+            self._ask(master, SaAttribute.MC_MEMBER_RECORD, self._on_groups),
+            self._ask(master, SaAttribute.SERVICE_RECORD, self._on_services),
+            self._ask(master, SaAttribute.INFORM_INFO_RECORD, self._on_subscriptions),
+        ]
+
+    def take(self) -> Copy:
+        """For a takeover. The next master's tables are others."""
+        taken, self.copy = self.copy, Copy()
+        return taken
+
+    def next_due_s(self, master: OtherSm | None) -> float:
+        return math.inf if master is None or not master.lid else self._next_s
+
+    def _ask(self, master: OtherSm, attribute: SaAttribute, heard: Callable[[bytes], None]) -> Question:
+        return Question(
+            mad=SaMad.pack(method=Method.GET_TABLE, attribute_id=attribute, sm_key=self._sa_key),
+            to=Address(lid=master.lid),
+            timeout_ms=_TIMEOUT_MS,
+            retries=_RETRIES,
+            heard=partial(self._on_answer, master, attribute, heard),
+        )
+
+    def _on_answer(
+        self, master: OtherSm, attribute: SaAttribute, heard: Callable[[bytes], None], answer: bytes | None
+    ) -> Action:
+        """What does not come, or makes no sense, leaves the copy as it was. A master that died is no news here."""
+        try:
+            if answer is not None:
+                before = self.copy.counts
+                heard(answer)
+                self._failures[attribute] = 0
+                if self.copy.counts != before:
+                    self._changed()
+                return Action.NOTHING
+            fault = "does not answer: has it another sa_key?"
+        except Malformed as error:
+            fault = f"answers what cannot be read: {error}"
+        self._failures[attribute] += 1
+        if self._failures[attribute] == _WORTH_SAYING:
+            self._say(Event.OTHER_SM, f"{master}, asked for its {attribute.name}s, {fault}")
+        return Action.NOTHING
+
+    def _on_groups(self, answer: bytes) -> None:
+        self.copy = replace(self.copy, groups=records_in(answer, MCMemberRecord))
+
+    def _on_services(self, answer: bytes) -> None:
+        self.copy = replace(self.copy, services=records_in(answer, ServiceRecord), services_s=self._clock())
+
+    def _on_subscriptions(self, answer: bytes) -> None:
+        self.copy = replace(self.copy, subscriptions=records_in(answer, InformInfoRecord))
+
+
+def records_in(answer: bytes, form: type[F]) -> tuple[F, ...]:
+    """The records of an answer to GetTable; Malformed if it is a complaint, or no table of these."""
+    status = SaMad.status.get(answer)
+    if status == SaStatus.NO_RECORDS:
+        return ()
+    if status != SaStatus.OK:
+        raise Malformed(f"status {status:#06x}")
+    offset = SaMad.attribute_offset.get(answer)
+    records = unpack_records(form, answer[SA_HEADER_BYTES:], offset) if offset else []
+    return tuple(record for record in records if not _is_blank(record))
+
+
+def _is_blank(record: Format) -> bool:
+    """Padding of a MAD that came without its length."""
+    return not any(record.raw)
+
+
+def load_copy(state: State, view: View, copy: Copy) -> None:
+    """A new master goes on with what the old one knew; what it knew itself, if it was master before, is too old."""
+    if copy.groups is not None:
+        state.groups = Groups()
+        state.groups.load_records(copy.groups, view)
+    if copy.services is not None:
+        state.services = Services()
+        state.services.load_records(copy.services, copy.services_s)
+        state.services.expire(state.clock())
+    if copy.subscriptions is not None:
+        state.subscriptions = Subscriptions()
+        state.subscriptions.load_records(copy.subscriptions, view)
+
+
+# -- partitions -------------------------------------------------------------------------------------------------------
+
+
+def adopt_partitions(found: NDArray[np.uint16], view: View) -> Partitions:
+    """The partitions that make ports hold what they hold now: uint16[slot, 128], 0 where empty.
+
+    Ports that hold nothing at all have just started. A partition that has all others is for ALL, with the exceptions
+    named, so that whoever is plugged in later belongs too; any other has its ports by GUID. Our own port is a full
+    member of Default: the one that had to be was the old master's.
+    """
+    slots = view.end_ports[(found[view.end_ports] & 0x7FFF).any(axis=1)]
+    if not len(slots):
+        return NO_FILE
+    keys = found[slots]
+    p_keys = np.unique(keys & 0x7FFF)
+    made = [_adopted(int(p_key), keys, view.fabric.ports.guid[slots]) for p_key in p_keys[p_keys > 0]]
+    if not any(one.p_key == DEFAULT_P_KEY for one in made):
+        made.append(_adopted(DEFAULT_P_KEY, keys, view.fabric.ports.guid[slots]))
+    return Partitions(partitions=tuple(sorted(made, key=lambda one: one.p_key != DEFAULT_P_KEY)))
+
+
+def _adopted(p_key: int, keys: NDArray[np.uint16], guids: NDArray[np.uint64]) -> Partition:
+    full, limited = (keys == p_key | PKey.FULL_MEMBER).any(axis=1), (keys == p_key).any(axis=1)
+    first = keys[:, 0] & 0x7FFF == p_key
+    kind = np.where(full & limited, 3, np.where(full, 2, np.where(limited, 1, 0)))
+    first &= p_key != DEFAULT_P_KEY  # it is there anyway
+    members = []
+    named = kind > 0
+    if named.all():
+        most = int(np.bincount(kind).argmax())
+        members.append(Member(who=Everyone.ALL, membership=_MEMBERSHIP[most]))
+        named = (kind != most) | first
+    members += [
+        Member(who=int(guids[row]), membership=_MEMBERSHIP[int(kind[row])], index0=bool(first[row]))
+        for row in np.flatnonzero(named).tolist()
+    ]
+    if p_key != DEFAULT_P_KEY:
+        return Partition(name=f"adopted-{p_key:#06x}", p_key=p_key, members=tuple(members))
+    if members != list(NO_FILE.partitions[0].members):
+        members.append(Member(who=Everyone.SELF, membership=Membership.FULL))
+    return replace(NO_FILE.partitions[0], members=tuple(members))
+
+
+_MEMBERSHIP = {1: Membership.LIMITED, 2: Membership.FULL, 3: Membership.BOTH}

@@ -1,0 +1,1 @@
+"""Unicast: LIDs, forwarding tables, groups for adaptive routing, and the order in which they are written."""

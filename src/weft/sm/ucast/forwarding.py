@@ -1,0 +1,140 @@
+"""Forwarding tables: computed on what was discovered, close to what is there, and written where they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.tables import NO_ROUTE
+from weft.routing.engine import Options
+from weft.routing.route import Routing, reroute, route
+from weft.sm.discovery.known import BLOCK, Known
+from weft.sm.discovery.view import View, ranges
+from weft.sm.sender import Sender
+from weft.sm.ucast.upload_order import plan_upload
+from weft.wire.bulk import column, fill
+from weft.wire.smp import SmpAttribute, SwitchInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uploaded:
+    """What was written."""
+
+    blocks: int
+    entries: int  # that differ from before
+    waves: int
+    dropped_entries: int  # that drop packets for a moment, so that none runs in a circle
+    refused: tuple[str, ...]  # switches
+
+
+def compute_routes(view: View, known: Known, options: Options, before: Routing | None, anew: bool) -> Routing:
+    """Tables for the subnet as it is, with as few entries as possible that differ from those in the switches.
+
+    `before`: by the engine and the root of then, whatever the options say. `anew`: whatever is in the switches.
+    """
+    if anew:
+        return route(view.fabric, options)
+    switches = np.flatnonzero(view.is_switch)
+    previous = np.where(known.routes[switches, None], known.tables.lft, np.uint8(NO_ROUTE))
+    return route(view.fabric, options, previous) if before is None else reroute(view.fabric, before, previous)
+
+
+def read_forwarding(sender: Sender, view: View, known: Known) -> None:
+    """Tables of switches that somebody else filled: to stay close to them, and to know what differs."""
+    switches = np.flatnonzero(view.is_switch & ~known.routes)
+    top = column(view.switch_info[switches], SwitchInfo.linear_fdb_top).astype(np.int64)
+    switches, top = switches[top > 0], top[top > 0]
+    if not len(switches):
+        return
+    blocks = top // BLOCK + 1
+    owner = np.repeat(np.arange(len(switches)), blocks)
+    number = ranges(np.zeros_like(blocks), blocks)
+    data, came = sender.get(view.to_nodes(switches[owner]), SmpAttribute.LINEAR_FORWARDING_TABLE, number)
+    tables = known.tables
+    tables.lft = _wide(tables.lft, _columns(int(top.max()) + 1))
+    rows = tables.switch_row[switches[owner]]
+    blocked = tables.lft.reshape(len(tables.lft), -1, BLOCK)
+    blocked[rows[came], number[came]] = data[came]
+    complete = np.ones(len(switches), bool)
+    complete[owner[~came]] = False
+    known.routes[switches[complete]] = True
+    known.top[switches[complete]] = top[complete]
+
+
+def upload_forwarding(sender: Sender, view: View, known: Known, *, in_use: bool, life_time: int) -> Uploaded:
+    """Write the blocks that differ, in an order in which no packet can run in a circle.
+
+    `life_time` is the code of how long a packet may stay in a switch.
+    """
+    tables = view.fabric.tables
+    wanted = _wide(tables.lft, _columns(tables.lft.shape[1]))
+    lids = wanted.shape[1]
+    old = _wide(known.tables.lft, lids)
+    wanted = _wide(wanted, old.shape[1])
+    switches = np.flatnonzero(view.is_switch)
+    plan = sender.aside(lambda: plan_upload(_far(view), old, wanted, known=known.routes[switches], in_use=in_use))
+    known.tables.lft = old
+    refused: set[int] = set()
+    blocks = 0
+    _write_switch_info(sender, view, known, lids - 1, life_time, refused)
+    failed = np.zeros(old.shape[1] // BLOCK, bool)
+    for wave in plan.waves:
+        go = ~failed[wave.block]  # the order of a block number counts on all its earlier writes
+        rows, number, ports = wave.switch[go], wave.block[go], wave.ports[go]
+        nodes = switches[rows]
+        route = view.to_nodes(nodes)
+        _, took = sender.set(route, SmpAttribute.LINEAR_FORWARDING_TABLE, number.astype(np.int64), ports)
+        failed[number[~took]] = True
+        old.reshape(len(old), -1, BLOCK)[rows[took], number[took]] = ports[took]
+        refused.update(nodes[~took].tolist())
+        blocks += len(nodes)
+    known.routes[switches] = True
+    known.routes[list(refused)] = False
+    names = view.fabric.nodes.name
+    return Uploaded(
+        blocks=blocks,
+        entries=plan.changed_entries,
+        waves=len(plan.waves),
+        dropped_entries=plan.dropped_entries,
+        refused=tuple(names[node] for node in sorted(refused)),
+    )
+
+
+def _write_switch_info(sender: Sender, view: View, known: Known, top: int, life_time: int, refused: set[int]) -> None:
+    """How far the tables reach, and how long packets may stay; also tells a switch that we saw its changes."""
+    rows = view.switch_info.copy()
+    found = column(rows, SwitchInfo.linear_fdb_top).astype(np.int64)
+    changed = column(rows, SwitchInfo.port_state_change) > 0
+    other_life = column(rows, SwitchInfo.life_time_value) != life_time
+    nodes = np.flatnonzero(view.is_switch & ((found != top) | changed | other_life))
+    data = rows[nodes]
+    fill(data, SwitchInfo.linear_fdb_top, top)
+    fill(data, SwitchInfo.life_time_value, life_time)
+    fill(data, SwitchInfo.port_state_change, 1)  # writing one clears it
+    said, took = sender.set(view.to_nodes(nodes), SmpAttribute.SWITCH_INFO, 0, data)
+    view.switch_info[nodes[took]] = said[took, : SwitchInfo.size]
+    known.top[np.flatnonzero(view.is_switch)] = top
+    known.top[nodes[~took]] = -1
+    refused.update(nodes[~took].tolist())
+
+
+def _far(view: View) -> NDArray[np.int32]:
+    """int32[switch row, port] -> row of the switch at the other end, -1 where there is none."""
+    fabric = view.fabric
+    rows = fabric.tables.switch_row
+    far = np.full((int(rows.max(initial=-1)) + 1, int(fabric.nodes.n_ports.max(initial=0)) + 1), -1, np.int32)
+    slots = view.plugged[view.is_switch[fabric.ports.node[view.plugged]]]
+    ports = fabric.ports
+    far[rows[ports.node[slots]], ports.number[slots]] = rows[ports.node[ports.peer[slots]]]
+    return far
+
+
+def _columns(lids: int) -> int:
+    return -(-lids // BLOCK) * BLOCK
+
+
+def _wide(lft: NDArray[np.uint8], lids: int) -> NDArray[np.uint8]:
+    more = max(0, lids - lft.shape[1])
+    return np.pad(lft, ((0, 0), (0, more)), constant_values=NO_ROUTE) if more else lft

@@ -1,0 +1,200 @@
+"""A port of a lab: packets go to the lab, which carries them hop by hop by the tables that the subnet manager wrote.
+
+    LRH [GRH] BTH ... ICRC VCRC        whole packets; what becomes of them is said in weft.mad.packets
+
+Nothing is delivered that the fabric does not let through: a port that is not Active, a switch without a route, a P_Key
+that does not match lose a packet, and a bad cable hurts it. All ports on the way count.
+
+An address is a `Way`: to a LID, with a global route if there is one. The connection manager knows GIDs alone: for
+those the carrier asks the subnet administrator for the path.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Line, packets_in
+from weft.verbs.carriers.lab.memory_grants import Passages
+from weft.verbs.carriers.lab.paths import Paths, group_of
+from weft.verbs.carriers.lab.port_facts import Facts, events_between
+from weft.verbs.carriers.processes.handover import Neighbours
+from weft.verbs.enums import ibv_event_type
+from weft.verbs.hca.adapter import Adapter, Arrival
+from weft.verbs.hca.packets import decode, encode
+from weft.verbs.hca.queue_pair import QueuePair
+from weft.verbs.hca.segment import Segment
+from weft.verbs.shm import path as lane
+from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route, icrc_bytes
+from weft.wire.format import Format, Malformed
+from weft.wire.headers import BTH, GRH, GRH_NEXT_HEADER, LNH, LRH
+from weft.wire.kernels import vcrc_rows
+from weft.wire.packet import bth_at, read_transport
+
+_LRH = struct.Struct(">BBHHH")
+_PAD_SHIFT = 4  # of the pad count in the second byte of a BTH
+
+
+class LabCarrier:
+    """`numbers` are those of queue pairs of this program at its port. `on_change` hears what happens to the port."""
+
+    window_bytes = 256 << 10  # of a connection under way: the lab takes packets one by one, and clocks run meanwhile
+
+    def __init__(self, line: Line, program: int, facts: Facts, passages: Passages) -> None:
+        self.line, self.program, self.facts, self.passages = line, program, facts, passages
+        first = program << QUEUE_PAIR_BITS
+        self.numbers = range(first + 2, first + (1 << QUEUE_PAIR_BITS))
+        self.on_change: Callable[[list[ibv_event_type]], None] = lambda events: None
+        self.paths = Paths(self)
+        self._neighbours: Neighbours | None = None
+        self._adapter: Adapter | None = None
+        self.refused = 0  # packets that were none, or whose ICRC was wrong
+        _vcrc_bytes(bytes(LRH.size))  # the kernel is loaded before a connection's clock runs
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
+        if not segment.p_key & 0x7FFF or not self.facts.info.lid:
+            return  # an adapter does not send by an entry that is empty, nor without a LID
+        way = self.paths.to(to) if isinstance(to, tuple) else to
+        if isinstance(way, Way):  # else there is no path
+            slid = self._slid(way)
+            self.line.put([_packet(way, slid, headers, payload) for headers, payload in encode(segment, mtu_bytes)])
+
+    def _slid(self, way: Way) -> int:
+        info = self.facts.info
+        return int(info.lid | way.path_bits & (1 << info.lmc) - 1)
+
+    def join(self, address: int, own_gid: int) -> int | None:
+        """Become a member of the group that an address means: its GID; None if the subnet administrator refuses."""
+        group = group_of(address, self.facts.p_keys[0])
+        return group if self.paths.join((group, own_gid)) is not None else None
+
+    def leave(self, group: int, own_gid: int) -> None:
+        self.paths.leave((group, own_gid))
+
+    # -- the short way ------------------------------------------------------------------------------------------------
+
+    def open(self, adapter: Adapter) -> None:
+        """Let other programs have the memory of its queues, where the lab gives them leave."""
+        self._adapter = adapter
+        self._neighbours = Neighbours(self.passages.doorway, adapter, self.line.ring)
+
+    def way(self, qp: QueuePair) -> lane.Way | None:
+        """For a connection whose links are sound, both ways; whoever asks does not have the adapter's lock."""
+        to, index = qp.settings.destination, qp.settings.pkey_index
+        if self._adapter is None or self._neighbours is None or not isinstance(to, Way):
+            return None
+        found = self.passages.to(to, self._adapter.p_key(index), qp.settings.mtu_bytes, qp.settings.dest_qp)
+        if found is None:
+            return None
+        source = Way(self._slid(to), to.gids and to.gids[::-1])
+        ring = functools.partial(self.line.wake, found.guid, found.program)
+        return self._neighbours.way(found.doorway, source=source, meter=found.meter, ring=ring)
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
+    def is_idle(self) -> bool:
+        return self.line.is_idle
+
+    def receive(self) -> list[Arrival]:
+        came: list[Arrival] = []
+        for kind, body in self.line.take():
+            if kind == Kind.PACKETS:
+                came += [one for packet in packets_in(body) if (one := self._arrival(packet)) is not None]
+            elif kind == Kind.PORT:
+                self._changed(Facts.unpack(body))
+            elif kind == Kind.EVENT:
+                self._told(body[0])
+        if self.line.is_down and self.facts.is_active:
+            self._changed(self.facts.down())
+        return came
+
+    def _told(self, event: int) -> None:
+        if event == Event.CLIENT_REREGISTER:
+            self.on_change([ibv_event_type.IBV_EVENT_CLIENT_REREGISTER])
+        elif event == Event.RING and self._adapter is not None:
+            self._adapter.was_rung()
+
+    def _changed(self, facts: Facts) -> None:
+        before, self.facts = self.facts, facts
+        self.paths.forget()
+        self.passages.forget()
+        self.on_change(list(events_between(before, facts)))
+
+    def _arrival(self, packet: bytes) -> Arrival | None:
+        try:
+            return _arrival(packet)
+        except Malformed:
+            self.refused += 1
+            return None
+
+    def wait(self, seconds: float | None) -> None:
+        self.line.wait(seconds)
+
+    def close(self) -> None:
+        self.line.close()
+        if self._neighbours is not None:
+            self._neighbours.close()
+
+
+# -- packets ----------------------------------------------------------------------------------------------------------
+
+
+def _packet(way: Way, slid: int, headers: tuple[Format, ...], payload: bytes) -> bytes:
+    """Held to `weft.wire.packet` by a test."""
+    pad = -len(payload) % 4
+    transport = b"".join((*(header.raw for header in headers), payload, bytes(pad)))
+    if pad:
+        transport = transport[:1] + bytes((transport[1] | pad << _PAD_SHIFT,)) + transport[2:]
+    length = LRH.size + len(transport) + ICRC_BYTES
+    lnh, route, grh = LNH.BTH, Route.LOCAL, b""
+    if way.gids is not None:
+        lnh, route = LNH.GRH, Route.GLOBAL
+        grh = GRH.pack(
+            t_class=way.traffic_class,
+            flow_label=way.flow_label & 0xF_FFFF,
+            pay_len=len(transport) + ICRC_BYTES,
+            nxt_hdr=GRH_NEXT_HEADER,
+            hop_lmt=way.hop_limit,
+            sgid=way.gids[1],
+            dgid=way.gids[0],
+        )
+        length += GRH.size
+    whole = _LRH.pack(0, way.sl << 4 | lnh, way.lid, length // 4, slid) + grh + transport
+    whole += icrc_bytes(route, whole)
+    return whole + _vcrc_bytes(whole)
+
+
+def _vcrc_bytes(packet: bytes) -> bytes:
+    out = np.empty(1, np.int64)
+    rows = np.frombuffer(bytearray(packet), np.uint8).reshape(1, -1)
+    vcrc_rows(rows, 0, np.array([len(packet)], np.int64), out)
+    return int(out[0]).to_bytes(VCRC_BYTES, "little")
+
+
+def _arrival(packet: bytes) -> Arrival:
+    if (bth := bth_at(packet)) <= 0:
+        raise Malformed("it has no BTH")
+    _, sl_lnh, _, _, slid = _LRH.unpack_from(packet)
+    end = len(packet) - ICRC_BYTES - VCRC_BYTES
+    grh, gids, route = bytes(GRH.size), None, Route.LOCAL
+    if bth > LRH.size:
+        grh, route = packet[LRH.size : bth], Route.GLOBAL
+        gids = int.from_bytes(grh[8:24], "big"), int.from_bytes(grh[24:], "big")
+    if icrc_bytes(route, packet[:end]) != packet[end : end + ICRC_BYTES]:
+        raise Malformed("the ICRC is wrong")
+    headers, at = read_transport(packet, bth)
+    segment = decode(headers, packet[at : end - BTH.pad_cnt.get(packet, bth)])
+    return Arrival(
+        segment=segment,
+        source=Way(slid, gids),
+        grh=grh,
+        slid=slid,
+        sl=sl_lnh >> 4,
+        group=gids[1] if gids is not None else None,
+    )

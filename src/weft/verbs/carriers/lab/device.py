@@ -1,0 +1,197 @@
+"""Devices of a host of a lab: `weft exec h1 python app.py` has h1's adapters, on InfiniBand.
+
+What queries say is what the subnet manager has set, at this moment; events of the port come as it changes. When the lab
+goes down the port does: operations end as they do when nobody answers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import threading
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from weft.errors import ConfigError, SubnetError
+from weft.ids import Lid
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.carrier import LabCarrier
+from weft.verbs.carriers.lab.connection import Line
+from weft.verbs.carriers.lab.memory_grants import Passages
+from weft.verbs.carriers.lab.port_facts import Facts
+from weft.verbs.carriers.processes.adapter import leave_behind
+from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.pyverbs.device_attributes import DeviceAttr, PortAttr
+from weft.verbs.pyverbs.events import raise_event
+from weft.verbs.pyverbs.text import be64toh
+from weft.verbs.shm.queue_memory import QueueMemory
+
+if TYPE_CHECKING:
+    from weft.verbs.pyverbs.addr import AHAttr
+    from weft.verbs.pyverbs.device import Context
+
+PORT = 1
+
+
+def devices_of(lab: str, host: str) -> tuple[LabDevice, ...]:
+    """What a host has; `lab` is the path of its socket."""
+    try:
+        line = Line(lab)
+        try:
+            found = line.ask("devices", host=host)["devices"]
+        finally:
+            line.close()
+    except (ConfigError, SubnetError) as error:
+        raise PyverbsRDMAError("Failed to get devices list", errno.ENODEV, str(error)) from error
+    return tuple(
+        LabDevice(lab, host, str(one["name"]), int(one["node_guid"]), int(one["system_guid"])) for one in found
+    )
+
+
+class LabDevice:
+    """One port of one adapter."""
+
+    def __init__(self, lab: str, host: str, name: str, guid: int, system_guid: int) -> None:
+        self.name, self.guid = name, guid
+        self._lab, self._host, self._system_guid = lab, host, system_guid
+        self._opened: tuple[Adapter, LabCarrier] | None = None
+        self._lock = threading.Lock()
+        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        os.register_at_fork(after_in_child=self._after_fork)
+        atexit.register(self._at_end)
+
+    # -- its adapter --------------------------------------------------------------------------------------------------
+
+    def adapter(self) -> Adapter:
+        return self._open()[0]
+
+    def _open(self) -> tuple[Adapter, LabCarrier]:
+        with self._lock:
+            if self._opened is None:
+                try:
+                    carrier = self._attach()
+                except (ConfigError, SubnetError) as error:
+                    raise PyverbsRDMAError(f"Failed to open device {self.name}", errno.ENODEV, str(error)) from error
+                facts = carrier.facts
+                memory = QueueMemory(can_be_shared=True)
+                adapter = Adapter(carrier, mtu_bytes=facts.mtu_bytes, p_keys=facts.p_keys, memory=memory)
+                carrier.open(adapter)
+                carrier.on_change = self._on_change
+                self._opened = adapter, carrier
+                threading.Thread(
+                    target=_work, args=(adapter, carrier), name=f"{self.name} of weft", daemon=True
+                ).start()
+            return self._opened
+
+    def _attach(self) -> LabCarrier:
+        line = Line(self._lab)
+        try:
+            said, meters = line.ask_for_file("attach", host=self._host, device=self.name)
+        except (ConfigError, SubnetError):
+            line.close()
+            raise
+        passages = Passages(line, said["guid"], said["program"], meters)
+        return LabCarrier(line, said["program"], Facts.unpack(bytes.fromhex(said["facts"])), passages)
+
+    def _on_change(self, events: list[ibv_event_type]) -> None:
+        adapter, carrier = self._open()
+        adapter.p_keys, adapter.mtu_bytes = carrier.facts.p_keys, carrier.facts.mtu_bytes
+        adapter.show()
+        for event in events:
+            for ctx in list(self._contexts):
+                raise_event(ctx, event, PORT)
+
+    def _after_fork(self) -> None:
+        """The line is the parent's."""
+        self._lock = threading.Lock()
+        if self._opened is not None:
+            adapter, carrier = self._opened
+            carrier.close()
+            leave_behind(adapter)
+            self._opened = None
+
+    def _at_end(self) -> None:
+        """Others notice at once."""
+        if self._opened is not None:
+            self._opened[0].memory.close()
+
+    def watch(self, ctx: Context) -> None:
+        self._contexts.add(ctx)
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> Facts:
+        adapter, carrier = self._open()
+        adapter.progress()  # the lab may have told something new
+        return carrier.facts
+
+    def device_attr(self) -> DeviceAttr:
+        return replace(
+            DeviceAttr(),
+            node_guid=be64toh(self.guid),
+            sys_image_guid=be64toh(self._system_guid),
+            max_pkeys=len(self._facts().p_keys),
+        )
+
+    def port_attr(self) -> PortAttr:
+        return self._facts().port_attr()
+
+    def speed_100_mbps(self) -> int:
+        return self._facts().speed_100_mbps
+
+    def gids(self) -> tuple[bytes, ...]:
+        return self._facts().gids
+
+    def gid_type(self, index: int) -> int:
+        return IBV_GID_TYPE_IB
+
+    # -- addresses ----------------------------------------------------------------------------------------------------
+
+    def wrong_address(self, address: AHAttr) -> str:
+        gids = self._open()[1].facts.gids
+        if address.is_global:
+            index = address.route.sgid_index
+            if index >= len(gids) or not any(gids[index]):
+                return f"sgid_index {index}: the port has no such GID"
+            if not address.dlid and self._path(address) is None:
+                return f"the subnet administrator knows no path to {address.dgid}"
+        elif not address.dlid:
+            return "dlid 0: nobody has it"
+        return "dlid 65535: that is for management" if address.dlid == Lid.PERMISSIVE else ""
+
+    def way(self, address: AHAttr) -> Way:
+        """By LID; for one that has a GID alone, as with RoCE, the subnet administrator is asked."""
+        found = self._path(address) if address.is_global and not address.dlid else None
+        if found is not None:
+            return found
+        route = address.route
+        return Way(
+            address.dlid,
+            self._gids(address) if address.is_global else None,
+            sl=address.sl & 0xF,
+            path_bits=address.src_path_bits,
+            flow_label=route.flow_label,
+            hop_limit=route.hop_limit,
+            traffic_class=route.traffic_class,
+        )
+
+    def _path(self, address: AHAttr) -> Way | None:
+        return self._open()[1].paths.to(self._gids(address))
+
+    def _gids(self, address: AHAttr) -> tuple[int, int]:
+        gids = self._open()[1].facts.gids
+        index = address.route.sgid_index
+        own = gids[index] if index < len(gids) else bytes(16)
+        return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")
+
+
+def _work(adapter: Adapter, carrier: LabCarrier) -> None:
+    """What the hardware does of itself: it answers others while the program does something else."""
+    adapter.background = threading.get_ident()
+    while not carrier.line.is_closed:
+        carrier.wait(adapter.rest_s())
+        adapter.progress()

@@ -1,0 +1,81 @@
+"""Passages: leave of the lab to write into a peer's memory, instead of sending it packets.
+
+The lab gives it where the way is clean, and with it a meter: see weft.lab.lanes. It takes it back by writing 0 into the
+first word of the meter, before anything changes that the way depends on.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, SubnetError
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.connection import METER_WORDS, METERS, QUEUE_PAIR_BITS, Line
+from weft.verbs.carriers.places import place_of
+
+_ASK_AGAIN_S = 0.02  # what was refused
+_PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """`doorway` is where the peer gives its memory away; `meter` eight numbers, the first 0 when it is over."""
+
+    doorway: Path
+    meter: NDArray[np.int64]
+    guid: int  # of the peer's port
+    program: int  # its number there
+
+
+class Passages:
+    """Those of one program at one port; `meters` is a file."""
+
+    def __init__(self, line: Line, guid: int, program: int, meters: int) -> None:
+        self._line, self._place = line, place_of(line.path)
+        self.doorway = self._doorway(guid, program)  # of this program
+        shared = mmap.mmap(meters, METERS * METER_WORDS * 8)
+        os.close(meters)
+        self._meters: NDArray[np.int64] = np.frombuffer(shared, np.int64).reshape(METERS, METER_WORDS)
+        self._known: dict[tuple[object, ...], int] = {}  # the meter of a way: always the same, as others may hold it
+        self._guids: dict[int, int] = {}  # by meter: of the port at the other end
+        self._refused: dict[int, float] = {}  # by meter: until when
+
+    def _doorway(self, guid: int, program: int) -> Path:
+        return self._place / f"{guid:016x}-{program}"
+
+    def forget(self) -> None:
+        """What was refused may be granted now."""
+        self._refused.clear()
+
+    def to(self, way: Way, p_key: int, mtu_bytes: int, dest_qp: int) -> Passage | None:
+        """All queue pairs with the same way share one."""
+        key = way.lid, way.sl, way.path_bits, way.gids is not None, p_key, mtu_bytes
+        meter = self._known.setdefault(key, len(self._known))
+        if meter >= METERS:
+            return None
+        if not self._meters[meter, 0]:
+            if self._refused.get(meter, 0) > time.monotonic():
+                return None
+            guid = self._ask(key, meter)
+            if guid is None:
+                self._refused[meter] = time.monotonic() + _ASK_AGAIN_S
+                return None
+            self._guids[meter] = guid
+        guid, program = self._guids[meter], dest_qp >> QUEUE_PAIR_BITS
+        return Passage(self._doorway(guid, program), self._meters[meter], guid, program)
+
+    def _ask(self, key: tuple[object, ...], meter: int) -> int | None:
+        """The GUID of the port at the other end, if the lab opens the meter."""
+        names = "lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"
+        try:
+            found = self._line.ask("lane", _PATIENCE_S, meter=meter, **dict(zip(names, key, strict=True)))["guid"]
+        except (ConfigError, SubnetError):
+            return None
+        return int(found) if found else None

@@ -1,0 +1,111 @@
+"""What the subnet administrator of a lab knows: the path to a GID, and groups to join.
+
+The connection manager, and programs that were written for RoCE, say whom they mean by GID alone. As the kernel does on
+InfiniBand, the adapter asks the administrator, by a MAD from its own port, and keeps the answer until the port changes.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from weft.errors import ConfigError, SubnetError
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.wire.format import Format, Malformed
+from weft.wire.mad import Method
+from weft.wire.sa import MCMemberRecord, PathRecord, SaAttribute, SaMad
+from weft.wire.sa_query import component_mask
+
+if TYPE_CHECKING:
+    from weft.verbs.carriers.lab.carrier import LabCarrier
+
+_PATIENCE_S = 2.0
+_ASK_AGAIN_S = 1.0  # about what the administrator did not know, or when it did not answer
+_MULTICAST = 0xFF  # the first byte of a GID
+_IPV4 = 0xFFFF  # before the last 32 bits of a GID that is an IPv4 address
+_IPV4_GROUP = 0xFF12_4001_0000 << 80  # what the connection manager makes of it (Linux drivers/infiniband/core/cma.c)
+_FULL_MEMBER, _SEND_ONLY = 1, 4
+_Q_KEY = 0x0123_4567  # of all groups of the connection manager
+_GROUP_MTU, _EXACTLY = 4, 2  # 2048 bytes
+
+
+def group_of(gid: int, p_key: int) -> int:
+    """The group that an address means: a GID of a group itself, or an IPv4 address."""
+    if gid >> 32 == _IPV4:
+        return _IPV4_GROUP | (p_key | 0x8000) << 80 | gid & 0x0FFF_FFFF
+    return gid
+
+
+class Paths:
+    """Of one port."""
+
+    def __init__(self, carrier: LabCarrier) -> None:
+        self._carrier = carrier
+        self._known: dict[tuple[int, int], tuple[Way | None, float]] = {}  # by GIDs, theirs and ours; until when
+
+    def forget(self) -> None:
+        self._known.clear()
+
+    def to(self, gids: tuple[int, int]) -> Way | None:
+        """None if there is none, or nobody knows."""
+        now_s = time.monotonic()
+        if gids not in self._known or self._known[gids][1] < now_s:
+            to_group = gids[0] >> 120 == _MULTICAST  # who sends to one need not be a member of it
+            found = self._join(gids, _SEND_ONLY) if to_group else self._path(gids)
+            self._known[gids] = found, float("inf") if found else now_s + _ASK_AGAIN_S
+        return self._known[gids][0]
+
+    def _path(self, gids: tuple[int, int]) -> Way | None:
+        query = PathRecord(dgid=gids[0], sgid=gids[1], numb_path=1, reversible=1)
+        mask = component_mask(PathRecord, "dgid", "sgid", "numb_path", "reversible")
+        raw = self._ask(Method.GET, SaAttribute.PATH_RECORD, query, mask)
+        if raw is None:
+            return None
+        path = PathRecord.unpack(raw)
+        lid = self._carrier.facts.info.lid
+        return Way(path.dlid, gids, sl=path.sl, path_bits=path.slid - lid if path.slid >= lid else 0)
+
+    def join(self, gids: tuple[int, int]) -> Way | None:
+        """Become a member, of a new group if there is none yet."""
+        found = self._join(gids, _FULL_MEMBER)
+        if found is not None:
+            self._known[gids] = found, float("inf")
+        return found
+
+    def leave(self, gids: tuple[int, int]) -> None:
+        query = MCMemberRecord(mgid=gids[0], port_gid=gids[1], join_state=_FULL_MEMBER)
+        mask = component_mask(MCMemberRecord, "mgid", "port_gid", "join_state")
+        self._known.pop(gids, None)
+        self._ask(Method.DELETE, SaAttribute.MC_MEMBER_RECORD, query, mask)
+
+    def _join(self, gids: tuple[int, int], state: int) -> Way | None:
+        facts = self._carrier.facts
+        query = MCMemberRecord(
+            mgid=gids[0],
+            port_gid=gids[1],
+            join_state=state,
+            q_key=_Q_KEY,
+            p_key=facts.p_keys[0] | 0x8000,
+            mtu_selector=_EXACTLY,
+            mtu=min(_GROUP_MTU, int(facts.info.neighbor_mtu or _GROUP_MTU)),
+        )
+        names = ["mgid", "port_gid", "join_state"]
+        create = ["q_key", "p_key", "t_class", "sl", "flow_label"] if state == _FULL_MEMBER else []
+        raw = self._ask(Method.SET, SaAttribute.MC_MEMBER_RECORD, query, component_mask(MCMemberRecord, *names))
+        if raw is None and create:
+            mask = component_mask(MCMemberRecord, *names, *create, "mtu_selector", "mtu")
+            raw = self._ask(Method.SET, SaAttribute.MC_MEMBER_RECORD, query, mask)
+        if raw is None:
+            return None
+        member = MCMemberRecord.unpack(raw)
+        return Way(member.mlid, gids, sl=member.sl, flow_label=member.flow_label, hop_limit=member.hop_limit)
+
+    def _ask(self, method: Method, attribute: SaAttribute, query: Format, mask: int) -> bytes | None:
+        """The first record of the answer."""
+        mad = SaMad(method=method, attribute_id=attribute, component_mask=mask, data=query.raw)
+        try:
+            answer = self._carrier.line.ask("sa", _PATIENCE_S, mad=mad.raw.hex())
+            found = SaMad.unpack(bytes.fromhex(answer["mad"]))
+        except (ConfigError, SubnetError, Malformed):
+            return None
+        return None if found.status else found.data

@@ -1,0 +1,1 @@
+"""Adapters of other processes of this machine."""

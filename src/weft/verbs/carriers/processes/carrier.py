@@ -1,0 +1,313 @@
+"""Processes of one machine that share one adapter, as they share one in hardware: same name, same GIDs.
+
+Each process has a number of its own, which is the upper part of the numbers of its queue pairs, so a packet's
+destination says whose it is. Packets go through a socket per process. What is for a group goes to all processes, and
+so does what is for queue pair 1: only one of them knows the conversation that it belongs to. Whatever is for this
+process itself goes no further than its own inbox, in whole messages.
+
+What is on a GPU is not sent: the packet says where it is, and the process that takes it copies it. One that does not
+see that GPU refuses, and gets the bytes when they are asked for again.
+
+The sockets are in a folder that nobody else enters: see `places` and weft.runtime.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import fcntl
+import functools
+import math
+import os
+import select
+import struct
+import termios
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from weft import runtime
+from weft.errors import ConfigError
+from weft.verbs.carriers.loopback import Loopback, grh_of
+from weft.verbs.carriers.places import place
+from weft.verbs.carriers.processes.handover import Neighbours
+from weft.verbs.gpudirect.cuda import CudaError
+from weft.verbs.gpudirect.gpu import DeviceBytes
+from weft.verbs.hca.adapter import TO_GROUP, Adapter, Arrival
+from weft.verbs.hca.packets import decode, encode
+from weft.verbs.hca.segment import Segment
+from weft.wire.format import Malformed
+from weft.wire.packet import read_transport
+
+if TYPE_CHECKING:
+    from weft.verbs.hca.queue_pair import QueuePair
+    from weft.verbs.shm.path import Way
+
+PROCESSES_MAX = 255
+# Queue pairs of these have numbers of seven digits: programs exchange such as text, and expect as much as they send
+USUAL = range(16, 152)
+_QUEUE_PAIR_BITS = 16
+_BELL = b"!"
+_GSI = 1  # the queue pair of management
+_GIDS_BYTES = 32
+_ON_GPU = b"weft: on a GPU.."  # before the GIDs; who sends it and how many packets it is worth; then what a packet has
+_REFUSED = b"weft: no such GPU"
+_WORTH = struct.Struct("=II")
+_MOST_BYTES = 1 << 16
+_BACKLOG_MAX = 4096  # packets for a process that does not take them; more are lost, as on a wire
+_LOOK_S = 0.1
+_LOOK_EVERY = 8
+
+
+class _Way:
+    """To another process: a socket, and what did not fit into it yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = runtime.connect(path)
+        self.backlog: deque[bytes] = deque()
+
+    def put(self, packet: bytes) -> None:
+        if len(self.backlog) < _BACKLOG_MAX:
+            self.backlog.append(packet)
+
+    def flush(self) -> bool:
+        """False if the process is gone."""
+        while self.backlog:
+            try:
+                self.socket.send(self.backlog[0])
+            except BlockingIOError:
+                return True
+            except OSError as error:
+                if error.errno not in (errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE):
+                    raise
+                self.socket.close()
+                return False
+            self.backlog.popleft()
+        return True
+
+
+class Siblings(Loopback):
+    """A carrier. `numbers` are those that queue pairs of this process have."""
+
+    window_bytes = 4 << 20  # of a connection under way: whether the other process lives shows after a part of it
+
+    def __init__(self, gids: tuple[int, ...], device: str) -> None:
+        super().__init__(gids)
+        self._device = device
+        self._ways: dict[int, _Way] = {}
+        self._without_gpu: set[int] = set()  # processes that do not see ours
+        self._place = place()
+        self._mail, self._slot = self._bind()
+        self._socket = self._mail.socket
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # for who waits, when something comes from here
+        self._waiting, self._looked_s = 0, -math.inf
+        self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
+        self._has_others, self._polls = False, 0
+        self._readable = array.array("i", [0])  # bytes
+        self._neighbours: Neighbours | None = None
+        self._adapter: Adapter | None = None
+        first = self._slot << _QUEUE_PAIR_BITS
+        self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
+
+    def _path(self, slot: int) -> Path:
+        return self._place / f"{self._device}-{slot}"
+
+    def _bind(self) -> tuple[runtime.Inbox, int]:
+        """A number that no process has, and most likely none had lately: its peers may not know that it is gone."""
+        others = [slot for slot in range(PROCESSES_MAX) if slot not in USUAL]
+        first = os.getpid() % len(USUAL)
+        for slot in (*USUAL[first:], *USUAL[:first], *others):
+            try:
+                return runtime.Inbox(self._path(slot)), slot
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+        raise ConfigError(f"{PROCESSES_MAX} processes use {self._device} already")
+
+    def open(self, adapter: Adapter) -> None:
+        """Let other processes have the memory of its queues."""
+        self._adapter = adapter
+        self._neighbours = Neighbours(self._doorway(self._slot), adapter, self._ring_here)
+
+    def _doorway(self, slot: int) -> Path:
+        return self._place / f"{self._device}-{slot}.memory"
+
+    def close(self) -> None:
+        self._mail.close()
+        if self._neighbours is not None:
+            self._neighbours.close()
+        os.close(self._bell)
+        for way in self._ways.values():
+            way.socket.close()
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
+        assert isinstance(to, tuple)
+        is_for_all = segment.dest_qp in (TO_GROUP, _GSI)
+        if to[0] not in self.gids and segment.dest_qp != TO_GROUP:
+            return  # nobody there
+        slot = segment.dest_qp >> _QUEUE_PAIR_BITS
+        if is_for_all or slot == self._slot:
+            self.put(segment, to)
+            if self._waiting:
+                self._ring_here()
+        for far in self._others(segment.dest_qp) if is_for_all else [slot] if slot != self._slot else []:
+            self._send_to(far, segment, to, mtu_bytes)
+
+    def _others(self, dest_qp: int) -> list[int]:
+        """The numbers of all other processes, by their sockets. For groups they may be out of date."""
+        now_s = time.monotonic()
+        if dest_qp == _GSI or now_s - self._looked_s > _LOOK_S:
+            self._looked_s = now_s
+            for name in os.listdir(self._place):
+                device, _, slot = name.rpartition("-")
+                if device == self._device and slot.isdecimal() and int(slot) != self._slot:
+                    self._way(int(slot))
+        return list(self._ways)
+
+    def _way(self, slot: int) -> _Way | None:
+        if slot not in self._ways:
+            try:
+                self._ways[slot] = _Way(self._path(slot))
+            except OSError:
+                return None
+            self._has_others = True
+        return self._ways[slot]
+
+    def _send_to(self, slot: int, segment: Segment, to: tuple[int, int], mtu_bytes: int) -> None:
+        way = self._way(slot)
+        if way is None:
+            return
+        prefix = b"".join(gid.to_bytes(16, "big") for gid in to)
+        if isinstance(segment.payload, DeviceBytes):
+            if slot in self._without_gpu:
+                segment.payload = segment.payload.to_host()
+            else:
+                prefix = _ON_GPU + _WORTH.pack(self._slot, segment.count) + prefix
+                segment = replace(segment, count=1, payload=segment.payload.pack())
+        for headers, payload in encode(segment, mtu_bytes):
+            way.put(b"".join((prefix, *(header.raw for header in headers), payload)))
+        self._flush(slot)
+
+    def _flush(self, slot: int) -> None:
+        if not self._ways[slot].flush():
+            del self._ways[slot]
+            self._without_gpu.discard(slot)
+
+    # -- the short way ------------------------------------------------------------------------------------------------
+
+    def way(self, qp: QueuePair) -> Way | None:
+        """To a queue pair of this machine; whoever asks does not have the adapter's lock."""
+        from weft.verbs.shm.meter import open_meter
+
+        to, slot = qp.settings.destination, qp.settings.dest_qp >> _QUEUE_PAIR_BITS
+        if self._neighbours is None or not isinstance(to, tuple) or to[0] not in self.gids:
+            return None
+        ring = functools.partial(self._ring, slot)
+        return self._neighbours.way(self._doorway(slot), source=(to[1], to[0]), meter=open_meter(), ring=ring)
+
+    def _ring_here(self) -> None:
+        os.eventfd_write(self._bell, 1)
+
+    def _ring(self, slot: int) -> None:
+        """Says that there is something in a queue."""
+        way = self._way(slot)
+        if way is not None:
+            way.put(_BELL)
+            self._flush(slot)
+
+    # -- receiving ----------------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[Arrival]:
+        came = super().receive() if self._inbox else []
+        if self.is_watched and not self._has_others:
+            return came
+        for slot in [slot for slot, way in self._ways.items() if way.backlog]:
+            self._flush(slot)
+        while True:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(_MOST_BYTES, runtime.CREDENTIALS_BYTES)
+            except BlockingIOError:
+                return came
+            if not runtime.is_from_trusted(ancillary):
+                continue
+            if data == _BELL and self._adapter is not None:
+                self._adapter.was_rung()
+            else:
+                with contextlib.suppress(Malformed):
+                    came.extend(self._taken(data))
+
+    def _taken(self, data: bytes) -> list[Arrival]:
+        """What a packet brings; nothing, if it is about what we cannot reach."""
+        if data.startswith(_REFUSED):
+            self._without_gpu.update(data[len(_REFUSED) :])
+            return []
+        if not data.startswith(_ON_GPU):
+            return [_arrival(data)]
+        begin = len(_ON_GPU) + _WORTH.size
+        if len(data) < begin:
+            raise Malformed("it ends too soon")
+        slot, count = _WORTH.unpack(data[len(_ON_GPU) : begin])
+        arrival = _arrival(data[begin:])
+        try:
+            arrival.segment.payload = DeviceBytes.unpack(bytes(arrival.segment.payload))
+        except CudaError:
+            if (way := self._way(slot)) is not None:
+                way.put(_REFUSED + bytes((self._slot,)))
+                self._flush(slot)
+            return []
+        arrival.segment.count = count
+        return [arrival]
+
+    def is_idle(self) -> bool:
+        """Who polls and polls asks the system for packets now and then: a call of it is long, and packets are few."""
+        if self._inbox:
+            return False
+        self._polls += 1
+        if self.is_watched and (not self._has_others or self._polls < _LOOK_EVERY):
+            return True
+        self._polls = 0
+        if any(way.backlog for way in list(self._ways.values())):
+            return False
+        fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
+        return not self._readable[0]
+
+    def wait(self, seconds: float) -> None:
+        self._waiting += 1
+        try:
+            if self._inbox:
+                return
+            self._poll([self._socket.fileno(), self._bell], seconds)
+            self._polls = _LOOK_EVERY
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._bell)
+        finally:
+            self._waiting -= 1
+
+    def wait_for_others(self, seconds: float | None) -> None:
+        """As `wait`, but what this process sends to itself does not end it: for who works in the background."""
+        self.is_watched = True
+        if self._poll([self._socket.fileno()], seconds):
+            self._has_others, self._polls = True, _LOOK_EVERY
+
+    def _poll(self, files: list[int], seconds: float | None) -> bool:
+        """Until one of the files has something, or a process takes what waits for it. False if the time is over."""
+        poller = select.poll()  # one of its own for each thread
+        for file in files:
+            poller.register(file, select.POLLIN)
+        for way in list(self._ways.values()):
+            if way.backlog:
+                with contextlib.suppress(ValueError):  # another thread has closed it: the process is gone
+                    poller.register(way.socket, select.POLLOUT)
+        return bool(poller.poll(None if seconds is None else seconds * 1e3))
+
+
+def _arrival(data: bytes) -> Arrival:
+    dgid, sgid = int.from_bytes(data[:16], "big"), int.from_bytes(data[16:_GIDS_BYTES], "big")
+    headers, at = read_transport(data, _GIDS_BYTES)
+    segment = decode(headers, data[at:])
+    return Arrival(segment=segment, source=(sgid, dgid), grh=grh_of(sgid, dgid, len(segment.payload)), group=dgid)

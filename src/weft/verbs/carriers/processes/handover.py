@@ -1,0 +1,231 @@
+"""How a process gets the memory of another one's queues: from a socket in the folder of both.
+
+    neighbours = Neighbours(path, adapter)      a thread of its own lets others in
+    neighbours.way(path, ...)                   the short way to it, or within this process; None if nobody is there
+
+The connection stays open as long as both live: when it ends the other process is gone, however it went, and all ways
+to it are closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from weft import runtime
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.shm import layout
+
+if TYPE_CHECKING:
+    from weft.verbs.shm.path import Way
+
+Meter = npt.NDArray[np.int64]
+_ANSWER_S = 10.0  # the other may have to load its kernels first
+_TURN_S = 5e-4
+_WORD = struct.Struct("=Q")
+_HELLO = b"weft verbs 1"
+
+
+class Doorway:
+    """Of one adapter."""
+
+    def __init__(self, path: Path, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._guests: list[socket.socket] = []
+        runtime.clear(path.parent)
+        self._door = runtime.Listener(path)
+
+    @property
+    def files(self) -> list[int]:
+        return [self._door.fileno(), *(guest.fileno() for guest in self._guests)]
+
+    def serve(self) -> None:
+        """Let in who waits, and forget who left."""
+        while (guest := self._door.accept()) is not None:
+            self._guests.append(guest)
+            runtime.allow_tracing(self._guests)
+            self._share()
+            with contextlib.suppress(OSError):
+                socket.send_fds(guest, [_HELLO], [self._adapter.memory.file])
+        gone = [one for one in self._guests if has_ended(one)]
+        for guest in gone:
+            guest.close()
+            self._guests.remove(guest)
+        if gone:
+            runtime.allow_tracing(self._guests)
+
+    def _share(self) -> None:
+        """From now on all that is changed is changed so that others may look at any time."""
+        if not self._adapter.memory.is_shared:
+            with self._adapter.loading():
+                _load_kernels(self._adapter.memory.address)  # now, not with the lock held
+            with self._adapter.lock:
+                self._adapter.memory.is_shared = True
+
+    def close(self) -> None:
+        self._door.close()
+        for one in self._guests:
+            one.close()
+
+
+class FarMemory:
+    """That of another process, at `address` here."""
+
+    def __init__(self, process: int, connection: socket.socket, file: int) -> None:
+        self.process, self._connection = process, connection
+        try:
+            self._mapped = mmap.mmap(file, os.fstat(file).st_size, mmap.MAP_SHARED)
+        finally:
+            os.close(file)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped))
+
+    @property
+    def file(self) -> int:
+        """Readable when the process is gone."""
+        return self._connection.fileno()
+
+    @property
+    def is_alive(self) -> bool:
+        closed = _WORD.unpack_from(self._mapped, layout.PROCESS * layout.WORD_BYTES)[0] == 0
+        return not closed and not has_ended(self._connection)
+
+    def close(self) -> None:
+        """The memory stays mapped until nobody has an address of it."""
+        self._connection.close()
+
+
+class Here(NamedTuple):
+    """The memory of this process, as that of another would be."""
+
+    address: int
+    process: int
+
+
+class Neighbours:
+    """The adapters of other processes whose memory this one has, and the door for those who want this one's.
+
+    `ring_here` wakes who waits in this process.
+    """
+
+    def __init__(self, path: Path, adapter: Adapter, ring_here: Callable[[], None]) -> None:
+        self._path, self._adapter, self._ring_here = path, adapter, ring_here
+        self._door = Doorway(path, adapter)
+        self._known: dict[Path, FarMemory] = {}
+        self._meters: dict[Path, dict[int, Meter]] = {}  # that are closed when the process is gone, by address
+        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
+        self._is_open = True
+        threading.Thread(target=self._work, name=f"door of {path.stem}", daemon=True).start()
+
+    def _work(self) -> None:
+        """Not in the thread that answers packets: letting somebody in may take until kernels are loaded."""
+        while self._is_open:
+            poller = select.poll()
+            for file in (self._news, *self._door.files, *(far.file for far in list(self._known.values()))):
+                if file >= 0:
+                    poller.register(file, select.POLLIN)
+            poller.poll()
+            if self._is_open:
+                self._tend()
+
+    def _tend(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._news)
+        self._door.serve()
+        for path, far in list(self._known.items()):
+            if not far.is_alive:
+                self._forget(path)
+
+    def way(self, path: Path, *, source: object, meter: Meter, ring: Callable[[], None]) -> Way | None:
+        """To the process behind a door, which `ring` wakes, or to this one."""
+        from weft.verbs.shm.path import Way
+
+        if path == self._path:
+            here = Here(self._adapter.memory.address, os.getpid())
+            return Way(far=here, source=source, meter=meter, ring=self._rung)
+        far = self.far(path)
+        if far is None:
+            return None
+        self._meters.setdefault(path, {})[meter.ctypes.data] = meter
+        return Way(far=far, source=source, meter=meter, ring=ring)
+
+    def _rung(self) -> None:
+        self._adapter.was_rung()
+        self._ring_here()
+
+    def far(self, path: Path) -> FarMemory | None:
+        if path in self._known and not self._known[path].is_alive:  # another process may have its name already
+            self._forget(path)
+        if path not in self._known:
+            made = enter(path)
+            if made is None:
+                return None
+            self._known[path] = made
+            os.eventfd_write(self._news, 1)
+        return self._known[path]
+
+    def _forget(self, path: Path) -> None:
+        for meter in self._meters.pop(path, {}).values():
+            meter[0] = 0
+        if (far := self._known.pop(path, None)) is not None:
+            far.close()
+
+    def close(self) -> None:
+        self._is_open = False
+        os.eventfd_write(self._news, 1)
+        self._door.close()
+        for path in list(self._known):
+            self._forget(path)
+
+
+def _load_kernels(address: int) -> None:
+    """Threads take turns more often meanwhile: next to one that computes, an import with its many reads takes long."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_S)
+    try:
+        from weft.verbs.shm import atomic, rings
+
+        atomic.load(address)
+        rings.load()
+    finally:
+        sys.setswitchinterval(usual_s)
+
+
+def enter(path: Path) -> FarMemory | None:
+    """The memory of the process behind a door."""
+    try:
+        connection = runtime.dial(path, _ANSWER_S)
+    except OSError:
+        return None
+    try:
+        said, files, _, _ = socket.recv_fds(connection, len(_HELLO), 1)
+    except OSError:
+        said, files = b"", []
+    if said != _HELLO or len(files) != 1:
+        connection.close()
+        for file in files:
+            os.close(file)
+        return None
+    connection.setblocking(False)
+    return FarMemory(runtime.peer(connection).pid, connection, files[0])
+
+
+def has_ended(connection: socket.socket) -> bool:
+    try:
+        return not connection.recv(64)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,377 @@
+"""RoCE v2 over a UDP socket: adapters of other processes and machines, and whatever else speaks it.
+
+The ICRC covers the IP header. Over IPv4 its identification counts too, which a program cannot see: an unconnected
+socket that never fragments sends 0, or the place of a packet among those that leave together, so that the ICRC of what
+leaves is right, and of what comes from another socket like this one it can be checked (measured: Linux,
+IP_PMTUDISC_DO and UDP_SEGMENT). Adapters in hardware put a number there: their packets are taken as they are if
+`trusts` says so; IPv6 has no such field.
+
+Packets are made, sent, taken and checked by `kernels`; Python does nothing for each of them, unless they are captured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import ipaddress
+import math
+import select
+import socket
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.verbs.carriers.roce import interrupts
+from weft.verbs.carriers.roce.headers import pack, unpack
+from weft.verbs.carriers.roce.interfaces import mtu_of
+from weft.verbs.carriers.roce.kernels import incoming, layout, outgoing
+from weft.verbs.gpudirect.gpu import DeviceBytes
+from weft.verbs.hca.adapter import Arrival
+from weft.verbs.hca.segment import Segment, Service
+from weft.wire.format import Malformed
+from weft.wire.headers import BTH, RETH, CNPPadding, ImmDt, Opcode
+from weft.wire.pcap import LinkType, PcapWriter
+from weft.wire.roce import UDP, UDP_PORT, Ethernet, EtherType, IPv4, IPv6, udp_checksum
+
+if TYPE_CHECKING:
+    from weft.verbs.hca.queue_pair import QueuePair
+
+_PMTUDISC_DO = 2  # never fragment; these are not in Python's socket module on all systems
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
+_IP_RECVTOS, _IPV6_RECVTCLASS = 13, 66
+_SOL_UDP, _UDP_GRO = 17, 104
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_MTUS = (4096, 2048, 1024, 512, 256)
+_OVERHEAD_BYTES = sum(one.size for one in (IPv6, UDP, BTH, RETH, ImmDt)) + layout.ICRC_BYTES
+_SOCKET_BYTES = 16 << 20
+_WINDOW_MAX = 4 << 20
+_BULK_BYTES = (1 << 20) + (128 << 10)
+_RUNS = 1024
+_ALL = 1 << 30
+_COPIED_BYTES = 4096  # payloads up to this are given away; longer ones are the carrier's until the next `receive`
+NOTICE_S = 50e-6  # between two notices of congestion to one queue pair
+_LOST = frozenset(
+    (
+        errno.ECONNREFUSED,
+        errno.ENETUNREACH,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.EPERM,
+        errno.EACCES,
+        errno.ENOBUFS,
+        errno.EMSGSIZE,
+        errno.EINVAL,
+        errno.EBADF,
+    )
+)
+_NO_OFFLOAD = (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.EMSGSIZE)
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_SOURCES_MAX = 4096  # that are remembered
+
+
+class _Way:
+    """To an address: as the system wants it, and as the ICRC sees it."""
+
+    def __init__(self, own: Address, far: Address) -> None:
+        self.far = far
+        family = (socket.AF_INET if far.version == 4 else socket.AF_INET6).to_bytes(2, "little")
+        port = UDP_PORT.to_bytes(2, "big")
+        scope = _scope(own) if far.is_link_local else 0
+        name = family + port + (
+            far.packed + bytes(8) if far.version == 4 else bytes(4) + far.packed + scope.to_bytes(4, "little")
+        )  # fmt: skip
+        self.name = ctypes.create_string_buffer(name, len(name))
+        self.outer = layout.outer_of(own.packed, far.packed, UDP_PORT, UDP_PORT)
+
+
+class RoceCarrier:
+    """Bound to one address of this machine. `capture`: a file that gets all packets as pcap."""
+
+    def __init__(self, address: str, *, capture: BinaryIO | None = None, trusts: bool = False) -> None:
+        self._own = ipaddress.ip_address(address)
+        self.gid = gid_of(self._own)
+        self._trusts = trusts
+        self._pcap = PcapWriter(capture, LinkType.ETHERNET) if capture is not None else None
+        self._socket = _open_socket(self._own)
+        self._file = self._socket.fileno()
+        held = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)  # headers and all count in it
+        self.window_bytes = min(_WINDOW_MAX, held // 4)  # that may be on their way to a queue pair, if it has as much
+        self.mtu_bytes = _mtu(self._own)
+        self.taken_s, self.taker = -math.inf, 0  # when somebody called `receive`, and which thread that was
+        self.counters: Counter[str] = Counter()
+        self._most = layout.SEGMENTS_MAX
+        self._ways: dict[int, _Way | None] = {}
+        self._peers: dict[int, tuple[int, int]] = {}  # [own queue pair] -> GID and number of whom it sends to
+        self._noticed_s: dict[int, float] = {}
+        self._sources: dict[bytes, tuple[int, int]] = {}
+        self._out = outgoing.new_out()
+        self._in = incoming.new_in(self._own.packed, UDP_PORT, bulk_bytes=_BULK_BYTES, runs=_RUNS)
+        self._bulk, self._tally = memoryview(self._in.bulk), memoryview(self._in.tally)
+        self._heads_out = memoryview(self._out.heads.reshape(-1))
+        self._runs = self._in.runs.view(np.int64).reshape(_RUNS, -1)
+        self._compile()
+
+    def _compile(self) -> None:
+        """Now, and not when others wait for an answer: nothing is sent, and what has come stays."""
+        outer = layout.outer_of(self._own.packed, self._own.packed, UDP_PORT, UDP_PORT)
+        with interrupts.heard():
+            outgoing.send_train(-1, 0, 0, 0, outer, *self._out, *outgoing.Train(0, 0, 1, 0, 0))
+        with interrupts.heard():
+            incoming.receive_burst(-1, self._trusts, 0, incoming.HEADER_SIZES, incoming.JOINS, *self._in)
+
+    @property
+    def refused(self) -> int:
+        """Datagrams that were no packets, or whose ICRC was wrong."""
+        return self.counters["refused"]
+
+    def close(self) -> None:
+        self._file = -1  # the number may be another file's soon
+        self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def wait(self, seconds: float) -> None:
+        self._poll(select.POLLIN, seconds)
+
+    def is_idle(self) -> bool:
+        return False
+
+    def way(self, qp: QueuePair) -> None:
+        """There is none but the wire."""
+
+    def _poll(self, for_what: int, seconds: float) -> None:
+        poller = select.poll()
+        poller.register(self._socket, for_what)
+        poller.poll(seconds * 1e3)
+
+    # -- out ----------------------------------------------------------------------------------------------------------
+
+    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
+        """`to` is (dgid, sgid), both of IP addresses."""
+        assert isinstance(to, tuple)
+        if (way := self._to(to[0])) is None:
+            return  # nobody there
+        if segment.source_qp:
+            self._peers[segment.source_qp] = to[0], segment.dest_qp
+        many = segment.count > 1
+        self._set_head(0, pack(segment, is_last=not many))
+        if many:
+            self._set_head(1, pack(segment, is_first=False, is_last=False))
+            self._set_head(2, pack(segment, is_first=False))
+        assert not isinstance(segment.payload, DeviceBytes)
+        self._send(way, segment.payload, mtu_bytes, segment.count, segment.psn)
+
+    def _to(self, dgid: int) -> _Way | None:
+        if dgid not in self._ways:
+            far = address_of(dgid)
+            usable = far is not None and far.version == self._own.version and not far.is_unspecified
+            self._ways[dgid] = _Way(self._own, far) if far is not None and usable else None
+        return self._ways[dgid]
+
+    def _set_head(self, place: int, head: bytes) -> None:
+        at = place * layout.HEAD_BYTES
+        self._heads_out[at : at + len(head)] = head
+        self._out.head_bytes[place] = len(head)
+
+    def _send(self, way: _Way, payload: bytes | memoryview, mtu_bytes: int, count: int, psn: int) -> None:
+        """Headers are set."""
+        message = self._out.message
+        message[layout.NAME], message[layout.NAME_BYTES] = ctypes.addressof(way.name), len(way.name)
+        memory = np.frombuffer(payload, np.uint8)
+        address = memory.__array_interface__["data"][0] if memory.size else 0
+        train = outgoing.Train(address, memory.size, mtu_bytes if count > 1 else max(memory.size, 1), count, psn)
+        calls, first = _ALL if self._pcap is None else 1, 0
+        while first < count:
+            begun = first
+            first, error = outgoing.send_train(self._file, first, self._most, calls, way.outer, *self._out, *train)
+            if first > begun and self._pcap is not None:
+                self._note_sent(way.far)
+            if error and not self._can_go_on(error):
+                self.counters["lost"] += count - first
+                return
+
+    def _can_go_on(self, error: int) -> bool:
+        """A full socket is waited for; what the network refuses is lost, as on a wire."""
+        if error in (errno.EAGAIN, errno.EINTR):
+            self._poll(select.POLLOUT, 0.1)
+            return True
+        if error in _NO_OFFLOAD and self._most > 1:
+            self._most = 1  # this system or interface makes no packets: one by one then
+            return True
+        if error not in _LOST:
+            raise OSError(error, f"{errno.errorcode.get(error, error)} when sending from {self._own}")
+        return False
+
+    # -- in -----------------------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[Arrival]:
+        """What came since, as far as there is room for it."""
+        self.taken_s, self.taker = time.monotonic(), threading.get_ident()
+        box, calls = self._in, _ALL if self._pcap is None else 1
+        tables = incoming.HEADER_SIZES, incoming.JOINS
+        count = incoming.receive_burst(self._file, self._trusts, calls, *tables, *box)
+        if self._tally[incoming.REFUSED]:
+            self.counters["refused"] += self._tally[incoming.REFUSED]
+        if self._pcap is not None and self._tally[incoming.CALLS]:
+            self._note_received()
+        came: list[Arrival] = []
+        for index, run in enumerate(self._runs[:count].tolist()) if count else ():
+            arrival = self._take(index, *run)
+            if arrival is not None:
+                came.append(arrival)
+        return came
+
+    def _take(self, index: int, start: int, size: int, count: int, source: int, tos: int, ended: int) -> Arrival | None:
+        box = self._in
+        head = box.heads[index, 0].tobytes()
+        if head[0] == Opcode.CNP:
+            self.counters["congestion_notices"] += 1
+            return None
+        data: bytes | memoryview = self._bulk[start : start + size]
+        if size <= _COPIED_BYTES:
+            data = bytes(data)
+        try:
+            segment = unpack(head, data)
+        except Malformed:
+            self.counters["refused"] += 1
+            return None
+        segment.count = count
+        if ended:
+            last = unpack(box.heads[index, 1].tobytes(), b"")
+            segment.last, segment.solicited = True, last.solicited
+            segment.immediate, segment.invalidate = last.immediate, last.invalidate
+            segment.ack_request |= last.ack_request
+        ends = self._ends(box.names[source].tobytes())
+        if tos & 3 == incoming.CONGESTED:
+            self._notify(segment.dest_qp, ends[0])
+        if segment.service != Service.UD:
+            return Arrival(segment=segment, source=ends)
+        return Arrival(segment=segment, source=ends, grh=self._grh(ends[0], tos, len(head) + size))
+
+    def _ends(self, name: bytes) -> tuple[int, int]:
+        """GIDs of who sent it, and of us."""
+        ends = self._sources.get(name)
+        if ends is None:
+            if len(self._sources) >= _SOURCES_MAX:
+                self._sources.clear()
+            ends = self._sources[name] = gid_of(_address_in(name, self._own.version)), self.gid
+        return ends
+
+    def _notify(self, own_qp: int, far: int) -> None:
+        """Tell a sender that its packets met congestion: not too often, and only if it is known which it is."""
+        gid, number = self._peers.get(own_qp, (0, 0))
+        now_s = time.monotonic()
+        if gid != far or now_s - self._noticed_s.get(own_qp, -math.inf) < NOTICE_S or (way := self._to(far)) is None:
+            return
+        self._noticed_s[own_qp] = now_s
+        self.counters["congestion_notices_sent"] += 1
+        bth = BTH(opcode=Opcode.CNP, m=1, becn=1, p_key=0xFFFF, dest_qp=number)
+        self._set_head(0, bth.raw + CNPPadding().raw)
+        self._send(way, b"", 0, 1, 0)
+
+    def _grh(self, source_gid: int, tos: int, size: int) -> bytes:
+        """What a datagram's buffer begins with: over IPv4 20 bytes of nothing, and the header."""
+        far = address_of(source_gid)
+        assert far is not None
+        return _ip(far, self._own, size, tos=tos).raw.rjust(40, b"\0")
+
+    # -- captures -----------------------------------------------------------------------------------------------------
+
+    def _note_sent(self, far: Address) -> None:
+        message = self._out.message
+        words = message[layout.VECTORS_AT : layout.VECTORS_AT + 2 * int(message[layout.VECTOR_COUNT])].tolist()
+        data = b"".join(ctypes.string_at(at, size) for at, size in zip(words[::2], words[1::2], strict=True))
+        unit = int(message[layout.CONTROL_AT + 2])
+        for number, at in enumerate(range(0, len(data), unit)):
+            self._note(self._own, far, UDP_PORT, data[at : at + unit], number)
+
+    def _note_received(self) -> None:
+        box = self._in
+        name, length, unit = box.name.tobytes(), int(box.tally[incoming.BYTES]), int(box.tally[incoming.UNIT])
+        far, port = _address_in(name, self._own.version), int.from_bytes(name[2:4], "big")
+        data = box.staging[:length].tobytes()
+        for number, at in enumerate(range(0, length, max(unit, 1))):
+            identification = max(0, int(box.identifications[number % len(box.identifications)]))
+            self._note(far, self._own, port, data[at : at + unit], identification)
+
+    def _note(self, source: Address, destination: Address, port: int, datagram: bytes, identification: int) -> None:
+        """With the headers that it has on the wire."""
+        assert self._pcap is not None
+        ip = _ip(source, destination, len(datagram), identification=identification)
+        udp = UDP(source_port=port, length=UDP.size + len(datagram))
+        if isinstance(ip, IPv6):
+            udp = udp.replace(checksum=udp_checksum(ip, udp.raw + datagram))
+        kind = EtherType.IPV4 if isinstance(ip, IPv4) else EtherType.IPV6
+        frame = Ethernet(ether_type=kind).raw + ip.raw + udp.raw + datagram
+        self._pcap.write(frame, time_ps=time.time_ns() * 1000)
+
+
+def _open_socket(own: Address) -> socket.socket:
+    four = own.version == 4
+    made = socket.socket(socket.AF_INET if four else socket.AF_INET6, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    level = socket.IPPROTO_IP if four else socket.IPPROTO_IPV6
+    made.setsockopt(level, _IP_MTU_DISCOVER if four else _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+    made.setsockopt(level, _IP_RECVTOS if four else _IPV6_RECVTCLASS, 1)
+    with contextlib.suppress(OSError):
+        made.setsockopt(_SOL_UDP, _UDP_GRO, 1)
+    for option, forced in ((socket.SO_RCVBUF, _SO_RCVBUFFORCE), (socket.SO_SNDBUF, _SO_SNDBUFFORCE)):
+        try:
+            made.setsockopt(socket.SOL_SOCKET, forced, _SOCKET_BYTES)
+        except OSError:  # who may not force it gets what the system allows
+            made.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
+    try:
+        made.bind((str(own).partition("%")[0], UDP_PORT) + (() if four else (0, _scope(own))))
+    except OSError as error:
+        made.close()
+        raise ConfigError(f"cannot listen at {own}, UDP port {UDP_PORT}: {error.strerror}") from None
+    return made
+
+
+def _mtu(own: Address) -> int:
+    """The longest payload of InfiniBand's sizes whose packets fit into those of the interface."""
+    longest = (mtu_of(own) or _MTUS[0] + _OVERHEAD_BYTES) - _OVERHEAD_BYTES
+    return next((size for size in _MTUS if size <= longest), _MTUS[-1])
+
+
+def _scope(own: Address) -> int:
+    """The number of the interface, of an address that is valid on one link only."""
+    name = own.scope_id if isinstance(own, ipaddress.IPv6Address) else None
+    if name is None:
+        return 0
+    try:
+        return int(name) if name.isdigit() else socket.if_nametoindex(name)
+    except OSError:
+        raise ConfigError(f"address {own}: there is no interface {name}") from None
+
+
+def _address_in(name: bytes, version: int) -> Address:
+    """Of a sockaddr."""
+    return ipaddress.IPv4Address(name[4:8]) if version == 4 else ipaddress.IPv6Address(name[8:24])
+
+
+def _ip(source: Address, destination: Address, size: int, *, tos: int = 0, identification: int = 0) -> IPv4 | IPv6:
+    """The header before a datagram of this size."""
+    fields: dict[str, Any] = {"source": int(source), "destination": int(destination), "dscp": tos >> 2, "ecn": tos & 3}
+    if source.version == 6:
+        return IPv6(payload_length=UDP.size + size, **fields)
+    length = IPv4.size + UDP.size + size
+    return IPv4(total_length=length, identification=identification, **fields).with_checksum()
+
+
+def gid_of(address: Address) -> int:
+    """RoCE v2: an IPv4 address mapped into IPv6, or the IPv6 address itself."""
+    return 0xFFFF << 32 | int(address) if address.version == 4 else int(address)
+
+
+def address_of(gid: int) -> Address | None:
+    if gid >> 32 == 0xFFFF:
+        return ipaddress.IPv4Address(gid & 0xFFFF_FFFF)
+    return ipaddress.IPv6Address(gid) if gid else None

@@ -1,0 +1,100 @@
+"""`mlx5_0` with a wire: the adapter of a process that speaks RoCE v2 at an address of this machine.
+
+    WEFT_VERBS_ROCE=10.0.0.1 python app.py
+
+The port has the address as its GID, at the first four places of its table, so that programs find it where they look.
+WEFT_VERBS_CAPTURE names a file that gets all packets as pcap.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import threading
+import time
+from dataclasses import replace
+
+from weft.errors import ConfigError
+from weft.verbs.carriers.processes.adapter import leave_behind
+from weft.verbs.carriers.roce.carrier import RoceCarrier, gid_of
+from weft.verbs.enums import IBV_GID_TYPE_ROCE_V2
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hardware import GIDS, Roce
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.pyverbs.device_attributes import GID_TABLE_LEN, DeviceAttr, PortAttr
+from weft.verbs.pyverbs.text import be64toh
+from weft.verbs.shm.queue_memory import QueueMemory
+
+CAPTURE = "WEFT_VERBS_CAPTURE"
+_GUID = 0x0077_65FF_FE00_0000  # and the end of the address
+_POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 ms at once), will do it again
+
+
+class RoceDevice(Roce):
+    """Opened when somebody asks for its adapter."""
+
+    def __init__(self, address: str) -> None:
+        try:
+            self._address = ipaddress.ip_address(address)
+        except ValueError:
+            raise PyverbsRDMAError(
+                "Failed to get devices list", errno.ENODEV, f"WEFT_VERBS_ROCE={address} is no IP address"
+            ) from None
+        self.guid = _GUID | int(self._address) & 0xFF_FFFF
+        self._opened: tuple[Adapter, RoceCarrier] | None = None
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def adapter(self) -> Adapter:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._open()
+            return self._opened[0]
+
+    def _open(self) -> tuple[Adapter, RoceCarrier]:
+        path = os.environ.get(CAPTURE)
+        try:
+            capture = open(path, "wb", buffering=0) if path else None  # noqa: SIM115 - as long as the process
+            carrier = RoceCarrier(str(self._address), capture=capture)
+        except (ConfigError, OSError) as error:
+            raise PyverbsRDMAError(f"Failed to open device {self.name}", errno.ENODEV, str(error)) from error
+        adapter = Adapter(carrier, mtu_bytes=carrier.mtu_bytes, memory=QueueMemory(can_be_shared=True))
+        threading.Thread(target=_work, args=(adapter, carrier), name=f"{self.name} of weft", daemon=True).start()
+        return adapter, carrier
+
+    def _after_fork(self) -> None:
+        """The socket is the parent's; whoever wants one here has to have another address."""
+        self._lock = threading.Lock()
+        if self._opened is not None:
+            adapter, carrier = self._opened
+            carrier.close()
+            leave_behind(adapter)
+            self._opened = None
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    def device_attr(self) -> DeviceAttr:
+        return replace(DeviceAttr(), node_guid=be64toh(self.guid), sys_image_guid=be64toh(self.guid))
+
+    def port_attr(self) -> PortAttr:
+        code = self.adapter().mtu_bytes.bit_length() - 8  # 256 is 1, 4096 is 5
+        return replace(super().port_attr(), active_mtu=code)
+
+    def gids(self) -> tuple[bytes, ...]:
+        own = gid_of(self._address).to_bytes(16, "big")
+        return (own,) * len(GIDS) + (bytes(16),) * (GID_TABLE_LEN - len(GIDS))
+
+    def gid_type(self, index: int) -> int:
+        return IBV_GID_TYPE_ROCE_V2
+
+
+def _work(adapter: Adapter, carrier: RoceCarrier) -> None:
+    """What the hardware does of itself: it answers others while the program does something else."""
+    me = threading.get_ident()
+    while adapter.carrier is carrier:
+        while carrier.taker != me and time.monotonic() - carrier.taken_s < _POLLED_S:
+            time.sleep(_LOOK_S)  # a program that polls does all of it, and is faster alone
+        carrier.wait(adapter.rest_s())
+        if carrier.taker == me or time.monotonic() - carrier.taken_s >= _POLLED_S:
+            adapter.progress()

@@ -1,0 +1,186 @@
+"""Queue pair 1 of an adapter, where requests for connections arrive."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import secrets
+from collections import deque
+from collections.abc import Callable
+
+from weft.verbs.cm.connection import Conversation, Phase, Side, Told
+from weft.verbs.cm.services import is_claimed
+from weft.verbs.enums import ibv_qp_state
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.hca.completion import CompletionQueue
+from weft.verbs.hca.datagram import Datagrams
+from weft.verbs.hca.queue_pair import QueuePair
+from weft.verbs.hca.receiving import ReceiveQueue
+from weft.verbs.hca.segment import PSN_MASK, Op, Segment, Service
+from weft.verbs.pyverbs.addr import read_route
+from weft.wire import cm
+from weft.wire.cm import CmAttribute
+from weft.wire.format import Format
+
+QP1, QP1_KEY = 1, 0x8001_0000
+_PORT_SPACE_SHIFT = 16
+_REMEMBERED = 1024
+_ADDRESSES = 36  # bytes at the beginning of a request's private data: version, port, both addresses
+
+
+def service_id(port_space: int, port: int) -> int:
+    """The number of a service of the connection manager (annex A11, "RDMA IP CM Service")."""
+    return port_space << _PORT_SPACE_SHIFT | port
+
+
+class Agent(Datagrams):
+    """Queue pair 1 of an adapter: all conversations, and who listens for new ones.
+
+    For its adapter it is also what keeps time: what a connection's `requester` is for a queue pair.
+    """
+
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
+        self.listeners: dict[int, Callable[[Conversation, bytes], None]] = {}
+        self.conversations: dict[int, Conversation] = {}
+        self._asked: dict[tuple[tuple[int, int], int], Conversation] = {}  # by who asked, and the number of it there
+        self._gone: deque[int] = deque(maxlen=_REMEMBERED)  # conversations that ended
+
+    def converse(self, to: tuple[int, int], tell: Callable[[Told], None], *, is_datagram: bool) -> Conversation:
+        number = secrets.randbits(32)  # nobody else who hears what is said to queue pair 1 has it too
+        made = Conversation(agent=self, to=to, local_id=number, tell=tell, is_datagram=is_datagram)
+        self.conversations[number] = made
+        return made
+
+    def forget(self, ended: Conversation) -> None:
+        if self.conversations.pop(ended.local_id, None) is not None:
+            self._gone.append(ended.local_id)
+        self._asked.pop((ended.to, ended.remote_id), None)
+
+    def say(self, attribute: CmAttribute, message: Format, *, to: tuple[int, int]) -> None:
+        mad = cm.CmMad(attribute_id=attribute, data=message.raw)
+        segment = Segment(
+            op=Op.SEND,
+            service=Service.UD,
+            dest_qp=QP1,
+            psn=self.next_psn,
+            source_qp=QP1,
+            q_key=QP1_KEY,
+            payload=mad.raw,
+        )
+        self.next_psn = self.next_psn + 1 & PSN_MASK
+        self.qp.adapter.send(self.qp, segment, to)
+        self.qp.adapter.note_time(self.qp)
+
+    def end(self) -> None:
+        """The process ends: others are told, as by a kernel that closes what a process has left open."""
+        with contextlib.suppress(OSError), self.qp.adapter.lock:
+            for one in list(self.conversations.values()):
+                one.close()
+
+    # -- as a queue pair ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """It sends at once."""
+
+    def next_s(self) -> float | None:
+        return min((one.due_s for one in self.conversations.values() if one.due_s is not None), default=None)
+
+    def on_time(self, now_s: float) -> None:
+        for one in list(self.conversations.values()):
+            if one.due_s is not None and one.due_s <= now_s:
+                one.on_time(now_s)
+
+    def on_request(self, segment: Segment, grh: bytes, slid: int, sl: int) -> None:
+        if segment.q_key != QP1_KEY or len(segment.payload) != cm.CmMad.size:
+            self.qp.adapter.counters["qkey_violations"] += segment.q_key != QP1_KEY
+            return
+        mad = cm.CmMad.unpack(bytes(segment.payload))
+        form = cm.ATTRIBUTES.get(mad.attribute_id)
+        if mad.mgmt_class != cm.CmMad().mgmt_class or form is None:
+            return
+        route, own = read_route(grh)
+        source = int.from_bytes(route.raw_dgid, "big"), int.from_bytes(own, "big")
+        self._on_message(form.unpack(mad.data), source)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def _on_message(self, message: Format, source: tuple[int, int]) -> None:
+        if isinstance(message, cm.Req | cm.SidrReq):
+            self._on_new(message, source)
+            return
+        number = message.request_id if isinstance(message, cm.SidrRep) else getattr(message, "remote_comm_id", -1)
+        found = self.conversations.get(number)
+        if isinstance(message, cm.Rej) and not message.remote_comm_id:  # who asked gave up before we answered
+            found = self._asked.get((source, message.local_comm_id))
+        if found is None:
+            if isinstance(message, cm.Dreq) and number in self._gone:  # our answer was lost
+                gone = cm.Drep(local_comm_id=message.remote_comm_id, remote_comm_id=message.local_comm_id)
+                self.say(CmAttribute.DREP, gone, to=source)
+            return
+        for form, act in _ACTS.items():
+            if isinstance(message, form):
+                act(found, message)
+        self.qp.adapter.note_time(self.qp)
+
+    def _on_new(self, message: cm.Req | cm.SidrReq, source: tuple[int, int]) -> None:
+        is_datagram = isinstance(message, cm.SidrReq)
+        number = message.request_id if isinstance(message, cm.SidrReq) else message.local_comm_id
+        known = self._asked.get((source, number))
+        if known is not None:
+            if known.phase in (Phase.ACCEPTED, Phase.CONNECTED) and known.last is not None:
+                self.say(*known.last, to=known.to)  # our answer was lost
+            return
+        listener = self.listeners.get(message.service_id)
+        if listener is None and is_claimed(source[1], message.service_id):
+            return  # another process with the same address will answer
+        made = self.converse(source, _nobody, is_datagram=is_datagram)
+        made.remote_id, made.service, made.phase = number, message.service_id, Phase.REQUESTED
+        self._asked[source, number] = made
+        if isinstance(message, cm.Req):
+            made.far = Side.of(message)
+        if listener is not None:
+            listener(made, message.private_data[_ADDRESSES:])
+        else:
+            made.reject(reason=cm.RejReason.INVALID_SERVICE_ID)
+
+
+def _nobody(told: Told) -> None:
+    """Of a request that has no owner yet."""
+
+
+_ACTS: dict[type[Format], Callable[..., None]] = {
+    cm.Rep: Conversation.on_rep,
+    cm.Rtu: Conversation.on_rtu,
+    cm.Rej: Conversation.on_rej,
+    cm.Dreq: Conversation.on_dreq,
+    cm.Drep: Conversation.on_drep,
+    cm.SidrRep: Conversation.on_sidr_rep,
+}
+
+
+def agent_of(adapter: Adapter) -> Agent:
+    """The one at its queue pair 1, which is made when somebody asks first."""
+    if QP1 not in adapter.queue_pairs:
+        unused = CompletionQueue(1)
+        qp = QueuePair(
+            adapter=adapter,
+            number=QP1,
+            service=Service.UD,
+            pd=adapter,
+            send_cq=unused,
+            recv_cq=unused,
+            receives=ReceiveQueue(0, 0),
+            send_capacity=0,
+            send_places_max=0,
+            inline_max=0,
+            signal_all=False,
+        )
+        qp.state, qp.settings.q_key = ibv_qp_state.IBV_QPS_RTS, QP1_KEY
+        made = Agent(qp)
+        qp.datagrams = qp.requester = made  # type: ignore[assignment]
+        atexit.register(made.end)
+        adapter.queue_pairs[QP1] = qp
+    agent = adapter.queue_pairs[QP1].datagrams
+    assert isinstance(agent, Agent)
+    return agent

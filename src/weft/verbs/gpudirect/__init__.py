@@ -1,0 +1,1 @@
+"""Memory of GPUs, registered and moved like any other."""

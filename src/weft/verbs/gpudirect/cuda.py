@@ -1,0 +1,273 @@
+"""NVIDIA's driver, as much as moving memory needs of it: whose an address is, copies, memory of other processes.
+
+It is called by ctypes: neither torch nor CuPy is needed. It is loaded when memory of a GPU is registered, and found if
+another library has loaded it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import threading
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.verbs.errors import PyverbsUserError
+
+LIBRARY = "libcuda.so.1"
+_OPENED_MAX = 32  # allocations of other processes that stay mapped; while one is, its owner cannot really free it
+_NON_BLOCKING, _LAZY_PEER_ACCESS = 1, 1
+_NOT_INITIALIZED = 3
+_ON_DEVICE = 2  # CU_MEMORYTYPE_DEVICE
+# What is asked of an address: CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL, IS_LEGACY_CUDA_IPC_CAPABLE,
+# RANGE_START_ADDR, RANGE_SIZE.
+_ATTRIBUTES = (ctypes.c_int * 7)(1, 2, 8, 9, 10, 11, 12)
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = (("reserved", ctypes.c_ubyte * 64),)
+
+
+_pointer, _address, _size = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_size_t
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (ctypes.c_uint,),
+    "cuGetErrorName": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
+    "cuGetErrorString": (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)),
+    "cuDeviceGetCount": (ctypes.POINTER(ctypes.c_int),),
+    "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
+    "cuDeviceGetUuid_v2": (ctypes.POINTER(ctypes.c_char), ctypes.c_int),
+    "cuDevicePrimaryCtxRetain": (ctypes.POINTER(_pointer), ctypes.c_int),
+    "cuCtxPushCurrent_v2": (_pointer,),
+    "cuCtxPopCurrent_v2": (ctypes.POINTER(_pointer),),
+    "cuStreamCreate": (ctypes.POINTER(_pointer), ctypes.c_uint),
+    "cuStreamSynchronize": (_pointer,),
+    "cuPointerGetAttributes": (ctypes.c_uint, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(_pointer), _address),
+    "cuMemcpyDtoDAsync_v2": (_address, _address, _size, _pointer),
+    "cuMemcpyHtoDAsync_v2": (_address, _pointer, _size, _pointer),
+    "cuMemcpyDtoHAsync_v2": (_pointer, _address, _size, _pointer),
+    "cuIpcGetMemHandle": (ctypes.POINTER(_Handle), _address),
+    "cuIpcOpenMemHandle_v2": (ctypes.POINTER(_address), _Handle, ctypes.c_uint),
+    "cuIpcCloseMemHandle": (_address,),
+}
+
+
+class CudaError(Exception):
+    """The driver refused, or the memory cannot be used; `code` is the errno for it."""
+
+    def __init__(self, reason: str, code: int = errno.EIO) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Allocation:
+    """One allocation on a GPU: of this process, or of another and mapped here. `owner` keeps it."""
+
+    driver: Driver
+    context: int
+    device: int  # ordinal, in this process
+    start: int
+    size: int
+    owner: object = None
+    _reference: tuple[bytes, bytes] | None = field(default=None, init=False)
+
+    def reference(self) -> tuple[bytes, bytes]:
+        """UUID of the GPU, and the handle with which another process maps the allocation."""
+        if self._reference is None:
+            self._reference = self.driver.uuid(self.device), self.driver.handle(self)
+        return self._reference
+
+    def put(self, address: int, data: bytes | memoryview) -> None:
+        """From host memory."""
+        if len(data):
+            source = np.frombuffer(data, np.uint8)
+            self.driver.copy("HtoD", self.context, address, int(source.ctypes.data), len(source))
+
+
+class Driver:
+    """What is used of libcuda. `copied_bytes` counts by kind: DtoD, HtoD (from the host), DtoH (to the host)."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        for name, arguments in _CALLS.items():
+            getattr(library, name).argtypes = arguments
+        self.copied_bytes: Counter[str] = Counter()
+        self._lock = threading.RLock()
+        self._streams: dict[int, int] = {}  # by context
+        self._opened: OrderedDict[bytes, Allocation] = OrderedDict()  # by handle, the one used last at the end
+
+    def call(self, name: str, *arguments: object) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise CudaError(f"{name} failed: {self._text(code)}")
+
+    def _text(self, code: int) -> str:
+        name, meaning = ctypes.c_char_p(), ctypes.c_char_p()
+        self._library.cuGetErrorName(code, ctypes.byref(name))
+        self._library.cuGetErrorString(code, ctypes.byref(meaning))
+        said = f"{(name.value or b'error').decode()} ({code}), {(meaning.value or b'of no name').decode()}"
+        hint = "; a forked process cannot use the GPU of its parent: start it by spawn"
+        return said + hint if code == _NOT_INITIALIZED else said
+
+    @contextlib.contextmanager
+    def _current(self, context: int) -> Iterator[None]:
+        """The context of this thread; the program's own is back afterwards."""
+        self.call("cuCtxPushCurrent_v2", context)
+        try:
+            yield
+        finally:
+            self.call("cuCtxPopCurrent_v2", ctypes.byref(_pointer()))
+
+    # -- whose memory -------------------------------------------------------------------------------------------------
+
+    def allocation_at(self, address: int, length: int, owner: object = None) -> Allocation | None:
+        """None if the address is not a GPU's. Managed memory is the host's too, and treated as such."""
+        found = self._attributes(address)
+        if found is None or found[1] != _ON_DEVICE or found[2]:
+            return None
+        context, _, _, device, has_handle, start, size = found
+        if not start <= address <= address + length <= start + size:
+            raise CudaError(
+                f"{length} bytes at {address:#x} are more than the allocation of {size} at {start:#x} has", errno.EFAULT
+            )
+        if not has_handle or not context:
+            raise CudaError(
+                f"the memory at {address:#x} has no CUDA IPC handle: it is of expandable segments or of a pool\n"
+                "  Allocate it by cudaMalloc: torch without expandable_segments:True and backend:cudaMallocAsync in"
+                " PYTORCH_CUDA_ALLOC_CONF, CuPy with its default pool.",
+                errno.EOPNOTSUPP,
+            )
+        return Allocation(self, context, device, start, size, owner)
+
+    def has(self, address: int) -> bool:
+        """Whether the processor cannot read there."""
+        found = self._attributes(address)
+        return found is not None and found[1] == _ON_DEVICE and not found[2]
+
+    def _attributes(self, address: int) -> list[int] | None:
+        """As in _ATTRIBUTES; None if this process does not use CUDA."""
+        values = (ctypes.c_uint64 * len(_ATTRIBUTES))()
+        places = (_pointer * len(_ATTRIBUTES))(
+            *(ctypes.addressof(values) + 8 * index for index in range(len(_ATTRIBUTES)))
+        )
+        code = self._library.cuPointerGetAttributes(len(_ATTRIBUTES), _ATTRIBUTES, places, address)
+        return None if code else list(values)
+
+    # -- copies -------------------------------------------------------------------------------------------------------
+
+    def copy(self, kind: str, context: int, to: int, source: int, length: int) -> None:
+        """Done when it returns."""
+        with self._current(context):
+            stream = self._stream(context)
+            self.call(f"cuMemcpy{kind}Async_v2", to, source, length, stream)
+            self.call("cuStreamSynchronize", stream)
+        self.copied_bytes[kind] += length
+
+    def _stream(self, context: int) -> int:
+        """One of our own: what the program does on its streams neither waits for us nor we for it."""
+        with self._lock:
+            if context not in self._streams:
+                made = _pointer()
+                self.call("cuStreamCreate", ctypes.byref(made), _NON_BLOCKING)
+                self._streams[context] = made.value or 0
+            return self._streams[context]
+
+    # -- between processes --------------------------------------------------------------------------------------------
+
+    def uuid(self, ordinal: int) -> bytes:
+        """The ordinal of a GPU depends on what a process is allowed to see."""
+        device, found = ctypes.c_int(), (ctypes.c_char * 16)()
+        self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+        self.call("cuDeviceGetUuid_v2", found, device)
+        return found.raw
+
+    def handle(self, allocation: Allocation) -> bytes:
+        made = _Handle()
+        with self._current(allocation.context):
+            self.call("cuIpcGetMemHandle", ctypes.byref(made), allocation.start)
+        return bytes(made.reserved)
+
+    def opened(self, uuid: bytes, handle: bytes, size: int) -> Allocation:
+        """The allocation that another process has a handle of; CudaError if this one does not see the GPU."""
+        with self._lock:
+            if handle in self._opened:
+                self._opened.move_to_end(handle)
+                return self._opened[handle]
+            ordinal = self._ordinal(uuid)
+            context, device, address = _pointer(), ctypes.c_int(), _address()
+            self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+            self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            with self._current(context.value or 0):
+                wanted = _Handle.from_buffer_copy(handle)
+                self.call("cuIpcOpenMemHandle_v2", ctypes.byref(address), wanted, _LAZY_PEER_ACCESS)
+            allocation = Allocation(self, context.value or 0, ordinal, address.value, size)
+            weakref.finalize(allocation, self._close, allocation.context, allocation.start).atexit = False
+            self._opened[handle] = allocation
+            while len(self._opened) > _OPENED_MAX:
+                self._opened.popitem(last=False)
+            return allocation
+
+    def _ordinal(self, uuid: bytes) -> int:
+        count = ctypes.c_int()
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        for ordinal in range(count.value):
+            if self.uuid(ordinal) == uuid:
+                return ordinal
+        raise CudaError(f"this process does not see GPU {uuid.hex()}: CUDA_VISIBLE_DEVICES", errno.ENODEV)
+
+    def _close(self, context: int, address: int) -> None:
+        """Unmap; nobody uses it any more."""
+        with contextlib.suppress(CudaError), self._current(context):  # the process may be ending
+            self.call("cuIpcCloseMemHandle", address)
+
+
+@functools.cache
+def _library() -> Driver:
+    return Driver(ctypes.CDLL(LIBRARY))
+
+
+@functools.cache
+def driver() -> Driver:
+    """Load and begin; PyverbsUserError if this machine has none."""
+    try:
+        found = _library()
+        found.call("cuInit", 0)
+    except (OSError, AttributeError, CudaError) as error:
+        raise PyverbsUserError(
+            f"memory of a GPU needs NVIDIA's driver, {LIBRARY}: {error}\n"
+            "  Install the driver (in a container: run it with the GPU, docker run --gpus all), or register a copy in"
+            " host memory: it.cpu(), it.get()."
+        ) from error
+    return found
+
+
+def loaded() -> Driver | None:
+    """The driver, if something in this process has loaded it already: an address can only then be a GPU's.
+
+    It is not begun here, or processes that are forked later could not use it.
+    """
+    try:
+        if in_use() is None:
+            ctypes.CDLL(LIBRARY, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+        return _library()
+    except (OSError, AttributeError):  # AttributeError: Windows has no such flag, old drivers lack calls
+        return None
+
+
+def in_use() -> Driver | None:
+    """The driver, if it was looked for before and found; asking costs nothing."""
+    return _library() if _library.cache_info().currsize else None
+
+
+def allocation_at(address: int, length: int) -> Allocation | None:
+    """None if the address is not a GPU's; CudaError if it is and cannot be registered."""
+    found = loaded()
+    return found.allocation_at(address, length) if found is not None else None

@@ -1,0 +1,154 @@
+"""Memory of NVIDIA GPUs: registered like any other, and moved by the GPU itself.
+
+    device_span(tensor)      where an object's memory is, if it is a GPU's: torch, CuPy, numba, __cuda_array_interface__
+    DeviceBytes              what a message holds of such memory: not the bytes, but where they are
+
+Between two regions on GPUs of one machine the bytes take one copy, which the GPU makes: within a process by the
+addresses, between processes by CUDA IPC, where the message holds the handle of the allocation and the receiver maps it.
+The acknowledgement follows the copy, so the sender's memory is free when its completion says so. To and from host
+memory it is one copy too.
+
+As with GPUDirect in hardware the adapter knows nothing of streams: finish what writes a tensor before you post it
+(`torch.cuda.synchronize()`, an event); when the completion is polled the bytes are there for every kernel after it.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.verbs.errors import PyverbsUserError
+from weft.verbs.gpudirect.cuda import Allocation, CudaError, driver
+
+_REFERENCE = struct.Struct("<16s64sQQQ")  # UUID of the GPU, handle, size of the allocation; offset and length in it
+
+
+class Part(NamedTuple):
+    """Some bytes of an allocation."""
+
+    allocation: Allocation
+    address: int
+    length: int
+
+
+class DeviceBytes:
+    """Bytes on GPUs, as a message has them: they have a length and slices, and stay where they are until copied."""
+
+    __slots__ = ("_length", "parts")
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self._length = sum(part.length for part in parts)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, wanted: slice) -> DeviceBytes:
+        begin, end, step = wanted.indices(self._length)
+        if step != 1:
+            raise ValueError("bytes on a GPU have no slices with steps")
+        found, at = [], 0
+        for allocation, address, length in self.parts:
+            low, high = max(begin - at, 0), min(end - at, length)
+            if low < high:
+                found.append(Part(allocation, address + low, high - low))
+            at += length
+        return DeviceBytes(tuple(found))
+
+    def copy_to(self, address: int, allocation: Allocation | None) -> None:
+        """To a GPU, or to host memory; they are there when it returns."""
+        for part in self.parts:
+            kind, place = ("DtoH", part.allocation) if allocation is None else ("DtoD", allocation)
+            place.driver.copy(kind, place.context, address, part.address, part.length)
+            address += part.length
+
+    def to_host(self) -> memoryview:
+        """A copy."""
+        copy = np.empty(self._length, np.uint8)
+        self.copy_to(int(copy.ctypes.data), None)
+        return copy.data
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.to_host())
+
+    # -- between processes --------------------------------------------------------------------------------------------
+
+    def pack(self) -> bytes:
+        """What another process of this machine needs to find them."""
+        return b"".join(
+            _REFERENCE.pack(*allocation.reference(), allocation.size, address - allocation.start, length)
+            for allocation, address, length in self.parts
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes) -> DeviceBytes:
+        """Those of another process; CudaError if this one does not reach them."""
+        parts = []
+        try:
+            for uuid, handle, size, offset, length in _REFERENCE.iter_unpack(data):
+                if offset + length > size:
+                    raise CudaError(f"{length} bytes at {offset} are not within an allocation of {size}", errno.EFAULT)
+                allocation = driver().opened(uuid, handle, size)
+                parts.append(Part(allocation, allocation.start + offset, length))
+        except (struct.error, PyverbsUserError) as error:
+            raise CudaError(str(error), errno.EINVAL) from error
+        return cls(tuple(parts))
+
+
+class Span(NamedTuple):
+    """Memory in one piece, of the host or of a GPU."""
+
+    address: int
+    nbytes: int
+    writable: bool
+    owner: object  # while it is alive the memory stays
+    device: Allocation | None = None  # of a GPU
+
+
+def device_span(obj: Any) -> Span | None:
+    """The memory of an object on a GPU, in one piece; None if the object is not on one."""
+    fields = _of_torch(obj) if callable(getattr(obj, "data_ptr", None)) else _of_interface(obj)
+    if fields is None:
+        return None
+    address, nbytes, writable, owner, dense = fields
+    kind = type(obj)
+    name = f"{kind.__module__}.{kind.__name__}"
+    if not dense:
+        raise PyverbsUserError(f"{name} does not lie in one piece: register a copy that does, it.contiguous()")
+    if not nbytes:
+        return Span(0, 0, writable, owner, None)
+    try:
+        allocation = driver().allocation_at(address, nbytes, owner)
+    except CudaError as error:
+        raise PyverbsUserError(f"{name} cannot be registered: {error}") from error
+    if allocation is None:
+        raise PyverbsUserError(f"{name} says that it is on a GPU, but at {address:#x} there is no memory of one")
+    return Span(address, nbytes, writable, owner, allocation)
+
+
+def _of_torch(tensor: Any) -> tuple[int, int, bool, object, bool] | None:
+    """Not by `__cuda_array_interface__`, which a tensor with a gradient or of 8-bit floats does not have."""
+    if not getattr(tensor, "is_cuda", False):
+        return None
+    nbytes = int(tensor.numel() * tensor.element_size())
+    return int(tensor.data_ptr()), nbytes, True, tensor.untyped_storage(), bool(tensor.is_contiguous())
+
+
+def _of_interface(obj: Any) -> tuple[int, int, bool, object, bool] | None:
+    """By `__cuda_array_interface__`, versions 2 and 3."""
+    fields = getattr(obj, "__cuda_array_interface__", None)
+    if not isinstance(fields, dict):
+        return None
+    address, read_only = fields["data"]
+    shape, itemsize = fields["shape"], np.dtype(fields["typestr"]).itemsize
+    dense = fields.get("strides") in (None, dense_strides(shape, itemsize))
+    return int(address), math.prod(shape) * itemsize, not read_only, obj, dense
+
+
+def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """In bytes, of an array without gaps whose last index runs fastest."""
+    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

@@ -1,0 +1,13 @@
+"""What an adapter does: queue pairs, memory regions and completions, below the names of pyverbs.
+
+segment       what travels: consecutive packets of one message, or one of control
+regions       memory regions and windows: which key opens which addresses for what
+opcodes       what becomes of the requests of verbs
+work          what was posted, and what came of it
+completion    completion queues
+receiving     receive queues, shared or not
+queue_pair    one queue pair: its state, and what each state allows
+requester     the sending side of a connection; `responder` the other; `datagram` both of what has no connection
+end_to_end    reliable datagrams: EE contexts, and how queue pairs share them
+adapter       all queue pairs of a port, and the carrier that joins it to others
+"""

@@ -1,0 +1,123 @@
+"""Queue pairs without a connection (UD): one packet is one message, to whoever the address handle names, or to a group.
+
+A receive buffer begins with 40 bytes for the global route header, whether there is one or not. Nothing is answered, and
+nothing is asked for again: what does not fit, has another Q_Key or finds no buffer is dropped and counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.verbs.enums import (
+    IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED,
+    IBV_WC_GRH,
+    IBV_WC_WITH_IMM,
+    ibv_qp_state,
+    ibv_wc_opcode,
+    ibv_wc_status,
+    ibv_wr_opcode,
+)
+from weft.verbs.gpudirect.cuda import CudaError
+from weft.verbs.hca.segment import Op, Segment, Service, psn_after
+from weft.verbs.hca.work import Completion, SendWork
+from weft.verbs.shm import memory
+from weft.wire.headers import GRH
+
+if TYPE_CHECKING:
+    from weft.verbs.hca.queue_pair import QueuePair
+
+_OWN_Q_KEY = 1 << 31  # "take the queue pair's"
+
+
+class Datagrams:
+    """Both sides of a UD queue pair."""
+
+    def __init__(self, qp: QueuePair) -> None:
+        self.qp = qp
+        self.next_psn = 0
+
+    def reset(self) -> None:
+        self.next_psn = self.qp.settings.sq_psn
+
+    def run(self) -> None:
+        qp = self.qp
+        while qp.sends and qp.state == ibv_qp_state.IBV_QPS_RTS:
+            work = qp.sends.popleft()
+            status = self._send(work)
+            failed = status != ibv_wc_status.IBV_WC_SUCCESS
+            if failed or qp.signal_all or work.flags & IBV_SEND_SIGNALED:
+                done = Completion(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted)
+                qp.complete(qp.send_cq, done)
+            if failed:
+                qp.state = ibv_qp_state.IBV_QPS_SQE
+                qp.flush_sends()
+        if qp.state == ibv_qp_state.IBV_QPS_SQD:
+            qp.drained()
+
+    def _send(self, work: SendWork) -> ibv_wc_status:
+        qp = self.qp
+        places = qp.adapter.regions.located(qp.pd, work.places, write=False) if work.inline is None else []
+        if places is None:
+            return ibv_wc_status.IBV_WC_LOC_PROT_ERR
+        if work.size > qp.adapter.mtu_bytes:
+            # C10-93.1.1: no packets, and no error because of it. (Linux's rxe does so too; ConnectX: LOC_LEN_ERR.)
+            qp.adapter.counters["oversized_datagrams"] += 1
+            return ibv_wc_status.IBV_WC_SUCCESS
+        try:
+            data = work.inline if work.inline is not None else bytes(memory.gather(places, 0, work.size))
+        except CudaError:
+            return ibv_wc_status.IBV_WC_LOC_QP_OP_ERR
+        segment = Segment(
+            op=Op.SEND,
+            service=Service.UD,
+            dest_qp=work.remote_qp,
+            psn=self.next_psn,
+            solicited=bool(work.flags & IBV_SEND_SOLICITED),
+            immediate=work.immediate if work.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_IMM else None,
+            source_qp=qp.number,
+            q_key=qp.settings.q_key if work.q_key & _OWN_Q_KEY else work.q_key,
+            payload=data,
+        )
+        self.next_psn = psn_after(self.next_psn)
+        qp.adapter.send(qp, segment, work.ah)
+        return ibv_wc_status.IBV_WC_SUCCESS
+
+    def on_request(self, segment: Segment, grh: bytes, slid: int, sl: int) -> None:
+        """What arrived; `grh` is what stands before the data, 40 bytes."""
+        qp = self.qp
+        if segment.q_key != qp.settings.q_key:
+            qp.adapter.counters["qkey_violations"] += 1
+            return
+        work = qp.receives.take()
+        if work is None:
+            qp.adapter.counters["no_receive"] += 1
+            return
+        size = GRH.size + len(segment.payload)
+        if work.size < size:
+            qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_LEN_ERR)
+            return
+        places = qp.adapter.regions.located(qp.receive_pd, work.places, write=True)
+        if places is None:
+            qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
+            return
+        try:
+            memory.scatter(places, 0, grh)
+            memory.scatter(places, GRH.size, segment.payload)
+        except CudaError:
+            qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
+            return
+        done = Completion(
+            wr_id=work.wr_id,
+            qp_num=qp.number,
+            opcode=ibv_wc_opcode.IBV_WC_RECV,
+            byte_len=size,
+            immediate=segment.immediate or 0,
+            wc_flags=(IBV_WC_WITH_IMM if segment.immediate is not None else 0) | (IBV_WC_GRH if any(grh) else 0),
+            src_qp=segment.source_qp,
+            slid=slid,
+            sl=sl,
+            pkey_index=qp.settings.pkey_index,
+            solicited=segment.solicited,
+        )
+        qp.complete(qp.recv_cq, done)

@@ -1,0 +1,189 @@
+"""Memory regions and windows: which key opens which addresses, for whom, and for what.
+
+A key has 24 bits of index and 8 that the owner may choose, so that an old key of a window does not open its next one.
+A local key opens addresses to the owner's own queue pairs, a remote one to others; here both have the same number.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.verbs.enums import (
+    IBV_ACCESS_LOCAL_WRITE,
+    IBV_ACCESS_ON_DEMAND,
+    IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_WRITE,
+    IBV_ACCESS_ZERO_BASED,
+)
+from weft.verbs.gpudirect.cuda import Allocation
+from weft.verbs.shm import layout
+from weft.verbs.shm.memory import Place, is_there
+from weft.verbs.shm.queue_memory import Lock, QueueMemory, of_process
+
+WHOLE_SPACE = 1 << 64
+_LENGTH_MAX = 1 << 62  # of those that others find in the table
+_REGION, _WINDOW = 1, 2
+_WRITES = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
+_IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_num", "parent", "device"}
+
+
+@dataclass(kw_only=True, eq=False)
+class Region:
+    """Addresses from `address` on are called `base`, `base + 1`, ... by those who have the key."""
+
+    key: int
+    pd: object
+    address: int
+    length: int
+    access: int
+    base: int
+    is_open: bool = True
+    qp_num: int = 0  # a window of type 2 is for one queue pair; 0: any of the protection domain
+    parent: Region | None = None  # of a window
+    windows: int = 0  # bound to it
+    device: Allocation | None = None  # of a GPU
+    table: Regions | None = field(default=None, repr=False)  # that it is in
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """What others look up is always what holds."""
+        object.__setattr__(self, name, value)
+        table = self.__dict__.get("table")
+        if table is not None and name in _IN_TABLE:
+            table.show(self)
+
+    def place(self, va: int) -> int:
+        """The address in this process."""
+        return va - self.base + self.address
+
+    def part(self, va: int, length: int) -> Place:
+        """Some bytes of it, where they are."""
+        return Place(self.place(va), length, self.key, self.device)
+
+    def is_there(self, va: int, length: int, *, write: bool) -> bool:
+        """What is registered on demand may not be mapped, or not writable: using it would end the process."""
+        is_sure = not length or not self.access & IBV_ACCESS_ON_DEMAND
+        return is_sure or is_there(self.place(va), length, write=write)
+
+    def holds(self, va: int, length: int) -> bool:
+        return self.base <= va and va + length <= self.base + self.length
+
+
+class Regions:
+    """All of an adapter, by key."""
+
+    def __init__(self, memory: QueueMemory | None = None, lock: Lock | None = None) -> None:
+        self._memory = memory or of_process()
+        self.lock = lock or Lock(self._memory)  # of who uses the memory; when `drop` has it, nobody does
+        self._by_key: dict[int, Region] = {}
+        self._used: set[int] = set()  # indices
+        self._indices = itertools.count(1)
+
+    def new_key(self, low: int = 0) -> int:
+        """With an index that no region has: programs that register again and again come round."""
+        while (index := next(self._indices) & 0xFF_FFFF) in self._used or not index:
+            pass
+        return index << 8 | low & 0xFF
+
+    def add(self, region: Region) -> Region:
+        with self.lock:
+            self._by_key[region.key] = region
+            self._used.add(region.key >> 8)
+            region.table = self
+            self.show(region)
+        return region
+
+    def show(self, region: Region) -> None:
+        """Write it where kernels and other processes look; what does not fit there is found by its owner only."""
+        if not self._memory.can_be_shared:
+            return
+        words, at = self._memory.words, layout.region_at(region.key)
+        fits = (
+            region.is_open
+            and region.device is None
+            and not region.access & IBV_ACCESS_ON_DEMAND
+            and region.length <= _LENGTH_MAX
+            and self._by_key.get(region.key) is region
+        )
+        if not fits:
+            if words[at + layout.R_KEY] == region.key:
+                words[at + layout.R_OPEN] = 0
+            return
+        words[at + layout.R_OPEN] = 0
+        words[at + layout.R_KEY], words[at + layout.R_DOMAIN] = region.key, id(region.pd)
+        words[at + layout.R_ADDRESS], words[at + layout.R_LENGTH] = region.address, region.length
+        words[at + layout.R_FIRST], words[at + layout.R_ACCESS] = region.base, region.access
+        words[at + layout.R_QUEUE_PAIR] = region.qp_num
+        words[at + layout.R_OPEN] = _REGION if region.parent is None else _WINDOW
+
+    def register(
+        self,
+        pd: object,
+        address: int,
+        length: int,
+        access: int,
+        base: int | None = None,
+        device: Allocation | None = None,
+    ) -> Region:
+        """`base`: what the first byte is called; its address, if nothing is said."""
+        if base is None:
+            base = 0 if access & IBV_ACCESS_ZERO_BASED else address
+        key = self.new_key()
+        return self.add(Region(key=key, pd=pd, address=address, length=length, access=access, base=base, device=device))
+
+    def drop(self, region: Region) -> None:
+        with self.lock:
+            self._by_key.pop(region.key, None)
+            self._used.discard(region.key >> 8)
+            region.is_open = False
+            region.table = None
+
+    def find(self, key: int) -> Region | None:
+        return self._by_key.get(key)
+
+    def local(self, pd: object, place: Place, *, write: bool) -> Region | None:
+        """The region of a scatter/gather element, if it may be used so."""
+        region = self._by_key.get(place.lkey)
+        if region is None or region.pd is not pd or not region.is_open or not region.holds(place.address, place.length):
+            return None
+        if region.parent is not None:  # a window is for others only
+            return None
+        if write and not region.access & IBV_ACCESS_LOCAL_WRITE:
+            return None
+        return region if region.is_there(place.address, place.length, write=write) else None
+
+    def located(self, pd: object, places: Sequence[Place], *, write: bool) -> list[Place] | None:
+        """Where in this process the elements of a list are now; None if one of them may not be used so."""
+        found = []
+        for place in places:
+            if place.length:
+                region = self.local(pd, place, write=write)
+                if region is None:
+                    return None
+                moved = region.base != region.address or region.device is not None
+                found.append(region.part(place.address, place.length) if moved else place)
+        return found
+
+    def remote(self, pd: object, qp_num: int, key: int, va: int, length: int, access: int) -> Region | None:
+        """The region that a request from elsewhere names, if it may do that there."""
+        region = self._by_key.get(key)
+        if region is None or region.pd is not pd or not region.is_open or not region.holds(va, length):
+            return None
+        if region.qp_num not in (0, qp_num) or region.access & access != access:
+            return None
+        return region if region.is_there(va, length, write=bool(access & _WRITES)) else None
+
+    def invalidate(self, pd: object, qp_num: int, key: int) -> bool:
+        """By a request from elsewhere or from here: the key opens nothing any more.
+
+        Only a window of type 2 is closed so, and by the queue pair that it is bound to; False for any other key. What
+        was registered whole is closed by its owner (a fast registration would be another thing: programs have none).
+        """
+        region = self._by_key.get(key)
+        if region is None or region.pd is not pd or region.parent is None or region.qp_num != qp_num:
+            return False
+        region.is_open = False
+        region.parent.windows -= 1
+        region.parent = None
+        return True

@@ -1,0 +1,391 @@
+"""The sending side of a connection: requests out, answers in, and all again from where something was lost (RC, UC).
+
+`qp.sends` is what was posted and not completed, in order. Those before `_cursor` are sent, the one at it is being sent.
+A request takes as many PSNs as it has packets, a READ as many as its answer has. An answer acknowledges everything
+before it; a READ or an atomic is complete only by its own answer, so a later acknowledgement says that it was lost.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from weft.verbs.enums import IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_qp_state, ibv_wc_status
+from weft.verbs.gpudirect.cuda import CudaError
+from weft.verbs.hca.opcodes import ATOMICS, DATA, FOR_EVER, LOCAL, NAK_STATUS, OPS, RNR_MS, WORD_BYTES
+from weft.verbs.hca.segment import (
+    NAK,
+    Nak,
+    Op,
+    Segment,
+    Service,
+    is_ack,
+    is_rnr,
+    packets_of,
+    psn_after,
+    psn_distance,
+)
+from weft.verbs.hca.work import Completion, SendWork
+from weft.verbs.shm import layout, memory
+from weft.verbs.shm.queue_memory import word_of_queue_pair
+
+if TYPE_CHECKING:
+    from weft.verbs.hca.queue_pair import QueuePair
+    from weft.verbs.shm.path import Lane
+
+WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
+_WINDOW_MIN = 8
+_PARTS = 4  # of a window, by which a long message is sent or asked for, so that answers come while it is on its way
+_WORD = struct.Struct("=Q")
+
+
+class Requester:
+    next_psn: int = word_of_queue_pair(layout.Q_NEXT_PSN)
+
+    def __init__(self, qp: QueuePair) -> None:
+        self.qp = qp
+        self.reset()
+
+    def reset(self) -> None:
+        self.next_psn = self.qp.settings.sq_psn
+        self._cursor = 0
+        room_bytes = getattr(self.qp.adapter.carrier, "window_bytes", 0)  # a carrier that drops what is too much
+        self._window_max = max(_WINDOW_MIN, room_bytes // self.qp.settings.mtu_bytes) if room_bytes else WINDOW
+        self._window = self._window_max  # halved when something is lost, and larger again as answers come
+        self._part = max(1, self._window_max // _PARTS) if room_bytes else WINDOW
+        self.resume()
+
+    def resume(self) -> None:
+        """Nothing is under way: what was asked before was answered, by packets or by a lane."""
+        settings = self.qp.settings
+        self._acked = psn_after(self.next_psn, -1)  # the last PSN that is known to have arrived
+        self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
+        self._is_repeating = False  # until something new arrives, what says again that it was lost says nothing new
+        self._wait_s: float | None = None  # until when the other is not ready
+        self.deadline_s: float | None = None  # when something is lost for sure
+
+    # -- sending ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Send what may be sent now."""
+        qp = self.qp
+        if self._wait_s is not None or qp.state not in (ibv_qp_state.IBV_QPS_RTS, ibv_qp_state.IBV_QPS_SQD):
+            return
+        while self._cursor < len(qp.sends):
+            work = qp.sends[self._cursor]
+            if work.psn < 0 and qp.lane is not None and not qp.lane.is_here:
+                if self._cursor:
+                    break  # first what packets carry comes to its end
+                if self._is_done_by(qp.lane, work):
+                    continue
+            if work.psn < 0 and not self._begin(work):
+                break
+            if work.done:  # nothing of it goes over the wire
+                self._complete_ready()
+                continue
+            try:
+                if not self._send(work):
+                    break
+            except CudaError:
+                self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
+                break
+            self._cursor += 1
+            if qp.service == Service.UC:  # nobody answers: what is sent is done
+                work.done = True
+                self._complete_ready()
+        self._set_deadline()
+        if qp.state == ibv_qp_state.IBV_QPS_SQD and not any(work.psn >= 0 for work in qp.sends):
+            qp.drained()
+
+    def _is_done_by(self, lane: Lane, work: SendWork) -> bool:
+        """Whether the oldest of all needs no packets."""
+        sends = self.qp.sends
+        sends.popleft()
+        if lane.carry(work):
+            return True
+        sends.appendleft(work)
+        return False
+
+    def _begin(self, work: SendWork) -> bool:
+        """Give it its PSNs; False if it must wait, or failed."""
+        qp = self.qp
+        if qp.state == ibv_qp_state.IBV_QPS_SQD:
+            return False  # what was begun is finished, nothing more
+        if work.opcode in LOCAL:
+            return self._do_here(work)
+        if self._is_wrong(work):
+            return False
+        if work.flags & IBV_SEND_FENCE and self._unanswered():
+            return False
+        if work.is_answered and self._unanswered() >= qp.settings.max_rd_atomic:
+            return False
+        many = work.op in (*DATA, Op.READ)
+        work.count = packets_of(work.size, qp.settings.mtu_bytes) if many else 1
+        work.psn = work.response_psn = self.next_psn
+        self.next_psn = psn_after(self.next_psn, work.count)
+        return True
+
+    def _is_wrong(self, work: SendWork) -> bool:
+        """Whether it failed before anything of it was sent."""
+        if work.is_answered and not self.qp.settings.max_rd_atomic:
+            self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)  # it would wait for ever
+        elif work.op in ATOMICS and work.size < WORD_BYTES:
+            self._fail(work, ibv_wc_status.IBV_WC_LOC_LEN_ERR)
+        else:
+            return work.inline is None and self._located(work, write=work.op in (*ATOMICS, Op.READ)) is None
+        return True
+
+    def _located(self, work: SendWork, *, write: bool) -> list[memory.Place] | None:
+        """Its memory, which the program may have taken away since it was looked at last: then the request fails."""
+        places = self.qp.adapter.regions.located(self.qp.pd, work.places, write=write)
+        if places is None:
+            self._fail(work, ibv_wc_status.IBV_WC_LOC_PROT_ERR)
+        return places
+
+    def _data(self, work: SendWork, begin: int, size: int) -> memory.Payload | None:
+        """Bytes to send; None if it failed."""
+        if work.inline is not None:
+            return work.inline[begin : begin + size]
+        places = self._located(work, write=False)
+        return None if places is None else memory.gather(places, begin, size)
+
+    def _do_here(self, work: SendWork) -> bool:
+        """Binding a window, or closing a key: after everything before it is complete."""
+        if self._cursor:
+            return False
+        status = self.qp.adapter.do_here(self.qp, work)
+        if status != ibv_wc_status.IBV_WC_SUCCESS:
+            self._fail(work, status)
+            return False
+        work.psn, work.done = self.next_psn, True
+        return True
+
+    def _unanswered(self) -> int:
+        """READs and atomics under way; of a long READ each part that was asked for."""
+        begun = (work for work in self.qp.sends if work.psn >= 0 and not work.done)
+        return sum(self._asked(work) for work in begun if work.is_answered)
+
+    def _asked(self, work: SendWork) -> int:
+        """How many of its requests are not answered in full."""
+        came = psn_distance(work.response_psn, work.psn)
+        return -(-work.sent // self._part) - came // self._part if work.sent > came else 0
+
+    def _send(self, work: SendWork) -> bool:
+        """As much of it as the window allows; whether all of it is sent."""
+        qp, mtu = self.qp, self.qp.settings.mtu_bytes
+        while work.sent < work.count:
+            under_way = psn_distance(psn_after(work.psn, work.sent), self._oldest())
+            room = self._window - under_way if qp.service != Service.UC else WINDOW
+            payload: memory.Payload | None = b""
+            if work.op in DATA:
+                count = min(work.count - work.sent, room, self._part)
+            elif room <= 0 or self._unanswered() >= qp.settings.max_rd_atomic:
+                return False
+            else:  # one packet that is answered by one or many: of a long READ, up to the end of a part
+                count = min(work.count - work.sent, self._part - work.sent % self._part)
+            if count <= 0:
+                return False
+            if work.op in (*DATA, Op.ATOMIC_WRITE):
+                payload = self._data(work, work.sent * mtu, min(count * mtu, work.size - work.sent * mtu))
+            if payload is None:
+                return False
+            segment = work.next_part(count, payload, mtu, service=qp.service, dest_qp=qp.settings.dest_qp)
+            work.sent += count
+            self._put(segment)
+        return True
+
+    def _put(self, segment: Segment) -> None:
+        self.qp.adapter.send(self.qp, segment)
+
+    # -- answers ----------------------------------------------------------------------------------------------------
+
+    def on_response(self, segment: Segment) -> None:
+        sends = self.qp.sends
+        if not sends or sends[0].psn < 0 or psn_distance(segment.last_psn, sends[0].psn) < -1:
+            return  # of something that is long complete
+        if psn_distance(segment.last_psn, self.next_psn) >= 0:
+            return  # of something that was never asked
+        if segment.op == Op.READ_RESPONSE:
+            self._on_data(segment)
+        elif segment.op == Op.ATOMIC_RESPONSE:
+            self._on_value(segment)
+        elif is_ack(segment.syndrome):
+            self._acknowledged(segment.psn)
+        elif psn_distance(segment.psn, sends[0].psn) < 0:
+            return  # a late copy, of something that succeeded since
+        elif is_rnr(segment.syndrome):
+            self._on_not_ready(segment)
+        else:
+            self._on_nak(segment)
+        self._set_deadline()
+
+    def _acknowledged(self, psn: int) -> bool:
+        """Everything up to this PSN arrived; False if an answer before it was lost, which is asked for again."""
+        for work in self.qp.sends:
+            if work.psn < 0 or psn_distance(psn, work.psn) < 0:
+                break
+            if work.is_answered and not work.done:
+                if psn_distance(psn, work.response_psn) < 0:
+                    break  # a READ of which all parts up to there were answered
+                self._lost(work.response_psn)
+                return False
+            if psn_distance(psn, psn_after(work.psn, work.count - 1)) < 0:
+                break
+            work.done = True
+        self._progress(psn)
+        self._complete_ready()
+        return True
+
+    def _on_data(self, segment: Segment) -> None:
+        work = self._expecting(segment.psn)
+        if work is None:
+            return
+        size = work.size if work.op == Op.READ else 0
+        if not self._place(work, work.received, segment.payload[: size - work.received]):
+            return
+        work.received += len(segment.payload)
+        work.response_psn = psn_after(segment.last_psn)
+        work.done = psn_distance(work.response_psn, psn_after(work.psn, work.count)) >= 0
+        self._progress(segment.last_psn)
+        self._complete_ready()
+
+    def _on_value(self, segment: Segment) -> None:
+        work = self._expecting(segment.psn)
+        if work is None or not self._place(work, 0, _WORD.pack(segment.swap)[: work.size]):
+            return
+        work.done = True
+        self._progress(segment.psn)
+        self._complete_ready()
+
+    def _place(self, work: SendWork, offset: int, data: memory.Payload) -> bool:
+        """Answers into its memory; False if it failed."""
+        if (places := self._located(work, write=True)) is None:
+            return False
+        try:
+            memory.scatter(places, offset, data)
+        except CudaError:
+            self._fail(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
+            return False
+        return True
+
+    def _expecting(self, psn: int) -> SendWork | None:
+        """The READ or atomic whose next answer has this PSN, if all before it arrived."""
+        for work in self.qp.sends:
+            waits = work.psn >= 0 and work.sent and not work.done and work.response_psn == psn
+            if waits and work.is_answered:
+                first = work is self.qp.sends[0]
+                return work if first or self._acknowledged(psn_after(work.psn, -1)) else None
+        return None
+
+    def _on_not_ready(self, segment: Segment) -> None:
+        said_before = self._wait_s is not None
+        if said_before or not self._acknowledged(psn_after(segment.psn, -1)) or not self.qp.sends:
+            return
+        if self.qp.settings.rnr_retry != FOR_EVER:
+            if not self._rnr_retries:
+                self._fail(self.qp.sends[0], ibv_wc_status.IBV_WC_RNR_RETRY_EXC_ERR)
+                return
+            self._rnr_retries -= 1
+        self._rewind(segment.psn)
+        self._wait_s = self.qp.adapter.clock() + RNR_MS[segment.syndrome & 0x1F] / 1000
+
+    def _on_nak(self, segment: Segment) -> None:
+        if not self._acknowledged(psn_after(segment.psn, -1)) or not self.qp.sends:
+            return
+        code = segment.syndrome & ~NAK
+        if code == Nak.PSN_SEQUENCE_ERROR:
+            self._lost(segment.psn)
+        elif code in NAK_STATUS:
+            self._fail(self.qp.sends[0], NAK_STATUS[Nak(code)])
+
+    # -- again ------------------------------------------------------------------------------------------------------
+
+    def _lost(self, psn: int) -> None:
+        """Something did not arrive: again from there, as often as was agreed."""
+        if self._is_repeating:
+            return
+        if not self._retries:
+            self._fail(self.qp.sends[0], ibv_wc_status.IBV_WC_RETRY_EXC_ERR)
+            return
+        self._retries -= 1
+        self._is_repeating = True
+        self._window = max(_WINDOW_MIN, self._window // 2)
+        self._rewind(psn)
+        self.run()
+
+    def _rewind(self, psn: int) -> None:
+        """The next packet to be sent is this one."""
+        for index, work in enumerate(self.qp.sends):
+            if work.psn < 0:
+                break
+            offset = psn_distance(psn, work.psn)
+            if offset < work.count:
+                self._cursor = min(self._cursor, index)
+                data = work.op in DATA
+                work.sent = max(0, offset) if data else psn_distance(work.response_psn, work.psn)
+
+    def _progress(self, psn: int) -> None:
+        """All counts begin anew when something arrived that had not before."""
+        if psn_distance(psn, self._acked) > 0:
+            settings = self.qp.settings
+            self._window = min(self._window_max, self._window + psn_distance(psn, self._acked) // 8 + 1)
+            self._acked = psn
+            self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
+            self.deadline_s, self._is_repeating = None, False
+
+    def _set_deadline(self) -> None:
+        qp = self.qp
+        waits = any(work.psn >= 0 and work.sent and not work.done for work in qp.sends)
+        if not waits or self._wait_s is not None or not qp.settings.timeout or qp.service == Service.UC:
+            self.deadline_s = None
+        elif self.deadline_s is None:
+            self.deadline_s = qp.adapter.clock() + 4.096e-6 * (1 << qp.settings.timeout)
+
+    def next_s(self) -> float | None:
+        """When `on_time` has something to do."""
+        return self._wait_s if self._wait_s is not None else self.deadline_s
+
+    def on_time(self, now_s: float) -> None:
+        if self._wait_s is not None and self._wait_s <= now_s:
+            self._wait_s = None
+            self.run()
+        elif self.deadline_s is not None and self.deadline_s <= now_s:
+            self.deadline_s, self._is_repeating = None, False
+            if self.qp.sends:
+                self._lost(self._oldest())
+
+    def _oldest(self) -> int:
+        """The first PSN that nothing is known of."""
+        work = self.qp.sends[0]
+        begun = psn_distance(self._acked, work.psn) >= 0 and work.op in DATA
+        return psn_after(self._acked) if begun else work.response_psn
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _complete_ready(self) -> None:
+        """What is done, and behind nothing that is not."""
+        qp = self.qp
+        while qp.sends and qp.sends[0].done:
+            work = qp.sends.popleft()
+            self._cursor = max(0, self._cursor - 1)
+            if qp.signal_all or work.flags & IBV_SEND_SIGNALED:
+                opcode = LOCAL.get(work.opcode) or OPS[work.opcode][1]
+                done = Completion(wr_id=work.wr_id, qp_num=qp.number, opcode=opcode, byte_len=work.size)
+                done.posted = work.posted
+                qp.complete(qp.send_cq, done)
+        qp.adapter.wake(qp)
+
+    def _fail(self, work: SendWork, status: ibv_wc_status) -> None:
+        """This one comes back with an error, those behind it flushed. UC and RD stop sending only."""
+        qp = self.qp
+        if qp.sends[0] is not work:
+            return  # those before it end first, and then it is tried again
+        qp.sends.popleft()
+        self._cursor = 0
+        self.deadline_s = self._wait_s = None
+        qp.send_cq.add(Completion(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted))
+        if qp.service not in (Service.UC, Service.RD):
+            qp.fail()
+        else:
+            qp.state = ibv_qp_state.IBV_QPS_SQE
+            qp.flush_sends()

@@ -1,0 +1,70 @@
+"""Options as getopt_long reads them, and what several tools check alike."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import NoReturn
+
+from weft.errors import ConfigError, UnknownName
+from weft.verbs.pyverbs.device import get_device_list
+
+PORT = 18515  # where perftest and the examples of rdma-core meet
+
+
+class Arguments(argparse.ArgumentParser):
+    """What is wrong is a ConfigError."""
+
+    def __init__(self, program: str, about: str, epilog: str = "") -> None:
+        super().__init__(
+            prog=program,
+            description=about,
+            epilog=epilog,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options")
+
+    def add_meeting(self) -> None:
+        """Where two ends meet, on which device, with which MTU."""
+        self.add_argument(
+            "host", nargs="?", default="", help="the server, or a host of the lab; without, be the server"
+        )
+        self.add_argument(
+            "-p", "--port", type=number("port", 1, 65535), default=PORT, help=f"TCP port (default {PORT})"
+        )
+        own = "a server's own address (default 127.0.0.1)"
+        self.add_argument("--bind_source_ip", dest="bind", default="127.0.0.1", help=own)
+        self.add_device()
+        mtu = number("mtu", 256, 4096)
+        self.add_argument("-m", "--mtu", dest="mtu_bytes", type=mtu, default=0, help="256 to 4096 (default the ports')")
+
+    def add_device(self, port: int = 1) -> None:
+        self.add_argument("-d", "--ib-dev", dest="device", default="", help="device (default the first)")
+        self.add_argument("-i", "--ib-port", type=number("ib-port", 1, 254), default=port, help="its port")
+
+
+def number(name: str, low: int, high: int) -> Callable[[str], int]:
+    """A reader of numbers in a range, decimal or 0x."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text, 0)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise ConfigError(f"{name} {text} is not a number from {low:,} to {high:,}")
+        return value
+
+    return read
+
+
+def find_device(name: str) -> str:
+    """The device of that name, or the first."""
+    names = [device.name.decode() for device in get_device_list()]
+    if not names:
+        raise ConfigError("there is no RDMA device: weft's adapter has no port here")
+    if name and name not in names:
+        raise UnknownName("RDMA device", name, names)
+    return name or names[0]

@@ -1,0 +1,191 @@
+"""The loops in compiled code, where every queue pair has a short way to its other end (`shm.path`).
+
+What a kernel leaves for Python is done here: a request that the short way does not take goes as packets, once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.errors import SubnetError
+from weft.verbs.enums import IBV_SEND_SIGNALED
+from weft.verbs.perftest import loop_kernels as kernels
+from weft.verbs.perftest.endpoint import Endpoint
+from weft.verbs.perftest.kinds import Verb
+from weft.verbs.perftest.loop import Batch, Loop, Watch, check
+from weft.verbs.perftest.plan import Atomic
+from weft.verbs.perftest.report import Times
+from weft.verbs.shm import atomic
+from weft.verbs.shm import execute as express
+from weft.verbs.shm.layout import WORD_BYTES
+from weft.verbs.shm.meter import METER_WORDS
+from weft.verbs.shm.path import Lane
+
+Words = npt.NDArray[np.int64]
+# Polls that find nothing until the processor is left to others: some 100 us; or 5, if the other end seems to need it
+_PATIENT, _HASTY = 20_000, 1_000
+_STEPS = 8  # fewer than these between two such pauses mean that
+_LOOK_EVERY = 16  # pauses
+
+
+def load(end: Endpoint) -> None:
+    """What lanes are made with, before the other end asks for one: it does not wait long."""
+    atomic.load(end.port.ctx.adapter.memory.address)
+
+
+def compiled_loop(end: Endpoint, watch: Watch) -> Loop | None:
+    """None if there is no short way."""
+    if any(queue.comp_channel is not None for queue in (end.send_cq, end.recv_cq)):
+        return None  # who sleeps until something comes is not polling
+    lanes = [qp.core.find_lane(at_once=True) or qp.core.find_lane(at_once=True) for qp in end.qps]
+    found = [lane for lane in lanes if lane is not None]
+    return CompiledLoop(end, watch, found) if len(found) == len(lanes) else None
+
+
+class CompiledLoop:
+    engine = "compiled"
+
+    def __init__(self, end: Endpoint, watch: Watch, lanes: list[Lane]) -> None:
+        self.end, self.watch, self._lanes = end, watch, lanes
+        self._memory = end.port.ctx.adapter.memory
+        self._requests = np.stack([lane.words for lane in lanes])  # int64[queue pair, word of a lane]
+        self._requests[:, express.SELF] = self._requests.ctypes.data + np.arange(len(lanes)) * self._requests.strides[0]
+        self._rings = np.array([self._address(qp.core.receives.at) for qp in end.qps], np.int64)
+        self._clock = np.zeros(2, np.int64)
+        self._quiet_since_s, self._progress = 0.0, -1
+        self._pauses, self._paused_at = 0, 0
+        self._compile()
+
+    def _compile(self) -> None:
+        """Before anybody measures: a run of no messages, and a request over a lane that is closed."""
+        closed, meter = self._requests[0].copy(), np.zeros(METER_WORDS, np.int64)
+        closed[express.METER] = meter.ctypes.data
+        assert express.post(closed, b"") == express.CLOSED
+        setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))
+        none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)
+        if self.end.plan.test.is_latency:
+            kernels.take_turns(self._requests[0], setup, state, one)
+        else:
+            kernels.stream(self._requests, self._rings, setup, state, none, none, none, none)
+
+    def _address(self, word: int) -> int:
+        return self._memory.address + word * WORD_BYTES
+
+    def _setup(self, batch: Batch) -> tuple[Words, Words]:
+        """Of any test; and that nothing has happened yet."""
+        end, setup, state = self.end, np.zeros(kernels.SETUP_WORDS, np.int64), np.zeros(kernels.STATE_WORDS, np.int64)
+        setup[kernels.SEND_CQ], setup[kernels.RECEIVE_CQ] = (
+            self._address(cq.core.at) for cq in (end.send_cq, end.recv_cq)
+        )
+        setup[kernels.CLOCK], setup[kernels.COUNT] = self._clock.ctypes.data, batch.iterations
+        setup[kernels.DEPTH] = end.plan.depth
+        setup[kernels.TOGETHER] = end.plan.messages_per_completion(batch.size_bytes)
+        setup[kernels.RING], setup[kernels.POLLS] = self._rings[0], _PATIENT
+        state[kernels.TURN] = 1
+        for index in range(len(end.qps)):
+            self._ask(index, batch.size_bytes)
+        self._progress = self._paused_at = -_STEPS
+        return setup, state
+
+    def _ask(self, index: int, size_bytes: int) -> None:
+        """Write the request of a queue pair into its words."""
+        work, words = self.end.work(index, size_bytes, signaled=True), self._requests[index]
+        (place,) = work.places
+        adds = self.end.plan.verb is Verb.ATOMIC and self.end.plan.atomic is Atomic.FETCH_AND_ADD
+        words[express.OPCODE], words[express.FLAGS], words[express.WR_ID] = work.opcode, work.send_flags, work.wr_id
+        words[express.VA], words[express.RKEY] = work.remote_addr, work.remote_rkey
+        words[express.COMPARE], words[express.SWAP] = work.compare_add, work.compare_add if adds else work.swap
+        words[express.COUNT], words[express.NUMBER] = 1, 0
+        words[express.PLACES : express.PLACES + 3] = place.address, place.length, place.lkey
+
+    # -- bandwidth ----------------------------------------------------------------------------------------------------
+
+    def bandwidth(self, batch: Batch, *, sends: bool, receives: bool) -> tuple[Times | None, int]:
+        setup, state = self._setup(batch)
+        setup[kernels.SENDS], setup[kernels.RECEIVES] = sends, receives
+        qps = len(self.end.qps)
+        posted_of, done_of = np.zeros(qps, np.int64), np.zeros(qps, np.int64)
+        posted_ns, done_ns = (np.zeros(qps * batch.iterations * sends, np.int64) for _ in range(2))
+        words = (self._requests, self._rings, setup, state, posted_of, done_of, posted_ns, done_ns)
+        while (code := kernels.stream(*words)) != kernels.FINISHED:
+            at = int(state[kernels.AT])
+            if self._needs_packets(code, at, setup, int(state[[kernels.POSTED, kernels.DONE, kernels.CAME]].sum())):
+                posted_of[at] += 1
+                state[kernels.POSTED] += 1
+                signaled = bool(self._requests[at, express.FLAGS] & IBV_SEND_SIGNALED)
+                self._send_packets(at, batch.size_bytes, signaled=signaled, meanwhile=lambda: self._receive(words))
+        return (Times(posted_ns=posted_ns, done_ns=done_ns) if sends else None), int(state[kernels.CAME])
+
+    def _receive(self, words: tuple[Words, ...]) -> None:
+        """What came until now."""
+        setup = words[2]
+        sends, setup[kernels.SENDS] = int(setup[kernels.SENDS]), 0
+        if setup[kernels.RECEIVES]:
+            kernels.stream(*words)
+        setup[kernels.SENDS] = sends
+
+    # -- latency ------------------------------------------------------------------------------------------------------
+
+    def pingpong(self, batch: Batch, *, begins: bool) -> npt.NDArray[np.int64]:
+        setup, state = self._setup(batch)
+        setup[kernels.RECEIVES], setup[kernels.BEGINS] = 1, begins
+        if self.end.plan.verb is Verb.WRITE:
+            last = self.end.mr.buf + batch.size_bytes - 1
+            setup[kernels.OUT_BYTE], setup[kernels.IN_BYTE] = last + self.end.outgoing(0), last + self.end.incoming(0)
+        return self._take_turns(batch, setup, state)
+
+    def roundtrips(self, batch: Batch) -> npt.NDArray[np.int64]:
+        return self._take_turns(batch, *self._setup(batch))
+
+    def _take_turns(self, batch: Batch, setup: Words, state: Words) -> npt.NDArray[np.int64]:
+        stamps = np.zeros(batch.iterations + 1, np.int64)
+        while (code := kernels.take_turns(self._requests[0], setup, state, stamps)) != kernels.FINISHED:
+            if self._needs_packets(code, 0, setup, int(state[kernels.TURN] * 4 + state[kernels.PHASE])):
+                self._send_packets(0, batch.size_bytes, signaled=True, meanwhile=lambda: None)
+                state[kernels.PHASE] = kernels.TOLD
+        return stamps
+
+    # -- what kernels leave -------------------------------------------------------------------------------------------
+
+    def _needs_packets(self, code: int, index: int, setup: Words, progress: int) -> bool:
+        """Do what a kernel asks for; True if its request is still to be carried out."""
+        if progress != self._progress:
+            self._quiet_since_s, self._progress = time.monotonic(), progress
+        if code == kernels.WAITING:
+            setup[kernels.POLLS] = _HASTY if progress - self._paused_at < _STEPS else _PATIENT
+            self._paused_at = progress
+            self._wait()
+        elif code == kernels.FAILED:
+            for queue in (self.end.send_cq, self.end.recv_cq):
+                for done in queue.poll(1)[1]:
+                    check(done)
+        elif code & (express.SLOW | express.BUSY | express.CLOSED):
+            return True
+        else:
+            lane = self._lanes[index]
+            lane.words[express.OPCODE : express.PLACES + 3] = self._requests[index, express.OPCODE : express.PLACES + 3]
+            lane.finish(code)
+        return False
+
+    def _wait(self) -> None:
+        os.sched_yield()
+        self._pauses += 1
+        if self._pauses % _LOOK_EVERY:
+            return
+        self.end.port.ctx.adapter.progress()
+        if self.watch.is_over(time.monotonic() - self._quiet_since_s):
+            raise SubnetError("what was to come does not come, and nobody repeats it")
+
+    def _send_packets(self, index: int, size_bytes: int, *, signaled: bool, meanwhile: Callable[[], None]) -> None:
+        """Until it is acknowledged. Both ends may be here, each waiting for the other to receive."""
+        qp = self.end.qps[index]
+        qp.post_send(self.end.work(index, size_bytes, signaled=signaled))
+        while qp.core.sends:
+            meanwhile()
+            self.end.port.ctx.adapter.progress()
+            self._wait()

@@ -1,0 +1,269 @@
+"""One end of a test: its device, its memory, its queue pairs, and what the other end must know of them.
+
+    memory    | outgoing of queue pair 0 | incoming of it | outgoing of 1 | ...
+
+Before each batch both ends fill what goes out with bytes that only this batch has, so that afterwards whoever has got
+them can tell whether they came.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, SubnetError
+from weft.verbs import enums as e
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.perftest.arguments import find_device
+from weft.verbs.perftest.kinds import Connection, Verb
+from weft.verbs.perftest.plan import Atomic, Plan, Seat
+from weft.verbs.pyverbs.addr import AH, GID, NO_GID, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.cq import CQ, CompChannel
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.pyverbs.text import mtu_to_str
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
+from weft.wire.headers import GRH
+
+_ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
+_KINDS = {Connection.RC: e.IBV_QPT_RC, Connection.UC: e.IBV_QPT_UC, Connection.UD: e.IBV_QPT_UD}
+_WORKS = {Verb.WRITE: e.IBV_WR_RDMA_WRITE, Verb.READ: e.IBV_WR_RDMA_READ, Verb.SEND: e.IBV_WR_SEND}
+_ATOMICS = {Atomic.FETCH_AND_ADD: e.IBV_WR_ATOMIC_FETCH_AND_ADD, Atomic.CMP_AND_SWAP: e.IBV_WR_ATOMIC_CMP_AND_SWP}
+_Q_KEY = 0x11111111  # perftest's
+_CACHE_LINE_BYTES = 64
+_MEMORY_MAX_BYTES = 4 << 30
+_IPV4_PREFIX = bytes(10) + b"\xff\xff"
+_PSN_MASK = 0xFFFFFF
+_RNR_TIMER, _RETRIES = 12, 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """Of an open device."""
+
+    ctx: Context
+    number: int
+    lid: int
+    mtu_bytes: int
+    is_ethernet: bool
+    gid_index: int  # -1: addressed by its LID alone
+    gid: bytes
+
+
+def open_port(seat: Seat) -> Port:
+    ctx = Context(name=find_device(seat.device))
+    try:
+        facts = ctx.query_port(seat.ib_port)
+    except PyverbsRDMAError as error:
+        raise ConfigError(f"{ctx.name} has no port {seat.ib_port}: leave out -i") from error
+    if facts.state != e.IBV_PORT_ACTIVE:
+        raise SubnetError(f"port {seat.ib_port} of {ctx.name} is not Active: no subnet manager, or no cable")
+    is_ethernet = facts.link_layer == e.IBV_LINK_LAYER_ETHERNET
+    gids = [ctx.query_gid(seat.ib_port, index).raw for index in range(facts.gid_tbl_len)]
+    index = seat.gid_index
+    if index < 0 and is_ethernet:
+        index = _best_gid(ctx, seat.ib_port, gids)
+    if index >= len(gids) or (index >= 0 and gids[index] == NO_GID):
+        raise ConfigError(f"port {seat.ib_port} of {ctx.name} has no GID {index}: ibv_devinfo -v lists them")
+    return Port(
+        ctx=ctx,
+        number=seat.ib_port,
+        lid=facts.lid,
+        mtu_bytes=mtu_to_str(facts.active_mtu),
+        is_ethernet=is_ethernet,
+        gid_index=index,
+        gid=gids[index] if index >= 0 else NO_GID,
+    )
+
+
+def _best_gid(ctx: Context, port: int, gids: list[bytes]) -> int:
+    """As perftest chooses: of RoCE v2, and of IPv4 rather than IPv6."""
+
+    def score(index: int) -> tuple[bool, bool, bool]:
+        is_v2 = ctx.query_gid_type(port, index) == e.IBV_GID_TYPE_SYSFS_ROCE_V2
+        return gids[index] != NO_GID, is_v2, gids[index].startswith(_IPV4_PREFIX)
+
+    return max(range(len(gids)), key=score)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Of a queue pair, and where the other end may read or write."""
+
+    lid: int
+    qpn: int
+    psn: int
+    gid: str
+    rkey: int
+    vaddr: int
+    outs: int
+
+
+class Endpoint:
+    """`side` is 0 of the client and 1 of the server. With events its queues tell when something comes."""
+
+    def __init__(self, port: Port, plan: Plan, *, mtu_bytes: int, side: int, with_events: bool = False) -> None:
+        self.port, self.plan, self.mtu_bytes, self.side = port, plan, mtu_bytes, side
+        self.sizes = plan.sizes_over(mtu_bytes)
+        self.grh_bytes = GRH.size if plan.connection is Connection.UD else 0
+        self.slot_bytes = -(-(max(self.sizes) + self.grh_bytes) // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+        self._allocate()
+        channels = [CompChannel(port.ctx) if with_events else None for _ in range(2)]
+        self.send_cq = CQ(port.ctx, plan.depth * plan.qps, None, channels[0])
+        self.recv_cq = CQ(port.ctx, plan.rx_depth * plan.qps, None, channels[1])
+        self.qps = [self._make_queue_pair() for _ in range(plan.qps)]
+        self.psns = [int.from_bytes(os.urandom(3), "big") for _ in self.qps]
+        self.remote: list[Address] = []
+        self._handles: list[AH] = []
+        self.waiting_receives = [0] * plan.qps
+
+    def _allocate(self) -> None:
+        total = 2 * self.slot_bytes * self.plan.qps
+        if total > _MEMORY_MAX_BYTES:
+            raise ConfigError(
+                f"{self.plan.qps} queue pairs of {max(self.sizes)} bytes are too much memory: fewer, or -s"
+            )
+        self.pd = PD(self.port.ctx)
+        self.mr = MR(self.pd, -(-total // mmap.PAGESIZE) * mmap.PAGESIZE, _ACCESS)
+        raw = (ctypes.c_uint8 * total).from_address(self.mr.buf)
+        self.memory: NDArray[np.uint8] = np.ctypeslib.as_array(raw)
+
+    def _make_queue_pair(self) -> QP:
+        plan = self.plan
+        cap = QPCap(
+            max_send_wr=plan.depth,
+            max_recv_wr=plan.rx_depth if plan.verb is Verb.SEND else 1,
+            max_inline_data=plan.inline_max_bytes,
+        )
+        kind = _KINDS[plan.connection]
+        return QP(self.pd, QPInitAttr(kind, scq=self.send_cq, rcq=self.recv_cq, cap=cap, sq_sig_all=0))
+
+    def close(self) -> None:
+        """The memory goes too, so nothing may look at it any more."""
+        self.port.ctx.close()
+
+    # -- addresses ----------------------------------------------------------------------------------------------------
+
+    def outgoing(self, qp: int) -> int:
+        """Where in `memory` it begins."""
+        return 2 * qp * self.slot_bytes
+
+    def incoming(self, qp: int) -> int:
+        """Of datagrams without what lies before their data."""
+        return (2 * qp + 1) * self.slot_bytes + self.grh_bytes
+
+    def addresses(self) -> list[Address]:
+        """What the other end needs: it reads what goes out of here, and writes to where things come in."""
+        target = self.outgoing if self.plan.verb is Verb.READ else self.incoming
+        return [
+            Address(
+                lid=self.port.lid,
+                qpn=qp.qp_num,
+                psn=self.psns[index],
+                gid=GID.of(self.port.gid).gid,
+                rkey=self.mr.rkey,
+                vaddr=self.mr.buf + target(index),
+                outs=self.plan.outs,
+            )
+            for index, qp in enumerate(self.qps)
+        ]
+
+    def connect(self, remote: list[Address]) -> None:
+        if len(remote) != len(self.qps):
+            raise ConfigError(
+                f"the other end has {len(remote)} queue pairs, this one {len(self.qps)}: give both the same"
+            )
+        self.remote = remote
+        for qp, psn, address in zip(self.qps, self.psns, remote, strict=True):
+            qp.to_rts(self._attributes(psn, address))
+        if self.plan.connection is Connection.UD:
+            self._handles = [AH(self.pd, attr=self._way(address)) for address in remote]
+
+    def _way(self, to: Address) -> AHAttr:
+        port = self.port
+        is_global = port.gid_index >= 0
+        route = GlobalRoute(dgid=GID(to.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
+        return AHAttr(dlid=to.lid, sl=self.plan.sl, port_num=port.number, is_global=is_global, gr=route)
+
+    def _attributes(self, psn: int, to: Address) -> QPAttr:
+        attr = QPAttr(port_num=self.port.number, path_mtu=(self.mtu_bytes // 128).bit_length() - 1)
+        attr.qp_access_flags, attr.qkey = _ACCESS, _Q_KEY
+        attr.dest_qp_num, attr.rq_psn, attr.sq_psn = to.qpn, to.psn, psn
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = self.plan.outs
+        attr.min_rnr_timer, attr.timeout = _RNR_TIMER, self.plan.qp_timeout
+        attr.retry_cnt = attr.rnr_retry = _RETRIES
+        attr.ah_attr = self._way(to)
+        return attr
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    def work(self, qp: int, size_bytes: int, *, signaled: bool) -> SendWR:
+        """What the queue pair is to do, again and again. `wr_id` is its index."""
+        plan, to = self.plan, self.remote[qp]
+        into = self.incoming(qp) if plan.verb is Verb.READ else self.outgoing(qp)
+        place = SGE(self.mr.buf + into, size_bytes, self.mr.lkey)
+        flags = e.IBV_SEND_SIGNALED if signaled else 0
+        if size_bytes <= plan.inline_max_bytes:
+            flags |= e.IBV_SEND_INLINE
+        opcode = _ATOMICS[plan.atomic] if plan.verb is Verb.ATOMIC else _WORKS[plan.verb]
+        made = SendWR(wr_id=qp, opcode=opcode, num_sge=1, sg=[place], send_flags=flags)
+        if plan.verb is Verb.ATOMIC:
+            add = 1 if plan.atomic is Atomic.FETCH_AND_ADD else 0
+            made.set_wr_atomic(to.rkey, to.vaddr, add, swap=1)
+        elif plan.connection is Connection.UD:
+            made.set_wr_ud(self._handles[qp], to.qpn, _Q_KEY)
+        elif plan.verb is not Verb.SEND:
+            made.set_wr_rdma(to.rkey, to.vaddr)
+        return made
+
+    def receive(self, qp: int) -> RecvWR:
+        """A place for any message of the test."""
+        begin = self.incoming(qp) - self.grh_bytes
+        return RecvWR(wr_id=qp, num_sge=1, sg=[SGE(self.mr.buf + begin, self.slot_bytes, self.mr.lkey)])
+
+    def fill_receives(self) -> None:
+        """As many as fit, if messages need them."""
+        if self.plan.verb is not Verb.SEND:
+            return
+        for index, qp in enumerate(self.qps):
+            place = self.receive(index)
+            while self.waiting_receives[index] < self.plan.rx_depth:
+                qp.post_recv(place)
+                self.waiting_receives[index] += 1
+
+    # -- bytes --------------------------------------------------------------------------------------------------------
+
+    def fill(self, batch: int, size_bytes: int) -> None:
+        """New bytes to send, and nothing where bytes come in."""
+        for qp in range(len(self.qps)):
+            out, into = self.outgoing(qp), self.incoming(qp)
+            self.memory[out : out + size_bytes] = _pattern(batch, self.side, qp, size_bytes)
+            self.memory[into : into + size_bytes] = 0
+
+    def has_arrived(self, batch: int, size_bytes: int, iterations: int) -> bool:
+        """Whether what the other end had for this one is here."""
+        if self.plan.verb is Verb.ATOMIC:
+            return all(self._has_counted(qp, iterations) for qp in range(len(self.qps)))
+        compared = size_bytes - (self.plan.verb is Verb.WRITE and self.plan.test.is_latency)  # the last byte counts
+        for qp in range(len(self.qps)):
+            into = self.incoming(qp)
+            wanted = _pattern(batch, 1 - self.side, qp, size_bytes)
+            if not np.array_equal(self.memory[into : into + compared], wanted[:compared]):
+                return False
+        return True
+
+    def _has_counted(self, qp: int, iterations: int) -> bool:
+        into = self.incoming(qp)
+        counted = int(self.memory[into : into + 8].view(np.uint64)[0])
+        return counted == (iterations if self.plan.atomic is Atomic.FETCH_AND_ADD else 1)
+
+
+def _pattern(batch: int, side: int, qp: int, size_bytes: int) -> NDArray[np.uint8]:
+    return np.random.default_rng([batch, side, qp]).integers(0, 256, size_bytes, np.uint8)

@@ -1,0 +1,259 @@
+"""The loops of `compiled_loop`, over rings of completions and receive requests, and requests that are done at once.
+
+Both kernels can leave at any point and go on later: all that they know is in `state`. They leave when all is done, when
+nothing comes for a while, and when Python must do something: `execute` says what.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
+from __future__ import annotations
+
+from numba.core import types
+
+from weft.jit import Kernel, kernel, part
+from weft.verbs.enums import IBV_SEND_SIGNALED
+from weft.verbs.shm import layout
+from weft.verbs.shm.atomic import acquire, peek, poke, release
+from weft.verbs.shm.execute import BUSY, CLOSED, FAR, FAR_QP, FLAGS, OPCODE, OWN_QP, SLOW, carry_out
+from weft.verbs.shm.meter import SEND, now_ns
+
+FINISHED, WAITING, FAILED = 0, 64, 128  # why a kernel returned; else a code of `execute`
+# Of a test, in words: addresses of rings, and numbers
+SEND_CQ, RECEIVE_CQ, CLOCK, COUNT, DEPTH, TOGETHER, SENDS, RECEIVES, BEGINS, OUT_BYTE, IN_BYTE, RING, POLLS = range(13)
+SETUP_WORDS = 13
+# How far it is
+POSTED, DONE, CAME, AT, TURN, PHASE = range(6)
+STATE_WORDS = 6
+BEFORE, POST, TOLD, AFTER = range(4)  # phases of a turn
+
+_SIGNALED = int(IBV_SEND_SIGNALED)
+_UNDONE = SLOW | BUSY | CLOSED
+_WORD = 8
+_BUSY_TRIES = 1_000
+
+_yield: Kernel = types.ExternalFunction("sched_yield", types.int32())
+
+
+@part
+def _waiting(ring: int) -> int:
+    """Completions that nobody took."""
+    return acquire(ring, layout.CQ_HEAD) - peek(ring, layout.CQ_TAIL)
+
+
+@part
+def _oldest(ring: int) -> int:
+    """Address of the completion that is to be taken next."""
+    slot = peek(ring, layout.CQ_TAIL) % peek(ring, layout.CQ_CAPACITY)
+    return ring + (layout.CQ_ENTRIES + slot * layout.CQ_ENTRY_WORDS) * _WORD
+
+
+@part
+def _has_failed(ring: int) -> bool:
+    return peek(_oldest(ring), layout.C_STATUS) != 0
+
+
+@part
+def _take(ring: int) -> None:
+    release(ring, layout.CQ_TAIL, peek(ring, layout.CQ_TAIL) + 1)
+
+
+@part
+def _take_own(ring: int, qp: int) -> None:
+    """A completion of what this queue pair sent: its place is free again, and those of all before it."""
+    poke(qp, layout.Q_POLLED, peek(_oldest(ring), layout.C_POSTED))
+    _take(ring)
+
+
+@part
+def _post_again(ring: int) -> None:
+    """The receive request that was used: all of a ring are alike, and are still there."""
+    release(ring, layout.RQ_HEAD, peek(ring, layout.RQ_HEAD) + 1)
+
+
+@part
+def _is_awaited(lane) -> bool:
+    """Whether the other end has a place for a message; it may have one soon."""
+    if lane[OPCODE] != SEND:
+        return True
+    ring = lane[FAR] + peek(lane[FAR_QP], layout.Q_RECEIVES) * _WORD
+    return acquire(ring, layout.RQ_HEAD) != peek(ring, layout.RQ_TAIL)
+
+
+@part
+def _carry_out(lane) -> int:
+    """As `execute`; who has a lock may have been interrupted, and needs a processor."""
+    code, tries = BUSY, 0
+    while code == BUSY and tries < _BUSY_TRIES:
+        if tries != 0:
+            _yield()
+        code = carry_out(lane)
+        tries += 1
+    return code
+
+
+# -- bandwidth --------------------------------------------------------------------------------------------------------
+
+
+@part
+def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:
+    """One message of each queue pair that may send one; -1 if none could."""
+    n, result = setup[COUNT], -1
+    for qp in range(len(posted_of)):
+        if posted_of[qp] == n or posted_of[qp] - done_of[qp] >= setup[DEPTH] or not _is_awaited(lanes[qp]):
+            continue
+        number = posted_of[qp] + 1
+        signaled = number % setup[TOGETHER] == 0 or number == n
+        lanes[qp, FLAGS] = lanes[qp, FLAGS] & ~_SIGNALED | (_SIGNALED if signaled else 0)
+        posted_ns[state[POSTED]] = now_ns(setup[CLOCK])
+        code = _carry_out(lanes[qp])
+        if code & _UNDONE == 0:
+            posted_of[qp] = number
+            state[POSTED] += 1
+        if code != 0:
+            state[AT] = qp
+            return code
+        result = 0
+    return result
+
+
+@part
+def _take_sent(lanes, setup, state, done_of, done_ns) -> int:
+    """Completions of what was sent: each speaks for all before it. -1 if there was none."""
+    ring, result = setup[SEND_CQ], -1
+    while _waiting(ring) != 0:
+        if _has_failed(ring):
+            return FAILED
+        qp = peek(_oldest(ring), layout.C_WR_ID)
+        count = min(setup[TOGETHER], setup[COUNT] - done_of[qp])
+        time_ns = now_ns(setup[CLOCK])
+        for n in range(state[DONE], state[DONE] + count):
+            done_ns[n] = time_ns
+        done_of[qp] += count
+        state[DONE] += count
+        _take_own(ring, lanes[qp, OWN_QP])
+        result = 0
+    return result
+
+
+@part
+def _take_received(rings, setup, state) -> int:
+    """-1 if nothing came."""
+    ring, result = setup[RECEIVE_CQ], -1
+    while _waiting(ring) != 0:
+        if _has_failed(ring):
+            return FAILED
+        qp = peek(_oldest(ring), layout.C_WR_ID)
+        _take(ring)
+        _post_again(rings[qp])
+        state[CAME] += 1
+        result = 0
+    return result
+
+
+@kernel
+def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -> int:
+    """Send and receive `COUNT` messages of each queue pair, as far as `SENDS` and `RECEIVES` say so."""
+    total, idle = setup[COUNT] * len(posted_of), 0
+    while True:
+        idle += 1
+        if setup[SENDS] != 0:
+            code = _send(lanes, setup, state, posted_of, done_of, posted_ns)
+            if code > 0:
+                return code
+            told = _take_sent(lanes, setup, state, done_of, done_ns)
+            if told > 0:
+                return told
+            if code == 0 or told == 0:
+                idle = 0
+        if setup[RECEIVES] != 0:
+            code = _take_received(rings, setup, state)
+            if code > 0:
+                return code
+            if code == 0:
+                idle = 0
+        if (setup[SENDS] == 0 or state[DONE] >= total) and (setup[RECEIVES] == 0 or state[CAME] >= total):
+            return FINISHED
+        if idle >= setup[POLLS]:
+            return WAITING
+
+
+# -- latency ----------------------------------------------------------------------------------------------------------
+
+
+@part
+def _byte(address: int) -> int:
+    return acquire(address & ~7, 0) >> (address & 7) * 8 & 0xFF
+
+
+@part
+def _set_byte(address: int, value: int) -> None:
+    """Of a word that nobody else writes."""
+    shift = (address & 7) * 8
+    word = address & ~7
+    poke(word, 0, peek(word, 0) & ~(0xFF << shift) | value << shift)
+
+
+@part
+def _came(setup, turn: int) -> int:
+    """-1 if the other's message of this turn is not here yet."""
+    if setup[IN_BYTE] != 0:
+        return 0 if _byte(setup[IN_BYTE]) == turn & 0xFF else -1
+    ring = setup[RECEIVE_CQ]
+    if _waiting(ring) == 0:
+        return -1
+    if _has_failed(ring):
+        return FAILED
+    _take(ring)
+    _post_again(setup[RING])
+    return 0
+
+
+@part
+def _told(ring: int, qp: int) -> int:
+    """-1 if nothing says yet that the own message is done."""
+    if _waiting(ring) == 0:
+        return -1
+    if _has_failed(ring):
+        return FAILED
+    _take_own(ring, qp)
+    return 0
+
+
+@part
+def _post(lane, setup, state, stamps) -> int:
+    """-1 if the other end is not ready."""
+    turn = state[TURN]
+    if not _is_awaited(lane):
+        return -1
+    stamps[turn - 1] = now_ns(setup[CLOCK])
+    if setup[OUT_BYTE] != 0:
+        _set_byte(setup[OUT_BYTE], turn & 0xFF)
+    return _carry_out(lane)
+
+
+@kernel
+def take_turns(lane, setup, state, stamps) -> int:
+    """A message there and one back, `COUNT` times; or if none comes back, one after the other."""
+    idle = 0
+    while state[TURN] <= setup[COUNT]:
+        phase, code = state[PHASE], 0
+        if phase == BEFORE and setup[RECEIVES] != 0 and setup[BEGINS] == 0:
+            code = _came(setup, state[TURN])
+        elif phase == POST:
+            code = _post(lane, setup, state, stamps)
+        elif phase == TOLD:
+            code = _told(setup[SEND_CQ], lane[OWN_QP])
+        elif phase == AFTER and setup[RECEIVES] != 0 and setup[BEGINS] != 0:
+            code = _came(setup, state[TURN])
+        if code == -1:
+            idle += 1
+            if idle >= setup[POLLS]:
+                return WAITING
+            continue
+        if code & (_UNDONE | FAILED) == 0:
+            idle = 0
+            state[PHASE] = (phase + 1) % 4
+            state[TURN] += phase == AFTER
+        if code != 0:
+            return code
+    stamps[setup[COUNT]] = now_ns(setup[CLOCK])
+    return FINISHED

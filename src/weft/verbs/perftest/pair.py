@@ -1,0 +1,78 @@
+"""Both ends of a test at once: a server, and when it waits, a client on the caller's terminal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from weft.errors import ConfigError, SubnetError
+from weft.verbs.perftest.exchange import LOOPBACK
+from weft.verbs.perftest.perftest import WAITING
+
+
+def free_port() -> int:
+    """Of TCP, on this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def run_pair(server: Sequence[str], client: Sequence[str]) -> int:
+    """Returns the client's status; the server's, if that ended before the client began. Both are gone afterwards."""
+    if sys.platform != "linux":
+        raise ConfigError("processes share weft's adapter on Linux only: --live cannot run here")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # then too
+    own, others = _halves()
+    with _start(server, others, stdout=subprocess.PIPE) as first:
+        try:
+            assert first.stdout is not None
+            for line in first.stdout:
+                if line.strip() == WAITING:
+                    break
+            else:
+                return first.wait() or 1
+            with _start(client, own, stdout=None) as second:
+                try:
+                    status = second.wait()
+                finally:
+                    _end(second)
+            if status == 0 and (of_server := _ended(first)) != 0:
+                raise SubnetError(f"the client is done, but the server ended with status {of_server}")
+            return status
+        finally:
+            _end(first)
+
+
+def _halves() -> tuple[set[int], set[int]]:
+    """Processors for each end: two that poll on the same one wait for each other's turns. Of one, both have it."""
+    cpus = sorted(os.sched_getaffinity(0))
+    half = len(cpus) // 2
+    return set(cpus[half:]), set(cpus[:half] or cpus)
+
+
+def _start(command: Sequence[str], cpus: set[int], stdout: int | None) -> subprocess.Popen[str]:
+    """In a session of its own, so that what it starts ends with it."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)  # a child inherits it
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, text=True, start_new_session=True)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _ended(process: subprocess.Popen[str]) -> int:
+    """Its status; it has nothing more to do than to print."""
+    process.communicate(timeout=10)
+    return process.returncode
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

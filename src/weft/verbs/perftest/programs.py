@@ -1,0 +1,41 @@
+"""The tools by name, and as little programs in a folder that a PATH can have before those of the system."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from shlex import join
+
+from weft.verbs.perftest.kinds import Test
+
+_EXAMPLES = ["ibv_devices", "ibv_devinfo", *(f"ibv_{kind}_pingpong" for kind in ("rc", "uc", "ud"))]
+PROGRAMS = {name: ["perftest", name] for name in Test} | {name: [name] for name in _EXAMPLES}  # words after `weft`
+
+
+def command(*words: str) -> list[str]:
+    """This weft with these words, whatever the current folder has of that name."""
+    return [sys.executable, "-P", "-m", "weft", *words]
+
+
+def program_folder(cache: Path | None = None) -> Path:
+    """Where they are; written when it is not there yet, in one step, as others may do the same."""
+    texts = {name: f'#!/bin/sh\nexec {join(command(*words))} "$@"\n' for name, words in PROGRAMS.items()}
+    digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()[:16]
+    parent = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+    folder = parent / f"programs-{digest}"
+    if not folder.is_dir():
+        parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=parent))
+        for name, text in texts.items():
+            (partial / name).write_text(text, encoding="utf-8")
+            (partial / name).chmod(0o755)
+        partial.chmod(0o755)
+        with contextlib.suppress(OSError):  # somebody else was faster
+            partial.rename(folder)
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder

@@ -1,0 +1,50 @@
+"""Parts of pyverbs that weft's adapter does not have: their modules can be imported, and say so when they are used.
+
+They are the vendors' own interfaces, the steering of raw Ethernet packets, and counters of completions. A program that
+asks for them gets EOPNOTSUPP, as from an adapter that lacks them, and a constant of theirs is 0.
+"""
+
+from __future__ import annotations
+
+import errno
+from types import ModuleType
+from typing import Any
+
+from weft.verbs.errors import PyverbsRDMAError
+
+PACKAGES = ("providers", "providers.mlx5", "providers.efa")
+MODULES = ("flow", "spec", "wq", "dmabuf", "comp_cntr")
+
+
+def is_absent(name: str) -> bool:
+    """Whether this is a module of pyverbs that stands empty here."""
+    return name in MODULES or (name.startswith("providers.") and name not in PACKAGES)
+
+
+class _Absent(type):
+    def __call__(cls, *args: object, **kwargs: object) -> Any:
+        reason = f"weft's adapter has no {cls.__module__}"
+        raise PyverbsRDMAError(f"Failed to create {cls.__name__}", errno.EOPNOTSUPP, reason)
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.isupper():
+            return 0
+        if name.startswith("_"):
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}")
+
+        def refuse(*args: object, **kwargs: object) -> Any:
+            reason = f"weft's adapter has no {cls.__module__}"
+            raise PyverbsRDMAError(f"Failed to call {cls.__name__}.{name}", errno.EOPNOTSUPP, reason)
+
+        return refuse
+
+
+class AbsentModule(ModuleType):
+    """Has every name that is asked of it, so that programs for any version of pyverbs can import it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        value = 0 if name.isupper() else _Absent(name, (), {"__module__": self.__name__})
+        setattr(self, name, value)
+        return value

@@ -1,0 +1,88 @@
+"""Memory that programs have as objects: numpy arrays, bytearrays, mmaps, memoryviews, array.arrays, torch tensors.
+
+    span(numpy.zeros(1024))      where it is, how many bytes, whether it may be written, and what keeps it there
+
+The owner is an export of the buffer protocol where there is one: as long as it lives Python itself refuses to resize
+the bytearray, and to close the mmap.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from weft.verbs.errors import PyverbsUserError
+from weft.verbs.gpudirect.gpu import Span, dense_strides, device_span
+
+
+def span(obj: Any) -> Span:
+    """The memory of an object, in one piece; PyverbsUserError if it has none."""
+    if (on_gpu := device_span(obj)) is not None:
+        return on_gpu
+    if callable(getattr(obj, "data_ptr", None)):
+        return _of_tensor(obj)
+    if getattr(getattr(obj, "dtype", None), "hasobject", False):
+        raise PyverbsUserError(f"{_name(obj)} holds objects of Python, which cannot be sent: only numbers can")
+    try:
+        view = memoryview(obj)
+    except (TypeError, ValueError, BufferError):  # numpy does not export all kinds of elements
+        return _of_interface(obj)
+    if not view.contiguous:
+        raise _scattered(obj, "numpy.ascontiguousarray(it)")
+    if not view.nbytes:
+        return Span(0, 0, not view.readonly, view)
+    array = np.frombuffer(view, np.uint8) if view.c_contiguous else np.asarray(view)
+    return Span(int(array.ctypes.data), view.nbytes, not view.readonly, view)
+
+
+def _of_tensor(tensor: Any) -> Span:
+    """torch's, which exports no buffer."""
+    device = getattr(tensor.device, "type", tensor.device)
+    if device != "cpu":
+        raise PyverbsUserError(f"{_name(tensor)} is in the memory of {tensor.device}, not of this process: it.cpu()")
+    if not tensor.is_contiguous():
+        raise _scattered(tensor, "it.contiguous()")
+    return Span(int(tensor.data_ptr()), int(tensor.numel() * tensor.element_size()), True, tensor)
+
+
+def _of_interface(obj: Any) -> Span:
+    """By `__array_interface__`, version 3."""
+    fields = getattr(obj, "__array_interface__", None)
+    if not isinstance(fields, dict) or not isinstance(fields.get("data"), tuple):
+        raise PyverbsUserError(
+            f"{_name(obj)} is no memory: neither an address nor an object with the buffer protocol,"
+            " __array_interface__ or data_ptr()"
+        )
+    address, read_only = fields["data"]
+    itemsize = np.dtype(fields["typestr"]).itemsize
+    if fields.get("strides") not in (None, dense_strides(fields["shape"], itemsize)):
+        raise _scattered(obj, "numpy.ascontiguousarray(it)")
+    return Span(int(address), math.prod(fields["shape"]) * itemsize, not read_only, obj)
+
+
+def _scattered(obj: Any, way_out: str) -> PyverbsUserError:
+    return PyverbsUserError(f"{_name(obj)} does not lie in one piece: register a copy that does, {way_out}")
+
+
+def _name(obj: Any) -> str:
+    kind = type(obj)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+def is_writable(address: int, length: int) -> bool:
+    """Whether the kernel lets this process write there: writing where it does not ends the process."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
+            found = [line.split(" ", 2)[:2] for line in lines]
+    except OSError:
+        return True  # there is nobody to ask
+    at, end = address, address + length
+    for bounds, rights in found:  # in the order of addresses
+        low, high = (int(bound, 16) for bound in bounds.split("-"))
+        if low <= at < high and "w" in rights:
+            at = high
+        if at >= end:
+            return True
+    return False

@@ -1,0 +1,63 @@
+"""What happens to connections, as it is told on channels."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from typing import TYPE_CHECKING
+
+from weft.verbs.cm.connection import Told
+from weft.verbs.enums.cm import rdma_cm_event_type
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs.addr import AHAttr
+from weft.verbs.pyverbs.device import the_adapter
+from weft.verbs.pyverbs.events import wait_for
+from weft.verbs.pyverbs.objects import PyverbsObject
+
+if TYPE_CHECKING:
+    from weft.verbs.pyverbs.cmid import CMID
+
+Datagrams = tuple[AHAttr, int, int]  # where to send them: an address, a queue pair there, its Q_Key
+
+
+class CMEventChannel(PyverbsObject):
+    """Where identifiers tell what happened to them."""
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[CMID, Told]] = deque()
+        self._is_open = True
+
+    def next(self) -> tuple[CMID, Told] | None:
+        if not self._is_open:
+            raise PyverbsRDMAError("Failed to create CMEvent", errno.EBADF, "the channel is closed")
+        return self.events.popleft() if self.events else None
+
+    def close(self) -> None:
+        self._is_open = False
+
+
+class CMEvent(PyverbsObject):
+    """The next event of a channel. `datagrams` is where to send them, if the event is about that: see UDParam."""
+
+    def __init__(self, channel: CMEventChannel) -> None:
+        owner, self.told = wait_for(the_adapter(), channel.next)
+        self.datagrams: Datagrams | None = None
+        self.event_type = owner.on_event(self)
+
+    @property
+    def private_data(self) -> bytes:
+        return self.told.private_data
+
+    @property
+    def status(self) -> int:
+        """Why, if something failed: a negative errno, or the reason that the other end gave."""
+        return self.told.status
+
+    def event_str(self) -> str:
+        return rdma_cm_event_type(self.event_type).name
+
+    def ack_cm_event(self) -> None:
+        """It was dealt with."""
+
+    def close(self) -> None:
+        self.ack_cm_event()

@@ -1,0 +1,182 @@
+"""What connections are asked for with: addresses, and what each end offers."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from typing import TYPE_CHECKING
+
+from weft.verbs.cm.connection import Side
+from weft.verbs.enums.cm import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.addr import AHAttr
+from weft.verbs.pyverbs.objects import PyverbsObject, Unsigned
+
+if TYPE_CHECKING:
+    from weft.verbs.pyverbs.cmid import CMEvent
+
+IPV4_PREFIX = 0xFFFF << 32  # a GID that stands for an IPv4 address begins so
+_PRIVATE_MAX_BYTES = 196
+
+
+def gid_of(host: str, *, numeric_only: bool = False) -> int:
+    """The GID of an address or a name: IPv6 addresses are GIDs, IPv4 ones are mapped as everywhere."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if numeric_only:
+            raise _unknown(f"{host} is not an IP address") from None
+        try:
+            address = ipaddress.ip_address(socket.getaddrinfo(host, None)[0][4][0])
+        except OSError as error:
+            raise _unknown(f"{host}: {error}") from error
+    return int(address) | (IPV4_PREFIX if address.version == 4 else 0)
+
+
+def _port_of(service: str | bytes | int | None) -> int:
+    if service is None:
+        return 0
+    try:
+        return int(service) & 0xFFFF
+    except ValueError:
+        try:
+            return socket.getservbyname(service.decode() if isinstance(service, bytes) else str(service))
+        except OSError as error:
+            raise _unknown(f"there is no service {service!r}") from error
+
+
+def _unknown(reason: str) -> PyverbsRDMAError:
+    return PyverbsRDMAError("Failed to get Address Info", errno.ENODEV, reason)
+
+
+def _text(value: str | bytes | None) -> str | None:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+class AddrInfo(PyverbsObject):
+    """Where to listen (`src`, with RAI_PASSIVE in `flags`), or whom to ask (`dst`): GIDs and ports."""
+
+    def __init__(
+        self,
+        src: str | bytes | None = None,
+        dst: str | bytes | None = None,
+        src_service: str | bytes | int | None = None,
+        dst_service: str | bytes | int | None = None,
+        port_space: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """pyverbs' documentation has an older form: (node, service, port space, flags)."""
+        if isinstance(src_service, rdma_port_space):
+            node, service, port_space, flags = src, dst, src_service, int(dst_service or 0)
+            near, far = ((node, service), (None, None))[:: 1 if flags & RAI_PASSIVE else -1]
+            (src, src_service), (dst, dst_service) = near, far
+        numeric = bool(flags & RAI_NUMERICHOST)
+        own, other = (gid_of(name, numeric_only=numeric) if (name := _text(one)) else None for one in (src, dst))
+        ports = _port_of(src_service), _port_of(dst_service)
+        self.src, self.dst, (self.src_port, self.dst_port) = own, other, ports
+        self.port_space, self.flags = port_space, flags
+
+    get_addrinfo = __init__  # what other names mean, in place of what was here; an error changes nothing
+
+    @property
+    def is_passive(self) -> bool:
+        return bool(self.flags & RAI_PASSIVE)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ConnParam(PyverbsObject):
+    """What one end offers: READs and atomics that it takes at a time (`resources`) and sends (`depth`), retries."""
+
+    resources = Unsigned(8)
+    depth = Unsigned(8)
+    flow_control = Unsigned(8)
+    retry = Unsigned(8)
+    rnr_retry = Unsigned(8)
+    srq = Unsigned(8)
+    qpn = Unsigned(32)
+
+    def __init__(
+        self,
+        resources: int = 1,
+        depth: int = 1,
+        flow_control: int = 0,
+        retry: int = 5,
+        rnr_retry: int = 5,
+        srq: int = 0,
+        qp_num: int = 0,
+        data_len: int = 0,
+    ) -> None:
+        self.resources, self.depth, self.flow_control = resources, depth, flow_control
+        self.retry, self.rnr_retry, self.srq, self.qpn = retry, rnr_retry, srq, qp_num
+        self.data_len, self._private_data = data_len, b""
+
+    def set_private_data(self, data: bytes | str) -> None:
+        """Goes with the request or the answer: 56 bytes with one for a connection, 196 with its answer."""
+        raw = data.encode() if isinstance(data, str) else bytes(data)
+        if len(raw) > _PRIVATE_MAX_BYTES:
+            raise PyverbsUserError(f"{len(raw)} bytes of private data: {_PRIVATE_MAX_BYTES} at most")
+        self._private_data = raw
+
+    @property
+    def private_data(self) -> bytes:
+        return self._private_data
+
+    def side(self, *, qp_num: int, psn: int, q_key: int = 0) -> Side:
+        """As the other end hears it."""
+        return Side(
+            qp_num=qp_num,
+            psn=psn,
+            q_key=q_key,
+            resources=self.resources,
+            depth=self.depth,
+            retry_count=min(self.retry, 7),
+            rnr_retry_count=min(self.rnr_retry, 7),
+            srq=bool(self.srq),
+            private_data=self._private_data,
+        )
+
+    def __str__(self) -> str:
+        fields = {
+            "responder resources": self.resources,
+            "initiator depth": self.depth,
+            "flow control": self.flow_control,
+            "retry count": self.retry,
+            "rnr retry count": self.rnr_retry,
+            "srq": self.srq,
+            "qp number": self.qpn,
+        }
+        return "Connection parameters: \n" + "".join(f"{name:<4}: {value:<4}\n" for name, value in fields.items())
+
+
+class UDParam(PyverbsObject):
+    """Where to send datagrams: from the event that says that the other end is there, or that a group was joined."""
+
+    def __init__(self, cm_event: CMEvent) -> None:
+        if cm_event.datagrams is None:
+            raise PyverbsUserError(f"{cm_event.event_str()} does not tell where to send datagrams")
+        self._params = cm_event.datagrams
+
+    @property
+    def qp_num(self) -> int:
+        return self._params[1]
+
+    @property
+    def qkey(self) -> int:
+        return self._params[2]
+
+    @property
+    def ah_attr(self) -> AHAttr:
+        return self._params[0]
+
+
+class JoinMCAttrEx(PyverbsObject):
+    """Which multicast group, and joined how."""
+
+    comp_mask = Unsigned(32)
+    join_flags = Unsigned(32)
+
+    def __init__(self, addr: AddrInfo, comp_mask: int = 0, join_flags: int = 0) -> None:
+        self.addr, self.comp_mask, self.join_flags = addr, comp_mask, join_flags

@@ -1,0 +1,395 @@
+"""Connections by addresses and ports, as librdmacm makes them: identifiers (CMID), and events on channels.
+
+An identifier made of addresses waits in each step until it is done; one made of a channel returns at once, and the
+channel tells: `CMEvent(channel)` waits for the next event.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import secrets
+import weakref
+from collections.abc import Callable
+from typing import ParamSpec
+
+from weft.verbs import enums as e
+from weft.verbs import hardware
+from weft.verbs.cm.agent import agent_of, service_id
+from weft.verbs.cm.connection import Conversation, Side, Told
+from weft.verbs.cm.services import Claim
+from weft.verbs.enums import cm as ce
+from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
+from weft.verbs.enums.cm import rdma_cm_event_type, rdma_port_space
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.hca.segment import PSN_MASK
+from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute, own_index
+from weft.verbs.pyverbs.cm_events import CMEvent, CMEventChannel
+from weft.verbs.pyverbs.cm_groups import GROUP_QP, Groups
+from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam
+from weft.verbs.pyverbs.cm_traffic import MASKS, UDP_KEY
+from weft.verbs.pyverbs.device import PORT, Context
+from weft.verbs.pyverbs.device_attributes import DeviceAttr
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import ECE, QPAttr, QPInitAttr
+
+__all__ = ["CMID", "AddrInfo", "CMEvent", "CMEventChannel", "ConnParam", "JoinMCAttrEx", "UDParam"]
+
+_REQUEST_BYTES, _ANSWER_BYTES = {False: 56, True: 180}, {False: 196, True: 136}  # of private data; True: datagrams
+_REFUSAL_BYTES = 136
+_NO_OPTIONS = "weft's adapter has no options of a vendor"
+_PORTS_OF_NOBODY = range(0xC000, 0x1_0000)  # for those who do not care
+_TIMEOUT, _MIN_RNR = 14, 12  # codes: 67 ms for an answer, 0.64 ms until a receiver is ready
+_E, _S, _M = rdma_cm_event_type, ibv_qp_state, ibv_qp_attr_mask
+_FAILED = {
+    _E.RDMA_CM_EVENT_REJECTED: errno.ECONNREFUSED,
+    _E.RDMA_CM_EVENT_UNREACHABLE: errno.ETIMEDOUT,
+    _E.RDMA_CM_EVENT_ADDRINFO_ERROR: errno.ENODEV,
+}
+_P = ParamSpec("_P")
+
+
+def _weakly(method: Callable[_P, None]) -> Callable[_P, None]:
+    """A method that does not keep its object alive, and does nothing without it."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(*args, **kwargs)
+
+    return call
+
+
+class CMID(Groups):
+    """One end of a connection, or one that listens. `qp` is its queue pair, unless the program has its own.
+
+    Made of `AddrInfo`, of a `CMEventChannel`, or of the CMEvent of a request that `listen_id` received.
+    """
+
+    def __init__(
+        self,
+        creator: AddrInfo | CMEventChannel | CMEvent | None = None,
+        qp_init_attr: QPInitAttr | None = None,
+        pd: PD | None = None,
+        port_space: int = rdma_port_space.RDMA_PS_TCP,
+        listen_id: CMID | None = None,
+    ) -> None:
+        super().__init__()
+        self.pd, self.port_space, self._init_attr = pd, port_space, qp_init_attr
+        self.event_channel: CMEventChannel | None = None
+        self._own_channel = CMEventChannel()
+        self._target = self._port = 0
+        self._found: AddrInfo | None = None  # by resolve_addrinfo
+        self._service: int | None = None  # that it listens for
+        self._conversation: Conversation | None = None
+        self._param, self._psn, self._ack_timeout = ConnParam(), secrets.randbits(24) & PSN_MASK, _TIMEOUT
+        self._is_open = True
+        if isinstance(creator, AddrInfo):
+            self._from_addresses(creator)
+        elif isinstance(creator, CMEventChannel):
+            self.event_channel = creator
+        elif isinstance(creator, CMEvent):
+            if listen_id is None or creator.told.conversation is None:
+                raise PyverbsUserError("listen ID not provided")
+            self._from_request(creator.told.conversation, listen_id)
+        elif creator is not None:
+            raise PyverbsRDMAError(f"Cannot create CM ID from {type(creator)}")
+
+    def _from_addresses(self, info: AddrInfo) -> None:
+        self.port_space = info.port_space or self.port_space
+        if self._init_attr is not None:  # whatever its type is: librdmacm does not look at it here
+            self._init_attr = copy.copy(self._init_attr)
+            self._init_attr.qp_type = self.qp_type
+        if info.is_passive:
+            self.bind_addr(info)
+            return
+        self.resolve_addr(info)
+        self._open_device()
+        self._own_channel.events.clear()
+        if self._init_attr is not None:
+            self.create_qp(self._init_attr)
+
+    def _from_request(self, conversation: Conversation, listener: CMID) -> None:
+        self.event_channel, self.ctx, self.pd = listener.event_channel, listener.ctx, listener.pd
+        self.port_space = listener.port_space
+        self._target, self._source = conversation.to
+        self._conversation = conversation
+        conversation.tell = _weakly(self._tell)
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def context(self) -> Context | None:
+        return self.ctx
+
+    @property
+    def dev_name(self) -> str:
+        return hardware.present()[0].name
+
+    @property
+    def port_num(self) -> int:
+        return PORT
+
+    @property
+    def is_datagram(self) -> bool:
+        return self.port_space in (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _tell(self, told: Told) -> None:
+        (self.event_channel or self._own_channel).events.append((self, told))
+
+    def on_event(self, event: CMEvent) -> rdma_cm_event_type:
+        """Do what belongs to an event when the program takes it, as librdmacm does; what it is called then."""
+        kind, conversation = event.told.kind, event.told.conversation
+        if kind == _E.RDMA_CM_EVENT_CONNECT_RESPONSE and self.qp is not None and conversation is not None:
+            with self._adapter.lock:
+                self._get_ready()
+                conversation.establish()
+            return _E.RDMA_CM_EVENT_ESTABLISHED
+        if kind == _E.RDMA_CM_EVENT_ESTABLISHED and self.is_datagram and conversation is not None:
+            far = conversation.far
+            event.datagrams = self._address(self._target), far.qp_num, far.q_key
+        elif kind == _E.RDMA_CM_EVENT_MULTICAST_JOIN:
+            event.datagrams = self._address(event.told.group), GROUP_QP, UDP_KEY
+        return kind
+
+    def _wait(self, kind: rdma_cm_event_type, what: str) -> None:
+        """Of an identifier without a channel: until it happened, or cannot happen any more."""
+        if self.event_channel is not None:
+            return
+        event = CMEvent(self._own_channel)
+        if event.event_type != kind:
+            code = _FAILED.get(event.event_type, errno.ECONNRESET)
+            raise PyverbsRDMAError(what, code, event.event_str())
+
+    # -- addresses ----------------------------------------------------------------------------------------------------
+
+    def bind_addr(self, lai: AddrInfo) -> None:
+        self._source, self._port = self._own_gid(lai.src, "Failed to Bind ID"), lai.src_port
+        self._open_device()
+
+    def resolve_addr(self, rai: AddrInfo, timeout_ms: int = 2000) -> None:
+        what = "Failed to Resolve Address"
+        if rai.dst is None:
+            raise PyverbsRDMAError(what, errno.EINVAL, "nothing says whom to connect to: dst")
+        is_v4 = rai.dst >> 32 == IPV4_PREFIX >> 32
+        self._source = self._source or self._own_gid(rai.src, what, is_v4=is_v4)
+        self._target, self._port = rai.dst, rai.dst_port
+        self._tell(Told(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
+
+    def resolve_addrinfo(
+        self,
+        node: str | bytes | None = None,
+        service: str | bytes | None = None,
+        port_space: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Ask what a name means; an event tells when it is known, or that it is not."""
+        what = "Failed to Resolve AddrInfo"
+        if flags & ce.RAI_SA:
+            code = errno.EINVAL if flags & ce.RAI_DNS else errno.EOPNOTSUPP
+            raise PyverbsRDMAError(what, code, "services are not looked up at the subnet administrator: RAI_DNS")
+        near, far = ((node, service), (None, None))[:: 1 if flags & ce.RAI_PASSIVE else -1]
+        self._found, told = None, Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED)
+        try:
+            self._found = AddrInfo(near[0], far[0], near[1], far[1], port_space, flags)
+        except PyverbsRDMAError as error:
+            told = Told(kind=_E.RDMA_CM_EVENT_ADDRINFO_ERROR, status=-error.error_code)
+        self._tell(told)
+        self._wait(_E.RDMA_CM_EVENT_ADDRINFO_RESOLVED, what)
+
+    def query_addrinfo(self) -> AddrInfo:
+        """What the last `resolve_addrinfo` found."""
+        if self._found is None:
+            raise PyverbsRDMAError("Failed to Query AddrInfo", errno.EINVAL, "resolve_addrinfo has found none")
+        return copy.copy(self._found)
+
+    def resolve_route(self, timeout_ms: int = 2000) -> None:
+        if not self._target:
+            raise PyverbsRDMAError("Failed to Resolve Route", errno.EINVAL, "resolve_addr comes first")
+        self._open_device()
+        self._tell(Told(kind=_E.RDMA_CM_EVENT_ROUTE_RESOLVED))
+
+    def _own_gid(self, wanted: int | None, what: str, *, is_v4: bool = True) -> int:
+        """The one that an address means; any of its family, if it means none."""
+        own = Context(name=hardware.present()[0].name)
+        gids = [int.from_bytes(own.query_gid(PORT, entry.gid_index).raw, "big") for entry in own.query_gid_table(256)]
+        fitting = [gid for gid in gids if (gid >> 32 == IPV4_PREFIX >> 32) == is_v4]
+        if wanted is None or wanted & ~IPV4_PREFIX == 0:
+            return (fitting or gids)[0]
+        if wanted not in gids:
+            text = GID.of(wanted.to_bytes(16, "big")).gid
+            raise PyverbsRDMAError(what, errno.ENODEV, f"{text} is not an address of {own.name}")
+        return wanted
+
+    def _open_device(self) -> None:
+        if self.ctx is None:
+            Context(cmid=self)
+        if self.pd is None:
+            PD(self)
+
+    def _address(self, gid: int) -> AHAttr:
+        assert self.ctx is not None
+        index = own_index(self.ctx, PORT, self._source.to_bytes(16, "big"))
+        route = GlobalRoute(dgid=GID.of(gid.to_bytes(16, "big")), sgid_index=index, hop_limit=64)
+        return AHAttr(gr=route, is_global=1, port_num=PORT)
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    def listen(self, backlog: int = 0) -> None:
+        with self._adapter.lock:
+            listeners = agent_of(self._adapter).listeners
+            for port in [self._port] if self._port else _PORTS_OF_NOBODY:
+                service = service_id(self.port_space, port)
+                if service not in listeners and self._claimed(service):
+                    self._port, self._service = port, service
+                    listeners[service] = _weakly(self._on_request)
+                    return
+        raise PyverbsRDMAError("Listen Failed", errno.EADDRINUSE, f"somebody listens at port {self._port}")
+
+    def _claimed(self, service: int) -> bool:
+        """Whether it is for this process from now on."""
+        try:
+            self._claim = Claim(self._source, service)
+        except OSError:
+            return False
+        return True
+
+    def _on_request(self, conversation: Conversation, private_data: bytes) -> None:
+        self._tell(Told(kind=_E.RDMA_CM_EVENT_CONNECT_REQUEST, conversation=conversation, private_data=private_data))
+
+    def get_request(self) -> CMID:
+        """The next request, as an identifier that can accept it."""
+        if self._service is None or self.event_channel is not None:
+            reason = "the identifier does not listen, or has a channel"
+            raise PyverbsRDMAError("Failed to get request, no connection established", errno.EINVAL, reason)
+        made = CMID(CMEvent(self._own_channel), listen_id=self)
+        if self._init_attr is not None:
+            made.create_qp(self._init_attr)
+        return made
+
+    def connect(self, param: ConnParam | None = None) -> None:
+        what = "Failed to Connect"
+        if not self._target:
+            raise PyverbsRDMAError(what, errno.EINVAL, "resolve_addr comes first")
+        self._take(param, _REQUEST_BYTES[self.is_datagram], what)
+        with self._adapter.lock:
+            to = self._target, self._source
+            talk = agent_of(self._adapter).converse(to, _weakly(self._tell), is_datagram=self.is_datagram)
+            self._conversation = talk
+            talk.connect(service_id(self.port_space, self._port), self._side())
+        self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, what)
+
+    def accept(self, param: ConnParam | None = None) -> None:
+        what = "Failed to Accept Connection"
+        conversation = self._speaking(what)
+        self._take(param, _ANSWER_BYTES[self.is_datagram], what)
+        with self._adapter.lock:
+            if self.qp is not None and not self.is_datagram:
+                self._get_ready()
+            conversation.accept(self._side())
+        if not self.is_datagram:
+            self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, what)
+
+    def establish(self) -> None:
+        """The program's own queue pair is ready."""
+        with self._adapter.lock:
+            self._speaking("Failed to Complete an active connection request").establish()
+
+    def reject(self, private_data: bytes | None = None, private_data_len: int = 0) -> None:
+        with self._adapter.lock:
+            self._speaking("Failed to Reject Connection").reject((private_data or b"")[:_REFUSAL_BYTES])
+
+    def disconnect(self) -> None:
+        what = "Failed to Disconnect"
+        conversation = self._speaking(what)
+        if not conversation.is_up:
+            raise PyverbsRDMAError(what, errno.EINVAL, "it is not connected")
+        with self._adapter.lock:
+            if self.qp is not None:
+                self.qp.modify(QPAttr(qp_state=_S.IBV_QPS_ERR), _M.IBV_QP_STATE)
+            conversation.disconnect()
+        self._wait(_E.RDMA_CM_EVENT_DISCONNECTED, what)
+
+    def _take(self, param: ConnParam | None, most_bytes: int, what: str) -> None:
+        """What the program offers, if its private data fits into the message."""
+        given = param or self._usual_param()
+        if len(given.private_data) > most_bytes:
+            reason = f"{len(given.private_data)} bytes of private data: {most_bytes} at most"
+            raise PyverbsRDMAError(what, errno.EINVAL, reason)
+        self._param = given
+
+    def _usual_param(self) -> ConnParam:
+        """What librdmacm offers for a program that says nothing: all that the adapter can, and patience."""
+        limits = self.ctx.query_device() if self.ctx is not None else DeviceAttr()
+        return ConnParam(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
+
+    def _speaking(self, what: str) -> Conversation:
+        if self._conversation is None:
+            raise PyverbsRDMAError(what, errno.EINVAL, "there is no connection, and none was asked for")
+        return self._conversation
+
+    def _side(self) -> Side:
+        number = self.qp.qp_num if self.qp is not None else self._param.qpn
+        return self._param.side(qp_num=number, psn=self._psn, q_key=UDP_KEY if self.is_datagram else 0)
+
+    def _release(self) -> None:
+        if self._service is not None or self._conversation is not None or self._groups:
+            with self._adapter.lock:
+                self._leave_others()
+        self._close_traffic()
+
+    def _leave_others(self) -> None:
+        if self._service is not None:
+            agent_of(self._adapter).listeners.pop(self._service, None)
+            self._claim.close()
+        if self._conversation is not None:
+            self._conversation.close()
+        self._leave_all()
+
+    # -- queue pairs --------------------------------------------------------------------------------------------------
+
+    def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]:
+        """What a queue pair of the program needs to come to a state, and the mask of it."""
+        target = _S(qp_state)
+        if target not in MASKS:
+            raise PyverbsRDMAError("Failed to get QP attributes", errno.EINVAL, f"not for state {target.name}")
+        attr = QPAttr(qp_state=target, port_num=PORT)
+        attr.qp_access_flags = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
+        if target != _S.IBV_QPS_INIT:
+            self._fill_in(attr, self._speaking("Failed to get QP attributes"))
+        return attr, MASKS[target]
+
+    def _fill_in(self, attr: QPAttr, conversation: Conversation) -> None:
+        """What both ends said of themselves."""
+        far, param = conversation.far, self._param
+        attr.ah_attr, attr.path_mtu = self._address(self._target), e.IBV_MTU_4096
+        attr.dest_qp_num, attr.rq_psn, attr.sq_psn = far.qp_num, far.psn, self._psn
+        attr.max_dest_rd_atomic = min(param.resources, far.depth)
+        attr.max_rd_atomic = min(param.depth, far.resources)
+        attr.min_rnr_timer, attr.timeout = _MIN_RNR, self._ack_timeout
+        asking = conversation.own if conversation.is_active else far
+        attr.retry_cnt, attr.rnr_retry = asking.retry_count, asking.rnr_retry_count
+
+    def _get_ready(self) -> None:
+        assert self.qp is not None
+        for state in (_S.IBV_QPS_RTR, _S.IBV_QPS_RTS):
+            self.qp.modify(*self.init_qp_attr(state))
+
+    # -- options ------------------------------------------------------------------------------------------------------
+
+    def set_option(self, level: int, optname: int, optval: int, optlen: int) -> None:
+        if (level, optname) != (ce.RDMA_OPTION_ID, ce.RDMA_OPTION_ID_ACK_TIMEOUT):
+            reason = f"option {optname} of level {level} is not known; RDMA_OPTION_ID_ACK_TIMEOUT is"
+            raise PyverbsRDMAError("Failed to set option", errno.ENOSYS, reason)
+        if not 0 <= optval <= 31:
+            raise PyverbsRDMAError("Failed to set option", errno.EINVAL, f"timeout {optval}: a code of 0 to 31")
+        self._ack_timeout = optval
+
+    def set_local_ece(self, ece: ECE) -> None:
+        raise PyverbsRDMAError("Failed to set local ECE", errno.EOPNOTSUPP, _NO_OPTIONS)
+
+    def get_remote_ece(self) -> ECE:
+        raise PyverbsRDMAError("Failed to get remote ECE", errno.EOPNOTSUPP, _NO_OPTIONS)

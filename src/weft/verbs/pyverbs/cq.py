@@ -1,0 +1,339 @@
+"""Completion queues, plain and extended, and the channels on which they tell that something came."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from dataclasses import InitVar, dataclass
+from typing import TYPE_CHECKING
+
+from weft.verbs.enums import (
+    IBV_CQ_INIT_ATTR_MASK_FLAGS,
+    IBV_CQ_INIT_ATTR_MASK_PD,
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+    IBV_WC_STANDARD_FLAGS,
+    ibv_create_cq_wc_flags,
+    ibv_event_type,
+    ibv_wc_opcode,
+    ibv_wc_status,
+)
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.completion import CompletionQueue, Numbers
+from weft.verbs.pyverbs.events import raise_event, wait_for
+from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
+from weft.verbs.pyverbs.text import name_flags as flags_to_str
+from weft.verbs.pyverbs.wc import (
+    WC,
+    PollCqAttr,
+    WcTmInfo,
+    completion_of,
+    cqe_flags_to_str,
+    cqe_opcode_to_str,
+    cqe_status_to_str,
+    create_wc_flags_to_str,
+)
+from weft.verbs.shm import layout
+
+if TYPE_CHECKING:
+    from weft.verbs.hca.queue_pair import QueuePair
+    from weft.verbs.pyverbs.device import Context
+    from weft.verbs.pyverbs.pd import PD
+
+__all__ = [
+    "CQ",
+    "CQEX",
+    "WC",
+    "CompChannel",
+    "CqInitAttrEx",
+    "PollCqAttr",
+    "WcTmInfo",
+    "cqe_flags_to_str",
+    "cqe_opcode_to_str",
+    "cqe_status_to_str",
+    "create_wc_flags_to_str",
+    "flags_to_str",
+]
+
+_FLAG = ibv_create_cq_wc_flags
+_STAMPS = _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
+WC_FLAGS = IBV_WC_STANDARD_FLAGS | _STAMPS  # what can be read of a completion here
+NO_MORE = errno.ENOENT  # what start_poll and poll_next return when nothing is there
+
+
+class CompChannel(PyverbsCM):
+    """Where completion queues tell that something came, if `req_notify` asked them to. Closing it closes them."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.events: deque[_Queue] = deque()
+        context.add_ref(self)
+
+    def get_cq_event(self, expected_cq: _Queue) -> None:
+        """Wait for the next event, which must be of this queue; `ack_events` counts them as dealt with."""
+        cq = wait_for(self.context.adapter, self._next)
+        if cq is not expected_cq:
+            raise PyverbsRDMAError("Received event on an unexpected CQ")
+        cq.num_events += 1
+
+    def _next(self) -> _Queue | None:
+        if not self._is_open:
+            raise PyverbsRDMAError("Failed to get CQ event", errno.EBADF, "the completion channel is closed")
+        return self.events.popleft() if self.events else None
+
+
+class _Queue(PyverbsCM):
+    """What plain and extended queues share. A queue pair adds itself with `add_ref`: the queue's end is its end too."""
+
+    num_events = 0  # that the program got and has not acknowledged
+
+    def _open(self, ctx: Context, cqe: int, channel: CompChannel | None, comp_vector: int) -> None:
+        cqe_max = ctx.query_device().max_cqe
+        if not 1 <= cqe <= cqe_max:
+            raise self._refused(f"{cqe} entries: there can be 1 to {cqe_max}")
+        if not 0 <= comp_vector < ctx.num_comp_vectors:
+            raise self._refused(f"comp_vector {comp_vector}: there are 0 to {ctx.num_comp_vectors - 1}")
+        self.ctx, self.channel, self.comp_vector = ctx, channel, comp_vector
+        self.core = CompletionQueue(int(cqe), ctx.adapter.memory)
+        self.core.on_event, self.core.on_overflow = self._on_event, self._on_overflow
+        ctx.add_ref(self)
+        if channel is not None:
+            channel.add_ref(self)
+
+    def _refused(self, reason: str, code: int = errno.EINVAL) -> PyverbsRDMAError:
+        return PyverbsRDMAError("Failed to create a CQ", code, reason)
+
+    @property
+    def context(self) -> Context:
+        return self.ctx
+
+    @property
+    def cqe(self) -> int:
+        return self.core.capacity
+
+    @property
+    def comp_channel(self) -> CompChannel | None:
+        return self.channel
+
+    def req_notify(self, solicited_only: bool = False) -> None:
+        """One event on the channel, when the next completion comes; or the next solicited or failed one."""
+        with self.ctx.adapter.lock:
+            self.core.arm(solicited_only=bool(solicited_only))
+            self.ctx.adapter.progress()
+
+    def ack_events(self, num_events: int) -> None:
+        self.num_events = max(0, self.num_events - num_events)
+
+    def _taken(self, most: int) -> list[Numbers]:
+        """The oldest completions; if there are none, after what can be done now is done."""
+        found = self.core.poll(most)
+        if not found and self.ctx.adapter.progress():
+            found = self.core.poll(most)
+        return found
+
+    def _on_event(self) -> None:
+        if self.channel is not None:
+            self.channel.events.append(self)
+
+    def _on_overflow(self) -> None:
+        """A completion is lost, so no queue pair that uses this queue can be trusted."""
+        raise_event(self.ctx, ibv_event_type.IBV_EVENT_CQ_ERR, self)
+        for qp in self._users():
+            qp.on_event(ibv_event_type.IBV_EVENT_QP_FATAL)
+            qp.fail()
+
+    def _users(self) -> list[QueuePair]:
+        """Of a copy: other threads make and close queue pairs meanwhile."""
+        return [qp for qp in list(self.ctx.adapter.queue_pairs.values()) if self.core in (qp.send_cq, qp.recv_cq)]
+
+    def _release(self) -> None:
+        if users := self._users():
+            raise PyverbsRDMAError("Failed to close CQ", errno.EBUSY, f"queue pair {users[0].number} uses it")
+        if self.channel is not None:
+            self.channel.events = deque(cq for cq in self.channel.events if cq is not self)
+
+
+class CQ(_Queue):
+    """A completion queue with place for `cqe` completions."""
+
+    def __init__(
+        self,
+        context: Context,
+        cqe: float,
+        cq_context: object = None,
+        channel: CompChannel | None = None,
+        comp_vector: int = 0,
+    ) -> None:
+        self.cq_context = cq_context
+        self._open(context, int(cqe), channel, comp_vector)
+
+    def poll(self, num_entries: int = 1) -> tuple[int, list[WC]]:
+        """How many there were, and they, oldest first."""
+        if num_entries != 1:
+            found = self._taken(num_entries)
+            return len(found), [completion_of(numbers) for numbers in found]
+        one = self.core.poll_one()
+        if one is None and (not self.ctx.adapter.progress() or (one := self.core.poll_one()) is None):
+            return 0, []
+        return 1, [completion_of(one)]
+
+    def resize(self, cqe: int) -> None:
+        cqe_max = self.ctx.query_device().max_cqe
+        with self.ctx.adapter.lock:
+            self.ctx.adapter.progress()
+            waiting = len(self.core)
+            if not max(1, waiting) <= cqe <= cqe_max:
+                reason = f"{cqe} entries: there can be {max(1, waiting)} to {cqe_max}, and {waiting} completions wait"
+                raise PyverbsRDMAError("Failed to resize CQ", errno.EINVAL, reason)
+            self.core.resize(int(cqe))
+            self.ctx.adapter.show()
+
+    def __str__(self) -> str:
+        return "CQ\n" + table(CQEs=self.cqe)
+
+
+@dataclass(eq=False)
+class CqInitAttrEx(PyverbsObject):
+    """What an extended completion queue is made of; `wc_flags` says what the program will read of completions."""
+
+    cqe: Unsigned = Unsigned(32, 100)
+    channel: InitVar[CompChannel | None] = None
+    comp_vector: Unsigned = Unsigned(32)
+    wc_flags: Unsigned = Unsigned(64)
+    comp_mask: Unsigned = Unsigned(32)
+    flags: Unsigned = Unsigned(32)
+    parent_domain: PD | None = None
+
+    def __post_init__(self, channel: CompChannel | None) -> None:
+        self.comp_channel, self.cq_context = channel, None
+
+    def __str__(self) -> str:
+        return table(
+            Number_of_CQEs=self.cqe,
+            WC_flags=create_wc_flags_to_str(self.wc_flags),
+            comp_mask=self.comp_mask,
+            flags=self.flags,
+        )
+
+
+class CQEX(_Queue):
+    """An extended completion queue: completions are read in place, one after the other.
+
+    if cq.start_poll(PollCqAttr()) == 0:
+        while True:
+            cq.wr_id, cq.status, cq.read_byte_len()
+            if cq.poll_next():
+                break
+        cq.end_poll()
+    """
+
+    def __init__(self, context: Context, init_attr: CqInitAttrEx | None = None) -> None:
+        attr = init_attr or CqInitAttrEx()
+        self._check(attr)
+        self.wc_flags, self.parent_domain = attr.wc_flags, attr.parent_domain
+        self.cq_context = attr.cq_context
+        self._open(context, attr.cqe, attr.comp_channel, attr.comp_vector)
+        self.core.stamps = bool(attr.wc_flags & _STAMPS)
+        if self.parent_domain is not None and attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD:
+            self.parent_domain.add_ref(self)
+        self._current: Numbers = (0,) * layout.CQ_ENTRY_WORDS
+
+    def _check(self, attr: CqInitAttrEx) -> None:
+        if absent := attr.wc_flags & ~WC_FLAGS:
+            names = create_wc_flags_to_str(absent).strip() or hex(absent)
+            raise self._refused(f"completions do not have {names} here", errno.EOPNOTSUPP)
+        if attr.comp_mask & ~(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD):
+            raise self._refused(f"comp_mask {attr.comp_mask:#x} has unknown bits")
+        if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS and attr.flags & ~IBV_CREATE_CQ_ATTR_SINGLE_THREADED:
+            raise self._refused("a queue that overflows always fails here", errno.EOPNOTSUPP)
+
+    def _refused(self, reason: str, code: int = errno.EINVAL) -> PyverbsRDMAError:
+        return PyverbsRDMAError("Failed to create extended CQ", code, reason)
+
+    # -- polling ------------------------------------------------------------------------------------------------------
+
+    def start_poll(self, attr: PollCqAttr | None = None) -> int:
+        """0, and the first completion can be read; or ENOENT if there is none."""
+        if attr is not None and attr.comp_mask:
+            return errno.EINVAL
+        return self.poll_next()
+
+    def poll_next(self) -> int:
+        """0, and the next completion can be read; or ENOENT."""
+        taken = self._taken(1)
+        if not taken:
+            return NO_MORE
+        self._current = taken[0]
+        return 0
+
+    def end_poll(self) -> None:
+        """What was read is gone."""
+
+    @property
+    def status(self) -> ibv_wc_status:
+        return ibv_wc_status(self._current[layout.C_STATUS])
+
+    @property
+    def wr_id(self) -> int:
+        return self._current[layout.C_WR_ID]
+
+    def read_opcode(self) -> int:
+        return ibv_wc_opcode(self._current[layout.C_OPCODE])
+
+    def read_vendor_err(self) -> int:
+        return self._current[layout.C_VENDOR_ERR]
+
+    def read_wc_flags(self) -> int:
+        return self._current[layout.C_FLAGS]
+
+    def read_byte_len(self) -> int:
+        return self._asked(_FLAG.IBV_WC_EX_WITH_BYTE_LEN)[layout.C_BYTE_LEN]
+
+    def read_imm_data(self) -> int:
+        return self._asked(_FLAG.IBV_WC_EX_WITH_IMM)[layout.C_IMMEDIATE]
+
+    def read_qp_num(self) -> int:
+        return self._asked(_FLAG.IBV_WC_EX_WITH_QP_NUM)[layout.C_QP_NUM]
+
+    def read_src_qp(self) -> int:
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SRC_QP)[layout.C_SRC_QP]
+
+    def read_slid(self) -> int:
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SLID)[layout.C_SLID]
+
+    def read_sl(self) -> int:
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SL)[layout.C_SL]
+
+    def read_dlid_path_bits(self) -> int:
+        return self._asked(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS)[layout.C_PATH_BITS]
+
+    def read_timestamp(self) -> int:
+        """When it was completed, in ticks of the adapter's clock, which are nanoseconds."""
+        return self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)[layout.C_TIME_NS]
+
+    def read_completion_wallclock_ns(self) -> int:
+        """When it was completed, in nanoseconds since 1970."""
+        done = self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
+        return done[layout.C_TIME_NS] + time.time_ns() - time.monotonic_ns()
+
+    def read_cvlan(self) -> int:
+        raise self._unread(_FLAG.IBV_WC_EX_WITH_CVLAN)
+
+    def read_flow_tag(self) -> int:
+        raise self._unread(_FLAG.IBV_WC_EX_WITH_FLOW_TAG)
+
+    def read_tm_info(self) -> WcTmInfo:
+        raise self._unread(_FLAG.IBV_WC_EX_WITH_TM_INFO)
+
+    def _asked(self, flag: ibv_create_cq_wc_flags) -> Numbers:
+        """The current one, if the queue was made to show this of it."""
+        if not self.wc_flags & flag:
+            raise self._unread(flag)
+        return self._current
+
+    def _unread(self, flag: ibv_create_cq_wc_flags) -> PyverbsRDMAError:
+        reason = f"the queue was made without {flag.name} in wc_flags"
+        return PyverbsRDMAError("Failed to read a completion", errno.EOPNOTSUPP, reason)
+
+    def __str__(self) -> str:
+        return "Extended CQ:\n" + table(CQEs=self.cqe)

@@ -1,0 +1,289 @@
+"""What weft's adapter says of itself, its port and its GIDs: the structures that queries return.
+
+All values are those of the one kind of adapter that there is. Its port looks like one of RoCE v2, because that is what
+most programs for verbs are written for; limits are those of the numbers' widths or generous, as memory is the only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.verbs import enums as e
+from weft.verbs.errors import PyverbsUserError
+from weft.verbs.pyverbs.device_text import (
+    guid_format,
+    phys_state_to_str,
+    port_state_to_str,
+    speed_to_str,
+    translate_device_caps,
+    translate_gid_type,
+    translate_link_layer,
+    translate_mtu,
+    translate_port_cap_flags,
+    translate_port_cap_flags2,
+    width_to_str,
+)
+from weft.verbs.pyverbs.objects import PyverbsObject, table
+from weft.verbs.pyverbs.text import be64toh, gid_str
+from weft.verbs.shm.layout import QUEUE_PAIRS_MAX
+
+NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01
+GID_TABLE_LEN = 8
+MAX_DM_BYTES = 256 * 1024
+_VENDOR = 0xFFFFFF  # as Linux's software adapter: no vendor
+_CAPS = (
+    e.IBV_DEVICE_BAD_PKEY_CNTR
+    | e.IBV_DEVICE_BAD_QKEY_CNTR
+    | e.IBV_DEVICE_CURR_QP_STATE_MOD
+    | e.IBV_DEVICE_SYS_IMAGE_GUID
+    | e.IBV_DEVICE_RC_RNR_NAK_GEN
+    | e.IBV_DEVICE_SRQ_RESIZE
+    | e.IBV_DEVICE_N_NOTIFY_CQ
+    | e.IBV_DEVICE_MEM_WINDOW
+    | e.IBV_DEVICE_MEM_WINDOW_TYPE_2B
+    | e.IBV_DEVICE_MEM_MGT_EXTENSIONS
+    | e.IBV_DEVICE_XRC
+)
+QUEUE_PAIRS = QUEUE_PAIRS_MAX - 2  # of one process: numbers 0 and 1 are for management
+_ODP_DATAGRAM = e.IBV_ODP_SUPPORT_SEND | e.IBV_ODP_SUPPORT_RECV | e.IBV_ODP_SUPPORT_SRQ_RECV
+_ODP_UC = _ODP_DATAGRAM | e.IBV_ODP_SUPPORT_WRITE
+_ODP_RC = sum(e.ibv_odp_transport_cap_bits)  # all
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceAttr(PyverbsObject):
+    """ibv_device_attr. GUIDs are in network order, as there."""
+
+    fw_version: str = "1.0.0"
+    node_guid: int = be64toh(NODE_GUID)
+    sys_image_guid: int = be64toh(NODE_GUID)
+    max_mr_size: int = (1 << 64) - 1
+    page_size_cap: int = 0xFFFFF000
+    vendor_id: int = _VENDOR
+    vendor_part_id: int = 0
+    hw_ver: int = 0
+    max_qp: int = QUEUE_PAIRS
+    max_qp_wr: int = 1 << 14
+    device_cap_flags: int = _CAPS
+    max_sge: int = 32
+    max_sge_rd: int = 32
+    max_cq: int = 1 << 20
+    max_cqe: int = 1 << 22
+    max_mr: int = 0xFFFFFF  # a key has 24 bits of index
+    max_pd: int = 1 << 20
+    max_qp_rd_atom: int = 128
+    max_ee_rd_atom: int = 128
+    max_res_rd_atom: int = 128 * QUEUE_PAIRS
+    max_qp_init_rd_atom: int = 128
+    max_ee_init_rd_atom: int = 128
+    atomic_caps: int = e.IBV_ATOMIC_HCA
+    max_ee: int = 1 << 15
+    max_rdd: int = 1 << 15
+    max_mw: int = 0xFFFFFF
+    max_raw_ipv6_qps: int = 0
+    max_raw_ethy_qp: int = 0
+    max_mcast_grp: int = 8192
+    max_mcast_qp_attach: int = 56
+    max_ah: int = 1 << 20
+    max_fmr: int = 0
+    max_map_per_fmr: int = 0
+    max_srq: int = 1 << 20
+    max_srq_wr: int = 1 << 14
+    max_srq_sge: int = 32
+    max_pkeys: int = 1
+    local_ca_ack_delay: int = 15
+    phys_port_cnt: int = 1
+
+    def __str__(self) -> str:
+        shown = {name.replace("max", "Max", 1): value for name, value in vars(self).items()}
+        shown |= {name: guid_format(getattr(self, name)) for name in ("node_guid", "sys_image_guid")}
+        shown |= {"vendor_id": hex(self.vendor_id), "device_cap_flags": translate_device_caps(self.device_cap_flags)}
+        return table(**shown)
+
+
+class QueryDeviceExInput(PyverbsObject):
+    """Nothing can be asked for yet."""
+
+    def __init__(self, comp_mask: int = 0) -> None:
+        self.comp_mask = comp_mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class ODPCaps(PyverbsObject):
+    """Memory on demand: all of it, as the process's own page tables are the adapter's."""
+
+    general_caps: int = e.IBV_ODP_SUPPORT | e.IBV_ODP_SUPPORT_IMPLICIT
+    rc_odp_caps: int = _ODP_RC
+    uc_odp_caps: int = _ODP_UC
+    ud_odp_caps: int = _ODP_DATAGRAM
+    xrc_odp_caps: int = _ODP_RC
+
+
+@dataclass(frozen=True, kw_only=True)
+class RSSCaps(PyverbsObject):
+    """Spreading raw packets by a hash: none."""
+
+    supported_qpts: int = 0
+    max_rwq_indirection_tables: int = 0
+    rx_hash_fields_mask: int = 0
+    rx_hash_function: int = 0
+    max_rwq_indirection_table_size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PacketPacingCaps(PyverbsObject):
+    """Rate limits of queue pairs: none."""
+
+    qp_rate_limit_min: int = 0
+    qp_rate_limit_max: int = 0
+    supported_qpts: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCIAtomicCaps(PyverbsObject):
+    """Atomic operations across PCI Express: none."""
+
+    fetch_add: int = 0
+    swap: int = 0
+    compare_swap: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TMCaps(PyverbsObject):
+    """Tag matching: none."""
+
+    max_rndv_hdr_size: int = 0
+    max_num_tags: int = 0
+    flags: int = 0
+    max_ops: int = 0
+    max_sge: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CQModerationCaps(PyverbsObject):
+    """Fewer interrupts than completions: none."""
+
+    max_cq_count: int = 0
+    max_cq_period: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TSOCaps(PyverbsObject):
+    """Cutting raw packets: none."""
+
+    max_tso: int = 0
+    supported_qpts: int = 0
+
+
+@dataclass(kw_only=True)
+class DeviceAttrEx(PyverbsObject):
+    """ibv_device_attr_ex."""
+
+    orig_attr: DeviceAttr = field(default_factory=DeviceAttr)
+    comp_mask: int = 0
+    odp_caps: ODPCaps = field(default_factory=ODPCaps)
+    completion_timestamp_mask: int = (1 << 64) - 1
+    hca_core_clock: int = 1_000_000  # kHz: the clock counts nanoseconds
+    device_cap_flags_ex: int = _CAPS
+    tso_caps: TSOCaps = field(default_factory=TSOCaps)
+    pci_atomic_caps: PCIAtomicCaps = field(default_factory=PCIAtomicCaps)
+    rss_caps: RSSCaps = field(default_factory=RSSCaps)
+    max_wq_type_rq: int = 0
+    packet_pacing_caps: PacketPacingCaps = field(default_factory=PacketPacingCaps)
+    raw_packet_caps: int = 0
+    tm_caps: TMCaps = field(default_factory=TMCaps)
+    cq_mod_caps: CQModerationCaps = field(default_factory=CQModerationCaps)
+    max_dm_size: int = MAX_DM_BYTES
+    phys_port_cnt_ex: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortAttr(PyverbsObject):
+    """ibv_port_attr."""
+
+    state: int = e.IBV_PORT_ACTIVE
+    max_mtu: int = e.IBV_MTU_4096
+    active_mtu: int = e.IBV_MTU_4096
+    gid_tbl_len: int = GID_TABLE_LEN
+    port_cap_flags: int = e.IBV_PORT_CM_SUP | e.IBV_PORT_IP_BASED_GIDS
+    max_msg_sz: int = 1 << 30
+    bad_pkey_cntr: int = 0
+    qkey_viol_cntr: int = 0
+    pkey_tbl_len: int = 1
+    lid: int = 0
+    sm_lid: int = 0
+    lmc: int = 0
+    max_vl_num: int = 1
+    sm_sl: int = 0
+    subnet_timeout: int = 0
+    init_type_reply: int = 0
+    active_width: int = 2  # 4X
+    active_speed: int = 32  # 25 Gb/s a lane
+    phys_state: int = 5  # LinkUp
+    link_layer: int = e.IBV_LINK_LAYER_ETHERNET
+    flags: int = 0
+    port_cap_flags2: int = 0
+    active_speed_ex: int = 0
+
+    def __str__(self) -> str:
+        return table(
+            Port_state=port_state_to_str(self.state),
+            Max_MTU=translate_mtu(self.max_mtu),
+            Active_MTU=translate_mtu(self.active_mtu),
+            SM_lid=self.sm_lid,
+            Port_lid=self.lid,
+            lmc=hex(self.lmc),
+            Link_layer=translate_link_layer(self.link_layer),
+            Max_message_size=hex(self.max_msg_sz),
+            Port_cap_flags=translate_port_cap_flags(self.port_cap_flags),
+            Port_cap_flags_2=translate_port_cap_flags2(self.port_cap_flags2),
+            max_VL_num=self.max_vl_num,
+            Bad_Pkey_counter=self.bad_pkey_cntr,
+            Qkey_violations_counter=self.qkey_viol_cntr,
+            GID_table_len=self.gid_tbl_len,
+            Pkey_table_len=self.pkey_tbl_len,
+            Active_width=width_to_str(self.active_width),
+            Active_speed=speed_to_str(self.active_speed, self.active_speed_ex),
+            Phys_state=phys_state_to_str(self.phys_state),
+            Flags=self.flags,
+        )
+
+
+@dataclass(frozen=True)
+class GIDEntry(PyverbsObject):
+    """One GID of one port; its halves are in network order."""
+
+    gid_subnet_prefix: int = 0
+    gid_interface_id: int = 0
+    gid_index: int = 0
+    port_num: int = 0
+    gid_type: int = 0
+    ndev_ifindex: int = 0
+
+    def gid_str(self) -> str:
+        return gid_str(self.gid_subnet_prefix, self.gid_interface_id)
+
+    def __str__(self) -> str:
+        return table(
+            GID=self.gid_str(),
+            GID_Index=self.gid_index,
+            Port_number=self.port_num,
+            GID_type=translate_gid_type(self.gid_type),
+            Ndev_ifindex=self.ndev_ifindex,
+        )
+
+
+class FdArr(PyverbsObject):
+    """File descriptors that a program hands over: `count` of those in `arr`."""
+
+    def __init__(self, arr: Sequence[int] = (), count: int = 0) -> None:
+        if count > len(arr):
+            raise PyverbsUserError(f"FdArr of {count} files was given {len(arr)}")
+        self.arr, self.count = list(arr[:count]), count
+
+    def close(self) -> None:
+        """The files are the program's."""
+
+    def __str__(self) -> str:
+        return table(Number_of_fd_in_arr=self.count, FDs_in_arr=str(self.arr))

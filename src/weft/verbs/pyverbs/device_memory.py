@@ -1,0 +1,99 @@
+"""Memory of the adapter itself. A software adapter has none: it is ordinary memory, with the rules of the real thing.
+
+It is read and written in words of four bytes, as ConnectX adapters have it.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.device_attributes import MAX_DM_BYTES
+from weft.verbs.pyverbs.mem_alloc import free, posix_memalign, read, write
+from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject, Unsigned
+
+if TYPE_CHECKING:
+    from weft.verbs.pyverbs.device import Context
+
+WORD_BYTES = 4
+_LOG_ALIGN_MAX = 12
+
+
+class AllocDmAttr(PyverbsObject):
+    """How much is wanted, and at which multiple of 2**log_align_req."""
+
+    length = Unsigned(64)
+    log_align_req = Unsigned(32)
+    comp_mask = Unsigned(32)
+
+    def __init__(self, length: float, log_align_req: int = 0, comp_mask: int = 0) -> None:
+        self.length = length
+        self.log_align_req, self.comp_mask = log_align_req, comp_mask
+
+
+class DM(PyverbsCM):
+    """A piece of device memory: new, or the one that has `handle` in the same device.
+
+    `address` and `length` say where it is in this process.
+    """
+
+    def __init__(self, context: Context, dm_attr: AllocDmAttr | None = None, *, handle: int | None = None) -> None:
+        self.origin: DM | None = None
+        if handle is not None:
+            origin = context.handles.find(handle, DM)
+            if origin is None:
+                raise PyverbsRDMAError("Failed to import DM", errno.EINVAL, f"no device memory has handle {handle}")
+            self.origin, self.handle = origin, handle
+            self.address, self.length = origin.address, origin.length
+        elif dm_attr is None:
+            raise PyverbsUserError("DM needs dm_attr, or handle")
+        else:
+            self.address, self.length = _allocate(dm_attr), dm_attr.length
+            self.handle = context.handles.add(self)
+        self.context: Context | None = context
+        context.add_ref(self)
+
+    def unimport(self) -> None:
+        self.close()
+
+    def _release(self) -> None:
+        assert self.context is not None
+        if self.origin is None:
+            with self.context.adapter.lock:  # while nobody uses it
+                free(self.address)
+        self.context = None
+
+    def copy_to_dm(self, dm_offset: int, data: bytes, length: int) -> None:
+        self._check("Failed to copy to dm", dm_offset, length)
+        write(self.address, data, length, dm_offset)
+
+    def copy_from_dm(self, dm_offset: int, length: int) -> bytes:
+        self._check("Failed to copy from dm", dm_offset, length)
+        return read(self.address, length, dm_offset)
+
+    def export_dmabuf_fd(self) -> int:
+        raise PyverbsRDMAError("Failed to export dmabuf FD for DM", errno.EOPNOTSUPP, "it is ordinary memory")
+
+    def _check(self, what: str, offset: int, length: int) -> None:
+        if not self._is_open:
+            raise PyverbsRDMAError(what, errno.EINVAL, "the device memory is closed")
+        if offset % WORD_BYTES or length % WORD_BYTES:
+            raise PyverbsRDMAError(
+                what, errno.EINVAL, f"offset {offset} and length {length} must be multiples of {WORD_BYTES}"
+            )
+        if offset < 0 or length < 0 or offset + length > self.length:
+            raise PyverbsRDMAError(
+                what, errno.EFAULT, f"{length} bytes at {offset} are not within the {self.length} that there are"
+            )
+
+
+def _allocate(attr: AllocDmAttr) -> int:
+    what = f"Failed to allocate device memory of size {attr.length}. Max available size {MAX_DM_BYTES}."
+    if attr.comp_mask:
+        raise PyverbsRDMAError(what, errno.EINVAL, "comp_mask must be 0")
+    if attr.log_align_req > _LOG_ALIGN_MAX:
+        raise PyverbsRDMAError(what, errno.EINVAL, f"log_align_req is at most {_LOG_ALIGN_MAX}")
+    if not 0 < attr.length <= MAX_DM_BYTES:
+        raise PyverbsRDMAError(what, errno.ENOMEM if attr.length else errno.EINVAL)
+    return posix_memalign(attr.length, max(8, 1 << attr.log_align_req))

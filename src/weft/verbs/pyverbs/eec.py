@@ -1,0 +1,127 @@
+"""Reliable datagrams: their domains, and EE contexts, which are the ends of the paths that they take.
+
+    rdd = RDD(ctx)
+    eec = EEC(rdd); eec.to_rts(attr)                     attr: an EECAttr with dest_eec_num, ah_attr, timeout, ...
+    qp = QP(pd, QPInitAttr(qp_type=IBV_QPT_RD, rdd=rdd, ...), qp_attr)      a Q_Key, access flags: no peer
+    wr.set_wr_rd(eec, remote_qpn, remote_qkey); qp.post_send(wr)
+
+libibverbs has none of this; the names are those of the standard (InfiniBand Architecture volume 1, "Software transport
+interface": allocate reliable datagram domain; create, modify, query, destroy EE context) in the manner of pyverbs.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.end_to_end import EEContext
+from weft.verbs.hca.queue_pair import TRANSITIONS
+from weft.verbs.hca.work import Refused
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.objects import PyverbsCM, table
+from weft.verbs.pyverbs.qp_attributes import QPAttr
+from weft.verbs.pyverbs.qp_changes import Changeable, copy_attributes
+from weft.verbs.pyverbs.text import qp_state_to_str
+
+__all__ = ["EEC", "RDD", "EECAttr"]
+
+_S, _M = ibv_qp_state, ibv_qp_attr_mask
+_OF_QUEUES = _M.IBV_QP_ACCESS_FLAGS | _M.IBV_QP_MIN_RNR_TIMER | _M.IBV_QP_EN_SQD_ASYNC_NOTIFY
+# (before, after) -> needed, allowed besides: those of a connected queue pair without what is its queues'.
+_STEPS = {
+    step: (masks[ibv_qp_type.IBV_QPT_RC][0] & ~_OF_QUEUES, masks[ibv_qp_type.IBV_QPT_RC][1] & ~_OF_QUEUES)
+    for step, masks in TRANSITIONS.items()
+    if ibv_qp_type.IBV_QPT_RC in masks
+}
+
+
+class RDD(PyverbsCM):
+    """A reliable datagram domain: its queue pairs may use its EE contexts, and may be reached by them."""
+
+    def __init__(self, context: Context) -> None:
+        self.ctx: Context | None = context
+        self.domain = object()  # what the adapter compares
+        context.add_ref(self)
+
+    def _release(self) -> None:
+        self.ctx = None
+
+
+class EECAttr(QPAttr):
+    """What an EE context has of a queue pair's attributes, with the other end's number.
+
+    `IBV_QP_DEST_QPN` in a mask means `dest_eec_num`, and `IBV_QP_STATE` `eec_state`.
+    """
+
+    @property
+    def dest_eec_num(self) -> int:
+        return self.dest_qp_num
+
+    @dest_eec_num.setter
+    def dest_eec_num(self, val: int) -> None:
+        self.dest_qp_num = val
+
+    @property
+    def eec_state(self) -> int:
+        return self.qp_state
+
+    @eec_state.setter
+    def eec_state(self, val: int) -> None:
+        self.qp_state = val
+
+
+class EEC(Changeable):
+    """An EE context. `core` is the adapter's side of it."""
+
+    _name, _called = "EEC", "an EE context"
+    core: EEContext
+
+    def __init__(self, rdd: RDD, eec_attr: EECAttr | None = None) -> None:
+        if rdd.ctx is None:
+            raise PyverbsRDMAError("Failed to create EEC", errno.EINVAL, "the domain is closed")
+        self.rdd, self.ctx = rdd, rdd.ctx
+        try:
+            with self.ctx.adapter.lock:
+                self.core = self.ctx.adapter.add_ee_context(rdd.domain)
+        except Refused as refused:
+            raise PyverbsRDMAError("Failed to create EEC", refused.code, str(refused)) from refused
+        self._attr = EECAttr()
+        rdd.add_ref(self)
+        if eec_attr is not None:
+            self.to_init(eec_attr)
+
+    def _release(self) -> None:
+        adapter = self.ctx.adapter
+        with adapter.lock:
+            adapter.remove(self.core)
+            self.core.clear()
+        adapter.progress()
+
+    # -- states -------------------------------------------------------------------------------------------------------
+
+    def _masks(self, before: ibv_qp_state, after: ibv_qp_state) -> tuple[int, int] | None:
+        return _STEPS.get((before, after))
+
+    def query(self) -> EECAttr:
+        """All attributes; PSNs are those of the next packets."""
+        core, attr = self.core, EECAttr()
+        copy_attributes(self._attr, attr, ~0)
+        attr.eec_state = attr.cur_qp_state = core.state
+        attr.port_num = core.settings.port_num
+        if core.state in (_S.IBV_QPS_RTR, _S.IBV_QPS_RTS, _S.IBV_QPS_SQD):
+            attr.rq_psn = core.responder.expected
+        if core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD):
+            attr.sq_psn = core.requester.next_psn
+        return attr
+
+    @property
+    def eec_num(self) -> int:
+        return self.core.number
+
+    @property
+    def eec_state(self) -> int:
+        return self.core.state
+
+    def __str__(self) -> str:
+        return table(EEC_number=self.eec_num, EEC_state=qp_state_to_str(self.eec_state))

@@ -1,0 +1,136 @@
+"""What all objects of the verbs have: numbers of C's widths, a parent that closes them, an end that comes once.
+
+pyverbs calls this module `base`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import logging
+import operator
+import sys
+import weakref
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+
+from weft.verbs.errors import PyverbsRDMAError
+
+_births = itertools.count()
+
+
+class Unsigned:
+    """A field of a C structure: `OverflowError` for what does not fit, as from pyverbs; fractions are cut off.
+
+    It has no `__get__`: a reader goes straight to the object's own dictionary, where `__init__` must put the field.
+    A dataclass does; it takes what it finds for the default, which is this object, and that stands for `default`.
+    """
+
+    def __init__(self, bits: int, default: int = 0) -> None:
+        self.bits, self.default = bits, default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    if TYPE_CHECKING:
+
+        def __get__(self, obj: object, owner: type) -> int: ...
+
+    def __set__(self, obj: object, value: SupportsIndex | float | Unsigned) -> None:
+        obj.__dict__[self.name] = self.default if value is self else unsigned(self.name, self.bits, value)  # type: ignore[arg-type]
+
+
+def unsigned(name: str, bits: int, value: SupportsIndex | float) -> int:
+    """The number, if it fits into so many bits."""
+    number = int(value) if isinstance(value, float) else operator.index(value)
+    if number < 0:
+        raise OverflowError(f"{name} = {number}: can't convert negative value to uint{bits}_t")
+    if number >> bits:
+        raise OverflowError(f"{name} = {number}: value too large to convert to uint{bits}_t")
+    return number
+
+
+class Rare(Unsigned):
+    """One that most objects never set: it is 0 without a word of `__init__`, and slower to read."""
+
+    def __get__(self, obj: object, owner: type) -> int:
+        return vars(obj).get(self.name, 0) if obj is not None else self  # type: ignore[return-value]
+
+
+def inc_rkey(rkey: int) -> int:
+    """The next key of a memory window: the 8 bits that its owner chooses go up by one."""
+    return rkey & 0xFFFFFF00 | (rkey + 1) & 0xFF
+
+
+def PyverbsRDMAErrno(msg: str) -> PyverbsRDMAError:  # noqa: N802 - a function that looks like a class, as in pyverbs
+    """The exception for the C library's last error."""
+    return PyverbsRDMAError(msg, ctypes.get_errno())
+
+
+class PyverbsObject:
+    """Anything of the verbs."""
+
+    @property
+    def logger(self) -> logging.Logger:
+        return logging.getLogger(type(self).__name__)
+
+    def set_log_level(self, val: int) -> None:
+        self.logger.setLevel(val)
+
+
+class PyverbsCM(PyverbsObject):
+    """An object with an end: `close()`, the end of a `with`, of its parent, or of the last reference to it.
+
+    A child keeps its parent alive and a parent knows its children weakly. `close()` ends the children, youngest first,
+    then calls `_release()`, where a class gives back what the adapter holds for it; if that fails it stays open.
+    Ending it twice is no error.
+
+    `is_held=False`: the adapter holds nothing for such objects, and the end of the last reference needs no look: a loop
+    makes and drops many of them.
+    """
+
+    _is_open = False
+    _children: weakref.WeakValueDictionary[int, PyverbsCM] | None = None
+
+    def __init_subclass__(cls, *, is_held: bool = True) -> None:
+        super().__init_subclass__()
+        if is_held and not hasattr(cls, "__del__"):
+            cls.__del__ = _end  # type: ignore[attr-defined]
+
+    def add_ref(self, child: PyverbsCM) -> None:
+        """Take in a child that is complete: from now on it is open."""
+        if self._children is None:
+            self._children = weakref.WeakValueDictionary()
+        self._children[next(_births)] = child
+        child._is_open = True
+
+    def close(self) -> None:
+        if not self._is_open or sys.is_finalizing():  # at the end of the process threads stand still, with their locks
+            return
+        for child in reversed(list((self._children or {}).values())):
+            child.close()
+        self._release()
+        self._is_open = False
+
+    def _release(self) -> None:
+        """Nothing is held by default."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _end(self: PyverbsCM) -> None:
+    if self._is_open:
+        with contextlib.suppress(Exception):  # nobody is there to hear of it
+            self.close()
+
+
+def table(**fields: Any) -> str:
+    """Names and values one below the other, as pyverbs prints objects; underscores of the names are blanks."""
+    return "".join(f"{name.replace('_', ' '):22}: {value:<20}\n" for name, value in fields.items())

@@ -1,0 +1,162 @@
+"""Shared receive queues: receive requests for many queue pairs."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass
+from typing import TYPE_CHECKING
+
+from weft.verbs import enums as e
+from weft.verbs.enums import ibv_event_type, ibv_srq_type
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.receiving import ReceiveQueue
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.events import raise_event
+from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject, Rare, Unsigned
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.posting import post_chain, receive_work
+
+if TYPE_CHECKING:
+    from weft.verbs.pyverbs.cq import CQ, CQEX
+    from weft.verbs.pyverbs.wr import SGE, RecvWR
+    from weft.verbs.pyverbs.xrcd import XRCD
+
+_FOR_XRC = e.IBV_SRQ_INIT_ATTR_PD | e.IBV_SRQ_INIT_ATTR_XRCD | e.IBV_SRQ_INIT_ATTR_CQ
+
+
+@dataclass(eq=False)
+class SrqAttr(PyverbsObject):
+    max_wr: Unsigned = Unsigned(32, 100)
+    max_sge: Unsigned = Unsigned(32, 1)
+    srq_limit: Unsigned = Unsigned(32)
+
+
+class SrqInitAttr(SrqAttr):
+    def __init__(self, attr: SrqAttr | None = None) -> None:
+        super().__init__(attr.max_wr, attr.max_sge, attr.srq_limit) if attr else super().__init__(0, 0, 0)
+
+
+class SrqInitAttrEx(SrqAttr):
+    """`comp_mask` says which of the fields that SrqAttr has not are meant."""
+
+    comp_mask = Unsigned(32)
+    srq_type = Unsigned(32)
+    max_num_tags = Unsigned(32)
+    max_ops = Unsigned(32)
+
+    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
+        super().__init__(max_wr, max_sge, srq_limit)
+        self.comp_mask, self.srq_type, self.max_num_tags, self.max_ops = 0, e.IBV_SRQT_BASIC, 0, 0
+        self.pd: PD | None = None
+        self.xrcd: XRCD | None = None
+        self.cq: CQ | CQEX | None = None
+
+
+@dataclass(eq=False)
+class OpsWr(PyverbsCM):
+    """A request of tag matching, which weft's adapter has not; it can be made and not posted."""
+
+    wr_id: Unsigned = Unsigned(64)
+    opcode: Unsigned = Unsigned(32, e.IBV_WR_TAG_ADD)
+    flags: Unsigned = Unsigned(32, e.IBV_OPS_SIGNALED)
+    next_wr: OpsWr | None = None
+    unexpected_cnt: Unsigned = Unsigned(32)
+    recv_wr_id: Unsigned = Unsigned(64)
+    num_sge: InitVar[int | None] = None
+    tag: Unsigned = Unsigned(64)
+    mask: Unsigned = Unsigned(64)
+    sg_list: Sequence[SGE] | None = None
+    handle = Rare(32)
+
+    def __post_init__(self, num_sge: int | None) -> None:
+        self.sg_list = list(self.sg_list or ())[:num_sge]
+
+
+class SRQ(PyverbsCM):
+    """`core` is the queue; it tells the context when fewer than the limit are left."""
+
+    def __init__(self, creator: PD | Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
+        self.cq: CQ | CQEX | None = None
+        self.xrcd: XRCD | None = None
+        if isinstance(creator, PD):
+            self.pd, self.ctx = creator, creator.ctx
+        elif isinstance(creator, Context):
+            self._take_extended(creator, attr)
+        else:
+            raise PyverbsRDMAError("Srq needs either Context or PD for creation")
+        limits = self.ctx.query_device()
+        if not 1 <= attr.max_wr <= limits.max_srq_wr or attr.max_sge > limits.max_srq_sge:
+            most = f"{limits.max_srq_wr} requests of {limits.max_srq_sge} elements"
+            raise _refused(f"{attr.max_wr} requests of {attr.max_sge} elements: at least 1 and at most {most} fit")
+        self.core = ReceiveQueue(attr.max_wr, attr.max_sge, shared=True, memory=self.ctx.adapter.memory)
+        self.core.pd, self.core.limit = self.pd.key, attr.srq_limit
+        self.core.on_limit = lambda: raise_event(self.ctx, ibv_event_type.IBV_EVENT_SRQ_LIMIT_REACHED, self)
+        if self.xrcd is not None and self.cq is not None:
+            self.core.domain, self.core.cq = self.xrcd.domain, self.cq.core
+            self.ctx.adapter.add_shared(self.core)
+        for parent in (self.pd, self.cq, self.xrcd):
+            if parent is not None:
+                parent.add_ref(self)
+
+    def _take_extended(self, ctx: Context, attr: SrqInitAttr | SrqInitAttrEx) -> None:
+        assert isinstance(attr, SrqInitAttrEx)
+        kind = attr.srq_type if attr.comp_mask & e.IBV_SRQ_INIT_ATTR_TYPE else e.IBV_SRQT_BASIC
+        if kind not in (e.IBV_SRQT_BASIC, e.IBV_SRQT_XRC):
+            reason = f"weft's adapter has no {ibv_srq_type(kind).name}"
+            raise PyverbsRDMAError("Failed to create SRQ", errno.EOPNOTSUPP, reason)
+        needed = _FOR_XRC if kind == e.IBV_SRQT_XRC else e.IBV_SRQ_INIT_ATTR_PD
+        if attr.comp_mask & needed != needed or attr.pd is None:
+            raise _refused("comp_mask must have IBV_SRQ_INIT_ATTR_PD, and for XRC those of XRCD and CQ")
+        self.ctx, self.pd = ctx, attr.pd
+        if kind == e.IBV_SRQT_XRC:
+            if attr.xrcd is None or attr.cq is None:
+                raise _refused("XRC needs a domain and a completion queue")
+            self.xrcd, self.cq = attr.xrcd, attr.cq
+
+    def _release(self) -> None:
+        self.ctx.adapter.shared.pop(self.core.number, None)
+
+    def get_srq_num(self) -> int:
+        if not self.core.number:
+            raise PyverbsRDMAError("Failed to retrieve SRQ number", errno.EOPNOTSUPP, "only an SRQ for XRC has one")
+        return self.core.number
+
+    def modify(self, attr: SrqAttr, comp_mask: int) -> None:
+        """New sizes and limits. What is in the queue stays, so it cannot become smaller than that."""
+        core, most = self.core, self.ctx.query_device().max_srq_wr
+        capacity = attr.max_wr if comp_mask & e.IBV_SRQ_MAX_WR else core.capacity
+        limit = attr.srq_limit if comp_mask & e.IBV_SRQ_LIMIT else core.limit
+        reason = ""
+        if comp_mask & ~(e.IBV_SRQ_MAX_WR | e.IBV_SRQ_LIMIT):
+            reason = f"mask {comp_mask:#x}: only IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT can be changed"
+        elif not max(1, len(core)) <= capacity <= most:
+            reason = f"max_wr {capacity}: it holds {len(core)} requests, and {most} is the most"
+        elif limit > capacity:
+            reason = f"srq_limit {limit} is more than the {capacity} that fit"
+        if reason:
+            raise PyverbsRDMAError("Failed to modify SRQ", errno.EINVAL, reason)
+        adapter = self.ctx.adapter
+        with adapter.lock:
+            core.resize(capacity)
+            core.limit = limit
+            adapter.show()
+
+    def query(self) -> SrqAttr:
+        return SrqAttr(self.core.capacity, self.core.places_max, self.core.limit)
+
+    def post_srq_ops(self, wr: OpsWr, bad_wr: OpsWr | None = None) -> None:
+        raise PyverbsRDMAError("post SRQ ops failed.", errno.EOPNOTSUPP, "weft's adapter does not match tags")
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        """Post a chain; what comes before one that fails is posted."""
+        lock = self.ctx.adapter.lock
+        with lock.threads:
+            if wr.next_wr is None and self.core.put(wr.raw):
+                return
+        with lock:
+            post_chain(lambda one: self.core.post(receive_work(one)), wr, bad_wr, "Failed to post receive to SRQ.")
+
+
+def _refused(reason: str) -> PyverbsRDMAError:
+    return PyverbsRDMAError("Failed to create SRQ", errno.EINVAL, reason)

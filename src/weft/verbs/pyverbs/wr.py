@@ -1,0 +1,228 @@
+"""Work requests: what a program posts to a queue.
+
+Programs make and post millions of them, so a request is made as its queue takes it: `raw` are the words of
+`shm.layout`. What packs them checks the width of each number too; only what it refuses is looked at one by one.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from weft.verbs.enums import IBV_SEND_SIGNALED, IBV_WR_SEND, ibv_send_flags, ibv_wr_opcode
+from weft.verbs.errors import PyverbsUserError
+from weft.verbs.pyverbs.mem_alloc import read
+from weft.verbs.pyverbs.objects import PyverbsCM, Rare, inc_rkey, table, unsigned
+from weft.verbs.pyverbs.text import name_flags
+from weft.verbs.shm.layout import PLACE_FORM, RECEIVE_FORM, SEND_FORM
+from weft.verbs.shm.memory import Place
+
+if TYPE_CHECKING:
+    from weft.verbs.pyverbs.addr import AH
+    from weft.verbs.pyverbs.eec import EEC
+    from weft.verbs.pyverbs.mr import MW, MWBindInfo
+
+_WITHOUT_DATA = {ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV}
+_SEND_FLAGS = {int(flag): flag.name for flag in ibv_send_flags}
+_WORD = {32: struct.Struct("<I4x"), 64: struct.Struct("<Q")}
+_RDMA = struct.Struct("<Q I4x")
+_ATOMIC = struct.Struct("<Q I4x Q Q")
+_RDMA_AT, _COUNT_AT = 32, 64
+_pack_sge, _pack_receive, _pack_send = PLACE_FORM.pack, RECEIVE_FORM.pack, SEND_FORM.pack
+
+
+class Packed:
+    """A number of so many bits in a word of `raw`."""
+
+    def __init__(self, bits: int, word: int) -> None:
+        self.bits, self._at, self._form = bits, 8 * word, _WORD[bits]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, obj: Any, owner: type) -> int:
+        return self._form.unpack_from(obj.raw, self._at)[0] if obj is not None else self  # type: ignore[return-value]
+
+    def __set__(self, obj: Any, value: SupportsIndex | float) -> None:
+        raw, number = obj.raw, unsigned(self.name, self.bits, value)
+        obj.raw = raw[: self._at] + self._form.pack(number) + raw[self._at + 8 :]
+
+
+class _Count(Packed):
+    """Of elements, as the program says it: how many there are in `raw` does not change with it."""
+
+    def __get__(self, obj: Any, owner: type) -> int:
+        said: int | None = vars(obj).get(self.name) if obj is not None else None
+        return super().__get__(obj, owner) if said is None else said
+
+    def __set__(self, obj: Any, value: SupportsIndex | float) -> None:
+        obj.__dict__[self.name] = unsigned(self.name, self.bits, value)
+
+
+class SGE(PyverbsCM, is_held=False):
+    """A scatter/gather element: a piece of registered memory."""
+
+    addr, length, lkey = Packed(64, 0), Packed(32, 1), Packed(32, 2)
+
+    def __init__(self, addr: int, length: int, lkey: int) -> None:
+        try:
+            self.raw = _pack_sge(addr, length, lkey)
+        except struct.error:
+            self.raw = bytes(PLACE_FORM.size)
+            self.addr, self.length, self.lkey = addr, length, lkey
+
+    def read(self, length: int, offset: int) -> bytes:
+        return read(self.addr, length, offset)
+
+    def __str__(self) -> str:
+        return table(Address=hex(self.addr), Length=self.length, Key=hex(self.lkey))
+
+
+def _elements(sg: Sequence[SGE] | None, num_sge: int) -> bytes:
+    given = sg or ()
+    if num_sge > len(given):
+        raise PyverbsUserError(f"num_sge = {num_sge}, but sg has {len(given)} elements")
+    return b"".join([sge.raw for sge in given[:num_sge]])
+
+
+class RecvWR(PyverbsCM, is_held=False):
+    """A place for one message; `places` are the elements as they were when it was made.
+
+    Without an element it takes messages that carry none of their own, such as RDMA WRITE with immediate.
+    """
+
+    wr_id, num_sge = Packed(64, 0), _Count(32, 1)
+
+    def __init__(
+        self, wr_id: int = 0, num_sge: int = 0, sg: Sequence[SGE] | None = None, next_wr: RecvWR | None = None
+    ) -> None:
+        self.next_wr = next_wr
+        try:
+            head = _pack_receive(wr_id, num_sge)
+        except struct.error:
+            head = _pack_receive(unsigned("wr_id", 64, wr_id), unsigned("num_sge", 32, num_sge))
+        self.raw = head + (sg[0].raw if num_sge == 1 and sg else _elements(sg, num_sge))
+
+    @property
+    def places(self) -> list[Place]:
+        return _places(self.raw[RECEIVE_FORM.size :])
+
+    def __str__(self) -> str:
+        return table(WR_ID=self.wr_id, Num_SGE=self.num_sge)
+
+
+class SendWR(PyverbsCM, is_held=False):
+    """One thing to do; `places` are the elements as they were when it was made.
+
+    `imm_data` is in network order, as in C, and holds the key where the opcode invalidates one. The fields of the other
+    `set_...` functions stand under their names in verbs.h, with what they belong to in front.
+    """
+
+    opcode, send_flags, wr_id, imm_data = Packed(32, 0), Packed(32, 1), Packed(64, 2), Packed(32, 3)
+    remote_addr, remote_rkey = Packed(64, 4), Packed(32, 5)  # of RDMA and atomics
+    compare_add, swap = Packed(64, 6), Packed(64, 7)
+    num_sge = _Count(32, 8)
+    remote_qpn, remote_qkey = Rare(32), Rare(32)  # of datagrams
+    remote_srqn = Rare(32)  # of XRC
+    eec_num = Rare(32)  # of reliable datagrams
+    rkey = Rare(32)  # that a window gets when it is bound
+    ah: AH | None = None
+    mw: MW | None = None
+    bind_info: MWBindInfo | None = None
+
+    def __init__(
+        self,
+        wr_id: int = 0,
+        opcode: int = IBV_WR_SEND,
+        num_sge: int = 0,
+        imm_data: int = 0,
+        sg: Sequence[SGE] | None = None,
+        send_flags: int = IBV_SEND_SIGNALED,
+        next_wr: SendWR | None = None,
+    ) -> None:
+        if (num_sge < 1 or sg is None) and opcode not in _WITHOUT_DATA:
+            raise PyverbsUserError("A WR needs at least one SGE")
+        self.next_wr = next_wr
+        try:
+            head = _pack_send(opcode, send_flags, wr_id, imm_data, 0, 0, 0, 0, num_sge, 0)
+        except struct.error:
+            head = _pack_send(*_checked(wr_id, opcode, num_sge, imm_data, send_flags))
+        self.raw = head + (sg[0].raw if num_sge == 1 and sg else _elements(sg, num_sge))
+
+    @property
+    def places(self) -> list[Place]:
+        return _places(self.raw[SEND_FORM.size :])
+
+    @property
+    def sg_list(self) -> list[SGE]:
+        return [SGE(place.address, place.length, place.lkey) for place in self.places]
+
+    @sg_list.setter
+    def sg_list(self, val: SGE) -> None:
+        """One element instead of the others."""
+        self.num_sge = self.num_sge
+        self.raw = self.raw[:_COUNT_AT] + _WORD[64].pack(1) + bytes(8) + val.raw
+
+    def set_wr_ud(self, ah: AH, rqpn: int, rqkey: int) -> None:
+        self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey
+
+    def set_wr_rd(self, eec: EEC | int, rqpn: int, rqkey: int) -> None:
+        """Weft's own: the EE context that leads there, or its number. What RDMA needs is set besides."""
+        self.eec_num = eec if isinstance(eec, int) else eec.eec_num
+        self.remote_qpn, self.remote_qkey = rqpn, rqkey
+
+    def set_wr_rdma(self, rkey: int, addr: int) -> None:
+        try:
+            self._splice(_RDMA.pack(addr, rkey))
+        except struct.error:
+            self.remote_rkey, self.remote_addr = rkey, addr
+
+    def set_wr_atomic(self, rkey: int, addr: int, compare_add: int, swap: int = 0) -> None:
+        """`compare_add` is what a FETCH_AND_ADD adds."""
+        try:
+            self._splice(_ATOMIC.pack(addr, rkey, compare_add, swap))
+        except struct.error:
+            self.remote_rkey, self.remote_addr, self.compare_add, self.swap = rkey, addr, compare_add, swap
+
+    def _splice(self, words: bytes) -> None:
+        self.raw = self.raw[:_RDMA_AT] + words + self.raw[_RDMA_AT + len(words) :]
+
+    def set_bind_wr(self, mw: MW, bind_info: MWBindInfo) -> None:
+        """Bind a window of type 2, which gets its next key: `rkey`."""
+        self.mw, self.bind_info, self.rkey = mw, bind_info, inc_rkey(mw.rkey)
+
+    def set_qp_type_xrc(self, remote_srqn: int) -> None:
+        self.remote_srqn = remote_srqn
+
+    @property
+    def rdma_remote_addr(self) -> int:
+        return self.remote_addr
+
+    @property
+    def rdma_rkey(self) -> int:
+        return self.remote_rkey
+
+    def __str__(self) -> str:
+        return table(
+            WR_ID=self.wr_id,
+            Num_SGE=self.num_sge,
+            Opcode=self.opcode,
+            Send_flags=send_flags_to_str(self.send_flags),
+            Imm_Data=self.imm_data,
+        )
+
+
+def _places(words: bytes) -> list[Place]:
+    return [Place(*numbers) for numbers in PLACE_FORM.iter_unpack(words)]
+
+
+def _checked(wr_id: int, opcode: int, num_sge: int, imm_data: int, send_flags: int) -> tuple[int, ...]:
+    """What SEND_FORM takes, each number looked at by itself: the first that does not fit is what a program hears of."""
+    wr_id, opcode = unsigned("wr_id", 64, wr_id), unsigned("opcode", 32, opcode)
+    num_sge, imm_data = unsigned("num_sge", 32, num_sge), unsigned("imm_data", 32, imm_data)
+    return opcode, unsigned("send_flags", 32, send_flags), wr_id, imm_data, 0, 0, 0, 0, num_sge, 0
+
+
+def send_flags_to_str(flags: int) -> str:
+    return name_flags(flags, _SEND_FLAGS)

@@ -1,0 +1,120 @@
+"""Bytes at addresses of this process, and lists of such places.
+
+Addresses are numbers, as in verbs. Whoever uses them has looked into `regions` first: a wrong one ends the process.
+Memory of a GPU has addresses too, but only the GPU's driver copies from and to them: see `gpu`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.verbs.gpudirect.cuda import Allocation
+from weft.verbs.gpudirect.gpu import DeviceBytes, Part
+
+Payload = bytes | memoryview | DeviceBytes
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise, since Linux 5.14
+_MS_ASYNC = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A scatter/gather element."""
+
+    address: int
+    length: int
+    lkey: int
+    device: Allocation | None = None  # of a GPU
+
+
+def view(address: int, length: int) -> memoryview:
+    """The memory itself: reading sees what is written later."""
+    if not length:
+        return memoryview(b"")
+    return memoryview((ctypes.c_ubyte * length).from_address(address)).cast("B")
+
+
+def write(address: int, data: Payload, device: Allocation | None = None) -> None:
+    if isinstance(data, DeviceBytes):
+        data.copy_to(address, device)
+    elif device is not None:
+        device.put(address, data)
+    elif len(data):
+        view(address, len(data))[:] = data
+
+
+def is_there(address: int, length: int, *, write: bool) -> bool:
+    """Whether memory can be used so; pages that come when they are asked for come now."""
+    first = address // mmap.PAGESIZE * mmap.PAGESIZE
+    begin, size = ctypes.c_void_p(first), ctypes.c_size_t(address + length - first)
+    if address + length > 1 << 64:
+        return False
+    if not _can_populate():
+        return bool(_c().msync(begin, size, _MS_ASYNC) == 0)
+    return bool(_c().madvise(begin, size, _POPULATE_WRITE if write else _POPULATE_READ) == 0)
+
+
+@functools.cache
+def _can_populate() -> bool:
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    return bool(_c().madvise(ctypes.c_void_p(at), ctypes.c_size_t(len(page)), _POPULATE_READ) == 0)
+
+
+@functools.cache
+def _c() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def address_of(data: bytes) -> int:
+    """Where they are, as long as somebody has them."""
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+
+
+def total(places: Sequence[Place]) -> int:
+    return sum(place.length for place in places)
+
+
+def gather(places: Sequence[Place], offset: int, length: int) -> Payload:
+    """Bytes `offset` to `offset + length` of a list; without a copy where one place has them all, or GPUs have."""
+    parts = _parts(places, offset, length)
+    on_devices = tuple(Part(device, address, size) for address, size, device in parts if device is not None)
+    if on_devices and len(on_devices) == len(parts):
+        return DeviceBytes(on_devices)
+    if len(parts) == 1:
+        return view(*parts[0][:2])
+    return b"".join(
+        view(address, size) if device is None else DeviceBytes((Part(device, address, size),)).to_host()
+        for address, size, device in parts
+    )
+
+
+def kept(data: Payload) -> bytes | DeviceBytes:
+    """What later changes of host memory do not reach. A GPU's stays where it is: whoever takes it copies it once."""
+    return data if isinstance(data, DeviceBytes) else bytes(data)
+
+
+def scatter(places: Sequence[Place], offset: int, data: Payload) -> None:
+    """Write data at `offset` of a list, which is long enough."""
+    done = 0
+    for address, length, device in _parts(places, offset, len(data)):
+        write(address, data[done : done + length], device)
+        done += length
+
+
+def _parts(places: Sequence[Place], offset: int, length: int) -> list[tuple[int, int, Allocation | None]]:
+    """Addresses, lengths, and of which GPU."""
+    found = []
+    for place in places:
+        if length <= 0:
+            break
+        if offset >= place.length:
+            offset -= place.length
+            continue
+        here = min(place.length - offset, length)
+        found.append((place.address + offset, here, place.device))
+        offset, length = 0, length - here
+    return found

@@ -1,0 +1,247 @@
+"""The memory of an adapter's queues, and of regions that it allocates: one piece, which other processes may map.
+
+Like the memory that a driver shares with its hardware, it holds what the two sides need of each other: which queue
+pairs there are, in what state, what they can receive, who may touch which memory (`layout`). It belongs to no file
+system: when the last process that has it ends, however it ends, it is gone.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import functools
+import mmap
+import os
+import sys
+import threading
+import time
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+from weft import runtime
+from weft.verbs.shm import layout
+from weft.verbs.shm.layout import WORD_BYTES
+
+_PAGE_BYTES = mmap.PAGESIZE
+_SHARED_BYTES = (1 << 38, 1 << 34, 1 << 31)  # of addresses, as many as can be had; memory is what is written
+_PRIVATE_BYTES = (1 << 28,)
+_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # of fallocate
+_HOLDER_S = 0.05  # after so long it is time to ask whether the holder of the lock lives
+
+
+class QueueMemory:
+    """`words` are those of `layout`, unsigned, `bytes` the same; `address` is where they begin in this process."""
+
+    def __init__(self, *, can_be_shared: bool) -> None:
+        self.can_be_shared = can_be_shared and sys.platform == "linux"
+        self.is_shared = False  # another process has it too
+        self._is_copy = False
+        self._file = -1
+        self._map_most()
+        self._free = [(layout.BLOCKS * WORD_BYTES // _PAGE_BYTES + 1, self.size // _PAGE_BYTES)]  # pages from, to
+        self._given_back: deque[tuple[int, int]] = deque()
+        self._allocating = threading.Lock()
+        words = self.words
+        words[layout.PROCESS], words[layout.BEGIN], words[layout.SIZE] = os.getpid(), self.address, self.size
+
+    def _map_most(self) -> None:
+        sizes = _SHARED_BYTES if self.can_be_shared else _PRIVATE_BYTES
+        for self.size in sizes:
+            if self.can_be_shared:
+                self._file = runtime.memory("verbs", self.size)
+            try:
+                self._map(mmap.MAP_SHARED if self.can_be_shared else mmap.MAP_PRIVATE)
+            except OSError:  # the user may have fewer addresses (ulimit -v)
+                if self.size == sizes[-1]:
+                    raise
+                os.close(self._file)
+            else:
+                return
+
+    def _map(self, flags: int) -> None:
+        flags |= _NO_RESERVE | (0 if self.can_be_shared else mmap.MAP_ANONYMOUS)
+        self.bytes = mmap.mmap(self._file, self.size, flags)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
+        self.words = memoryview(self.bytes).cast("Q")
+
+    @property
+    def file(self) -> int:
+        """What another process maps."""
+        return self._file
+
+    def close(self) -> None:
+        """Those who have it find nobody there any more."""
+        self.words[layout.PROCESS] = 0
+
+    def leave(self) -> None:
+        """In a process that was forked: from now on it is a copy, and the other's stays as it is."""
+        if self.can_be_shared:
+            self._map(mmap.MAP_PRIVATE)
+            self.is_shared, self._is_copy = False, True
+
+    def publish(self, word: int, value: int) -> None:
+        """Write a word so that whoever sees it sees all that was written before."""
+        if self.is_shared:
+            from weft.verbs.shm import atomic
+
+            atomic.publish(self.address + word * WORD_BYTES, value)
+        else:
+            self.words[word] = value
+
+    def published(self, word: int) -> int:
+        """Read a word, and all that was written before it."""
+        if self.is_shared:
+            from weft.verbs.shm import atomic
+
+            return int(atomic.load(self.address + word * WORD_BYTES))
+        return self.words[word]
+
+    # -- blocks -------------------------------------------------------------------------------------------------------
+
+    def allocate(self, size_bytes: int) -> int:
+        """Byte at which a new block of whole pages begins; all zero. MemoryError if there is none."""
+        pages = max(1, -(-size_bytes // _PAGE_BYTES))
+        with self._allocating:
+            while self._given_back:
+                self._take_back(*self._given_back.popleft())
+            for index, (begin, end) in enumerate(self._free):
+                if end - begin >= pages:
+                    self._free[index : index + 1] = [(begin + pages, end)] if end - begin > pages else []
+                    return begin * _PAGE_BYTES
+        raise MemoryError
+
+    def give_back(self, at: int, size_bytes: int) -> None:
+        """Nobody uses a block any more. Called from anywhere, the end of an object included."""
+        self._given_back.append((at // _PAGE_BYTES, max(1, -(-size_bytes // _PAGE_BYTES))))
+
+    def _take_back(self, begin: int, pages: int) -> None:
+        self._empty(begin * _PAGE_BYTES, pages * _PAGE_BYTES)
+        index = bisect.bisect(self._free, (begin, 0))
+        self._free.insert(index, (begin, begin + pages))
+        for near in (index, index - 1):  # join with the next, and with the one before
+            if 0 <= near < len(self._free) - 1 and self._free[near][1] == self._free[near + 1][0]:
+                self._free[near : near + 2] = [(self._free[near][0], self._free[near + 1][1])]
+
+    def _empty(self, at: int, size_bytes: int) -> None:
+        if self._is_copy:
+            return  # the other's memory is not ours to empty
+        if self.can_be_shared:
+            _c().fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(at), ctypes.c_long(size_bytes))
+        else:
+            self.bytes.madvise(mmap.MADV_DONTNEED, at, size_bytes)
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+
+
+def word_of_queue_pair(place: int) -> Any:
+    """An attribute of a side of a queue pair (`qp`) that stands in the memory of its adapter, where others read it."""
+
+    def read(side: Any) -> int:
+        return side.qp.adapter.memory.words[side.qp.at + place]  # type: ignore[no-any-return]
+
+    def write(side: Any, value: int) -> None:
+        side.qp.adapter.memory.words[side.qp.at + place] = value
+
+    return property(read, write)
+
+
+class Block:
+    """A piece of it, as long as somebody has this."""
+
+    def __init__(self, memory: QueueMemory, size_bytes: int) -> None:
+        self._memory, self._size_bytes = memory, size_bytes
+        self._at = memory.allocate(size_bytes)
+
+    @property
+    def word(self) -> int:
+        return self._at // WORD_BYTES
+
+    @property
+    def address(self) -> int:
+        return self._memory.address + self._at
+
+    def __del__(self) -> None:
+        if hasattr(self, "_at"):
+            self._memory.give_back(self._at, self._size_bytes)
+
+
+@functools.cache
+def _c() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@functools.cache
+def of_process() -> QueueMemory:
+    """For queues of adapters that share nothing."""
+    return QueueMemory(can_be_shared=False)
+
+
+class Lock:
+    """Of whoever changes something of an adapter: a thread of this process, or, if it is shared, another process.
+
+    A process that was killed while it had the lock leaves everything whole: it may have used up a receive request.
+    """
+
+    def __init__(self, memory: QueueMemory) -> None:
+        self.threads = threading.RLock()
+        self._memory = memory
+        self._depth = 0
+        self._has_memory = False
+        self.holder = 0  # the thread that has it; 0: none
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has it."""
+        return self.holder == threading.get_ident()
+
+    def __enter__(self) -> None:
+        self.threads.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            self.holder = threading.get_ident()
+            if self._memory.is_shared:
+                self._take()
+                self._has_memory = True
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._depth == 1:
+            self.holder = 0
+            if self._has_memory:
+                from weft.verbs.shm import atomic
+
+                self._has_memory = False
+                atomic.unlock(self._memory.address)
+        self._depth -= 1
+        self.threads.release()
+
+    def _take(self) -> None:
+        from weft.verbs.shm import atomic
+
+        began_s = time.monotonic()
+        while not atomic.lock(self._memory.address, os.getpid()):
+            if time.monotonic() - began_s > _HOLDER_S:
+                atomic.break_lock(self._memory.address, lives)
+                began_s = time.monotonic()
+            time.sleep(0)
+
+
+def lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(process)
+
+
+def _is_zombie(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    except OSError:
+        return False
