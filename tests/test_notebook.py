@@ -1,8 +1,13 @@
-"""What an interactive session shows: short lines, names after a dot, DataFrames."""
+"""What an interactive session shows: short lines, names after a dot, DataFrames, pictures and tables in a cell."""
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+from base64 import b64decode
+
 import weft
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
 from weft.routing.route import route
 from weft.sim import patterns
 from weft.sim.packet.engine import PacketEngine
@@ -28,3 +33,54 @@ def test_a_result_is_one_line_and_becomes_a_frame():
     frame = result.to_pandas()
     assert list(frame["src"]) == ["h1/1", "h2/1", "h3/1", "h4/1"]
     assert (frame["finish_ps"] > frame["start_ps"]).all()
+
+
+def cell(shown) -> ET.Element:
+    """What a notebook makes of it."""
+    return ET.fromstring(f"<div>{shown._repr_html_()}</div>")
+
+
+def picture(of: ET.Element) -> set[str | None]:
+    """The words in the picture of a cell."""
+    kind, data = of.find("img").get("src").split(",")
+    assert kind == "data:image/svg+xml;base64"
+    return {text.text for text in ET.fromstring(b64decode(data)).iter("{http://www.w3.org/2000/svg}text")}
+
+
+def test_a_fabric_is_a_picture_in_a_cell():
+    fabric = weft.load("fat-tree:hosts=32,radix=16")
+    assert set(fabric.nodes.name) <= picture(cell(fabric))
+
+
+def test_a_large_fabric_is_a_summary_in_a_cell():
+    shown = weft.load("fat-tree:hosts=27648")._repr_html_()
+    assert len(shown) < 2000
+    assert "<td>HCA</td><td>27,648</td>" in shown
+    assert "<td>leaf - spine</td><td>27,648</td><td>4xNDR, 400 Gbit/s</td>" in shown
+
+
+def test_a_result_is_its_figures_and_busy_cables_in_a_cell():
+    fabric = route(weft.load("star:hosts=4")).fabric
+    result = PacketEngine().run(fabric, patterns.shift(fabric, by=1, size_bytes=4096))
+    shown = cell(result)
+    assert "star:hosts=4: shift by 1 (seed 1)" in picture(shown)
+    rows = dict([cell.text for cell in row] for row in shown.find("table").iter("tr"))
+    assert rows["star:hosts=4"] == "shift by 1: 4 messages of 4 KiB"
+    assert rows["messages"] == "4 of 4 delivered, 16 KiB in all"
+
+
+def test_columns_are_their_first_rows_in_a_cell():
+    fabric = weft.load("star:hosts=16")
+    shown = cell(fabric.nodes)
+    rows = [[cell.text for cell in row] for row in shown.iter("tr")]
+    assert len(rows) == 1 + 10
+    assert [row[0] for row in rows[:3]] == ["name", "h1", "h2"]
+    assert shown.find("p").text == "7 more: to_pandas()"
+
+
+def test_names_in_a_cell_are_escaped():
+    builder = FabricBuilder("<b>")
+    builder.add_nodes(NodeKind.SWITCH, ["<script>", "\udc80"], n_ports=1)
+    fabric = builder.build()
+    assert [row[0].text for row in cell(fabric.nodes).find("table").iter("tr")] == ["name", "<script>", "?"]
+    fabric._repr_html_().encode()

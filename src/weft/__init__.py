@@ -57,3 +57,10 @@ def __getattr__(name: str) -> object:
 
         return Fabric
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
+
+
+def show_fabric(fabric: Fabric) -> str:
+    """What a notebook shows of a fabric. Here, outside of the layers: fabrics are below pictures and know of none."""
+    from weft.draw.notebook import show_fabric
+
+    return show_fabric(fabric)

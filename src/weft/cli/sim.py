@@ -295,13 +295,13 @@ def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
 
 
 def _print_run(result: Result, routed_by: str) -> None:
-    from weft.sim.figures import busiest_links, describe_run, describe_traffic, name_fabric
+    from weft.sim.figures import busiest_links, describe_run, describe_traffic, headline, name_fabric
 
     out = console()
     out.print(f"{name_fabric(result.fabric)}, {routed_by}", markup=False)
     out.print(describe_traffic(result.traffic), markup=False)
     out.print(f"{describe_run(result.options)}, {result.engine} engine", markup=False, end="\n\n")
-    for label, value in _figures(result):
+    for label, value in headline(result):
         out.print(f"{label:<12}{value}", markup=False)
     out.print()
     heads = ("from", "to", "Gbit/s", "utilisation %", "wait µs", "most queued KiB")
@@ -312,29 +312,6 @@ def _print_run(result: Result, routed_by: str) -> None:
     note = "Utilisation: part of the run that the port was sending. Wait: it had packets, and no credit or a pause."
     out.print(table("Busiest links", heads, rows, note))
     out.print(_speed_line([result]), markup=False)
-
-
-def _figures(result: Result) -> Iterator[tuple[str, str]]:
-    """The run in a few lines."""
-    from weft.sim.figures import format_size, goodput_per_sender_gbit_s
-
-    said = result.report()
-    size = format_size(result.traffic.total_bytes)
-    yield "messages", f"{said['delivered']:,} of {said['messages']:,} delivered, {size} in all"
-    skipped = f", of which {said['skipped_ps'] / 1e6:,.3f} carried forward" if said["skipped_ps"] else ""
-    yield "time", f"{said['last_arrival_ps'] / 1e6:,.3f} µs{skipped}"
-    if said["delivered"]:
-        each = goodput_per_sender_gbit_s(result)
-        yield "goodput", f"{said['goodput_gbit_s']:,.1f} Gbit/s"
-        yield (
-            "  a sender",
-            f"min {each.min():,.1f}, mean {each.mean():,.1f}, max {each.max():,.1f} Gbit/s ({len(each):,})",
-        )
-        us = said["latency_us"]
-        yield "latency", f"min {us['min']:,.3f}, median {us['p50']:,.3f}, p99 {us['p99']:,.3f}, max {us['max']:,.3f} µs"
-    trouble = ("retransmitted", "corrupted_packets", "dropped_packets", "marked_packets")
-    counts = ", ".join(f"{said[name]:,} {name.removesuffix('_packets')}" for name in trouble)
-    yield "packets", f"{said['packets']:,} with acknowledgements; {counts}; {said['pauses']:,} pauses"
 
 
 def _facts(result: Result, routed_by: str) -> dict[str, Any]:

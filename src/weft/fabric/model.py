@@ -22,13 +22,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+import weft
 from weft.errors import UnknownName
 from weft.fabric.counters import new_counters
 from weft.fabric.kinds import NodeKind
+from weft.fabric.notebook import to_html
 from weft.fabric.rates import Technology, speeds
 from weft.fabric.tables import Tables
 from weft.fabric.views import Link, Node, Port, Server
 
+_SHOWN = 10  # rows of columns in a notebook
 _INSIDE = (NodeKind.GPU, NodeKind.NVSWITCH, NodeKind.PCIE_SWITCH, NodeKind.CPU)
 
 
@@ -51,6 +54,12 @@ class _Columns:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} rows of {', '.join(self._names)}>"  # type: ignore[arg-type]
+
+    def _repr_html_(self) -> str:
+        """The first rows, in a notebook."""
+        columns = (getattr(self, name)[:_SHOWN] for name in self._names)
+        more = len(self) - _SHOWN  # type: ignore[arg-type]
+        return to_html(self._names, zip(*columns, strict=True), f"{more:,} more: to_pandas()" if more > 0 else "")
 
     def to_pandas(self) -> Any:
         """A DataFrame with the same columns."""
@@ -324,6 +333,10 @@ class Fabric:
     def __repr__(self) -> str:
         counts = f"switches {len(self.of_kind(NodeKind.SWITCH)):,}, HCAs {len(self.of_kind(NodeKind.HCA)):,}"
         return f"<Fabric {self.spec}: {counts}, links {len(self.links):,}>"
+
+    def _repr_html_(self) -> str:
+        """A picture or, of a large one, a summary: in a notebook."""
+        return weft.show_fabric(self)
 
 
 def _plugged(links: LinkColumns, slots: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,27 @@ def goodput_per_sender_gbit_s(result: Result) -> NDArray[np.float64]:
     size_bytes = np.bincount(sender, result.traffic.size_bytes[arrived], minlength=len(slots))
     rates: NDArray[np.float64] = size_bytes * 8_000 / np.maximum(end - begin, 1)
     return rates
+
+
+def headline(result: Result) -> Iterator[tuple[str, str]]:
+    """The run in a few lines."""
+    said = result.report()
+    size = format_size(result.traffic.total_bytes)
+    yield "messages", f"{said['delivered']:,} of {said['messages']:,} delivered, {size} in all"
+    skipped = f", of which {said['skipped_ps'] / 1e6:,.3f} carried forward" if said["skipped_ps"] else ""
+    yield "time", f"{said['last_arrival_ps'] / 1e6:,.3f} µs{skipped}"
+    if said["delivered"]:
+        each = goodput_per_sender_gbit_s(result)
+        yield "goodput", f"{said['goodput_gbit_s']:,.1f} Gbit/s"
+        yield (
+            "  a sender",
+            f"min {each.min():,.1f}, mean {each.mean():,.1f}, max {each.max():,.1f} Gbit/s ({len(each):,})",
+        )
+        us = said["latency_us"]
+        yield "latency", f"min {us['min']:,.3f}, median {us['p50']:,.3f}, p99 {us['p99']:,.3f}, max {us['max']:,.3f} µs"
+    trouble = ("retransmitted", "corrupted_packets", "dropped_packets", "marked_packets")
+    counts = ", ".join(f"{said[name]:,} {name.removesuffix('_packets')}" for name in trouble)
+    yield "packets", f"{said['packets']:,} with acknowledgements; {counts}; {said['pauses']:,} pauses"
 
 
 def carried_load(result: Result) -> float:

@@ -18,10 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import weft
-from weft.draw import draw
+from weft.draw import draw, lay_out
 from weft.draw.chart import COLOURS, titled_chart
+from weft.draw.notebook import fits, show
 from weft.errors import ConfigError
-from weft.sim.figures import describe_run, describe_traffic, name_fabric
+from weft.fabric.notebook import to_html
+from weft.sim.figures import describe_run, describe_traffic, headline, name_fabric
 from weft.sim.result import NEVER, Result
 
 if TYPE_CHECKING:
@@ -118,15 +120,25 @@ def draw_queues(path: Path | str, result: Result) -> None:
 
 def draw_heat(path: Path | str, result: Result) -> None:
     """Write the fabric with every cable in the colour of its utilisation, as PNG, SVG, PDF or HTML."""
+    draw(result.fabric, path, **_heat(result))
+
+
+def show_result(result: Result) -> str:
+    """The run in a notebook: its figures, and the same picture where a cell has room for it."""
+    picture = show(lay_out(result.fabric, **_heat(result))) if fits(result.fabric) else ""
+    note = f"{describe_run(result.options)}, {result.engine} engine, weft {weft.__version__}"
+    heads = (name_fabric(result.fabric), describe_traffic(result.traffic))
+    return picture + to_html(heads, headline(result), note)
+
+
+def _heat(result: Result) -> dict[str, Any]:
     options, what = result.options, result.traffic.description or "traffic"
     seed = "" if "seed" in what else f" (seed {options.seed})"
-    draw(
-        result.fabric,
-        path,
-        metric=100 * result.link_metric(result.utilisation),
-        metric_label=f"utilisation in %, {options.network}, paths {options.paths}",
-        title=f"{name_fabric(result.fabric)}: {what}{seed}",
-    )
+    return {
+        "metric": 100 * result.link_metric(result.utilisation),
+        "metric_label": f"utilisation in %, {options.network}, paths {options.paths}",
+        "title": f"{name_fabric(result.fabric)}: {what}{seed}",
+    }
 
 
 def _cycled(count: int) -> list[str]:

@@ -82,6 +82,12 @@ class Result:
             f"the last after {self.last_arrival_ps / 1e6:.1f} us, seed {self.options.seed}>"
         )
 
+    def _repr_html_(self) -> str:
+        """What it came to and, of a fabric that fits, how busy its cables were: in a notebook."""
+        from weft.sim.plots import show_result
+
+        return show_result(self)
+
     def to_pandas(self) -> Any:
         """A DataFrame with a row for each message."""
         import pandas as pd

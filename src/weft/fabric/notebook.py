@@ -1,0 +1,18 @@
+"""Tables as notebooks show them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+
+def to_html(heads: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "") -> str:
+    """Looks are the notebook's own. What no file can hold, half a character, is a question mark."""
+    head, *body = (
+        f"<tr>{''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in row)}</tr>"
+        for tag, row in (("th", heads), *(("td", row) for row in rows))
+    )
+    below = f"<p>{escape(note)}</p>" if note else ""
+    made = f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>{below}"
+    return made.encode("utf-8", "replace").decode("utf-8")
