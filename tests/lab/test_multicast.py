@@ -8,7 +8,9 @@ from tests.lab.rdma import managed
 import weft
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.counters import Counter
+from weft.lab import traffic
 from weft.lab.lab import Lab
+from weft.mad.host_paths import NoAnswer
 
 SENT, CAME = Counter.PORT_MULTICAST_XMIT_PKTS, Counter.PORT_MULTICAST_RCV_PKTS
 
@@ -54,6 +56,15 @@ def test_hosts_leave_the_group_in_the_end(lab):
     lab.traffic("multicast", 1000)
     report = lab.traffic("multicast", 1000)
     assert len(report["copies"]) == 15
+
+
+def test_who_cannot_leave_hides_not_what_went_wrong_before(lab, monkeypatch):
+    def no_answer(*given):
+        raise NoAnswer("no answer")
+
+    monkeypatch.setattr(traffic, "leave_group", no_answer)
+    with pytest.raises(ConfigError, match="17 senders"):
+        lab.traffic("multicast", senders=17)
 
 
 def test_limited_members_of_the_partition_hear_full_ones_alone(tmp_path):

@@ -65,8 +65,7 @@ class Agents:
         self._requests: dict[tuple[int, int], _Request] = {}  # by high and low half of the transaction
         self._timers: list[tuple[float, int, tuple[int, int]]] = []
         self._tids, self._order = itertools.count(_HIGH_TID), itertools.count()
-        self._outbox: deque[tuple[int, bytes, int, int]] = deque()
-        self._pkey_indexes: dict[tuple[int, int], int] = {}  # by slot and LID: of segments
+        self._outbox: deque[tuple[int, bytes, int, int | None]] = deque()
         self._is_draining = False
 
     def register(
@@ -125,18 +124,15 @@ class Agents:
 
     def _put(self, agent: Agent, message: bytes, lid: int, pkey_index: int) -> None:
         if agent.does_rmpp and is_rmpp(message):
-            self._pkey_indexes[agent.slot, lid] = pkey_index
+            self.subnet.pkey_indexes[agent.slot, lid] = pkey_index  # segments go by it
             self._transfers_at(agent.slot).start(message, lid)
         else:
             self._outbox.append((agent.slot, message[:MAD_BYTES], lid, pkey_index))
 
     def _transfers_at(self, slot: int) -> Transfers:
         if slot not in self._transfers:
-            self._transfers[slot] = Transfers(lambda mad, lid: self._put_segment(slot, mad, lid), self.clock)
+            self._transfers[slot] = Transfers(lambda mad, lid: self._outbox.append((slot, mad, lid, None)), self.clock)
         return self._transfers[slot]
-
-    def _put_segment(self, slot: int, mad: bytes, lid: int) -> None:
-        self._outbox.append((slot, mad, lid, self._pkey_indexes.get((slot, lid), 0)))
 
     def _drain(self) -> None:
         """Send what waits, and what that leads to: in a queue, not by recursion, however many segments there are."""
@@ -148,7 +144,7 @@ class Agents:
                 slot, mad, lid, pkey_index = self._outbox.popleft()
                 answer = self.subnet.send(slot, bytearray(mad), lid, pkey_index)
                 if answer is not None:
-                    self.deliver(Arrival(slot, lid, self.subnet.lid(slot), bytes(answer), pkey_index))
+                    self.deliver(Arrival(slot, lid, self.subnet.lid(slot), bytes(answer), pkey_index or 0))
         finally:
             self._is_draining = False
 
@@ -158,8 +154,6 @@ class Agents:
         """Give a MAD that arrived to the agent that wants it; False if there is none."""
         mad, slot, lid = arrival.mad, arrival.slot, arrival.slid
         in_transfer = is_rmpp(mad)
-        if in_transfer:
-            self._pkey_indexes[slot, lid] = arrival.pkey_index
         if in_transfer and slot in self._transfers and self._transfers[slot].knows(mad, lid):
             self._transfers[slot].receive(mad, lid)
             self._drain()

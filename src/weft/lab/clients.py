@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from socket import socket as Socket  # noqa: N812
 
@@ -16,12 +16,14 @@ _NUMBERS = 0x8000  # the upper half of what fits belongs to `agents`
 _OF_MANAGER = frozenset((MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE, MgmtClass.SUBN_ADM))
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False)
 class Client:
     """A process that attached at a port."""
 
     number: int
     slot: int
+    name: str  # of the port
+    _: KW_ONLY
     socket: Socket
     pid: int  # as the process calls itself: its socket has it in its name
     control: bytes  # name of the socket that it asks from: nobody else may ask for it
@@ -39,6 +41,14 @@ class Client:
     def line(self, take: Callable[[list[bytes], list[tuple[bytes, Ancillary]]], None]) -> Line:
         """As the kernel knows it, which answers while nothing waits for it here."""
         return Line(slot=self.slot, tag=self.number, is_idle=lambda: not self.queue, take=take)
+
+    def flush(self) -> bool:
+        """Send what its socket takes; is there more?"""
+        with contextlib.suppress(BlockingIOError):
+            while self.queue:
+                self.socket.send(self.queue[0])
+                self.queue.popleft()
+        return bool(self.queue)
 
     def lives(self, base: str) -> bool:
         """True if the kernel watches it for us; else its socket tells."""

@@ -57,7 +57,6 @@ class Server:
         self.clients: dict[int, Client] = {}
         self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, till when
-        self._pkey_indexes: dict[tuple[int, int], int] = {}  # by slot and LID that asked: what answers goes by the same
         self._unsent: set[Client] = set()
         self._services: list[Service] = []
         self._sender: Client | None = None
@@ -88,8 +87,7 @@ class Server:
     def _loop(self) -> None:
         while not self._stopped:
             try:
-                events = self.hot.wait(_TICK_S if self._something_waits() else LIVENESS_S)
-                self._round(events)
+                self._round(self.hot.wait(_TICK_S if self._something_waits() else LIVENESS_S))
             except Exception as error:  # whatever it is, the lab goes on
                 self.complaints.note(f"the server stumbled: {type(error).__name__}", str(error), error)
 
@@ -174,7 +172,7 @@ class Server:
             self._check_at = now + LIVENESS_S
             self._send_traps()
             for client in [one for one in self.clients.values() if not one.lives(self.base)]:
-                self.complaints.note("a client died without a word", f"process {client.pid} at {self._name(client)}")
+                self.complaints.note("a client died without a word", f"process {client.pid} at {client.name}")
                 self.drop(client)
 
     def _send_traps(self) -> None:
@@ -232,14 +230,14 @@ class Server:
         number = free_number(self.clients, self._last)
         data_socket = self._open(f"out{number}", to=f"in{named}")
         data_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        client = Client(number=number, slot=slot, socket=data_socket, pid=named, control=address)
+        client = Client(number, slot, self.places.name(slot), socket=data_socket, pid=named, control=address)
         self.clients[number], self._last = client, number
         self.at.setdefault(slot, []).append(client)
         self._watch(data_socket.fileno(), partial(self._on_data, client))
         self._watch_process(client, pid)
         if is_sm:
             self._set_is_sm(client, True)
-        return number, CLIENT_INFO.pack(number, queue_pair, is_sm, self._name(client).encode()[: protocol.NAME_BYTES])
+        return number, CLIENT_INFO.pack(number, queue_pair, is_sm, client.name.encode()[: protocol.NAME_BYTES])
 
     def _watch_process(self, client: Client, pid: int) -> None:
         """Hear at once when it dies. `pid` is the kernel's word; 0 if it lives where we cannot see it."""
@@ -266,13 +264,10 @@ class Server:
     def _set_is_sm(self, client: Client, on: bool) -> None:
         others = [one for one in self.at.get(client.slot, ()) if one is not client and one.is_sm]
         if on and others:
-            raise ConfigError(f"process {others[0].pid} is the subnet manager at {self._name(client)} already")
+            raise ConfigError(f"process {others[0].pid} is the subnet manager at {client.name} already")
         if client.is_sm != on:
             client.is_sm = on
             self.subnet.devices.set_is_sm(client.slot, on)
-
-    def _name(self, client: Client) -> str:
-        return self.places.name(client.slot)
 
     # -- data -----------------------------------------------------------------------------------------------------
 
@@ -296,7 +291,7 @@ class Server:
         if len(raw) == DATA_BYTES:
             self._carry(client, raw)
         else:
-            self.complaints.note("a data datagram has the wrong size", f"{len(raw)} bytes from {self._name(client)}")
+            self.complaints.note("a data datagram has the wrong size", f"{len(raw)} bytes from {client.name}")
 
     def _is_owner(self, client: Client) -> bool:
         """Of its end of the line, by its first datagram: the kernel lets no other socket send to the lab's end."""
@@ -309,7 +304,7 @@ class Server:
     def _carry(self, client: Client, request: bytearray) -> None:
         """One MAD of a client: to the subnet, and the answer of an agent back."""
         if request[24:32] != protocol.WHOLE_MAD and not protocol.fill_up(request):
-            self.complaints.note("a MAD has an impossible length", f"{request[24:32].hex()} from {self._name(client)}")
+            self.complaints.note("a MAD has an impossible length", f"{request[24:32].hex()} from {client.name}")
             self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
             return
         dlid = request[0] << 8 | request[1]
@@ -321,9 +316,8 @@ class Server:
                 runtime.ask_senders(client.socket)  # the kernel looks at each
                 self.hot.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
-        index = self._pkey_indexes.get((client.slot, dlid), 0) if mad[3] >= RESPONSE else 0
         try:
-            reply = self.subnet.send(client.slot, mad, dlid, index)
+            reply = self.subnet.send(client.slot, mad, dlid, None if mad[3] >= RESPONSE else 0)
         except Exception as error:  # ours, not the program's: it must not end the lab
             self.complaints.note(f"a MAD broke an agent: {type(error).__name__}", bytes(mad[:64]).hex(), error)
             self.subnet.lost, reply = True, None
@@ -369,8 +363,6 @@ class Server:
             return False
         if arrival.mad[3] & RESPONSE:
             self._pending.pop(protocol.transaction(arrival.mad), None)
-        else:
-            self._pkey_indexes[arrival.slot, arrival.slid] = arrival.pkey_index
         self._push(client, protocol.delivered(arrival.dlid, arrival.slid, arrival.mad))
         return True
 
@@ -384,21 +376,14 @@ class Server:
 
     def _flush(self, client: Client) -> None:
         """Send what its socket takes; the rest when it takes more."""
-        queue, send = client.queue, client.socket.send
         try:
-            while queue:
-                send(queue[0])
-                queue.popleft()
-        except BlockingIOError:
-            if not client.is_full:
-                client.is_full = True
-                self._epoll.modify(client.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+            is_full = client.flush()
         except OSError:
             self.drop(client)
-        else:
-            if client.is_full:
-                client.is_full = False
-                self._epoll.modify(client.socket.fileno(), select.EPOLLIN)
+            return
+        if is_full != client.is_full:
+            client.is_full = is_full
+            self._epoll.modify(client.socket.fileno(), select.EPOLLIN | (select.EPOLLOUT if is_full else 0))
 
     def state(self) -> dict[str, Any]:
         """What `weft ps` shows."""

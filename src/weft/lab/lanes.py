@@ -175,7 +175,7 @@ class MeteredSubnet(Subnet):
     lanes: Lanes
 
     def send(
-        self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int = 0
+        self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int | None = 0
     ) -> bytearray | None:
         lanes = self.lanes
         if lanes.any_open and len(mad) > 3 and mad[3] == Method.SET and mad[1] in _SMPS:

@@ -13,7 +13,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -116,27 +116,35 @@ class LabTraffic:
         members: dict[int, MCMemberRecord] = {}
         hosts = host_ports(self._fabric()).tolist()
         try:
-            for slot in hosts:
-                self.now = f"multicast, {len(members):,} of {len(hosts):,} hosts have joined"
-                mgid = next(iter(members.values())).mgid if members else 0
-                p_key = self._server.subnet.devices.keys(slot)[0] | PKey.FULL_MEMBER
-                with self._as_host(slot) as (carrier, sm, gid):
-                    member = join_group(carrier, sm, gid, p_key, mgid)
-                if member is not None:
-                    members[slot] = member
-            if not members:
-                raise SubnetError("no host may make a multicast group: does a subnet manager run (`weft up --sm`)?")
+            self._join(members, hosts)
             fabric = self._planted(members)
             mlid, most = next(iter(members.values())).mlid, given["size_bytes"]
             traffic = make("multicast", fabric, mlid=mlid, **given)
             _refuse_too_much(traffic.description, len(traffic), len(traffic) * len(members) * _packets(most))
-            return self._send("multicast", fabric, traffic, options, progress) | {
-                "without_path": len(hosts) - len(members)
-            }
-        finally:
-            for slot, member in members.items():
-                with self._as_host(slot) as (carrier, sm, gid):
-                    leave_group(carrier, sm, gid, member.mgid)
+            report = self._send("multicast", fabric, traffic, options, progress)
+        except BaseException:
+            with suppress(SubnetError):  # what went wrong first is what to hear of
+                self._leave(members)
+            raise
+        self._leave(members)
+        return report | {"without_path": len(hosts) - len(members)}
+
+    def _join(self, members: dict[int, MCMemberRecord], hosts: list[int]) -> None:
+        for slot in hosts:
+            self.now = f"multicast, {len(members):,} of {len(hosts):,} hosts have joined"
+            mgid = next(iter(members.values())).mgid if members else 0
+            p_key = self._server.subnet.devices.keys(slot)[0] | PKey.FULL_MEMBER
+            with self._as_host(slot) as (carrier, sm, gid):
+                member = join_group(carrier, sm, gid, p_key, mgid)
+            if member is not None:
+                members[slot] = member
+        if not members:
+            raise SubnetError("no host may make a multicast group: does a subnet manager run (`weft up --sm`)?")
+
+    def _leave(self, members: dict[int, MCMemberRecord]) -> None:
+        for slot, member in members.items():
+            with self._as_host(slot) as (carrier, sm, gid):
+                leave_group(carrier, sm, gid, member.mgid)
 
     def _planted(self, members: dict[int, MCMemberRecord]) -> Fabric:
         """The fabric when switches lead to all members: an administrator answers before it has written their tables."""

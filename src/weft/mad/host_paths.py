@@ -118,8 +118,7 @@ def data_gbit_s() -> NDArray[np.float64]:
     """[rate of a record] -> what a link of that name carries; of two that share it (4xQDR, 4xFDR10) the faster."""
     found = np.zeros(64)
     for speed, lanes in product(speeds(), LANES.values()):
-        slower = [rate for rate in Rate if rate.gbit_s <= speed.lane_signal_gbit_s * lanes]
-        if speed.technology is Technology.INFINIBAND and slower:
-            code = max(slower, key=lambda rate: rate.gbit_s)
+        if speed.technology is Technology.INFINIBAND:
+            code = Rate.of_signal(speed.lane_signal_gbit_s * lanes)
             found[code] = max(found[code], speed.lane_gbit_s * lanes)
     return np.where(found > 0, found, np.inf)  # who was told nothing that there is holds back nothing

@@ -77,7 +77,6 @@ class LocalCarrier(Carrier):
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
         self._classes: dict[int, set[int]] = {}  # methods that were registered for
-        self._pkey_indexes: dict[int, int] = {}  # by LID that MADs of QP 1 come from: what answers it goes by the same
         self._transfers = Transfers(lambda mad, lid: self._outbox.append((mad, lid)), self._clock)
         self._outbox: deque[tuple[bytes, int]] = deque()
         self._is_draining = False
@@ -164,7 +163,7 @@ class LocalCarrier(Carrier):
         try:
             while self._outbox:
                 mad, lid = self._outbox.popleft()
-                self._subnet.send(self.slot, mad, lid, self._pkey_indexes.get(lid, 0))
+                self._subnet.send(self.slot, mad, lid, None)
         finally:
             self._is_draining = False
 
@@ -201,15 +200,13 @@ class LocalCarrier(Carrier):
 
     def _receive(self, arrival: Arrival) -> bool:
         mad, lid = arrival.mad, arrival.slid
-        if mad[1] not in SMP_CLASSES:
-            self._pkey_indexes[lid] = arrival.pkey_index
         if not is_rmpp(mad):
-            return self._is_ours(mad) and self._on_message(mad, lid)
+            return self._is_ours(mad) and self._on_message(mad, arrival)
         if not self._transfers.knows(mad, lid) and not self._is_ours(mad):
             return False
         message = self._transfers.receive(mad, lid)
         self._drain()
-        return True if message is None else self._on_message(message, lid)
+        return True if message is None else self._on_message(message, arrival)
 
     def _is_ours(self, mad: bytes) -> bool:
         if mad[3] & RESPONSE:
@@ -222,14 +219,14 @@ class LocalCarrier(Carrier):
             methods = set().union(*(self._classes.get(one, set()) for one in SMP_CLASSES))
         return mad[3] in methods
 
-    def _on_message(self, mad: bytes, lid: int) -> bool:
-        """Of another program: an answer to one of ours, or what we listen for."""
+    def _on_message(self, mad: bytes, last: Arrival) -> bool:
+        """Of another program: an answer to one of ours, or what we listen for. `last` is the end of it."""
         if mad[3] & RESPONSE:
             low = int.from_bytes(mad[12:16], "big")
             del self._asked[low]
             self._done[low] = mad
         else:
-            smp = mad[1] in SMP_CLASSES
-            source = Address(lid, 0) if smp else Address(lid, 1, pkey_index=self._pkey_indexes[lid])
+            queue_pair = 0 if mad[1] in SMP_CLASSES else 1
+            source = Address(last.slid, queue_pair, pkey_index=last.pkey_index)
             self._arrived.append(Arrived(mad, source))
         return True

@@ -38,7 +38,7 @@ class Arrival:
     slid: int
     dlid: int
     mad: bytes
-    pkey_index: int = 0  # of the P_Key that it matched; an answer goes by the same
+    pkey_index: int = 0  # of the P_Key that it matched
 
 
 Receiver = Callable[[Arrival], bool]  # False: it is not for me
@@ -53,6 +53,9 @@ class Subnet:
         self.deliver: Receiver = lambda arrival: False  # of the server of all programs that no receiver here knows
         self.lost = False  # did the last MAD go nowhere?
         self.mads = 0  # that were sent so far
+        self.pkey_indexes: dict[
+            tuple[int, int], int
+        ] = {}  # [slot, LID of the other] of what came last: answers go by it
         self._receivers: dict[int, list[Receiver]] = {}
         self._packet_receivers: dict[int, list[PacketReceiver]] = {}
         self._attached = 0
@@ -75,17 +78,19 @@ class Subnet:
 
     def _hand_over(self, at: int, slid: int, dlid: int, mad: bytearray, pkey_index: int = 0) -> None:
         arrival = Arrival(self.devices.own_slot(at), slid, dlid, bytes(mad), pkey_index)
+        if mad[1] not in sma.CLASSES:
+            self.pkey_indexes[arrival.slot, slid] = pkey_index
         taken = any(receiver(arrival) for receiver in list(self._receivers.get(arrival.slot, ())))
         self.lost = not (taken or self.deliver(arrival))
 
     # -- MADs -------------------------------------------------------------------------------------------------------
 
     def send(
-        self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int = 0
+        self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int | None = 0
     ) -> bytearray | None:
         """From a port. The answer of an agent; None if it went to a program, or was lost: `lost` tells.
 
-        What is no SMP goes by the P_Key that the port has at this index.
+        What is no SMP goes by the P_Key that the port has at this index; None: by that of what it answers.
         """
         self.mads += 1
         if len(mad) != MAD_BYTES:
@@ -148,7 +153,7 @@ class Subnet:
         self.lost = not transit.return_trip(devices, trip, slot)
         return None if self.lost else smp
 
-    def _send_by_lid(self, slot: int, mad: bytearray, dlid: int, pkey_index: int = 0) -> bytearray | None:
+    def _send_by_lid(self, slot: int, mad: bytearray, dlid: int, pkey_index: int | None = 0) -> bytearray | None:
         devices, smp = self.devices, mad[1] in sma.CLASSES
         self.lost = True
         if devices.node_of[slot] in devices.dead:
@@ -176,12 +181,14 @@ class Subnet:
             self.lost = way is None or not transit.travel(devices, way)
         return None if self.lost else mad
 
-    def _matched(self, slot: int, way: Way, mad: bytearray, dlid: int, pkey_index: int) -> int:
+    def _matched(self, slot: int, way: Way, mad: bytearray, dlid: int, pkey_index: int | None) -> int:
         """The index of the P_Key that a MAD of QP 1 matches where it arrives; NONE, and counted, if none.
 
         An agent answers by the same, and two keys that match do so both ways.
         """
         devices = self.devices
+        if pkey_index is None:
+            pkey_index = self.pkey_indexes.get((slot, dlid), 0)
         p_key = int(devices.tables.pkey[slot, pkey_index]) if pkey_index < PKEY_ENTRIES else 0
         index = packets.index_at_end(devices, way, p_key)
         if index == NONE and p_key:  # an adapter does not send by an index that is empty

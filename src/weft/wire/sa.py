@@ -99,6 +99,11 @@ class Rate(IntEnum):
         """What lanes signal; what is left for data depends on their encoding."""
         return float(self.name.removeprefix("GBIT_").replace("_", "."))
 
+    @classmethod
+    def of_signal(cls, gbit_s: float) -> Rate:
+        """What the SA calls a link whose lanes signal this: the highest that is not above it."""
+        return max((rate for rate in cls if rate.gbit_s <= gbit_s), key=lambda rate: rate.gbit_s, default=cls.GBIT_2_5)
+
 
 class JoinState(IntFlag):
     FULL_MEMBER = 1

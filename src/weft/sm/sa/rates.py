@@ -19,9 +19,9 @@ MOST = len(_IN_ORDER)
 def link_ranks(fabric: Fabric) -> NDArray[np.uint8]:
     """[link] -> the highest rate that its lanes signal."""
     lane_gbit_s = np.array([speed.lane_signal_gbit_s for speed in speeds()])
-    signal_gbit_s = lane_gbit_s[fabric.links.speed] * fabric.links.width
-    steps = np.array([rate.gbit_s for rate in _IN_ORDER])
-    return np.maximum(np.searchsorted(steps, signal_gbit_s, side="right"), 1).astype(np.uint8)
+    signals_gbit_s, which = np.unique(lane_gbit_s[fabric.links.speed] * fabric.links.width, return_inverse=True)
+    ranks: NDArray[np.uint8] = RANK_OF_CODE[[Rate.of_signal(gbit_s) for gbit_s in signals_gbit_s.tolist()]][which]
+    return ranks
 
 
 def port_ranks(fabric: Fabric) -> NDArray[np.uint8]:
