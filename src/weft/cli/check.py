@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from weft.cli.arguments import TABLES, File, Form, Spec
-from weft.cli.output import console, print_data, table
+from weft.cli.output import console, print_data, progress_bar, table
 
 
 def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form: Form = TABLES) -> None:
@@ -26,15 +26,17 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
     from weft.fabric.spec import load
     from weft.routing.check import check as walk_all
 
-    fabric = load(spec)
-    if tables is not None:
-        read_tables(tables, fabric)
+    with progress_bar(f"reading {spec}"):
+        fabric = load(spec)
+        if tables is not None:
+            read_tables(tables, fabric)
     if "lft" not in vars(fabric.tables):
         raise ConfigError(
             f"{spec} comes without forwarding tables: there is nothing to check"
             "\n  Give OpenSM's with --tables; `weft route` makes its own and proves them."
         )
-    verdict = walk_all(fabric, hosts_only=hosts_only)
+    with progress_bar(f"proving {spec}"):
+        verdict = walk_all(fabric, hosts_only=hosts_only)
     if form.is_data:
         facts = {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing}
         print_data(form, facts | asdict(verdict))

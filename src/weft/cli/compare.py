@@ -47,7 +47,7 @@ def compare(
         check_path(report)
     asked = parse_job(job)
     names = None if fabrics is None else [name.strip() for name in fabrics.split(",") if name.strip()]
-    with progress_bar() as change:
+    with progress_bar(f"reading {spec}") as change:
         found = run(
             spec,
             asked,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, Spec
-from weft.cli.output import say_written
+from weft.cli.output import progress_bar, say_written
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,13 +36,15 @@ def draw(
     from weft.draw import draw as draw_fabric
     from weft.fabric.spec import load
 
-    fabric = load(spec)
-    if by == "load":
-        draw_fabric(fabric, output, metric=_load(fabric), metric_label="load, all-to-all")
-    elif by == "length":
-        draw_fabric(fabric, output, metric=fabric.links.length_m.astype(float), metric_label="metres")
-    else:
-        draw_fabric(fabric, output)
+    with progress_bar(f"reading {spec}") as change:
+        fabric, metric, label = load(spec), None, ""
+        if by == "load":
+            change(description="routing")
+            metric, label = _load(fabric), "load, all-to-all"
+        elif by == "length":
+            metric, label = fabric.links.length_m.astype(float), "metres"
+        change(description="drawing")
+        draw_fabric(fabric, output, metric=metric, metric_label=label)
     say_written(output)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form
-from weft.cli.output import console, print_data, say_written, table
+from weft.cli.output import console, print_data, progress_bar, say_written, table
 
 
 def export(
@@ -39,7 +39,10 @@ def export(
         raise ConfigError("weft export needs -o FILE: where to write")
     from weft.fabric.spec import load
 
-    files.write(load(spec), output, format)
+    with progress_bar(f"reading {spec}") as change:
+        fabric = load(spec)
+        change(description=f"writing {output}")
+        files.write(fabric, output, format)
     say_written(output)
 
 

@@ -44,13 +44,15 @@ def up(
     timed
         RDMA programs feel the latency and the rate of the links on their way, as `weft sim` has them.
     """
+    from weft.cli.output import progress_bar
     from weft.errors import ConfigError
     from weft.fabric.spec import load
     from weft.lab import daemon as process
 
     if flags.given and not sm:
         raise ConfigError(f"{', '.join(flags.given)} is for the subnet manager: add --sm, or start one with `weft sm`")
-    fabric = load(spec)
+    with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
+        fabric = load(spec)
     manage = _manager(fabric, flags) if sm else lambda entry: None
     if daemon:
         entry = process.start(fabric, name, timed=timed)
@@ -240,8 +242,7 @@ def traffic(
     from weft.units import parse_size_bytes
 
     words = {"pattern": pattern, "size_bytes": parse_size_bytes(size), "paths": paths, "senders": senders, "seed": seed}
-    with progress_bar() as change:
-        change(description=f"{pattern}, messages delivered")
+    with progress_bar(f"{pattern}, messages delivered") as change:
         found = ask(registry.find(lab), "traffic", None, lambda done, of: change(completed=done, total=of), **words)
     if form.is_data:
         print_data(form, found)

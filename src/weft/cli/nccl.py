@@ -123,11 +123,12 @@ def nccl(
     )
     if not spec:
         raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")
-    ranks = _place(spec, servers)
+    with progress_bar(f"reading {spec}"):
+        ranks = _place(spec, servers)
     if gpus is not None and gpus * threads not in (1, ranks.per_server):
         raise ConfigError(f"-g {gpus} -t {threads}: all {ranks.per_server} GPUs of a server of {spec} take part")
-    with progress_bar() as change:
-        found = run(ranks, settings, lambda done, of: change(description="sizes", completed=done, total=of))
+    with progress_bar("sizes") as change:
+        found = run(ranks, settings, lambda done, of: change(completed=done, total=of))
     if tuner is not None:
         from weft.collectives.tuner import to_text
         from weft.fabric.files.atomic import write_atomically

@@ -132,14 +132,16 @@ def _show(cell: Cell) -> str:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[..., None]]:
+def progress_bar(what: str) -> Iterator[Callable[..., None]]:
     """A bar on standard error that goes away, if that is a terminal; yields what changes it, in rich's words."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda **words: None
+        return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    screen = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=None)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
 
         def change(**words: Any) -> None:
             bar.update(task, **words)

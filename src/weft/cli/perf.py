@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, Form, Whole
-from weft.cli.output import Cell, console, print_data, table
+from weft.cli.output import Cell, console, print_data, progress_bar, table
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -277,7 +277,11 @@ def _calibrate(name: str, form: Form) -> None:
     from weft.sim import calibration
 
     chosen = (calibration.find(name),) if name else calibration.measurements()
-    found = [(one, list(calibration.run(one))) for one in chosen]
+    found: list[tuple[Measurement, list[Figure]]] = []
+    with progress_bar("") as change:
+        for one in chosen:
+            change(description=one.name, completed=len(found), total=len(chosen))
+            found.append((one, list(calibration.run(one))))
     if form.is_data:
         print_data(form, [_measurement_facts(one, figures) for one, figures in found], "figures")
     elif name:

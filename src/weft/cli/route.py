@@ -80,7 +80,8 @@ def route(
         raise ConfigError("--compare looks at every engine: leave out --engine, --without and --dump, or --compare")
     if picture is not None:
         check_suffix(picture)
-    fabric = load(spec)
+    with progress_bar(f"reading {spec}"):
+        fabric = load(spec)
     options = Options(engine=engine, lmc=lmc, max_vls=max_vls, root=root)
     if compare:
         _compare(fabric, options, seed, picture, form)
@@ -91,9 +92,12 @@ def route(
 def _route_one(
     fabric: Fabric, options: Options, seed: int, without: str, dump: Path | None, picture: Path | None, form: Form
 ) -> None:
+    written: list[Path] = []
     with _progress(3) as step:
         judged = _judge(fabric, options, seed, step, without=without)
-    written = [_dump(judged, dump)] if dump is not None else []
+        if dump is not None:
+            step(f"writing {dump}")
+            written.append(_dump(judged, dump))
     if picture is not None:
         written.append(_draw(picture, fabric, [judged]))
     if form.is_data:
@@ -195,7 +199,7 @@ def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> Path:
 
 @contextmanager
 def _progress(steps: int) -> Iterator[Step]:
-    with progress_bar() as change:
+    with progress_bar("") as change:
         change(total=steps, completed=-1)
         yield lambda what: change(description=what, advance=1)
 

@@ -89,7 +89,7 @@ def _run(module: Any, picture: Path | None, form: Form, given: dict[str, Any]) -
 
     if picture is not None:
         check_suffix(picture)
-    with progress_bar() as change:
+    with progress_bar("running") as change:
         if "progress" in signature(module.run).parameters:
             given["progress"] = lambda done, of, name: change(description=name, completed=done, total=of)
         finding = module.run(**given)

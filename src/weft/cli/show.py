@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from weft.cli.arguments import TABLES, Form, Spec
-from weft.cli.output import console, print_data, table
+from weft.cli.output import console, print_data, progress_bar, table
 from weft.fabric.kinds import NodeKind
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
     from weft.fabric.summary import summarise
     from weft.fabric.views import Port
 
-    fabric = load(spec)
+    with progress_bar(f"reading {spec}"):
+        fabric = load(spec)
     if name is not None:
         thing = fabric[name]
         ports = [thing] if isinstance(thing, Port) else _ports(thing)
@@ -37,7 +38,8 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
         else:
             _print_ports(console(), name, ports)
         return
-    summary = summarise(fabric)
+    with progress_bar("counting"):
+        summary = summarise(fabric)
     if form.is_data:
         print_data(form, asdict(summary), "tiers", "links")
     else:

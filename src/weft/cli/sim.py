@@ -57,7 +57,6 @@ def sim(
     name = traffic or ("uniform" if loads else "permutation")
     _check_traffic(name, given)
     with _progress() as step:
-        step("routing")
         fabric, routed_by = _load(spec, network, options)
         if loads:
             runs = _run_sweep(chosen, fabric, name, given, loads, options, step)
@@ -266,7 +265,7 @@ def _run_sweep(
 
 @contextmanager
 def _progress() -> Iterator[Step]:
-    with progress_bar() as change:
+    with progress_bar("routing") as change:
 
         def step(what: str) -> Callable[[int, int], None]:
             change(description=what, completed=0, total=None)
