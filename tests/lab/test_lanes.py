@@ -39,7 +39,7 @@ def ends(lab, monkeypatch):
 
 
 def passage(host: Host, qp):
-    return host.ctx.adapter.carrier.way(qp.core)
+    return qp.core.shm_peer()
 
 
 def counted(lab):

@@ -66,12 +66,11 @@ def test_a_tenant_reaches_its_own_and_nobody_else(lab, enforce, monkeypatch):
     red_too.post_receive(other, 10)
     red.send(one, b"hello")
     assert [done.status for done in red.poll() + red_too.poll()] == [e.IBV_WC_SUCCESS] * 2
-    carrier = red.ctx.adapter.carrier
-    assert carrier.way(one.core) is not None
+    assert one.core.shm_peer() is not None
     one, other = red.qp(e.IBV_QPT_RC), blue.qp(e.IBV_QPT_RC)
     red.connect(one, blue, other, pkey_index=index_of(red, 1), timeout=8, retry_cnt=1)
     blue.connect(other, red, one, pkey_index=index_of(blue, 2))
-    assert carrier.way(one.core) is None
+    assert one.core.shm_peer() is None
     blue.post_receive(other, 10)
     before = lab.fabric.counters.sum(axis=0)
     red.send(one, b"hello")

@@ -90,7 +90,7 @@ def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_lane):
 
 def wait_until_noticed(node: Node, qp: Any, *, by_lane: bool) -> None:
     """A lane is closed by a thread that sees the other process go, which on a busy machine takes its time."""
-    wait_until(lambda: not by_lane or not qp.core.lane._way.meter[0])
+    wait_until(lambda: not by_lane or not qp.core.lane._peer.meter[0])
 
 
 @pytest.mark.usefixtures("tidy")

@@ -182,7 +182,7 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode):
         finally:
             del carrier.send
         assert lane.do(request)
-        meter = lane.a.core.lane._way.meter
+        meter = lane.a.core.lane._peer.meter
         for response, packets_at in ((False, meters.REQUESTS), (True, meters.RESPONSES)):
             sizes = [size for which, size in sent if which == response]
             assert (meter[packets_at], meter[packets_at + 1]) == (len(sizes), sum(sizes))
@@ -336,7 +336,7 @@ def test_links_that_take_time_delay_what_is_done(node):
     a, _ = connect(node, e.IBV_QPT_RC, cap=CAP)
     lane = a.core.find_lane(at_once=True)
     assert lane is not None
-    meter = lane._way.meter
+    meter = lane._peer.meter
     meter[meters.LATENCY_NS], meter[meters.BYTE_PS] = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
     work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 1000)], e.IBV_SEND_SIGNALED)
     work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)

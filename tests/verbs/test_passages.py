@@ -42,16 +42,15 @@ class Program:
         self.meters[meter, 0] = 1
         return {"guid": GUID}
 
-    def way_to(self, peer: int) -> object:
-        to = SimpleNamespace(destination=Way(1), pkey_index=0, mtu_bytes=4096, dest_qp=peer << QUEUE_PAIR_BITS)
-        return self.carrier.way(SimpleNamespace(settings=to))  # type: ignore[arg-type]
+    def peer_at(self, peer: int) -> object:
+        return self.carrier.shm_peer(Way(1), peer << QUEUE_PAIR_BITS, p_key=0xFFFF, mtu_bytes=4096)
 
 
 def test_a_way_ends_with_the_program_whose_number_was_another_s_before(tmp_path):
     own = Program(tmp_path / "lab", 1)
     for _ in range(2):
         peer = Program(tmp_path / "lab", PEER)
-        assert own.way_to(PEER) is not None
+        assert own.peer_at(PEER) is not None
         assert own.meters[0, 0] == 1
         peer.carrier.close()
         wait_until(lambda: own.meters[0, 0] == 0, "that the way is closed")

@@ -12,6 +12,7 @@ from tests.verbs.segments import lose
 from tests.verbs.weather import Hurting
 from tests.verbs.wires import Wire, taken
 
+from weft.verbs.carriers.protocol import Arrival
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     ibv_event_type,
@@ -20,7 +21,6 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.hca.adapter import Arrival
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment
 

@@ -181,7 +181,7 @@ def test_what_the_short_way_does_not_take_goes_as_packets(pair, test, words, mon
         loop = made(end, watch)
         assert isinstance(loop, CompiledLoop)
         for lane in loop._lanes:
-            lane._way.meter[IS_OPEN] = 0
+            lane._peer.meter[IS_OPEN] = 0
         return loop
 
     made = compiled_loop.compiled_loop

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from weft.mad.local import ManualClock
+from weft.verbs.carriers.protocol import Arrival, Carrier
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_ATOMIC,
@@ -18,7 +19,7 @@ from weft.verbs.enums import (
     ibv_qp_state,
     ibv_wr_opcode,
 )
-from weft.verbs.hca.adapter import Adapter, Arrival, Carrier
+from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.queue_pair import QueuePair, Settings
 from weft.verbs.hca.receiving import ReceiveQueue
@@ -36,7 +37,7 @@ def taken(cq: CompletionQueue, most: int) -> list[Completion]:
     return [Completion(**dict(zip(names, numbers, strict=True))) for numbers in cq.poll(most)]  # type: ignore[arg-type]
 
 
-class End:
+class End(Carrier):
     """A carrier of `Wire`."""
 
     def __init__(self, wire: Wire, name: str) -> None:
@@ -62,6 +63,8 @@ class End:
 
     def wait(self, seconds: float) -> None:
         self.wire.clock.sleep(seconds)
+
+    def close(self) -> None: ...
 
 
 class Wire:

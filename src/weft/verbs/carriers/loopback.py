@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from weft.verbs.hca.adapter import TO_GROUP, Arrival
+from weft.verbs.carriers.protocol import TO_GROUP, Arrival, Carrier
 from weft.verbs.hca.segment import Segment
 from weft.verbs.shm.memory import kept
 from weft.wire.roce import PROTOCOL_UDP, IPv4
 
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
-    from weft.verbs.shm.path import Way
-
 _IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
 
 
-class Loopback:
+class Loopback(Carrier):
     """A carrier; `gids` are those of its adapter, the first is what others see as the source."""
 
-    carries_device_bytes = True  # what is on a GPU stays there until the other end copies it
+    carries_device_bytes = True
     _everybody: ClassVar[dict[int, Loopback]] = {}
 
     def __init__(self, gids: tuple[int, ...]) -> None:
@@ -67,11 +63,13 @@ class Loopback:
     def is_idle(self) -> bool:
         return not self._inbox
 
-    def way(self, qp: QueuePair) -> Way | None:
-        return None
-
     def wait(self, seconds: float) -> None:
         self._something.wait(seconds)
+
+    def close(self) -> None:
+        for gid in self.gids:
+            if self._everybody.get(gid) is self:
+                del self._everybody[gid]
 
 
 def grh_of(sgid: int, dgid: int, length: int) -> bytes:

@@ -15,10 +15,9 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from weft.ids import p_keys_match
+from weft.verbs.carriers.protocol import TO_GROUP, Arrival, Carrier
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
 from weft.verbs.gpudirect.gpu import DeviceBytes
 from weft.verbs.hca.datagram import Datagrams
@@ -33,45 +32,8 @@ from weft.verbs.hca.work import Refused, SendWork
 from weft.verbs.shm import layout
 from weft.verbs.shm.queue_memory import Lock, QueueMemory
 
-if TYPE_CHECKING:
-    from weft.verbs.shm.path import Way
-
 _LOADING_S = 10.0
 _IDLE_S, _SHORTEST_S = 0.5, 0.0005
-_FIRST_QP = 2  # 0 and 1 are for management
-TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """A segment, and what the network said of it."""
-
-    segment: Segment
-    source: object  # whom an answer goes to
-    grh: bytes = bytes(40)
-    slid: int = 0
-    sl: int = 0
-    group: object = None  # that it was sent to
-
-
-class Carrier(Protocol):
-    """What joins adapters. Segments may come in parts, twice, in another order, or not at all."""
-
-    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None: ...
-
-    def receive(self) -> list[Arrival]: ...
-
-    def wait(self, seconds: float) -> None:
-        """Until something arrives, or so long."""
-        ...
-
-    def is_idle(self) -> bool:
-        """Whether `receive` would do nothing; asked without the adapter's lock."""
-        ...
-
-    def way(self, qp: QueuePair) -> Way | None:
-        """The short way to the other end of a connection, if there is one."""
-        ...
 
 
 class Adapter:
@@ -93,7 +55,7 @@ class Adapter:
         self.ee_contexts: dict[int, EEContext] = {}
         self.groups: dict[object, list[QueuePair]] = {}
         self.shared: dict[int, ReceiveQueue] = {}  # those that XRC names
-        self._numbers: range = getattr(carrier, "numbers", range(_FIRST_QP, layout.QUEUE_PAIRS_MAX))  # of queue pairs
+        self._numbers = carrier.numbers
         self._next_number = 0
         self._shared_numbers = itertools.count(1)
         self.background = 0  # the thread that answers others
@@ -184,7 +146,7 @@ class Adapter:
     def _stays_on_gpu(self, segment: Segment) -> bool:
         """Whether the other end copies it: where it answers when it has, and the carrier brings it there."""
         answered = segment.service not in (Service.UC, Service.UD)
-        return answered and getattr(self.carrier, "carries_device_bytes", False)
+        return answered and self.carrier.carries_device_bytes
 
     def p_key(self, index: int) -> int:
         return self.p_keys[index] if index < len(self.p_keys) else 0

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weft.verbs.hca.datagram import Datagrams
     from weft.verbs.hca.requester import Requester
     from weft.verbs.hca.responder import Responder
-    from weft.verbs.shm.path import Lane
+    from weft.verbs.shm.path import Lane, ShmPeer
 
 S, M = ibv_qp_state, ibv_qp_attr_mask
 _RESET, _INIT, _RTR, _RTS, _SQD, _SQE, _ERR = (
@@ -247,14 +247,19 @@ class QueuePair:
         if not at_once and (self._asks < LANE_AFTER or self.adapter.clock() < self._not_before_s):
             return None
         asked_s = self.adapter.clock()
-        way = self.adapter.carrier.way(self)
+        peer = self.shm_peer()
         took_s = self.adapter.clock() - asked_s
         self._not_before_s = asked_s + _ASK_AGAIN_S + 10 * took_s  # who does not answer is not asked often
-        if way is not None:
+        if peer is not None:
             from weft.verbs.shm.path import Lane
 
-            self.lane = Lane(self, way)
+            self.lane = Lane(self, peer)
         return self.lane
+
+    def shm_peer(self) -> ShmPeer | None:
+        """The other end's memory, if the carrier offers it."""
+        to, p_key = self.settings, self.adapter.p_key(self.settings.pkey_index)
+        return self.adapter.carrier.shm_peer(to.destination, to.dest_qp, p_key=p_key, mtu_bytes=to.mtu_bytes)
 
     def check_send(self, work: SendWork, before: int = 0) -> None:
         """Whether it can be posted, after so many others."""

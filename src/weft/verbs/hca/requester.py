@@ -49,7 +49,7 @@ class Requester:
     def reset(self) -> None:
         self.next_psn = self.qp.settings.sq_psn
         self._cursor = 0
-        room_bytes = getattr(self.qp.adapter.carrier, "window_bytes", 0)  # a carrier that drops what is too much
+        room_bytes = self.qp.adapter.carrier.window_bytes
         self._window_max = max(_WINDOW_MIN, room_bytes // self.qp.settings.mtu_bytes) if room_bytes else WINDOW
         self._window = self._window_max  # halved when something is lost, and larger again as answers come
         self._part = max(1, self._window_max // _PARTS) if room_bytes else WINDOW

@@ -44,8 +44,7 @@ class Groups(Traffic):
             raise PyverbsRDMAError(what, errno.EINVAL, "comp_mask does not say that there is an address")
         if wanted is None or wanted.src is None:
             raise PyverbsRDMAError(what, errno.EINVAL, "nothing says which group")
-        qp, join = self._queue_pair(what), getattr(self._adapter.carrier, "join", None)  # some must ask for it
-        group = join(wanted.src, self._source) if join is not None else wanted.src
+        qp, group = self._queue_pair(what), self._adapter.carrier.join(wanted.src, self._source)
         if group is None:
             self._tell(Told(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT))
             return
@@ -68,6 +67,5 @@ class Groups(Traffic):
         group, adapter = self._groups.pop(address), self._adapter
         if self.qp is not None:
             adapter.leave(self.qp.core, group)
-        leave = getattr(adapter.carrier, "leave", None)
-        if leave is not None and group not in adapter.groups:
-            leave(group, self._source)
+        if group not in adapter.groups:
+            adapter.carrier.leave(group, self._source)

@@ -51,7 +51,7 @@ class Far(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class ShmPeer:
     """What a carrier offers: to whom, as whom, how it is counted, and how to wake who waits there."""
 
     far: Far
@@ -61,14 +61,14 @@ class Way:
 
 
 class Lane:
-    def __init__(self, qp: QueuePair, way: Way) -> None:
+    def __init__(self, qp: QueuePair, peer: ShmPeer) -> None:
         from weft.verbs.hca.queue_pair import mark
 
-        self._qp, self._way = qp, way
+        self._qp, self._peer = qp, peer
         self.words = np.zeros(express.LANE_WORDS, np.int64)
         self._said = self.words.data.cast("B").cast("Q")
         self._kernel, self._lock = entry(express.post, self.words, b""), qp.adapter.lock
-        memory, far = qp.adapter.memory, way.far
+        memory, far = qp.adapter.memory, peer.far
         self.is_here = far.address == memory.address  # both ends are of this process
         said = self._said
         header = memory_at(far.address, 64).cast("Q")
@@ -77,7 +77,7 @@ class Lane:
         said[express.FAR_SIZE] = header[layout.SIZE]
         said[express.FAR_QP] = far.address + layout.queue_pair_at(qp.settings.dest_qp) * WORD_BYTES
         said[express.FAR_PROCESS], said[express.OWN_PROCESS] = far.process, os.getpid()
-        said[express.SOURCE], said[express.METER] = mark(way.source), way.meter.ctypes.data
+        said[express.SOURCE], said[express.METER] = mark(peer.source), peer.meter.ctypes.data
         said[express.SELF] = self.words.ctypes.data
         said[express.COUNT_MAX], said[express.INLINE_MAX] = qp.send_places_max, qp.inline_max
 
@@ -127,7 +127,7 @@ class Lane:
         if code & (express.SLOW | express.CLOSED):
             return False
         if code & express.RING:
-            self._way.ring()
+            self._peer.ring()
         if code & express.UNTOLD:
             self._tell()
         return True

@@ -23,12 +23,12 @@ from weft.verbs.carriers.lab.memory_grants import Passages
 from weft.verbs.carriers.lab.paths import Paths, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
 from weft.verbs.carriers.processes.handover import Neighbours
+from weft.verbs.carriers.protocol import Arrival, Carrier
 from weft.verbs.enums import ibv_event_type
-from weft.verbs.hca.adapter import Adapter, Arrival
+from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.packets import decode, encode
-from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Segment
-from weft.verbs.shm import path as lane
+from weft.verbs.shm.path import ShmPeer
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route, icrc_bytes
 from weft.wire.format import Format, Malformed
 from weft.wire.headers import BTH, GRH, GRH_NEXT_HEADER, LNH, LRH
@@ -39,7 +39,7 @@ _LRH = struct.Struct(">BBHHH")
 _PAD_SHIFT = 4  # of the pad count in the second byte of a BTH
 
 
-class LabCarrier:
+class LabCarrier(Carrier):
     """`numbers` are those of queue pairs of this program at its port. `on_change` hears what happens to the port."""
 
     window_bytes = 256 << 10  # of a connection under way: the lab takes packets one by one, and clocks run meanwhile
@@ -70,7 +70,6 @@ class LabCarrier:
         return int(info.lid | way.path_bits & (1 << info.lmc) - 1)
 
     def join(self, address: int, own_gid: int) -> int | None:
-        """Become a member of the group that an address means: its GID; None if the subnet administrator refuses."""
         group = group_of(address, self.facts.p_keys[0])
         return group if self.paths.join((group, own_gid)) is not None else None
 
@@ -84,17 +83,16 @@ class LabCarrier:
         self._adapter = adapter
         self._neighbours = Neighbours(self.passages.doorway, adapter, self.line.ring)
 
-    def way(self, qp: QueuePair) -> lane.Way | None:
-        """For a connection whose links are sound, both ways; whoever asks does not have the adapter's lock."""
-        to, index = qp.settings.destination, qp.settings.pkey_index
-        if self._adapter is None or self._neighbours is None or not isinstance(to, Way):
+    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
+        """For a connection whose links are sound, both ways."""
+        if self._neighbours is None or not isinstance(to, Way):
             return None
-        found = self.passages.to(to, self._adapter.p_key(index), qp.settings.mtu_bytes, qp.settings.dest_qp)
+        found = self.passages.to(to, p_key, mtu_bytes, dest_qp)
         if found is None:
             return None
         source = Way(self._slid(to), to.gids and to.gids[::-1])
         ring = functools.partial(self.line.wake, found.guid, found.program)
-        return self._neighbours.way(found.doorway, source=source, meter=found.meter, ring=ring)
+        return self._neighbours.peer(found.doorway, source=source, meter=found.meter, ring=ring)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
@@ -133,7 +131,7 @@ class LabCarrier:
             self.refused += 1
             return None
 
-    def wait(self, seconds: float | None) -> None:
+    def wait(self, seconds: float) -> None:
         self.line.wait(seconds)
 
     def close(self) -> None:

@@ -206,7 +206,7 @@ class Line:
             else:
                 self._inbox.append((kind, body))
 
-    def wait(self, seconds: float | None) -> None:
+    def wait(self, seconds: float) -> None:
         """Until something may have come, or so long. That the lab is gone is noticed here."""
         if self._poll(seconds, self._bell):
             with self._lock:

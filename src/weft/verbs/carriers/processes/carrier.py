@@ -34,17 +34,17 @@ from weft.errors import ConfigError
 from weft.verbs.carriers.loopback import Loopback, grh_of
 from weft.verbs.carriers.places import place
 from weft.verbs.carriers.processes.handover import Neighbours
+from weft.verbs.carriers.protocol import TO_GROUP, Arrival
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.gpudirect.gpu import DeviceBytes
-from weft.verbs.hca.adapter import TO_GROUP, Adapter, Arrival
+from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
 from weft.wire.format import Malformed
 from weft.wire.packet import read_transport
 
 if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
-    from weft.verbs.shm.path import Way
+    from weft.verbs.shm.path import ShmPeer
 
 PROCESSES_MAX = 255
 # Queue pairs of these have numbers of seven digits: programs exchange such as text, and expect as much as they send
@@ -200,15 +200,14 @@ class Siblings(Loopback):
 
     # -- the short way ------------------------------------------------------------------------------------------------
 
-    def way(self, qp: QueuePair) -> Way | None:
-        """To a queue pair of this machine; whoever asks does not have the adapter's lock."""
+    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
         from weft.verbs.shm.meter import open_meter
 
-        to, slot = qp.settings.destination, qp.settings.dest_qp >> _QUEUE_PAIR_BITS
+        slot = dest_qp >> _QUEUE_PAIR_BITS
         if self._neighbours is None or not isinstance(to, tuple) or to[0] not in self.gids:
             return None
         ring = functools.partial(self._ring, slot)
-        return self._neighbours.way(self._doorway(slot), source=(to[1], to[0]), meter=open_meter(), ring=ring)
+        return self._neighbours.peer(self._doorway(slot), source=(to[1], to[0]), meter=open_meter(), ring=ring)
 
     def _ring_here(self) -> None:
         os.eventfd_write(self._bell, 1)

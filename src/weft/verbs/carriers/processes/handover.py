@@ -1,7 +1,7 @@
 """How a process gets the memory of another one's queues: from a socket in the folder of both.
 
     neighbours = Neighbours(path, adapter)      a thread of its own lets others in
-    neighbours.way(path, ...)                   the short way to it, or within this process; None if nobody is there
+    neighbours.peer(path, ...)                  its memory, or within this process; None if nobody is there
 
 The connection stays open as long as both live: when it ends the other process is gone, however it went, and all ways
 to it are closed.
@@ -30,7 +30,7 @@ from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm import layout
 
 if TYPE_CHECKING:
-    from weft.verbs.shm.path import Way
+    from weft.verbs.shm.path import ShmPeer
 
 Meter = npt.NDArray[np.int64]
 _ANSWER_S = 10.0  # the other may have to load its kernels first
@@ -148,18 +148,18 @@ class Neighbours:
             if not far.is_alive:
                 self._forget(path)
 
-    def way(self, path: Path, *, source: object, meter: Meter, ring: Callable[[], None]) -> Way | None:
+    def peer(self, path: Path, *, source: object, meter: Meter, ring: Callable[[], None]) -> ShmPeer | None:
         """To the process behind a door, which `ring` wakes, or to this one."""
-        from weft.verbs.shm.path import Way
+        from weft.verbs.shm.path import ShmPeer
 
         if path == self._path:
             here = Here(self._adapter.memory.address, os.getpid())
-            return Way(far=here, source=source, meter=meter, ring=self._rung)
+            return ShmPeer(far=here, source=source, meter=meter, ring=self._rung)
         far = self.far(path)
         if far is None:
             return None
         self._meters.setdefault(path, {})[meter.ctypes.data] = meter
-        return Way(far=far, source=source, meter=meter, ring=ring)
+        return ShmPeer(far=far, source=source, meter=meter, ring=ring)
 
     def _rung(self) -> None:
         self._adapter.was_rung()

@@ -21,25 +21,22 @@ import socket
 import threading
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.verbs.carriers.protocol import Arrival, Carrier
 from weft.verbs.carriers.roce import interrupts
 from weft.verbs.carriers.roce.headers import pack, unpack
 from weft.verbs.carriers.roce.interfaces import mtu_of
 from weft.verbs.carriers.roce.kernels import incoming, layout, outgoing
 from weft.verbs.gpudirect.gpu import DeviceBytes
-from weft.verbs.hca.adapter import Arrival
 from weft.verbs.hca.segment import Segment, Service
 from weft.wire.format import Malformed
 from weft.wire.headers import BTH, RETH, CNPPadding, ImmDt, Opcode
 from weft.wire.pcap import LinkType, PcapWriter
 from weft.wire.roce import UDP, UDP_PORT, Ethernet, EtherType, IPv4, IPv6, udp_checksum
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
 
 _PMTUDISC_DO = 2  # never fragment; these are not in Python's socket module on all systems
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
@@ -90,7 +87,7 @@ class _Way:
         self.outer = layout.outer_of(own.packed, far.packed, UDP_PORT, UDP_PORT)
 
 
-class RoceCarrier:
+class RoceCarrier(Carrier):
     """Bound to one address of this machine. `capture`: a file that gets all packets as pcap."""
 
     def __init__(self, address: str, *, capture: BinaryIO | None = None, trusts: bool = False) -> None:
@@ -142,9 +139,6 @@ class RoceCarrier:
 
     def is_idle(self) -> bool:
         return False
-
-    def way(self, qp: QueuePair) -> None:
-        """There is none but the wire."""
 
     def _poll(self, for_what: int, seconds: float) -> None:
         poller = select.poll()

@@ -1,0 +1,74 @@
+"""What an adapter asks of what joins it to others. tests/conformance/carriers.py holds every carrier to it.
+
+Who writes a carrier derives from `Carrier`: what a network need not do is there already, so that an adapter may call
+all of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from weft.verbs.hca.segment import Segment
+from weft.verbs.shm import layout
+
+if TYPE_CHECKING:
+    from weft.verbs.shm.path import ShmPeer
+
+_FIRST_QP = 2  # 0 and 1 are for management
+TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A segment, and what the network said of it."""
+
+    segment: Segment
+    source: object  # whom an answer goes to
+    grh: bytes = bytes(40)
+    slid: int = 0
+    sl: int = 0
+    group: object = None  # that it was sent to
+
+
+class Carrier(Protocol):
+    """Segments may come in parts, twice, in another order, or not at all. What an address (`to`) is, it decides."""
+
+    numbers: range = range(_FIRST_QP, layout.QUEUE_PAIRS_MAX)  # that queue pairs of its adapter have
+    window_bytes: int = 0  # that a connection may have under way, if the carrier drops what is more; 0: all
+    carries_device_bytes: bool = False  # what is on a GPU stays there until the other end copies it
+
+    def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
+        """In packets of this size, or whole. What nobody takes is lost: nothing is raised, and nobody is told."""
+        ...
+
+    def receive(self) -> list[Arrival]:
+        """What came since, in order; it does not wait."""
+        ...
+
+    def is_idle(self) -> bool:
+        """Whether `receive` would do nothing; asked without the adapter's lock."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Until something arrives, or so long."""
+        ...
+
+    def close(self) -> None:
+        """What is sent to it from now on is lost."""
+        ...
+
+    def join(self, address: int, own_gid: int) -> int | None:
+        """Become a member of the group that an address means: its GID; None if the network refuses."""
+        return address
+
+    def leave(self, group: int, own_gid: int) -> None:
+        """Be a member no more."""
+        return
+
+    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
+        """The memory of the other end of a connection, where both are on one machine and nothing is in between.
+
+        Whoever asks does not have the adapter's lock.
+        """
+        return None

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.conformance.carriers import CHECKS, Ends
+from tests.lab.rdma import managed
+from tests.verbs.wires import loopback_address
+
+import weft
+from weft.lab.lab import Lab
+from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.device import LabDevice
+from weft.verbs.carriers.loopback import Loopback
+from weft.verbs.carriers.processes.carrier import Siblings
+from weft.verbs.carriers.protocol import Carrier
+from weft.verbs.carriers.roce.carrier import RoceCarrier
+
+GID, GROUP = 0xFE80 << 112, 0xFF12 << 112 | 0x77
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes, RoCE and labs are for Linux")
+
+
+def by_gid(a: Carrier, b: Carrier, gid_a: int, gid_b: int) -> Ends:
+    return Ends(
+        a=a,
+        b=b,
+        to_b=(gid_b, gid_a),
+        to_a=(gid_a, gid_b),
+        to_nobody=(gid_b + 99, gid_a),
+        group=(GROUP, (GROUP, gid_a), gid_a, gid_b),
+    )
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab(weft.load("star:hosts=3"), f"c{time.monotonic_ns() % 10**12}") as up, managed(up):
+        yield up
+
+
+def of_lab(lab: Lab) -> Ends:
+    a, b = (LabDevice(lab.host(name)["verbs"], name, "mlx5_0", 1, 1)._attach() for name in ("h2", "h3"))
+    (lid_a, gid_a), (lid_b, gid_b) = ((one.facts.info.lid, int.from_bytes(one.facts.gids[0], "big")) for one in (a, b))
+    group = a.paths.join((GROUP, gid_a))  # as a member who sends
+    return Ends(a=a, b=b, to_b=Way(lid_b), to_a=Way(lid_a), to_nobody=Way(0xB000), group=(GROUP, group, gid_a, gid_b))
+
+
+@pytest.fixture(params=["loopback", "processes", "roce", "lab"])
+def ends(request) -> Iterator[Ends]:
+    with ExitStack() as stack:
+        match request.param:
+            case "loopback":
+                made = by_gid(Loopback((GID + 1,)), Loopback((GID + 2,)), GID + 1, GID + 2)
+            case "processes":
+                device = f"test{os.getpid()}-{time.monotonic_ns()}"
+                made = by_gid(Siblings((GID,), device), Siblings((GID,), device), GID, GID)
+            case "roce":
+                a, b = (RoceCarrier(loopback_address(number)) for number in (31, 32))
+                made = by_gid(a, b, a.gid, b.gid)
+            case _:
+                made = of_lab(request.getfixturevalue("lab"))
+        stack.callback(made.a.close)
+        if request.node.callspec.params["name"] != "closed_peer":
+            stack.callback(made.b.close)
+        yield made
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_carrier_keeps_to_the_suite(ends, name, request):
+    if name == "group" and isinstance(ends.a, RoceCarrier):
+        pytest.skip("RoCE's socket is a member of no group: loopback interfaces carry none")
+    CHECKS[name](ends)
