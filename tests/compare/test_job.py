@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.collectives.kinds import Collective
-from weft.compare.job import Call, parse_job, show_size
+from weft.compare.job import Call, parse_job
 from weft.errors import ConfigError, FileError
 
 
@@ -75,11 +75,3 @@ def test_an_empty_trace_and_one_that_is_no_text_are_refused(tmp_path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(FileError, match="expected text in UTF-8"):
         parse_job(f"trace:{path}")
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [(1, "1 bytes"), (1000, "1,000 bytes"), (1 << 10, "1 KiB"), (3 << 29, "1,536 MiB"), (1 << 40, "1 TiB")],
-)
-def test_sizes_are_shown_as_short_as_is_true(size: int, shown: str) -> None:
-    assert show_size(size) == shown

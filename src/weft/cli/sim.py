@@ -87,8 +87,6 @@ def _check_outputs(outputs: Outputs) -> None:
     ):
         if path is not None:
             check(path)
-            if not path.parent.is_dir():
-                raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
     if outputs.plot_queue is not None and not outputs.watch:
         raise ConfigError("--plot-queue needs to know whose queues: add --watch leaf1/3, or several by commas")
 

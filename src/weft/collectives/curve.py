@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 from weft.collectives.bench import Table
@@ -15,19 +16,19 @@ def draw_curve(path: Path | str, table: Table) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, StrMethodFormatter
 
     title = f"{table.settings.program} on {table.ranks.fabric.spec}, {table.cluster.ranks:,} GPUs"
-    with titled_chart(path, title, "; ".join(line.strip() for line in about(table))) as axes:
+    with titled_chart(path, title, "; ".join(line.strip() for line in about(table))) as (axes,):
         points = [(row.size_bytes, row.estimate.bus_gbyte_s, row.estimate.name) for row in table.rows]
         sizes, rates, names = zip(*points, strict=True)
         axes.plot(sizes, rates, color=FAINT, linewidth=1.2, zorder=1)
-        for index, name in enumerate(dict.fromkeys(names)):
+        for name, colour in zip(dict.fromkeys(names), cycle(COLOURS), strict=False):
             x, y, _ = zip(*(point for point in points if point[2] == name), strict=True)
-            axes.scatter(x, y, s=26, color=COLOURS[index % len(COLOURS)], label=name, zorder=2)
+            axes.scatter(x, y, s=26, color=colour, label=name, zorder=2)
         axes.set_xscale("log", base=2)
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(LogLocator(base=4, numticks=20))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: format_size_bytes(round(size))))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        axes.set_xlabel("size (bytes, logarithmic)", fontsize=9.5)
-        axes.set_ylabel("bus bandwidth (GB/s, simulated)", fontsize=9.5)
-        axes.legend(title="algorithm/protocol", fontsize=8.5, title_fontsize=8.5, frameon=False, loc="upper left")
+        axes.set_xlabel("size (bytes, logarithmic)")
+        axes.set_ylabel("bus bandwidth (GB/s, simulated)")
+        axes.legend(title="algorithm/protocol", loc="upper left")

@@ -15,6 +15,7 @@ from pathlib import Path
 from weft.collectives.kinds import Collective, collective
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.text import read_text
+from weft.sim.figures import format_size
 from weft.units import parse_size_bytes
 
 COLLECTIVES = (
@@ -40,7 +41,7 @@ class Call:
 
     def __str__(self) -> str:
         times = f"{self.count:,} × " if self.count > 1 else ""
-        return f"{times}{self.collective} of {show_size(self.size_bytes)}"
+        return f"{times}{self.collective} of {format_size(self.size_bytes)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +70,6 @@ def parse_job(text: str) -> Job:
     if kind.strip().lower() == "trace":
         return Job(name=text, calls=_read_trace(Path(rest)))
     return Job(name=text, calls=(_call(kind, rest, "1"),))
-
-
-def show_size(size_bytes: int) -> str:
-    """`1 GiB`, `64 MiB`, `1,000 bytes`: as short as it is true."""
-    for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size_bytes >= 1 << shift and size_bytes % (1 << shift) == 0:
-            return f"{size_bytes >> shift:,} {unit}"
-    return f"{size_bytes:,} bytes"
 
 
 def _call(name: str, size: str, count: str) -> Call:

@@ -10,7 +10,6 @@ from pathlib import Path
 import weft
 from weft.compare.comparison import Comparison, Outcome, Point
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
-from weft.compare.job import show_size
 from weft.compare.words import show_time, show_usd, without_price
 from weft.draw import lay_out
 from weft.draw.svg import body, both_styles, clean, view_box
@@ -18,6 +17,7 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
+from weft.sim.figures import format_size
 
 _PARTS = {
     "launch": "launch: kernels start",
@@ -170,7 +170,7 @@ def _curves(found: Comparison) -> str:
         Axis(label="size of the collective", ticks=powers(1 << 10, 1 << 34, 4), show=_short_size),
         "bus bandwidth, GB/s",
         leading.size_bytes,
-        show_size,
+        format_size,
     )
     counts = [point.at for point in found.outcomes[0].by_servers]
     by_servers = _chart(

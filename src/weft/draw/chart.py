@@ -36,28 +36,38 @@ _STYLE: dict[Any, Any] = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "axes.labelsize": 9.5,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.title_fontsize": 8.5,
+    "legend.frameon": False,
 }
 
 
 def check_suffix(path: Path | str, formats: Collection[str] = FORMATS) -> str:
-    """The suffix, if it names one of these formats; a stream gets SVG."""
+    """The suffix, if it names one of these formats and the file a folder that is there; a stream gets SVG."""
     suffix = suffix_of(path, ".svg")
     if suffix not in formats:
         raise ConfigError(f"cannot draw {path}: the suffix says what to write: {', '.join(formats)}")
+    if not Path(path).parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {Path(path).parent}, make it first")
     return suffix
 
 
 @contextmanager
-def chart(
-    path: Path | str, *, width_in: float, height_in: float, style: dict[Any, Any] | None = None
-) -> Iterator[Figure]:
-    """An empty figure to draw on; `style` is matplotlib's, on top of the house's."""
+def chart(path: Path | str, *, width_in: float, height_in: float) -> Iterator[Figure]:
+    """An empty figure to draw on."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     suffix = check_suffix(path)
-    with rc_context(_STYLE | (style or {})):
+    with rc_context(_STYLE):
         figure = Figure(figsize=(width_in, height_in), dpi=160, facecolor="white")
         FigureCanvasAgg(figure)
         yield figure
@@ -66,18 +76,14 @@ def chart(
 
 
 @contextmanager
-def titled_chart(path: Path | str, title: str, note: str) -> Iterator[Axes]:
-    """One diagram under a title and a note that says what it takes to have it again."""
-    with chart(path, width_in=9, height_in=5.2) as figure:
-        axes = figure.subplots()
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.tick_params(labelsize=8.5)
-        yield axes
-        lines = textwrap.wrap(note, 125, max_lines=3, placeholder=" …")
+def titled_chart(path: Path | str, title: str, note: str, *, panels: int = 1) -> Iterator[list[Axes]]:
+    """A row of diagrams under a title and a note that says what it takes to have them again."""
+    with chart(path, width_in=10, height_in=5) as figure:
+        yield list(figure.subplots(1, panels, squeeze=False)[0])
+        lines = textwrap.wrap(note, 140, max_lines=3, placeholder=" …")
         figure.tight_layout(rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
         look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
-        figure.text(0.02, 0.975, _shortened(title, 85), fontsize=13, fontweight="bold", **look)
+        figure.text(0.02, 0.975, _shortened(title, 95), fontsize=13, fontweight="bold", **look)
         figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=FAINT, **look)
 
 

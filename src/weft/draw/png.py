@@ -50,20 +50,17 @@ def _figure(scene: Scene) -> Figure:
 def _paint_boxes(axes: Axes, scene: Scene) -> None:
     from matplotlib.collections import EllipseCollection, PathCollection
 
-    for layer, roles in ((_BEHIND, (Role.FRAME, Role.BLOCK)), (_FRONT, [r for r in Role if r != Role.MARK])):
-        for role in roles:
-            boxes = [box for box in scene.boxes if box.role is role]
-            if not boxes or (layer == _FRONT and role in (Role.FRAME, Role.BLOCK)):
-                continue
-            look = LOOKS[role]
-            fills = [scene.inks[box.ink].light if box.ink >= 0 else look.fill.light for box in boxes]
-            paths = [_outline(box, look.corner) for box in boxes]
-            stroke = look.stroke.light
-            axes.add_collection(
-                PathCollection(paths, facecolors=fills, edgecolors=stroke, linewidths=_POINTS_PER_UNIT, zorder=layer),
-                autolim=False,
-            )
-    marks = [box for box in scene.boxes if box.role is Role.MARK]
+    by_role = {role: [box for box in scene.boxes if box.role is role] for role in Role}
+    marks = by_role.pop(Role.MARK)
+    for role, boxes in by_role.items():
+        look, layer = LOOKS[role], _BEHIND if role in (Role.FRAME, Role.BLOCK) else _FRONT
+        fills = [scene.inks[box.ink].light if box.ink >= 0 else look.fill.light for box in boxes]
+        paths = [_outline(box, look.corner) for box in boxes]
+        stroke = look.stroke.light
+        axes.add_collection(
+            PathCollection(paths, facecolors=fills, edgecolors=stroke, linewidths=_POINTS_PER_UNIT, zorder=layer),
+            autolim=False,
+        )
     if marks:
         sizes = [box.width for box in marks]
         rings = EllipseCollection(

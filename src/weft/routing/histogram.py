@@ -58,7 +58,7 @@ def _draw(figure: Figure, title: str, qualities: Mapping[str, Quality]) -> None:
     last.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     last.yaxis.set_major_locator(LogLocator(numticks=9))
     last.yaxis.set_minor_locator(NullLocator())
-    last.set_xlabel("load of a link, one direction (pairs of hosts that talk over it)", fontsize=9.5)
+    last.set_xlabel("load of a link, one direction (pairs of hosts that talk over it)")
     _draw_head(figure, title, next(iter(qualities.values())), own_port)
 
 
@@ -82,8 +82,6 @@ def _draw_head(figure: Figure, title: str, quality: Quality, own_port: float) ->
         ncols=4,
         loc="center left",
         bbox_to_anchor=(0.01, 1 - 0.77 * inch),
-        fontsize=8.5,
-        frameon=False,
         handlelength=1.4,
         columnspacing=1.6,
     )
@@ -118,10 +116,8 @@ def _draw_row(axes: Axes, engine: str, quality: Quality, edges: NDArray[np.float
     if idle:
         axes.bar(-step, idle, width=step, color=_IDLE, linewidth=0)
     axes.axvline(quality.host_load, color=FAINT, linewidth=0.9, linestyle=_DASHES, zorder=0)
-    axes.set_ylabel("links", fontsize=9)
-    axes.tick_params(labelsize=8.5)
-    axes.grid(axis="y", color="#e4e7eb", linewidth=0.6)
-    axes.set_axisbelow(True)
+    axes.set_ylabel("links")
+    axes.grid(axis="x", visible=False)
     axes.set_title(engine, loc="left", fontsize=_NAME_SIZE, fontweight="bold")
     room = _ROW_WIDTH - text_width(engine, _NAME_SIZE * _BOLD)
     axes.set_title(_figures(quality, room), loc="right", fontsize=_FIGURES_SIZE, parse_math=False)  # $ in a name is $

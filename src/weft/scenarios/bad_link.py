@@ -13,27 +13,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 import weft
-from weft.draw.chart import FAINT
+from weft.draw.chart import FAINT, titled_chart
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
-from weft.scenarios import picture
 from weft.scenarios.experiment import run_packets
 from weft.scenarios.finding import Finding
 from weft.sim.engine import Options, Paths
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic, find_host_port
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLAIM = (
     "A single bad cable degrades the entire fabric. One cable causing retransmissions affects every job on the fabric, "
@@ -261,8 +257,8 @@ def _series(words: list[str]) -> str:
 def draw(finding: Finding, path: Path | str) -> None:
     """The slowdown of both jobs by error rate, for each way of routing."""
     runs = [one for one in finding.figures["runs"] if one["bit_error_rate"]]
-
-    def fill(panels: list[Axes]) -> None:
+    title = f"One bad cable, {' - '.join(finding.figures['cable'])}, and two jobs"
+    with titled_chart(path, title, finding.ran, panels=2) as panels:
         top = 1.5 * max(one["slowdown"][job] for one in runs for job in "AB")
         for axes, routing in zip(panels, ROUTING.values(), strict=True):
             mine = [one for one in runs if one["routing"] == routing]
@@ -282,5 +278,3 @@ def draw(finding: Finding, path: Path | str) -> None:
             axes.set_title(f"{routing} routing", loc="left", fontsize=10.5, fontweight="bold")
             axes.legend(loc="upper left")
         panels[0].set_ylabel("times slower than with a good cable")
-
-    picture.save(path, f"One bad cable, {' - '.join(finding.figures['cable'])}, and two jobs", finding, 2, fill)

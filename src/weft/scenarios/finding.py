@@ -7,6 +7,7 @@ from typing import Any
 
 import weft
 
+COLOURS = ("#7b8794", "#d55e00", "#0b6fb8", "#009e73", "#8e44ad")  # the first is for what others are compared with
 Cell = str | int | float | None
 
 

@@ -19,10 +19,10 @@ from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
 from weft.collectives.network import Pattern
 from weft.collectives.ranks import place
+from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.timing import timings
-from weft.scenarios import picture
 from weft.scenarios.finding import Finding
 from weft.sim import perftest
 from weft.sim.engine import Memory, Options
@@ -138,7 +138,7 @@ def draw(finding: Finding, path: Path | str) -> None:
     def curve(axes: Axes, name: str, found: dict[int, float]) -> None:
         axes.plot(list(found), list(found.values()), color=colours[name], label=name, marker="o", markersize=3)
 
-    def fill(panels: list[Axes]) -> None:
+    with titled_chart(path, "GPUDirect on and off", finding.ran, panels=2) as panels:
         latency, reduce = panels
         for name, one in finding.figures.items():
             curve(latency, name, one["latency_us"])
@@ -156,5 +156,3 @@ def draw(finding: Finding, path: Path | str) -> None:
         reduce.set_ylim(bottom=0.01)
         reduce.set_xlabel("all-reduce")
         reduce.set_ylabel("bus bandwidth, GB/s")
-
-    picture.save(path, "GPUDirect on and off", finding, 2, fill)

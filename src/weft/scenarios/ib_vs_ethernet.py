@@ -27,9 +27,9 @@ from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
 from weft.collectives.network import Pattern
 from weft.collectives.ranks import place
+from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.scenarios import picture
 from weft.scenarios.experiment import run_packets
 from weft.scenarios.finding import Finding
 from weft.sim import patterns, perftest
@@ -321,9 +321,7 @@ def draw(finding: Finding, path: Path | str) -> None:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel(label)
 
-    def fill(panels: list[Axes]) -> None:
-        latency, tail, reduce = panels
-        latency.figure.subplots_adjust(left=0.2, wspace=0.3)
+    with titled_chart(path, "InfiniBand and Ethernet", finding.ran, panels=3) as (latency, tail, reduce):
         bars(latency, "latency_us", "a small message, µs")
         bars(tail, "worst_slowdown", "last of a permutation, times alone")
         tail.set_yticklabels([])
@@ -338,5 +336,3 @@ def draw(finding: Finding, path: Path | str) -> None:
         reduce.yaxis.set_major_formatter("{x:g}")
         reduce.set_xlabel(f"all-reduce of {finding.figures['ranks']} GPUs, bytes")
         reduce.set_ylabel(f"times as long as {IB_ADAPTIVE}")
-
-    picture.save(path, "InfiniBand and Ethernet", finding, 3, fill)

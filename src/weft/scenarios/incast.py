@@ -13,26 +13,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import weft
-from weft.draw.chart import GRID
+from weft.draw.chart import GRID, titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
-from weft.scenarios import picture
 from weft.scenarios.experiment import run_packets
 from weft.scenarios.finding import Finding
 from weft.sim.engine import CongestionControl, Network, Options
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic, find_host_port
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLAIM = (
     "Congestion | InfiniBand NDR: credit-based | 400G Ethernet: drop-based. [InfiniBand is a] lossless fabric with "
@@ -261,10 +257,8 @@ def draw(finding: Finding, path: Path | str) -> None:
     figures = finding.figures
     curves = figures["curves"]
     colours = ("#d55e00", "#e69f00", "#0b6fb8", "#009e73", "#7b8794")
-
-    def fill(panels: list[Axes]) -> None:
-        left, right = panels
-        left.figure.subplots_adjust(left=0.235)
+    title = f"{finding.options['senders']} send to one, and a victim shares only the trunk"
+    with titled_chart(path, title, finding.ran, panels=2) as (left, right):
         places = -np.arange(len(curves))
         left.barh(places, list(figures["alone_gbit_s"].values()), color=GRID, height=0.7)
         bars = left.barh(places, list(figures["victim_gbit_s"].values()), color=colours, height=0.7)
@@ -278,6 +272,3 @@ def draw(finding: Finding, path: Path | str) -> None:
         right.set_ylim(bottom=0)
         right.set_xlabel("ms, until the first sender is done")
         right.set_ylabel("waiting at the hot receiver's port, kB")
-
-    title = f"{finding.options['senders']} send to one, and a victim shares only the trunk"
-    picture.save(path, title, finding, 2, fill)

@@ -14,26 +14,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import weft
+from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.timing import timings
 from weft.routing.route import route
-from weft.scenarios import picture
 from weft.scenarios.experiment import run_packets
-from weft.scenarios.finding import Finding
+from weft.scenarios.finding import COLOURS, Finding
 from weft.sim.engine import Options
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLAIM = (
     "The latency-sensitive MPI traffic shouldn't be blocked by bulk data transfers. Getting the QoS policy right is "
@@ -214,10 +211,8 @@ def _longest(curves: dict[str, list[float]]) -> float:
 def draw(finding: Finding, path: Path | str) -> None:
     """The distribution of latencies."""
     curves, medians = finding.figures["percentiles_us"], finding.figures["p50_us"]
-
-    def fill(panels: list[Axes]) -> None:
-        (axes,) = panels
-        for (name, found), colour in zip(curves.items(), picture.COLOURS, strict=True):
+    with titled_chart(path, "MPI messages while a node reads from storage", finding.ran) as (axes,):
+        for (name, found), colour in zip(curves.items(), COLOURS, strict=True):
             axes.plot(
                 found,
                 np.arange(101),
@@ -232,5 +227,3 @@ def draw(finding: Finding, path: Path | str) -> None:
         axes.set_xlabel("latency of an MPI message, µs")
         axes.set_ylabel("messages at most as slow, %")
         axes.legend(loc="upper left", bbox_to_anchor=(0.38, 0.9))
-
-    picture.save(path, "MPI messages while a node reads from storage", finding, 1, fill)

@@ -20,11 +20,12 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 import weft
+from weft.draw.chart import titled_chart
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.model import Fabric
 from weft.ids import Gid
@@ -32,9 +33,8 @@ from weft.lab.lab import Lab
 from weft.mad.carrier import Address, ask
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.check import check
-from weft.scenarios import picture
 from weft.scenarios.asker import Asker, go_on
-from weft.scenarios.finding import Finding
+from weft.scenarios.finding import COLOURS, Finding
 from weft.sm.status import Status, read_status
 from weft.wire.format import Format
 from weft.wire.mad import MadHeader, Method, MgmtClass, PlainMad
@@ -43,9 +43,6 @@ from weft.wire.port_info import PortInfo
 from weft.wire.sa import JoinState, MCMemberRecord, PathRecord, SaAttribute, SaMad, ServiceRecord
 from weft.wire.sa_query import component_mask
 from weft.wire.smp import DirectedSmp, SMInfo, Smp, SmpAttribute, SMState
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLAIM = (
     "If the SM goes down, traffic continues on existing routes but no new connections can be established. You always "
@@ -350,19 +347,16 @@ def draw(finding: Finding, path: Path | str) -> None:
     """Messages and path queries around the kill."""
     timeline, end_s = finding.figures["timeline"], finding.figures["failover_s"]
     at_s = np.array(timeline["at_s"]) + BIN_S / 2
-
-    def fill(panels: list[Axes]) -> None:
+    with titled_chart(path, "The subnet manager is killed", finding.ran, panels=2) as panels:
         left, right = panels
-        left.step(at_s, timeline["messages"], where="mid", color=picture.COLOURS[2])
+        left.step(at_s, timeline["messages"], where="mid", color=COLOURS[2])
         left.set_ylabel(f"messages delivered in {BIN_S * 1e3:.0f} ms")
         left.set_ylim(bottom=0)
-        right.bar(at_s, timeline["paths_answered"], BIN_S, color=picture.COLOURS[3], label="answered")
-        right.bar(at_s, timeline["paths_failed"], BIN_S, color=picture.COLOURS[1], label="failed")
+        right.bar(at_s, timeline["paths_answered"], BIN_S, color=COLOURS[3], label="answered")
+        right.bar(at_s, timeline["paths_failed"], BIN_S, color=COLOURS[1], label="failed")
         right.set_ylabel(f"path queries in {BIN_S * 1e3:.0f} ms")
         right.set_ylim(top=1.3 * max(right.get_ylim()))
         right.legend(loc="upper right", ncols=2)
         for axes in panels:
-            axes.axvspan(0, end_s, color=picture.COLOURS[0], alpha=0.15)
+            axes.axvspan(0, end_s, color=COLOURS[0], alpha=0.15)
             axes.set_xlabel("seconds since the master was killed")
-
-    picture.save(path, "The subnet manager is killed", finding, 2, fill)

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import weft
-from weft.draw.chart import FAINT
+from weft.draw.chart import FAINT, titled_chart
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
@@ -31,13 +31,9 @@ from weft.fabric.tables import NO_ROUTE
 from weft.mad import faults
 from weft.routing.check import check
 from weft.routing.quality import measure
-from weft.scenarios import picture
-from weft.scenarios.finding import Cell, Finding
+from weft.scenarios.finding import COLOURS, Cell, Finding
 from weft.scenarios.managed import ManagedSubnet
 from weft.sm.conf.options import Options, parse_engines
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 CLAIM = (
     "In InfiniBand, the SM discovers all devices, computes optimal routing, and pushes routing tables to every switch "
@@ -382,17 +378,13 @@ def draw(finding: Finding, path: Path | str) -> None:
     """Entries that changed against those that led through what failed, fault by fault."""
     found = finding.figures["faults"]
     kinds = list(dict.fromkeys(one["kind"] for one in found))
-
-    def fill(panels: list[Axes]) -> None:
-        (axes,) = panels
+    with titled_chart(path, "Every fault, and how much of the tables it changed", finding.ran) as (axes,):
         top = max((max(one["through"], one["changed"]) for one in found), default=1)
         axes.plot([0, top], [0, top], color=FAINT, linewidth=1, linestyle="--", label="as many as led through it")
         for index, kind in enumerate(kinds):
             through, changed = ([one[of] for one in found if one["kind"] == kind] for of in ("through", "changed"))
-            colour = picture.COLOURS[index % len(picture.COLOURS)]
+            colour = COLOURS[index % len(COLOURS)]
             axes.scatter(through, changed, color=colour, s=28, alpha=0.7, label=f"{kind}: {len(changed)} of them")
         axes.set_xlabel("entries whose path led through what failed")
         axes.set_ylabel("entries that changed")
         axes.legend(loc="upper left")
-
-    picture.save(path, "Every fault, and how much of the tables it changed", finding, 1, fill)

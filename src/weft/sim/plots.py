@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -56,17 +57,17 @@ class Curve:
 
 def draw_latency(path: Path | str, curves: Sequence[Curve], title: str, note: str) -> None:
     """Write the curves, median full and 99th percentile dashed, as PNG, SVG or PDF by the suffix."""
-    with titled_chart(path, title, note) as axes:
-        for curve, colour in zip(curves, _cycled(len(curves)), strict=True):
+    with titled_chart(path, title, note) as (axes,):
+        for curve, colour in zip(curves, cycle(COLOURS), strict=False):
             look: dict[str, Any] = {"color": colour, "linewidth": 1.8, "marker": "o", "markersize": 4}
             axes.plot(curve.load, curve.p50_us, label=f"{curve.name}, median", **look)
             look |= {"linestyle": _DASHES, "markerfacecolor": "white"}
             axes.plot(curve.load, curve.p99_us, label=f"{curve.name}, p99", **look)
         _scale_latency(axes, np.concatenate([us for curve in curves for us in (curve.p50_us, curve.p99_us)]))
         axes.set_xlim(0, 1)
-        axes.set_xlabel("offered load (payload, share of a host's line rate)", fontsize=9.5)
-        axes.set_ylabel("message latency (µs, logarithmic)", fontsize=9.5)
-        axes.legend(fontsize=8.5, framealpha=1, edgecolor="white", loc="upper left", ncols=min(len(curves), 4))
+        axes.set_xlabel("offered load (payload, share of a host's line rate)")
+        axes.set_ylabel("message latency (µs, logarithmic)")
+        axes.legend(frameon=True, framealpha=1, edgecolor="white", loc="upper left", ncols=min(len(curves), 4))
 
 
 def _scale_latency(axes: Axes, shown_us: NDArray[np.float64]) -> None:
@@ -97,8 +98,8 @@ def draw_queues(path: Path | str, result: Result) -> None:
     note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {weft.__version__}"
     until = samples.time_ps <= max(result.last_arrival_ps, 1)
     time_us, queued_kib = samples.time_ps[until] / 1e6, samples.queue_bytes[until] / 1024
-    with titled_chart(path, name_fabric(result.fabric), note) as axes:
-        for column, (name, colour) in enumerate(zip(samples.port, _cycled(len(samples.port)), strict=True)):
+    with titled_chart(path, name_fabric(result.fabric), note) as (axes,):
+        for column, (name, colour) in enumerate(zip(samples.port, cycle(COLOURS), strict=False)):
             queued = queued_kib[:, column]
             label = f"{name}, at most {queued.max(initial=0):,.0f} KiB" if column < _MOST_IN_LEGEND else None
             axes.plot(time_us, queued, color=colour, linewidth=1.3, label=label, clip_on=False)
@@ -106,13 +107,11 @@ def draw_queues(path: Path | str, result: Result) -> None:
         axes.set_ylim(0, max(float(queued_kib.max(initial=0)) * 1.08, 1))
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        axes.set_xlabel("time (µs)", fontsize=9.5)
-        axes.set_ylabel("waiting to leave the port (KiB)", fontsize=9.5)
+        axes.set_xlabel("time (µs)")
+        axes.set_ylabel("waiting to leave the port (KiB)")
         more = len(samples.port) - _MOST_IN_LEGEND
         heading = f"the first {_MOST_IN_LEGEND} of {len(samples.port)}" if more > 0 else None
-        axes.legend(
-            fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.02), title=heading, title_fontsize=8.5
-        )
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02), title=heading)
 
 
 # -- the fabric -------------------------------------------------------------------------------------------------------
@@ -139,7 +138,3 @@ def _heat(result: Result) -> dict[str, Any]:
         "metric_label": f"utilisation in %, {options.network}, paths {options.paths}",
         "title": f"{name_fabric(result.fabric)}: {what}{seed}",
     }
-
-
-def _cycled(count: int) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]

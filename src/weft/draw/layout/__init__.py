@@ -6,9 +6,9 @@ there is nothing above them; else tiers.
 
 from __future__ import annotations
 
-from weft.draw.layout.grid import draw_grid, shape_of
-from weft.draw.layout.ring import draw_ring
-from weft.draw.layout.tiers import draw_tiers
+from weft.draw.layout.grid import Grid, shape_of
+from weft.draw.layout.ring import Ring
+from weft.draw.layout.tiers import Tiers
 from weft.draw.parts import Parts
 from weft.draw.scene import Canvas
 from weft.draw.wires import Wires
@@ -17,11 +17,11 @@ from weft.draw.wires import Wires
 def draw_layout(canvas: Canvas, wires: Wires) -> None:
     shape = shape_of(wires.parts)
     if shape is not None and (len(shape) > 1 or wires.parts.fabric.spec.startswith("mesh")):
-        draw_grid(canvas, wires, shape)
+        Grid(canvas, wires, shape).draw()
     elif _is_ring(wires.parts):
-        draw_ring(canvas, wires)
+        Ring(canvas, wires).draw()
     else:
-        draw_tiers(canvas, wires)
+        Tiers(canvas, wires).draw()
 
 
 def _is_ring(parts: Parts) -> bool:

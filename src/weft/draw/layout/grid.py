@@ -55,11 +55,7 @@ def coordinates(parts: Parts, shape: tuple[int, ...]) -> NDArray[np.int64]:
     return found
 
 
-def draw_grid(canvas: Canvas, wires: Wires, shape: tuple[int, ...]) -> None:
-    _Grid(canvas, wires, shape).draw()
-
-
-class _Grid:
+class Grid:
     def __init__(self, canvas: Canvas, wires: Wires, shape: tuple[int, ...]) -> None:
         self.canvas, self.wires, self.parts, self.shape = canvas, wires, wires.parts, shape
         self.painter = Painter(canvas=canvas, wires=wires)

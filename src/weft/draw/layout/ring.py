@@ -34,11 +34,7 @@ class _Group:
     rows: tuple[tuple[int, ...], ...]  # switches, from the centre outwards
 
 
-def draw_ring(canvas: Canvas, wires: Wires) -> None:
-    _Ring(canvas, wires).draw()
-
-
-class _Ring:
+class Ring:
     def __init__(self, canvas: Canvas, wires: Wires) -> None:
         self.canvas, self.wires, self.parts = canvas, wires, wires.parts
         self.painter = Painter(canvas=canvas, wires=wires)

@@ -37,10 +37,6 @@ _LEVEL_WIDTH, _LINK_WIDTH = 140.0, 12.0  # a switch is at most so wide, or so wi
 _FRAME_ROOM = 9.0
 
 
-def draw_tiers(canvas: Canvas, wires: Wires) -> None:
-    _Tiers(canvas, wires).draw()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
     """A stretch of the horizontal axis."""
@@ -79,7 +75,7 @@ class _Row:
         return self.where.width / len(self.switches)
 
 
-class _Tiers:
+class Tiers:
     def __init__(self, canvas: Canvas, wires: Wires) -> None:
         self.canvas, self.wires, self.parts = canvas, wires, wires.parts
         self.painter = Painter(canvas=canvas, wires=wires)
