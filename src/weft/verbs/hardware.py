@@ -35,7 +35,7 @@ _LINK_LOCAL = b"\xfe\x80" + bytes(6) + NODE_GUID.to_bytes(8, "big")
 _IPV4 = bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 1))  # mapped
 # As Linux fills the table of an mlx5 port: each address twice, for RoCE v1 and, at odd indices, for v2.
 GIDS = (_LINK_LOCAL, _LINK_LOCAL, _IPV4, _IPV4)
-_SYSFS = {IBV_GID_TYPE_ROCE_V2: IBV_GID_TYPE_SYSFS_ROCE_V2}  # the others have one
+_SYSFS: dict[int, int] = {IBV_GID_TYPE_ROCE_V2: IBV_GID_TYPE_SYSFS_ROCE_V2}  # the others have one
 _SPEED_100_MBPS = 1000
 
 

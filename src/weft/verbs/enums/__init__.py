@@ -42,5 +42,4 @@ def members(module: ModuleType) -> dict[str, IntEnum]:
 globals().update(members(adapter) | members(queues) | members(steering))
 
 if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> int: ...
+    from weft.verbs.enums.names import *  # noqa: F403

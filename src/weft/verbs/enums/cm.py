@@ -70,5 +70,4 @@ class rdma_cm_mc_join_flags(IntEnum):
 globals().update(members(sys.modules[__name__]))
 
 if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> int: ...
+    from weft.verbs.enums.cm_names import *  # noqa: F403

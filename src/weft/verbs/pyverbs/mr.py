@@ -37,7 +37,7 @@ __all__ = [
 _SIZE_MAX = (1 << 64) - 1
 _REREG = e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_PD | e.IBV_REREG_MR_CHANGE_ACCESS
 # What a connection's identifier grants with its three ways to register memory (rdma_reg_msgs, _write, _read).
-_OF_CONNECTION = {
+_OF_CONNECTION: dict[int, int] = {
     e.IBV_ACCESS_LOCAL_WRITE: e.IBV_ACCESS_LOCAL_WRITE,
     e.IBV_ACCESS_REMOTE_WRITE: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE,
     e.IBV_ACCESS_REMOTE_READ: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ,
