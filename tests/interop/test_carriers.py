@@ -227,7 +227,7 @@ def test_questions_that_come_during_an_exchange_are_kept(two):
     reply = bytearray(arrival.mad)
     reply[3] = Method.GET_RESP
     manager.post(reply, arrival.source)
-    ((token, answer),) = other.poll(5.0)
+    ((token, answer),) = other.poll(PATIENCE_S)
     assert token == asked
     assert answer is not None
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from tests.fabric.running import activate
@@ -24,10 +25,13 @@ from weft.lab import protocol
 from weft.lab.ibsim import Server
 from weft.lab.lab import Lab
 from weft.lab.protocol import CLIENT_INFO, CONTROL, DATA_BYTES, MAGIC, Control
+from weft.mad.carrier import Address
+from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.subnet import Subnet
 from weft.routing.route import route
-from weft.wire.mad import MgmtClass
+from weft.wire.mad import Method, MgmtClass
 from weft.wire.port_info import Capability, PortInfo
+from weft.wire.sa import SaAttribute, SaMad
 from weft.wire.smp import NodeInfo
 
 _NUMBER = itertools.count()
@@ -176,6 +180,29 @@ def test_a_request_that_a_program_never_answers_comes_back_as_timed_out(lab, hos
     assert manager.receive()[1][16:18] == b"\0\x20"
     status, mad = host.receive()
     assert (status, mad[12:16]) == (110, b"\0\0\0\6")
+
+
+def test_an_administrator_that_needs_longer_than_libibmad_waits_is_heard(tmp_path, monkeypatch):
+    """The lab sends the request back meanwhile."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr("weft.lab.ibsim.ANSWER_S", 0.0)
+    with (
+        Lab(route(weft.load("star:hosts=2")).fabric, f"server-{os.getpid()}-{next(_NUMBER)}") as lab,
+        closing(IbsimCarrier("h1", lab.sockname)) as manager,
+        closing(IbsimCarrier("h2", lab.sockname)) as asker,
+    ):
+        activate(lab.subnet.devices)
+        manager.set_is_sm(True)
+        manager.register(MgmtClass.SUBN_ADM, [Method.GET], class_version=2)
+        question = SaMad.pack(method=Method.GET, attribute_id=SaAttribute.CLASS_PORT_INFO)
+        lid = lab.subnet.lid(lab.fabric["h1/1"].slot)
+        token = asker.send(question, Address(lid), timeout_ms=int(PATIENCE_S * 1000), retries=0)
+        asked = wait_until(manager.arrivals)[0]
+        wait_until(lambda: not lab.server._pending)
+        manager.post(asked.mad[:3] + bytes([Method.GET_RESP]) + asked.mad[4:], asked.source)
+        assert [(number, answer is not None) for number, answer in asker.poll(PATIENCE_S, only=token)] == [
+            (token, True)
+        ]
 
 
 def test_answers_of_programs_find_who_asked(lab, host):

@@ -62,10 +62,12 @@ from weft.mad.ibsim_packets import (
 from weft.mad.transfers import Transfers, has_rmpp, is_message, is_segment
 from weft.wire.fields import Buffer
 from weft.wire.mad import RESPONSE, MgmtClass
+from weft.wire.smp import SmpAttribute
 
 _MOST_AT_ONCE = 128  # in the sockets; a few more, and ibsim turns round and round until one of its own sends fits
 _CONTROL_S, _CLOSING_S, _LONGEST_S = 5.0, 1.0, 60.0
 _SA = int(MgmtClass.SUBN_ADM)
+_SM_INFO = SmpAttribute.SM_INFO.to_bytes(2, "big")
 _numbers = itertools.count()
 
 
@@ -335,7 +337,13 @@ class IbsimCarrier:
         self._outbox.append(packet(mad, Address(lid)))
 
     def _on_bounced(self, mad: bytes) -> None:
-        """One of our requests went nowhere; not what was posted, which may have the same number."""
+        """One of our requests went nowhere; not what was posted, which may have the same number.
+
+        A lab also sends back what a manager has not answered in the time that libibmad gives it. It may need longer,
+        and its answer still arrives: how long that is waited for is the caller's word.
+        """
+        if mad[1] == _SA or mad[16:18] == _SM_INFO:
+            return
         token = int.from_bytes(mad[12:16], "big")
         flying = self._flying.get(token)
         if flying is not None and flying.packet[HEAD_BYTES:][16:64] == mad[16:64]:
