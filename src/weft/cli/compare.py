@@ -41,7 +41,8 @@ def compare(
     """
     from weft.compare.comparison import compare as run
     from weft.compare.job import parse_job
-    from weft.compare.report import check_path, write_report
+    from weft.compare.report import check_path, to_html
+    from weft.fabric.files.atomic import write_atomically
 
     if report is not None:
         check_path(report)
@@ -57,7 +58,7 @@ def compare(
             progress=lambda label: change(description=f"running {label}"),
         )
     if report is not None:
-        write_report(found, report)
+        write_atomically(report, to_html(found))
     if form.is_data:
         print_data(form, found.report(), "fabrics")
         return

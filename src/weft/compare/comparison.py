@@ -48,6 +48,9 @@ class Point:
     time_us: float
     bus_gbyte_s: float
 
+    def report(self, axis: str) -> dict[str, float]:
+        return {axis: self.at, "time_us": self.time_us, "bus_gbyte_s": self.bus_gbyte_s}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outcome:
@@ -92,7 +95,9 @@ class Outcome:
     @property
     def pattern(self) -> Pattern:
         """Who talks to whom in the leading call."""
-        return pattern_of(self.leading)
+        if self.leading.collective is Collective.ALL_TO_ALL:
+            return Pattern.PAIRS
+        return Pattern.TREE if self.leading.algorithm in _TREES else Pattern.RING
 
     @property
     def adapter_gbyte_s(self) -> float:
@@ -144,8 +149,8 @@ class Outcome:
             },
             "crowd": {"port": crowd.port, "load": crowd.load} if crowd else None,
             "cost": self.bill.report(),
-            "by_size": [_point("size_bytes", point) for point in self.by_size],
-            "by_servers": [_point("servers", point) for point in self.by_servers],
+            "by_size": [point.report("size_bytes") for point in self.by_size],
+            "by_servers": [point.report("servers") for point in self.by_servers],
         }
 
 
@@ -220,12 +225,6 @@ def compare(
     return Comparison(
         spec=spec, job=job, servers=count, gpus=outcomes[0].cluster.ranks, seed=seed, outcomes=tuple(outcomes)
     )
-
-
-def pattern_of(one: Estimate) -> Pattern:
-    if one.collective is Collective.ALL_TO_ALL:
-        return Pattern.PAIRS
-    return Pattern.TREE if one.algorithm in _TREES else Pattern.RING
 
 
 def _named(fabrics: Sequence[str]) -> list[Interconnect]:
@@ -309,7 +308,3 @@ def _by_servers(cluster: Cluster, job: Job, networks: Networks) -> tuple[Point, 
 def _bus_gbyte_s(job: Job, ranks: int, time_us: float) -> float:
     moved = sum(call.count * call.size_bytes * call.collective.bus_factor(ranks) for call in job.calls)
     return moved / time_us / 1000
-
-
-def _point(axis: str, point: Point) -> dict[str, float]:
-    return {axis: point.at, "time_us": point.time_us, "bus_gbyte_s": point.bus_gbyte_s}

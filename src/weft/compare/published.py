@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.collectives import calibration
-from weft.collectives.calibration import Run
 from weft.fabric.catalog import Interconnect
 
 _NEAR = 4  # times larger or smaller is about the same size
@@ -33,21 +32,16 @@ class Published:
 
 def published(wire: Interconnect, nic_gbit_s: float, size_bytes: int) -> Published:
     """Of this network with adapters of this speed."""
-    alike = [
-        run
+    near = [
+        (run, abs(one.error))
         for run in calibration.runs()
         if run.cluster.nodes > 1 and (run.network, run.cluster.nic_gbit_s) == (wire.network, nic_gbit_s)
+        for one in calibration.compare(run)
+        if size_bytes <= _NEAR * one.size_bytes <= _NEAR**2 * size_bytes
     ]
-    errors = [(run, found) for run in alike if (found := _errors(run, size_bytes))]
-    every = [error for _, found in errors for error in found]
     return Published(
-        runs=tuple(run.name for run, _ in errors),
-        times=len(every),
-        worst=max(every, default=0.0),
-        servers=max((run.cluster.nodes for run, _ in errors), default=0),
+        runs=tuple(dict.fromkeys(run.name for run, _ in near)),
+        times=len(near),
+        worst=max((error for _, error in near), default=0.0),
+        servers=max((run.cluster.nodes for run, _ in near), default=0),
     )
-
-
-def _errors(run: Run, size_bytes: int) -> list[float]:
-    near = [one for one in calibration.compare(run) if size_bytes <= _NEAR * one.size_bytes <= _NEAR**2 * size_bytes]
-    return [abs(one.error) for one in near]

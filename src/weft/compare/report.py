@@ -15,9 +15,9 @@ from weft.draw import lay_out
 from weft.draw.svg import body, both_styles, clean, view_box
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
 from weft.sim.figures import format_size
+from weft.units import format_size_bytes
 
 _PARTS = {
     "launch": "launch: kernels start",
@@ -59,11 +59,6 @@ def check_path(path: Path) -> None:
         raise ConfigError(f"cannot write the report {path}: it is a page, name it .html")
     if not path.parent.is_dir():
         raise ConfigError(f"cannot write the report {path}: there is no folder {path.parent}, make it first")
-
-
-def write_report(found: Comparison, path: Path) -> None:
-    """Write the page, whole or not at all."""
-    write_atomically(path, to_html(found))
 
 
 def to_html(found: Comparison) -> str:
@@ -163,11 +158,13 @@ def _grid(heads: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
 
 def _curves(found: Comparison) -> str:
     leading = found.job.leading
+    sizes = powers(1 << 10, 1 << 34, 4)
+    named = {size: format_size_bytes(int(size)) for size in sizes[::2]}
     by_size = _chart(
         found,
         lambda one: one.by_size,
         lambda point: point.bus_gbyte_s,
-        Axis(label="size of the collective", ticks=powers(1 << 10, 1 << 34, 4), show=_short_size),
+        Axis(label="size of the collective", ticks=sizes, show=lambda at: named.get(at, "")),
         "bus bandwidth, GB/s",
         leading.size_bytes,
         format_size,
@@ -214,12 +211,6 @@ def _chart(
     values = [height for curve in curves for _, height in curve.points]
     y = Axis(label=y_label, ticks=powers(min(values), max(values), 10), show=lambda at: f"{at:,.10g}")
     return draw_curves(curves, x, y, mark=mark)
-
-
-def _short_size(size: float) -> str:
-    """`1K`, `4M`: every other tick."""
-    power = int(size).bit_length() - 1
-    return f"{1 << power % 10}{'KMGT'[power // 10 - 1]}" if (power - 10) % 4 == 0 else ""
 
 
 # -- the fabric -------------------------------------------------------------------------------------------------------

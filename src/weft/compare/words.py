@@ -43,7 +43,8 @@ def finding(found: Comparison) -> str:
     """One sentence on time, one on money."""
     best, worst = found.fastest, found.slowest
     takes = "takes" if sum(call.count for call in found.job.calls) == 1 else "take"
-    said = f"On {found.gpus:,} GPUs {found.job} {takes} {_cost_of_time(best)} with {best.wire.label}"
+    time = f"{show_time(best.time_us)} ({_three(best.bus_gbyte_s)} GB/s bus bandwidth)"
+    said = f"On {found.gpus:,} GPUs {found.job} {takes} {time} with {best.wire.label}"
     if worst is not best:
         said += f", and {_longer(worst, best)} with {worst.wire.label}"
     return f"{said}. {_money(found)}".strip()
@@ -129,10 +130,6 @@ def trust(found: Comparison) -> str:
 
 def without_price(bill: Bill) -> str:
     return ", ".join(str(item) for item in bill.missing)
-
-
-def _cost_of_time(one: Outcome) -> str:
-    return f"{show_time(one.time_us)} ({_three(one.bus_gbyte_s)} GB/s bus bandwidth)"
 
 
 def _times(ratio: float) -> str:

@@ -7,7 +7,7 @@ kept for what is bad, and what is bad is dashed and ringed too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,21 +100,12 @@ VOICES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Key:
-    """One entry of the legend."""
-
-    ink: int
-    label: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Inking:
     """Which ink each link gets, and what the legend says of it."""
 
     inks: tuple[Ink, ...]
     of_link: NDArray[np.int16]  # [link] -> ink of a good one; BAD is used for the bad
-    keys: tuple[Key, ...] = ()  # by speed
+    speeds: dict[int, str] = field(default_factory=dict)  # ink -> label
     metric: NDArray[np.float64] | None = None  # [link], NaN where unknown
     metric_label: str = ""
     low: float = 0.0
@@ -134,18 +125,16 @@ class Inking:
 def ink_by_speed(parts: Parts) -> Inking:
     """A fixed ink for each generation; a narrower link of it is paler."""
     fabric = parts.fabric
-    used, of_link, counts = np.unique(
-        np.stack((fabric.links.speed, fabric.links.width)), axis=1, return_inverse=True, return_counts=True
-    )
-    inks, keys = list(_ALWAYS), []
-    for (speed, width), count in zip(used.T.tolist(), counts.tolist(), strict=True):
+    used, of_link = np.unique(np.stack((fabric.links.speed, fabric.links.width)), axis=1, return_inverse=True)
+    inks, labels = list(_ALWAYS), {}
+    for speed, width in used.T.tolist():
         line = speeds()[speed]
         colour = _SPEED_INKS.get(line.name, _OTHER_SPEED)
         if width != line.default_width:
             colour = _mix(colour, "#ffffff", 0.45)
-        keys.append(Key(ink=len(inks), label=line.label(width), count=count))
+        labels[len(inks)] = line.label(width)
         inks.append(Ink(light=colour, dark=_mix(colour, "#ffffff", 0.15)))
-    return Inking(inks=tuple(inks), of_link=(len(_ALWAYS) + of_link).astype(np.int16), keys=tuple(keys))
+    return Inking(inks=tuple(inks), of_link=(len(_ALWAYS) + of_link).astype(np.int16), speeds=labels)
 
 
 def ink_by_metric(parts: Parts, metric: NDArray[np.float64], label: str) -> Inking:

@@ -93,9 +93,9 @@ def _contents(wires: Wires) -> str:
 def _speeds(legend: _Legend, inking: Inking, shown: NDArray[np.bool_]) -> None:
     """One entry for each speed that lines show."""
     counts = np.bincount(inking.of_link[shown], minlength=len(inking.inks))
-    for key in inking.keys:
-        if counts[key.ink]:
-            legend.entry(f"{key.label}  {count(int(counts[key.ink]), 'link')}", key.ink)
+    for ink, label in inking.speeds.items():
+        if counts[ink]:
+            legend.entry(f"{label}  {count(int(counts[ink]), 'link')}", ink)
 
 
 def _thickness(legend: _Legend, lines: Sequence[Line]) -> None:

@@ -112,15 +112,9 @@ class Wires:
         )
         return first, second
 
-    @cached_property
-    def _speed_labels(self) -> dict[tuple[int, int], str]:
-        fabric = self.parts.fabric
-        used = set(zip(fabric.links.speed.tolist(), fabric.links.width.tolist(), strict=True))
-        return {(s, w): speeds()[s].label(w) for s, w in used}
-
     def speed_label(self, link: int) -> str:
         links = self.parts.fabric.links
-        return self._speed_labels[int(links.speed[link]), int(links.width[link])]
+        return speeds()[int(links.speed[link])].label(int(links.width[link]))
 
     def name(self, link: int) -> str:
         """`leaf1/33 - spine1/1`"""
@@ -152,12 +146,9 @@ class Wires:
             value = self.inking.metric[link]
             facts.append(f"{self._metric_name} {'unknown' if math.isnan(value) else f'{value:.4g}'}")
         if self.parts.bad[link]:
-            facts.append(self.fault(link))
+            rate = float(fabric.links.bit_error_rate[link])
+            facts.append(f"bit error rate {rate:.0e}" if rate > 0 else "slower than the links beside it")
         return facts
-
-    def fault(self, link: int) -> str:
-        rate = float(self.parts.fabric.links.bit_error_rate[link])
-        return f"bit error rate {rate:.0e}" if rate > 0 else "slower than the links beside it"
 
     @property
     def _metric_name(self) -> str:

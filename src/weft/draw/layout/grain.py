@@ -111,11 +111,11 @@ def cluster_pad(cluster: Cluster) -> float:
 
 def pitches(stack: Stack) -> dict[int, float]:
     """[level] -> the least room for a switch."""
-    return {level: switch_pitch(level_count(band, level)) for band in stack.bands for level in band.levels}
-
-
-def level_count(band: Band, level: int) -> int:
-    return sum(cluster.count(level) for cluster in band.clusters)
+    return {
+        level: switch_pitch(sum(cluster.count(level) for cluster in band.clusters))
+        for band in stack.bands
+        for level in band.levels
+    }
 
 
 def rack_gap(pitch: dict[int, float]) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.draw.layout.painter import Painter, middle_of
 from weft.draw.parts import Parts
-from weft.draw.scene import Box, Points, Role, fit
+from weft.draw.scene import Box, Role, fit
 from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 
@@ -100,12 +100,9 @@ def _wires(painter: Painter, host: int, box: dict[int, int], place: dict[int, tu
     for bundle in bundles:
         low, high = sorted((bundle.a, bundle.b), key=lambda node: -place[node][1])
         (x0, y0), (x1, y1) = place[low], place[high]
-        points = ((x0, y0 - _HEIGHT / 2), (x1, y1 + _HEIGHT / 2)) if y0 != y1 else _bow(x0, x1, y0 - _HEIGHT / 2)
+        start, bow = (x0, y0 - _HEIGHT / 2), ((x0 + x1) / 2, y0 - _HEIGHT / 2 - _GAP * 0.7)
+        points = (start, (x1, y1 + _HEIGHT / 2)) if y0 != y1 else (start, bow, (x1, start[1]))
         ends = (box[low], box[high])
         painter.canvas.lines.append(wires.line(bundle, points, 2 * len(bundles), ends, (names[low], names[high])))
         if bundle.bad:
             painter.mark(bundle.links[0], *middle_of(points))
-
-
-def _bow(x0: float, x1: float, y: float) -> Points:
-    return (x0, y), ((x0 + x1) / 2, y - _GAP * 0.7), (x1, y)

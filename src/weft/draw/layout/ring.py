@@ -54,13 +54,9 @@ class Ring:
         self.depth = 2 * _ROOM + most_rows * self.height + (most_rows - 1) * _ROW_GAP + self.bow_gap + self.racks.height
         widest = max((len(row) for group in self.groups for row in group.rows), default=1)
         self.width = widest * self.pitch + 2 * _ROOM
-        self.radius = self._radius()
-
-    def _radius(self) -> float:
-        """Of the inner edge of the frames: so that neighbours do not overlap, and lines have room."""
         n = len(self.groups)
         needed = (self.width + 6) / (2 * math.tan(math.pi / n)) if n > 2 else 0.0
-        return max(needed, _LEAST_RADIUS)
+        self.radius = max(needed, _LEAST_RADIUS)  # of the inner edge of the frames, which must not overlap
 
     # -- groups ----------------------------------------------------------------------------------------------------
 

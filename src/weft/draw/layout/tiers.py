@@ -96,8 +96,11 @@ class Tiers:
         for band, spans in self.clusters:
             for cluster, where in zip(band.clusters, spans, strict=True):
                 frame = self._frame(band, cluster, where)
+                inner = where.shrunk(cluster_pad(cluster))
                 for level in band.levels:
-                    self._anchor_row(cluster.switches(level), level, where.shrunk(cluster_pad(cluster)), frame)
+                    if len(switches := cluster.switches(level)) > 1:
+                        y, height = self.row_y[level], self.row_height[level]
+                        self.anchors.put_row(switches, inner.middle, y, inner.width, height, frame)
         for row in self.rows:
             self._draw_row(row)
         self._draw_apart()
@@ -165,10 +168,6 @@ class Tiers:
         return self.host_top + self.grain.rows * self.grain.host_height
 
     # -- drawing ---------------------------------------------------------------------------------------------------
-
-    def _anchor_row(self, row: tuple[int, ...], level: int, where: _Span, frame: int) -> None:
-        if len(row) > 1:
-            self.anchors.put_row(row, where.middle, self.row_y[level], where.width, self.row_height[level], frame)
 
     def _frame(self, band: Band, cluster: Cluster, where: _Span) -> int:
         """A frame around a cluster that is named or holds more than one thing, unless it is the only one; or -1."""
