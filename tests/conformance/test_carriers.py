@@ -13,10 +13,10 @@ from tests.verbs.wires import loopback_address
 
 import weft
 from weft.lab.lab import Lab
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.device import LabDevice
 from weft.verbs.carriers.loopback import Loopback
-from weft.verbs.carriers.processes.carrier import Siblings
+from weft.verbs.carriers.processes.carrier import ProcessCarrier
 from weft.verbs.carriers.protocol import Carrier
 from weft.verbs.carriers.roce.carrier import RoceCarrier
 
@@ -45,7 +45,8 @@ def of_lab(lab: Lab) -> Ends:
     a, b = (LabDevice(lab.host(name)["verbs"], name, "mlx5_0", 1, 1)._attach() for name in ("h2", "h3"))
     (lid_a, gid_a), (lid_b, gid_b) = ((one.facts.info.lid, int.from_bytes(one.facts.gids[0], "big")) for one in (a, b))
     group = a.paths.join((GROUP, gid_a))  # as a member who sends
-    return Ends(a=a, b=b, to_b=Way(lid_b), to_a=Way(lid_a), to_nobody=Way(0xB000), group=(GROUP, group, gid_a, gid_b))
+    to_a, to_b, to_nobody = (AddressVector(lid) for lid in (lid_a, lid_b, 0xB000))
+    return Ends(a=a, b=b, to_b=to_b, to_a=to_a, to_nobody=to_nobody, group=(GROUP, group, gid_a, gid_b))
 
 
 @pytest.fixture(params=["loopback", "processes", "roce", "lab"])
@@ -56,7 +57,7 @@ def ends(request) -> Iterator[Ends]:
                 made = by_gid(Loopback((GID + 1,)), Loopback((GID + 2,)), GID + 1, GID + 2)
             case "processes":
                 device = f"test{os.getpid()}-{time.monotonic_ns()}"
-                made = by_gid(Siblings((GID,), device), Siblings((GID,), device), GID, GID)
+                made = by_gid(ProcessCarrier((GID,), device), ProcessCarrier((GID,), device), GID, GID)
             case "roce":
                 a, b = (RoceCarrier(loopback_address(number)) for number in (31, 32))
                 made = by_gid(a, b, a.gid, b.gid)

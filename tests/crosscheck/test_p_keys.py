@@ -11,7 +11,7 @@ from weft.jit import kernel
 from weft.mad.devices import NONE
 from weft.sm.pkey.tables import may_talk
 from weft.sm.sa.directory import Directory
-from weft.verbs.shm import execute as express
+from weft.verbs.shm import execute
 
 KEYS = [0x0000, 0x8000, 0x0001, 0x8001, 0x1234, 0x9234, 0x7FFF, 0xFFFF]
 ALL = np.arange(1 << 16)
@@ -25,7 +25,7 @@ def by_the_standard(one: int, other: int) -> bool:
 @kernel
 def _fits(keys, other, found):  # type: ignore[no-untyped-def]
     for i in range(len(keys)):
-        found[i] = express._fit(keys[i], other)
+        found[i] = execute._fit(keys[i], other)
 
 
 @pytest.mark.parametrize("key", KEYS, ids=hex)

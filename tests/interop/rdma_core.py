@@ -167,7 +167,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description="rdma-core's own tests on weft")
     options.add_argument("names", nargs="*", help="run only cases that have one of these in their names")
     options.add_argument("-v", "--verbose", action="store_true", help="print every case")
-    options.add_argument("--lanes", action="store_true", help="take the short way from the first request on")
+    options.add_argument("--shm", action="store_true", help="use shared memory from the first request on")
     chosen = options.parse_args()
     source = find_tests()
     if source is None:
@@ -177,8 +177,8 @@ def main() -> int:
     from weft.verbs.hca import queue_pair
 
     pyverbs.install()
-    if chosen.lanes:
-        queue_pair.LANE_AFTER = 0
+    if chosen.shm:
+        queue_pair.SHM_PATH_AFTER = 0
     from weft.verbs.pyverbs.device import get_device_list
 
     signal.signal(signal.SIGALRM, on_alarm)

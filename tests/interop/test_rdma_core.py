@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 pytestmark = pytest.mark.interop
 
 
-@pytest.mark.parametrize("ways", [[], ["--lanes"]], ids=["packets", "lanes"])
+@pytest.mark.parametrize("ways", [[], ["--shm"]], ids=["packets", "shm"])
 def test_rdma_cores_own_tests_pass_or_skip_for_a_reason(ways):
     script = Path(__file__).with_name("rdma_core.py")
     done = subprocess.run(

@@ -38,7 +38,7 @@ def all_active(lab: Lab) -> bool:
 
 
 @functools.cache
-def load_lanes() -> None:
+def load_shm_paths() -> None:
     """A message of this process to itself."""
     with Context(name="mlx5_0") as ctx:
         pd, cq = PD(ctx), CQ(ctx, 4)
@@ -49,7 +49,7 @@ def load_lanes() -> None:
         attr.ah_attr = AHAttr(gr=GlobalRoute(dgid=ctx.query_gid(1, 0), sgid_index=0), is_global=1)
         qp.to_rts(attr)
         place = [SGE(mr.buf, 8, mr.lkey)]
-        qp.core.find_lane(at_once=True)
+        qp.core.find_shm_path(at_once=True)
         qp.post_recv(RecvWR(num_sge=1, sg=place))
         qp.post_send(SendWR(num_sge=1, sg=place, opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED))
         wait_until(lambda: cq.poll()[0])
@@ -59,7 +59,7 @@ def load_lanes() -> None:
 def managed(lab: Lab, **options: Any) -> Iterator[SubnetManager]:
     """With weft's subnet manager on the first host."""
     rehearse(Options())  # kernels are compiled before a connection's clock runs
-    load_lanes()
+    load_shm_paths()
     carrier = IbsimCarrier("h1", lab.sockname)
     manager = SubnetManager(carrier, Options(**options))
     thread = threading.Thread(target=manager.run, daemon=True)

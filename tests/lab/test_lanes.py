@@ -166,7 +166,7 @@ def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):
         h1.send(one, bytes((turn,)) * 100)
         assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
         assert h8.mr.read(100, 1 << 15) == bytes((turn,)) * 100
-    assert one.core.lane is not None
+    assert one.core.shm_path is not None
     slot = lab.fabric["h1/1"].slot
     new = dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
     assert new[Counter.PORT_XMIT_PKTS] == new[Counter.PORT_RCV_PKTS] == 40
@@ -182,7 +182,7 @@ def test_who_sleeps_on_a_channel_is_woken_by_what_comes_by_lane(lab, ends):
     channel = CompChannel(h8.ctx)
     h8.cq = CQ(h8.ctx, 16, channel=channel)
     one, other = pair(e.IBV_QPT_RC, h1, h8)
-    assert one.core.find_lane(at_once=True) is not None
+    assert one.core.find_shm_path(at_once=True) is not None
     h8.post_receive(other, 100)
     h8.cq.req_notify()
     threading.Timer(0.2, lambda: h1.send(one, b"wake up")).start()

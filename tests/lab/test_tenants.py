@@ -22,7 +22,7 @@ from weft.verbs import hardware
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import FRAME
 from weft.verbs.carriers.lab.device import LabDevice
-from weft.verbs.carriers.lab.memory_grants import Passages
+from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.port_facts import Facts
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.qp import QP
@@ -119,8 +119,8 @@ class DirectDevice(LabDevice):
 
     def _attach(self) -> LabCarrier:
         line = Direct(self._direct, self._at)
-        passages = Passages(line, self._at, line.program.number, os.dup(line.program.meters.file))
-        return LabCarrier(line, line.program.number, Facts.unpack(self._direct.verbs.facts(self._at)), passages)
+        grants = MemoryGrants(line, self._at, line.program.number, os.dup(line.program.meters.file))
+        return LabCarrier(line, line.program.number, Facts.unpack(self._direct.verbs.facts(self._at)), grants)
 
 
 class DirectHost(Host):

@@ -121,7 +121,7 @@ def test_a_group_is_joined_at_the_subnet_administrator_and_reaches_all_members(l
         host.post_receive(qp, 100)
         host.ctx.adapter.join(qp.core, group)  # h8 listens, but is no member
     address = AHAttr(gr=GlobalRoute(dgid=GID.of(group.to_bytes(16, "big")), sgid_index=0), is_global=1)
-    mlid = sender.ctx.hardware.way(address).lid
+    mlid = sender.ctx.hardware.address_vector(address).lid
     tables, leaves = lab.fabric.tables, [lab.fabric[name].index for name in ("leaf1", "leaf2", "leaf4")]
     wait_until(lambda: tables.mft[tables.switch_row[leaves], mlid - 0xC000].any(axis=1).all())
     sender.send(ends[0], b"to all", AH(sender.pd, attr=address), 0xFFFFFF)

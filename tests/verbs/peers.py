@@ -21,14 +21,13 @@ from tests.verbs.hosts import REMOTE, Node, poll
 from weft.verbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
-from weft.verbs.shm import atomic
-from weft.verbs.shm import execute as express
+from weft.verbs.shm import atomic, execute
 
 MEMORY_BYTES = 8 << 20
 ANSWER_S = 20
 W, OK = ibv_wr_opcode, ibv_wc_status.IBV_WC_SUCCESS
 for compiled, takes in (
-    (express.post, (types.int64[::1], types.Bytes(types.uint8, 1, "C"))),
+    (execute.post, (types.int64[::1], types.Bytes(types.uint8, 1, "C"))),
     (atomic.lock, (types.int64,) * 2),
 ):
     compiled.compile(takes)  # or loaded, once for all processes that are forked from here
@@ -37,8 +36,8 @@ _processes.set_forkserver_preload(["tests.verbs.peers"])
 
 
 class Peer:
-    def __init__(self, *, by_lane: bool = False) -> None:
-        self.by_lane = by_lane  # how `connect_to` reaches it
+    def __init__(self, *, by_shm: bool = False) -> None:
+        self.by_shm = by_shm  # how `connect_to` reaches it
         self._pipe, far = _processes.Pipe()
         self._process = _processes.Process(target=_live, args=(far,), daemon=True)
         self._process.start()
@@ -113,8 +112,8 @@ class _Life:
     def connect(self, number: int, dest_qp_num: int) -> None:
         self.qps[number].to_rts(self.node.connected_attr(dest_qp_num))
 
-    def take_lane(self, number: int) -> None:
-        take_lane(self.qps[number])
+    def take_shm_path(self, number: int) -> None:
+        take_shm_path(self.qps[number])
 
     def close_qp(self, number: int) -> None:
         self.qps.pop(number).close()
@@ -158,14 +157,14 @@ def connect_to(node: Node, far: Any, **more: int) -> tuple[Any, int]:
     for name, value in more.items():
         setattr(attr, name, value)
     near.to_rts(attr)
-    if far.by_lane:
-        take_lane(near)
+    if far.by_shm:
+        take_shm_path(near)
     return near, number
 
 
-def take_lane(qp: Any) -> None:
-    """The short way, which a program gets that sends more than a few messages."""
-    assert qp.core.find_lane(at_once=True) is not None
+def take_shm_path(qp: Any) -> None:
+    """The shared-memory path, which a program gets that sends more than a few messages."""
+    assert qp.core.find_shm_path(at_once=True) is not None
 
 
 def request(node: Node, opcode: int, length: int = 8, offset: int = 0, rkey: int = 0, va: int = 0) -> SendWR:

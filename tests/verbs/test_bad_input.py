@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.patience import wait_until
 from tests.verbs.hosts import CAP, REMOTE, Node, connect, poll
-from tests.verbs.peers import MEMORY_BYTES, Peer, connect_to, request, status_of, take_lane, works
+from tests.verbs.peers import MEMORY_BYTES, Peer, connect_to, request, status_of, take_shm_path, works
 
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.enums import (
@@ -65,8 +65,8 @@ def refused(code: int, call: Any, *arguments: Any) -> str:
 class Here:
     """The other end is in this process."""
 
-    def __init__(self, node: Node, *, by_lane: bool = False) -> None:
-        self.by_lane = by_lane
+    def __init__(self, node: Node, *, by_shm: bool = False) -> None:
+        self.by_shm = by_shm
         self.node, self.mr = node, MR(node.pd, MEMORY_BYTES, IBV_ACCESS_LOCAL_WRITE | REMOTE)
         self.address, self.rkey = self.mr.buf, self.mr.rkey
         self.qps: dict[int, Any] = {}
@@ -109,14 +109,14 @@ def neighbour() -> Iterator[Peer]:
 
 
 @pytest.fixture(
-    params=["here", *(pytest.param(way, marks=linux_only) for way in ("here by lane", "elsewhere", "by lane"))]
+    params=["here", *(pytest.param(way, marks=linux_only) for way in ("here by shm", "elsewhere", "by shm"))]
 )
 def far(request: pytest.FixtureRequest, node: Node) -> Any:
-    by_lane = request.param.endswith("by lane")
+    by_shm = request.param.endswith("by shm")
     if request.param.startswith("here"):
-        return Here(node, by_lane=by_lane)
+        return Here(node, by_shm=by_shm)
     peer = request.getfixturevalue("neighbour")
-    peer.by_lane = by_lane
+    peer.by_shm = by_shm
     return peer
 
 
@@ -189,9 +189,9 @@ def test_memory_that_its_owner_closed_is_closed_to_others(node):
 
 
 @linux_only
-@pytest.mark.parametrize("by_lane", [False, True])
-def test_memory_that_another_process_closed_is_closed(node, by_lane):
-    with Peer(by_lane=by_lane) as peer:
+@pytest.mark.parametrize("by_shm", [False, True])
+def test_memory_that_another_process_closed_is_closed(node, by_shm):
+    with Peer(by_shm=by_shm) as peer:
         near, number = connect_to(node, peer)
         assert status_of(node, near, request(node, WRITE, rkey=peer.rkey, va=peer.address)) == OK
         peer.tell("close_memory")
@@ -201,16 +201,16 @@ def test_memory_that_another_process_closed_is_closed(node, by_lane):
 
 
 @linux_only
-@pytest.mark.parametrize("by_lane", [False, True])
-def test_memory_is_the_programs_own_when_its_region_is_closed(node, by_lane):
+@pytest.mark.parametrize("by_shm", [False, True])
+def test_memory_is_the_programs_own_when_its_region_is_closed(node, by_shm):
     """Whoever writes to it at that moment writes no byte more."""
     memory = bytearray(1 << 20)
     mr = MR(node.pd, 0, IBV_ACCESS_LOCAL_WRITE | REMOTE, memory)
     with Peer() as peer:
         peer.tell("fill", b"written!")
         near, number = connect_to(node, peer)
-        if by_lane:
-            peer.tell("take_lane", number)
+        if by_shm:
+            peer.tell("take_shm_path", number)
         peer.begin("flood", number, WRITE, len(memory), mr.buf, mr.rkey)
         wait_until(lambda: memory[:8] == b"written!")
         mr.close()
@@ -219,18 +219,18 @@ def test_memory_is_the_programs_own_when_its_region_is_closed(node, by_lane):
         assert memory == b"m" * len(memory)
 
 
-@pytest.mark.parametrize("by_lane", [False, pytest.param(True, marks=linux_only)])
+@pytest.mark.parametrize("by_shm", [False, pytest.param(True, marks=linux_only)])
 @pytest.mark.parametrize("va", [-8, (1 << 63) - 8, (1 << 63) - 16, (1 << 64) - 8, 57])
-def test_sums_of_addresses_do_not_turn_over(node, va, by_lane):
+def test_sums_of_addresses_do_not_turn_over(node, va, by_shm):
     """A region that counts from zero, in the middle of another, whose bytes are safe."""
     whole = bytes(range(256)) * 16
     node.mr.write(whole, 4096)
     zero = MR(node.pd, 64, IBV_ACCESS_LOCAL_WRITE | REMOTE | IBV_ACCESS_ZERO_BASED, node.mr.buf + 1024)
     address = va & (1 << 64) - 1
     (a, _), (c, _) = connect(node, IBV_QPT_RC), connect(node, IBV_QPT_RC)
-    if by_lane:
-        take_lane(a)
-        take_lane(c)
+    if by_shm:
+        take_shm_path(a)
+        take_shm_path(c)
     assert status_of(node, a, request(node, WRITE, 16, rkey=zero.rkey, va=address)) == STATUS.IBV_WC_REM_ACCESS_ERR
     read = SendWR(num_sge=1, sg=[SGE(address, 16, zero.lkey)], opcode=READ)
     read.set_wr_rdma(node.mr.rkey, node.mr.buf)
@@ -239,17 +239,17 @@ def test_sums_of_addresses_do_not_turn_over(node, va, by_lane):
 
 
 @linux_only
-@pytest.mark.parametrize("by_lane", [False, True])
+@pytest.mark.parametrize("by_shm", [False, True])
 @pytest.mark.parametrize("kind", ["not mapped", "read-only"])
-def test_on_demand_memory_that_does_not_come_is_an_error_and_no_crash(node, kind, by_lane):
+def test_on_demand_memory_that_does_not_come_is_an_error_and_no_crash(node, kind, by_shm):
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ)  # a page to read at
     at = span(page).address if kind == "read-only" else mmap.PAGESIZE
     everything = IBV_ACCESS_LOCAL_WRITE | REMOTE | IBV_ACCESS_ON_DEMAND
     for mr in (MR(node.pd, 0, everything, implicit=True), MR(node.pd, 64, everything, at)):
         (a, _), (c, _) = connect(node, IBV_QPT_RC), connect(node, IBV_QPT_RC)
-        if by_lane:
-            take_lane(a)
-            take_lane(c)
+        if by_shm:
+            take_shm_path(a)
+            take_shm_path(c)
         assert status_of(node, a, request(node, WRITE, 16, rkey=mr.rkey, va=at)) == STATUS.IBV_WC_REM_ACCESS_ERR
         read = SendWR(num_sge=1, sg=[SGE(at, 16, mr.lkey)], opcode=READ)
         read.set_wr_rdma(node.mr.rkey, node.mr.buf)
@@ -317,12 +317,12 @@ def test_what_cannot_be_made_is_refused_with_the_reason(node):
 
 
 @linux_only
-@pytest.mark.parametrize("by_lane", [False, True])
-def test_a_message_has_at_most_two_gigabytes(node, by_lane):
+@pytest.mark.parametrize("by_shm", [False, True])
+def test_a_message_has_at_most_two_gigabytes(node, by_shm):
     a, _ = connect(node, IBV_QPT_RC)
     large = MR(node.pd, 3 << 30, IBV_ACCESS_LOCAL_WRITE | REMOTE)  # of addresses: no byte of it is touched
-    if by_lane:
-        take_lane(a)
+    if by_shm:
+        take_shm_path(a)
     wr = SendWR(num_sge=1, sg=[SGE(large.buf, large.length, large.lkey)], opcode=WRITE)
     wr.set_wr_rdma(large.rkey, large.buf)
     assert "2147483648" in refused(errno.EINVAL, a.post_send, wr)

@@ -25,11 +25,11 @@ with Node() as node:
     for _ in range(20):
         a.post_send(work)
         poll(node.cq, 1, seconds=300)
-    print("a short way", a.core.lane is not None)
+    print("a shared-memory path", a.core.shm_path is not None)
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 def test_a_program_finds_its_short_way_right_after_boot():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.stdout == "a short way True\n", done.stderr
+    assert done.stdout == "a shared-memory path True\n", done.stderr

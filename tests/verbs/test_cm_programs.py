@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from weft.verbs.carriers.processes.carrier import PROCESSES_MAX, USUAL, Siblings
+from weft.verbs.carriers.processes.carrier import PROCESSES_MAX, USUAL, ProcessCarrier
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share the adapter on Linux only")
 PATIENCE_S = 300  # that a program never ends is what is tested; how fast it is, is not
@@ -247,7 +247,7 @@ def test_queue_pair_numbers_of_processes_have_as_many_digits(first, monkeypatch)
     """Programs exchange them as text, in messages as long as their own; whatever number the process has."""
     device = f"digits{os.getpid()}"
     monkeypatch.setattr(os, "getpid", lambda: first)
-    carriers = [Siblings((1,), device) for _ in range(20)]
+    carriers = [ProcessCarrier((1,), device) for _ in range(20)]
     try:
         assert {len(str(number)) for one in carriers for number in (one.numbers[0], one.numbers[-1])} == {7}
         assert len({one.numbers[0] for one in carriers}) == 20 < PROCESSES_MAX

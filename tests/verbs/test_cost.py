@@ -25,9 +25,9 @@ def node():
 
 @pytest.fixture(params=("alone", "shared"))
 def pair(request, node, monkeypatch):
-    """Two connected queue pairs with the short way, in memory that others have too or not."""
+    """Two connected queue pairs with the shared-memory path, in memory that others have too or not."""
     a, b = connect(node, e.IBV_QPT_RC)
-    assert a.core.find_lane(at_once=True) is not None
+    assert a.core.find_shm_path(at_once=True) is not None
     if request.param == "shared":
         monkeypatch.setattr(node.ctx.adapter.memory, "is_shared", True)
     return a, b

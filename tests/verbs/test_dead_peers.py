@@ -69,16 +69,16 @@ def tidy(node: Node) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("tidy")
-@pytest.mark.parametrize("by_lane", [False, True])
+@pytest.mark.parametrize("by_shm", [False, True])
 @pytest.mark.parametrize("opcode", [SEND, WRITE, READ])
-def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_lane):
-    with Peer(by_lane=by_lane) as peer:
+def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_shm):
+    with Peer(by_shm=by_shm) as peer:
         near, number = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         peer.tell("receive", number, 8)
         assert status_of(node, near, request(node, opcode, rkey=peer.rkey, va=peer.address)) == OK
         peer.tell("receive", number, 8)
         peer.kill()
-        wait_until_noticed(node, near, by_lane=by_lane)
+        wait_until_noticed(node, near, by_shm=by_shm)
         near.post_recv(RecvWR(wr_id=5))
         for _ in range(2):
             near.post_send(request(node, opcode, rkey=peer.rkey, va=peer.address))
@@ -88,18 +88,18 @@ def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_lane):
     assert works(node, *connect(node, IBV_QPT_RC))
 
 
-def wait_until_noticed(node: Node, qp: Any, *, by_lane: bool) -> None:
-    """A lane is closed by a thread that sees the other process go, which on a busy machine takes its time."""
-    wait_until(lambda: not by_lane or not qp.core.lane._peer.meter[0])
+def wait_until_noticed(node: Node, qp: Any, *, by_shm: bool) -> None:
+    """A path is closed by a thread that sees the other process go, which on a busy machine takes its time."""
+    wait_until(lambda: not by_shm or not qp.core.shm_path._peer.meter[0])
 
 
 @pytest.mark.usefixtures("tidy")
-@pytest.mark.parametrize("by_lane", [False, True])
+@pytest.mark.parametrize("by_shm", [False, True])
 @pytest.mark.parametrize("opcode", [WRITE, READ])
-def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_lane):
+def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_shm):
     """What was done is done; what was under way fails within its timeout, and the connection to another goes on."""
     mine = MR(node.pd, LARGE_BYTES, IBV_ACCESS_LOCAL_WRITE)
-    with Peer(by_lane=by_lane) as peer, Peer(by_lane=by_lane) as other:
+    with Peer(by_shm=by_shm) as peer, Peer(by_shm=by_shm) as other:
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         healthy, _ = connect_to(node, other)
         wr = SendWR(num_sge=1, sg=[SGE(mine.buf, LARGE_BYTES, mine.lkey)], opcode=opcode)
@@ -110,7 +110,7 @@ def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_
         while status == OK:
             assert afterwards < 2, "what is sent to the dead is still said to arrive"
             if not killer.is_alive():
-                wait_until_noticed(node, near, by_lane=by_lane)
+                wait_until_noticed(node, near, by_shm=by_shm)
                 afterwards += 1
             status = status_of(node, near, wr)
         killer.join()
@@ -123,7 +123,7 @@ def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_
 @pytest.mark.usefixtures("tidy")
 def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monkeypatch):
     """A message of 1 GiB would be packets for seconds, and whoever was killed meanwhile is noticed after them only."""
-    monkeypatch.setattr(queue_pair, "LANE_AFTER", 1 << 20)
+    monkeypatch.setattr(queue_pair, "SHM_PATH_AFTER", 1 << 20)
     carrier, given = node.ctx.adapter.carrier, []
     with Peer() as peer:
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
@@ -148,9 +148,9 @@ def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monk
 
 
 @pytest.mark.usefixtures("tidy")
-@pytest.mark.parametrize("by_lane", [False, True])
+@pytest.mark.parametrize("by_shm", [False, True])
 @pytest.mark.parametrize(("opcode", "length"), [(WRITE, 1 << 20), (W.IBV_WR_RDMA_WRITE_WITH_IMM, 64), (READ, 1 << 16)])
-def test_a_killed_writer_leaves_its_victim_unharmed(node, opcode, length, by_lane):
+def test_a_killed_writer_leaves_its_victim_unharmed(node, opcode, length, by_shm):
     """Wherever the knife falls: all of the victim's queues work on, and its memory is its own again."""
     mine = MR(node.pd, 1 << 20, IBV_ACCESS_LOCAL_WRITE | REMOTE)
     pair, received = connect(node, IBV_QPT_RC), 0
@@ -163,8 +163,8 @@ def test_a_killed_writer_leaves_its_victim_unharmed(node, opcode, length, by_lan
             near.to_rts(node.connected_attr(number))
             for _ in range(100):
                 near.post_recv(RecvWR())
-            if by_lane:
-                peer.tell("take_lane", number)
+            if by_shm:
+                peer.tell("take_shm_path", number)
             peer.begin("flood", number, opcode, length, mine.buf, mine.rkey)
             begun_s = time.monotonic()
             knife_s = begun_s + 10
@@ -187,9 +187,9 @@ def test_a_killed_writer_leaves_its_victim_unharmed(node, opcode, length, by_lan
 
 
 @pytest.mark.usefixtures("tidy")
-@pytest.mark.parametrize("by_lane", [False, True])
-def test_connections_to_the_dead_do_not_reach_who_has_their_numbers_next(node, by_lane):
-    with Peer(by_lane=by_lane) as peer:
+@pytest.mark.parametrize("by_shm", [False, True])
+def test_connections_to_the_dead_do_not_reach_who_has_their_numbers_next(node, by_shm):
+    with Peer(by_shm=by_shm) as peer:
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         assert status_of(node, near, request(node, WRITE, rkey=peer.rkey, va=peer.address)) == OK
         peer.kill()

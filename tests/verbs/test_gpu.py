@@ -18,7 +18,7 @@ from tests.patience import PATIENCE_S
 from tests.verbs.gpus import ALL, ROOT, Peer, attributes, copied, request
 from tests.verbs.hosts import Node, connect, poll
 
-from weft.verbs.carriers.processes.carrier import Siblings
+from weft.verbs.carriers.processes.carrier import ProcessCarrier
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_MW_BIND,
@@ -115,7 +115,7 @@ def test_a_reference_that_is_none_is_an_error(junk):
 @pytest.mark.skipif(sys.platform != "linux", reason="names of sockets are Linux's")
 def test_a_process_that_cannot_reach_a_gpu_says_so_and_the_other_remembers():
     gid, device = 0xFFFF_7F00_0001, f"test{os.getpid()}-{time.monotonic_ns()}"
-    a, b = (Siblings((gid,), device) for _ in range(2))
+    a, b = (ProcessCarrier((gid,), device) for _ in range(2))
     (allocation,) = allocations(1)
     allocation._reference = b"no such GPU.....", bytes(64)
     segment = Segment(op=Op.WRITE, service=Service.RC, dest_qp=b.numbers[0], psn=0, count=3, length=9000)

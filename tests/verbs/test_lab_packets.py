@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import _arrival, _packet
 from weft.verbs.hca.packets import encode
 from weft.verbs.hca.segment import Op, Segment, Service, packets_of
@@ -34,7 +34,7 @@ SEGMENTS = st.builds(
 )
 GIDS = st.tuples(st.integers(1, (1 << 128) - 1), st.integers(1, (1 << 128) - 1))
 WAYS = st.builds(
-    Way,
+    AddressVector,
     st.integers(1, 0xBFFF),
     st.none() | GIDS,
     sl=st.integers(0, 15),
@@ -56,7 +56,7 @@ def test_a_packet_is_what_the_wire_says_and_comes_back_as_it_was(segment, way, s
         assert made == Packet((*outer, *headers), payload).pack()
         arrival = _arrival(made)
         assert (arrival.slid, arrival.sl, bytes(arrival.segment.payload)) == (slid, way.sl, payload)
-        assert arrival.source == Way(slid, way.gids and way.gids[::-1])
+        assert arrival.source == AddressVector(slid, way.gids and way.gids[::-1])
 
 
 @given(SEGMENTS, WAYS, st.data())

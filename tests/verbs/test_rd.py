@@ -7,9 +7,9 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.verbs.packet_faults import Corruption
 from tests.verbs.paths import Q_KEY, path, queue_pair, send
 from tests.verbs.segments import lose
-from tests.verbs.weather import Hurting
 from tests.verbs.wires import Wire, taken
 
 from weft.verbs.carriers.protocol import Arrival
@@ -418,7 +418,7 @@ def test_partitions_are_those_of_the_path():
     assert far_ee.settings.pkey_index == 0
 
 
-# -- any weather ------------------------------------------------------------------------------------------------------
+# -- any faults -------------------------------------------------------------------------------------------------------
 
 KINDS = {
     "send": W.IBV_WR_SEND,
@@ -434,9 +434,9 @@ BUFFERS_AT, READ_AT, SUM_AT = 600_000, 750_000, 900_000
 @settings(max_examples=80)
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
 @example(5, 0.0, 0.3, 0.2)
-def test_whatever_the_weather_everything_arrives_once_and_in_order(seed, loss, double, delay):
+def test_whatever_the_faults_everything_arrives_once_and_in_order(seed, loss, double, delay):
     """Three queue pairs send to two over one path. Buffers come late, and one sender uses a wrong Q_Key in the end."""
-    wire = Wire(Hurting(seed, loss, double, delay, hurt=0.1))
+    wire = Wire(Corruption(seed, loss, double, delay, corrupt=0.1))
     ee, _ = path(wire.a, wire.b, timeout=8, sq_psn=0xFF_FFF0, rq_psn=0xFF_FFF0)
     senders, targets = [queue_pair(wire.a) for _ in range(3)], [queue_pair(wire.b) for _ in range(2)]
     chance, sums, arrives, posted = random.Random(seed), 0, {}, {qp.number: [] for qp in senders}

@@ -25,11 +25,11 @@ def node():
 
 @pytest.fixture(params=("packets", "lane"))
 def pair(request, node, monkeypatch):
-    """Two connected queue pairs, without and with the short way."""
-    monkeypatch.setattr(queue_pair, "LANE_AFTER", 1 << 20)  # not by itself
+    """Two connected queue pairs, without and with the shared-memory path."""
+    monkeypatch.setattr(queue_pair, "SHM_PATH_AFTER", 1 << 20)  # not by itself
     a, b = connect(node, e.IBV_QPT_RC, sq_sig_all=0)
     if request.param == "lane":
-        assert a.core.find_lane(at_once=True) is not None
+        assert a.core.find_shm_path(at_once=True) is not None
     return a, b
 
 
@@ -114,7 +114,7 @@ def test_a_queue_of_completions_that_is_resized_frees_nothing(node, pair):
 
 def test_the_extended_way_of_posting_counts_the_same(node):
     a, _ = connect(node, e.IBV_QPT_RC, operations=e.IBV_QP_EX_WITH_RDMA_WRITE)
-    assert a.core.find_lane(at_once=True) is not None
+    assert a.core.find_shm_path(at_once=True) is not None
 
     def post(count: int) -> None:
         a.wr_start()

@@ -92,7 +92,7 @@ def pair() -> Pair:
 
 @pytest.fixture(params=["python", "compiled"])
 def engine(request, monkeypatch) -> str:
-    """Both kinds of loop; the first where there is no short way."""
+    """Both kinds of loop; the first where there is no shared-memory path."""
     if request.param == "python":
         monkeypatch.setattr("weft.verbs.perftest.compiled_loop.compiled_loop", lambda end, watch: None)
     return request.param
@@ -180,8 +180,8 @@ def test_what_the_short_way_does_not_take_goes_as_packets(pair, test, words, mon
     def closed(end: Endpoint, watch: Watch) -> CompiledLoop:
         loop = made(end, watch)
         assert isinstance(loop, CompiledLoop)
-        for lane in loop._lanes:
-            lane._peer.meter[IS_OPEN] = 0
+        for path in loop._paths:
+            path._peer.meter[IS_OPEN] = 0
         return loop
 
     made = compiled_loop.compiled_loop

@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.verbs.weather import Weather
+from tests.verbs.packet_faults import PacketFaults
 from tests.verbs.wires import Wire, connected
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status, ibv_wr_opcode
@@ -189,8 +189,8 @@ def test_uc_loses_whole_messages_and_goes_on():
 
 @settings(max_examples=60)
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
-def test_whatever_the_weather_everything_arrives_once_and_in_order(seed, loss, double, delay):
-    wire = Wire(Weather(seed, loss, double, delay))
+def test_whatever_the_faults_everything_arrives_once_and_in_order(seed, loss, double, delay):
+    wire = Wire(PacketFaults(seed, loss, double, delay))
     a, b = connected(wire, retry_cnt=7, timeout=8)
     chance, sums, expected_b = random.Random(seed), 0, {}
     for number in range(12):

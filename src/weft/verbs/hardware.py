@@ -74,7 +74,7 @@ class Hardware(Protocol):
         """Why packets cannot go there; empty if they can."""
         ...
 
-    def way(self, address: AHAttr) -> Any:
+    def address_vector(self, address: AHAttr) -> Any:
         """What the carrier calls the other end."""
         ...
 
@@ -116,7 +116,7 @@ class Roce:
         there = address.route.sgid_index < len(GIDS)
         return "" if there else f"sgid_index {address.route.sgid_index}: the port has no such GID"
 
-    def way(self, address: AHAttr) -> tuple[int, int]:
+    def address_vector(self, address: AHAttr) -> tuple[int, int]:
         """Their GID, and ours. What comes from there is called the same."""
         own = self.gids()[address.route.sgid_index]
         return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")

@@ -55,7 +55,7 @@ class EEContext:
     """
 
     service = Service.RD
-    lane = None  # only connections have one
+    shm_path = None  # only connections have one
 
     def __init__(self, adapter: Adapter, number: int, domain: object) -> None:
         self.adapter, self.number, self.domain = adapter, number, domain

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from weft.verbs.hca.datagram import Datagrams
     from weft.verbs.hca.requester import Requester
     from weft.verbs.hca.responder import Responder
-    from weft.verbs.shm.path import Lane, ShmPeer
+    from weft.verbs.shm.path import ShmPath, ShmPeer
 
 S, M = ibv_qp_state, ibv_qp_attr_mask
 _RESET, _INIT, _RTR, _RTS, _SQD, _SQE, _ERR = (
@@ -61,7 +61,7 @@ SERVICES |= {_XRC_SEND: Service.XRC, _XRC_RECV: Service.XRC}
 RECEIVES = (_RTR, _RTS, _SQD, _SQE)  # states in which what arrives is taken
 _TAKES_RECEIVES = (_RTS, _INIT, _RTR, _SQD, _SQE)  # states in which a receive request is kept
 Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
-LANE_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
+SHM_PATH_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
 _LARGE_BYTES = 1 << 16  # count as one more
 _ASK_AGAIN_S = 1.0
 UNCONNECTED = (Service.UD,)
@@ -178,7 +178,7 @@ class QueuePair:
     requester: Requester = field(init=False)
     responder: Responder = field(init=False)
     datagrams: Datagrams = field(init=False)
-    lane: Lane | None = None  # a short way to the other end
+    shm_path: ShmPath | None = None  # through shared memory, to the other end
     _asks: int = 0  # posts to go until it is looked for
     _not_before_s: float = 0.0
 
@@ -239,22 +239,22 @@ class QueuePair:
         if self.state in (_SQE, _ERR):
             self.flush_sends()
 
-    def find_lane(self, size_bytes: int = 0, *, at_once: bool = False) -> Lane | None:
-        """The lane of a connection that is used much. Whoever asks does not have the adapter's lock."""
-        if self.lane is not None or self.service != Service.RC or self._state != _RTS or not self.send_capacity:
-            return self.lane
+    def find_shm_path(self, size_bytes: int = 0, *, at_once: bool = False) -> ShmPath | None:
+        """Of a connection that is used much. Whoever asks does not have the adapter's lock."""
+        if self.shm_path is not None or self.service != Service.RC or self._state != _RTS or not self.send_capacity:
+            return self.shm_path
         self._asks += 1 + size_bytes // _LARGE_BYTES
-        if not at_once and (self._asks < LANE_AFTER or self.adapter.clock() < self._not_before_s):
+        if not at_once and (self._asks < SHM_PATH_AFTER or self.adapter.clock() < self._not_before_s):
             return None
         asked_s = self.adapter.clock()
         peer = self.shm_peer()
         took_s = self.adapter.clock() - asked_s
         self._not_before_s = asked_s + _ASK_AGAIN_S + 10 * took_s  # who does not answer is not asked often
         if peer is not None:
-            from weft.verbs.shm.path import Lane
+            from weft.verbs.shm.path import ShmPath
 
-            self.lane = Lane(self, peer)
-        return self.lane
+            self.shm_path = ShmPath(self, peer)
+        return self.shm_path
 
     def shm_peer(self) -> ShmPeer | None:
         """The other end's memory, if the carrier offers it."""
@@ -326,7 +326,7 @@ class QueuePair:
         words, at = self.adapter.memory.words, self.at
         words[at + layout.Q_POSTED] = words[at + layout.Q_POLLED] = 0
         self.settings, self.is_established = Settings(), False
-        self.lane = None
+        self.shm_path = None
         (self.datagrams if self.service == Service.UD else self.requester).reset()
 
     def drained(self) -> None:

@@ -31,7 +31,7 @@ from weft.verbs.shm.queue_memory import word_of_queue_pair
 
 if TYPE_CHECKING:
     from weft.verbs.hca.queue_pair import QueuePair
-    from weft.verbs.shm.path import Lane
+    from weft.verbs.shm.path import ShmPath
 
 WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
 _WINDOW_MIN = 8
@@ -56,7 +56,7 @@ class Requester:
         self.resume()
 
     def resume(self) -> None:
-        """Nothing is under way: what was asked before was answered, by packets or by a lane."""
+        """Nothing is under way: what was asked before was answered, by packets or through shared memory."""
         settings = self.qp.settings
         self._acked = psn_after(self.next_psn, -1)  # the last PSN that is known to have arrived
         self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
@@ -73,10 +73,10 @@ class Requester:
             return
         while self._cursor < len(qp.sends):
             work = qp.sends[self._cursor]
-            if work.psn < 0 and qp.lane is not None and not qp.lane.is_here:
+            if work.psn < 0 and qp.shm_path is not None and not qp.shm_path.is_here:
                 if self._cursor:
                     break  # first what packets carry comes to its end
-                if self._is_done_by(qp.lane, work):
+                if self._is_done_by(qp.shm_path, work):
                     continue
             if work.psn < 0 and not self._begin(work):
                 break
@@ -97,11 +97,11 @@ class Requester:
         if qp.state == ibv_qp_state.IBV_QPS_SQD and not any(work.psn >= 0 for work in qp.sends):
             qp.drained()
 
-    def _is_done_by(self, lane: Lane, work: SendWork) -> bool:
+    def _is_done_by(self, path: ShmPath, work: SendWork) -> bool:
         """Whether the oldest of all needs no packets."""
         sends = self.qp.sends
         sends.popleft()
-        if lane.carry(work):
+        if path.carry(work):
             return True
         sends.appendleft(work)
         return False

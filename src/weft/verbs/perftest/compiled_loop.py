@@ -1,6 +1,6 @@
-"""The loops in compiled code, where every queue pair has a short way to its other end (`shm.path`).
+"""The loops in compiled code, where every queue pair has a shared-memory path (`shm.path`).
 
-What a kernel leaves for Python is done here: a request that the short way does not take goes as packets, once.
+What a kernel leaves for Python is done here: a request that this path does not take goes as packets, once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from weft.verbs.perftest.kinds import Verb
 from weft.verbs.perftest.loop import Batch, Loop, Watch, check
 from weft.verbs.perftest.plan import Atomic
 from weft.verbs.perftest.report import Times
-from weft.verbs.shm import atomic
-from weft.verbs.shm import execute as express
+from weft.verbs.shm import atomic, execute
 from weft.verbs.shm.layout import WORD_BYTES
 from weft.verbs.shm.meter import METER_WORDS
-from weft.verbs.shm.path import Lane
+from weft.verbs.shm.path import ShmPath
 
 Words = npt.NDArray[np.int64]
 # Polls that find nothing until the processor is left to others: some 100 us; or 5, if the other end seems to need it
@@ -34,27 +33,27 @@ _LOOK_EVERY = 16  # pauses
 
 
 def load(end: Endpoint) -> None:
-    """What lanes are made with, before the other end asks for one: it does not wait long."""
+    """What paths are made with, before the other end asks for one: it does not wait long."""
     atomic.load(end.port.ctx.adapter.memory.address)
 
 
 def compiled_loop(end: Endpoint, watch: Watch) -> Loop | None:
-    """None if there is no short way."""
+    """None if a queue pair has no shared-memory path."""
     if any(queue.comp_channel is not None for queue in (end.send_cq, end.recv_cq)):
         return None  # who sleeps until something comes is not polling
-    lanes = [qp.core.find_lane(at_once=True) or qp.core.find_lane(at_once=True) for qp in end.qps]
-    found = [lane for lane in lanes if lane is not None]
-    return CompiledLoop(end, watch, found) if len(found) == len(lanes) else None
+    paths = [qp.core.find_shm_path(at_once=True) or qp.core.find_shm_path(at_once=True) for qp in end.qps]
+    found = [path for path in paths if path is not None]
+    return CompiledLoop(end, watch, found) if len(found) == len(paths) else None
 
 
 class CompiledLoop:
     engine = "compiled"
 
-    def __init__(self, end: Endpoint, watch: Watch, lanes: list[Lane]) -> None:
-        self.end, self.watch, self._lanes = end, watch, lanes
+    def __init__(self, end: Endpoint, watch: Watch, paths: list[ShmPath]) -> None:
+        self.end, self.watch, self._paths = end, watch, paths
         self._memory = end.port.ctx.adapter.memory
-        self._requests = np.stack([lane.words for lane in lanes])  # int64[queue pair, word of a lane]
-        self._requests[:, express.SELF] = self._requests.ctypes.data + np.arange(len(lanes)) * self._requests.strides[0]
+        self._requests = np.stack([path.words for path in paths])  # int64[queue pair, word of a path]
+        self._requests[:, execute.SELF] = self._requests.ctypes.data + np.arange(len(paths)) * self._requests.strides[0]
         self._rings = np.array([self._address(qp.core.receives.at) for qp in end.qps], np.int64)
         self._clock = np.zeros(2, np.int64)
         self._quiet_since_s, self._progress = 0.0, -1
@@ -62,10 +61,10 @@ class CompiledLoop:
         self._compile()
 
     def _compile(self) -> None:
-        """Before anybody measures: a run of no messages, and a request over a lane that is closed."""
+        """Before anybody measures: a run of no messages, and a request over a path that is closed."""
         closed, meter = self._requests[0].copy(), np.zeros(METER_WORDS, np.int64)
-        closed[express.METER] = meter.ctypes.data
-        assert express.post(closed, b"") == express.CLOSED
+        closed[execute.METER] = meter.ctypes.data
+        assert execute.post(closed, b"") == execute.CLOSED
         setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))
         none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)
         if self.end.plan.test.is_latency:
@@ -97,11 +96,11 @@ class CompiledLoop:
         work, words = self.end.work(index, size_bytes, signaled=True), self._requests[index]
         (place,) = work.places
         adds = self.end.plan.verb is Verb.ATOMIC and self.end.plan.atomic is Atomic.FETCH_AND_ADD
-        words[express.OPCODE], words[express.FLAGS], words[express.WR_ID] = work.opcode, work.send_flags, work.wr_id
-        words[express.VA], words[express.RKEY] = work.remote_addr, work.remote_rkey
-        words[express.COMPARE], words[express.SWAP] = work.compare_add, work.compare_add if adds else work.swap
-        words[express.COUNT], words[express.NUMBER] = 1, 0
-        words[express.PLACES : express.PLACES + 3] = place.address, place.length, place.lkey
+        words[execute.OPCODE], words[execute.FLAGS], words[execute.WR_ID] = work.opcode, work.send_flags, work.wr_id
+        words[execute.VA], words[execute.RKEY] = work.remote_addr, work.remote_rkey
+        words[execute.COMPARE], words[execute.SWAP] = work.compare_add, work.compare_add if adds else work.swap
+        words[execute.COUNT], words[execute.NUMBER] = 1, 0
+        words[execute.PLACES : execute.PLACES + 3] = place.address, place.length, place.lkey
 
     # -- bandwidth ----------------------------------------------------------------------------------------------------
 
@@ -117,7 +116,7 @@ class CompiledLoop:
             if self._needs_packets(code, at, setup, int(state[[kernels.POSTED, kernels.DONE, kernels.CAME]].sum())):
                 posted_of[at] += 1
                 state[kernels.POSTED] += 1
-                signaled = bool(self._requests[at, express.FLAGS] & IBV_SEND_SIGNALED)
+                signaled = bool(self._requests[at, execute.FLAGS] & IBV_SEND_SIGNALED)
                 self._send_packets(at, batch.size_bytes, signaled=signaled, meanwhile=lambda: self._receive(words))
         return (Times(posted_ns=posted_ns, done_ns=done_ns) if sends else None), int(state[kernels.CAME])
 
@@ -164,12 +163,12 @@ class CompiledLoop:
             for queue in (self.end.send_cq, self.end.recv_cq):
                 for done in queue.poll(1)[1]:
                     check(done)
-        elif code & (express.SLOW | express.BUSY | express.CLOSED):
+        elif code & (execute.SLOW | execute.BUSY | execute.CLOSED):
             return True
         else:
-            lane = self._lanes[index]
-            lane.words[express.OPCODE : express.PLACES + 3] = self._requests[index, express.OPCODE : express.PLACES + 3]
-            lane.finish(code)
+            path = self._paths[index]
+            path.words[execute.OPCODE : execute.PLACES + 3] = self._requests[index, execute.OPCODE : execute.PLACES + 3]
+            path.finish(code)
         return False
 
     def _wait(self) -> None:

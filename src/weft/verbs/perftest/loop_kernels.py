@@ -70,22 +70,22 @@ def _post_again(ring: int) -> None:
 
 
 @part
-def _is_awaited(lane) -> bool:
+def _is_awaited(path) -> bool:
     """Whether the other end has a place for a message; it may have one soon."""
-    if lane[OPCODE] != SEND:
+    if path[OPCODE] != SEND:
         return True
-    ring = lane[FAR] + peek(lane[FAR_QP], layout.Q_RECEIVES) * _WORD
+    ring = path[FAR] + peek(path[FAR_QP], layout.Q_RECEIVES) * _WORD
     return acquire(ring, layout.RQ_HEAD) != peek(ring, layout.RQ_TAIL)
 
 
 @part
-def _carry_out(lane) -> int:
+def _carry_out(path) -> int:
     """As `execute`; who has a lock may have been interrupted, and needs a processor."""
     code, tries = BUSY, 0
     while code == BUSY and tries < _BUSY_TRIES:
         if tries != 0:
             _yield()
-        code = carry_out(lane)
+        code = carry_out(path)
         tries += 1
     return code
 
@@ -94,17 +94,17 @@ def _carry_out(lane) -> int:
 
 
 @part
-def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:
+def _send(paths, setup, state, posted_of, done_of, posted_ns) -> int:
     """One message of each queue pair that may send one; -1 if none could."""
     n, result = setup[COUNT], -1
     for qp in range(len(posted_of)):
-        if posted_of[qp] == n or posted_of[qp] - done_of[qp] >= setup[DEPTH] or not _is_awaited(lanes[qp]):
+        if posted_of[qp] == n or posted_of[qp] - done_of[qp] >= setup[DEPTH] or not _is_awaited(paths[qp]):
             continue
         number = posted_of[qp] + 1
         signaled = number % setup[TOGETHER] == 0 or number == n
-        lanes[qp, FLAGS] = lanes[qp, FLAGS] & ~_SIGNALED | (_SIGNALED if signaled else 0)
+        paths[qp, FLAGS] = paths[qp, FLAGS] & ~_SIGNALED | (_SIGNALED if signaled else 0)
         posted_ns[state[POSTED]] = now_ns(setup[CLOCK])
-        code = _carry_out(lanes[qp])
+        code = _carry_out(paths[qp])
         if code & _UNDONE == 0:
             posted_of[qp] = number
             state[POSTED] += 1
@@ -116,7 +116,7 @@ def _send(lanes, setup, state, posted_of, done_of, posted_ns) -> int:
 
 
 @part
-def _take_sent(lanes, setup, state, done_of, done_ns) -> int:
+def _take_sent(paths, setup, state, done_of, done_ns) -> int:
     """Completions of what was sent: each speaks for all before it. -1 if there was none."""
     ring, result = setup[SEND_CQ], -1
     while _waiting(ring) != 0:
@@ -129,7 +129,7 @@ def _take_sent(lanes, setup, state, done_of, done_ns) -> int:
             done_ns[n] = time_ns
         done_of[qp] += count
         state[DONE] += count
-        _take_own(ring, lanes[qp, OWN_QP])
+        _take_own(ring, paths[qp, OWN_QP])
         result = 0
     return result
 
@@ -150,16 +150,16 @@ def _take_received(rings, setup, state) -> int:
 
 
 @kernel
-def stream(lanes, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -> int:
+def stream(paths, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -> int:
     """Send and receive `COUNT` messages of each queue pair, as far as `SENDS` and `RECEIVES` say so."""
     total, idle = setup[COUNT] * len(posted_of), 0
     while True:
         idle += 1
         if setup[SENDS] != 0:
-            code = _send(lanes, setup, state, posted_of, done_of, posted_ns)
+            code = _send(paths, setup, state, posted_of, done_of, posted_ns)
             if code > 0:
                 return code
-            told = _take_sent(lanes, setup, state, done_of, done_ns)
+            told = _take_sent(paths, setup, state, done_of, done_ns)
             if told > 0:
                 return told
             if code == 0 or told == 0:
@@ -219,19 +219,19 @@ def _told(ring: int, qp: int) -> int:
 
 
 @part
-def _post(lane, setup, state, stamps) -> int:
+def _post(path, setup, state, stamps) -> int:
     """-1 if the other end is not ready."""
     turn = state[TURN]
-    if not _is_awaited(lane):
+    if not _is_awaited(path):
         return -1
     stamps[turn - 1] = now_ns(setup[CLOCK])
     if setup[OUT_BYTE] != 0:
         _set_byte(setup[OUT_BYTE], turn & 0xFF)
-    return _carry_out(lane)
+    return _carry_out(path)
 
 
 @kernel
-def take_turns(lane, setup, state, stamps) -> int:
+def take_turns(path, setup, state, stamps) -> int:
     """A message there and one back, `COUNT` times; or if none comes back, one after the other."""
     idle = 0
     while state[TURN] <= setup[COUNT]:
@@ -239,9 +239,9 @@ def take_turns(lane, setup, state, stamps) -> int:
         if phase == BEFORE and setup[RECEIVES] != 0 and setup[BEGINS] == 0:
             code = _came(setup, state[TURN])
         elif phase == POST:
-            code = _post(lane, setup, state, stamps)
+            code = _post(path, setup, state, stamps)
         elif phase == TOLD:
-            code = _told(setup[SEND_CQ], lane[OWN_QP])
+            code = _told(setup[SEND_CQ], path[OWN_QP])
         elif phase == AFTER and setup[RECEIVES] != 0 and setup[BEGINS] != 0:
             code = _came(setup, state[TURN])
         if code == -1:

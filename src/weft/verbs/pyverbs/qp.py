@@ -32,7 +32,7 @@ from weft.verbs.shm.memory import total
 
 if TYPE_CHECKING:
     from weft.verbs.pyverbs.wr import RecvWR, SendWR
-    from weft.verbs.shm.path import Lane
+    from weft.verbs.shm.path import ShmPath
 
 __all__ = ["ECE", "QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx", "QPRateLimitAttr"]
 
@@ -196,7 +196,7 @@ class QP(Changeable):
     def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
         """Post a chain; what comes before one that fails is posted."""
         core, rest = self.core, wr
-        while (lane := core.lane or self._find_lane(rest)) is not None and lane.post(rest.raw):
+        while (path := core.shm_path or self._find_shm_path(rest)) is not None and path.post(rest.raw):
             if rest.next_wr is None:
                 return
             rest = rest.next_wr
@@ -206,18 +206,18 @@ class QP(Changeable):
         finally:
             self._go()
 
-    def _find_lane(self, wr: SendWR) -> Lane | None:
+    def _find_shm_path(self, wr: SendWR) -> ShmPath | None:
         core = self.core
         if core.service != Service.RC or core.adapter.lock.is_mine:
             return None
-        return core.find_lane(total(wr.places))
+        return core.find_shm_path(total(wr.places))
 
     def _post_one(self, wr: SendWR) -> None:
         work = send_work(wr)
         if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD):
             if self._kind == _T.IBV_QPT_UD and wr.ah is None:
                 raise Refused(errno.EINVAL, "a datagram needs an address: set_wr_ud")
-            work.ah = wr.eec_num if wr.ah is None else self.ctx.hardware.way(wr.ah.attr)
+            work.ah = wr.eec_num if wr.ah is None else self.ctx.hardware.address_vector(wr.ah.attr)
             work.remote_qp, work.q_key = wr.remote_qpn & PSN_MASK, wr.remote_qkey
         self._ready(work)
         self.core.post_send(work)

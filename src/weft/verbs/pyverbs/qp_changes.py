@@ -85,7 +85,7 @@ def _new_settings(ctx: Context, before: Settings, attr: QPAttr, mask: int) -> Se
     if mask & _M.IBV_QP_PATH_MTU:
         new["mtu_bytes"] = mtu_to_str(attr.path_mtu)
     if mask & _M.IBV_QP_AV:
-        new["destination"] = new["source"] = ctx.hardware.way(attr.ah_attr)
+        new["destination"] = new["source"] = ctx.hardware.address_vector(attr.ah_attr)
     return replace(before, **new)
 
 

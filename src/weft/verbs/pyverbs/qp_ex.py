@@ -68,7 +68,7 @@ class QPEx(QP):
         works, self._works = self._begun(), None
         lock = self.core.adapter.lock
         if not lock.is_mine:
-            self.core.find_lane()
+            self.core.find_shm_path()
         try:
             with lock.threads:
                 if self._wrong is not None:
@@ -76,7 +76,7 @@ class QPEx(QP):
                 for before, work in enumerate(works):
                     self._ready(work)
                     self.core.check_send(work, before)
-                rest = works[self._count_by_lane(works) :]
+                rest = works[self._count_by_shm(works) :]
                 with lock:
                     for work in rest:
                         self.core.post_send(work)
@@ -84,13 +84,13 @@ class QPEx(QP):
             raise PyverbsRDMAError("ibv_wr_complete failed.", refused.code, str(refused)) from refused
         self._go()
 
-    def _count_by_lane(self, works: list[SendWork]) -> int:
+    def _count_by_shm(self, works: list[SendWork]) -> int:
         """How many of them are done already."""
         core, done = self.core, 0
         if core.adapter.lock.is_mine:
             return 0
-        while done < len(works) and core.lane is not None and not core.sends:
-            if not core.lane.carry(works[done]):
+        while done < len(works) and core.shm_path is not None and not core.sends:
+            if not core.shm_path.carry(works[done]):
                 break
             done += 1
         return done
@@ -184,7 +184,8 @@ class QPEx(QP):
     def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
         """`remote_rkey` is the Q_Key; pyverbs calls it so."""
         work = self._last
-        work.ah, work.remote_qp, work.q_key = self.ctx.hardware.way(ah.attr), remote_qpn & PSN_MASK, remote_rkey
+        work.ah = self.ctx.hardware.address_vector(ah.attr)
+        work.remote_qp, work.q_key = remote_qpn & PSN_MASK, remote_rkey
 
     def wr_set_rd_addr(self, eec: EEC, remote_qpn: int, remote_qkey: int) -> None:
         """Weft's own: by which EE context to whom."""

@@ -1,12 +1,12 @@
 """A request carried out at once by who posts it, in the memory of both ends: kernels.
 
-    post(lane) -> code          what `lane` says, at the other end, as its adapter would: nothing there needs to run
+    post(path) -> code          what `path` says, at the other end, as its adapter would: nothing there needs to run
 
 Only what succeeds is done here. `SLOW` says that something is not as it should be, a key, a state, a receive request
 that is not there; nothing has happened then, and `requester` sends packets, which find out what and tell everybody.
 PSNs go on as if packets had been sent, so that both ways can follow each other.
 
-The words of a lane are below: where both memories are, and the request. All else is in `layout`.
+The words of a path are below: where both memories are, and the request. All else is in `layout`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
@@ -48,7 +48,7 @@ OPCODE, FLAGS, WR_ID, IMMEDIATE, VA, RKEY, COMPARE, SWAP, COUNT, NUMBER = range(
 PLACES = 26  # address, length, lkey of each
 _FOUND = PLACES + 3 * PLACES_MAX  # address of each in this process
 _VECTORS = _FOUND + PLACES_MAX  # for system calls
-LANE_WORDS = _VECTORS + 8
+PATH_WORDS = _VECTORS + 8
 
 DONE, RING, UNTOLD, SLOW, BUSY, CLOSED = 0, 1, 2, 4, 8, 16  # RING and UNTOLD: done, and there is something left to do
 
@@ -93,50 +93,50 @@ def _opened(memory: int, domain: int, qp: int, key: int, va: int, length: int, a
 
 
 @part
-def _own_places(lane, write: bool) -> int:
+def _own_places(path, write: bool) -> int:
     """Find all elements of the request; how many bytes they are, or -1."""
-    own, size, is_inline = lane[OWN], 0, lane[FLAGS] & _INLINE != 0
-    if lane[COUNT] > lane[COUNT_MAX] or (is_inline and write):
+    own, size, is_inline = path[OWN], 0, path[FLAGS] & _INLINE != 0
+    if path[COUNT] > path[COUNT_MAX] or (is_inline and write):
         return -1
-    domain = peek(lane[OWN_QP], layout.Q_DOMAIN)
+    domain = peek(path[OWN_QP], layout.Q_DOMAIN)
     access = _LOCAL_WRITE if write else 0
-    for n in range(lane[COUNT]):
-        address, length, key = lane[PLACES + 3 * n], lane[PLACES + 3 * n + 1], lane[PLACES + 3 * n + 2]
+    for n in range(path[COUNT]):
+        address, length, key = path[PLACES + 3 * n], path[PLACES + 3 * n + 1], path[PLACES + 3 * n + 2]
         if length and not is_inline:
             address = _opened(own, domain, 0, key, address, length, access, True)
             if address == -1:
                 return -1
-        lane[_FOUND + n] = address
+        path[_FOUND + n] = address
         size += length
-    return -1 if is_inline and size > lane[INLINE_MAX] else size
+    return -1 if is_inline and size > path[INLINE_MAX] else size
 
 
 @part
-def _copy(lane, own: int, far: int, size: int, outward: bool) -> bool:
+def _copy(path, own: int, far: int, size: int, outward: bool) -> bool:
     """Between an address here and one of the other process; False if the system does not allow it."""
-    offset = far - lane[FAR_BEGIN]
-    if offset >= 0 and offset + size <= lane[FAR_SIZE]:
+    offset = far - path[FAR_BEGIN]
+    if offset >= 0 and offset + size <= path[FAR_SIZE]:
         if outward:
-            move(lane[FAR] + offset, own, size)
+            move(path[FAR] + offset, own, size)
         else:
-            move(own, lane[FAR] + offset, size)
+            move(own, path[FAR] + offset, size)
         return True
-    at = lane[SELF] + _VECTORS * _WORD
-    lane[_VECTORS], lane[_VECTORS + 1], lane[_VECTORS + 2], lane[_VECTORS + 3] = own, size, far, size
+    at = path[SELF] + _VECTORS * _WORD
+    path[_VECTORS], path[_VECTORS + 1], path[_VECTORS + 2], path[_VECTORS + 3] = own, size, far, size
     if outward:
-        return _write_to(lane[FAR_PROCESS], at, 1, at + 2 * _WORD, 1, 0) == size
-    return _read_from(lane[FAR_PROCESS], at, 1, at + 2 * _WORD, 1, 0) == size
+        return _write_to(path[FAR_PROCESS], at, 1, at + 2 * _WORD, 1, 0) == size
+    return _read_from(path[FAR_PROCESS], at, 1, at + 2 * _WORD, 1, 0) == size
 
 
 @part
-def _copy_all(lane, far: int, size: int, skipped: int, outward: bool) -> bool:
+def _copy_all(path, far: int, size: int, skipped: int, outward: bool) -> bool:
     """Bytes `skipped` to `skipped + size` of the elements here, and as many in one piece there."""
     n = 0
     while size > 0:
-        length = lane[PLACES + 3 * n + 1]
+        length = path[PLACES + 3 * n + 1]
         if skipped < length:
             here = min(length - skipped, size)
-            if not _copy(lane, lane[_FOUND + n] + skipped, far, here, outward):
+            if not _copy(path, path[_FOUND + n] + skipped, far, here, outward):
                 return False
             far, size, skipped = far + here, size - here, 0
         else:
@@ -146,15 +146,15 @@ def _copy_all(lane, far: int, size: int, skipped: int, outward: bool) -> bool:
 
 
 @part
-def _is_ready(lane) -> bool:
+def _is_ready(path) -> bool:
     """Whether the other end takes the next request of this one."""
-    own, far = lane[OWN_QP], lane[FAR_QP]
+    own, far = path[OWN_QP], path[FAR_QP]
     state = peek(far, layout.Q_STATE)
     if state != _RTS and state != _SQD and (state != _RTR or peek(far, layout.Q_IS_ESTABLISHED) == 0):
         return False
     if peek(far, layout.Q_NUMBER) != peek(own, layout.Q_DEST_QP):
         return False
-    if peek(far, layout.Q_DEST_QP) != peek(own, layout.Q_NUMBER) or peek(far, layout.Q_SOURCE) != lane[SOURCE]:
+    if peek(far, layout.Q_DEST_QP) != peek(own, layout.Q_NUMBER) or peek(far, layout.Q_SOURCE) != path[SOURCE]:
         return False
     if peek(far, layout.Q_SERVICE) != peek(own, layout.Q_SERVICE) or peek(far, layout.Q_IS_MIDWAY) != 0:
         return False
@@ -164,11 +164,11 @@ def _is_ready(lane) -> bool:
 
 
 @part
-def _has_place(lane) -> bool:
+def _has_place(path) -> bool:
     """Whether the send queue takes it; one that was posted before is in it."""
-    own = lane[OWN_QP]
+    own = path[OWN_QP]
     unpolled = peek(own, layout.Q_POSTED) - peek(own, layout.Q_POLLED)  # what is polled orders nothing else
-    return lane[NUMBER] != 0 or unpolled < peek(own, layout.Q_SENDS_MAX)
+    return path[NUMBER] != 0 or unpolled < peek(own, layout.Q_SENDS_MAX)
 
 
 @part
@@ -193,10 +193,10 @@ def _begin_to_tell(ring: int, qp: int, wr_id: int, opcode: int, size: int) -> in
 
 
 @part
-def _tell(lane, ring: int, at: int) -> None:
+def _tell(path, ring: int, at: int) -> None:
     """It is complete."""
     if peek(ring, layout.CQ_STAMPS) != 0:
-        poke(at, layout.C_TIME_NS, now_ns(lane[SELF] + _VECTORS * _WORD))
+        poke(at, layout.C_TIME_NS, now_ns(path[SELF] + _VECTORS * _WORD))
     release(ring, layout.CQ_HEAD, peek(ring, layout.CQ_HEAD) + 1)
 
 
@@ -217,86 +217,86 @@ def _next_receive(ring: int) -> int:
 
 
 @part
-def _place(lane, work: int, n: int) -> int:
+def _place(path, work: int, n: int) -> int:
     """Where element n of a receive request is in the other process; -1 if its key does not open it."""
     at = work + (2 + 3 * n) * _WORD
-    domain = peek(lane[FAR_QP], layout.Q_RECEIVE_DOMAIN)
+    domain = peek(path[FAR_QP], layout.Q_RECEIVE_DOMAIN)
     va, length, key = peek(at, 0), peek(at, 1), peek(at, 2)
-    return _opened(lane[FAR], domain, 0, key, va, length, _LOCAL_WRITE, True) if length else 0
+    return _opened(path[FAR], domain, 0, key, va, length, _LOCAL_WRITE, True) if length else 0
 
 
 @part
-def _receive(lane, size: int, work: int) -> bool:
+def _receive(path, size: int, work: int) -> bool:
     """Put a message where a receive request wants it, if that is right and large enough."""
     room, done, count = 0, 0, peek(work, 1)
     for n in range(count):
-        if _place(lane, work, n) == -1:
+        if _place(path, work, n) == -1:
             return False
         room += peek(work, 3 + 3 * n)
     for n in range(count if room >= size else 0):
         here = min(peek(work, 3 + 3 * n), size - done)
-        if here and not _copy_all(lane, _place(lane, work, n), here, done, True):
+        if here and not _copy_all(path, _place(path, work, n), here, done, True):
             return False
         done += here
     return done == size and room >= size
 
 
 @part
-def _atomic(lane, address: int) -> bool:
+def _atomic(path, address: int) -> bool:
     """On one word, whose lock everybody holds who does this."""
-    word = lane[SELF] + (_VECTORS + 4) * _WORD
-    if not _copy(lane, word, address, _WORD, False):
+    word = path[SELF] + (_VECTORS + 4) * _WORD
+    if not _copy(path, word, address, _WORD, False):
         return False
-    before = lane[_VECTORS + 4]
-    if lane[OPCODE] == ADD or before == lane[COMPARE]:
-        lane[_VECTORS + 5] = before + lane[COMPARE] if lane[OPCODE] == ADD else lane[SWAP]
-        if not _copy(lane, word + _WORD, address, _WORD, True):
+    before = path[_VECTORS + 4]
+    if path[OPCODE] == ADD or before == path[COMPARE]:
+        path[_VECTORS + 5] = before + path[COMPARE] if path[OPCODE] == ADD else path[SWAP]
+        if not _copy(path, word + _WORD, address, _WORD, True):
             return False
-    move(lane[_FOUND], word, _WORD)
+    move(path[_FOUND], word, _WORD)
     return True
 
 
 @part
-def _do(lane, size: int) -> bool:
+def _do(path, size: int) -> bool:
     """What the request wants of the other's memory. False if anything there does not allow it."""
-    op, qp = lane[OPCODE], lane[FAR_QP]
+    op, qp = path[OPCODE], path[FAR_QP]
     if op in RECEIVED:
-        ring = lane[FAR] + peek(qp, layout.Q_RECEIVES) * _WORD
-        if not _can_take(ring) or not _has_room(lane[FAR] + peek(qp, layout.Q_RECEIVE_CQ) * _WORD):
+        ring = path[FAR] + peek(qp, layout.Q_RECEIVES) * _WORD
+        if not _can_take(ring) or not _has_room(path[FAR] + peek(qp, layout.Q_RECEIVE_CQ) * _WORD):
             return False
         if op != WRITE_IMM:
-            return _receive(lane, size, _next_receive(ring))
+            return _receive(path, size, _next_receive(ring))
     access = _ACCESS[op]
     if peek(qp, layout.Q_ACCESS) & access == 0 or (op in ANSWERED and peek(qp, layout.Q_READS_MAX) == 0):
         return False
     if size == 0:
         return True
     number, domain = peek(qp, layout.Q_NUMBER), peek(qp, layout.Q_DOMAIN)
-    address = _opened(lane[FAR], domain, number, lane[RKEY], lane[VA], size, access, False)
+    address = _opened(path[FAR], domain, number, path[RKEY], path[VA], size, access, False)
     if address == -1:
         return False
     if op in ATOMICS:
-        return lane[VA] % _WORD == 0 and _atomic(lane, address)
-    return _copy_all(lane, address, size, 0, op != READ)
+        return path[VA] % _WORD == 0 and _atomic(path, address)
+    return _copy_all(path, address, size, 0, op != READ)
 
 
 @part
-def _tell_far(lane, size: int) -> int:
+def _tell_far(path, size: int) -> int:
     """Take the receive request that was used, and tell of it. RING if somebody waits there."""
-    qp, op = lane[FAR_QP], lane[OPCODE]
-    ring = lane[FAR] + peek(qp, layout.Q_RECEIVES) * _WORD
-    told = lane[FAR] + peek(qp, layout.Q_RECEIVE_CQ) * _WORD
+    qp, op = path[FAR_QP], path[OPCODE]
+    ring = path[FAR] + peek(qp, layout.Q_RECEIVES) * _WORD
+    told = path[FAR] + peek(qp, layout.Q_RECEIVE_CQ) * _WORD
     wr_id = peek(_next_receive(ring), 0)
     release(ring, layout.RQ_TAIL, peek(ring, layout.RQ_TAIL) + 1)
     at = _begin_to_tell(told, qp, wr_id, _WC_RECV_IMM if op == WRITE_IMM else _WC_RECV, size)
     if op != SEND:
         poke(at, layout.C_FLAGS, _WITH_IMM)
-        poke(at, layout.C_IMMEDIATE, lane[IMMEDIATE])
-    solicited = 1 if lane[FLAGS] & _SOLICITED else 0
+        poke(at, layout.C_IMMEDIATE, path[IMMEDIATE])
+    solicited = 1 if path[FLAGS] & _SOLICITED else 0
     poke(at, layout.C_SOLICITED, solicited)
     poke(at, layout.C_SRC_QP, peek(qp, layout.Q_DEST_QP))
     poke(at, layout.C_PKEY_INDEX, peek(qp, layout.Q_P_KEY_INDEX))
-    _tell(lane, told, at)
+    _tell(path, told, at)
     armed = peek(told, layout.CQ_ARMED)
     if armed == layout.ARMED_FOR_ALL or (armed == layout.ARMED_FOR_SOLICITED and solicited == 1):
         poke(told, layout.CQ_ARMED, 0)
@@ -306,81 +306,81 @@ def _tell_far(lane, size: int) -> int:
 
 
 @part
-def _tell_own(lane, size: int) -> int:
+def _tell_own(path, size: int) -> int:
     """UNTOLD if that takes more than a kernel does."""
-    qp = lane[OWN_QP]
-    if not lane[FLAGS] & _SIGNALED and peek(qp, layout.Q_SIGNALS_ALL) == 0:
+    qp = path[OWN_QP]
+    if not path[FLAGS] & _SIGNALED and peek(qp, layout.Q_SIGNALS_ALL) == 0:
         return DONE
-    lock = lane[OWN] + layout.LOCK * _WORD
-    if not take(lock, lane[OWN_PROCESS]):
+    lock = path[OWN] + layout.LOCK * _WORD
+    if not take(lock, path[OWN_PROCESS]):
         return UNTOLD
-    ring = lane[OWN] + peek(qp, layout.Q_SEND_CQ) * _WORD
+    ring = path[OWN] + peek(qp, layout.Q_SEND_CQ) * _WORD
     can = peek(ring, layout.CQ_ARMED) == 0 and _has_room(ring)
     if can:
-        at = _begin_to_tell(ring, qp, lane[WR_ID], _TOLD[lane[OPCODE]], size)
-        poke(at, layout.C_POSTED, lane[NUMBER] if lane[NUMBER] != 0 else peek(qp, layout.Q_POSTED))
-        _tell(lane, ring, at)
+        at = _begin_to_tell(ring, qp, path[WR_ID], _TOLD[path[OPCODE]], size)
+        poke(at, layout.C_POSTED, path[NUMBER] if path[NUMBER] != 0 else peek(qp, layout.Q_POSTED))
+        _tell(path, ring, at)
     release(lock, 0, 0)
     return DONE if can else UNTOLD
 
 
 @part
-def carry_out(lane) -> int:
+def carry_out(path) -> int:
     """One request; see the module."""
-    own, op = lane[OWN_QP], lane[OPCODE]
-    if acquire(lane[METER], IS_OPEN) == 0 or peek(lane[FAR], layout.PROCESS) == 0:
+    own, op = path[OWN_QP], path[OPCODE]
+    if acquire(path[METER], IS_OPEN) == 0 or peek(path[FAR], layout.PROCESS) == 0:
         return CLOSED
     if peek(own, layout.Q_STATE) != _RTS or op < WRITE or op > ADD:
         return SLOW
-    if not _has_place(lane):
+    if not _has_place(path):
         return SLOW
     answered = op in ANSWERED
-    size = _own_places(lane, answered)
+    size = _own_places(path, answered)
     if size < 0 or size > MESSAGE_MAX_BYTES or (answered and peek(own, layout.Q_OWN_READS_MAX) == 0):
         return SLOW
-    if op in ATOMICS and (size != _WORD or lane[PLACES + 1] != _WORD):
+    if op in ATOMICS and (size != _WORD or path[PLACES + 1] != _WORD):
         return SLOW
-    wait(lane[METER], lane[SELF] + _VECTORS * _WORD, op, size)
-    lock = lane[FAR] + layout.LOCK * _WORD
-    if not take(lock, lane[OWN_PROCESS]):
+    wait(path[METER], path[SELF] + _VECTORS * _WORD, op, size)
+    lock = path[FAR] + layout.LOCK * _WORD
+    if not take(lock, path[OWN_PROCESS]):
         return BUSY
-    if not _is_ready(lane) or not _do(lane, size):
+    if not _is_ready(path) or not _do(path, size):
         release(lock, 0, 0)
         return SLOW
-    far = lane[FAR_QP]
+    far = path[FAR_QP]
     packets = 1 if op in ATOMICS else max(1, -(-size // peek(own, layout.Q_MTU_BYTES)))
     next_psn = (peek(own, layout.Q_NEXT_PSN) + packets) & _PSN_MASK
-    code = _tell_far(lane, size) if op in RECEIVED else DONE
+    code = _tell_far(path, size) if op in RECEIVED else DONE
     poke(far, layout.Q_MSN, (peek(far, layout.Q_MSN) + 1) & _PSN_MASK)
     poke(far, layout.Q_EXPECTED, next_psn)
     release(lock, 0, 0)
     poke(own, layout.Q_NEXT_PSN, next_psn)
-    if lane[NUMBER] == 0:
+    if path[NUMBER] == 0:
         poke(own, layout.Q_POSTED, peek(own, layout.Q_POSTED) + 1)
-    count(lane[METER], op, size, packets)
-    return code | _tell_own(lane, size)
+    count(path[METER], op, size, packets)
+    return code | _tell_own(path, size)
 
 
 @part
-def _takes_long(lane) -> bool:
+def _takes_long(path) -> bool:
     size = 0
-    for n in range(lane[COUNT]):
-        size += lane[PLACES + 3 * n + 1]
-    return size > _LONG_BYTES or takes_time(lane[METER])
+    for n in range(path[COUNT]):
+        size += path[PLACES + 3 * n + 1]
+    return size > _LONG_BYTES or takes_time(path[METER])
 
 
 @quick_kernel
-def post(lane, request) -> int:
+def post(path, request) -> int:
     """A request as a program packs it, from Python; an empty one is that of before.
 
     Python's other threads run meanwhile if it takes long: to let them costs as much as a short one.
     """
     if len(request) > _REQUEST_MAX_BYTES:
         return SLOW
-    move(lane[SELF] + OPCODE * _WORD, where(request), len(request))
-    takes_long = _takes_long(lane)
+    move(path[SELF] + OPCODE * _WORD, where(request), len(request))
+    takes_long = _takes_long(path)
     thread = _let_others() if takes_long else np.uint64(0)
-    code = carry_out(lane)
+    code = carry_out(path)
     if takes_long:
         _go_on(thread)
     return code

@@ -11,7 +11,7 @@ import struct
 
 WORD_BYTES = 8
 
-# What programs post, as a ring or a lane (`execute`) takes it; elements follow. Packing checks that numbers fit.
+# What programs post, as a ring or a path (`execute`) takes it; elements follow. Packing checks that numbers fit.
 PLACE_FORM = struct.Struct("<Q I4x I4x")  # address, length, lkey
 RECEIVE_FORM = struct.Struct("<Q I4x")  # wr_id, number of elements
 # Opcode, flags, wr_id, immediate, address, rkey, compare or add, swap, number of elements, number if posted before

@@ -1,4 +1,4 @@
-"""The meter of a lane: what would have gone over the wire is counted, and takes the time that it would have taken.
+"""The meter of a path: what would have gone over the wire is counted, and takes the time that it would have taken.
 
 is open, request packets, their bytes, response packets, their bytes, latency in ns, ps per byte, when the link is
 free again in ns                                                                        words, see `weft.lab.lanes`
@@ -20,7 +20,7 @@ from weft.wire.headers import AETH, BTH, RETH, AtomicAckETH, AtomicETH, ImmDt
 IS_OPEN, REQUESTS, REQUEST_BYTES, RESPONSES, RESPONSE_BYTES, LATENCY_NS, BYTE_PS, FREE_NS = range(8)
 METER_WORDS = 8
 
-CARRIED = tuple(ibv_wr_opcode)[:7]  # what a lane carries, and as plain numbers, which kernels take
+CARRIED = tuple(ibv_wr_opcode)[:7]  # what a path carries, and as plain numbers, which kernels take
 WRITE, WRITE_IMM, SEND, SEND_IMM, READ, SWAP, ADD = (int(opcode) for opcode in CARRIED)
 RECEIVED, ATOMICS, ANSWERED = (SEND, SEND_IMM, WRITE_IMM), (SWAP, ADD), (READ, SWAP, ADD)
 

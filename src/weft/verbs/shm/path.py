@@ -1,9 +1,9 @@
-"""The short way between two queue pairs of one machine: the sender itself does at the other end what it asks for.
+"""The shared-memory path between two queue pairs of one machine: the sender itself does there what it asks for.
 
-    lane.post(request) -> bool      whether it is done; if not, `requester` has to send packets
+    shm_path.post(request) -> bool      whether it is done; if not, `requester` has to send packets
 
 A carrier offers one where nothing can go wrong on the way: within a machine, or through a lab as long as its links are
-sound. `Far` is the memory of the other adapter, `meter` counts what would have crossed the wire and can close the lane.
+sound. `Far` is the memory of the other adapter, `meter` counts what would have crossed the wire and can close the path.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from weft.verbs.enums import IBV_SEND_INLINE, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import in_use
 from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.work import Completion, SendWork
-from weft.verbs.shm import atomic, layout
-from weft.verbs.shm import execute as express
+from weft.verbs.shm import atomic, execute, layout
 from weft.verbs.shm.layout import PLACE_FORM, WORD_BYTES
 from weft.verbs.shm.memory import Place, address_of
 from weft.verbs.shm.memory import view as memory_at
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 _BUSY_S = 0.05
 _INLINE = int(IBV_SEND_INLINE)
-_FLAGS_AT = (express.FLAGS - express.OPCODE) * WORD_BYTES
+_FLAGS_AT = (execute.FLAGS - execute.OPCODE) * WORD_BYTES
 
 
 class Far(Protocol):
@@ -60,26 +59,26 @@ class ShmPeer:
     ring: Callable[[], None]
 
 
-class Lane:
+class ShmPath:
     def __init__(self, qp: QueuePair, peer: ShmPeer) -> None:
         from weft.verbs.hca.queue_pair import mark
 
         self._qp, self._peer = qp, peer
-        self.words = np.zeros(express.LANE_WORDS, np.int64)
+        self.words = np.zeros(execute.PATH_WORDS, np.int64)
         self._said = self.words.data.cast("B").cast("Q")
-        self._kernel, self._lock = entry(express.post, self.words, b""), qp.adapter.lock
+        self._kernel, self._lock = entry(execute.post, self.words, b""), qp.adapter.lock
         memory, far = qp.adapter.memory, peer.far
         self.is_here = far.address == memory.address  # both ends are of this process
         said = self._said
         header = memory_at(far.address, 64).cast("Q")
-        said[express.OWN], said[express.OWN_QP] = memory.address, memory.address + qp.at * WORD_BYTES
-        said[express.FAR], said[express.FAR_BEGIN] = far.address, header[layout.BEGIN]
-        said[express.FAR_SIZE] = header[layout.SIZE]
-        said[express.FAR_QP] = far.address + layout.queue_pair_at(qp.settings.dest_qp) * WORD_BYTES
-        said[express.FAR_PROCESS], said[express.OWN_PROCESS] = far.process, os.getpid()
-        said[express.SOURCE], said[express.METER] = mark(peer.source), peer.meter.ctypes.data
-        said[express.SELF] = self.words.ctypes.data
-        said[express.COUNT_MAX], said[express.INLINE_MAX] = qp.send_places_max, qp.inline_max
+        said[execute.OWN], said[execute.OWN_QP] = memory.address, memory.address + qp.at * WORD_BYTES
+        said[execute.FAR], said[execute.FAR_BEGIN] = far.address, header[layout.BEGIN]
+        said[execute.FAR_SIZE] = header[layout.SIZE]
+        said[execute.FAR_QP] = far.address + layout.queue_pair_at(qp.settings.dest_qp) * WORD_BYTES
+        said[execute.FAR_PROCESS], said[execute.OWN_PROCESS] = far.process, os.getpid()
+        said[execute.SOURCE], said[execute.METER] = mark(peer.source), peer.meter.ctypes.data
+        said[execute.SELF] = self.words.ctypes.data
+        said[execute.COUNT_MAX], said[execute.INLINE_MAX] = qp.send_places_max, qp.inline_max
 
     def post(self, request: bytes) -> bool:
         """What a program has packed (`layout.SEND_FORM`). False if packets must be sent, and nothing has happened."""
@@ -113,31 +112,31 @@ class Lane:
 
     def finish(self, code: int) -> bool:
         """What a kernel has left to do; `words` have the request."""
-        if code == express.BUSY and self._qp.adapter.lock.is_mine:
+        if code == execute.BUSY and self._qp.adapter.lock.is_mine:
             return False  # the other may be waiting for this lock: packets wait for nobody
         began_s = time.monotonic()
-        while code == express.BUSY:
+        while code == execute.BUSY:
             time.sleep(0)
             if time.monotonic() - began_s > _BUSY_S:
-                atomic.break_lock(int(self.words[express.FAR]), lives)
+                atomic.break_lock(int(self.words[execute.FAR]), lives)
                 began_s = time.monotonic()
             code = self._kernel(self.words, b"")  # they have it
-        if code == express.CLOSED:
-            self._qp.lane = None
-        if code & (express.SLOW | express.CLOSED):
+        if code == execute.CLOSED:
+            self._qp.shm_path = None
+        if code & (execute.SLOW | execute.CLOSED):
             return False
-        if code & express.RING:
+        if code & execute.RING:
             self._peer.ring()
-        if code & express.UNTOLD:
+        if code & execute.UNTOLD:
             self._tell()
         return True
 
     def _tell(self) -> None:
         """Of what is done, where a kernel could not."""
         said, qp = self._said, self._qp
-        size = sum(said[express.PLACES + 3 * n + 1] for n in range(said[express.COUNT]))
-        opcode = OPS[said[express.OPCODE]][1]
-        done = Completion(wr_id=said[express.WR_ID], qp_num=qp.number, opcode=opcode, byte_len=size)
-        done.posted = said[express.NUMBER] or qp.adapter.memory.words[qp.at + layout.Q_POSTED]
+        size = sum(said[execute.PLACES + 3 * n + 1] for n in range(said[execute.COUNT]))
+        opcode = OPS[said[execute.OPCODE]][1]
+        done = Completion(wr_id=said[execute.WR_ID], qp_num=qp.number, opcode=opcode, byte_len=size)
+        done.posted = said[execute.NUMBER] or qp.adapter.memory.words[qp.at + layout.Q_POSTED]
         with qp.adapter.lock:
             qp.complete(qp.send_cq, done)

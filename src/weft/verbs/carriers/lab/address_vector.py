@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AddressVector:
     """To the other end. Two are the same if packets come from the same end: by LID, and by GIDs if there are any.
 
     The text of one says no more than that: processes compare it.

@@ -5,8 +5,8 @@
 Nothing is delivered that the fabric does not let through: a port that is not Active, a switch without a route, a P_Key
 that does not match lose a packet, and a bad cable hurts it. All ports on the way count.
 
-An address is a `Way`: to a LID, with a global route if there is one. The connection manager knows GIDs alone: for
-those the carrier asks the subnet administrator for the path.
+An address is an `AddressVector`: to a LID, with a global route if there is one. The connection manager knows GIDs
+alone: for those the carrier asks the subnet administrator for the path.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Line, packets_in
-from weft.verbs.carriers.lab.memory_grants import Passages
+from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.paths import Paths, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
-from weft.verbs.carriers.processes.handover import Neighbours
+from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.carriers.protocol import Arrival, Carrier
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.hca.adapter import Adapter
@@ -44,13 +44,13 @@ class LabCarrier(Carrier):
 
     window_bytes = 256 << 10  # of a connection under way: the lab takes packets one by one, and clocks run meanwhile
 
-    def __init__(self, line: Line, program: int, facts: Facts, passages: Passages) -> None:
-        self.line, self.program, self.facts, self.passages = line, program, facts, passages
+    def __init__(self, line: Line, program: int, facts: Facts, grants: MemoryGrants) -> None:
+        self.line, self.program, self.facts, self.grants = line, program, facts, grants
         first = program << QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << QUEUE_PAIR_BITS))
         self.on_change: Callable[[list[ibv_event_type]], None] = lambda events: None
         self.paths = Paths(self)
-        self._neighbours: Neighbours | None = None
+        self._peer_memories: PeerMemories | None = None
         self._adapter: Adapter | None = None
         self.refused = 0  # packets that were none, or whose ICRC was wrong
         _vcrc_bytes(bytes(LRH.size))  # the kernel is loaded before a connection's clock runs
@@ -60,14 +60,14 @@ class LabCarrier(Carrier):
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
         if not segment.p_key & 0x7FFF or not self.facts.info.lid:
             return  # an adapter does not send by an entry that is empty, nor without a LID
-        way = self.paths.to(to) if isinstance(to, tuple) else to
-        if isinstance(way, Way):  # else there is no path
-            slid = self._slid(way)
-            self.line.put([_packet(way, slid, headers, payload) for headers, payload in encode(segment, mtu_bytes)])
+        av = self.paths.to(to) if isinstance(to, tuple) else to
+        if isinstance(av, AddressVector):  # else there is no path
+            slid = self._slid(av)
+            self.line.put([_packet(av, slid, headers, payload) for headers, payload in encode(segment, mtu_bytes)])
 
-    def _slid(self, way: Way) -> int:
+    def _slid(self, av: AddressVector) -> int:
         info = self.facts.info
-        return int(info.lid | way.path_bits & (1 << info.lmc) - 1)
+        return int(info.lid | av.path_bits & (1 << info.lmc) - 1)
 
     def join(self, address: int, own_gid: int) -> int | None:
         group = group_of(address, self.facts.p_keys[0])
@@ -76,23 +76,23 @@ class LabCarrier(Carrier):
     def leave(self, group: int, own_gid: int) -> None:
         self.paths.leave((group, own_gid))
 
-    # -- the short way ------------------------------------------------------------------------------------------------
+    # -- shared memory ------------------------------------------------------------------------------------------------
 
     def open(self, adapter: Adapter) -> None:
         """Let other programs have the memory of its queues, where the lab gives them leave."""
         self._adapter = adapter
-        self._neighbours = Neighbours(self.passages.doorway, adapter, self.line.ring)
+        self._peer_memories = PeerMemories(self.grants.handover, adapter, self.line.ring)
 
     def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
         """For a connection whose links are sound, both ways."""
-        if self._neighbours is None or not isinstance(to, Way):
+        if self._peer_memories is None or not isinstance(to, AddressVector):
             return None
-        found = self.passages.to(to, p_key, mtu_bytes, dest_qp)
+        found = self.grants.to(to, p_key, mtu_bytes, dest_qp)
         if found is None:
             return None
-        source = Way(self._slid(to), to.gids and to.gids[::-1])
+        source = AddressVector(self._slid(to), to.gids and to.gids[::-1])
         ring = functools.partial(self.line.wake, found.guid, found.program)
-        return self._neighbours.peer(found.doorway, source=source, meter=found.meter, ring=ring)
+        return self._peer_memories.peer(found.handover, source=source, meter=found.meter, ring=ring)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class LabCarrier(Carrier):
     def _changed(self, facts: Facts) -> None:
         before, self.facts = self.facts, facts
         self.paths.forget()
-        self.passages.forget()
+        self.grants.forget()
         self.on_change(list(events_between(before, facts)))
 
     def _arrival(self, packet: bytes) -> Arrival | None:
@@ -136,14 +136,14 @@ class LabCarrier(Carrier):
 
     def close(self) -> None:
         self.line.close()
-        if self._neighbours is not None:
-            self._neighbours.close()
+        if self._peer_memories is not None:
+            self._peer_memories.close()
 
 
 # -- packets ----------------------------------------------------------------------------------------------------------
 
 
-def _packet(way: Way, slid: int, headers: tuple[Format, ...], payload: bytes) -> bytes:
+def _packet(av: AddressVector, slid: int, headers: tuple[Format, ...], payload: bytes) -> bytes:
     """Held to `weft.wire.packet` by a test."""
     pad = -len(payload) % 4
     transport = b"".join((*(header.raw for header in headers), payload, bytes(pad)))
@@ -151,19 +151,19 @@ def _packet(way: Way, slid: int, headers: tuple[Format, ...], payload: bytes) ->
         transport = transport[:1] + bytes((transport[1] | pad << _PAD_SHIFT,)) + transport[2:]
     length = LRH.size + len(transport) + ICRC_BYTES
     lnh, route, grh = LNH.BTH, Route.LOCAL, b""
-    if way.gids is not None:
+    if av.gids is not None:
         lnh, route = LNH.GRH, Route.GLOBAL
         grh = GRH.pack(
-            t_class=way.traffic_class,
-            flow_label=way.flow_label & 0xF_FFFF,
+            t_class=av.traffic_class,
+            flow_label=av.flow_label & 0xF_FFFF,
             pay_len=len(transport) + ICRC_BYTES,
             nxt_hdr=GRH_NEXT_HEADER,
-            hop_lmt=way.hop_limit,
-            sgid=way.gids[1],
-            dgid=way.gids[0],
+            hop_lmt=av.hop_limit,
+            sgid=av.gids[1],
+            dgid=av.gids[0],
         )
         length += GRH.size
-    whole = _LRH.pack(0, way.sl << 4 | lnh, way.lid, length // 4, slid) + grh + transport
+    whole = _LRH.pack(0, av.sl << 4 | lnh, av.lid, length // 4, slid) + grh + transport
     whole += icrc_bytes(route, whole)
     return whole + _vcrc_bytes(whole)
 
@@ -190,7 +190,7 @@ def _arrival(packet: bytes) -> Arrival:
     segment = decode(headers, packet[at : end - BTH.pad_cnt.get(packet, bth)])
     return Arrival(
         segment=segment,
-        source=Way(slid, gids),
+        source=AddressVector(slid, gids),
         grh=grh,
         slid=slid,
         sl=sl_lnh >> 4,

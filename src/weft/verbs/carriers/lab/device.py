@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Lid
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import Line
-from weft.verbs.carriers.lab.memory_grants import Passages
+from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.port_facts import Facts
 from weft.verbs.carriers.processes.adapter import leave_behind
 from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
@@ -94,8 +94,8 @@ class LabDevice:
         except (ConfigError, SubnetError):
             line.close()
             raise
-        passages = Passages(line, said["guid"], said["program"], meters)
-        return LabCarrier(line, said["program"], Facts.unpack(bytes.fromhex(said["facts"])), passages)
+        grants = MemoryGrants(line, said["guid"], said["program"], meters)
+        return LabCarrier(line, said["program"], Facts.unpack(bytes.fromhex(said["facts"])), grants)
 
     def _on_change(self, events: list[ibv_event_type]) -> None:
         adapter, carrier = self._open()
@@ -163,13 +163,13 @@ class LabDevice:
             return "dlid 0: nobody has it"
         return "dlid 65535: that is for management" if address.dlid == Lid.PERMISSIVE else ""
 
-    def way(self, address: AHAttr) -> Way:
+    def address_vector(self, address: AHAttr) -> AddressVector:
         """By LID; for one that has a GID alone, as with RoCE, the subnet administrator is asked."""
         found = self._path(address) if address.is_global and not address.dlid else None
         if found is not None:
             return found
         route = address.route
-        return Way(
+        return AddressVector(
             address.dlid,
             self._gids(address) if address.is_global else None,
             sl=address.sl & 0xF,
@@ -179,7 +179,7 @@ class LabDevice:
             traffic_class=route.traffic_class,
         )
 
-    def _path(self, address: AHAttr) -> Way | None:
+    def _path(self, address: AHAttr) -> AddressVector | None:
         return self._open()[1].paths.to(self._gids(address))
 
     def _gids(self, address: AHAttr) -> tuple[int, int]:

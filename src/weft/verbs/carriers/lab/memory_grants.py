@@ -1,4 +1,4 @@
-"""Passages: leave of the lab to write into a peer's memory, instead of sending it packets.
+"""Memory grants: leave of the lab to write into a peer's memory, instead of sending it packets.
 
 The lab gives it where the way is clean, and with it a meter: see weft.lab.lanes. It takes it back by writing 0 into the
 first word of the meter, before anything changes that the way depends on.
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import METER_WORDS, METERS, QUEUE_PAIR_BITS, Line
 from weft.verbs.carriers.places import place_of
 
@@ -25,38 +25,38 @@ _PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """`doorway` is where the peer gives its memory away; `meter` eight numbers, the first 0 when it is over."""
+class MemoryGrant:
+    """`handover` is where the peer gives its memory away; `meter` eight numbers, the first 0 when it is over."""
 
-    doorway: Path
+    handover: Path
     meter: NDArray[np.int64]
     guid: int  # of the peer's port
     program: int  # its number there
 
 
-class Passages:
+class MemoryGrants:
     """Those of one program at one port; `meters` is a file."""
 
     def __init__(self, line: Line, guid: int, program: int, meters: int) -> None:
         self._line, self._place = line, place_of(line.path)
-        self.doorway = self._doorway(guid, program)  # of this program
+        self.handover = self._handover(guid, program)  # of this program
         shared = mmap.mmap(meters, METERS * METER_WORDS * 8)
         os.close(meters)
         self._meters: NDArray[np.int64] = np.frombuffer(shared, np.int64).reshape(METERS, METER_WORDS)
-        self._known: dict[tuple[object, ...], int] = {}  # the meter of a way: always the same, as others may hold it
+        self._known: dict[tuple[object, ...], int] = {}  # the meter of a path: always the same, as others may hold it
         self._guids: dict[int, int] = {}  # by meter: of the port at the other end
         self._refused: dict[int, float] = {}  # by meter: until when
 
-    def _doorway(self, guid: int, program: int) -> Path:
+    def _handover(self, guid: int, program: int) -> Path:
         return self._place / f"{guid:016x}-{program}"
 
     def forget(self) -> None:
         """What was refused may be granted now."""
         self._refused.clear()
 
-    def to(self, way: Way, p_key: int, mtu_bytes: int, dest_qp: int) -> Passage | None:
-        """All queue pairs with the same way share one."""
-        key = way.lid, way.sl, way.path_bits, way.gids is not None, p_key, mtu_bytes
+    def to(self, av: AddressVector, p_key: int, mtu_bytes: int, dest_qp: int) -> MemoryGrant | None:
+        """All queue pairs with the same path share one."""
+        key = av.lid, av.sl, av.path_bits, av.gids is not None, p_key, mtu_bytes
         meter = self._known.setdefault(key, len(self._known))
         if meter >= METERS:
             return None
@@ -69,7 +69,7 @@ class Passages:
                 return None
             self._guids[meter] = guid
         guid, program = self._guids[meter], dest_qp >> QUEUE_PAIR_BITS
-        return Passage(self._doorway(guid, program), self._meters[meter], guid, program)
+        return MemoryGrant(self._handover(guid, program), self._meters[meter], guid, program)
 
     def _ask(self, key: tuple[object, ...], meter: int) -> int | None:
         """The GUID of the port at the other end, if the lab opens the meter."""

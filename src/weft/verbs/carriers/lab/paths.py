@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.wire.format import Format, Malformed
 from weft.wire.mad import Method
 from weft.wire.sa import MCMemberRecord, PathRecord, SaAttribute, SaMad
@@ -41,12 +41,12 @@ class Paths:
 
     def __init__(self, carrier: LabCarrier) -> None:
         self._carrier = carrier
-        self._known: dict[tuple[int, int], tuple[Way | None, float]] = {}  # by GIDs, theirs and ours; until when
+        self._known: dict[tuple[int, int], tuple[AddressVector | None, float]] = {}  # by GIDs; until when
 
     def forget(self) -> None:
         self._known.clear()
 
-    def to(self, gids: tuple[int, int]) -> Way | None:
+    def to(self, gids: tuple[int, int]) -> AddressVector | None:
         """None if there is none, or nobody knows."""
         now_s = time.monotonic()
         if gids not in self._known or self._known[gids][1] < now_s:
@@ -55,7 +55,7 @@ class Paths:
             self._known[gids] = found, float("inf") if found else now_s + _ASK_AGAIN_S
         return self._known[gids][0]
 
-    def _path(self, gids: tuple[int, int]) -> Way | None:
+    def _path(self, gids: tuple[int, int]) -> AddressVector | None:
         query = PathRecord(dgid=gids[0], sgid=gids[1], numb_path=1, reversible=1)
         mask = component_mask(PathRecord, "dgid", "sgid", "numb_path", "reversible")
         raw = self._ask(Method.GET, SaAttribute.PATH_RECORD, query, mask)
@@ -63,9 +63,9 @@ class Paths:
             return None
         path = PathRecord.unpack(raw)
         lid = self._carrier.facts.info.lid
-        return Way(path.dlid, gids, sl=path.sl, path_bits=path.slid - lid if path.slid >= lid else 0)
+        return AddressVector(path.dlid, gids, sl=path.sl, path_bits=path.slid - lid if path.slid >= lid else 0)
 
-    def join(self, gids: tuple[int, int]) -> Way | None:
+    def join(self, gids: tuple[int, int]) -> AddressVector | None:
         """Become a member, of a new group if there is none yet."""
         found = self._join(gids, _FULL_MEMBER)
         if found is not None:
@@ -78,7 +78,7 @@ class Paths:
         self._known.pop(gids, None)
         self._ask(Method.DELETE, SaAttribute.MC_MEMBER_RECORD, query, mask)
 
-    def _join(self, gids: tuple[int, int], state: int) -> Way | None:
+    def _join(self, gids: tuple[int, int], state: int) -> AddressVector | None:
         facts = self._carrier.facts
         query = MCMemberRecord(
             mgid=gids[0],
@@ -98,7 +98,7 @@ class Paths:
         if raw is None:
             return None
         member = MCMemberRecord.unpack(raw)
-        return Way(member.mlid, gids, sl=member.sl, flow_label=member.flow_label, hop_limit=member.hop_limit)
+        return AddressVector(member.mlid, gids, sl=member.sl, flow_label=member.flow_label, hop_limit=member.hop_limit)
 
     def _ask(self, method: Method, attribute: SaAttribute, query: Format, mask: int) -> bytes | None:
         """The first record of the answer."""

@@ -14,7 +14,7 @@ import sys
 import threading
 
 from weft.verbs.carriers.loopback import Loopback
-from weft.verbs.carriers.processes.carrier import Siblings
+from weft.verbs.carriers.processes.carrier import ProcessCarrier
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.queue_memory import Lock, QueueMemory
 
@@ -34,7 +34,7 @@ def open_adapter(gids: tuple[int, ...], device: str) -> Adapter:
     """The one of this process."""
     if sys.platform != "linux":
         return Adapter(Loopback(gids))
-    carrier = Siblings(gids, device)
+    carrier = ProcessCarrier(gids, device)
     adapter = Adapter(carrier, memory=QueueMemory(can_be_shared=True))
     carrier.open(adapter)
     _opened.append((adapter, carrier))
@@ -42,10 +42,10 @@ def open_adapter(gids: tuple[int, ...], device: str) -> Adapter:
     return adapter
 
 
-_opened: list[tuple[Adapter, Siblings]] = []
+_opened: list[tuple[Adapter, ProcessCarrier]] = []
 
 
-def _work(adapter: Adapter, carrier: Siblings) -> None:
+def _work(adapter: Adapter, carrier: ProcessCarrier) -> None:
     """What the hardware does of itself."""
     adapter.background = threading.get_ident()
     while True:
@@ -58,7 +58,7 @@ def leave_behind(adapter: Adapter) -> None:
     adapter.memory.leave()
     adapter.lock = adapter.regions.lock = Lock(adapter.memory)  # the thread that may have held it is not here
     for qp in adapter.queue_pairs.values():
-        qp.lane = None
+        qp.shm_path = None
     adapter.carrier = Nowhere()
 
 

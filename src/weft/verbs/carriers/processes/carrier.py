@@ -33,7 +33,7 @@ from weft import runtime
 from weft.errors import ConfigError
 from weft.verbs.carriers.loopback import Loopback, grh_of
 from weft.verbs.carriers.places import place
-from weft.verbs.carriers.processes.handover import Neighbours
+from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.carriers.protocol import TO_GROUP, Arrival
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.gpudirect.gpu import DeviceBytes
@@ -62,7 +62,7 @@ _LOOK_S = 0.1
 _LOOK_EVERY = 8
 
 
-class _Way:
+class _Peer:
     """To another process: a socket, and what did not fit into it yet."""
 
     def __init__(self, path: Path) -> None:
@@ -89,7 +89,7 @@ class _Way:
         return True
 
 
-class Siblings(Loopback):
+class ProcessCarrier(Loopback):
     """A carrier. `numbers` are those that queue pairs of this process have."""
 
     window_bytes = 4 << 20  # of a connection under way: whether the other process lives shows after a part of it
@@ -97,7 +97,7 @@ class Siblings(Loopback):
     def __init__(self, gids: tuple[int, ...], device: str) -> None:
         super().__init__(gids)
         self._device = device
-        self._ways: dict[int, _Way] = {}
+        self._peers: dict[int, _Peer] = {}
         self._without_gpu: set[int] = set()  # processes that do not see ours
         self._place = place()
         self._mail, self._slot = self._bind()
@@ -107,7 +107,7 @@ class Siblings(Loopback):
         self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
         self._has_others, self._polls = False, 0
         self._readable = array.array("i", [0])  # bytes
-        self._neighbours: Neighbours | None = None
+        self._peer_memories: PeerMemories | None = None
         self._adapter: Adapter | None = None
         first = self._slot << _QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
@@ -130,18 +130,18 @@ class Siblings(Loopback):
     def open(self, adapter: Adapter) -> None:
         """Let other processes have the memory of its queues."""
         self._adapter = adapter
-        self._neighbours = Neighbours(self._doorway(self._slot), adapter, self._ring_here)
+        self._peer_memories = PeerMemories(self._handover(self._slot), adapter, self._ring_here)
 
-    def _doorway(self, slot: int) -> Path:
+    def _handover(self, slot: int) -> Path:
         return self._place / f"{self._device}-{slot}.memory"
 
     def close(self) -> None:
         self._mail.close()
-        if self._neighbours is not None:
-            self._neighbours.close()
+        if self._peer_memories is not None:
+            self._peer_memories.close()
         os.close(self._bell)
-        for way in self._ways.values():
-            way.socket.close()
+        for peer in self._peers.values():
+            peer.socket.close()
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -166,21 +166,21 @@ class Siblings(Loopback):
             for name in os.listdir(self._place):
                 device, _, slot = name.rpartition("-")
                 if device == self._device and slot.isdecimal() and int(slot) != self._slot:
-                    self._way(int(slot))
-        return list(self._ways)
+                    self._peer(int(slot))
+        return list(self._peers)
 
-    def _way(self, slot: int) -> _Way | None:
-        if slot not in self._ways:
+    def _peer(self, slot: int) -> _Peer | None:
+        if slot not in self._peers:
             try:
-                self._ways[slot] = _Way(self._path(slot))
+                self._peers[slot] = _Peer(self._path(slot))
             except OSError:
                 return None
             self._has_others = True
-        return self._ways[slot]
+        return self._peers[slot]
 
     def _send_to(self, slot: int, segment: Segment, to: tuple[int, int], mtu_bytes: int) -> None:
-        way = self._way(slot)
-        if way is None:
+        peer = self._peer(slot)
+        if peer is None:
             return
         prefix = b"".join(gid.to_bytes(16, "big") for gid in to)
         if isinstance(segment.payload, DeviceBytes):
@@ -190,33 +190,33 @@ class Siblings(Loopback):
                 prefix = _ON_GPU + _WORTH.pack(self._slot, segment.count) + prefix
                 segment = replace(segment, count=1, payload=segment.payload.pack())
         for headers, payload in encode(segment, mtu_bytes):
-            way.put(b"".join((prefix, *(header.raw for header in headers), payload)))
+            peer.put(b"".join((prefix, *(header.raw for header in headers), payload)))
         self._flush(slot)
 
     def _flush(self, slot: int) -> None:
-        if not self._ways[slot].flush():
-            del self._ways[slot]
+        if not self._peers[slot].flush():
+            del self._peers[slot]
             self._without_gpu.discard(slot)
 
-    # -- the short way ------------------------------------------------------------------------------------------------
+    # -- shared memory ------------------------------------------------------------------------------------------------
 
     def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
         from weft.verbs.shm.meter import open_meter
 
         slot = dest_qp >> _QUEUE_PAIR_BITS
-        if self._neighbours is None or not isinstance(to, tuple) or to[0] not in self.gids:
+        if self._peer_memories is None or not isinstance(to, tuple) or to[0] not in self.gids:
             return None
         ring = functools.partial(self._ring, slot)
-        return self._neighbours.peer(self._doorway(slot), source=(to[1], to[0]), meter=open_meter(), ring=ring)
+        return self._peer_memories.peer(self._handover(slot), source=(to[1], to[0]), meter=open_meter(), ring=ring)
 
     def _ring_here(self) -> None:
         os.eventfd_write(self._bell, 1)
 
     def _ring(self, slot: int) -> None:
         """Says that there is something in a queue."""
-        way = self._way(slot)
-        if way is not None:
-            way.put(_BELL)
+        peer = self._peer(slot)
+        if peer is not None:
+            peer.put(_BELL)
             self._flush(slot)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Siblings(Loopback):
         came = super().receive() if self._inbox else []
         if self.is_watched and not self._has_others:
             return came
-        for slot in [slot for slot, way in self._ways.items() if way.backlog]:
+        for slot in [slot for slot, peer in self._peers.items() if peer.backlog]:
             self._flush(slot)
         while True:
             try:
@@ -255,8 +255,8 @@ class Siblings(Loopback):
         try:
             arrival.segment.payload = DeviceBytes.unpack(bytes(arrival.segment.payload))
         except CudaError:
-            if (way := self._way(slot)) is not None:
-                way.put(_REFUSED + bytes((self._slot,)))
+            if (peer := self._peer(slot)) is not None:
+                peer.put(_REFUSED + bytes((self._slot,)))
                 self._flush(slot)
             return []
         arrival.segment.count = count
@@ -270,7 +270,7 @@ class Siblings(Loopback):
         if self.is_watched and (not self._has_others or self._polls < _LOOK_EVERY):
             return True
         self._polls = 0
-        if any(way.backlog for way in list(self._ways.values())):
+        if any(peer.backlog for peer in list(self._peers.values())):
             return False
         fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
         return not self._readable[0]
@@ -298,10 +298,10 @@ class Siblings(Loopback):
         poller = select.poll()  # one of its own for each thread
         for file in files:
             poller.register(file, select.POLLIN)
-        for way in list(self._ways.values()):
-            if way.backlog:
+        for peer in list(self._peers.values()):
+            if peer.backlog:
                 with contextlib.suppress(ValueError):  # another thread has closed it: the process is gone
-                    poller.register(way.socket, select.POLLOUT)
+                    poller.register(peer.socket, select.POLLOUT)
         return bool(poller.poll(None if seconds is None else seconds * 1e3))
 
 

@@ -1,9 +1,9 @@
 """How a process gets the memory of another one's queues: from a socket in the folder of both.
 
-    neighbours = Neighbours(path, adapter)      a thread of its own lets others in
-    neighbours.peer(path, ...)                  its memory, or within this process; None if nobody is there
+    peers = PeerMemories(path, adapter)     a thread of its own gives others this process's
+    peers.peer(path, ...)                   another's, or that of this process; None if nobody is there
 
-The connection stays open as long as both live: when it ends the other process is gone, however it went, and all ways
+The connection stays open as long as both live: when it ends the other process is gone, however it went, and all paths
 to it are closed.
 """
 
@@ -39,33 +39,33 @@ _WORD = struct.Struct("=Q")
 _HELLO = b"weft verbs 1"
 
 
-class Doorway:
+class Listener:
     """Of one adapter."""
 
     def __init__(self, path: Path, adapter: Adapter) -> None:
         self._adapter = adapter
-        self._guests: list[socket.socket] = []
+        self._takers: list[socket.socket] = []
         runtime.clear(path.parent)
-        self._door = runtime.Listener(path)
+        self._listener = runtime.Listener(path)
 
     @property
     def files(self) -> list[int]:
-        return [self._door.fileno(), *(guest.fileno() for guest in self._guests)]
+        return [self._listener.fileno(), *(taker.fileno() for taker in self._takers)]
 
     def serve(self) -> None:
-        """Let in who waits, and forget who left."""
-        while (guest := self._door.accept()) is not None:
-            self._guests.append(guest)
-            runtime.allow_tracing(self._guests)
+        """Give it to who waits, and forget who left."""
+        while (taker := self._listener.accept()) is not None:
+            self._takers.append(taker)
+            runtime.allow_tracing(self._takers)
             self._share()
             with contextlib.suppress(OSError):
-                socket.send_fds(guest, [_HELLO], [self._adapter.memory.file])
-        gone = [one for one in self._guests if has_ended(one)]
-        for guest in gone:
-            guest.close()
-            self._guests.remove(guest)
+                socket.send_fds(taker, [_HELLO], [self._adapter.memory.file])
+        gone = [one for one in self._takers if has_ended(one)]
+        for taker in gone:
+            taker.close()
+            self._takers.remove(taker)
         if gone:
-            runtime.allow_tracing(self._guests)
+            runtime.allow_tracing(self._takers)
 
     def _share(self) -> None:
         """From now on all that is changed is changed so that others may look at any time."""
@@ -76,12 +76,12 @@ class Doorway:
                 self._adapter.memory.is_shared = True
 
     def close(self) -> None:
-        self._door.close()
-        for one in self._guests:
+        self._listener.close()
+        for one in self._takers:
             one.close()
 
 
-class FarMemory:
+class PeerMemory:
     """That of another process, at `address` here."""
 
     def __init__(self, process: int, connection: socket.socket, file: int) -> None:
@@ -107,33 +107,33 @@ class FarMemory:
         self._connection.close()
 
 
-class Here(NamedTuple):
+class OwnMemory(NamedTuple):
     """The memory of this process, as that of another would be."""
 
     address: int
     process: int
 
 
-class Neighbours:
-    """The adapters of other processes whose memory this one has, and the door for those who want this one's.
+class PeerMemories:
+    """The adapters of other processes whose memory this one has, and the socket where they get this one's.
 
     `ring_here` wakes who waits in this process.
     """
 
     def __init__(self, path: Path, adapter: Adapter, ring_here: Callable[[], None]) -> None:
         self._path, self._adapter, self._ring_here = path, adapter, ring_here
-        self._door = Doorway(path, adapter)
-        self._known: dict[Path, FarMemory] = {}
+        self._listener = Listener(path, adapter)
+        self._known: dict[Path, PeerMemory] = {}
         self._meters: dict[Path, dict[int, Meter]] = {}  # that are closed when the process is gone, by address
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
         self._is_open = True
-        threading.Thread(target=self._work, name=f"door of {path.stem}", daemon=True).start()
+        threading.Thread(target=self._work, name=f"handover of {path.stem}", daemon=True).start()
 
     def _work(self) -> None:
         """Not in the thread that answers packets: letting somebody in may take until kernels are loaded."""
         while self._is_open:
             poller = select.poll()
-            for file in (self._news, *self._door.files, *(far.file for far in list(self._known.values()))):
+            for file in (self._news, *self._listener.files, *(far.file for far in list(self._known.values()))):
                 if file >= 0:
                     poller.register(file, select.POLLIN)
             poller.poll()
@@ -143,18 +143,18 @@ class Neighbours:
     def _tend(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._news)
-        self._door.serve()
+        self._listener.serve()
         for path, far in list(self._known.items()):
             if not far.is_alive:
                 self._forget(path)
 
     def peer(self, path: Path, *, source: object, meter: Meter, ring: Callable[[], None]) -> ShmPeer | None:
-        """To the process behind a door, which `ring` wakes, or to this one."""
+        """The process at a socket, which `ring` wakes, or to this one."""
         from weft.verbs.shm.path import ShmPeer
 
         if path == self._path:
-            here = Here(self._adapter.memory.address, os.getpid())
-            return ShmPeer(far=here, source=source, meter=meter, ring=self._rung)
+            own = OwnMemory(self._adapter.memory.address, os.getpid())
+            return ShmPeer(far=own, source=source, meter=meter, ring=self._rung)
         far = self.far(path)
         if far is None:
             return None
@@ -165,11 +165,11 @@ class Neighbours:
         self._adapter.was_rung()
         self._ring_here()
 
-    def far(self, path: Path) -> FarMemory | None:
+    def far(self, path: Path) -> PeerMemory | None:
         if path in self._known and not self._known[path].is_alive:  # another process may have its name already
             self._forget(path)
         if path not in self._known:
-            made = enter(path)
+            made = take_memory(path)
             if made is None:
                 return None
             self._known[path] = made
@@ -185,7 +185,7 @@ class Neighbours:
     def close(self) -> None:
         self._is_open = False
         os.eventfd_write(self._news, 1)
-        self._door.close()
+        self._listener.close()
         for path in list(self._known):
             self._forget(path)
 
@@ -203,8 +203,8 @@ def _load_kernels(address: int) -> None:
         sys.setswitchinterval(usual_s)
 
 
-def enter(path: Path) -> FarMemory | None:
-    """The memory of the process behind a door."""
+def take_memory(path: Path) -> PeerMemory | None:
+    """The memory of the process at a socket."""
     try:
         connection = runtime.dial(path, _ANSWER_S)
     except OSError:
@@ -219,7 +219,7 @@ def enter(path: Path) -> FarMemory | None:
             os.close(file)
         return None
     connection.setblocking(False)
-    return FarMemory(runtime.peer(connection).pid, connection, files[0])
+    return PeerMemory(runtime.peer(connection).pid, connection, files[0])
 
 
 def has_ended(connection: socket.socket) -> bool:

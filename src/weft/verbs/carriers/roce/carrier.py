@@ -72,7 +72,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _SOURCES_MAX = 4096  # that are remembered
 
 
-class _Way:
+class _Destination:
     """To an address: as the system wants it, and as the ICRC sees it."""
 
     def __init__(self, own: Address, far: Address) -> None:
@@ -103,7 +103,7 @@ class RoceCarrier(Carrier):
         self.taken_s, self.taker = -math.inf, 0  # when somebody called `receive`, and which thread that was
         self.counters: Counter[str] = Counter()
         self._most = layout.SEGMENTS_MAX
-        self._ways: dict[int, _Way | None] = {}
+        self._destinations: dict[int, _Destination | None] = {}
         self._peers: dict[int, tuple[int, int]] = {}  # [own queue pair] -> GID and number of whom it sends to
         self._noticed_s: dict[int, float] = {}
         self._sources: dict[bytes, tuple[int, int]] = {}
@@ -150,7 +150,7 @@ class RoceCarrier(Carrier):
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
         """`to` is (dgid, sgid), both of IP addresses."""
         assert isinstance(to, tuple)
-        if (way := self._to(to[0])) is None:
+        if (destination := self._to(to[0])) is None:
             return  # nobody there
         if segment.source_qp:
             self._peers[segment.source_qp] = to[0], segment.dest_qp
@@ -160,33 +160,33 @@ class RoceCarrier(Carrier):
             self._set_head(1, pack(segment, is_first=False, is_last=False))
             self._set_head(2, pack(segment, is_first=False))
         assert not isinstance(segment.payload, DeviceBytes)
-        self._send(way, segment.payload, mtu_bytes, segment.count, segment.psn)
+        self._send(destination, segment.payload, mtu_bytes, segment.count, segment.psn)
 
-    def _to(self, dgid: int) -> _Way | None:
-        if dgid not in self._ways:
+    def _to(self, dgid: int) -> _Destination | None:
+        if dgid not in self._destinations:
             far = address_of(dgid)
             usable = far is not None and far.version == self._own.version and not far.is_unspecified
-            self._ways[dgid] = _Way(self._own, far) if far is not None and usable else None
-        return self._ways[dgid]
+            self._destinations[dgid] = _Destination(self._own, far) if far is not None and usable else None
+        return self._destinations[dgid]
 
     def _set_head(self, place: int, head: bytes) -> None:
         at = place * layout.HEAD_BYTES
         self._heads_out[at : at + len(head)] = head
         self._out.head_bytes[place] = len(head)
 
-    def _send(self, way: _Way, payload: bytes | memoryview, mtu_bytes: int, count: int, psn: int) -> None:
+    def _send(self, to: _Destination, payload: bytes | memoryview, mtu_bytes: int, count: int, psn: int) -> None:
         """Headers are set."""
         message = self._out.message
-        message[layout.NAME], message[layout.NAME_BYTES] = ctypes.addressof(way.name), len(way.name)
+        message[layout.NAME], message[layout.NAME_BYTES] = ctypes.addressof(to.name), len(to.name)
         memory = np.frombuffer(payload, np.uint8)
         address = memory.__array_interface__["data"][0] if memory.size else 0
         train = outgoing.Train(address, memory.size, mtu_bytes if count > 1 else max(memory.size, 1), count, psn)
         calls, first = _ALL if self._pcap is None else 1, 0
         while first < count:
             begun = first
-            first, error = outgoing.send_train(self._file, first, self._most, calls, way.outer, *self._out, *train)
+            first, error = outgoing.send_train(self._file, first, self._most, calls, to.outer, *self._out, *train)
             if first > begun and self._pcap is not None:
-                self._note_sent(way.far)
+                self._note_sent(to.far)
             if error and not self._can_go_on(error):
                 self.counters["lost"] += count - first
                 return
@@ -262,13 +262,13 @@ class RoceCarrier(Carrier):
         """Tell a sender that its packets met congestion: not too often, and only if it is known which it is."""
         gid, number = self._peers.get(own_qp, (0, 0))
         now_s = time.monotonic()
-        if gid != far or now_s - self._noticed_s.get(own_qp, -math.inf) < NOTICE_S or (way := self._to(far)) is None:
+        if gid != far or now_s - self._noticed_s.get(own_qp, -math.inf) < NOTICE_S or (sender := self._to(far)) is None:
             return
         self._noticed_s[own_qp] = now_s
         self.counters["congestion_notices_sent"] += 1
         bth = BTH(opcode=Opcode.CNP, m=1, becn=1, p_key=0xFFFF, dest_qp=number)
         self._set_head(0, bth.raw + CNPPadding().raw)
-        self._send(way, b"", 0, 1, 0)
+        self._send(sender, b"", 0, 1, 0)
 
     def _grh(self, source_gid: int, tos: int, size: int) -> bytes:
         """What a datagram's buffer begins with: over IPv4 20 bytes of nothing, and the header."""

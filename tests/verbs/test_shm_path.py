@@ -1,4 +1,4 @@
-"""The short way: what is done by it is what packets would have done, to the last byte, status and PSN."""
+"""The shared-memory path: what is done by it is what packets would have done, to the last byte, status and PSN."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ REQUESTS = st.builds(
 
 
 class World:
-    """Two queue pairs of one process, with or without a lane."""
+    """Two queue pairs of one process, with or without a path."""
 
     def __init__(self, *, short: bool) -> None:
         self.node = Node()
@@ -94,7 +94,7 @@ class World:
         self.node.mr.write(bytes(range(256)) * 8, MIDDLE)
         self.stranger = MR(self.node.other_pd(), 4096, e.IBV_ACCESS_LOCAL_WRITE | REMOTE)
         if short:
-            assert self.a.core.find_lane(at_once=True) is not None
+            assert self.a.core.find_shm_path(at_once=True) is not None
 
     def end(self) -> None:
         self.stranger.close()
@@ -146,13 +146,13 @@ class World:
 def test_a_lane_does_what_packets_do(requests):
     worlds = World(short=False), World(short=True)
     try:
-        packets, lane = worlds
+        packets, path = worlds
         for request in requests:
             if packets.a.core.state != e.IBV_QPS_RTS:
                 break
-            assert lane.do(request) == packets.do(request)
-            assert lane.state() == packets.state()
-        assert packets.a.core.lane is None
+            assert path.do(request) == packets.do(request)
+            assert path.state() == packets.state()
+        assert packets.a.core.shm_path is None
     finally:
         for world in worlds:
             world.end()
@@ -164,7 +164,7 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode):
     if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
         size = 8
     request = Request(opcode=opcode, sizes=(size,), receive=(1000,))
-    packets, lane = World(short=False), World(short=True)
+    packets, path = World(short=False), World(short=True)
     try:
         sent: list[tuple[int, int]] = []
         carrier = packets.a.core.adapter.carrier
@@ -181,14 +181,14 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode):
             packets.do(request)
         finally:
             del carrier.send
-        assert lane.do(request)
-        meter = lane.a.core.lane._peer.meter
+        assert path.do(request)
+        meter = path.a.core.shm_path._peer.meter
         for response, packets_at in ((False, meters.REQUESTS), (True, meters.RESPONSES)):
             sizes = [size for which, size in sent if which == response]
             assert (meter[packets_at], meter[packets_at + 1]) == (len(sizes), sum(sizes))
     finally:
         packets.end()
-        lane.end()
+        path.end()
 
 
 def test_lanes_are_for_connections_that_are_used_much(node):
@@ -198,24 +198,24 @@ def test_lanes_are_for_connections_that_are_used_much(node):
     for _ in range(20):
         a.post_send(work)
         poll(node.cq, 1)
-    assert (a.core.lane is not None, b.core.lane) == (True, None)
+    assert (a.core.shm_path is not None, b.core.shm_path) == (True, None)
 
 
 def test_a_queue_pair_that_is_reset_has_no_lane_and_gets_another(node):
     a, b = connect(node, e.IBV_QPT_RC)
-    assert a.core.find_lane(at_once=True) is not None
+    assert a.core.find_shm_path(at_once=True) is not None
     a.core.enter(e.IBV_QPS_RESET)
-    assert a.core.lane is None
+    assert a.core.shm_path is None
     for mine, other in ((a, b), (b, a)):
         mine.core.enter(e.IBV_QPS_RESET)
         mine.to_rts(node.connected_attr(other.qp_num))
-    assert a.core.find_lane(at_once=True) is not None
+    assert a.core.find_shm_path(at_once=True) is not None
 
 
 def test_what_was_sent_by_packets_first_goes_first(node):
     """A receive request is missing: all wait behind the one that needs it."""
     a, b = connect(node, e.IBV_QPT_RC)
-    a.core.find_lane(at_once=True)
+    a.core.find_shm_path(at_once=True)
     send = SendWR(1, e.IBV_WR_SEND, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED)
     write = SendWR(2, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED)
     write.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
@@ -250,7 +250,7 @@ def test_memory_of_another_process_is_written_and_read(node, kind):
             else MR(node.pd, size, e.IBV_ACCESS_LOCAL_WRITE, address=program)
         )
         ctypes.memmove(mine.buf, bytes(program), size)
-        assert near.core.find_lane(at_once=True) is not None
+        assert near.core.find_shm_path(at_once=True) is not None
         near.post_send(to(peer, mine.buf, size, mine.lkey))
         assert not near.core.sends
         assert poll(node.cq, 1)[0].status == OK
@@ -272,7 +272,7 @@ def test_what_waits_to_be_sent_takes_a_lane_as_soon_as_there_is_one(node):
             work = to(peer, node.mr.buf, 64, node.mr.lkey)
             work.wr_id = number
             near.post_send(work)
-            carried.append(near.core.lane is not None and not near.core.sends)
+            carried.append(near.core.shm_path is not None and not near.core.sends)
             if number >= 4:
                 assert [(wc.wr_id, wc.status) for wc in poll(node.cq, 1)] == [(number - 4, OK)]
         assert carried[-1]
@@ -287,7 +287,7 @@ def test_who_waits_for_an_event_is_woken_by_a_lane(node):
         mine.to_rts(node.connected_attr(other.qp_num))
     b.post_recv(RecvWR(3, 1, [node.sge(MIDDLE, 8)]))
     told.req_notify()
-    assert a.core.find_lane(at_once=True) is not None
+    assert a.core.find_shm_path(at_once=True) is not None
     a.post_send(SendWR(1, e.IBV_WR_SEND, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED))
     assert not a.core.sends
     channel.get_cq_event(told)
@@ -334,9 +334,9 @@ def test_the_lock_of_a_process_that_is_gone_is_free():
 
 def test_links_that_take_time_delay_what_is_done(node):
     a, _ = connect(node, e.IBV_QPT_RC, cap=CAP)
-    lane = a.core.find_lane(at_once=True)
-    assert lane is not None
-    meter = lane._peer.meter
+    path = a.core.find_shm_path(at_once=True)
+    assert path is not None
+    meter = path._peer.meter
     meter[meters.LATENCY_NS], meter[meters.BYTE_PS] = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
     work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 1000)], e.IBV_SEND_SIGNALED)
     work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)

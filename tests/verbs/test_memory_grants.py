@@ -14,10 +14,10 @@ import pytest
 from tests.patience import wait_until
 
 from weft import runtime
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import METER_WORDS, METERS, QUEUE_PAIR_BITS
-from weft.verbs.carriers.lab.memory_grants import Passages
+from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.queue_memory import QueueMemory
@@ -35,7 +35,7 @@ class Program:
         self.meters = np.frombuffer(mmap.mmap(file, size_bytes), np.int64).reshape(METERS, METER_WORDS)
         line: Any = SimpleNamespace(path=str(lab), ask=self._opened, ring=lambda: None, wake=print, close=lambda: None)
         facts: Any = SimpleNamespace(info=SimpleNamespace(lid=1, lmc=0), p_keys=(0xFFFF,))
-        self.carrier = LabCarrier(line, number, facts, Passages(line, GUID, number, os.dup(file)))
+        self.carrier = LabCarrier(line, number, facts, MemoryGrants(line, GUID, number, os.dup(file)))
         self.carrier.open(Adapter(Loopback(()), memory=QueueMemory(can_be_shared=True)))
 
     def _opened(self, do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
@@ -43,7 +43,7 @@ class Program:
         return {"guid": GUID}
 
     def peer_at(self, peer: int) -> object:
-        return self.carrier.shm_peer(Way(1), peer << QUEUE_PAIR_BITS, p_key=0xFFFF, mtu_bytes=4096)
+        return self.carrier.shm_peer(AddressVector(1), peer << QUEUE_PAIR_BITS, p_key=0xFFFF, mtu_bytes=4096)
 
 
 def test_a_way_ends_with_the_program_whose_number_was_another_s_before(tmp_path):

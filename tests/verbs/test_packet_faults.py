@@ -6,7 +6,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.verbs.weather import Hurting
+from tests.verbs.packet_faults import Corruption
 from tests.verbs.wires import Wire, connected, taken
 
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status
@@ -16,8 +16,8 @@ from weft.wire.headers import GRH
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
 ENDS = {OK, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR), int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)}
 ROOM, COUNT = 8192, 16
-SKIES = st.builds(
-    Hurting, st.integers(0, 1 << 30), st.floats(0, 0.2), st.floats(0, 0.3), st.floats(0, 0.2), st.floats(0, 0.5)
+FAULTS = st.builds(
+    Corruption, st.integers(0, 1 << 30), st.floats(0, 0.2), st.floats(0, 0.3), st.floats(0, 0.2), st.floats(0, 0.5)
 )
 
 
@@ -43,9 +43,9 @@ def received(wire: Wire, skipped: int = 0) -> list[bytes]:
 
 
 @settings(max_examples=40)
-@given(SKIES, st.integers(0, 1 << 30))
-def test_rc_delivers_all_once_in_order_or_ends_in_an_error(sky, seed):
-    wire, sent = Wire(sky), messages(seed, 0, 5000)
+@given(FAULTS, st.integers(0, 1 << 30))
+def test_rc_delivers_all_once_in_order_or_ends_in_an_error(faults, seed):
+    wire, sent = Wire(faults), messages(seed, 0, 5000)
     a, b = connected(wire, retry_cnt=7, timeout=8)
     post(wire, a, b, sent)
     ends = [status for _, status in wire.a.done()]
@@ -58,28 +58,28 @@ def test_rc_delivers_all_once_in_order_or_ends_in_an_error(sky, seed):
 
 
 @settings(max_examples=40)
-@given(SKIES, st.integers(0, 1 << 30))
-def test_uc_delivers_whole_messages_or_none(sky, seed):
-    wire, sent = Wire(sky), messages(seed, 0, 5000)
+@given(FAULTS, st.integers(0, 1 << 30))
+def test_uc_delivers_whole_messages_or_none(faults, seed):
+    wire, sent = Wire(faults), messages(seed, 0, 5000)
     a, b = connected(wire, Service.UC)
     post(wire, a, b, sent)
     assert set(received(wire)) <= set(sent)
 
 
 @settings(max_examples=40)
-@given(SKIES, st.integers(0, 1 << 30))
-def test_ud_delivers_whole_messages_or_none(sky, seed):
-    wire, sent = Wire(sky), messages(seed, 0, 900)
+@given(FAULTS, st.integers(0, 1 << 30))
+def test_ud_delivers_whole_messages_or_none(faults, seed):
+    wire, sent = Wire(faults), messages(seed, 0, 900)
     a, b = connected(wire, Service.UD)
     a.settings.q_key = b.settings.q_key = 5
     post(wire, a, b, sent, ah="b", remote_qp=b.number, q_key=5)
     assert set(received(wire, GRH.size)) <= set(sent)
 
 
-def test_the_sky_does_hurt():
-    sky = Hurting(1, 0, 0, 0, 1.0)
-    wire, sent = Wire(sky), messages(1, 100, 200)
+def test_bits_do_turn_over():
+    faults = Corruption(1, 0, 0, 0, 1.0)
+    wire, sent = Wire(faults), messages(1, 100, 200)
     a, b = connected(wire, Service.UC)
     post(wire, a, b, sent)
-    assert sky.refused == COUNT
+    assert faults.refused == COUNT
     assert received(wire) == []

@@ -1,18 +1,18 @@
-"""What becomes of packets on a bad day: fates for `wires.Wire`."""
+"""Faults of packets: fates for `wires.Wire`."""
 
 from __future__ import annotations
 
 import random
 
-from weft.verbs.carriers.lab.address_vector import Way
+from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import _arrival, _packet
 from weft.verbs.hca.packets import encode
 from weft.verbs.hca.segment import REQUESTS, Segment
 from weft.wire.format import Malformed
 
 
-class Weather:
-    """Loses, doubles and delays packets by a seeded draw; in the end it clears up."""
+class PacketFaults:
+    """Loses, doubles and delays packets by a seeded draw, up to 400 packets."""
 
     def __init__(self, seed: int, loss: float, double: float, delay: float) -> None:
         self.chance, self.loss, self.double, self.delay = random.Random(seed), loss, double, delay
@@ -37,20 +37,20 @@ class Weather:
         return out
 
 
-class Hurting(Weather):
-    """Weather for packets that are bytes: of some of them bits turn over, and who receives them has only the ICRC."""
+class Corruption(PacketFaults):
+    """The same for packets that are bytes: of some of them bits turn over, and who receives them has only the ICRC."""
 
-    def __init__(self, seed: int, loss: float, double: float, delay: float, hurt: float) -> None:
+    def __init__(self, seed: int, loss: float, double: float, delay: float, corrupt: float) -> None:
         super().__init__(seed, loss, double, delay)
-        self.hurt, self.refused = hurt, 0
+        self.corrupt, self.refused = corrupt, 0
 
     def __call__(self, packet: Segment) -> list[Segment]:
         return [arrived for one in super().__call__(packet) for arrived in self.cross(one)]
 
     def cross(self, packet: Segment) -> list[Segment]:
         ((headers, payload),) = encode(packet, 4096)
-        data = bytearray(_packet(Way(1, None), 2, headers, payload))
-        if self.left >= 0 and self.chance.random() < self.hurt:
+        data = bytearray(_packet(AddressVector(1, None), 2, headers, payload))
+        if self.left >= 0 and self.chance.random() < self.corrupt:
             for _ in range(self.chance.choice((1, 1, 2, 3, 8, 40))):
                 bit = self.chance.randrange(8 * (len(data) - 2))  # not the last two bytes, which belong to the link
                 data[bit // 8] ^= 1 << bit % 8

@@ -13,7 +13,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.verbs.wires import Host, connect
 
-from weft.verbs.carriers.processes.carrier import Siblings
+from weft.verbs.carriers.processes.carrier import ProcessCarrier
 from weft.verbs.carriers.protocol import TO_GROUP
 from weft.verbs.enums import IBV_QPS_ERR, IBV_QPT_RC, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR
 from weft.verbs.enums.cm import RDMA_PS_TCP
@@ -32,9 +32,9 @@ def device() -> str:
 
 
 @pytest.fixture
-def ends(device) -> Iterator[dict[str, Siblings]]:
+def ends(device) -> Iterator[dict[str, ProcessCarrier]]:
     """Two carriers as two processes have them."""
-    made = {name: Siblings((GID,), device) for name in ("a", "b")}
+    made = {name: ProcessCarrier((GID,), device) for name in ("a", "b")}
     yield made
     for one in made.values():
         one.close()
@@ -48,7 +48,7 @@ def test_each_process_has_its_own_numbers_and_gives_them_back(ends, device):
     assert not set(ends["a"].numbers) & set(ends["b"].numbers)
     before = ends["a"].numbers
     ends["a"].close()
-    ends["a"] = Siblings((GID,), device)
+    ends["a"] = ProcessCarrier((GID,), device)
     assert ends["a"].numbers == before
 
 
@@ -106,16 +106,16 @@ def test_a_process_that_is_gone_takes_nothing_and_hurts_nobody(ends):
     ends["b"].close()
     ends["a"].send(datagram(number), TO, 1024)
     ends["a"].receive()
-    ends["b"] = Siblings((GID,), ends["a"]._device)
+    ends["b"] = ProcessCarrier((GID,), ends["a"]._device)
     ends["a"].send(datagram(number), TO, 1024)
     assert len(ends["b"].receive()) == 1
 
 
 def test_what_is_no_packet_is_dropped(ends):
     for junk in (b"", b"short", bytes(40), b"\xff" * 100):
-        way = ends["a"]._way(ends["b"]._slot)
-        way.put(junk)
-        way.flush()
+        peer = ends["a"]._peer(ends["b"]._slot)
+        peer.put(junk)
+        peer.flush()
     assert ends["b"].receive() == []
 
 
