@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from numba.core import types
+from tests.patience import PATIENCE_S
 from tests.verbs.hosts import REMOTE, Node, poll
 
 from weft.verbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
@@ -24,7 +25,7 @@ from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 from weft.verbs.shm import atomic, execute
 
 MEMORY_BYTES = 8 << 20
-ANSWER_S = 20
+
 W, OK = ibv_wr_opcode, ibv_wc_status.IBV_WC_SUCCESS
 for compiled, takes in (
     (execute.post, (types.int64[::1], types.Bytes(types.uint8, 1, "C"))),
@@ -52,7 +53,7 @@ class Peer:
     def tell(self, what: str, *arguments: Any) -> Any:
         """A method of `_Life`; what it returns."""
         self.begin(what, *arguments)
-        assert self._pipe.poll(ANSWER_S), f"the other process did not answer to {what}"
+        assert self._pipe.poll(PATIENCE_S), f"the other process did not answer to {what}"
         return self._pipe.recv()
 
     def begin(self, what: str, *arguments: Any) -> None:
@@ -62,7 +63,7 @@ class Peer:
     def kill(self) -> None:
         """Without a chance to say good-bye."""
         os.kill(self.pid, signal.SIGKILL)
-        self._process.join(ANSWER_S)
+        self._process.join(PATIENCE_S)
         assert self._process.exitcode == -signal.SIGKILL
 
     def __enter__(self) -> Peer:
@@ -72,7 +73,7 @@ class Peer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.kill()
-        self._process.join(ANSWER_S)
+        self._process.join(PATIENCE_S)
         self._pipe.close()
 
 

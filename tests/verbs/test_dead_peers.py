@@ -121,6 +121,22 @@ def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_
 
 
 @pytest.mark.usefixtures("tidy")
+def test_a_process_that_gets_no_processor_is_not_taken_for_gone(node):
+    """An adapter in hardware answers whatever its program does: silence of one that has yet to read says nothing."""
+    with Peer() as peer:
+        near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
+        requester = near.core.requester
+        os.kill(peer.pid, signal.SIGSTOP)
+        near.post_send(request(node, WRITE, rkey=peer.rkey, va=peer.address))
+        deadlines = set()
+        while len(deadlines) < RETRIES + 3:  # so many timeouts are over
+            assert node.cq.poll()[0] == 0
+            deadlines.add(requester.deadline_s)
+        os.kill(peer.pid, signal.SIGCONT)
+        assert poll(node.cq, 1)[0].status == OK
+
+
+@pytest.mark.usefixtures("tidy")
 def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monkeypatch):
     """A message of 1 GiB would be packets for seconds, and whoever was killed meanwhile is noticed after them only."""
     monkeypatch.setattr(queue_pair, "SHM_PATH_AFTER", 1 << 20)

@@ -54,6 +54,13 @@ class Carrier(Protocol):
         """Until something arrives, or so long."""
         ...
 
+    def is_behind(self, dest_qp: int) -> bool:
+        """Whether the other end has yet to take what was sent to it, so that silence says nothing.
+
+        An adapter in hardware answers whatever its program does; a process may get no processor for a while.
+        """
+        return False
+
     def close(self) -> None:
         """What is sent to it from now on is lost."""
         ...

@@ -350,7 +350,11 @@ class Requester:
             self._wait_s = None
             self.run()
         elif self.deadline_s is not None and self.deadline_s <= now_s:
-            self.deadline_s, self._is_repeating = None, False
+            self.deadline_s = None
+            if self.qp.adapter.carrier.is_behind(self.qp.settings.dest_qp):
+                self._set_deadline()
+                return
+            self._is_repeating = False
             if self.qp.sends:
                 self._lost(self._oldest())
 

@@ -107,6 +107,7 @@ class ProcessCarrier(Loopback):
         self.is_watched = False  # somebody is always in `wait_for_others`, and finds out whether there are others
         self._has_others, self._polls = False, 0
         self._readable = array.array("i", [0])  # bytes
+        self._unread = array.array("i", [0])  # bytes
         self._peer_memories: PeerMemories | None = None
         self._adapter: Adapter | None = None
         first = self._slot << _QUEUE_PAIR_BITS
@@ -197,6 +198,13 @@ class ProcessCarrier(Loopback):
         if not self._peers[slot].flush():
             del self._peers[slot]
             self._without_gpu.discard(slot)
+
+    def is_behind(self, dest_qp: int) -> bool:
+        peer = self._peers.get(dest_qp >> _QUEUE_PAIR_BITS)
+        if peer is None:
+            return False
+        fcntl.ioctl(peer.socket, termios.TIOCOUTQ, self._unread)
+        return bool(peer.backlog or self._unread[0])
 
     # -- shared memory ------------------------------------------------------------------------------------------------
 
