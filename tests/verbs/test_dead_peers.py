@@ -127,6 +127,7 @@ def test_a_process_that_gets_no_processor_is_not_taken_for_gone(node):
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         requester = near.core.requester
         os.kill(peer.pid, signal.SIGSTOP)
+        wait_until(lambda: "T (stopped)" in Path(f"/proc/{peer.pid}/status").read_text(encoding="ascii"))
         near.post_send(request(node, WRITE, rkey=peer.rkey, va=peer.address))
         deadlines = set()
         while len(deadlines) < RETRIES + 3:  # so many timeouts are over
