@@ -229,12 +229,9 @@ def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabri
 
 
 def test_the_legend_tells_how_many_links_a_stroke_stands_for() -> None:
-    """Leaves of 1,024 hosts have 2 links to each spine and 32 to hosts; 27,648 hosts have bands between rows."""
-    for spec, told in (
-        ("fat-tree:hosts=1024", {"2 links", "9 links or more"}),
-        ("fat-tree:hosts=27648", {"all 1,024 links between two rows"}),
-    ):
-        assert told <= {text.text for text in lay_out(weft.load(spec)).texts}
+    """Leaves of 1,024 hosts have 2 links to each spine and 32 to hosts."""
+    several = lay_out(weft.load("fat-tree:hosts=1024"))
+    assert {"2 links", "9 links or more"} <= {text.text for text in several.texts}
     single = lay_out(weft.load("star:hosts=4"))
     assert "1 link" not in {text.text for text in single.texts}
 

@@ -266,6 +266,7 @@ def test_a_huge_tree_is_drawn_with_trunks_and_counted_blocks() -> None:
     assert len(scene.boxes) < 4000
     trunks = [line for line in scene.lines if len(line.links) == 1024]
     assert len(trunks) == 2 * 27
+    assert "all 1,024 links between two rows" in {text.text for text in scene.texts}
     blocks = [box for box in scene.boxes if box.role is Role.BLOCK]
     assert {len(block.nodes) for block in blocks} == {32}
 
