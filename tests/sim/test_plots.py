@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,6 +79,7 @@ def test_the_same_run_gives_the_same_bytes(run, curve, tmp_path, suffix):
 
 
 def test_names_of_any_script_and_length_can_be_in_the_title(curve, tmp_path):
+    curve = replace(curve, name="経路")
     draw_latency(tmp_path / "latency.svg", [curve], "織物 costs $1 and $2_{ " + "x" * 200, "a long note " * 40)
     said = texts_of(tmp_path / "latency.svg")
     assert "織物 costs $1 and $2_{" in said, "dollars are no mathematics"

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.draw.figure import to_bytes
+from weft.draw.figure import FONT, to_bytes
 from weft.errors import ConfigError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import suffix_of
@@ -28,6 +28,7 @@ FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#0b6fb8", "#d55e00", "#009e73", "#aa4499", "#e69f00", "#3ea2dc", "#6a51a3", "#7b8794")
 INK, FAINT, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 _STYLE: dict[Any, Any] = {
+    "font.family": FONT,
     "svg.hashsalt": "weft",  # else the ids in the file change from run to run
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -81,7 +82,7 @@ def titled_chart(path: Path | str, title: str, note: str, *, panels: int = 1) ->
     with chart(path, width_in=10, height_in=5) as figure:
         yield list(figure.subplots(1, panels, squeeze=False)[0])
         lines = textwrap.wrap(note, 140, max_lines=3, placeholder=" …")
-        figure.tight_layout(rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
+        figure.set_layout_engine("tight", rect=(0, 0, 1, 0.925 - 0.035 * len(lines)))
         look: dict[str, Any] = {"va": "top", "parse_math": False}  # a dollar in a name is a dollar
         figure.text(0.02, 0.975, _shortened(title, 95), fontsize=13, fontweight="bold", **look)
         figure.text(0.02, 0.92, "\n".join(lines), fontsize=9, color=FAINT, **look)

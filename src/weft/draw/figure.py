@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FONT = "DejaVu Sans"  # comes with matplotlib
+FONT = "DejaVu Sans"  # comes with matplotlib
 _STAMPS: dict[str, Any] = {
     ".png": {"Software": None},
     ".svg": {"Date": None},
@@ -38,7 +38,7 @@ def _families(text: str) -> list[str]:
     """The house's font, and after it any installed ones that it takes for letters which that one lacks."""
     from matplotlib.font_manager import findfont, fontManager
 
-    left, families = {c for c in text if c.isprintable()} - _letters(findfont(_FONT)), [_FONT]
+    left, families = {c for c in text if c.isprintable()} - _letters(findfont(FONT)), [FONT]
     for font in sorted(fontManager.ttflist, key=lambda font: ("Sans" not in font.name, font.name)) if left else ():
         if has := left & _letters(font.fname):
             families.append(font.name)
