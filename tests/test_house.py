@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 import weft
 
@@ -25,16 +28,27 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text)
 
 
-def imports(path: Path) -> set[str]:
-    """The weft modules that this file imports, at the top, in a function or for types alone."""
+MODULES = {
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in SOURCE.rglob("*.py")
+}
+
+
+@cache
+def files_imported() -> dict[str, set[str]]:
+    """By module: those that its file imports, at the top, in a function or for types alone."""
+    return {name: _named(ast.parse(path.read_text(encoding="utf-8"))) - {name} for name, path in MODULES.items()}
+
+
+def _named(tree: ast.Module) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "weft":
-            parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & MODULES.keys() or {node.module}
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("weft.")}
-    return found
+            found |= {alias.name for alias in node.names}
+    return found & MODULES.keys()
 
 
 def test_every_module_is_in_the_diagram():
@@ -47,11 +61,49 @@ def test_a_module_imports_only_from_layers_below():
     layers = drawn_layers()
     assert len(layers) >= 3
     depth = {name: index for index, layer in enumerate(layers) for name in layer}
-    for path in SOURCE.rglob("*.py"):
-        owner = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for target in imports(path) & depth.keys():
-            if owner in depth and owner != target:
-                assert depth[target] > depth[owner], f"{path.relative_to(SOURCE)} imports weft.{target}"
+    for name, targets in files_imported().items():
+        for target in targets:
+            owner, other = ((*one.split("."), "")[1] for one in (name, target))
+            if owner in depth and other in depth and owner != other:
+                assert depth[other] > depth[owner], f"{name} imports {target}"
+
+
+def reached_from(start: str) -> set[str]:
+    """All that reading one file leads to."""
+    graph, found, waiting = files_imported(), set[str](), [start]
+    while waiting:
+        new = graph[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+# Rooms whose circles are being opened.
+TIED = re.compile(r"weft(\.(wire|draw|fabric|sim|mad|cli|compare|sm)\b.*|\.verbs\.(hca|shm|carriers)\..*)?$")
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    """Whoever reads one file of a circle has to read all."""
+    assert [name for name in MODULES if name in reached_from(name) and not TIED.match(name)] == []
+
+
+def rooms(package: str) -> list[str]:
+    """Top to bottom, as the docstring of a package lists them."""
+    tree = ast.parse(MODULES[package].read_text(encoding="utf-8"))
+    return re.findall(r"^(\w+)/? {2,}", ast.get_docstring(tree) or "", re.MULTILINE)
+
+
+@pytest.mark.parametrize("package", ["weft.verbs"])
+def test_a_room_imports_only_from_rooms_below(package):
+    drawn = rooms(package)
+    there = {name.split(".")[2] for name in MODULES if name.startswith(f"{package}.")}
+    assert set(drawn) == there
+    for name, targets in files_imported().items():
+        if name.startswith(f"{package}.") and not name.endswith(".__main__"):  # which is a command, above all rooms
+            for target in targets:
+                if target.startswith(f"{package}.") and not (TIED.match(name) and TIED.match(target)):
+                    above, below = (drawn.index(one.split(".")[2]) for one in (name, target))
+                    assert above <= below, f"{name} imports {target}"
 
 
 def test_names_that_say_nothing_are_absent():

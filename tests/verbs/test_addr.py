@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.enums import IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_WC_GRH
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.pyverbs.addr import AH, GID, GRH, AHAttr, GlobalRoute, read_route
-from weft.verbs.pyverbs.objects import PyverbsCM
 
 GIDS = ["fe80:0000:0000:0000:0000:0000:0000:0001", "0000:0000:0000:0000:0000:ffff:7f00:0001"]
 

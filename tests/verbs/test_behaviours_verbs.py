@@ -7,6 +7,7 @@ import errno
 import pytest
 from tests.verbs.hosts import GID_INDEX, Q_KEY, Node, connect, poll
 
+from weft.verbs.attributes.objects import inc_rkey
 from weft.verbs.cm import agent
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -39,7 +40,6 @@ from weft.verbs.hca.queue_pair import SERVICES, TRANSITIONS
 from weft.verbs.pyverbs import qp_changes
 from weft.verbs.pyverbs.addr import AH, AHAttr
 from weft.verbs.pyverbs.mr import MR, MW, MWBind, MWBindInfo
-from weft.verbs.pyverbs.objects import inc_rkey
 from weft.verbs.pyverbs.qp import QPAttr
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 

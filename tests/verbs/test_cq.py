@@ -31,14 +31,14 @@ from weft.verbs.enums import (
 )
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.work import Completion
+from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.cq import CQ, CQEX, WC, CompChannel, CqInitAttrEx, PollCqAttr
-from weft.verbs.pyverbs.objects import PyverbsCM
 
 CQE_MAX = 1000
 STAMPS = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 
 
-class FakeContext(PyverbsCM):
+class FakeContext(Context):
     """A context on one end of a wire."""
 
     def __init__(self, wire: Wire) -> None:

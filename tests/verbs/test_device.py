@@ -24,7 +24,6 @@ from weft.verbs.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
 from weft.verbs.pyverbs import device
 from weft.verbs.pyverbs.addr import AH, AHAttr, GlobalRoute
 from weft.verbs.pyverbs.device import DM, AllocDmAttr, Context, FdArr, get_device_list
-from weft.verbs.pyverbs.events import raise_event
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.pd import PD, ParentDomain, ParentDomainContext, ParentDomainInitAttr
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
@@ -113,7 +112,7 @@ def test_violations_are_counted_at_the_port(ctx, monkeypatch):
 
 
 def test_an_event_is_fetched_once(ctx):
-    raise_event(ctx, ibv_event_type.IBV_EVENT_PORT_ERR, 1)
+    ctx.raise_event(ibv_event_type.IBV_EVENT_PORT_ERR, 1)
     assert ctx.get_async_event().event_type == ibv_event_type.IBV_EVENT_PORT_ERR
     assert not ctx.events
 

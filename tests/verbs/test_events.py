@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from types import SimpleNamespace
 
 from tests.verbs.wires import Wire, connected
 
 from weft.verbs.enums import IBV_EVENT_COMM_EST, IBV_EVENT_PORT_ERR, IBV_EVENT_SQ_DRAINED, IBV_QPS_INIT, IBV_QPS_RTR
-from weft.verbs.pyverbs.events import next_event, raise_event
+from weft.verbs.pyverbs.context import Context
 
 
-def context(wire: Wire, name: str) -> SimpleNamespace:
-    return SimpleNamespace(adapter=getattr(wire, name).adapter, events=deque())
+def context(wire: Wire, name: str) -> Context:
+    made = Context.__new__(Context)
+    made.adapter, made.events = getattr(wire, name).adapter, deque()
+    return made
 
 
 def test_events_come_in_order_to_the_context_that_they_are_for():
     wire = Wire()
     first, second = context(wire, "a"), context(wire, "a")
-    raise_event(first, IBV_EVENT_PORT_ERR, 1)
-    raise_event(second, IBV_EVENT_COMM_EST)
-    raise_event(first, IBV_EVENT_SQ_DRAINED, "qp")
-    events = [next_event(first), next_event(first)]
+    first.raise_event(IBV_EVENT_PORT_ERR, 1)
+    second.raise_event(IBV_EVENT_COMM_EST)
+    first.raise_event(IBV_EVENT_SQ_DRAINED, "qp")
+    events = [first.get_async_event(), first.get_async_event()]
     assert [(event.event_type, event.element) for event in events] == [
         (IBV_EVENT_PORT_ERR, 1),
         (IBV_EVENT_SQ_DRAINED, "qp"),
@@ -33,8 +34,8 @@ def test_events_come_in_order_to_the_context_that_they_are_for():
 def test_an_event_is_acknowledged_once_or_more():
     wire = Wire()
     ctx = context(wire, "a")
-    raise_event(ctx, IBV_EVENT_COMM_EST)
-    event = next_event(ctx)
+    ctx.raise_event(IBV_EVENT_COMM_EST)
+    event = ctx.get_async_event()
     event.ack()
     event.ack()
     assert event.is_acked
@@ -46,8 +47,8 @@ def test_whoever_waits_for_an_event_moves_the_adapter():
     ctx = context(wire, "b")
     for state in (IBV_QPS_INIT, IBV_QPS_RTR):  # back to where the first request is told
         far.state = state
-    far.on_event = lambda kind: raise_event(ctx, kind, far)
+    far.on_event = lambda kind: ctx.raise_event(kind, far)
     wire.a.send(near, 1, 0, 8)
     wire.a.adapter.progress()
-    event = next_event(ctx)
+    event = ctx.get_async_event()
     assert (event.event_type, event.element) == (IBV_EVENT_COMM_EST, far)

@@ -8,6 +8,7 @@ import errno
 import pytest
 from tests.verbs.wires import Wire, connected
 
+from weft.verbs.attributes.objects import inc_rkey
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_MW_BIND,
@@ -29,7 +30,6 @@ from weft.verbs.hca.work import SendWork
 from weft.verbs.pyverbs import mem_alloc
 from weft.verbs.pyverbs.device import DM, AllocDmAttr, Context
 from weft.verbs.pyverbs.mr import DMMR, MR, MW, DmaBufMR, MWBindInfo
-from weft.verbs.pyverbs.objects import inc_rkey
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.windows import Binding
 from weft.verbs.shm.memory import Place

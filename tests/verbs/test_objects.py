@@ -7,10 +7,10 @@ import gc
 
 import pytest
 
+from weft.verbs.attributes.objects import PyverbsCM
+from weft.verbs.attributes.text import gid_str, mtu_to_str, rereg_error_to_str
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs import mem_alloc
-from weft.verbs.pyverbs.objects import PyverbsCM
-from weft.verbs.pyverbs.text import gid_str, mtu_to_str, rereg_error_to_str
 
 
 class Thing(PyverbsCM):

@@ -160,7 +160,7 @@ def test_an_adapter_answers_while_its_program_sleeps_and_its_death_is_an_error_o
 
 FORKED = """
 import os
-from weft.verbs.pyverbs.device import Context, the_adapter
+from weft.verbs.pyverbs.context import Context, the_adapter
 from weft.verbs.pyverbs.cq import CQ
 before = the_adapter()
 numbers = before.carrier.numbers

@@ -18,6 +18,7 @@ from tests.verbs.hosts import Node, poll
 
 from weft.cli import VERBS_COMMANDS, app, main
 from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
+from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.enums import IBV_MTU_4096, IBV_QPT_RC
 from weft.verbs.perftest import compiled_loop, devinfo, exchange, perftest, pingpong
 from weft.verbs.perftest.compiled_loop import CompiledLoop
@@ -32,7 +33,6 @@ from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Times, bandwidt
 from weft.verbs.perftest.watch import Watch
 from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute
 from weft.verbs.pyverbs.device import Context
-from weft.verbs.pyverbs.device_attributes import DeviceAttr
 from weft.verbs.pyverbs.qp import QPCap
 from weft.verbs.pyverbs.wr import RecvWR, SendWR
 from weft.verbs.shm.execute import IS_OPEN

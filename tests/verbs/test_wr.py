@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.enums import IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND
 from weft.verbs.errors import PyverbsUserError
-from weft.verbs.pyverbs.objects import PyverbsCM
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 from weft.verbs.shm.layout import PLACE_FORM
 from weft.verbs.shm.memory import Place

@@ -8,6 +8,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable
 
+from weft.verbs.attributes.address import read_route
 from weft.verbs.cm.connection import Conversation, Phase, Side, Told
 from weft.verbs.cm.services import is_claimed
 from weft.verbs.enums import ibv_qp_state
@@ -17,7 +18,6 @@ from weft.verbs.hca.datagram import Datagrams
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import PSN_MASK, Op, Segment, Service
-from weft.verbs.pyverbs.addr import read_route
 from weft.wire import cm
 from weft.wire.cm import CmAttribute
 from weft.wire.format import Format
@@ -51,6 +51,9 @@ class Agent(Datagrams):
         made = Conversation(agent=self, to=to, local_id=number, tell=tell, is_datagram=is_datagram)
         self.conversations[number] = made
         return made
+
+    def now_s(self) -> float:
+        return self.qp.adapter.clock()
 
     def forget(self, ended: Conversation) -> None:
         if self.conversations.pop(ended.local_id, None) is not None:

@@ -18,15 +18,12 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.wire import cm
 from weft.wire.cm import CmAttribute
 from weft.wire.format import Format
-
-if TYPE_CHECKING:
-    from weft.verbs.cm.agent import Agent
 
 SIDR_REJECTED = 2
 MTU_4096 = 5
@@ -85,11 +82,21 @@ class Told:
     private_data: bytes = b""
 
 
+class Speaker(Protocol):
+    """Queue pair 1, as far as a conversation needs it."""
+
+    def say(self, attribute: CmAttribute, message: Format, *, to: tuple[int, int]) -> None: ...
+
+    def forget(self, ended: Conversation) -> None: ...
+
+    def now_s(self) -> float: ...
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Conversation:
     """One end of a connection that is, or was, or may be. `to` is (their GID, our GID)."""
 
-    agent: Agent
+    agent: Speaker
     to: tuple[int, int]
     local_id: int
     tell: Callable[[Told], None]
@@ -275,7 +282,7 @@ class Conversation:
         self._say(CmAttribute.DREP, cm.Drep(local_comm_id=self.local_id, remote_comm_id=self.remote_id))
 
     def _ask(self, attribute: CmAttribute, message: Format) -> None:
-        self.left, self.due_s = RETRIES, self.agent.qp.adapter.clock() + ANSWER_S
+        self.left, self.due_s = RETRIES, self.agent.now_s() + ANSWER_S
         self._say(attribute, message)
 
     def _say(self, attribute: CmAttribute, message: Format) -> None:

@@ -8,6 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.errors import ConfigError
+from weft.verbs.attributes.address import NO_GID
+from weft.verbs.attributes.device import DeviceAttr, DeviceAttrEx, PortAttr
+from weft.verbs.attributes.device_text import guid_format
+from weft.verbs.attributes.text import mtu_to_str
 from weft.verbs.enums import (
     IBV_GID_TYPE_SYSFS_ROCE_V2,
     IBV_LINK_LAYER_ETHERNET,
@@ -18,11 +22,7 @@ from weft.verbs.enums import (
 )
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.perftest.arguments import Arguments, find_device
-from weft.verbs.pyverbs.addr import NO_GID
 from weft.verbs.pyverbs.device import Context, Device, get_device_list
-from weft.verbs.pyverbs.device_attributes import DeviceAttr, DeviceAttrEx, PortAttr
-from weft.verbs.pyverbs.device_text import guid_format
-from weft.verbs.pyverbs.text import mtu_to_str
 from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState
 
 _TRANSPORTS = {0: "InfiniBand", 1: "iWARP", 2: "usNIC", 3: "usNIC UDP"}

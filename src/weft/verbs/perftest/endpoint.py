@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
 from weft.verbs import enums as e
+from weft.verbs.attributes.address import GID, NO_GID, AHAttr, GlobalRoute
+from weft.verbs.attributes.text import mtu_to_str
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.perftest.arguments import find_device
 from weft.verbs.perftest.kinds import Connection, Verb
 from weft.verbs.perftest.plan import Atomic, Plan, Seat
-from weft.verbs.pyverbs.addr import AH, GID, NO_GID, AHAttr, GlobalRoute
+from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.cq import CQ, CompChannel
 from weft.verbs.pyverbs.device import Context
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-from weft.verbs.pyverbs.text import mtu_to_str
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 from weft.wire.headers import GRH
 

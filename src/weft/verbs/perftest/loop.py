@@ -4,7 +4,7 @@
     pingpong      one message there, one back; WRITE waits for the memory to change, SEND for a completion
     roundtrips    one READ or atomic after the other
 
-`Loop` is the seam: whatever else can run them, in compiled code say, is chosen in `choose`. A loop knows one end only;
+`Loop` is the seam; which one runs is chosen in `engines`. A loop knows one end only;
 the other end runs its own.
 """
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from weft.errors import SubnetError
 from weft.verbs.enums import IBV_WC_SUCCESS
 from weft.verbs.perftest.endpoint import Endpoint
-from weft.verbs.perftest.kinds import Connection, Verb
+from weft.verbs.perftest.kinds import Verb
 from weft.verbs.perftest.report import Times
 from weft.verbs.pyverbs.cq import CQ, WC
 from weft.verbs.pyverbs.wc import cqe_status_to_str
@@ -65,21 +65,6 @@ class Loop(Protocol):
     def roundtrips(self, batch: Batch) -> NDArray[np.int64]:
         """As of `pingpong`; the other end does nothing."""
         ...
-
-
-def load(end: Endpoint) -> None:
-    """Whatever takes long, before both ends begin."""
-    from weft.verbs.perftest import compiled_loop
-
-    if end.plan.connection is Connection.RC:
-        compiled_loop.load(end)
-
-
-def choose(end: Endpoint, watch: Watch) -> Loop:
-    """The fastest that can run on this end's queue pairs."""
-    from weft.verbs.perftest.compiled_loop import compiled_loop
-
-    return compiled_loop(end, watch) or PythonLoop(end, watch)
 
 
 class PythonLoop:

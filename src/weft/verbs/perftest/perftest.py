@@ -31,10 +31,11 @@ from weft.errors import ConfigError, SimulationBug, SubnetError
 from weft.verbs.errors import PyverbsError
 from weft.verbs.perftest import exchange, report
 from weft.verbs.perftest.endpoint import Address, Endpoint, Port, open_port
+from weft.verbs.perftest.engines import choose, load
 from weft.verbs.perftest.exchange import build
 from weft.verbs.perftest.header import addresses, settings
 from weft.verbs.perftest.kinds import Connection, Verb, parse_test
-from weft.verbs.perftest.loop import Batch, Loop, choose, load
+from weft.verbs.perftest.loop import Batch, Loop
 from weft.verbs.perftest.plan import Plan, Seat, Style, parse
 from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Row, Times, bandwidth_row, row_of
 from weft.verbs.perftest.watch import Watch

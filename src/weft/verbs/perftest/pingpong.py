@@ -19,8 +19,9 @@ from weft.verbs.perftest import exchange
 from weft.verbs.perftest.arguments import Arguments, number
 from weft.verbs.perftest.devinfo import gid_text
 from weft.verbs.perftest.endpoint import Address, Endpoint, open_port
+from weft.verbs.perftest.engines import choose, load
 from weft.verbs.perftest.kinds import LIMITS, Connection, Test
-from weft.verbs.perftest.loop import Batch, choose, load
+from weft.verbs.perftest.loop import Batch
 from weft.verbs.perftest.plan import Plan, Seat, made_of
 from weft.verbs.perftest.watch import Watch
 

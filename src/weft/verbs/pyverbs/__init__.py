@@ -21,13 +21,13 @@ from weft.verbs.pyverbs.absent import PACKAGES, AbsentModule, is_absent
 
 # What is in other rooms, or has a name that says more here; rdma-core 57 renamed the enumerations.
 OTHER_NAMES = {
-    "base": "weft.verbs.pyverbs.objects",
+    "base": "weft.verbs.attributes.objects",
     "cm_enums": "weft.verbs.enums.cm",
     "enums": "weft.verbs.enums",
     "libibverbs_enums": "weft.verbs.enums",
     "librdmacm_enums": "weft.verbs.enums.cm",
     "pyverbs_error": "weft.verbs.errors",
-    "utils": "weft.verbs.pyverbs.text",
+    "utils": "weft.verbs.attributes.text",
 }
 
 

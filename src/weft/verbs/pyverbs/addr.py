@@ -1,166 +1,21 @@
-"""Where a packet goes: GIDs, routes, address handles."""
+"""Address handles, and under pyverbs' names what they are made of."""
 
 from __future__ import annotations
 
-import copy
 import errno
-from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Any
 
+from weft.verbs.attributes.address import GID, GRH, AHAttr, GlobalRoute, read_route
+from weft.verbs.attributes.objects import PyverbsCM
+from weft.verbs.attributes.text import raw_to_gid
 from weft.verbs.enums import IBV_GID_TYPE_SYSFS_ROCE_V2, IBV_LINK_LAYER_ETHERNET, IBV_WC_GRH
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.mem_alloc import read
-from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
-from weft.verbs.pyverbs.text import gid_to_raw, raw_to_gid
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.wc import WC
 from weft.wire import headers
 
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.cq import WC
-    from weft.verbs.pyverbs.device import Context
-    from weft.verbs.pyverbs.pd import PD
-
-NO_GID = bytes(16)
-_IPV4_PREFIX = bytes(10) + b"\xff\xff"
-
-
-class GID(PyverbsObject):
-    """128 bits that name a port: a subnet prefix and a GUID, or with RoCE an IP address."""
-
-    def __init__(self, val: str | None = None) -> None:
-        self.raw = NO_GID if val is None else gid_to_raw(val)
-
-    @classmethod
-    def of(cls, raw: bytes) -> GID:
-        gid = cls()
-        gid.raw = bytes(raw)
-        return gid
-
-    @property
-    def gid(self) -> str:
-        return raw_to_gid(self.raw)
-
-    @gid.setter
-    def gid(self, val: str) -> None:
-        self.raw = gid_to_raw(val)
-
-    def __str__(self) -> str:
-        return self.gid
-
-
-class _Address:
-    """A GID that is read and written as text, or written as what it is; a dataclass finds none for its default."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.slot = f"raw_{name}"
-
-    def __get__(self, obj: object, owner: type) -> str:
-        return raw_to_gid(getattr(obj, self.slot)) if obj is not None else ""
-
-    def __set__(self, obj: object, val: str | GID | None) -> None:
-        raw = val.raw if isinstance(val, GID) else gid_to_raw(val) if val else NO_GID
-        setattr(obj, self.slot, raw)
-
-
-@dataclass(eq=False)
-class GRH(PyverbsObject):
-    """A Global Route Header, as it lies before the data of a received datagram."""
-
-    sgid: _Address = _Address()
-    dgid: _Address = _Address()
-    version_tclass_flow: Unsigned = Unsigned(32)
-    paylen: Unsigned = Unsigned(16)
-    next_hdr: Unsigned = Unsigned(8)
-    hop_limit: Unsigned = Unsigned(8, 1)
-
-    def __str__(self) -> str:
-        return table(
-            DGID=self.dgid,
-            SGID=self.sgid,
-            version_tclass_flow=self.version_tclass_flow,
-            paylen=self.paylen,
-            next_header=self.next_hdr,
-            hop_limit=self.hop_limit,
-        )
-
-
-@dataclass(eq=False)
-class GlobalRoute(PyverbsObject):
-    """What the Global Route Headers of sent packets will say."""
-
-    dgid: _Address = _Address()
-    raw_dgid: bytes = field(init=False, repr=False)
-    flow_label: Unsigned = Unsigned(32)
-    sgid_index: Unsigned = Unsigned(8)
-    hop_limit: Unsigned = Unsigned(8, 1)
-    traffic_class: Unsigned = Unsigned(8)
-
-    def __str__(self) -> str:
-        return table(
-            DGID=self.dgid,
-            flow_label=self.flow_label,
-            sgid_index=self.sgid_index,
-            hop_limit=self.hop_limit,
-            traffic_class=self.traffic_class,
-        )
-
-
-class _OfRoute:
-    """A field of an address's global route; None while the address has none."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, obj: AHAttr, owner: type) -> Any:
-        return getattr(obj.route, self.name) if obj.is_global else None
-
-    def __set__(self, obj: AHAttr, val: object) -> None:
-        if obj.is_global or self.name != "dgid":
-            setattr(obj.route, self.name, val)
-
-
-@dataclass(eq=False)
-class AHAttr(PyverbsObject):
-    """An address: a LID with its path, and a global route where there is one.
-
-    `route` has the global part without the questions whether it is valid.
-    """
-
-    dlid: Unsigned = Unsigned(16)
-    sl: Unsigned = Unsigned(8)
-    src_path_bits: Unsigned = Unsigned(8)
-    static_rate: Unsigned = Unsigned(8)
-    is_global: Unsigned = Unsigned(8)
-    port_num: Unsigned = Unsigned(8, 1)
-    gr: InitVar[GlobalRoute | None] = None
-    dgid = _OfRoute()
-    flow_label = _OfRoute()
-    sgid_index = _OfRoute()
-    hop_limit = _OfRoute()
-    traffic_class = _OfRoute()
-
-    def __post_init__(self, gr: GlobalRoute | None) -> None:
-        if self.is_global and gr is None:
-            raise PyverbsUserError("Global AH Attr is created but gr parameter is None")
-        self.route = copy.copy(gr) if self.is_global and gr is not None else GlobalRoute(hop_limit=0)
-
-    def copy(self) -> AHAttr:
-        """One that does not change when this one does."""
-        made = copy.copy(self)
-        made.route = copy.copy(self.route)
-        return made
-
-    def __str__(self) -> str:
-        lines = table(
-            port_num=self.port_num,
-            sl=self.sl,
-            source_path_bits=self.src_path_bits,
-            dlid=self.dlid,
-            static_rate=self.static_rate,
-            is_global=self.is_global,
-        )
-        if self.is_global:
-            lines += str(self.route).replace("DGID", "dgid").replace("traffic class", "traffic_class")
-        return "".join(f"  {line}\n" for line in lines.splitlines())
+__all__ = ["AH", "GID", "GRH", "AHAttr", "GlobalRoute"]
 
 
 class AH(PyverbsCM):
@@ -215,22 +70,6 @@ def answer(ctx: Context, wc: WC, grh: int, port_num: int) -> AHAttr:
         attr.route, dgid = read_route(read(grh, headers.GRH.size))
         attr.route.sgid_index = own_index(ctx, port_num, dgid)
     return attr
-
-
-def read_route(header: bytes) -> tuple[GlobalRoute, bytes]:
-    """The way back out of the 40 bytes before a datagram's data, and the GID that it was sent to.
-
-    With RoCE over IPv4 they are 20 bytes of nothing and the IPv4 header.
-    """
-    if header[0] >> 4 != 6 and header[20] >> 4 == 4:
-        ip = header[20:]
-        sender, own = _IPV4_PREFIX + ip[12:16], _IPV4_PREFIX + ip[16:20]
-        return GlobalRoute(GID.of(sender), hop_limit=0xFF, traffic_class=ip[1]), own
-    first = int.from_bytes(header[:4], "big")
-    route = GlobalRoute(
-        GID.of(header[8:24]), flow_label=first & 0xFFFFF, hop_limit=header[7], traffic_class=first >> 20 & 0xFF
-    )
-    return route, header[24:40]
 
 
 def own_index(ctx: Context, port_num: int, raw: bytes) -> int:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from weft.verbs.attributes.address import AHAttr
+from weft.verbs.attributes.objects import PyverbsObject
 from weft.verbs.cm.connection import Told
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.pyverbs.addr import AHAttr
-from weft.verbs.pyverbs.device import the_adapter
+from weft.verbs.pyverbs.context import the_adapter
 from weft.verbs.pyverbs.events import wait_for
-from weft.verbs.pyverbs.objects import PyverbsObject
 
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.cmid import CMID
-
+Owner = Callable[["CMEvent"], rdma_cm_event_type]  # what an identifier does with one; what it is called then
 Datagrams = tuple[AHAttr, int, int]  # where to send them: an address, a queue pair there, its Q_Key
 
 
@@ -24,10 +22,10 @@ class CMEventChannel(PyverbsObject):
     """Where identifiers tell what happened to them."""
 
     def __init__(self) -> None:
-        self.events: deque[tuple[CMID, Told]] = deque()
+        self.events: deque[tuple[Owner, Told]] = deque()
         self._is_open = True
 
-    def next(self) -> tuple[CMID, Told] | None:
+    def next(self) -> tuple[Owner, Told] | None:
         if not self._is_open:
             raise PyverbsRDMAError("Failed to create CMEvent", errno.EBADF, "the channel is closed")
         return self.events.popleft() if self.events else None
@@ -40,9 +38,9 @@ class CMEvent(PyverbsObject):
     """The next event of a channel. `datagrams` is where to send them, if the event is about that: see UDParam."""
 
     def __init__(self, channel: CMEventChannel) -> None:
-        owner, self.told = wait_for(the_adapter(), channel.next)
+        on_event, self.told = wait_for(the_adapter(), channel.next)
         self.datagrams: Datagrams | None = None
-        self.event_type = owner.on_event(self)
+        self.event_type = on_event(self)
 
     @property
     def private_data(self) -> bytes:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
 
 from weft.verbs.cm.connection import Told
 from weft.verbs.enums.cm import rdma_cm_event_type, rdma_cm_join_mc_attr_mask
 from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.adapter import Adapter
 from weft.verbs.pyverbs.cm_parameters import AddrInfo, JoinMCAttrEx
 from weft.verbs.pyverbs.cm_traffic import Traffic
-from weft.verbs.pyverbs.device import the_adapter
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.adapter import Adapter
+from weft.verbs.pyverbs.context import the_adapter
 
 GROUP_QP = 0xFF_FFFF
 _E = rdma_cm_event_type

@@ -5,16 +5,13 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
-from typing import TYPE_CHECKING
 
+from weft.verbs.attributes.address import AHAttr
+from weft.verbs.attributes.objects import PyverbsObject, Unsigned
 from weft.verbs.cm.connection import Side
 from weft.verbs.enums.cm import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.pyverbs.addr import AHAttr
-from weft.verbs.pyverbs.objects import PyverbsObject, Unsigned
-
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.cmid import CMEvent
+from weft.verbs.pyverbs.cm_events import CMEvent
 
 IPV4_PREFIX = 0xFFFF << 32  # a GID that stands for an IPv4 address begins so
 _PRIVATE_MAX_BYTES = 196

@@ -6,6 +6,8 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from weft.verbs.attributes.objects import PyverbsCM
+from weft.verbs.attributes.text import qp_type_to_str
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_READ,
@@ -19,14 +21,12 @@ from weft.verbs.enums import (
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.queue_pair import TRANSITIONS
 from weft.verbs.pyverbs.addr import AH
+from weft.verbs.pyverbs.context import PORT, Context
 from weft.verbs.pyverbs.cq import CQ, CQEX, WC
-from weft.verbs.pyverbs.device import PORT, Context
 from weft.verbs.pyverbs.events import wait_for
 from weft.verbs.pyverbs.mr import MR
-from weft.verbs.pyverbs.objects import PyverbsCM
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.qp import QP, QPAttr, QPInitAttr
-from weft.verbs.pyverbs.text import qp_type_to_str
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 UDP_KEY = 0x0123_4567  # the Q_Key of all datagrams of the connection manager

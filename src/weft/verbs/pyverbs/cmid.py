@@ -15,6 +15,7 @@ from typing import ParamSpec
 
 from weft.verbs import enums as e
 from weft.verbs import hardware
+from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.cm.agent import agent_of, service_id
 from weft.verbs.cm.connection import Conversation, Side, Told
 from weft.verbs.cm.services import Claim
@@ -28,8 +29,7 @@ from weft.verbs.pyverbs.cm_events import CMEvent, CMEventChannel
 from weft.verbs.pyverbs.cm_groups import GROUP_QP, Groups
 from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam
 from weft.verbs.pyverbs.cm_traffic import MASKS, UDP_KEY
-from weft.verbs.pyverbs.device import PORT, Context
-from weft.verbs.pyverbs.device_attributes import DeviceAttr
+from weft.verbs.pyverbs.context import PORT, Context
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.qp import ECE, QPAttr, QPInitAttr
 
@@ -138,7 +138,7 @@ class CMID(Groups):
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _tell(self, told: Told) -> None:
-        (self.event_channel or self._own_channel).events.append((self, told))
+        (self.event_channel or self._own_channel).events.append((self.on_event, told))
 
     def on_event(self, event: CMEvent) -> rdma_cm_event_type:
         """Do what belongs to an event when the program takes it, as librdmacm does; what it is called then."""

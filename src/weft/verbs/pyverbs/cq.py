@@ -6,8 +6,9 @@ import errno
 import time
 from collections import deque
 from dataclasses import InitVar, dataclass
-from typing import TYPE_CHECKING
 
+from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned, table
+from weft.verbs.attributes.text import name_flags as flags_to_str
 from weft.verbs.enums import (
     IBV_CQ_INIT_ATTR_MASK_FLAGS,
     IBV_CQ_INIT_ATTR_MASK_PD,
@@ -20,9 +21,10 @@ from weft.verbs.enums import (
 )
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.completion import CompletionQueue, Numbers
-from weft.verbs.pyverbs.events import raise_event, wait_for
-from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
-from weft.verbs.pyverbs.text import name_flags as flags_to_str
+from weft.verbs.hca.queue_pair import QueuePair
+from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.events import wait_for
+from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.wc import (
     WC,
     PollCqAttr,
@@ -34,11 +36,6 @@ from weft.verbs.pyverbs.wc import (
     create_wc_flags_to_str,
 )
 from weft.verbs.shm import layout
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
-    from weft.verbs.pyverbs.device import Context
-    from weft.verbs.pyverbs.pd import PD
 
 __all__ = [
     "CQ",
@@ -137,7 +134,7 @@ class _Queue(PyverbsCM):
 
     def _on_overflow(self) -> None:
         """A completion is lost, so no queue pair that uses this queue can be trusted."""
-        raise_event(self.ctx, ibv_event_type.IBV_EVENT_CQ_ERR, self)
+        self.ctx.raise_event(ibv_event_type.IBV_EVENT_CQ_ERR, self)
         for qp in self._users():
             qp.on_event(ibv_event_type.IBV_EVENT_QP_FATAL)
             qp.fail()

@@ -1,4 +1,4 @@
-"""Devices: finding one, opening it, asking what it is.
+"""Devices: finding one, and memory of its own; under pyverbs' names also what opens one and says what it is.
 
 A device has one port; all contexts of it in a process use one adapter, so that what one sends to its own address
 arrives at another. Which devices there are is in `hardware`.
@@ -7,21 +7,10 @@ arrives at another. Which devices there are is in `hardware`.
 from __future__ import annotations
 
 import errno
-import itertools
-import os
-import sys
-import tempfile
-import time
-import weakref
-from collections import deque
-from typing import Any, ClassVar
 
 from weft.verbs import hardware
-from weft.verbs.enums import IBV_NODE_CA, IBV_TRANSPORT_IB, IBV_VALUES_MASK_RAW_CLOCK
-from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.hca.adapter import Adapter
-from weft.verbs.pyverbs.addr import GID, NO_GID
-from weft.verbs.pyverbs.device_attributes import (
+from weft.verbs.attributes.device import (
+    MAX_DM_BYTES,
     CQModerationCaps,
     DeviceAttr,
     DeviceAttrEx,
@@ -36,8 +25,7 @@ from weft.verbs.pyverbs.device_attributes import (
     TMCaps,
     TSOCaps,
 )
-from weft.verbs.pyverbs.device_memory import DM, AllocDmAttr
-from weft.verbs.pyverbs.device_text import (
+from weft.verbs.attributes.device_text import (
     guid_format,
     guid_to_hex,
     phys_state_to_str,
@@ -55,8 +43,12 @@ from weft.verbs.pyverbs.device_text import (
     translate_transport_type,
     width_to_str,
 )
-from weft.verbs.pyverbs.events import AsyncEvent, next_event
-from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject
+from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned
+from weft.verbs.enums import IBV_NODE_CA, IBV_TRANSPORT_IB
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.events import AsyncEvent
+from weft.verbs.pyverbs.mem_alloc import free, posix_memalign, read, write
 
 __all__ = [
     "DM",
@@ -97,12 +89,8 @@ __all__ = [
     "width_to_str",
 ]
 
-PORT = 1
-
-
-def the_adapter() -> Adapter:
-    """The first of this process: what the connection manager uses."""
-    return hardware.present()[0].adapter()
+WORD_BYTES = 4
+_LOG_ALIGN_MAX = 12
 
 
 class Device(PyverbsObject):
@@ -132,196 +120,81 @@ def rdma_get_devices() -> list[Device]:
     return get_device_list()
 
 
-class Handles:
-    """The objects of an open device by number, through which another context of the same device imports them.
+class AllocDmAttr(PyverbsObject):
+    """How much is wanted, and at which multiple of 2**log_align_req."""
 
-    Whoever has a copy of the device's file has them too: `of_file`. The file itself stays empty.
+    length = Unsigned(64)
+    log_align_req = Unsigned(32)
+    comp_mask = Unsigned(32)
+
+    def __init__(self, length: float, log_align_req: int = 0, comp_mask: int = 0) -> None:
+        self.length = length
+        self.log_align_req, self.comp_mask = log_align_req, comp_mask
+
+
+class DM(PyverbsCM):
+    """Memory of the adapter itself: new, or what has `handle` in the same device.
+
+    A software adapter has none: it is ordinary memory, with the rules of the real thing, read and written in words of
+    four bytes as ConnectX adapters have it. `address` and `length` say where it is in this process.
     """
 
-    _by_file: ClassVar[weakref.WeakValueDictionary[tuple[int, int], Handles]] = weakref.WeakValueDictionary()
+    def __init__(self, context: Context, dm_attr: AllocDmAttr | None = None, *, handle: int | None = None) -> None:
+        self.origin: DM | None = None
+        if handle is not None:
+            origin = context.handles.find(handle, DM)
+            if origin is None:
+                raise PyverbsRDMAError("Failed to import DM", errno.EINVAL, f"no device memory has handle {handle}")
+            self.origin, self.handle = origin, handle
+            self.address, self.length = origin.address, origin.length
+        elif dm_attr is None:
+            raise PyverbsUserError("DM needs dm_attr, or handle")
+        else:
+            self.address, self.length = _allocate(dm_attr), dm_attr.length
+            self.handle = context.handles.add(self)
+        self.context: Context | None = context
+        context.add_ref(self)
 
-    def __init__(self) -> None:
-        self.hardware: hardware.Hardware | None = None
-        self._objects: weakref.WeakValueDictionary[int, PyverbsCM] = weakref.WeakValueDictionary()
-        self._numbers = itertools.count()
-
-    def add(self, obj: PyverbsCM) -> int:
-        number = next(self._numbers)
-        self._objects[number] = obj
-        return number
-
-    def find(self, handle: int, kind: type[PyverbsCM]) -> Any:
-        """None if there is no such object."""
-        found = self._objects.get(handle)
-        return found if isinstance(found, kind) else None
-
-    def file(self) -> int:
-        """A new file that stands for these."""
-        with tempfile.TemporaryFile() as unnamed:
-            fd = os.dup(unnamed.fileno())
-        self._by_file[_identity(fd)] = self
-        return fd
-
-    @classmethod
-    def of_file(cls, fd: int) -> Handles | None:
-        try:
-            return cls._by_file.get(_identity(fd))
-        except OSError:
-            return None
-
-
-def _identity(fd: int) -> tuple[int, int]:
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
-
-
-class Context(PyverbsCM):
-    """An open device: by its `name`, or the one that a file `cmd_fd` of another context stands for.
-
-    `events` are asynchronous events that nobody has fetched yet.
-    """
-
-    num_comp_vectors = 1
-
-    def __init__(
-        self, *, name: str | None = None, attr: object = None, cmid: Any = None, cmd_fd: int | None = None
-    ) -> None:
-        self.events: deque[AsyncEvent] = deque()
-        self.handles = Handles()
-        self._fd: int | None = None
-        if cmd_fd is not None:
-            handles = Handles.of_file(cmd_fd)
-            if handles is None:
-                raise PyverbsRDMAError(
-                    "Failed to import device", errno.EINVAL, f"file {cmd_fd} is not of a context of this process"
-                )
-            self.handles, self._fd = handles, cmd_fd
-        elif cmid is not None:
-            cmid.ctx = self
-        elif name is None:
-            raise PyverbsUserError("Device name must be provided")
-        self.hardware = self.handles.hardware = (
-            _behind(name) if self.handles.hardware is None else self.handles.hardware
-        )
-        self.adapter, self.name = self.hardware.adapter(), self.hardware.name
-        self.hardware.watch(self)
-        self._is_open = True
-
-    @property
-    def context(self) -> int:
-        """In pyverbs the address of the C structure."""
-        return id(self)
-
-    @property
-    def cmd_fd(self) -> int:
-        """A file that stands for this device as it was opened here."""
-        if self._fd is None:
-            self._fd = self.handles.file()
-        return self._fd
+    def unimport(self) -> None:
+        self.close()
 
     def _release(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        assert self.context is not None
+        if self.origin is None:
+            with self.context.adapter.lock:  # while nobody uses it
+                free(self.address)
+        self.context = None
 
-    # -- queries ------------------------------------------------------------------------------------------------------
+    def copy_to_dm(self, dm_offset: int, data: bytes, length: int) -> None:
+        self._check("Failed to copy to dm", dm_offset, length)
+        write(self.address, data, length, dm_offset)
 
-    def query_device(self) -> DeviceAttr:
-        return self.hardware.device_attr()
+    def copy_from_dm(self, dm_offset: int, length: int) -> bytes:
+        self._check("Failed to copy from dm", dm_offset, length)
+        return read(self.address, length, dm_offset)
 
-    def query_device_ex(self, ex_input: QueryDeviceExInput | None = None) -> DeviceAttrEx:
-        if ex_input is not None and ex_input.comp_mask:
-            raise PyverbsRDMAError(f"Failed to query EX device {self.name}", errno.EINVAL, "comp_mask must be 0")
-        return DeviceAttrEx(orig_attr=self.hardware.device_attr())
+    def export_dmabuf_fd(self) -> int:
+        raise PyverbsRDMAError("Failed to export dmabuf FD for DM", errno.EOPNOTSUPP, "it is ordinary memory")
 
-    def query_port(self, port_num: int) -> PortAttr:
-        self._check_port(port_num, f"Failed to query port {port_num}")
-        return self.hardware.port_attr()
-
-    def query_port_speed(self, port_num: int) -> int:
-        """In units of 100 Mb/s."""
-        self._check_port(port_num, f"Failed to query port speed for port {port_num}")
-        return self.hardware.speed_100_mbps()
-
-    def query_pkey(self, port_num: int, index: int) -> int:
-        what = f"Failed to query pkey {index} of port {port_num}"
-        self._check_port(port_num, what)
-        self.adapter.progress()  # the subnet manager may have changed it
-        if not 0 <= index < len(self.adapter.p_keys):
-            raise PyverbsRDMAError(what, errno.EINVAL, f"the table has {len(self.adapter.p_keys)} entries")
-        return self.adapter.p_keys[index]
-
-    def get_pkey_index(self, port_num: int, pkey: int) -> int:
-        what = f"Failed to get pkey index of pkey = {pkey} of port {port_num}"
-        self._check_port(port_num, what)
-        if pkey not in self.adapter.p_keys:
-            raise PyverbsRDMAError(what, errno.EINVAL, "no entry of the table has it")
-        return self.adapter.p_keys.index(pkey)
-
-    def query_gid(self, port_num: int, index: int) -> GID:
-        return GID.of(self._gid(port_num, index, f"Failed to query gid {index} of port {port_num}"))
-
-    def query_gid_type(self, port_num: int, index: int) -> int:
-        self._gid(port_num, index, f"Failed to query gid type of port {port_num} and gid index {index}")
-        return hardware.sysfs_type(self.hardware.gid_type(index))
-
-    def query_gid_ex(self, port_num: int, gid_index: int, flags: int = 0) -> GIDEntry:
-        what = f"Failed to query gid table of port {port_num} in index {gid_index}"
-        raw = self._gid(port_num, gid_index, what)
-        if flags:
-            raise PyverbsRDMAError(what, errno.EOPNOTSUPP, "flags must be 0")
-        if raw == NO_GID:
-            raise PyverbsRDMAError(what, errno.ENODATA, "that entry is empty")
-        return self._entry(gid_index, raw)
-
-    def query_gid_table(self, max_entries: int, flags: int = 0) -> list[GIDEntry]:
-        """All GIDs. The error's number is negative here, as from libibverbs."""
-        what = "Failed to query gid tables of the device"
-        if flags:
-            raise PyverbsRDMAError(what, -errno.EOPNOTSUPP, "flags must be 0")
-        found = [(index, raw) for index, raw in enumerate(self.hardware.gids()) if raw != NO_GID]
-        if max_entries < len(found):
-            raise PyverbsRDMAError(what, -errno.EINVAL, f"there are {len(found)}, which is more than {max_entries}")
-        return [self._entry(index, raw) for index, raw in found]
-
-    def query_rt_values_ex(self, comp_mask: int = IBV_VALUES_MASK_RAW_CLOCK) -> tuple[int, int]:
-        """The clock that completions are stamped with: seconds and nanoseconds."""
-        if comp_mask != IBV_VALUES_MASK_RAW_CLOCK:
+    def _check(self, what: str, offset: int, length: int) -> None:
+        if not self._is_open:
+            raise PyverbsRDMAError(what, errno.EINVAL, "the device memory is closed")
+        if offset % WORD_BYTES or length % WORD_BYTES:
             raise PyverbsRDMAError(
-                "Failed to query real time values", errno.EINVAL, "only IBV_VALUES_MASK_RAW_CLOCK can be asked for"
+                what, errno.EINVAL, f"offset {offset} and length {length} must be multiples of {WORD_BYTES}"
             )
-        return divmod(time.monotonic_ns(), 1_000_000_000)
-
-    def _check_port(self, port_num: int, what: str) -> None:
-        if port_num != PORT:
-            raise PyverbsRDMAError(what, errno.EINVAL, f"{self.name} has only port {PORT}")
-
-    def _gid(self, port_num: int, index: int, what: str) -> bytes:
-        self._check_port(port_num, what)
-        gids = self.hardware.gids()
-        if not 0 <= index < len(gids):
-            raise PyverbsRDMAError(what, errno.EINVAL, f"the table has {len(gids)} entries")
-        return gids[index]
-
-    def _entry(self, index: int, raw: bytes) -> GIDEntry:
-        """Of the table; the halves are numbers whose bytes in memory are those of the GID."""
-        prefix, interface = (int.from_bytes(raw[part : part + 8], sys.byteorder) for part in (0, 8))
-        return GIDEntry(prefix, interface, index, PORT, self.hardware.gid_type(index), 0)
-
-    # -- events -------------------------------------------------------------------------------------------------------
-
-    def get_async_event(self) -> AsyncEvent:
-        """The oldest; waits until there is one."""
-        return next_event(self)
+        if offset < 0 or length < 0 or offset + length > self.length:
+            raise PyverbsRDMAError(
+                what, errno.EFAULT, f"{length} bytes at {offset} are not within the {self.length} that there are"
+            )
 
 
-def _behind(name: str | None) -> hardware.Hardware:
-    """The device of a name; the first, if none is given."""
-    there = {one.name: one for one in hardware.present()}
-    if name is None:
-        return next(iter(there.values()))
-    if name == hardware.FORMER_NAME and isinstance(there.get(hardware.NAME), hardware.Roce):
-        name = hardware.NAME
-    if name not in there:
-        raise PyverbsRDMAError(f"Failed to find device {name}: there is {', '.join(there) or 'none'}")
-    return there[name]
+def _allocate(attr: AllocDmAttr) -> int:
+    what = f"Failed to allocate device memory of size {attr.length}. Max available size {MAX_DM_BYTES}."
+    if attr.comp_mask:
+        raise PyverbsRDMAError(what, errno.EINVAL, "comp_mask must be 0")
+    if attr.log_align_req > _LOG_ALIGN_MAX:
+        raise PyverbsRDMAError(what, errno.EINVAL, f"log_align_req is at most {_LOG_ALIGN_MAX}")
+    if not 0 < attr.length <= MAX_DM_BYTES:
+        raise PyverbsRDMAError(what, errno.ENOMEM if attr.length else errno.EINVAL)
+    return posix_memalign(attr.length, max(8, 1 << attr.log_align_req))

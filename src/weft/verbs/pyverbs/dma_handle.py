@@ -8,8 +8,8 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned, table
 from weft.verbs.enums import (
     IBV_ACCESS_ON_DEMAND,
     IBV_DMAH_INIT_ATTR_MASK_CPU_ID,
@@ -18,10 +18,7 @@ from weft.verbs.enums import (
     IBV_TPH_MEM_TYPE_PM,
 )
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject, Unsigned, table
-
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.context import Context
 
 _PH_MAX = 3  # two bits of a PCI Express packet
 _MASK = IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE

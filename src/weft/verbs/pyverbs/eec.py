@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import errno
 
+from weft.verbs.attributes.objects import PyverbsCM, table
+from weft.verbs.attributes.text import qp_state_to_str
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.end_to_end import EEContext
 from weft.verbs.hca.queue_pair import TRANSITIONS
 from weft.verbs.hca.work import Refused
-from weft.verbs.pyverbs.device import Context
-from weft.verbs.pyverbs.objects import PyverbsCM, table
+from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.qp_attributes import QPAttr
 from weft.verbs.pyverbs.qp_changes import Changeable, copy_attributes
-from weft.verbs.pyverbs.text import qp_state_to_str
 
 __all__ = ["EEC", "RDD", "EECAttr"]
 

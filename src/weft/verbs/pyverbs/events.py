@@ -1,7 +1,7 @@
 """What an adapter tells without being asked: events of queue pairs, shared receive queues, completion queues, ports.
 
-    raise_event(ctx, IBV_EVENT_CQ_ERR, cq)      the adapter's side
-    ctx.get_async_event()                       the program's: waits in `next_event`
+    ctx.raise_event(IBV_EVENT_CQ_ERR, cq)       the adapter's side
+    ctx.get_async_event()                       the program's: waits for one
 
 Each context has its own queue, `ctx.events`. Whoever waits, here or at a completion channel, drives the adapter
 meanwhile: see `wait_for`.
@@ -10,14 +10,11 @@ meanwhile: see `wait_for`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from weft.verbs.attributes.objects import PyverbsObject
 from weft.verbs.enums import ibv_event_type
-from weft.verbs.pyverbs.objects import PyverbsObject
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.adapter import Adapter
-    from weft.verbs.pyverbs.device import Context
+from weft.verbs.hca.adapter import Adapter
 
 _SLICE_S = 0.002  # another thread may have moved the adapter, which the carrier does not tell us
 T = TypeVar("T")
@@ -38,16 +35,6 @@ class AsyncEvent(PyverbsObject):
 
     def __str__(self) -> str:
         return f"{ibv_event_type(self.event_type).name} {self.element if isinstance(self.element, int) else ''}".strip()
-
-
-def raise_event(ctx: Context, event_type: ibv_event_type, element: object = None) -> None:
-    """Put an event where the program finds it."""
-    ctx.events.append(AsyncEvent(event_type, element))
-
-
-def next_event(ctx: Context) -> AsyncEvent:
-    """The oldest event of a context; waits until there is one."""
-    return wait_for(ctx.adapter, lambda: ctx.events.popleft() if ctx.events else None)
 
 
 def wait_for(adapter: Adapter, found: Callable[[], T | None]) -> T:

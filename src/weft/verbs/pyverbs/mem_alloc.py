@@ -9,7 +9,7 @@ import ctypes
 import mmap as _mmap
 import struct
 
-from weft.verbs.pyverbs.objects import PyverbsRDMAErrno
+from weft.verbs.attributes.objects import PyverbsRDMAErrno
 
 PROT_EXEC_, PROT_READ_, PROT_WRITE_, PROT_NONE_ = _mmap.PROT_EXEC, _mmap.PROT_READ, _mmap.PROT_WRITE, 0
 MAP_PRIVATE_, MAP_SHARED_, MAP_ANONYMOUS_ = _mmap.MAP_PRIVATE, _mmap.MAP_SHARED, _mmap.MAP_ANONYMOUS

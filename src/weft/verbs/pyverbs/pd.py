@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject
 from weft.verbs.enums import (
     _IBV_ADVISE_MR_ADVICE_PREFETCH,
     _IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
@@ -17,13 +18,9 @@ from weft.verbs.enums import (
     IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
 )
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.pyverbs.device import Context
-from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject
+from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.sge import SGE
 from weft.verbs.shm.memory import Place
-
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.windows import MW
-    from weft.verbs.pyverbs.wr import SGE
 
 _ADVICE = (
     _IBV_ADVISE_MR_ADVICE_PREFETCH,
@@ -50,7 +47,7 @@ class PD(PyverbsCM):
             self.ctx = creator.ctx
             creator.pd = self
         self.key: object = self
-        self.windows: weakref.WeakSet[MW] = weakref.WeakSet()
+        self.windows: weakref.WeakSet[PyverbsCM] = weakref.WeakSet()
         if handle is None:
             self.handle = self.ctx.handles.add(self)
         else:

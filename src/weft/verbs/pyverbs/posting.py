@@ -6,12 +6,12 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
+from weft.verbs.attributes.text import qp_type_to_str
 from weft.verbs.enums import IBV_SEND_INLINE, ibv_qp_type, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.gpudirect.cuda import in_use
 from weft.verbs.hca.segment import MESSAGE_MAX_BYTES
 from weft.verbs.hca.work import ReceiveWork, Refused, SendWork
-from weft.verbs.pyverbs.text import qp_type_to_str
 from weft.verbs.pyverbs.windows import Binding
 from weft.verbs.pyverbs.wr import RecvWR, SendWR
 from weft.verbs.shm import memory

@@ -1,286 +1,206 @@
-"""Queue pairs: what programs send and receive with."""
+"""Queue pairs with the extended way of posting: start, say one thing after the other, complete.
+
+    qp.wr_start()
+    qp.wr_id, qp.wr_flags = 1, IBV_SEND_SIGNALED
+    qp.wr_rdma_write(rkey, address)
+    qp.wr_set_sge(sge)
+    qp.wr_complete()
+
+Nothing is posted before `wr_complete`, and then all of it or, if something is wrong with one of them, nothing.
+Under pyverbs' names this module has the plain queue pair too, and what one is made with.
+"""
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+import socket
+from collections.abc import Sequence
+from typing import Any
 
-from weft.verbs.enums import (
-    IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_XRCD,
-    ibv_qp_attr_mask,
-    ibv_qp_state,
-    ibv_qp_type,
-    ibv_wr_opcode,
-)
+from weft.verbs.attributes.objects import PyverbsCM, Unsigned
+from weft.verbs.enums import IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_qp_create_send_ops_flags, ibv_qp_type, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.hca.completion import CompletionQueue
-from weft.verbs.hca.queue_pair import SERVICES, TRANSITIONS, QueuePair
-from weft.verbs.hca.receiving import ReceiveQueue
-from weft.verbs.hca.segment import PSN_MASK, Service
+from weft.verbs.hca.segment import PSN_MASK
 from weft.verbs.hca.work import Refused, SendWork
-from weft.verbs.pyverbs.device import Context
-from weft.verbs.pyverbs.events import raise_event
-from weft.verbs.pyverbs.objects import table
+from weft.verbs.pyverbs.addr import AH
+from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.eec import EEC
+from weft.verbs.pyverbs.mem_alloc import read
 from weft.verbs.pyverbs.pd import PD
-from weft.verbs.pyverbs.posting import post_chain, prepare, receive_work, send_work
-from weft.verbs.pyverbs.qp_attributes import ECE, QPAttr, QPCap, QPInitAttr, QPInitAttrEx, QPRateLimitAttr
-from weft.verbs.pyverbs.qp_changes import Changeable, copy_attributes
-from weft.verbs.pyverbs.text import qp_state_to_str, qp_type_to_str
-from weft.verbs.pyverbs.windows import MW, Binding, MWBind
-from weft.verbs.shm.memory import total
-
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.wr import RecvWR, SendWR
-    from weft.verbs.shm.path import ShmPath
+from weft.verbs.pyverbs.qp_attributes import ECE, QPAttr, QPCap, QPRateLimitAttr
+from weft.verbs.pyverbs.qp_init import QPInitAttr, QPInitAttrEx
+from weft.verbs.pyverbs.queue_pair import QP
+from weft.verbs.pyverbs.windows import MW, Binding, MWBindInfo
+from weft.verbs.pyverbs.wr import SGE
+from weft.verbs.shm.memory import Place
 
 __all__ = ["ECE", "QP", "DataBuffer", "QPAttr", "QPCap", "QPEx", "QPInitAttr", "QPInitAttrEx", "QPRateLimitAttr"]
 
-INLINE_MAX_BYTES = 4096
-_S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
+_W = ibv_wr_opcode
+_FLAGS = {getattr(_W, flag.name.replace("QP_EX_WITH", "WR")): flag for flag in ibv_qp_create_send_ops_flags}
 
 
-class QP(Changeable):
-    """Made by a PD, or by a Context with QPInitAttrEx. `core` is the adapter's side of it.
+class DataBuffer(PyverbsCM):
+    """Memory whose contents are sent inline."""
 
-    With a `qp_attr` it goes as far towards RTS as it can alone: UD and RD to RTS, the others to INIT.
-    """
+    def __init__(self, addr: int, length: int) -> None:
+        self.addr, self.length = addr, length
 
-    _name = "QP"
-    core: QueuePair
 
-    def __init__(
-        self, creator: PD | Context, init_attr: QPInitAttr | QPInitAttrEx, qp_attr: QPAttr | None = None
-    ) -> None:
-        self.pd = creator if isinstance(creator, PD) else None
-        self.xrcd = None
-        if isinstance(creator, Context):
-            if not isinstance(init_attr, QPInitAttrEx):
-                raise PyverbsUserError("A QP of a Context needs QPInitAttrEx")
-            self.pd = init_attr.pd if init_attr.comp_mask & IBV_QP_INIT_ATTR_PD else None
-            self.xrcd = init_attr.xrcd if init_attr.comp_mask & IBV_QP_INIT_ATTR_XRCD else None
-        self.ctx: Context = creator if isinstance(creator, Context) else creator.ctx
-        self._kind = _kind(init_attr)
-        self._called = f"a queue pair of {self._kind.name}"
-        self._check(init_attr)
-        self.scq, self.rcq, self.srq, self.rdd = init_attr.send_cq, init_attr.recv_cq, init_attr.srq, init_attr.rdd
-        self._init_attr = init_attr
-        self._cap = init_attr.cap
-        self._attr = QPAttr()
+class QPEx(QP):
+    wr_id = Unsigned(64)
+    wr_flags = Unsigned(32)
+    comp_mask = Unsigned(64)
+
+    def __init__(self, creator: Context | PD, init_attr: QPInitAttrEx, qp_attr: QPAttr | None = None) -> None:
+        super().__init__(creator, init_attr, qp_attr)
+        self.wr_id = self.wr_flags = self.comp_mask = 0
+        self.ind_table = init_attr.ind_table
+        has = init_attr.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+        self._operations = init_attr.send_ops_flags if has else 0
+        self._works: list[SendWork] | None = None
+        self._wrong: Refused | None = None
+
+    # -- beginning and end --------------------------------------------------------------------------------------------
+
+    def wr_start(self) -> None:
+        self._works, self._wrong = [], None
+
+    def wr_complete(self) -> None:
+        works, self._works = self._begun(), None
+        lock = self.core.adapter.lock
+        if not lock.is_mine:
+            self.core.find_shm_path()
         try:
-            with self.ctx.adapter.lock:
-                self.core = self.ctx.adapter.add(self._make)
+            with lock.threads:
+                if self._wrong is not None:
+                    raise self._wrong
+                for before, work in enumerate(works):
+                    self._ready(work)
+                    self.core.check_send(work, before)
+                rest = works[self._count_by_shm(works) :]
+                with lock:
+                    for work in rest:
+                        self.core.post_send(work)
         except Refused as refused:
-            raise PyverbsRDMAError("Failed to create QP", refused.code, str(refused)) from refused
-        self.core.on_event = lambda event: raise_event(self.ctx, event, self)
-        for parent in {
-            id(one): one for one in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd, self.rdd) if one
-        }.values():
-            parent.add_ref(self)
-        if qp_attr is not None:
-            self.to_rts(qp_attr) if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD) else self.to_init(qp_attr)
-
-    # -- making -------------------------------------------------------------------------------------------------------
-
-    def _check(self, init_attr: QPInitAttr | QPInitAttrEx) -> None:
-        """What the adapter cannot do is refused before anything is made."""
-        limits, target = self.ctx.query_device(), self._kind == _T.IBV_QPT_XRC_RECV
-        reason = ""
-        if target and self.xrcd is None:
-            reason = "the receiving side of XRC needs a domain: xrcd, and IBV_QP_INIT_ATTR_XRCD in comp_mask"
-        elif not target and self.pd is None:
-            reason = "it needs a protection domain: pd, and IBV_QP_INIT_ATTR_PD in comp_mask"
-        elif (self._kind == _T.IBV_QPT_RD) != (init_attr.rdd is not None):
-            reason = "queue pairs for reliable datagrams, and no others, need a domain for them: rdd"
-        elif not target and init_attr.send_cq is None:
-            reason = "it needs a completion queue to send: scq"
-        elif self._kind not in (_T.IBV_QPT_XRC_SEND, _T.IBV_QPT_XRC_RECV) and init_attr.recv_cq is None:
-            reason = "it needs a completion queue to receive: rcq"
-        elif max(init_attr.max_send_wr, init_attr.max_recv_wr) > limits.max_qp_wr:
-            reason = f"{init_attr.max_send_wr} and {init_attr.max_recv_wr} requests: {limits.max_qp_wr} at most"
-        elif max(init_attr.max_send_sge, init_attr.max_recv_sge) > limits.max_sge:
-            reason = f"{init_attr.max_send_sge} and {init_attr.max_recv_sge} elements: {limits.max_sge} at most"
-        elif init_attr.max_inline_data > INLINE_MAX_BYTES:
-            reason = f"{init_attr.max_inline_data} bytes inline: {INLINE_MAX_BYTES} at most"
-        if reason:
-            raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason)
-        flags = getattr(init_attr, "create_flags", 0)
-        if flags:
-            raise PyverbsRDMAError(
-                "Failed to create QP", errno.EOPNOTSUPP, f"create_flags {flags:#x} mean nothing here"
-            )
-
-    def _make(self, number: int) -> QueuePair:
-        init, nowhere = self._init_attr, CompletionQueue(0)
-        if self.srq is not None:
-            receives = self.srq.core
-        else:
-            xrc = SERVICES[self._kind] == Service.XRC
-            capacity = 0 if xrc else init.max_recv_wr
-            receives = ReceiveQueue(capacity, init.max_recv_sge, shared=xrc, memory=self.ctx.adapter.memory)
-        return QueuePair(
-            adapter=self.ctx.adapter,
-            number=number,
-            service=SERVICES[self._kind],
-            pd=self.pd.key if self.pd is not None else None,
-            send_cq=self.scq.core if self.scq is not None else nowhere,
-            recv_cq=self.rcq.core if self.rcq is not None else nowhere,
-            receives=receives,
-            send_capacity=init.max_send_wr,
-            send_places_max=init.max_send_sge,
-            inline_max=init.max_inline_data,
-            signal_all=bool(init.sq_sig_all),
-            domain=domain.domain if (domain := self.xrcd or self.rdd) is not None else None,
-        )
-
-    def _release(self) -> None:
-        core, adapter = self.core, self.ctx.adapter
-        with adapter.lock:
-            if any(core in members for members in adapter.groups.values()):
-                raise PyverbsRDMAError("Failed to destroy QP", errno.EBUSY, "it is still in a multicast group")
-            core.enter(_S.IBV_QPS_RESET)  # whoever has it still can post nothing
-            adapter.remove(core)
-        self.pd = self.scq = self.rcq = self.srq = self.xrcd = self.rdd = None
-
-    # -- states -------------------------------------------------------------------------------------------------------
-
-    def _masks(self, before: ibv_qp_state, after: ibv_qp_state) -> tuple[int, int] | None:
-        return TRANSITIONS.get((before, after), {}).get(self._kind)
-
-    def modify_rate_limit(self, attr: QPRateLimitAttr) -> None:
-        """As fast as it can is what it does; the device says that it has no other (packet_pacing_caps)."""
-        what = "Failed to modify QP rate limit"
-        if self.core.state != _S.IBV_QPS_RTS:
-            raise PyverbsRDMAError(what, errno.EINVAL, f"it is in state {qp_state_to_str(self.core.state)}, not RTS")
-        if attr.rate_limit or attr.max_burst_sz or attr.typical_pkt_sz or attr.comp_mask:
-            raise PyverbsRDMAError(what, errno.EOPNOTSUPP, f"{attr.rate_limit} kbit/s: the device has no rate limits")
-
-    def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:
-        """All attributes, whatever the mask asks for. PSNs are those of the next packets."""
-        core, settings, attr = self.core, self.core.settings, QPAttr()
-        copy_attributes(self._attr, attr, ~0)
-        attr.cap = self._cap
-        attr.qp_state = attr.cur_qp_state = core.state
-        attr.port_num = settings.port_num
-        connected = core.service not in (Service.UD, Service.RD)
-        started = core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD, _S.IBV_QPS_SQE)
-        if started:
-            attr.sq_psn = core.datagrams.next_psn if core.service == Service.UD else core.requester.next_psn
-        if connected and (started or core.state == _S.IBV_QPS_RTR):
-            attr.rq_psn = core.responder.expected
-        attr.sq_draining = int(core.state == _S.IBV_QPS_SQD and any(work.psn >= 0 for work in core.sends))
-        init = self._init_attr
-        made = QPInitAttr(self._kind, init.qp_context, self.scq, self.rcq, self.srq, self._cap, init.sq_sig_all)
-        return attr, made
-
-    @property
-    def qp_type(self) -> int:
-        return self._kind
-
-    @property
-    def qp_state(self) -> int:
-        return self.core.state
-
-    @property
-    def qp_num(self) -> int:
-        return self.core.number
-
-    # -- posting ------------------------------------------------------------------------------------------------------
-
-    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
-        if wr.next_wr is None and self.core.put_receive(wr.raw):
-            return
-        with self.core.adapter.lock:
-            post_chain(lambda one: self.core.post_receive(receive_work(one)), wr, bad_wr, "Failed to post recv")
-
-    def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
-        """Post a chain; what comes before one that fails is posted."""
-        core, rest = self.core, wr
-        while (path := core.shm_path or self._find_shm_path(rest)) is not None and path.post(rest.raw):
-            if rest.next_wr is None:
-                return
-            rest = rest.next_wr
-        try:
-            with core.adapter.lock:
-                post_chain(self._post_one, rest, bad_wr, "Failed to post send")
-        finally:
-            self._go()
-
-    def _find_shm_path(self, wr: SendWR) -> ShmPath | None:
-        core = self.core
-        if core.service != Service.RC or core.adapter.lock.is_mine:
-            return None
-        return core.find_shm_path(total(wr.places))
-
-    def _post_one(self, wr: SendWR) -> None:
-        work = send_work(wr)
-        if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD):
-            if self._kind == _T.IBV_QPT_UD and wr.ah is None:
-                raise Refused(errno.EINVAL, "a datagram needs an address: set_wr_ud")
-            work.ah = wr.eec_num if wr.ah is None else self.ctx.hardware.address_vector(wr.ah.attr)
-            work.remote_qp, work.q_key = wr.remote_qpn & PSN_MASK, wr.remote_qkey
-        self._ready(work)
-        self.core.post_send(work)
-
-    def _ready(self, work: SendWork) -> None:
-        prepare(work, self._kind, self.core.inline_max)
-
-    def _go(self) -> None:
-        adapter = self.core.adapter
-        with adapter.lock:
-            adapter.wake(self.core)
-        adapter.progress()
-
-    # -- windows ------------------------------------------------------------------------------------------------------
-
-    def bind_mw(self, mw: MW, mw_bind: MWBind) -> None:
-        """Bind a window of type 1, which has a new key from now on."""
-        work = SendWork(
-            wr_id=mw_bind.wr_id,
-            opcode=ibv_wr_opcode.IBV_WR_BIND_MW,
-            flags=mw_bind.send_flags,
-            window=Binding(mw, mw_bind.info),
-        )
-        try:
-            with self.core.adapter.lock:
-                self._ready(work)
-                self.core.post_send(work)
-        except Refused as refused:
-            raise PyverbsRDMAError("Failed to Bind MW", refused.code, str(refused)) from refused
+            raise PyverbsRDMAError("ibv_wr_complete failed.", refused.code, str(refused)) from refused
         self._go()
 
-    # -- the rest -----------------------------------------------------------------------------------------------------
+    def _count_by_shm(self, works: list[SendWork]) -> int:
+        """How many of them are done already."""
+        core, done = self.core, 0
+        if core.adapter.lock.is_mine:
+            return 0
+        while done < len(works) and core.shm_path is not None and not core.sends:
+            if not core.shm_path.carry(works[done]):
+                break
+            done += 1
+        return done
 
-    def set_ece(self, ece: ECE) -> None:
-        if ece.vendor_id:
-            raise PyverbsRDMAError("Failed to set ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+    def wr_abort(self) -> None:
+        """Forget what was said since `wr_start`."""
+        self._begun()
+        self._works = None
 
-    def query_ece(self) -> ECE:
-        raise PyverbsRDMAError("Failed to query ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+    def _begun(self) -> list[SendWork]:
+        if self._works is None:
+            raise PyverbsUserError("wr_start() comes first")
+        return self._works
 
-    def query_data_in_order(self, op: int, flags: int = 0) -> int:
-        """0: the bytes of a message are there in order when it is complete, and not before."""
-        return 0
+    def _add(self, opcode: ibv_wr_opcode, **fields: Any) -> None:
+        works = self._begun()
+        if not _FLAGS[opcode] & self._operations:
+            self._refuse(f"{opcode.name} was not asked for: {_FLAGS[opcode].name} in send_ops_flags")
+        works.append(SendWork(wr_id=self.wr_id, opcode=opcode, flags=self.wr_flags, **fields))
 
-    def __str__(self) -> str:
-        state = {
-            "QP type": qp_type_to_str(self._kind),
-            "  number": self.qp_num,
-            "  state": qp_state_to_str(self.qp_state),
-        }
-        return table(**state)
+    def _refuse(self, reason: str) -> None:
+        """The first thing that is wrong is what `wr_complete` says."""
+        self._wrong = self._wrong or Refused(errno.EINVAL, reason)
 
+    @property
+    def _last(self) -> SendWork:
+        works = self._begun()
+        if not works:
+            raise PyverbsUserError(
+                "Say what is to be done (wr_send(), wr_rdma_write(), ...) before its data and address"
+            )
+        return works[-1]
 
-def _kind(init_attr: QPInitAttr) -> ibv_qp_type:
-    try:
-        kind = _T(init_attr.qp_type)
-    except ValueError as error:
-        reason = f"there is no type {init_attr.qp_type}"
-        raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason) from error
-    if kind not in SERVICES:
-        reason = f"weft's adapter has no queue pairs of type {qp_type_to_str(kind)}"
-        raise PyverbsRDMAError("Failed to create QP", errno.EOPNOTSUPP, reason)
-    return kind
+    # -- what is done -------------------------------------------------------------------------------------------------
 
+    def wr_send(self) -> None:
+        self._add(_W.IBV_WR_SEND)
 
-from weft.verbs.pyverbs.qp_ex import DataBuffer, QPEx  # noqa: E402 - it is a kind of QP
+    def wr_send_imm(self, data: int) -> None:
+        self._add(_W.IBV_WR_SEND_WITH_IMM, immediate=socket.htonl(data))
+
+    def wr_send_inv(self, invalidate_rkey: int) -> None:
+        self._add(_W.IBV_WR_SEND_WITH_INV, invalidate=invalidate_rkey)
+
+    def wr_send_tso(self, hdr: int, hdr_sz: int, mss: int) -> None:
+        self._add(_W.IBV_WR_TSO)  # no kind of queue pair does it
+
+    def wr_rdma_write(self, rkey: int, remote_addr: int) -> None:
+        self._add(_W.IBV_WR_RDMA_WRITE, rkey=rkey, va=remote_addr)
+
+    def wr_rdma_write_imm(self, rkey: int, remote_addr: int, data: int) -> None:
+        self._add(_W.IBV_WR_RDMA_WRITE_WITH_IMM, rkey=rkey, va=remote_addr, immediate=socket.htonl(data))
+
+    def wr_rdma_read(self, rkey: int, remote_addr: int) -> None:
+        self._add(_W.IBV_WR_RDMA_READ, rkey=rkey, va=remote_addr)
+
+    def wr_atomic_cmp_swp(self, rkey: int, remote_addr: int, compare: int, swap: int) -> None:
+        self._add(_W.IBV_WR_ATOMIC_CMP_AND_SWP, rkey=rkey, va=remote_addr, compare=compare, swap=swap)
+
+    def wr_atomic_fetch_add(self, rkey: int, remote_addr: int, add: int) -> None:
+        self._add(_W.IBV_WR_ATOMIC_FETCH_AND_ADD, rkey=rkey, va=remote_addr, swap=add)
+
+    def wr_atomic_write(self, rkey: int, remote_addr: int, atomic_wr: bytes) -> None:
+        """The first 8 bytes of `atomic_wr`."""
+        self._add(_W.IBV_WR_ATOMIC_WRITE, rkey=rkey, va=remote_addr, inline=bytes(atomic_wr[:8]))
+
+    def wr_flush(self, rkey: int, remote_addr: int, length: int, ptype: int, level: int) -> None:
+        self._add(_W.IBV_WR_FLUSH, rkey=rkey, va=remote_addr, length=length, flush=ptype, selectivity=level)
+
+    def wr_local_inv(self, invalidate_rkey: int) -> None:
+        self._add(_W.IBV_WR_LOCAL_INV, invalidate=invalidate_rkey)
+
+    def wr_bind_mw(self, mw: MW, rkey: int, bind_info: MWBindInfo) -> None:
+        self._add(_W.IBV_WR_BIND_MW, window=Binding(mw, bind_info, rkey))
+
+    # -- with what, and where to --------------------------------------------------------------------------------------
+
+    def wr_set_sge(self, sge: SGE) -> None:
+        self.wr_set_sge_list(1, [sge])
+
+    def wr_set_sge_list(self, num_sge: int, sg_list: Sequence[SGE]) -> None:
+        self._last.places = tuple(Place(sge.addr, sge.length, sge.lkey) for sge in sg_list[:num_sge])
+
+    def wr_set_inline_data(self, addr: int, length: int) -> None:
+        self.wr_set_inline_data_list(1, [DataBuffer(addr, length)])
+
+    def wr_set_inline_data_list(self, num_buf: int, buf_list: Sequence[DataBuffer]) -> None:
+        """Copied now: the memory may be used again."""
+        self._last.inline = b"".join(read(buf.addr, buf.length) for buf in buf_list[:num_buf])
+
+    def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
+        """`remote_rkey` is the Q_Key; pyverbs calls it so."""
+        work = self._last
+        work.ah, work.remote_qp, work.q_key = (
+            self.ctx.hardware.address_vector(ah.attr),
+            remote_qpn & PSN_MASK,
+            remote_rkey,
+        )
+
+    def wr_set_rd_addr(self, eec: EEC, remote_qpn: int, remote_qkey: int) -> None:
+        """Weft's own: by which EE context to whom."""
+        work = self._last
+        work.ah, work.remote_qp, work.q_key = eec.eec_num, remote_qpn & PSN_MASK, remote_qkey
+
+    def wr_set_xrc_srqn(self, remote_srqn: int) -> None:
+        self._last.srq = remote_srqn
+
+    def _ready(self, work: SendWork) -> None:
+        if self._kind == ibv_qp_type.IBV_QPT_UD and work.ah is None:
+            raise Refused(errno.EINVAL, "a datagram needs an address: wr_set_ud_addr")
+        super()._ready(work)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from weft.verbs.attributes.objects import PyverbsCM
+from weft.verbs.attributes.text import mtu_to_str, qp_state_to_str
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.queue_pair import Settings, wrong_step
 from weft.verbs.hca.segment import PSN_MASK
-from weft.verbs.pyverbs.device import Context
-from weft.verbs.pyverbs.objects import PyverbsCM
+from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.qp_attributes import QPAttr
-from weft.verbs.pyverbs.text import mtu_to_str, qp_state_to_str
 
 _S, _M = ibv_qp_state, ibv_qp_attr_mask
 _STATES = {int(state) for state in _S if state != _S.IBV_QPS_UNKNOWN}

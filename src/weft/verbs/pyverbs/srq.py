@@ -5,22 +5,18 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
-from typing import TYPE_CHECKING
 
 from weft.verbs import enums as e
+from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Rare, Unsigned
 from weft.verbs.enums import ibv_event_type, ibv_srq_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.receiving import ReceiveQueue
-from weft.verbs.pyverbs.device import Context
-from weft.verbs.pyverbs.events import raise_event
-from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject, Rare, Unsigned
+from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.cq import CQ, CQEX
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.posting import post_chain, receive_work
-
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.cq import CQ, CQEX
-    from weft.verbs.pyverbs.wr import SGE, RecvWR
-    from weft.verbs.pyverbs.xrcd import XRCD
+from weft.verbs.pyverbs.wr import SGE, RecvWR
+from weft.verbs.pyverbs.xrcd import XRCD
 
 _FOR_XRC = e.IBV_SRQ_INIT_ATTR_PD | e.IBV_SRQ_INIT_ATTR_XRCD | e.IBV_SRQ_INIT_ATTR_CQ
 
@@ -91,7 +87,7 @@ class SRQ(PyverbsCM):
             raise _refused(f"{attr.max_wr} requests of {attr.max_sge} elements: at least 1 and at most {most} fit")
         self.core = ReceiveQueue(attr.max_wr, attr.max_sge, shared=True, memory=self.ctx.adapter.memory)
         self.core.pd, self.core.limit = self.pd.key, attr.srq_limit
-        self.core.on_limit = lambda: raise_event(self.ctx, ibv_event_type.IBV_EVENT_SRQ_LIMIT_REACHED, self)
+        self.core.on_limit = lambda: self.ctx.raise_event(ibv_event_type.IBV_EVENT_SRQ_LIMIT_REACHED, self)
         if self.xrcd is not None and self.cq is not None:
             self.core.domain, self.core.cq = self.xrcd.domain, self.cq.core
             self.ctx.adapter.add_shared(self.core)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsIndex
 
+from weft.verbs.attributes.objects import PyverbsObject, Unsigned, table, unsigned
+from weft.verbs.attributes.text import name_flags
 from weft.verbs.enums import ibv_create_cq_wc_flags
-from weft.verbs.pyverbs.objects import PyverbsObject, Unsigned, table, unsigned
-from weft.verbs.pyverbs.text import name_flags
 
 _STATUS = (
     "success",

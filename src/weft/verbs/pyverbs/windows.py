@@ -10,8 +10,8 @@ A queue pair puts a `Binding` into its send queue and calls `carry_out` when it 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
 
+from weft.verbs.attributes.objects import PyverbsCM, Unsigned, inc_rkey, table
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_MW_BIND,
@@ -22,13 +22,10 @@ from weft.verbs.enums import (
     ibv_wc_status,
 )
 from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.regions import Region
-from weft.verbs.pyverbs.objects import PyverbsCM, Unsigned, inc_rkey, table
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
-    from weft.verbs.pyverbs.mr import MR
-    from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.memory_region import MR
+from weft.verbs.pyverbs.pd import PD
 
 _TYPE_1, _TYPE_2 = ibv_mw_type.IBV_MW_TYPE_1, ibv_mw_type.IBV_MW_TYPE_2
 _NEEDS_LOCAL_WRITE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC

@@ -8,45 +8,27 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
+from weft.verbs.attributes.objects import PyverbsCM, Rare, inc_rkey, table, unsigned
+from weft.verbs.attributes.text import name_flags
 from weft.verbs.enums import IBV_SEND_SIGNALED, IBV_WR_SEND, ibv_send_flags, ibv_wr_opcode
 from weft.verbs.errors import PyverbsUserError
-from weft.verbs.pyverbs.mem_alloc import read
-from weft.verbs.pyverbs.objects import PyverbsCM, Rare, inc_rkey, table, unsigned
-from weft.verbs.pyverbs.text import name_flags
+from weft.verbs.pyverbs.addr import AH
+from weft.verbs.pyverbs.eec import EEC
+from weft.verbs.pyverbs.sge import SGE, WORD, Packed
+from weft.verbs.pyverbs.windows import MW, MWBindInfo
 from weft.verbs.shm.layout import PLACE_FORM, RECEIVE_FORM, SEND_FORM
 from weft.verbs.shm.memory import Place
 
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.addr import AH
-    from weft.verbs.pyverbs.eec import EEC
-    from weft.verbs.pyverbs.mr import MW, MWBindInfo
+__all__ = ["SGE", "RecvWR", "SendWR", "send_flags_to_str"]
 
 _WITHOUT_DATA = {ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, ibv_wr_opcode.IBV_WR_SEND_WITH_INV}
 _SEND_FLAGS = {int(flag): flag.name for flag in ibv_send_flags}
-_WORD = {32: struct.Struct("<I4x"), 64: struct.Struct("<Q")}
 _RDMA = struct.Struct("<Q I4x")
 _ATOMIC = struct.Struct("<Q I4x Q Q")
 _RDMA_AT, _COUNT_AT = 32, 64
-_pack_sge, _pack_receive, _pack_send = PLACE_FORM.pack, RECEIVE_FORM.pack, SEND_FORM.pack
-
-
-class Packed:
-    """A number of so many bits in a word of `raw`."""
-
-    def __init__(self, bits: int, word: int) -> None:
-        self.bits, self._at, self._form = bits, 8 * word, _WORD[bits]
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, obj: Any, owner: type) -> int:
-        return self._form.unpack_from(obj.raw, self._at)[0] if obj is not None else self  # type: ignore[return-value]
-
-    def __set__(self, obj: Any, value: SupportsIndex | float) -> None:
-        raw, number = obj.raw, unsigned(self.name, self.bits, value)
-        obj.raw = raw[: self._at] + self._form.pack(number) + raw[self._at + 8 :]
+_pack_receive, _pack_send = RECEIVE_FORM.pack, SEND_FORM.pack
 
 
 class _Count(Packed):
@@ -58,25 +40,6 @@ class _Count(Packed):
 
     def __set__(self, obj: Any, value: SupportsIndex | float) -> None:
         obj.__dict__[self.name] = unsigned(self.name, self.bits, value)
-
-
-class SGE(PyverbsCM, is_held=False):
-    """A scatter/gather element: a piece of registered memory."""
-
-    addr, length, lkey = Packed(64, 0), Packed(32, 1), Packed(32, 2)
-
-    def __init__(self, addr: int, length: int, lkey: int) -> None:
-        try:
-            self.raw = _pack_sge(addr, length, lkey)
-        except struct.error:
-            self.raw = bytes(PLACE_FORM.size)
-            self.addr, self.length, self.lkey = addr, length, lkey
-
-    def read(self, length: int, offset: int) -> bytes:
-        return read(self.addr, length, offset)
-
-    def __str__(self) -> str:
-        return table(Address=hex(self.addr), Length=self.length, Key=hex(self.lkey))
 
 
 def _elements(sg: Sequence[SGE] | None, num_sge: int) -> bytes:
@@ -162,7 +125,7 @@ class SendWR(PyverbsCM, is_held=False):
     def sg_list(self, val: SGE) -> None:
         """One element instead of the others."""
         self.num_sge = self.num_sge
-        self.raw = self.raw[:_COUNT_AT] + _WORD[64].pack(1) + bytes(8) + val.raw
+        self.raw = self.raw[:_COUNT_AT] + WORD[64].pack(1) + bytes(8) + val.raw
 
     def set_wr_ud(self, ah: AH, rqpn: int, rqkey: int) -> None:
         self.ah, self.remote_qpn, self.remote_qkey = ah, rqpn, rqkey

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
 
+from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject
 from weft.verbs.enums import IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.pyverbs.objects import PyverbsCM, PyverbsObject
-
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.context import Context
 
 _NEEDED = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS
 

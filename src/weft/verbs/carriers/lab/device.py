@@ -12,27 +12,22 @@ import os
 import threading
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Lid
+from weft.verbs.attributes.address import AHAttr
+from weft.verbs.attributes.device import DeviceAttr, PortAttr
+from weft.verbs.attributes.text import be64toh
 from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
-from weft.verbs.carriers.lab.port_facts import Facts
+from weft.verbs.carriers.lab.port_facts import Facts, Watcher
 from weft.verbs.carriers.processes.adapter import leave_behind
 from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.pyverbs.device_attributes import DeviceAttr, PortAttr
-from weft.verbs.pyverbs.events import raise_event
-from weft.verbs.pyverbs.text import be64toh
 from weft.verbs.shm.queue_memory import QueueMemory
-
-if TYPE_CHECKING:
-    from weft.verbs.pyverbs.addr import AHAttr
-    from weft.verbs.pyverbs.device import Context
 
 PORT = 1
 
@@ -60,7 +55,7 @@ class LabDevice:
         self._lab, self._host, self._system_guid = lab, host, system_guid
         self._opened: tuple[Adapter, LabCarrier] | None = None
         self._lock = threading.Lock()
-        self._contexts: weakref.WeakSet[Context] = weakref.WeakSet()
+        self._watchers: weakref.WeakSet[Watcher] = weakref.WeakSet()
         os.register_at_fork(after_in_child=self._after_fork)
         atexit.register(self._at_end)
 
@@ -102,8 +97,8 @@ class LabDevice:
         adapter.p_keys, adapter.mtu_bytes = carrier.facts.p_keys, carrier.facts.mtu_bytes
         adapter.show()
         for event in events:
-            for ctx in list(self._contexts):
-                raise_event(ctx, event, PORT)
+            for watcher in list(self._watchers):
+                watcher.raise_event(event, PORT)
 
     def _after_fork(self) -> None:
         """The line is the parent's."""
@@ -119,8 +114,8 @@ class LabDevice:
         if self._opened is not None:
             self._opened[0].memory.close()
 
-    def watch(self, ctx: Context) -> None:
-        self._contexts.add(ctx)
+    def watch(self, watcher: Watcher) -> None:
+        self._watchers.add(watcher)
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
+from weft.verbs.attributes.device import PortAttr
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES
 from weft.verbs.enums import IBV_LINK_LAYER_INFINIBAND, ibv_event_type
-from weft.verbs.pyverbs.device_attributes import PortAttr
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortState
 
 _E = ibv_event_type
@@ -78,6 +79,12 @@ class Facts:
             port_cap_flags2=info.capability_mask2,
             active_speed_ex=speed if speed > LinkSpeed.NDR else 0,
         )
+
+
+class Watcher(Protocol):
+    """A program that has opened the port's device."""
+
+    def raise_event(self, event_type: ibv_event_type, element: object = None) -> None: ...
 
 
 def events_between(before: Facts, after: Facts) -> Iterator[ibv_event_type]:

@@ -16,14 +16,14 @@ import time
 from dataclasses import replace
 
 from weft.errors import ConfigError
+from weft.verbs.attributes.device import GID_TABLE_LEN, DeviceAttr, PortAttr
+from weft.verbs.attributes.text import be64toh
 from weft.verbs.carriers.processes.adapter import leave_behind
+from weft.verbs.carriers.processes.device import GIDS, Mlx5Device
 from weft.verbs.carriers.roce.carrier import RoceCarrier, gid_of
 from weft.verbs.enums import IBV_GID_TYPE_ROCE_V2
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.hardware import GIDS, Roce
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.pyverbs.device_attributes import GID_TABLE_LEN, DeviceAttr, PortAttr
-from weft.verbs.pyverbs.text import be64toh
 from weft.verbs.shm.queue_memory import QueueMemory
 
 CAPTURE = "WEFT_VERBS_CAPTURE"
@@ -31,7 +31,7 @@ _GUID = 0x0077_65FF_FE00_0000  # and the end of the address
 _POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 ms at once), will do it again
 
 
-class RoceDevice(Roce):
+class RoceDevice(Mlx5Device):
     """Opened when somebody asks for its adapter."""
 
     def __init__(self, address: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
+from weft.verbs.attributes.text import be64toh, mtu_to_str
 from weft.verbs.enums import ibv_device_cap_flags, ibv_event_type, ibv_port_cap_flags, ibv_port_cap_flags2
-from weft.verbs.pyverbs.text import be64toh, mtu_to_str
 from weft.wire.port_info import LANES, LinkSpeed, PortPhysicalState
 
 _GID_TYPES = {0: "IB", 1: "RoCEv1", 2: "RoCEv2"}

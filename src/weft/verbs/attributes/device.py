@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.verbs import enums as e
-from weft.verbs.errors import PyverbsUserError
-from weft.verbs.pyverbs.device_text import (
+from weft.verbs.attributes.device_text import (
     guid_format,
     phys_state_to_str,
     port_state_to_str,
@@ -24,8 +23,9 @@ from weft.verbs.pyverbs.device_text import (
     translate_port_cap_flags2,
     width_to_str,
 )
-from weft.verbs.pyverbs.objects import PyverbsObject, table
-from weft.verbs.pyverbs.text import be64toh, gid_str
+from weft.verbs.attributes.objects import PyverbsObject, table
+from weft.verbs.attributes.text import be64toh, gid_str
+from weft.verbs.errors import PyverbsUserError
 from weft.verbs.shm.layout import QUEUE_PAIRS_MAX
 
 NODE_GUID = 0x0077_65FF_FE66_7401  # the EUI-64 of the locally administered address 02:77:65:66:74:01

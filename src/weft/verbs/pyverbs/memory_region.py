@@ -1,0 +1,295 @@
+"""Memory regions: memory of this process that the adapter may use, and others through it.
+
+It is the region's own, at an address, or an object's, and checked before it is registered.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap as _mmap
+from numbers import Integral
+from typing import Any
+
+from weft.verbs import enums as e
+from weft.verbs.attributes.objects import PyverbsCM, table
+from weft.verbs.attributes.text import rereg_error_to_str
+from weft.verbs.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
+from weft.verbs.gpudirect.cuda import Allocation, CudaError, allocation_at
+from weft.verbs.gpudirect.gpu import DeviceBytes, Part, Span
+from weft.verbs.hca.regions import WHOLE_SPACE, Region
+from weft.verbs.pyverbs.buffers import is_writable, span
+from weft.verbs.pyverbs.mem_alloc import (
+    MAP_ANONYMOUS_,
+    MAP_HUGETLB_,
+    MAP_PRIVATE_,
+    first_bytes,
+    mmap,
+    munmap,
+    read,
+    write,
+)
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.shm.queue_memory import Block, QueueMemory
+
+HUGE_PAGE_SIZE = 0x200000
+_MS_ASYNC = 1
+_SIZE_MAX = (1 << 64) - 1
+_REREG = e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_PD | e.IBV_REREG_MR_CHANGE_ACCESS
+# What a connection's identifier grants with its three ways to register memory (rdma_reg_msgs, _write, _read).
+_OF_CONNECTION: dict[int, int] = {
+    e.IBV_ACCESS_LOCAL_WRITE: e.IBV_ACCESS_LOCAL_WRITE,
+    e.IBV_ACCESS_REMOTE_WRITE: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE,
+    e.IBV_ACCESS_REMOTE_READ: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ,
+}
+_c = ctypes.CDLL(None, use_errno=True)
+_c.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+class Buffer:
+    """Memory that a region allocated for itself, of the kind that other processes can reach, or of huge pages."""
+
+    def __init__(self, memory: QueueMemory, length: int, *, huge: bool) -> None:
+        self.length, self.is_huge = length, huge
+        try:
+            if huge:
+                self.length = -(-length // HUGE_PAGE_SIZE) * HUGE_PAGE_SIZE
+                flags = MAP_PRIVATE_ | MAP_ANONYMOUS_ | MAP_HUGETLB_
+                self.address = mmap(length=self.length, flags=flags, fd=-1)
+            else:
+                self._block = Block(memory, length)
+                self.address = self._block.address
+        except MemoryError as error:
+            raise PyverbsError(f"Failed to allocate MR buffer of size {length}") from error
+
+    def free(self) -> None:
+        """What is not of huge pages goes with this object."""
+        if self.is_huge:
+            munmap(self.address, self.length)
+
+
+def check_access(what: str, access: int) -> None:
+    """Who lets others write must be able to write itself (InfiniBand Architecture volume 1, "Register MR")."""
+    if access & (e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC) and not access & e.IBV_ACCESS_LOCAL_WRITE:
+        raise PyverbsRDMAError(what, errno.EINVAL, "remote write and remote atomic need IBV_ACCESS_LOCAL_WRITE")
+
+
+def given_memory(address: Any) -> Span | None:
+    """The memory of an object; None if it is an address, or nothing."""
+    return None if address is None or isinstance(address, Integral) else span(address)
+
+
+def whereabouts(address: Any, length: int, given: Span | None) -> tuple[int, int]:
+    """Address and length."""
+    if given is None:
+        return int(address or 0), length
+    if not 0 < (length or given.nbytes) <= given.nbytes:
+        raise PyverbsUserError(f"MR of {length} bytes, of an object that has {given.nbytes}")
+    return given.address, length or given.nbytes
+
+
+def check_memory(what: str, access: int, address: int, length: int, given: Span | None) -> Allocation | None:
+    """Using a page that is not there, or writing to one that is read-only, would end the process.
+
+    Gives the allocation, if it is on a GPU.
+    """
+    try:
+        device = allocation_at(address, length) if given is None else given.device
+    except CudaError as error:
+        raise PyverbsRDMAError(what, error.code, str(error)) from error
+    writable = given is None or given.writable
+    if given is None and device is None:
+        if access & e.IBV_ACCESS_ON_DEMAND:
+            return None
+        _check_mapped(what, address, length)
+        writable = not access & e.IBV_ACCESS_LOCAL_WRITE or is_writable(address, length)
+    if access & e.IBV_ACCESS_LOCAL_WRITE and not writable:
+        reason = "the memory is read-only: register a copy (bytearray(it), it.copy()) or without IBV_ACCESS_LOCAL_WRITE"
+        raise PyverbsRDMAError(what, errno.EFAULT, reason)
+    return device
+
+
+def _check_mapped(what: str, address: int, length: int) -> None:
+    """msync() asks the kernel and changes nothing."""
+    first = address // _mmap.PAGESIZE * _mmap.PAGESIZE
+    if length and _c.msync(first, address + length - first, _MS_ASYNC):
+        raise PyverbsRDMAError(what, errno.EFAULT, f"not all of {length} bytes at {address:#x} are mapped")
+
+
+class MR(PyverbsCM):
+    """A region of a protection domain, or of that of a connection's identifier.
+
+    It is at `address`, or in memory of its own; `implicit` opens the whole address space besides, on demand; with
+    `handle` it is another context's, and `address` only says where to read and write. `region` is the adapter's entry.
+    `address` may also be an object that has memory, such as a numpy array or a tensor: see `buffers`. All of it is
+    meant if there is no length, and it stays as long as the region is open.
+    """
+
+    region: Region
+    _what = "Failed to register a MR"
+    _iova: int | None = None  # what the first byte is called; its address, if nothing is said
+
+    def __init__(
+        self,
+        creator: Any,
+        length: float = 0,
+        access: int = 0,
+        address: Any = None,
+        implicit: bool = False,
+        *,
+        handle: int | None = None,
+    ) -> None:
+        self.pd: PD | None = creator if isinstance(creator, PD) else creator.pd
+        assert self.pd is not None
+        if not isinstance(creator, PD):
+            access = _OF_CONNECTION.get(access, access)
+        self._given = given_memory(address)
+        self.buf, self._size = whereabouts(address, int(length), self._given)
+        self._own: Buffer | None = None
+        self._is_imported = handle is not None
+        if handle is not None:
+            self._import(handle)
+        else:
+            self._allocate(access)
+            try:
+                self._register(access, implicit=implicit)
+            except PyverbsRDMAError:
+                self._free()
+                raise
+            self.handle = self.pd.ctx.handles.add(self)
+        creator.add_ref(self)
+
+    @property
+    def lkey(self) -> int:
+        return self.region.key
+
+    @property
+    def rkey(self) -> int:
+        return self.region.key
+
+    @property
+    def length(self) -> int:
+        return min(self.region.length, _SIZE_MAX)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}:\n" + table(
+            lkey=self.lkey, rkey=self.rkey, length=self.length, buf=self.buf, handle=self.handle
+        )
+
+    # -- beginning and end --------------------------------------------------------------------------------------------
+
+    def _allocate(self, access: int) -> None:
+        if not self.buf and self._size > 0:
+            assert self.pd is not None
+            self._own = Buffer(self.pd.ctx.adapter.memory, self._size, huge=bool(access & e.IBV_ACCESS_HUGETLB))
+            self.buf = self._own.address
+
+    def _free(self) -> None:
+        if self._own is not None:
+            self._own.free()
+            self._own = None
+
+    def _register(self, access: int, *, implicit: bool) -> None:
+        what = f"{self._what}. length: {self._size}, access flags: {access}"
+        assert self.pd is not None
+        check_access(what, access)
+        regions = self.pd.ctx.adapter.regions
+        if implicit:
+            if not access & e.IBV_ACCESS_ON_DEMAND:
+                raise PyverbsRDMAError(what, errno.EINVAL, "the whole address space needs IBV_ACCESS_ON_DEMAND")
+            self.region = regions.register(self.pd.key, 0, WHOLE_SPACE, access, 0)
+            return
+        device = None
+        if self._own is None:
+            device = check_memory(what, access, self.buf, self._size, self._given)
+        self.region = regions.register(self.pd.key, self.buf, self._size, access, self._iova, device)
+
+    def _import(self, handle: int) -> None:
+        assert self.pd is not None
+        origin = self.pd.ctx.handles.find(handle, MR)
+        if origin is None or not origin.region.is_open or origin.region.pd is not self.pd.key:
+            raise PyverbsRDMAError(
+                "Failed to import MR", errno.EINVAL, f"no open region of the protection domain has handle {handle}"
+            )
+        self.handle, self.region, self._size = handle, origin.region, origin._size
+
+    def unimport(self) -> None:
+        self.close()
+
+    def _release(self) -> None:
+        assert self.pd is not None
+        if not self._is_imported:
+            with self.pd.ctx.adapter.lock:
+                self._check_unbound("Failed to dereg MR")
+                self.pd.ctx.adapter.regions.drop(self.region)
+            self._free()
+        self.pd, self.buf, self._given = None, 0, None
+
+    def _check_unbound(self, what: str) -> None:
+        if self.region.windows:
+            raise PyverbsRDMAError(what, errno.EBUSY, f"{self.region.windows} memory windows are bound to it")
+
+    # -- use ----------------------------------------------------------------------------------------------------------
+
+    def write(self, data: str | bytes, length: int, offset: int = 0) -> None:
+        self._check_bytes(length, offset)
+        if self.region.device is not None:
+            self.region.device.put(self.buf + offset, first_bytes(data, length))
+            return
+        write(self.buf, data, length, offset)
+
+    def read(self, length: int, offset: int) -> bytes:
+        self._check_bytes(length, offset)
+        if self.region.device is not None:
+            return bytes(DeviceBytes((Part(self.region.device, self.buf + offset, length),)))
+        return read(self.buf, length, offset)
+
+    def _check_bytes(self, length: int, offset: int) -> None:
+        if offset < 0:
+            raise PyverbsUserError(f"Invalid offset {offset}")
+        if not self.buf or length < 0 or offset + length > self._size:
+            raise PyverbsUserError(
+                f"The MR buffer isn't allocated or length {length} is invalid: {self._size} bytes are at {self.buf:#x}"
+            )
+
+    def rereg(self, flags: int, pd: PD | None = None, addr: Any = 0, length: int = 0, access: int = 0) -> None:
+        """Change what `flags` say. The keys stay. Memory of its own is freed when it gets another address."""
+        if self.pd is None:
+            raise PyverbsRDMAError("Failed to rereg MR", errno.EINVAL, "it is closed")
+        with self.pd.ctx.adapter.lock:
+            self._rereg(flags, pd, addr, length, access)
+
+    def _rereg(self, flags: int, pd: PD | None, addr: Any, length: int, access: int) -> None:
+        what = f"Failed to rereg MR: {rereg_error_to_str(e.IBV_REREG_MR_ERR_INPUT)}"
+        self._check_unbound(what)
+        if not flags or flags & ~_REREG:
+            raise PyverbsRDMAError(what, errno.EINVAL, f"flags {flags:#x} are not some of {_REREG:#x}")
+        if flags & e.IBV_REREG_MR_CHANGE_PD and pd is None:
+            raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_PD needs pd")
+        wanted = access if flags & e.IBV_REREG_MR_CHANGE_ACCESS else self.region.access
+        check_access(what, wanted)
+        own, given, address, size = self._own, self._given, self.buf, self._size
+        device = self.region.device
+        if flags & e.IBV_REREG_MR_CHANGE_TRANSLATION:
+            own, given = None, given_memory(addr)
+            address, size = whereabouts(addr, length, given)
+            if not address or size <= 0:
+                raise PyverbsRDMAError(what, errno.EINVAL, "IBV_REREG_MR_CHANGE_TRANSLATION needs addr and length")
+        if own is None and address:
+            device = check_memory(what, wanted, address, size, given)
+        if flags & e.IBV_REREG_MR_CHANGE_TRANSLATION:
+            self._move(address, size, zero_based=bool(wanted & e.IBV_ACCESS_ZERO_BASED))
+            self._given, self.region.device = given, device
+        self.region.access = wanted
+        if flags & e.IBV_REREG_MR_CHANGE_PD:
+            assert pd is not None
+            assert self.pd is not None
+            self.pd.remove_ref(self)
+            self.pd, self.region.pd = pd, pd.key
+            pd.add_ref(self)
+
+    def _move(self, addr: int, length: int, *, zero_based: bool) -> None:
+        self._free()
+        self.buf, self._size = addr, length
+        self.region.address, self.region.length = addr, length
+        self.region.base = 0 if zero_based else addr

@@ -1,0 +1,281 @@
+"""Queue pairs: what programs send and receive with."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from weft.verbs.attributes.objects import table
+from weft.verbs.attributes.text import qp_state_to_str, qp_type_to_str
+from weft.verbs.enums import (
+    IBV_QP_INIT_ATTR_PD,
+    IBV_QP_INIT_ATTR_XRCD,
+    ibv_qp_attr_mask,
+    ibv_qp_state,
+    ibv_qp_type,
+    ibv_wr_opcode,
+)
+from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.hca.completion import CompletionQueue
+from weft.verbs.hca.queue_pair import SERVICES, TRANSITIONS, QueuePair
+from weft.verbs.hca.receiving import ReceiveQueue
+from weft.verbs.hca.segment import PSN_MASK, Service
+from weft.verbs.hca.work import Refused, SendWork
+from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.posting import post_chain, prepare, receive_work, send_work
+from weft.verbs.pyverbs.qp_attributes import ECE, QPAttr, QPRateLimitAttr
+from weft.verbs.pyverbs.qp_changes import Changeable, copy_attributes
+from weft.verbs.pyverbs.qp_init import QPInitAttr, QPInitAttrEx
+from weft.verbs.pyverbs.windows import MW, Binding, MWBind
+from weft.verbs.pyverbs.wr import RecvWR, SendWR
+from weft.verbs.shm.memory import total
+
+if TYPE_CHECKING:  # it needs numba, which programs that never post do not wait for
+    from weft.verbs.shm.path import ShmPath
+
+INLINE_MAX_BYTES = 4096
+_S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
+
+
+class QP(Changeable):
+    """Made by a PD, or by a Context with QPInitAttrEx. `core` is the adapter's side of it.
+
+    With a `qp_attr` it goes as far towards RTS as it can alone: UD and RD to RTS, the others to INIT.
+    """
+
+    _name = "QP"
+    core: QueuePair
+
+    def __init__(
+        self, creator: PD | Context, init_attr: QPInitAttr | QPInitAttrEx, qp_attr: QPAttr | None = None
+    ) -> None:
+        self.pd = creator if isinstance(creator, PD) else None
+        self.xrcd = None
+        if isinstance(creator, Context):
+            if not isinstance(init_attr, QPInitAttrEx):
+                raise PyverbsUserError("A QP of a Context needs QPInitAttrEx")
+            self.pd = init_attr.pd if init_attr.comp_mask & IBV_QP_INIT_ATTR_PD else None
+            self.xrcd = init_attr.xrcd if init_attr.comp_mask & IBV_QP_INIT_ATTR_XRCD else None
+        self.ctx: Context = creator if isinstance(creator, Context) else creator.ctx
+        self._kind = _kind(init_attr)
+        self._called = f"a queue pair of {self._kind.name}"
+        self._check(init_attr)
+        self.scq, self.rcq, self.srq, self.rdd = init_attr.send_cq, init_attr.recv_cq, init_attr.srq, init_attr.rdd
+        self._init_attr = init_attr
+        self._cap = init_attr.cap
+        self._attr = QPAttr()
+        try:
+            with self.ctx.adapter.lock:
+                self.core = self.ctx.adapter.add(self._make)
+        except Refused as refused:
+            raise PyverbsRDMAError("Failed to create QP", refused.code, str(refused)) from refused
+        self.core.on_event = lambda event: self.ctx.raise_event(event, self)
+        for parent in {
+            id(one): one for one in (self.ctx, self.pd, self.scq, self.rcq, self.srq, self.xrcd, self.rdd) if one
+        }.values():
+            parent.add_ref(self)
+        if qp_attr is not None:
+            self.to_rts(qp_attr) if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD) else self.to_init(qp_attr)
+
+    # -- making -------------------------------------------------------------------------------------------------------
+
+    def _check(self, init_attr: QPInitAttr | QPInitAttrEx) -> None:
+        """What the adapter cannot do is refused before anything is made."""
+        limits, target = self.ctx.query_device(), self._kind == _T.IBV_QPT_XRC_RECV
+        reason = ""
+        if target and self.xrcd is None:
+            reason = "the receiving side of XRC needs a domain: xrcd, and IBV_QP_INIT_ATTR_XRCD in comp_mask"
+        elif not target and self.pd is None:
+            reason = "it needs a protection domain: pd, and IBV_QP_INIT_ATTR_PD in comp_mask"
+        elif (self._kind == _T.IBV_QPT_RD) != (init_attr.rdd is not None):
+            reason = "queue pairs for reliable datagrams, and no others, need a domain for them: rdd"
+        elif not target and init_attr.send_cq is None:
+            reason = "it needs a completion queue to send: scq"
+        elif self._kind not in (_T.IBV_QPT_XRC_SEND, _T.IBV_QPT_XRC_RECV) and init_attr.recv_cq is None:
+            reason = "it needs a completion queue to receive: rcq"
+        elif max(init_attr.max_send_wr, init_attr.max_recv_wr) > limits.max_qp_wr:
+            reason = f"{init_attr.max_send_wr} and {init_attr.max_recv_wr} requests: {limits.max_qp_wr} at most"
+        elif max(init_attr.max_send_sge, init_attr.max_recv_sge) > limits.max_sge:
+            reason = f"{init_attr.max_send_sge} and {init_attr.max_recv_sge} elements: {limits.max_sge} at most"
+        elif init_attr.max_inline_data > INLINE_MAX_BYTES:
+            reason = f"{init_attr.max_inline_data} bytes inline: {INLINE_MAX_BYTES} at most"
+        if reason:
+            raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason)
+        flags = getattr(init_attr, "create_flags", 0)
+        if flags:
+            raise PyverbsRDMAError(
+                "Failed to create QP", errno.EOPNOTSUPP, f"create_flags {flags:#x} mean nothing here"
+            )
+
+    def _make(self, number: int) -> QueuePair:
+        init, nowhere = self._init_attr, CompletionQueue(0)
+        if self.srq is not None:
+            receives = self.srq.core
+        else:
+            xrc = SERVICES[self._kind] == Service.XRC
+            capacity = 0 if xrc else init.max_recv_wr
+            receives = ReceiveQueue(capacity, init.max_recv_sge, shared=xrc, memory=self.ctx.adapter.memory)
+        return QueuePair(
+            adapter=self.ctx.adapter,
+            number=number,
+            service=SERVICES[self._kind],
+            pd=self.pd.key if self.pd is not None else None,
+            send_cq=self.scq.core if self.scq is not None else nowhere,
+            recv_cq=self.rcq.core if self.rcq is not None else nowhere,
+            receives=receives,
+            send_capacity=init.max_send_wr,
+            send_places_max=init.max_send_sge,
+            inline_max=init.max_inline_data,
+            signal_all=bool(init.sq_sig_all),
+            domain=domain.domain if (domain := self.xrcd or self.rdd) is not None else None,
+        )
+
+    def _release(self) -> None:
+        core, adapter = self.core, self.ctx.adapter
+        with adapter.lock:
+            if any(core in members for members in adapter.groups.values()):
+                raise PyverbsRDMAError("Failed to destroy QP", errno.EBUSY, "it is still in a multicast group")
+            core.enter(_S.IBV_QPS_RESET)  # whoever has it still can post nothing
+            adapter.remove(core)
+        self.pd = self.scq = self.rcq = self.srq = self.xrcd = self.rdd = None
+
+    # -- states -------------------------------------------------------------------------------------------------------
+
+    def _masks(self, before: ibv_qp_state, after: ibv_qp_state) -> tuple[int, int] | None:
+        return TRANSITIONS.get((before, after), {}).get(self._kind)
+
+    def modify_rate_limit(self, attr: QPRateLimitAttr) -> None:
+        """As fast as it can is what it does; the device says that it has no other (packet_pacing_caps)."""
+        what = "Failed to modify QP rate limit"
+        if self.core.state != _S.IBV_QPS_RTS:
+            raise PyverbsRDMAError(what, errno.EINVAL, f"it is in state {qp_state_to_str(self.core.state)}, not RTS")
+        if attr.rate_limit or attr.max_burst_sz or attr.typical_pkt_sz or attr.comp_mask:
+            raise PyverbsRDMAError(what, errno.EOPNOTSUPP, f"{attr.rate_limit} kbit/s: the device has no rate limits")
+
+    def query(self, attr_mask: int) -> tuple[QPAttr, QPInitAttr]:
+        """All attributes, whatever the mask asks for. PSNs are those of the next packets."""
+        core, settings, attr = self.core, self.core.settings, QPAttr()
+        copy_attributes(self._attr, attr, ~0)
+        attr.cap = self._cap
+        attr.qp_state = attr.cur_qp_state = core.state
+        attr.port_num = settings.port_num
+        connected = core.service not in (Service.UD, Service.RD)
+        started = core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD, _S.IBV_QPS_SQE)
+        if started:
+            attr.sq_psn = core.datagrams.next_psn if core.service == Service.UD else core.requester.next_psn
+        if connected and (started or core.state == _S.IBV_QPS_RTR):
+            attr.rq_psn = core.responder.expected
+        attr.sq_draining = int(core.state == _S.IBV_QPS_SQD and any(work.psn >= 0 for work in core.sends))
+        init = self._init_attr
+        made = QPInitAttr(self._kind, init.qp_context, self.scq, self.rcq, self.srq, self._cap, init.sq_sig_all)
+        return attr, made
+
+    @property
+    def qp_type(self) -> int:
+        return self._kind
+
+    @property
+    def qp_state(self) -> int:
+        return self.core.state
+
+    @property
+    def qp_num(self) -> int:
+        return self.core.number
+
+    # -- posting ------------------------------------------------------------------------------------------------------
+
+    def post_recv(self, wr: RecvWR, bad_wr: RecvWR | None = None) -> None:
+        if wr.next_wr is None and self.core.put_receive(wr.raw):
+            return
+        with self.core.adapter.lock:
+            post_chain(lambda one: self.core.post_receive(receive_work(one)), wr, bad_wr, "Failed to post recv")
+
+    def post_send(self, wr: SendWR, bad_wr: SendWR | None = None) -> None:
+        """Post a chain; what comes before one that fails is posted."""
+        core, rest = self.core, wr
+        while (path := core.shm_path or self._find_shm_path(rest)) is not None and path.post(rest.raw):
+            if rest.next_wr is None:
+                return
+            rest = rest.next_wr
+        try:
+            with core.adapter.lock:
+                post_chain(self._post_one, rest, bad_wr, "Failed to post send")
+        finally:
+            self._go()
+
+    def _find_shm_path(self, wr: SendWR) -> ShmPath | None:
+        core = self.core
+        if core.service != Service.RC or core.adapter.lock.is_mine:
+            return None
+        return core.find_shm_path(total(wr.places))
+
+    def _post_one(self, wr: SendWR) -> None:
+        work = send_work(wr)
+        if self._kind in (_T.IBV_QPT_UD, _T.IBV_QPT_RD):
+            if self._kind == _T.IBV_QPT_UD and wr.ah is None:
+                raise Refused(errno.EINVAL, "a datagram needs an address: set_wr_ud")
+            work.ah = wr.eec_num if wr.ah is None else self.ctx.hardware.address_vector(wr.ah.attr)
+            work.remote_qp, work.q_key = wr.remote_qpn & PSN_MASK, wr.remote_qkey
+        self._ready(work)
+        self.core.post_send(work)
+
+    def _ready(self, work: SendWork) -> None:
+        prepare(work, self._kind, self.core.inline_max)
+
+    def _go(self) -> None:
+        adapter = self.core.adapter
+        with adapter.lock:
+            adapter.wake(self.core)
+        adapter.progress()
+
+    # -- windows ------------------------------------------------------------------------------------------------------
+
+    def bind_mw(self, mw: MW, mw_bind: MWBind) -> None:
+        """Bind a window of type 1, which has a new key from now on."""
+        work = SendWork(
+            wr_id=mw_bind.wr_id,
+            opcode=ibv_wr_opcode.IBV_WR_BIND_MW,
+            flags=mw_bind.send_flags,
+            window=Binding(mw, mw_bind.info),
+        )
+        try:
+            with self.core.adapter.lock:
+                self._ready(work)
+                self.core.post_send(work)
+        except Refused as refused:
+            raise PyverbsRDMAError("Failed to Bind MW", refused.code, str(refused)) from refused
+        self._go()
+
+    # -- the rest -----------------------------------------------------------------------------------------------------
+
+    def set_ece(self, ece: ECE) -> None:
+        if ece.vendor_id:
+            raise PyverbsRDMAError("Failed to set ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+
+    def query_ece(self) -> ECE:
+        raise PyverbsRDMAError("Failed to query ECE", errno.EOPNOTSUPP, "weft's adapter has no options of a vendor")
+
+    def query_data_in_order(self, op: int, flags: int = 0) -> int:
+        """0: the bytes of a message are there in order when it is complete, and not before."""
+        return 0
+
+    def __str__(self) -> str:
+        state = {
+            "QP type": qp_type_to_str(self._kind),
+            "  number": self.qp_num,
+            "  state": qp_state_to_str(self.qp_state),
+        }
+        return table(**state)
+
+
+def _kind(init_attr: QPInitAttr) -> ibv_qp_type:
+    try:
+        kind = _T(init_attr.qp_type)
+    except ValueError as error:
+        reason = f"there is no type {init_attr.qp_type}"
+        raise PyverbsRDMAError("Failed to create QP", errno.EINVAL, reason) from error
+    if kind not in SERVICES:
+        reason = f"weft's adapter has no queue pairs of type {qp_type_to_str(kind)}"
+        raise PyverbsRDMAError("Failed to create QP", errno.EOPNOTSUPP, reason)
+    return kind
