@@ -10,19 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weft.verbs import enums as e
-from weft.verbs.attributes.device_text import (
-    guid_format,
-    phys_state_to_str,
-    port_state_to_str,
-    speed_to_str,
-    translate_device_caps,
-    translate_gid_type,
-    translate_link_layer,
-    translate_mtu,
-    translate_port_cap_flags,
-    translate_port_cap_flags2,
-    width_to_str,
-)
+from weft.verbs.attributes import device_text
 from weft.verbs.attributes.objects import PyverbsObject, table
 from weft.verbs.attributes.text import be64toh, gid_str
 from weft.verbs.errors import PyverbsUserError
@@ -97,16 +85,17 @@ class DeviceAttr(PyverbsObject):
 
     def __str__(self) -> str:
         shown = {name.replace("max", "Max", 1): value for name, value in vars(self).items()}
-        shown |= {name: guid_format(getattr(self, name)) for name in ("node_guid", "sys_image_guid")}
-        shown |= {"vendor_id": hex(self.vendor_id), "device_cap_flags": translate_device_caps(self.device_cap_flags)}
+        shown |= {name: device_text.guid_format(getattr(self, name)) for name in ("node_guid", "sys_image_guid")}
+        shown["vendor_id"] = hex(self.vendor_id)
+        shown["device_cap_flags"] = device_text.translate_device_caps(self.device_cap_flags)
         return table(**shown)
 
 
+@dataclass(eq=False)
 class QueryDeviceExInput(PyverbsObject):
     """Nothing can be asked for yet."""
 
-    def __init__(self, comp_mask: int = 0) -> None:
-        self.comp_mask = comp_mask
+    comp_mask: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,24 +217,24 @@ class PortAttr(PyverbsObject):
 
     def __str__(self) -> str:
         return table(
-            Port_state=port_state_to_str(self.state),
-            Max_MTU=translate_mtu(self.max_mtu),
-            Active_MTU=translate_mtu(self.active_mtu),
+            Port_state=device_text.port_state_to_str(self.state),
+            Max_MTU=device_text.translate_mtu(self.max_mtu),
+            Active_MTU=device_text.translate_mtu(self.active_mtu),
             SM_lid=self.sm_lid,
             Port_lid=self.lid,
             lmc=hex(self.lmc),
-            Link_layer=translate_link_layer(self.link_layer),
+            Link_layer=device_text.translate_link_layer(self.link_layer),
             Max_message_size=hex(self.max_msg_sz),
-            Port_cap_flags=translate_port_cap_flags(self.port_cap_flags),
-            Port_cap_flags_2=translate_port_cap_flags2(self.port_cap_flags2),
+            Port_cap_flags=device_text.translate_port_cap_flags(self.port_cap_flags),
+            Port_cap_flags_2=device_text.translate_port_cap_flags2(self.port_cap_flags2),
             max_VL_num=self.max_vl_num,
             Bad_Pkey_counter=self.bad_pkey_cntr,
             Qkey_violations_counter=self.qkey_viol_cntr,
             GID_table_len=self.gid_tbl_len,
             Pkey_table_len=self.pkey_tbl_len,
-            Active_width=width_to_str(self.active_width),
-            Active_speed=speed_to_str(self.active_speed, self.active_speed_ex),
-            Phys_state=phys_state_to_str(self.phys_state),
+            Active_width=device_text.width_to_str(self.active_width),
+            Active_speed=device_text.speed_to_str(self.active_speed, self.active_speed_ex),
+            Phys_state=device_text.phys_state_to_str(self.phys_state),
             Flags=self.flags,
         )
 
@@ -269,7 +258,7 @@ class GIDEntry(PyverbsObject):
             GID=self.gid_str(),
             GID_Index=self.gid_index,
             Port_number=self.port_num,
-            GID_type=translate_gid_type(self.gid_type),
+            GID_type=device_text.translate_gid_type(self.gid_type),
             Ndev_ifindex=self.ndev_ifindex,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
+from dataclasses import InitVar, dataclass, field
 
 from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.objects import PyverbsObject, Unsigned
@@ -84,42 +85,30 @@ class AddrInfo(PyverbsObject):
         """Nothing is held."""
 
 
+@dataclass(eq=False)
 class ConnParam(PyverbsObject):
     """What one end offers: READs and atomics that it takes at a time (`resources`) and sends (`depth`), retries."""
 
-    resources = Unsigned(8)
-    depth = Unsigned(8)
-    flow_control = Unsigned(8)
-    retry = Unsigned(8)
-    rnr_retry = Unsigned(8)
-    srq = Unsigned(8)
+    resources: Unsigned = Unsigned(8, 1)
+    depth: Unsigned = Unsigned(8, 1)
+    flow_control: Unsigned = Unsigned(8)
+    retry: Unsigned = Unsigned(8, 5)
+    rnr_retry: Unsigned = Unsigned(8, 5)
+    srq: Unsigned = Unsigned(8)
+    qp_num: InitVar[int] = 0
+    data_len: int = 0
+    private_data: bytes = field(default=b"", init=False)
     qpn = Unsigned(32)
 
-    def __init__(
-        self,
-        resources: int = 1,
-        depth: int = 1,
-        flow_control: int = 0,
-        retry: int = 5,
-        rnr_retry: int = 5,
-        srq: int = 0,
-        qp_num: int = 0,
-        data_len: int = 0,
-    ) -> None:
-        self.resources, self.depth, self.flow_control = resources, depth, flow_control
-        self.retry, self.rnr_retry, self.srq, self.qpn = retry, rnr_retry, srq, qp_num
-        self.data_len, self._private_data = data_len, b""
+    def __post_init__(self, qp_num: int) -> None:
+        self.qpn = qp_num
 
     def set_private_data(self, data: bytes | str) -> None:
         """Goes with the request or the answer: 56 bytes with one for a connection, 196 with its answer."""
         raw = data.encode() if isinstance(data, str) else bytes(data)
         if len(raw) > _PRIVATE_MAX_BYTES:
             raise PyverbsUserError(f"{len(raw)} bytes of private data: {_PRIVATE_MAX_BYTES} at most")
-        self._private_data = raw
-
-    @property
-    def private_data(self) -> bytes:
-        return self._private_data
+        self.private_data = raw
 
     def side(self, *, qp_num: int, psn: int, q_key: int = 0) -> Side:
         """As the other end hears it."""
@@ -132,7 +121,7 @@ class ConnParam(PyverbsObject):
             retry_count=min(self.retry, 7),
             rnr_retry_count=min(self.rnr_retry, 7),
             srq=bool(self.srq),
-            private_data=self._private_data,
+            private_data=self.private_data,
         )
 
     def __str__(self) -> str:

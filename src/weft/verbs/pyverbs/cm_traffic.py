@@ -6,18 +6,10 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.attributes.text import qp_type_to_str
-from weft.verbs.enums import (
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_SEND_SIGNALED,
-    ibv_qp_attr_mask,
-    ibv_qp_state,
-    ibv_qp_type,
-    ibv_wr_opcode,
-)
+from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.queue_pair import TRANSITIONS
 from weft.verbs.pyverbs.addr import AH
@@ -110,15 +102,15 @@ class Traffic(PyverbsCM):
 
     def reg_msgs(self, size: int) -> MR:
         """Memory for messages."""
-        return MR(self.pd, size, IBV_ACCESS_LOCAL_WRITE)
+        return MR(self.pd, size, e.IBV_ACCESS_LOCAL_WRITE)
 
     def reg_read(self, size: int) -> MR:
         """Memory that the other end may read."""
-        return MR(self.pd, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)
+        return MR(self.pd, size, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ)
 
     def reg_write(self, size: int) -> MR:
         """Memory that the other end may write."""
-        return MR(self.pd, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)
+        return MR(self.pd, size, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -126,7 +118,7 @@ class Traffic(PyverbsCM):
         place = SGE(mr.buf, mr.length if length is None else length, mr.lkey)
         self._queue_pair("Failed to Post Receive").post_recv(RecvWR(num_sge=1, sg=[place]))
 
-    def post_send(self, mr: MR, flags: int = IBV_SEND_SIGNALED, length: int | None = None) -> None:
+    def post_send(self, mr: MR, flags: int = e.IBV_SEND_SIGNALED, length: int | None = None) -> None:
         self._queue_pair("Failed to Post Send").post_send(_work(mr, length, flags))
 
     def post_read(self, mr: MR, length: int, remote_addr: int, rkey: int, flags: int = 0) -> None:
@@ -140,7 +132,7 @@ class Traffic(PyverbsCM):
         self._queue_pair("Failed to Post Write").post_send(wr)
 
     def post_ud_send(
-        self, mr: MR, ah: AH, rqpn: int = 0, flags: int = IBV_SEND_SIGNALED, length: int | None = None
+        self, mr: MR, ah: AH, rqpn: int = 0, flags: int = e.IBV_SEND_SIGNALED, length: int | None = None
     ) -> None:
         wr = _work(mr, length, flags)
         wr.set_wr_ud(ah, rqpn, UDP_KEY)

@@ -10,7 +10,7 @@ import tempfile
 import time
 import weakref
 from collections import deque
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from weft.verbs import enums as e
 from weft.verbs import hardware
@@ -24,6 +24,7 @@ from weft.verbs.hca.adapter import Adapter
 from weft.verbs.pyverbs.events import AsyncEvent, wait_for
 
 PORT = 1
+T = TypeVar("T", bound=PyverbsCM)
 
 
 def the_adapter() -> Adapter:
@@ -49,10 +50,12 @@ class Handles:
         self._objects[number] = obj
         return number
 
-    def find(self, handle: int, kind: type[PyverbsCM]) -> Any:
-        """None if there is no such object."""
+    def find(self, handle: int, kind: type[T], called: str) -> T:
         found = self._objects.get(handle)
-        return found if isinstance(found, kind) else None
+        if not isinstance(found, kind):
+            what = f"Failed to import {kind.__name__}"
+            raise PyverbsRDMAError(what, errno.EINVAL, f"no {called} has handle {handle}")
+        return found
 
     def file(self) -> int:
         """A new file that stands for these."""

@@ -9,85 +9,16 @@ from __future__ import annotations
 import errno
 
 from weft.verbs import hardware
-from weft.verbs.attributes.device import (
-    MAX_DM_BYTES,
-    CQModerationCaps,
-    DeviceAttr,
-    DeviceAttrEx,
-    FdArr,
-    GIDEntry,
-    ODPCaps,
-    PacketPacingCaps,
-    PCIAtomicCaps,
-    PortAttr,
-    QueryDeviceExInput,
-    RSSCaps,
-    TMCaps,
-    TSOCaps,
-)
-from weft.verbs.attributes.device_text import (
-    guid_format,
-    guid_to_hex,
-    phys_state_to_str,
-    port_state_to_str,
-    speed_to_str,
-    str_from_flags,
-    translate_device_caps,
-    translate_event_type,
-    translate_gid_type,
-    translate_link_layer,
-    translate_mtu,
-    translate_node_type,
-    translate_port_cap_flags,
-    translate_port_cap_flags2,
-    translate_transport_type,
-    width_to_str,
-)
+from weft.verbs.attributes.device import *  # noqa: F403 - all of it is of pyverbs' device
+from weft.verbs.attributes.device import MAX_DM_BYTES
+from weft.verbs.attributes.device_text import *  # noqa: F403 - and of this too
+from weft.verbs.attributes.device_text import guid_to_hex, translate_node_type, translate_transport_type
 from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned
 from weft.verbs.enums import IBV_NODE_CA, IBV_TRANSPORT_IB
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.pyverbs.context import Context
-from weft.verbs.pyverbs.events import AsyncEvent
+from weft.verbs.pyverbs.context import Context as Context
+from weft.verbs.pyverbs.events import AsyncEvent as AsyncEvent
 from weft.verbs.pyverbs.mem_alloc import free, posix_memalign, read, write
-
-__all__ = [
-    "DM",
-    "AllocDmAttr",
-    "AsyncEvent",
-    "CQModerationCaps",
-    "Context",
-    "Device",
-    "DeviceAttr",
-    "DeviceAttrEx",
-    "FdArr",
-    "GIDEntry",
-    "ODPCaps",
-    "PCIAtomicCaps",
-    "PacketPacingCaps",
-    "PortAttr",
-    "QueryDeviceExInput",
-    "RSSCaps",
-    "TMCaps",
-    "TSOCaps",
-    "get_device_list",
-    "guid_format",
-    "guid_to_hex",
-    "phys_state_to_str",
-    "port_state_to_str",
-    "rdma_get_devices",
-    "speed_to_str",
-    "str_from_flags",
-    "translate_device_caps",
-    "translate_event_type",
-    "translate_gid_type",
-    "translate_link_layer",
-    "translate_mtu",
-    "translate_node_type",
-    "translate_port_cap_flags",
-    "translate_port_cap_flags2",
-    "translate_transport_type",
-    "width_to_str",
-]
 
 WORD_BYTES = 4
 _LOG_ALIGN_MAX = 12
@@ -139,14 +70,14 @@ class DM(PyverbsCM):
     four bytes as ConnectX adapters have it. `address` and `length` say where it is in this process.
     """
 
+    address: int
+    length: int
+
     def __init__(self, context: Context, dm_attr: AllocDmAttr | None = None, *, handle: int | None = None) -> None:
         self.origin: DM | None = None
         if handle is not None:
-            origin = context.handles.find(handle, DM)
-            if origin is None:
-                raise PyverbsRDMAError("Failed to import DM", errno.EINVAL, f"no device memory has handle {handle}")
-            self.origin, self.handle = origin, handle
-            self.address, self.length = origin.address, origin.length
+            self.origin, self.handle = context.handles.find(handle, DM, "device memory"), handle
+            self.address, self.length = self.origin.address, self.origin.length
         elif dm_attr is None:
             raise PyverbsUserError("DM needs dm_attr, or handle")
         else:

@@ -9,19 +9,13 @@ import errno
 import os
 from dataclasses import dataclass
 
+from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned, table
-from weft.verbs.enums import (
-    IBV_ACCESS_ON_DEMAND,
-    IBV_DMAH_INIT_ATTR_MASK_CPU_ID,
-    IBV_DMAH_INIT_ATTR_MASK_PH,
-    IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE,
-    IBV_TPH_MEM_TYPE_PM,
-)
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.context import Context
 
 _PH_MAX = 3  # two bits of a PCI Express packet
-_MASK = IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
+_MASK = e.IBV_DMAH_INIT_ATTR_MASK_CPU_ID | e.IBV_DMAH_INIT_ATTR_MASK_PH | e.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 
 
 @dataclass(eq=False)
@@ -40,11 +34,11 @@ class DmaHandleInitAttr(PyverbsObject):
         """Why no adapter would take them; empty if one would."""
         if self.comp_mask & ~_MASK:
             return f"comp_mask {self.comp_mask:#x} has bits that are not of {_MASK:#x}"
-        if self.comp_mask & IBV_DMAH_INIT_ATTR_MASK_CPU_ID and self.cpu_id not in _cpus():
+        if self.comp_mask & e.IBV_DMAH_INIT_ATTR_MASK_CPU_ID and self.cpu_id not in _cpus():
             return f"cpu_id {self.cpu_id}: this process does not run there"
-        if self.comp_mask & IBV_DMAH_INIT_ATTR_MASK_PH and self.ph > _PH_MAX:
+        if self.comp_mask & e.IBV_DMAH_INIT_ATTR_MASK_PH and self.ph > _PH_MAX:
             return f"ph {self.ph}: at most {_PH_MAX}"
-        if self.comp_mask & IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE and self.tph_mem_type > IBV_TPH_MEM_TYPE_PM:
+        if self.comp_mask & e.IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE and self.tph_mem_type > e.IBV_TPH_MEM_TYPE_PM:
             return f"tph_mem_type {self.tph_mem_type}: there is volatile and persistent memory, 0 and 1"
         return ""
 
@@ -70,5 +64,5 @@ class DMAHandle(PyverbsCM):
         """Whether a region of a context may name it."""
         if self.ctx is not ctx:
             raise PyverbsRDMAError(what, errno.EINVAL, "the DMA handle is of another context, or closed")
-        if access & IBV_ACCESS_ON_DEMAND:
+        if access & e.IBV_ACCESS_ON_DEMAND:
             raise PyverbsRDMAError(what, errno.EOPNOTSUPP, "memory on demand has no DMA handle")

@@ -206,8 +206,8 @@ class MR(PyverbsCM):
 
     def _import(self, handle: int) -> None:
         assert self.pd is not None
-        origin = self.pd.ctx.handles.find(handle, MR)
-        if origin is None or not origin.region.is_open or origin.region.pd is not self.pd.key:
+        origin = self.pd.ctx.handles.find(handle, MR, "region")
+        if not origin.region.is_open or origin.region.pd is not self.pd.key:
             raise PyverbsRDMAError(
                 "Failed to import MR", errno.EINVAL, f"no open region of the protection domain has handle {handle}"
             )

@@ -7,27 +7,19 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject
-from weft.verbs.enums import (
-    _IBV_ADVISE_MR_ADVICE_PREFETCH,
-    _IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
-    _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-    _IBV_ADVISE_MR_FLAG_FLUSH,
-    IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS,
-    IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC,
-    IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT,
-)
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.sge import SGE
 from weft.verbs.shm.memory import Place
 
 _ADVICE = (
-    _IBV_ADVISE_MR_ADVICE_PREFETCH,
-    _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-    _IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+    e._IBV_ADVISE_MR_ADVICE_PREFETCH,
+    e._IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+    e._IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
 )
-_OF_CONTEXT = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+_OF_CONTEXT = e.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | e.IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
 Allocate = Callable[["PD", "ParentDomainContext", int, int, int], int]
 Free = Callable[["PD", "ParentDomainContext", int, int], Any]
 
@@ -51,10 +43,7 @@ class PD(PyverbsCM):
         if handle is None:
             self.handle = self.ctx.handles.add(self)
         else:
-            origin = self.ctx.handles.find(handle, PD)
-            if origin is None:
-                raise PyverbsRDMAError("Failed to import PD", errno.EINVAL, f"no protection domain has handle {handle}")
-            self.handle, self.key = handle, origin.key
+            self.handle, self.key = handle, self.ctx.handles.find(handle, PD, "protection domain").key
         self.ctx.add_ref(self)
 
     @property
@@ -67,10 +56,10 @@ class PD(PyverbsCM):
         what = "Failed to advise MR"
         if advise not in _ADVICE:
             raise PyverbsRDMAError(what, errno.EOPNOTSUPP, f"there is no advice {advise}")
-        if flags & ~_IBV_ADVISE_MR_FLAG_FLUSH:
+        if flags & ~e._IBV_ADVISE_MR_FLAG_FLUSH:
             raise PyverbsRDMAError(what, errno.EINVAL, f"there are no flags {flags:#x}")
         for sge in sg_list:
-            write = advise == _IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+            write = advise == e._IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
             if self.ctx.adapter.regions.local(self.key, Place(sge.addr, sge.length, sge.lkey), write=write) is None:
                 raise PyverbsRDMAError(
                     what, errno.EFAULT, f"key {sge.lkey:#x} does not open {sge.length} bytes at {sge.addr:#x}"
@@ -118,7 +107,7 @@ class ParentDomain(PD):
     """
 
     def __init__(self, context: Context, attr: ParentDomainInitAttr) -> None:
-        if attr.comp_mask & ~(_OF_CONTEXT | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC):
+        if attr.comp_mask & ~(_OF_CONTEXT | e.IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC):
             reason = f"comp_mask {attr.comp_mask:#x} has bits that mean nothing"
             raise PyverbsRDMAError("Failed to allocate Parent Domain", errno.EINVAL, reason)
         super().__init__(context)

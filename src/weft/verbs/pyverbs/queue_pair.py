@@ -5,16 +5,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from weft.verbs import enums as e
 from weft.verbs.attributes.objects import table
 from weft.verbs.attributes.text import qp_state_to_str, qp_type_to_str
-from weft.verbs.enums import (
-    IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_XRCD,
-    ibv_qp_attr_mask,
-    ibv_qp_state,
-    ibv_qp_type,
-    ibv_wr_opcode,
-)
+from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.queue_pair import SERVICES, TRANSITIONS, QueuePair
@@ -55,8 +49,8 @@ class QP(Changeable):
         if isinstance(creator, Context):
             if not isinstance(init_attr, QPInitAttrEx):
                 raise PyverbsUserError("A QP of a Context needs QPInitAttrEx")
-            self.pd = init_attr.pd if init_attr.comp_mask & IBV_QP_INIT_ATTR_PD else None
-            self.xrcd = init_attr.xrcd if init_attr.comp_mask & IBV_QP_INIT_ATTR_XRCD else None
+            self.pd = init_attr.pd if init_attr.comp_mask & e.IBV_QP_INIT_ATTR_PD else None
+            self.xrcd = init_attr.xrcd if init_attr.comp_mask & e.IBV_QP_INIT_ATTR_XRCD else None
         self.ctx: Context = creator if isinstance(creator, Context) else creator.ctx
         self._kind = _kind(init_attr)
         self._called = f"a queue pair of {self._kind.name}"

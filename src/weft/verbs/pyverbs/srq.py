@@ -36,17 +36,13 @@ class SrqInitAttr(SrqAttr):
 class SrqInitAttrEx(SrqAttr):
     """`comp_mask` says which of the fields that SrqAttr has not are meant."""
 
-    comp_mask = Unsigned(32)
-    srq_type = Unsigned(32)
-    max_num_tags = Unsigned(32)
-    max_ops = Unsigned(32)
-
-    def __init__(self, max_wr: int = 100, max_sge: int = 1, srq_limit: int = 0) -> None:
-        super().__init__(max_wr, max_sge, srq_limit)
-        self.comp_mask, self.srq_type, self.max_num_tags, self.max_ops = 0, e.IBV_SRQT_BASIC, 0, 0
-        self.pd: PD | None = None
-        self.xrcd: XRCD | None = None
-        self.cq: CQ | CQEX | None = None
+    comp_mask = Rare(32)
+    srq_type = Rare(32)  # 0 is IBV_SRQT_BASIC
+    max_num_tags = Rare(32)
+    max_ops = Rare(32)
+    pd: PD | None = None
+    xrcd: XRCD | None = None
+    cq: CQ | CQEX | None = None
 
 
 @dataclass(eq=False)

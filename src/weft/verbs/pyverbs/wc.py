@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from weft.verbs.attributes.objects import PyverbsObject, Unsigned, table, unsigned
+from weft.verbs.attributes.objects import PyverbsObject, Rare, table, unsigned
 from weft.verbs.attributes.text import name_flags
 from weft.verbs.enums import ibv_create_cq_wc_flags
 
@@ -161,17 +161,11 @@ _new = object.__new__
 class PollCqAttr(PyverbsObject):
     """How to poll an extended completion queue: nothing is to be chosen yet."""
 
-    comp_mask = Unsigned(32)
-
-    def __init__(self) -> None:
-        self.comp_mask = 0
+    comp_mask = Rare(32)
 
 
 class WcTmInfo(PyverbsObject):
     """Of tag matching, which weft's adapter does not have."""
 
-    tag = Unsigned(64)
-    priv = Unsigned(32)
-
-    def __init__(self) -> None:
-        self.tag = self.priv = 0
+    tag = Rare(64)
+    priv = Rare(32)

@@ -11,16 +11,9 @@ from __future__ import annotations
 
 import errno
 
+from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM, Unsigned, inc_rkey, table
-from weft.verbs.enums import (
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_MW_BIND,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_ACCESS_ZERO_BASED,
-    ibv_mw_type,
-    ibv_wc_status,
-)
+from weft.verbs.enums import ibv_mw_type, ibv_wc_status
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.regions import Region
@@ -28,7 +21,7 @@ from weft.verbs.pyverbs.memory_region import MR
 from weft.verbs.pyverbs.pd import PD
 
 _TYPE_1, _TYPE_2 = ibv_mw_type.IBV_MW_TYPE_1, ibv_mw_type.IBV_MW_TYPE_2
-_NEEDS_LOCAL_WRITE = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
+_NEEDS_LOCAL_WRITE = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC
 
 
 def mwtype2str(mw_type: int) -> str:
@@ -101,7 +94,7 @@ class MW(PyverbsCM):
             return
         region.address, region.length, region.access = parent.place(info.addr), info.length, info.mw_access_flags
         region.device = parent.device
-        region.base = 0 if info.mw_access_flags & IBV_ACCESS_ZERO_BASED else info.addr
+        region.base = 0 if info.mw_access_flags & e.IBV_ACCESS_ZERO_BASED else info.addr
         region.qp_num, region.parent, region.is_open = qp_num, parent, True
         parent.windows += 1
 
@@ -140,13 +133,13 @@ class Binding:
             return ""
         if mw.type == _TYPE_2 and (not info.length or mw.region.is_open or self.rkey >> 8 != mw.rkey >> 8):
             return "a window of type 2 is bound while it is unbound, to some bytes, with a key that differs in 8 bits"
-        if mw.type == _TYPE_1 and info.mw_access_flags & IBV_ACCESS_ZERO_BASED:
+        if mw.type == _TYPE_1 and info.mw_access_flags & e.IBV_ACCESS_ZERO_BASED:
             return "a window of type 1 has the addresses of its region"
         if not mw.region.pd is qp.pd is region.pd:
             return "window, region and queue pair are not of one protection domain"
-        if not region.is_open or not region.access & IBV_ACCESS_MW_BIND or not region.holds(info.addr, info.length):
+        if not region.is_open or not region.access & e.IBV_ACCESS_MW_BIND or not region.holds(info.addr, info.length):
             return "the region is closed, not for windows (IBV_ACCESS_MW_BIND), or does not have all these bytes"
-        if info.mw_access_flags & _NEEDS_LOCAL_WRITE and not region.access & IBV_ACCESS_LOCAL_WRITE:
+        if info.mw_access_flags & _NEEDS_LOCAL_WRITE and not region.access & e.IBV_ACCESS_LOCAL_WRITE:
             return "a window for writing needs a region with IBV_ACCESS_LOCAL_WRITE"
         return ""
 
