@@ -63,8 +63,7 @@ def compare(
         print_data(form, found.report(), "fabrics")
         return
     _print(found)
-    if report is not None:
-        say_written(report)
+    say_written(report)
 
 
 def _print(found: Comparison) -> None:

@@ -143,8 +143,7 @@ def nccl(
         return
     for line in nccl_tests.text(found, explain=explain):
         print(line)
-    for path in filter(None, (tuner, picture)):
-        say_written(path, before="# ")
+    say_written(tuner, picture, before="# ")
 
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:

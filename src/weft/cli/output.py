@@ -65,12 +65,13 @@ def _cells(record: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield f"{before}{name}", "; ".join(map(str, value))
 
 
-def say_written(path: Path, *, before: str = "") -> None:
-    """That a file is there now; not in the midst of it, if standard output is what was written."""
+def say_written(*paths: Path | None, before: str = "") -> None:
+    """That files are there now; not in the midst of one, if standard output is what was written."""
     from weft.fabric.files.streams import descriptor
 
-    if descriptor(path, 1) != 1:
-        print(f"{before}{path}: written")
+    for path in filter(None, paths):
+        if descriptor(path, 1) != 1:
+            print(f"{before}{path}: written")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from weft.sim.calibration import Figure, Measurement
     from weft.sim.perftest import Settings
     from weft.verbs.perftest.report import BandwidthRow, LatencyRow
-
-_One = TypeVar("_One")
 
 
 def perf(
@@ -88,8 +86,8 @@ def perf(
     report_gbits
         Bandwidth in Gb/sec, not MiB/sec.
     """
-    from weft.errors import ConfigError
-    from weft.sim.engine import Memory, Network, Options
+    from weft.errors import ConfigError, UnknownName
+    from weft.sim.engine import Options
     from weft.sim.perftest import Settings
     from weft.sim.traffic import Transport
     from weft.verbs.perftest.kinds import parse_test
@@ -98,17 +96,12 @@ def perf(
         _calibrate(client, form)
         return
     if live:
-        words: dict[str, str | int] = {
-            "-s": size,
-            "-n": iterations,
-            "-q": qps,
-            "-t": tx_depth,
-            "-o": outstanding_reads,
-            "-m": mtu,
-        }
+        words = {"-s": size, "-n": iterations, "-q": qps, "-t": tx_depth, "-o": outstanding_reads, "-m": mtu}
         words |= {"-c": connection, "-D": duration}
         flags = {"-a": all_sizes, "-b": bidirectional, "--report_gbits": report_gbits, "--json": form.json}
-        _check_live(spec=spec, network=network or "", memory="" if memory == "host" else memory)
+        for name, value in (("spec", spec), ("network", network), ("memory", memory if memory != "host" else "")):
+            if value:
+                raise ConfigError(f"--live does not simulate: leave out {name} {value}, or --live")
         if form.csv:
             raise ConfigError("--live prints what perftest does, which has no CSV: leave out --csv, or take --json")
         _run_live(test, client, server, lab, words, flags)
@@ -120,30 +113,20 @@ def perf(
         raise ConfigError(f"{test} needs two hosts and a fabric: weft perf {test} h1 h2 star:hosts=2")
     if size and all_sizes:
         raise ConfigError("-a runs all sizes: leave out -s, or -a")
-    options = Options(
-        network=_pick("network", network, {one.value: one for one in Network}) if network else None,
-        memory=_pick("memory", memory, {one.value: one for one in Memory}),
-        mtu_bytes=mtu,
-    )
+    if connection.upper() not in Transport.__members__:
+        raise UnknownName("connection type", connection, Transport.__members__)
+    chosen: dict[str, Any] = {"network": network, "memory": memory}  # by name: Options knows which there are
     settings = Settings(
         test=kind,
         iterations=iterations,
         qps=qps,
         tx_depth=kind.depth(tx_depth),
         outs=outstanding_reads,
-        connection=_pick("connection type", connection.upper(), Transport.__members__),
+        connection=Transport[connection.upper()],
         bidirectional=bidirectional,
-        options=options,
+        options=Options(**chosen, mtu_bytes=mtu),
     )
     _measure(client, server, spec, settings, _sizes(size, all_sizes, settings), report_gbits, form)
-
-
-def _pick(what: str, name: str, known: Mapping[str, _One]) -> _One:
-    from weft.errors import UnknownName
-
-    if name not in known:
-        raise UnknownName(what, name, known)
-    return known[name]
 
 
 def _sizes(size: str, all_sizes: bool, settings: Settings) -> tuple[int, ...]:
@@ -227,19 +210,12 @@ def _facts(
 # -- tests that really run --------------------------------------------------------------------------------------------
 
 
-def _check_live(**given: str) -> None:
-    from weft.errors import ConfigError
-
-    for name, value in given.items():
-        if value:
-            raise ConfigError(f"--live does not simulate: leave out {name} {value}, or --live")
-
-
 def _run_live(
-    test: str, client: str, server: str, lab: str, words: Mapping[str, str | int], flags: Mapping[str, bool]
+    test: str, client: str, server: str, lab: str, words: Mapping[str, object], flags: Mapping[str, bool]
 ) -> None:
     """Both ends of the test: hosts of a lab, or two processes with this machine's own device."""
     from weft.errors import ConfigError
+    from weft.lab import control, registry
     from weft.verbs.perftest.kinds import parse_test
     from weft.verbs.perftest.pair import free_port, run_pair
     from weft.verbs.perftest.plan import parse
@@ -254,20 +230,11 @@ def _run_live(
     port = ["-p", str(free_port())]
     ends = [[*command("perftest", name), *port], [*command("perftest", name, server or "localhost"), *port, *options]]
     if client:
-        lab = _find_lab(lab, (client, server))
-        ends = [[*command("exec", "--lab", lab, host), *end] for host, end in zip((server, client), ends, strict=True)]
+        entry, hosts = registry.find(lab), (server, client)
+        for host in hosts:
+            control.ask(entry, "host", name=host)
+        ends = [[*command("exec", "--lab", entry.name, host), *end] for host, end in zip(hosts, ends, strict=True)]
     raise SystemExit(run_pair(*ends))
-
-
-def _find_lab(name: str, hosts: tuple[str, str]) -> str:
-    """The lab's own name; both hosts are in it."""
-    from weft.lab import registry
-    from weft.lab.control import ask
-
-    entry = registry.find(name)
-    for host in hosts:
-        ask(entry, "host", name=host)
-    return entry.name
 
 
 # -- published measurements -------------------------------------------------------------------------------------------

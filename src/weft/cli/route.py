@@ -92,20 +92,18 @@ def route(
 def _route_one(
     fabric: Fabric, options: Options, seed: int, without: str, dump: Path | None, picture: Path | None, form: Form
 ) -> None:
-    written: list[Path] = []
     with _progress(3) as step:
         judged = _judge(fabric, options, seed, step, without=without)
         if dump is not None:
             step(f"writing {dump}")
-            written.append(_dump(judged, dump))
+            _dump(judged, dump)
     if picture is not None:
-        written.append(_draw(picture, fabric, [judged]))
+        _draw(picture, fabric, [judged])
     if form.is_data:
         print_data(form, _head(judged.routing.fabric, options, seed) | _facts(judged))
     else:
         _print_one(judged)
-        for path in written:
-            say_written(path)
+        say_written(dump, picture)
     if not judged.verdict.ok:
         raise SystemExit(1)
 
@@ -135,8 +133,7 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
         print_data(form, facts, "engines")
         return
     _print_comparison(fabric, found, refused, chosen)
-    if picture is not None:
-        say_written(picture)
+    say_written(picture)
 
 
 # -- the work ---------------------------------------------------------------------------------------------------------
@@ -175,7 +172,7 @@ def _take_away(fabric: Fabric, name: str) -> Fabric:
     return faults.remove_link(fabric, name) if isinstance(fabric[name], Port) else faults.kill(fabric, name)
 
 
-def _dump(judged: Judged, folder: Path) -> Path:
+def _dump(judged: Judged, folder: Path) -> None:
     from weft.errors import ConfigError
     from weft.fabric.files.opensm import write_dumps
     from weft.fabric.files.opensm_lanes import write_lanes
@@ -187,14 +184,12 @@ def _dump(judged: Judged, folder: Path) -> Path:
     write_dumps(judged.routing.fabric, folder)
     if judged.verdict.vls > 1:
         write_lanes(judged.routing.fabric, folder)
-    return folder
 
 
-def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> Path:
+def _draw(path: Path, fabric: Fabric, found: list[Judged]) -> None:
     from weft.routing.histogram import draw_loads
 
     draw_loads(path, _title(fabric), {_label(judged): judged.quality for judged in found})
-    return path
 
 
 @contextmanager

@@ -99,8 +99,7 @@ def _run(module: Any, picture: Path | None, form: Form, given: dict[str, Any]) -
         print_data(form, finding.report(), "rows")
         return
     _print(finding)
-    if picture is not None:
-        say_written(picture)
+    say_written(picture)
 
 
 def _print(finding: Finding) -> None:

@@ -47,6 +47,7 @@ def sim(
         packet (every packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """
     from weft.sim.engines import find_engine
+    from weft.sim.files import write_traffic
 
     _check_outputs(outputs)
     chosen = find_engine(engine)
@@ -62,7 +63,9 @@ def sim(
             runs = _run_sweep(chosen, fabric, name, given, loads, options, step)
         else:
             sent = _make(name, fabric, given, network.seed)
-            result = _run(chosen, fabric, sent, options[0], outputs, step)
+            if outputs.write_traffic is not None:
+                write_traffic(outputs.write_traffic, fabric, sent)
+            result = chosen.run(fabric, sent, options[0], progress=step(sent.description))
     if loads:
         _report_sweep(runs, routed_by, outputs)
     else:
@@ -235,14 +238,6 @@ def _load(spec: str, network: Network, options: list[Options]) -> tuple[Fabric, 
     return routing.fabric, f"routed by {routing.engine}"
 
 
-def _run(engine: Engine, fabric: Fabric, traffic: Traffic, options: Options, outputs: Outputs, step: Step) -> Result:
-    from weft.sim.files import write_traffic
-
-    if outputs.write_traffic is not None:
-        write_traffic(outputs.write_traffic, fabric, traffic)
-    return engine.run(fabric, traffic, options, progress=step(traffic.description))
-
-
 def _run_sweep(
     engine: Engine,
     fabric: Fabric,
@@ -286,9 +281,7 @@ def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
         print_data(outputs.form, _facts(result, routed_by))
         return
     _print_run(result, routed_by)
-    for path in (outputs.write_traffic, outputs.picture, outputs.plot_queue):
-        if path is not None:
-            say_written(path)
+    say_written(outputs.write_traffic, outputs.picture, outputs.plot_queue)
 
 
 def _print_run(result: Result, routed_by: str) -> None:
@@ -356,8 +349,7 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
     )
     out.print(table("Latency against load", heads, rows, what))
     out.print(_speed_line([result for _, result in runs]), markup=False)
-    if outputs.plot_latency is not None:
-        say_written(outputs.plot_latency)
+    say_written(outputs.plot_latency)
 
 
 def _plot_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:

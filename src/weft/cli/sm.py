@@ -13,7 +13,6 @@ from weft.cli.arguments import TABLES, File, Form
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags, sm_options
 
 if TYPE_CHECKING:
-    from weft.lab.registry import Entry
     from weft.mad.carrier import Carrier
     from weft.sm.conf.options import Options
     from weft.sm.status import Status
@@ -105,12 +104,13 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
     """The port to speak through, where the state is kept, and what the subnet is called."""
     from weft import runtime
     from weft.cli.subnets import find_carrier
-    from weft.lab import registry
+    from weft.lab import control, registry
 
     on, name = subnet
     if on == "lab":
         entry = registry.find(name)
-        _check_host(entry, at)
+        if at:
+            control.ask(entry, "host", name=at)  # near names are the lab's to tell
         carrier, folder, begin, title = find_carrier(at, entry.name, "", None), entry.cache, "sm-", f"lab {entry.name}"
     else:
         ibsim, umad = (name or "sim", None) if on == "ibsim" else ("", name or "any")
@@ -118,14 +118,6 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
         begin = f"sm-{on}-{name or 'first'}-"
     host = getattr(carrier, "host", "")
     return carrier, folder / f"{begin}{host or 'first'}.json".replace("/", "-"), title
-
-
-def _check_host(entry: Entry, at: str) -> None:
-    """Near names are the lab's to tell."""
-    from weft.lab.control import ask
-
-    if at:
-        ask(entry, "host", name=at)
 
 
 def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, form: Form) -> None:
