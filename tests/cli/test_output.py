@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from weft.cli import app
 from weft.cli.output import _show, table
 
 WEFT = (sys.executable, "-m", "weft")
@@ -113,3 +114,9 @@ def test_columns_that_do_not_fit_stand_below_each_other_with_the_first_again():
         ["fabric", "published"],
         ["ndr", "5", "runs"],
     ]
+
+
+def test_the_usage_of_a_topology_can_be_broken_between_its_parameters(capsys):
+    app(["topologies", "fat-tree"])
+    words = capsys.readouterr().out.replace("─", " ").split()
+    assert max(map(len, words)) < 30

@@ -34,4 +34,5 @@ def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
             (p.name, p.meaning, "required" if p.required else "" if p.default is None else str(p.default))
             for p in entry.parameters
         ]
-        console().print(table(entry.usage, ("parameter", "meaning", "default"), rows, entry.summary), markup=False)
+        usage = entry.usage.replace("[", " [")  # else it is one word, longer than a screen is wide
+        console().print(table(usage, ("parameter", "meaning", "default"), rows, entry.summary), markup=False)
