@@ -99,7 +99,7 @@ def han(tmp_path: Path) -> Path:
 
 
 def test_letters_come_from_a_font_that_has_them_and_else_one_line_says_so(
-    weird: Fabric, han: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    weird: Fabric, han: Path, tmp_path: Path, capsys, caplog, monkeypatch
 ) -> None:
     from matplotlib import font_manager
 
@@ -112,6 +112,7 @@ def test_letters_come_from_a_font_that_has_them_and_else_one_line_says_so(
     font_manager.fontManager.addfont(han)
     draw(weird, tmp_path / "with.png")
     assert capsys.readouterr().err == ""
+    assert caplog.text == ""  # what matplotlib would print: that the title of this font is not bold
     assert (tmp_path / "with.png").read_bytes() != (tmp_path / "without.png").read_bytes()
 
 

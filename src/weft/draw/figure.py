@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 import warnings
 from functools import cache
@@ -28,9 +29,12 @@ def to_bytes(figure: Figure, suffix: str) -> bytes:
     families = _families("".join({text.get_text() for text in texts}))
     for text in texts:
         text.set_fontfamily(families)
+    told = logging.getLogger("matplotlib.font_manager")  # which would tell of every font that has no bold
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # said below, in one line
+        told.disabled = True
         figure.savefig(output, format=suffix[1:], dpi=figure.dpi, metadata=_STAMPS[suffix])
+        told.disabled = False
     return output.getvalue()
 
 
