@@ -129,7 +129,7 @@ class Adapter:
     def do_here(self, qp: QueuePair, work: SendWork) -> ibv_wc_status:
         """Requests that never leave: closing a key, binding a window."""
         if work.window is not None:
-            return work.window.carry_out(qp)
+            return work.window.carry_out(qp.pd, qp.number)
         assert work.invalidate is not None
         closed = self.regions.invalidate(qp.pd, qp.number, work.invalidate)
         return ibv_wc_status.IBV_WC_SUCCESS if closed else ibv_wc_status.IBV_WC_MW_BIND_ERR

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from weft.verbs.enums import IBV_SEND_SOLICITED, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.hca.opcodes import ANSWERED, DATA, HAVE_IMMEDIATE, OPS, Control
 from weft.verbs.hca.segment import Op, Segment, Service, psn_after
 from weft.verbs.shm.memory import Payload, Place, total
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
 
 
 class Refused(Exception):
@@ -26,7 +23,7 @@ class Refused(Exception):
 class Binding(Protocol):
     """Of a window: what is bound to what."""
 
-    def carry_out(self, qp: QueuePair) -> ibv_wc_status: ...
+    def carry_out(self, pd: object, qp_num: int) -> ibv_wc_status: ...
 
 
 @dataclass(slots=True, kw_only=True)

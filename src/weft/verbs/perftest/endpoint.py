@@ -185,9 +185,9 @@ class Endpoint:
         for qp, psn, address in zip(self.qps, self.psns, remote, strict=True):
             qp.to_rts(self._attributes(psn, address))
         if self.plan.connection is Connection.UD:
-            self._handles = [AH(self.pd, attr=self._way(address)) for address in remote]
+            self._handles = [AH(self.pd, attr=self._address_vector(address)) for address in remote]
 
-    def _way(self, to: Address) -> AHAttr:
+    def _address_vector(self, to: Address) -> AHAttr:
         port = self.port
         is_global = port.gid_index >= 0
         route = GlobalRoute(dgid=GID(to.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
@@ -200,7 +200,7 @@ class Endpoint:
         attr.max_rd_atomic = attr.max_dest_rd_atomic = self.plan.outs
         attr.min_rnr_timer, attr.timeout = _RNR_TIMER, self.plan.qp_timeout
         attr.retry_cnt = attr.rnr_retry = _RETRIES
-        attr.ah_attr = self._way(to)
+        attr.ah_attr = self._address_vector(to)
         return attr
 
     # -- work ---------------------------------------------------------------------------------------------------------

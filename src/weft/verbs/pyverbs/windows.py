@@ -15,7 +15,6 @@ from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM, Unsigned, inc_rkey, table
 from weft.verbs.enums import ibv_mw_type, ibv_wc_status
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.regions import Region
 from weft.verbs.pyverbs.memory_region import MR
 from weft.verbs.pyverbs.pd import PD
@@ -62,10 +61,10 @@ class MW(PyverbsCM):
         if mw_type not in list(ibv_mw_type):
             raise PyverbsRDMAError("Failed to allocate MW", errno.EINVAL, f"there is no type {mw_type}, only 1 and 2")
         self.type = ibv_mw_type(mw_type)
-        self._regions = pd.ctx.adapter.regions
-        key = self._regions.new_key()
+        self.regions = pd.ctx.adapter.regions
+        key = self.regions.new_key()
         unbound = Region(key=key, pd=pd.key, address=0, length=0, access=0, base=0, is_open=False)
-        self.region = self._regions.add(unbound)
+        self.region = self.regions.add(unbound)
         self.rkey = key
         self.handle = pd.ctx.handles.add(self)
         self.pd: PD | None = pd
@@ -75,7 +74,7 @@ class MW(PyverbsCM):
     def unbind(self) -> None:
         """Its key opens nothing any more."""
         region = self.region
-        with self._regions.lock:
+        with self.regions.lock:
             region.is_open = False
             if region.parent is not None:
                 region.parent.windows -= 1
@@ -85,11 +84,11 @@ class MW(PyverbsCM):
         """To what was checked, by who has the adapter's lock."""
         self.unbind()
         region, parent = self.region, info.mr.region
-        self._regions.drop(region)
+        self.regions.drop(region)
         region.key = rkey
         if self.type == _TYPE_2:  # one of type 1 has it since the request was posted, and maybe a later one
             self.rkey = rkey
-        self._regions.add(region)
+        self.regions.add(region)
         if not info.length:
             return
         region.address, region.length, region.access = parent.place(info.addr), info.length, info.mw_access_flags
@@ -99,9 +98,9 @@ class MW(PyverbsCM):
         parent.windows += 1
 
     def _release(self) -> None:
-        with self._regions.lock:
+        with self.regions.lock:
             self.unbind()
-            self._regions.drop(self.region)
+            self.regions.drop(self.region)
         self.pd = None
 
 
@@ -124,7 +123,7 @@ class Binding:
             rkey = mw.rkey = inc_rkey(mw.rkey)
         self.rkey = rkey
 
-    def wrong(self, qp: QueuePair) -> str:
+    def _wrong(self, pd: object) -> str:
         """Why it cannot be done; empty if it can."""
         mw, info, region = self.mw, self.info, self.info.mr.region
         if mw.pd is None:
@@ -135,7 +134,7 @@ class Binding:
             return "a window of type 2 is bound while it is unbound, to some bytes, with a key that differs in 8 bits"
         if mw.type == _TYPE_1 and info.mw_access_flags & e.IBV_ACCESS_ZERO_BASED:
             return "a window of type 1 has the addresses of its region"
-        if not mw.region.pd is qp.pd is region.pd:
+        if not mw.region.pd is pd is region.pd:
             return "window, region and queue pair are not of one protection domain"
         if not region.is_open or not region.access & e.IBV_ACCESS_MW_BIND or not region.holds(info.addr, info.length):
             return "the region is closed, not for windows (IBV_ACCESS_MW_BIND), or does not have all these bytes"
@@ -143,9 +142,9 @@ class Binding:
             return "a window for writing needs a region with IBV_ACCESS_LOCAL_WRITE"
         return ""
 
-    def carry_out(self, qp: QueuePair) -> ibv_wc_status:
-        with qp.adapter.regions.lock:  # nobody closes the region, or the window, between the look and the deed
-            if self.wrong(qp):
+    def carry_out(self, pd: object, qp_num: int) -> ibv_wc_status:
+        with self.mw.regions.lock:  # nobody closes the region, or the window, between the look and the deed
+            if self._wrong(pd):
                 return ibv_wc_status.IBV_WC_MW_BIND_ERR
-            self.mw.rebind(self.info, self.rkey, qp.number if self.mw.type == _TYPE_2 else 0)
+            self.mw.rebind(self.info, self.rkey, qp_num if self.mw.type == _TYPE_2 else 0)
         return ibv_wc_status.IBV_WC_SUCCESS

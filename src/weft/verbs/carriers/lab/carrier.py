@@ -49,7 +49,7 @@ class LabCarrier(Carrier):
         first = program << QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << QUEUE_PAIR_BITS))
         self.on_change: Callable[[list[ibv_event_type]], None] = lambda events: None
-        self.paths = Paths(self)
+        self.paths = Paths(line, lambda: self.facts)
         self._peer_memories: PeerMemories | None = None
         self._adapter: Adapter | None = None
         self.refused = 0  # packets that were none, or whose ICRC was wrong

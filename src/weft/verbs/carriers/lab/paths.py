@@ -7,17 +7,16 @@ InfiniBand, the adapter asks the administrator, by a MAD from its own port, and 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.carriers.lab.address_vector import AddressVector
+from weft.verbs.carriers.lab.connection import Line
+from weft.verbs.carriers.lab.port_facts import Facts
 from weft.wire.format import Format, Malformed
 from weft.wire.mad import Method
 from weft.wire.sa import MCMemberRecord, PathRecord, SaAttribute, SaMad
 from weft.wire.sa_query import component_mask
-
-if TYPE_CHECKING:
-    from weft.verbs.carriers.lab.carrier import LabCarrier
 
 _PATIENCE_S = 2.0
 _ASK_AGAIN_S = 1.0  # about what the administrator did not know, or when it did not answer
@@ -37,10 +36,10 @@ def group_of(gid: int, p_key: int) -> int:
 
 
 class Paths:
-    """Of one port."""
+    """Of one port, whose `facts` change."""
 
-    def __init__(self, carrier: LabCarrier) -> None:
-        self._carrier = carrier
+    def __init__(self, line: Line, facts: Callable[[], Facts]) -> None:
+        self._line, self._facts = line, facts
         self._known: dict[tuple[int, int], tuple[AddressVector | None, float]] = {}  # by GIDs; until when
 
     def forget(self) -> None:
@@ -62,7 +61,7 @@ class Paths:
         if raw is None:
             return None
         path = PathRecord.unpack(raw)
-        lid = self._carrier.facts.info.lid
+        lid = self._facts().info.lid
         return AddressVector(path.dlid, gids, sl=path.sl, path_bits=path.slid - lid if path.slid >= lid else 0)
 
     def join(self, gids: tuple[int, int]) -> AddressVector | None:
@@ -79,7 +78,7 @@ class Paths:
         self._ask(Method.DELETE, SaAttribute.MC_MEMBER_RECORD, query, mask)
 
     def _join(self, gids: tuple[int, int], state: int) -> AddressVector | None:
-        facts = self._carrier.facts
+        facts = self._facts()
         query = MCMemberRecord(
             mgid=gids[0],
             port_gid=gids[1],
@@ -104,7 +103,7 @@ class Paths:
         """The first record of the answer."""
         mad = SaMad(method=method, attribute_id=attribute, component_mask=mask, data=query.raw)
         try:
-            answer = self._carrier.line.ask("sa", _PATIENCE_S, mad=mad.raw.hex())
+            answer = self._line.ask("sa", _PATIENCE_S, mad=mad.raw.hex())
             found = SaMad.unpack(bytes.fromhex(answer["mad"]))
         except (ConfigError, SubnetError, Malformed):
             return None
