@@ -204,10 +204,6 @@ def _sentence(servers: int, size_bytes: int, figures: dict[str, Any]) -> str:
     )
 
 
-def _longest(curves: dict[str, list[float]]) -> float:
-    return max(found[-1] for found in curves.values())
-
-
 def draw(finding: Finding, path: Path | str) -> None:
     """The distribution of latencies."""
     curves, medians = finding.figures["percentiles_us"], finding.figures["p50_us"]
@@ -222,7 +218,8 @@ def draw(finding: Finding, path: Path | str) -> None:
                 label=f"{name}: median {medians[name]:,.2f} µs",
             )
         axes.set_xscale("log")
-        axes.set_xticks([at for at in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if at <= _longest(curves)])
+        longest = max(found[-1] for found in curves.values())
+        axes.set_xticks([at for at in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000) if at <= longest])
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("latency of an MPI message, µs")
         axes.set_ylabel("messages at most as slow, %")
