@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from cyclopts import App
@@ -22,8 +23,8 @@ app = App(
     version=weft.__version__,
     version_flags=["--version"],
     result_action="return_value",
-    config=defaults.apply,
 )
+app.config = (partial(defaults.apply, app),)
 # The first line of each command's docstring, written again here so that `--help` need not import them all.
 COMMANDS = {
     "show": "Summarise a fabric, or show one node, port or server of it.",

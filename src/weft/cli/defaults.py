@@ -31,7 +31,7 @@ def find() -> Path | None:
     return usual if usual.exists() else None
 
 
-def apply(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+def apply(root: App, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Give flags that are not on the command line what the file says; cyclopts calls it once the words are parsed."""
     path = find()
     if path is None:
@@ -39,7 +39,7 @@ def apply(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) ->
     from cyclopts import CycloptsError
     from cyclopts.config import Dict
 
-    flags = _flags(path, _read(path), commands)
+    flags = _flags(path, _read(path), root, commands)
     known = [name[2:] for argument in arguments for name in argument.names if name.startswith("--")]
     for key in flags:
         if key not in known:
@@ -65,10 +65,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise FileError(path, None, str(error), f"TOML. {_WITHOUT}") from None
 
 
-def _flags(path: Path, facts: dict[str, Any], commands: tuple[str, ...]) -> dict[str, Any]:
+def _flags(path: Path, facts: dict[str, Any], level: App, commands: tuple[str, ...]) -> dict[str, Any]:
     """Those of this command; above them stand names of commands."""
-    from weft.cli import app as level
-
     for depth, command in enumerate(commands):
         for name, below in facts.items():
             is_section = isinstance(below, dict)
