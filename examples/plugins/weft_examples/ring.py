@@ -7,24 +7,24 @@ The parameters are what a spec can say, `ring:8,hosts=2`; their annotations are 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import ROW_M, HostsPerSwitch, LinkSpeed, Plant, number
+from weft.fabric.topologies.plant import ROW_M, HostsPerSwitch, Plant, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
 @topology("ring", example="ring:8,hosts=2")
 def ring(
-    switches: Annotated[int, "switches in the ring"], *, hosts: HostsPerSwitch = 1, speed: LinkSpeed = None
+    switches: Annotated[int, "switches in the ring"], *, hosts: HostsPerSwitch = 1, **switching: Unpack[Switching]
 ) -> Fabric:
     """A ring of switches with hosts on each."""
     if switches < 3:
         raise ConfigError(f"ring: switches={switches} do not close a ring: give 3 or more")
-    plant = Plant("ring", switch=None, radix=None, speed=speed, server="host")
+    plant = Plant("ring", server="host", **switching)
     plant.check_ports(2 + hosts, f"2 for the ring, {hosts} for hosts")
     row = plant.add_leaves(number("sw", switches), hosts, first_port=3)
     plant.connect(row, 1, np.roll(row, -1), 2, ROW_M)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -241,39 +241,22 @@ def _label_gbit_s(label: str) -> float:
     return found.rate_gbit_s(width)
 
 
-def _read(file: str) -> list[dict[str, Any]]:
-    return [{**table, "name": name} for name, table in read_catalog(file).items()]
-
-
 @cache
-def switches() -> tuple[Switch, ...]:
-    return msgspec.convert(_read("switches.toml"), tuple[Switch, ...])
+def _read(file: str, kind: type[Entry]) -> Any:
+    """All entries of a kind, as its file has them; media by name."""
+    tables = [{**table, "name": name} for name, table in read_catalog(file).items()]
+    for table in tables:
+        if kind is Cable:
+            table["medium"] = Medium[table["medium"]]
+    return msgspec.convert(tables, tuple[kind, ...])  # type: ignore[valid-type]
 
 
-@cache
-def adapters() -> tuple[Adapter, ...]:
-    return msgspec.convert(_read("adapters.toml"), tuple[Adapter, ...])
-
-
-@cache
-def gpus() -> tuple[Gpu, ...]:
-    return msgspec.convert(_read("gpus.toml"), tuple[Gpu, ...])
-
-
-@cache
-def servers() -> tuple[Server, ...]:
-    return msgspec.convert(_read("servers.toml"), tuple[Server, ...])
-
-
-@cache
-def cables() -> tuple[Cable, ...]:
-    tables = [{**table, "medium": Medium[table["medium"]]} for table in _read("cables.toml")]
-    return msgspec.convert(tables, tuple[Cable, ...])
-
-
-@cache
-def interconnects() -> tuple[Interconnect, ...]:
-    return msgspec.convert(_read("fabrics.toml"), tuple[Interconnect, ...])
+switches: Callable[[], tuple[Switch, ...]] = partial(_read, "switches.toml", Switch)
+adapters: Callable[[], tuple[Adapter, ...]] = partial(_read, "adapters.toml", Adapter)
+gpus: Callable[[], tuple[Gpu, ...]] = partial(_read, "gpus.toml", Gpu)
+servers: Callable[[], tuple[Server, ...]] = partial(_read, "servers.toml", Server)
+cables: Callable[[], tuple[Cable, ...]] = partial(_read, "cables.toml", Cable)
+interconnects: Callable[[], tuple[Interconnect, ...]] = partial(_read, "fabrics.toml", Interconnect)
 
 
 def entries() -> list[Entry]:

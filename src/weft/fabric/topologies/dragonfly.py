@@ -19,14 +19,14 @@ left over in the last round, groups pair up with their neighbours; a port that n
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import HALL_M, ROW_M, LinkSpeed, Plant, Radix, ServerName, SwitchName, number
+from weft.fabric.topologies.plant import HALL_M, ROW_M, Plant, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 HostsPerLeaf = Annotated[int, "servers on each switch that has servers"]
@@ -42,12 +42,10 @@ def dragonfly(
     h: GlobalLinks,
     g: Groups = None,
     server: ServerName = "host",
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """Groups of switches (`g2s3`), all-to-all inside, with a few links between every two groups."""
-    plant = Plant("dragonfly", switch=switch, radix=radix, speed=speed, server=server)
+    plant = Plant("dragonfly", server=server, **switching)
     ports = p * plant.rails
     plant.check_ports(ports + a - 1 + h, f"{ports} for hosts, {a - 1} local, {h} global")
     g = _choose_groups("dragonfly", g, a * h)
@@ -69,12 +67,10 @@ def dragonfly_plus(
     h: GlobalLinks,
     g: Groups = None,
     server: ServerName = "host",
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """Groups of leaves (`g2leaf3`) and spines (`g2spine3`), with the global links on the spines."""
-    plant = Plant("dragonfly+", switch=switch, radix=radix, speed=speed, server=server)
+    plant = Plant("dragonfly+", server=server, **switching)
     ports = p * plant.rails
     plant.check_ports(ports + spines, f"a leaf: {ports} for hosts, {spines} to spines")
     plant.check_ports(leaves + h, f"a spine: {leaves} to leaves, {h} global")

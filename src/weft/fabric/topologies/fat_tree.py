@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from weft.errors import ConfigError
 from weft.fabric.build import MAX_PORTS
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import HALL_M, ROW_M, LinkSpeed, Plant, Radix, ServerName, SwitchName, number
+from weft.fabric.topologies.plant import HALL_M, ROW_M, Plant, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -41,12 +41,10 @@ def fat_tree(
     levels: Annotated[int | None, "1 (a star), 2 or 3; else as few as it takes"] = None,
     pods: Annotated[int | None, "pods of a tree of three levels; else as few as it takes"] = None,
     oversubscription: Annotated[float, "down ports of a leaf for each uplink"] = 1.0,
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """Leaves, spines and, beyond what spines reach, pods and cores; any number of hosts."""
-    plant = Plant("fat-tree", switch=switch, radix=radix, speed=speed, server=server)
+    plant = Plant("fat-tree", server=server, **switching)
     down, up = split_ports(plant.radix, oversubscription)
     levels = _choose_levels(plant, hosts, levels, pods, oversubscription)
     if levels == 1:

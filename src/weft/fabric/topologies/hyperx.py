@@ -13,21 +13,12 @@ switches of the row, in their order.
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import numpy as np
 
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import (
-    ROW_M,
-    Dims,
-    HostsPerSwitch,
-    LinkSpeed,
-    Plant,
-    Radix,
-    ServerName,
-    SwitchName,
-    number,
-)
+from weft.fabric.topologies.plant import ROW_M, Dims, HostsPerSwitch, Plant, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -37,12 +28,10 @@ def hyperx(
     *,
     hosts: HostsPerSwitch = 1,
     server: ServerName = "host",
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """A grid of switches, all-to-all along every dimension."""
-    plant = Plant("hyperx", switch=switch, radix=radix, speed=speed, server=server)
+    plant = Plant("hyperx", server=server, **switching)
     host_ports, grid_ports = hosts * plant.rails, sum(dims) - len(dims)
     plant.check_ports(host_ports + grid_ports, f"{host_ports} for hosts, {grid_ports} to switches")
     plant.check_size(math.prod(dims), math.prod(dims) * hosts)

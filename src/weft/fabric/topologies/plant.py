@@ -9,7 +9,7 @@ typical of rows of racks, and the cheapest medium that reaches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,19 +27,25 @@ HALL_M = 30.0  # spine to core; between the groups of a dragonfly
 
 MAX_PORTS_IN_ALL = 10_000_000  # half a gigabyte, before anybody writes tables or counters
 
-SwitchName = Annotated[str | None, "switch model in the catalog; else the first that speaks at the speed"]
-Radix = Annotated[int | None, "ports of a switch, in place of the catalog's"]
-LinkSpeed = Annotated[str | None, "line speed such as EDR or 2xHDR; else the switch's"]
 ServerName = Annotated[str, "server template in the catalog"]
 HostsPerSwitch = Annotated[int, "servers on each switch"]
 Dims = Annotated[tuple[int, ...], "size of each dimension"]
 
 
+class Switching(TypedDict, total=False):
+    """What every topology may be told of its switches."""
+
+    switch: Annotated[str | None, "switch model in the catalog; else the first that speaks at the speed"]
+    radix: Annotated[int | None, "ports of a switch, in place of the catalog's"]
+    speed: Annotated[str | None, "line speed such as EDR or 2xHDR; else the switch's"]
+
+
 class Plant(FabricBuilder):
     """Collects switches, servers and cables of chosen hardware; `build` checks them and returns the fabric."""
 
-    def __init__(self, name: str, *, switch: str | None, radix: int | None, speed: str | None, server: str) -> None:
+    def __init__(self, name: str, *, server: str, **switching: Unpack[Switching]) -> None:
         super().__init__(name)
+        switch, radix, speed = switching.get("switch"), switching.get("radix"), switching.get("speed")
         self.template = catalog.server(server)
         adapter = self.template.adapter
         line = parse_label(speed) if speed else None

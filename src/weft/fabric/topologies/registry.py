@@ -66,7 +66,7 @@ def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Cal
     """Make a generator what a door takes under this name."""
 
     def made(generate: Callable[_P, Fabric]) -> Callable[_P, Fabric]:
-        signature = inspect.signature(generate)
+        signature = _signature(generate)
 
         @functools.wraps(generate)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> Fabric:
@@ -74,7 +74,7 @@ def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Cal
             _check_numbers(name, given)
             return replace(generate(*args, **kwargs), spec=write_spec(name, given))
 
-        vars(checked).update(topology=name, example=example)
+        vars(checked).update(topology=name, example=example, __signature__=signature)
         return checked
 
     return made
@@ -83,19 +83,31 @@ def topology(name: str, *, example: str) -> Callable[[Callable[_P, Fabric]], Cal
 @functools.cache
 def parameters(name: str) -> dict[str, Parameter]:
     """The parameters of a topology by name, in the order of its signature."""
-    generate = TOPOLOGIES[name]
+    return {key: _parameter(given) for key, given in inspect.signature(TOPOLOGIES[name]).parameters.items()}
+
+
+def _signature(generate: Callable[_P, Fabric]) -> inspect.Signature:
+    """That of a generator, the keys of `**options: Unpack[...]` as parameters of their own, which may be left out."""
     hints = get_type_hints(generate, include_extras=True)
-    return {key: _parameter(key, hints[key], given) for key, given in inspect.signature(generate).parameters.items()}
+    own: list[inspect.Parameter] = []
+    for given in inspect.signature(generate).parameters.values():
+        if given.kind is given.VAR_KEYWORD:
+            (options,) = get_args(hints[given.name])
+            for key, hint in get_type_hints(options, include_extras=True).items():
+                own.append(inspect.Parameter(key, given.KEYWORD_ONLY, default=None, annotation=hint))
+        else:
+            own.append(given.replace(annotation=hints[given.name]))
+    return inspect.Signature(own)
 
 
-def _parameter(name: str, hint: Any, given: inspect.Parameter) -> Parameter:
-    """`hint` is Annotated[type, meaning]; `T | None` stands for an optional T."""
-    kind, meaning = get_args(hint)
+def _parameter(given: inspect.Parameter) -> Parameter:
+    """Its annotation is Annotated[type, meaning]; `T | None` stands for an optional T."""
+    kind, meaning = get_args(given.annotation)
     if get_origin(kind) is UnionType:
         (kind,) = (option for option in get_args(kind) if option is not NoneType)
     required = given.default is inspect.Parameter.empty
     return Parameter(
-        name=name,
+        name=given.name,
         kind="sizes" if get_origin(kind) is tuple else kind.__name__,
         meaning=meaning,
         required=required,

@@ -9,13 +9,13 @@ h1 is in port 1, h2 in port 2, and so on; a server with more rails has as many p
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import LinkSpeed, Plant, Radix, ServerName, SwitchName
+from weft.fabric.topologies.plant import Plant, ServerName, Switching
 from weft.fabric.topologies.registry import topology
 
 
@@ -24,12 +24,10 @@ def star(
     hosts: Annotated[int, "servers"],
     *,
     server: ServerName = "host",
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """All servers on one switch."""
-    plant = Plant("star", switch=switch, radix=radix, speed=speed, server=server)
+    plant = Plant("star", server=server, **switching)
     needed = hosts * plant.rails
     if needed > plant.radix:
         raise ConfigError(

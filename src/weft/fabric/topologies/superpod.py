@@ -15,14 +15,14 @@ spines of its own (more than one, if it has more leaves than half the ports of a
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Unpack
 
 import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.topologies.fat_tree import add_spines, add_spines_and_cores
-from weft.fabric.topologies.plant import LinkSpeed, Plant, Radix, ServerName, SwitchName, number
+from weft.fabric.topologies.plant import Plant, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -32,12 +32,10 @@ def superpod(
     *,
     server: ServerName = "dgx-h100",
     servers: Annotated[int | None, "servers in all, if the last unit is not full"] = None,
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """Scalable units of servers with one leaf per rail, joined without oversubscription."""
-    plant = Plant("superpod", switch=switch, radix=radix, speed=speed, server=server)
+    plant = Plant("superpod", server=server, **switching)
     half, rails = plant.radix // 2, plant.rails
     most = half * (plant.radix // rails)
     if su > most:

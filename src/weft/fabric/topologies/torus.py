@@ -12,21 +12,12 @@ size 2 has one cable between its two switches, as a mesh has, not two in paralle
 from __future__ import annotations
 
 import math
+from typing import Unpack
 
 import numpy as np
 
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import (
-    ROW_M,
-    Dims,
-    HostsPerSwitch,
-    LinkSpeed,
-    Plant,
-    Radix,
-    ServerName,
-    SwitchName,
-    number,
-)
+from weft.fabric.topologies.plant import ROW_M, Dims, HostsPerSwitch, Plant, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -36,13 +27,10 @@ def torus(
     *,
     hosts: HostsPerSwitch = 1,
     server: ServerName = "host",
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """A grid of switches whose rows close to rings."""
-    plant = Plant("torus", switch=switch, radix=radix, speed=speed, server=server)
-    return _build(plant, dims, hosts, wrap=True)
+    return _build(Plant("torus", server=server, **switching), dims, hosts, wrap=True)
 
 
 @topology("mesh", example="mesh:4x4")
@@ -51,13 +39,10 @@ def mesh(
     *,
     hosts: HostsPerSwitch = 1,
     server: ServerName = "host",
-    switch: SwitchName = None,
-    radix: Radix = None,
-    speed: LinkSpeed = None,
+    **switching: Unpack[Switching],
 ) -> Fabric:
     """A grid of switches."""
-    plant = Plant("mesh", switch=switch, radix=radix, speed=speed, server=server)
-    return _build(plant, dims, hosts, wrap=False)
+    return _build(Plant("mesh", server=server, **switching), dims, hosts, wrap=False)
 
 
 def _build(plant: Plant, dims: tuple[int, ...], hosts: int, *, wrap: bool) -> Fabric:
