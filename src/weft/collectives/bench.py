@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from weft.collectives.check import check
 from weft.collectives.cluster import Cluster, from_fabric
 from weft.collectives.estimate import PAIRWISE, Estimate, estimate
-from weft.collectives.kinds import Algorithm, Collective, Protocol
+from weft.collectives.kinds import PARTED, Algorithm, Collective, Protocol
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
 from weft.collectives.ranks import Ranks
@@ -35,15 +35,6 @@ _PROGRAMS = {
     Collective.ALL_TO_ALL: "alltoall_perf",
     Collective.SEND_RECV: "sendrecv_perf",
 }
-_PARTED = frozenset(
-    {
-        Collective.ALL_GATHER,
-        Collective.REDUCE_SCATTER,
-        Collective.ALL_TO_ALL,
-        Collective.GATHER,
-        Collective.SCATTER,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +130,7 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
     if not sizes:
         raise ConfigError(
             f"{kind} of {settings.sizes.max_bytes} bytes leaves nothing for each of {cluster.ranks} ranks: "
-            f"-e {_WORD_BYTES * (_ALIGNED_WORDS if kind in _PARTED else 1) * cluster.ranks} is the least"
+            f"-e {_WORD_BYTES * (_ALIGNED_WORDS if kind in PARTED else 1) * cluster.ranks} is the least"
         )
     networks = None
     if cluster.nodes > 1:
@@ -168,7 +159,7 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
 def _cut(kind: Collective, size_bytes: int, ranks: int) -> tuple[int, int]:
     """Bytes and elements that nccl-tests makes of a size (getCollByteCount of each test)."""
     words = size_bytes // _WORD_BYTES
-    if kind not in _PARTED:
+    if kind not in PARTED:
         return words * _WORD_BYTES, words
     part = words // ranks // _ALIGNED_WORDS * _ALIGNED_WORDS
     return part * ranks * _WORD_BYTES, part

@@ -33,7 +33,7 @@ _HOPPER = 90
 _AMPERE = 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Graph:
     """Channels of one pattern. `intra` and `inter` are the speed of one of them inside and between nodes."""
 
@@ -108,8 +108,8 @@ def _one_node(cluster: Cluster) -> Graphs:
     if _has_nvls(cluster):
         heads = min(cluster.gpus, constants().limits.nvls_gpus)
         speed = next((one for one in speeds if (heads + 1) * one <= total), speeds[-1])
-        nvls = _graph(heads, speed, _raised(speeds, speed, speeds[0]))
-    return Graphs(ring=ring, tree=_graph(ring.channels, tree, tree), nvls=nvls, same_channels=True)
+        nvls = Graph(heads, speed, _raised(speeds, speed, speeds[0]))
+    return Graphs(ring=ring, tree=Graph(ring.channels, tree, tree), nvls=nvls, same_channels=True)
 
 
 def _network(cluster: Cluster) -> Graphs:
@@ -125,7 +125,7 @@ def _network(cluster: Cluster) -> Graphs:
 
     ring = _cut(cluster, _best(speeds, fitting, cluster.nvlink_gbyte_s), _most())
     between = ring.inter_gbyte_s
-    tree = _graph(ring.channels, _raised(speeds, between, inside / ring.channels), between)
+    tree = Graph(ring.channels, _raised(speeds, between, inside / ring.channels), between)
     return Graphs(
         ring=ring,
         tree=tree,
@@ -141,9 +141,9 @@ def _collnet_direct(cluster: Cluster, speeds: Sequence[float]) -> Graph:
     """One channel for each head, the GPU of an adapter."""
     most = min(cluster.gpus, constants().limits.collnet_gpus)
     speed = next((one for one in speeds if one <= cluster.nic_gbyte_s), speeds[-1])
-    heads = _graph(min(most, cluster.nics), speed, speed)
+    heads = Graph(min(most, cluster.nics), speed, speed)
     whole = _cut(cluster, heads, most)
-    return whole if whole != heads else _graph(heads.channels, _raised(speeds, speed, speeds[0]), speed)
+    return whole if whole != heads else Graph(heads.channels, _raised(speeds, speed, speeds[0]), speed)
 
 
 def _nvls(cluster: Cluster, speeds: Sequence[float]) -> Graph:
@@ -151,7 +151,7 @@ def _nvls(cluster: Cluster, speeds: Sequence[float]) -> Graph:
     heads = min(cluster.gpus, cluster.nics, constants().limits.nvls_gpus)
     total, nic = cluster.nvlink_gbyte_s, cluster.nic_gbyte_s
     found = _best(speeds, lambda speed: min(heads, int(total / speed) - 1) if speed <= nic else 0, total)
-    return _graph(found.channels, found.intra_gbyte_s, _raised(speeds, found.inter_gbyte_s, nic))
+    return Graph(found.channels, found.intra_gbyte_s, _raised(speeds, found.inter_gbyte_s, nic))
 
 
 def _has_nvls(cluster: Cluster) -> bool:
@@ -173,7 +173,7 @@ def _best(speeds: Sequence[float], fitting: Callable[[float], int], enough_gbyte
             break
         channels = min(fitting(speed), _most())
         if channels * speed > best.total_gbyte_s:
-            best = _graph(channels, speed, speed)
+            best = Graph(channels, speed, speed)
     if not best.channels:
         raise ConfigError(f"adapters slower than {speeds[-1]:g} GB/s are too slow for NCCL's search")
     return best
@@ -186,7 +186,7 @@ def _cut(cluster: Cluster, graph: Graph, most: int) -> Graph:
     channels = min(2 * graph.channels, most)
     if speed < cut.cut_gbyte_s or enough or channels == graph.channels:
         return graph
-    return _graph(channels, speed / 2, graph.inter_gbyte_s / 2)
+    return Graph(channels, speed / 2, graph.inter_gbyte_s / 2)
 
 
 def _raised(speeds: Sequence[float], start: float, limit: float) -> float:
@@ -197,7 +197,3 @@ def _raised(speeds: Sequence[float], start: float, limit: float) -> float:
             break
         best = max(best, speed)
     return best
-
-
-def _graph(channels: int, intra_gbyte_s: float, inter_gbyte_s: float) -> Graph:
-    return Graph(channels=channels, intra_gbyte_s=intra_gbyte_s, inter_gbyte_s=inter_gbyte_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Self
 
 from weft.errors import UnknownName
 
@@ -10,26 +11,24 @@ from weft.errors import UnknownName
 class Collective(enum.StrEnum):
     """What a group of ranks does together. The names are PyTorch's and nccl-tests'."""
 
-    ALL_REDUCE = "all_reduce"
-    ALL_GATHER = "all_gather"
-    REDUCE_SCATTER = "reduce_scatter"
-    BROADCAST = "broadcast"
-    REDUCE = "reduce"
-    ALL_TO_ALL = "all_to_all"
-    GATHER = "gather"
-    SCATTER = "scatter"
-    SEND_RECV = "send_recv"
-    BARRIER = "barrier"
+    mpi: str  # MPI's name of it
+    nccl: str  # NCCL's, empty where it has none
 
-    @property
-    def mpi(self) -> str:
-        """MPI's name of it."""
-        return _MPI[self]
+    ALL_REDUCE = "all_reduce", "MPI_Allreduce", "ncclAllReduce"
+    ALL_GATHER = "all_gather", "MPI_Allgather", "ncclAllGather"
+    REDUCE_SCATTER = "reduce_scatter", "MPI_Reduce_scatter_block", "ncclReduceScatter"
+    BROADCAST = "broadcast", "MPI_Bcast", "ncclBroadcast"
+    REDUCE = "reduce", "MPI_Reduce", "ncclReduce"
+    ALL_TO_ALL = "all_to_all", "MPI_Alltoall", "ncclAlltoAll"
+    GATHER = "gather", "MPI_Gather", "ncclGather"
+    SCATTER = "scatter", "MPI_Scatter", "ncclScatter"
+    SEND_RECV = "send_recv", "MPI_Sendrecv", "ncclSend"
+    BARRIER = "barrier", "MPI_Barrier", ""
 
-    @property
-    def nccl(self) -> str:
-        """NCCL's name of it, empty where NCCL has none."""
-        return _NCCL.get(self, "")
+    def __new__(cls, name: str, mpi: str, nccl: str) -> Self:
+        made = str.__new__(cls, name)
+        made._value_, made.mpi, made.nccl = name, mpi, nccl
+        return made
 
     def bus_factor(self, ranks: int) -> float:
         """Bus over algorithm bandwidth: what a rank must send at least, over the size, which nccl-tests counts as
@@ -37,43 +36,14 @@ class Collective(enum.StrEnum):
         """
         if self == Collective.ALL_REDUCE:
             return 2 * (ranks - 1) / ranks
-        if self in _PARTS:
+        if self in PARTED:
             return (ranks - 1) / ranks
         return 0.0 if self == Collective.BARRIER else 1.0
 
 
-_MPI = {
-    Collective.ALL_REDUCE: "MPI_Allreduce",
-    Collective.ALL_GATHER: "MPI_Allgather",
-    Collective.REDUCE_SCATTER: "MPI_Reduce_scatter_block",
-    Collective.BROADCAST: "MPI_Bcast",
-    Collective.REDUCE: "MPI_Reduce",
-    Collective.ALL_TO_ALL: "MPI_Alltoall",
-    Collective.GATHER: "MPI_Gather",
-    Collective.SCATTER: "MPI_Scatter",
-    Collective.SEND_RECV: "MPI_Sendrecv",
-    Collective.BARRIER: "MPI_Barrier",
-}
-_NCCL = {
-    Collective.ALL_REDUCE: "ncclAllReduce",
-    Collective.ALL_GATHER: "ncclAllGather",
-    Collective.REDUCE_SCATTER: "ncclReduceScatter",
-    Collective.BROADCAST: "ncclBroadcast",
-    Collective.REDUCE: "ncclReduce",
-    Collective.ALL_TO_ALL: "ncclAlltoAll",
-    Collective.GATHER: "ncclGather",
-    Collective.SCATTER: "ncclScatter",
-    Collective.SEND_RECV: "ncclSend",
-}
 # Of which a rank keeps one part in n and moves the others.
-_PARTS = frozenset(
-    {
-        Collective.ALL_GATHER,
-        Collective.REDUCE_SCATTER,
-        Collective.ALL_TO_ALL,
-        Collective.GATHER,
-        Collective.SCATTER,
-    }
+PARTED = frozenset(
+    (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL, Collective.GATHER, Collective.SCATTER)
 )
 
 
@@ -94,29 +64,20 @@ def _bare(name: str) -> str:
 class Algorithm(enum.StrEnum):
     """How NCCL lays a collective over the ranks, in the order in which it tries them."""
 
-    TREE = "tree"
-    RING = "ring"
-    COLLNET_DIRECT = "collnet-direct"
-    COLLNET_CHAIN = "collnet-chain"
-    NVLS = "nvls"
-    NVLS_TREE = "nvls-tree"
-    PAT = "pat"
+    label: str  # as NCCL_ALGO takes it
 
-    @property
-    def label(self) -> str:
-        """As NCCL_ALGO takes it: `NVLSTree`."""
-        return _ALGORITHM_LABELS[self]
+    TREE = "tree", "Tree"
+    RING = "ring", "Ring"
+    COLLNET_DIRECT = "collnet-direct", "CollNetDirect"
+    COLLNET_CHAIN = "collnet-chain", "CollNetChain"
+    NVLS = "nvls", "NVLS"
+    NVLS_TREE = "nvls-tree", "NVLSTree"
+    PAT = "pat", "PAT"
 
-
-_ALGORITHM_LABELS = {
-    Algorithm.TREE: "Tree",
-    Algorithm.RING: "Ring",
-    Algorithm.COLLNET_DIRECT: "CollNetDirect",
-    Algorithm.COLLNET_CHAIN: "CollNetChain",
-    Algorithm.NVLS: "NVLS",
-    Algorithm.NVLS_TREE: "NVLSTree",
-    Algorithm.PAT: "PAT",
-}
+    def __new__(cls, name: str, label: str) -> Self:
+        made = str.__new__(cls, name)
+        made._value_, made.label = name, label
+        return made
 
 
 class Protocol(enum.StrEnum):
