@@ -78,7 +78,7 @@ def test_another_user_gets_in_nowhere(target):
     found = tried(target, STRANGER, 1.0)
     assert [name for name, how in found.items() if how == "in"] == []
     assert set(found) == set(intruder.DOORS | intruder.FOR_NOBODY)
-    wait_until(lambda: state()["complaints"].get("another user is not let in", 0) >= 2)
+    wait_until(lambda: state()["errors"].get("another user is not let in", 0) >= 2)
     assert state()["clients"] == before["clients"]
 
 

@@ -14,7 +14,7 @@ from weft.fabric.forwarding import Reason, walk
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
-from weft.lab.lanes import clean_way
+from weft.lab.metered_paths import clean_path
 from weft.mad import faults
 from weft.mad.devices import NONE
 from weft.mad.packets import carry
@@ -172,7 +172,7 @@ def assert_same_reasons(running: Running) -> set[Reason]:
             else [(one.slot, one.reason) for one in fate.dropped]
         )
         assert ended == [(way.end, way.reason)]
-        lane = clean_way(devices, source, given["dlid"], given["sl"], given["p_key"], given["size_bytes"] - 124)
+        lane = clean_path(devices, source, given["dlid"], given["sl"], given["p_key"], given["size_bytes"] - 124)
         assert (lane is not None) == (way.reason is Reason.ARRIVED and not running.has_errors(way))
         walked = walk_all(arrays(now), np.array([(source, *given.values())]))
         assert (int(walked.end[0]), int(walked.reason[0])) == ended[0]

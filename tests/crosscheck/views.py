@@ -18,7 +18,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.paths import HostPaths
 from weft.fabric.rates import speed
-from weft.lab.lanes import clean_way
+from weft.lab.metered_paths import clean_path
 from weft.mad.carrier import Address
 from weft.mad.devices import Devices
 from weft.mad.host_paths import Rows, ask_paths, known
@@ -235,7 +235,7 @@ def assert_adapters_agree(running: Running, ways: dict[Pair, Path]) -> None:
     for pair, way in ways.items():
         slot, given = running.packet(pair)
         mtu_bytes = int(running.paths.mtu_bytes[running.row[pair]])
-        found = clean_way(running.devices, slot, given["dlid"], given["sl"], given["p_key"], mtu_bytes)
+        found = clean_path(running.devices, slot, given["dlid"], given["sl"], given["p_key"], mtu_bytes)
         assert found == (None if running.has_errors(way) else way)
 
 

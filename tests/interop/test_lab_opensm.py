@@ -139,7 +139,7 @@ def test_opensm_brings_a_lab_up(managed, spec, engine):
     lids = one.fabric.tables.lid[one.fabric.tables.lid > 0]
     assert len(set(lids.tolist())) == len(one.fabric.switches) + len(one.fabric.hcas)
     assert check(one.fabric, hosts_only=True).ok
-    assert not one.lab.complaints.counts
+    assert not one.lab.errors.counts
 
 
 @pytest.mark.parametrize("spec", ["opensm-subnet.lst", "fat-tree:hosts=16,radix=8"])

@@ -28,8 +28,8 @@ from weft.fabric.files import ibnetdiscover
 from weft.fabric.files import opensm as files
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.naming import node_id
-from weft.fabric.files.opensm_lanes import write_lanes
 from weft.fabric.files.opensm_tables import read_tables
+from weft.fabric.files.opensm_vls import write_vls
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
@@ -112,7 +112,7 @@ class Court:
                 return self.run(folder, self.ibdmsh, "script")
             options = ["-s", "subnet", "-f", "routes", "-m", "groups", "-l", str(fabric.tables.lmc.max())]
             if lanes or (lanes is None and "sl2vl" in vars(fabric.tables)):
-                write_lanes(fabric, folder)
+                write_vls(fabric, folder)
                 options += ["-c", "opensm.psl", "-d", "opensm.slvl"]
             return self.run(folder, self.ibdmchk, *options, *(["-a"] if switches else []))
 

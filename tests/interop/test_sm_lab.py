@@ -117,7 +117,7 @@ def test_the_fabric_works(managed):
     """Every port Active, and the tables that are in the switches lead every pair home."""
     assert managed.states() == {PortState.ACTIVE}
     assert check(managed.fabric).ok
-    assert not managed.lab.complaints.counts
+    assert not managed.lab.errors.counts
 
 
 def test_ibnetdiscover_sees_the_fabric_with_the_lids_of_the_dump(managed, tmp_path):

@@ -180,7 +180,7 @@ def test_the_kernel_hears_no_other_user():
             program.send(mad)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        wait_until(lambda: lab.complaints.counts["another user is not let in"] == 1)
+        wait_until(lambda: lab.errors.counts["another user is not let in"] == 1)
         program.send(mad)
         assert program.data.recv(1024) == answer
         assert lab.state()["mads"] == 2

@@ -271,7 +271,7 @@ def test_wrong_names_kinds_and_numbers_are_refused(lab, host):
     assert stranger.ask(Control.CONNECT, CLIENT_INFO.pack(4_000_000, 0, 0, b"h1"))[0] == Control.ERROR
     assert stranger.ask(Control.GET_NODEINFO, number=4711)[0] == Control.ERROR
     assert host.ask(77)[0] == Control.ERROR
-    assert lab.complaints.counts["a control request is refused"] == 4
+    assert lab.errors.counts["a control request is refused"] == 4
     assert answers(host)
 
 
@@ -283,7 +283,7 @@ def test_garbage_is_counted_logged_once_and_the_lab_goes_on(lab, host, caplog):
             host.data.send(chance.randbytes(chance.choice([0, 1, 32, 287, 289, 500])))
         assert answers(host)  # behind all of the data
         assert host.ask(Control.GET_NODEINFO)[0] == Control.GET_NODEINFO  # and behind all of the control requests
-    counts = lab.complaints.counts
+    counts = lab.errors.counts
     assert counts["a control datagram is none"] == 300
     assert counts["a data datagram has the wrong size"] == 300
     assert len(caplog.records) == 2
@@ -305,7 +305,7 @@ def test_mads_of_random_bytes_are_answered_or_come_back(lab, host):
             continue
         host.send(bytes(mad), chance.choice([PERMISSIVE, 0, 1, 7, 0xC000]))
         assert host.receive()[1][12:16] == number.to_bytes(4, "big"), mad.hex()
-    assert [kind for kind in lab.complaints.counts if "broke" in kind] == []
+    assert [kind for kind in lab.errors.counts if "broke" in kind] == []
     assert answers(host)
 
 
@@ -315,7 +315,7 @@ def test_a_length_that_cannot_be_is_refused_and_a_short_mad_is_filled(lab, host)
         assert host.receive()[0] == 110
     host.data.send(b"\xff\xff" + bytes(22) + (64).to_bytes(8, "big") + smp(0x11)[:64] + b"\xee" * 192)
     assert host.receive()[0] == 0
-    assert lab.complaints.counts["a MAD has an impossible length"] == 4
+    assert lab.errors.counts["a MAD has an impossible length"] == 4
 
 
 def test_an_error_in_an_agent_is_logged_and_the_lab_goes_on(lab, host, monkeypatch, caplog):
@@ -328,7 +328,7 @@ def test_an_error_in_an_agent_is_logged_and_the_lab_goes_on(lab, host, monkeypat
             host.send(smp(0x11))
             assert host.receive()[0] == 110
     assert answers(host)
-    assert lab.complaints.counts["a MAD broke an agent: RuntimeError"] == 3
+    assert lab.errors.counts["a MAD broke an agent: RuntimeError"] == 3
     assert len(caplog.records) == 1
 
 
@@ -339,9 +339,9 @@ def test_an_error_in_the_server_itself_is_logged_and_the_lab_goes_on(lab, host, 
     with monkeypatch.context() as patch:
         patch.setattr(lab.server, "_carry", broken)
         host.send(smp(0x11))
-        while not lab.complaints.counts:
+        while not lab.errors.counts:
             time.sleep(0.01)
-    assert lab.complaints.counts["the server stumbled: RuntimeError"] == 1
+    assert lab.errors.counts["the server stumbled: RuntimeError"] == 1
     assert answers(host)
 
 
@@ -433,11 +433,11 @@ def test_what_is_for_a_program_that_never_reads_is_lost_and_counted(lab, host, m
     deaf = Program(lab).attach("h2", is_sm=True)
     slot = lab.fabric["h2/1"].slot
     sent = 0
-    while not lab.complaints.counts["a program does not read its MADs"]:
+    while not lab.errors.counts["a program does not read its MADs"]:
         host.send(smp(0x20, 1, 2, tid=(sent := sent + 1)))
         assert answers(host)
     assert len(lab.server.clients[deaf.number].queue) == 20
-    assert lab.fabric.counters[slot, Counter.VL15_DROPPED] == lab.complaints.counts["a program does not read its MADs"]
+    assert lab.fabric.counters[slot, Counter.VL15_DROPPED] == lab.errors.counts["a program does not read its MADs"]
     for _ in range(sent - 1):
         assert deaf.receive()[1][16:18] == b"\0\x20"
     assert answers(deaf)
@@ -449,7 +449,7 @@ def test_who_is_at_the_other_end_is_asked_by_its_first_mad(lab, host, monkeypatc
     monkeypatch.setattr(runtime, "sender", lambda ancillary: stranger)
     host.send(smp(0x11))
     wait_until(lambda: not lab.server.clients)
-    assert lab.complaints.counts["another user is not let in"] == 1
+    assert lab.errors.counts["another user is not let in"] == 1
 
 
 def test_nobody_but_the_client_can_send_to_the_end_that_is_for_it(lab, host):

@@ -9,7 +9,7 @@ import pytest
 from tests.lab.rdma import ACCESS, GRH, Host, all_active, pair, running, wait_until
 
 from weft.fabric.counters import Counter
-from weft.lab.lanes import clean_way
+from weft.lab.metered_paths import clean_path
 from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.carriers.lab.paths import group_of
@@ -23,7 +23,7 @@ from weft.verbs.pyverbs.wr import SGE, SendWR
 def way_between(lab, start: str, end: str) -> tuple[int, ...]:
     """Slots by which packets leave."""
     slot, lid = lab.fabric[f"{start}/1"].slot, lab.subnet.lid(lab.fabric[f"{end}/1"].slot)
-    found = clean_way(lab.subnet.devices, slot, lid, sl=0, p_key=0xFFFF, mtu_bytes=1024)
+    found = clean_path(lab.subnet.devices, slot, lid, sl=0, p_key=0xFFFF, mtu_bytes=1024)
     assert found is not None
     return found.out
 

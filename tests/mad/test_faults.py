@@ -239,6 +239,6 @@ def test_a_port_that_says_it_is_down_passes_nothing(running):
     """Nothing beside PortInfo says whether a link is up."""
     assert answers(running, [1, 3])
     PortInfo.port_state.set(running.devices.info(running.slot_of("leaf1/3")), PortState.DOWN)
-    running.devices.forget_ways()
+    running.devices.forget_paths()
     assert not answers(running, [1, 3])
     assert faults.fabric_now(running.devices)["leaf1/3"].peer is None

@@ -264,7 +264,7 @@ def test_every_packet_on_a_bad_cable_arrives_or_is_counted(running):
     fates = [running.subnet.send_packet(running.slot, packet(running, "h8", size=1024)) for _ in range(300)]
     arrived = sum(len(fate.delivered) for fate in fates)
     hurt = [drop for fate in fates for drop in fate.dropped]
-    assert all(drop == Drop(far, Reason.HURT) for drop in hurt)
+    assert all(drop == Drop(far, Reason.BIT_ERROR) for drop in hurt)
     assert arrived + len(hurt) == 300
     assert counts(running, far, Counter.SYMBOL_ERROR) == [len(hurt)]
     assert counts(running, far, Counter.PORT_RCV_PKTS) == [arrived]

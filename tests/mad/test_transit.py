@@ -92,7 +92,7 @@ def test_a_table_that_is_changed_is_used_at_once(running):
     assert running.put([1], LinearForwardingTable(port=ports)) == 0
     assert by_lid(running, lid) is None
     running.devices.tables.lft[running.devices.row[running.node("leaf1")], lid] = 4
-    running.devices.forget_lid_ways()
+    running.devices.forget_lid_paths()
     assert by_lid(running, lid) == guid(running, "h8")
 
 

@@ -16,7 +16,7 @@ from weft.mad.carrier import HERE, Address
 from weft.mad.local import ManualClock
 from weft.sm.events import Event
 from weft.sm.sminfo.election import Election
-from weft.sm.sminfo.sm_info import Action, Here, OtherSm, Question, asker, is_sm_info, tell_sm
+from weft.sm.sminfo.sm_info import Action, Here, OtherSm, Question, is_sm_info, requester, tell_sm
 from weft.wire.mad import MAD_BYTES, Method, Status
 from weft.wire.notice import LocalChangesDetails, Notice, Trap
 from weft.wire.smp import DirectedSmp, SMControl, SMInfo, Smp, SmpAttribute, SMState
@@ -270,7 +270,7 @@ def handing_over() -> tuple[Bench, Question]:
     assert bench.election.found_others([other(**HIGHER)]) == Action.NOTHING
     questions = [one for one in bench.ask() if one.heard]
     assert [Smp.attribute_modifier.get(one.mad) for one in questions] == [SMControl.HANDOVER]
-    assert asker(questions[0].mad, HERE).state == MASTER
+    assert requester(questions[0].mad, HERE).state == MASTER
     return bench, questions[0]
 
 

@@ -114,9 +114,9 @@ def test_a_link_that_fell_often_is_restless_and_the_others_are_not(managed) -> N
     down = managed.sweep()
     flaps = Flaps(limit=2, window_s=10.0)
     flaps.note(up, down, 0.0)
-    assert not len(flaps.restless(up, 1.0)[0])
+    assert not len(flaps.flapping(up, 1.0)[0])
     flaps.note(up, down, 1.0)
-    slots, why = flaps.restless(up, 2.0)
+    slots, why = flaps.flapping(up, 2.0)
     assert set(slots.tolist()) == set(missing_links(up, down).tolist())
     assert len(why) == 2
-    assert not len(flaps.restless(up, 20.0)[0])
+    assert not len(flaps.flapping(up, 20.0)[0])

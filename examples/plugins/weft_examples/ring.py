@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import ROW_M, HostsPerSwitch, Plant, Switching, number
+from weft.fabric.topologies.builder import ROW_M, Builder, HostsPerSwitch, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -24,11 +24,11 @@ def ring(
     """A ring of switches with hosts on each."""
     if switches < 3:
         raise ConfigError(f"ring: switches={switches} do not close a ring: give 3 or more")
-    plant = Plant("ring", server="host", **switching)
-    plant.check_ports(2 + hosts, f"2 for the ring, {hosts} for hosts")
-    row = plant.add_leaves(number("sw", switches), hosts, first_port=3)
-    plant.connect(row, 1, np.roll(row, -1), 2, ROW_M)
-    return plant.build()
+    builder = Builder("ring", server="host", **switching)
+    builder.check_ports(2 + hosts, f"2 for the ring, {hosts} for hosts")
+    row = builder.add_leaves(number("sw", switches), hosts, first_port=3)
+    builder.connect(row, 1, np.roll(row, -1), 2, ROW_M)
+    return builder.build()
 
 
 ENTRY_POINTS = {"weft.topologies": {"ring": ring}}  # for weft --plugin ring.py; a package has them in pyproject.toml

@@ -145,11 +145,11 @@ def ps(*, form: Form = TABLES) -> None:
             len(state["clients"]),
             state["mads"],
             ", ".join(state["broken"] + state["degraded"]),
-            sum(state["complaints"].values()),
+            sum(state["errors"].values()),
         )
         for state in states
     ]
-    heads = ("lab", "process", "fabric", "subnet manager at", "attached", "MADs", "broken or bad", "complaints")
+    heads = ("lab", "process", "fabric", "subnet manager at", "attached", "MADs", "broken or bad", "errors")
     out = console()
     out.print(table("Labs", heads, rows, "" if rows else "None runs: weft up fat-tree:hosts=16,radix=8"))
     for state in states:

@@ -60,7 +60,7 @@ def sharp_reduce_scatter(n_ranks: int, parents: ArrayLike | None = None) -> Prog
     """Every rank ends with the sum of its own part: all goes up, and down only what lies under a switch."""
     above = _tree(n_ranks, parents)
     height, depth = levels(above)
-    top, way = int(height.max()), _ways_down(above, n_ranks)
+    top, way = int(height.max()), _paths_down(above, n_ranks)
 
     def make_round(number: int) -> Sends:
         if number < top:
@@ -80,7 +80,7 @@ def sharp_all_gather(n_ranks: int, parents: ArrayLike | None = None) -> Program:
     """Every rank ends with the parts of all: each goes up to the top alone, and all come down to all."""
     above = _tree(n_ranks, parents)
     depth = levels(above)[1]
-    bottom, way = int(depth.max()), _ways_down(above, n_ranks)
+    bottom, way = int(depth.max()), _paths_down(above, n_ranks)
 
     def make_round(number: int) -> Sends:
         if number < bottom:
@@ -141,7 +141,7 @@ def _tree(n_ranks: int, parents: ArrayLike | None) -> NDArray[np.int64]:
     return above
 
 
-def _ways_down(above: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64]:
+def _paths_down(above: NDArray[np.int64], n_ranks: int) -> NDArray[np.int64]:
     """[depth, node] -> the switch on the way from the top to it, itself at its own depth, -1 below."""
     depth = levels(above)[1][:n_ranks]
     way = np.full((int(depth.max()) + 1, n_ranks), -1, np.int64)

@@ -70,7 +70,7 @@ class Reason(IntEnum):
     INBOUND = 10
     OUTBOUND = 11
     P_KEY = 12
-    HURT = 13
+    BIT_ERROR = 13
     MALFORMED = 14
     MANAGEMENT = 15
 
@@ -93,7 +93,7 @@ _TEXTS = {
     Reason.INBOUND: "the switch does not let this P_Key in from here",
     Reason.OUTBOUND: "the switch does not let this P_Key out to there",
     Reason.P_KEY: "no P_Key of the port matches",
-    Reason.HURT: "a bad cable hurt it",
+    Reason.BIT_ERROR: "a bad cable corrupted it",
     Reason.MALFORMED: "it is no packet: its length, its version or its headers are wrong",
     Reason.MANAGEMENT: "it is for QP 0: SMPs go by Subnet.send",
 }

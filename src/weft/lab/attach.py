@@ -22,7 +22,7 @@ from pathlib import Path
 from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
-from weft.lab.complaints import Complaints
+from weft.lab.error_counts import ErrorCounts
 from weft.lab.hot import HotLines, Line
 from weft.lab.streams import Stream, Streams
 from weft.mad.subnet import Subnet
@@ -63,10 +63,10 @@ class Attachments:
     """The server behind preload.c, at a path that it makes and takes away again."""
 
     def __init__(
-        self, subnet: Subnet, path: Path, complaints: Complaints | None = None, hot: HotLines | None = None
+        self, subnet: Subnet, path: Path, errors: ErrorCounts | None = None, hot: HotLines | None = None
     ) -> None:
         self.devices, self.agents = subnet.devices, Agents(subnet, time.monotonic)
-        self.complaints, self._hot = complaints or Complaints(), hot
+        self.errors, self._hot = errors or ErrorCounts(), hot
         self._ports: dict[int, _Port] = {}
         self._is_sm: dict[int, int] = {}  # slot -> how many programs say so
         self._numbers = itertools.count(1)
@@ -264,7 +264,7 @@ class Attachments:
         message = message.ljust(MAD_BYTES, b"\0")  # `length` is what counts
         if not self._streams.push(connection, LENGTH.pack(USER_MAD.size + len(message)) + head + message):
             assert connection.port is not None
-            self.complaints.overrun(self.devices, connection.port.slot, message[1])
+            self.errors.overrun(self.devices, connection.port.slot, message[1])
 
 
 def _text(raw: bytes) -> str:

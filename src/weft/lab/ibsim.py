@@ -5,7 +5,7 @@
 
 Every request is answered or comes back as timed out: libumad2sim keeps no time, and OpenSM waits for ever for a MAD
 that does neither. Nothing here waits for a client: what does not fit into its socket is queued, and what does not fit
-into the queue is lost. What a client does wrong is counted in `complaints`, logged once, and otherwise ignored.
+into the queue is lost. What a client does wrong is counted in `errors`, logged once, and otherwise ignored.
 
 Anybody on the machine can find the names and send to them: who sent a datagram is looked at before what it says.
 """
@@ -27,7 +27,7 @@ from weft.errors import ConfigError
 from weft.lab import protocol, sysfs
 from weft.lab.calls import Calls
 from weft.lab.clients import Client, free_number, pick
-from weft.lab.complaints import Complaints
+from weft.lab.error_counts import ErrorCounts
 from weft.lab.hot import Ancillary, HotLines
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
@@ -50,10 +50,10 @@ T = TypeVar("T")
 class Server:
     """One subnet, and the programs attached to it. `serve` runs in one thread; others go through `call`."""
 
-    def __init__(self, subnet: Subnet, base: str = "sim", complaints: Complaints | None = None) -> None:
+    def __init__(self, subnet: Subnet, base: str = "sim", errors: ErrorCounts | None = None) -> None:
         self.subnet, self.base = subnet, base
         self.places = Places(subnet.devices)
-        self.complaints = complaints or Complaints()
+        self.errors = errors or ErrorCounts()
         self.clients: dict[int, Client] = {}
         self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, till when
@@ -89,7 +89,7 @@ class Server:
             try:
                 self._round(self.hot.wait(_TICK_S if self._something_waits() else LIVENESS_S))
             except Exception as error:  # whatever it is, the lab goes on
-                self.complaints.note(f"the server stumbled: {type(error).__name__}", str(error), error)
+                self.errors.note(f"the server stumbled: {type(error).__name__}", str(error), error)
 
     def _round(self, events: list[tuple[int, int]]) -> None:
         for fd, mask in events:
@@ -172,7 +172,7 @@ class Server:
             self._check_at = now + LIVENESS_S
             self._send_traps()
             for client in [one for one in self.clients.values() if not one.lives(self.base)]:
-                self.complaints.note("a client died without a word", f"process {client.pid} at {client.name}")
+                self.errors.note("a client died without a word", f"process {client.pid} at {client.name}")
                 self.drop(client)
 
     def _send_traps(self) -> None:
@@ -193,19 +193,19 @@ class Server:
                 self._on_stranger(who)
                 continue
             if not protocol.is_control(raw):
-                self.complaints.note("a control datagram is none", f"{len(raw)} bytes, {raw[:16].hex()}")
+                self.errors.note("a control datagram is none", f"{len(raw)} bytes, {raw[:16].hex()}")
                 continue
             _, number, kind, length, data = CONTROL.unpack(raw)
             try:
                 number, data = self._control_answer(number, kind, data, address, who.pid)
             except (ConfigError, OSError) as error:
-                self.complaints.note("a control request is refused", f"kind {kind} of process {who.pid}: {error}")
+                self.errors.note("a control request is refused", f"kind {kind} of process {who.pid}: {error}")
                 kind = Control.ERROR
             with contextlib.suppress(OSError):  # the client is gone, or does not read
                 self._control.sendto(CONTROL.pack(MAGIC, number, kind, length, data), address)
 
     def _on_stranger(self, who: runtime.Credentials) -> None:
-        self.complaints.note("another user is not let in", f"process {who.pid} of user {who.uid}")
+        self.errors.note("another user is not let in", f"process {who.pid} of user {who.uid}")
 
     def _control_answer(self, number: int, kind: int, data: bytes, address: bytes, pid: int) -> tuple[int, bytes]:
         if kind == Control.CONNECT:
@@ -291,7 +291,7 @@ class Server:
         if len(raw) == DATA_BYTES:
             self._carry(client, raw)
         else:
-            self.complaints.note("a data datagram has the wrong size", f"{len(raw)} bytes from {client.name}")
+            self.errors.note("a data datagram has the wrong size", f"{len(raw)} bytes from {client.name}")
 
     def _is_owner(self, client: Client) -> bool:
         """Of its end of the line, by its first datagram: the kernel lets no other socket send to the lab's end."""
@@ -304,7 +304,7 @@ class Server:
     def _carry(self, client: Client, request: bytearray) -> None:
         """One MAD of a client: to the subnet, and the answer of an agent back."""
         if request[24:32] != protocol.WHOLE_MAD and not protocol.fill_up(request):
-            self.complaints.note("a MAD has an impossible length", f"{request[24:32].hex()} from {client.name}")
+            self.errors.note("a MAD has an impossible length", f"{request[24:32].hex()} from {client.name}")
             self._push(client, protocol.timed_out(request, request[HEADER_BYTES:]))
             return
         dlid = request[0] << 8 | request[1]
@@ -319,7 +319,7 @@ class Server:
         try:
             reply = self.subnet.send(client.slot, mad, dlid, None if mad[3] >= RESPONSE else 0)
         except Exception as error:  # ours, not the program's: it must not end the lab
-            self.complaints.note(f"a MAD broke an agent: {type(error).__name__}", bytes(mad[:64]).hex(), error)
+            self.errors.note(f"a MAD broke an agent: {type(error).__name__}", bytes(mad[:64]).hex(), error)
             self.subnet.lost, reply = True, None
         if reply is None:
             reply = self._after_silence(client, request, mad, dlid)
@@ -372,7 +372,7 @@ class Server:
             client.queue.append(packet)
             self._unsent.add(client)
         else:
-            self.complaints.overrun(self.subnet.devices, client.slot, packet[HEADER_BYTES + 1])
+            self.errors.overrun(self.subnet.devices, client.slot, packet[HEADER_BYTES + 1])
 
     def _flush(self, client: Client) -> None:
         """Send what its socket takes; the rest when it takes more."""
@@ -393,5 +393,5 @@ class Server:
         return {
             "clients": [{"at": self.places.name(slot), "is_sm": devices.has_manager(slot)} for slot in slots],
             "mads": self.subnet.mads,
-            "complaints": dict(self.complaints.counts),
+            "errors": dict(self.errors.counts),
         }

@@ -27,9 +27,9 @@ from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.lab import programs
 from weft.lab.attach import Attachments
-from weft.lab.complaints import Complaints
+from weft.lab.error_counts import ErrorCounts
 from weft.lab.ibsim import Server
-from weft.lab.lanes import Lanes, MeteredSubnet
+from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
 from weft.lab.verbs_ports import VerbsPorts
 from weft.lab.verbs_server import VerbsServer
@@ -46,25 +46,25 @@ if TYPE_CHECKING:
 class Lab:
     """Serves one fabric under a name; used as a context it serves in a thread of its own.
 
-    `timed`: lanes of RDMA programs take as long as their links do.
+    `timed`: metered paths of RDMA programs take as long as their links do.
     """
 
     def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1, timed: bool = False) -> None:
         self.name = name or f"lab-{os.getpid()}"
         self.sockname = f"weft-{self.name}-{secrets.token_hex(4)}"  # that nobody can take before us
         self.subnet = MeteredSubnet(fabric, seed=seed)
-        self.lanes = self.subnet.lanes = Lanes(self.subnet.devices, is_timed=timed)
-        self.complaints = Complaints()
-        self.server = Server(self.subnet, self.sockname, self.complaints)
+        self.metered_paths = self.subnet.metered_paths = MeteredPaths(self.subnet.devices, is_timed=timed)
+        self.errors = ErrorCounts()
+        self.server = Server(self.subnet, self.sockname, self.errors)
         self.socket = runtime.folder() / f"{self.name}.umad"
         try:
-            attachments = Attachments(self.subnet, self.socket, self.complaints, self.server.hot)
+            attachments = Attachments(self.subnet, self.socket, self.errors, self.server.hot)
         except OSError as error:
             self.server.close()
             raise ConfigError(f"{self.socket} cannot be had: {error.strerror}; give the lab another name") from None
         self.server.serve_too(attachments)
         self.verbs_socket = self.socket.with_name(f"{self.name}{SUFFIX}")
-        self.verbs = VerbsPorts(self.subnet, attachments.agents, self.lanes)
+        self.verbs = VerbsPorts(self.subnet, attachments.agents, self.metered_paths)
         self.server.serve_too(VerbsServer(self.verbs, self.verbs_socket))
         self._thread: threading.Thread | None = None
 
@@ -173,11 +173,11 @@ class Lab:
         return self.server.call(lambda: self.subnet.send_packet(slot, packet))
 
     def _fabric_now(self) -> Fabric:
-        self.lanes.collect()
+        self.metered_paths.collect()
         return faults.fabric_now(self.subnet.devices)
 
     def _break(self, name: str) -> list[str]:
-        self.lanes.close_all()
+        self.metered_paths.close_all()
         devices = self.subnet.devices
         pulled = [slot for slot in _one_end(devices, name) if not {slot, devices.cable[slot]} & devices.broken]
         if not pulled:
@@ -187,7 +187,7 @@ class Lab:
         return [devices.name(slot) for slot in pulled]
 
     def _degrade(self, name: str, bit_error_rate: float) -> list[str]:
-        self.lanes.close_all()
+        self.metered_paths.close_all()
         devices = self.subnet.devices
         slots = _one_end(devices, name)
         for slot in slots:
@@ -195,7 +195,7 @@ class Lab:
         return [devices.name(slot) for slot in slots]
 
     def _fix(self, name: str) -> list[str]:
-        self.lanes.close_all()
+        self.metered_paths.close_all()
         devices = self.subnet.devices
         wrong = [*sorted(devices.broken), *_bad_cables(devices)]
         asked = set(cables(devices, name)) if name else set(wrong)

@@ -20,7 +20,7 @@ from weft.errors import ConfigError
 from weft.ids import Lid
 from weft.lab.adapters import Adapter, adapters_of
 from weft.lab.agents import Agent, Agents
-from weft.lab.lanes import Lanes, Meters
+from weft.lab.metered_paths import MeteredPaths, Meters
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
 from weft.wire.headers import BTH, LRH
@@ -56,8 +56,8 @@ class _Port:
 
 
 class VerbsPorts:
-    def __init__(self, subnet: Subnet, agents: Agents, lanes: Lanes) -> None:
-        self.subnet, self.devices, self.lanes, self._agents = subnet, subnet.devices, lanes, agents
+    def __init__(self, subnet: Subnet, agents: Agents, metered_paths: MeteredPaths) -> None:
+        self.subnet, self.devices, self.metered_paths, self._agents = subnet, subnet.devices, metered_paths, agents
         self._ports: dict[int, _Port] = {}  # by slot
         self._asking: dict[int, Agent] = {}  # by slot: who asks the SA
         self._questions: dict[tuple[int, int], Callable[[bytes | None], None]] = {}  # by slot and transaction
@@ -83,7 +83,7 @@ class VerbsPorts:
     def detach(self, program: Program) -> None:
         port = self._ports[program.slot]
         del port.programs[program.number]
-        self.lanes.forget(program.meters)
+        self.metered_paths.forget(program.meters)
         if not port.programs:
             self.subnet.detach_packets(program.slot, port.receiver)
             del self._ports[program.slot]
@@ -94,9 +94,9 @@ class VerbsPorts:
             if number in port.programs and int.from_bytes(self.devices.port_guid(slot), "big") == guid:
                 port.programs[number].push(frame(Kind.EVENT, bytes((Event.RING,))))
 
-    def lane(self, program: Program, meter: int, **wanted: Any) -> int:
+    def metered_path(self, program: Program, meter: int, **wanted: Any) -> int:
         """Open a meter, if the way is clean: the GUID of the port at its other end, else 0."""
-        end = self.lanes.open(program.meters, meter, program.slot, **wanted)
+        end = self.metered_paths.open(program.meters, meter, program.slot, **wanted)
         return 0 if end is None else int.from_bytes(self.devices.port_guid(end), "big")
 
     # -- packets ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The lab's end of the lines of RDMA programs: weft.verbs.carriers.lab.connection says what goes over them.
 
-Nothing here waits for a program: see `streams`. A line that ends takes its program's port and lanes with it.
+Nothing here waits for a program: see `streams`. A line that ends takes its program's port and metered paths with it.
 
 `fileno` is ready when there is work: whoever serves watches it, and calls `on_ready` when it is.
 """
@@ -49,11 +49,11 @@ class VerbsServer:
 
     def on_time(self) -> None:
         """At least every two seconds: counters that nobody asked for are not far behind."""
-        self.ports.lanes.collect()
+        self.ports.metered_paths.collect()
 
     def after_round(self) -> None:
         """Something may have changed: whoever it is for is told."""
-        self.ports.lanes.check()
+        self.ports.metered_paths.check()
         self.ports.look()
         self.ports.deliver()
 
@@ -103,10 +103,10 @@ class VerbsServer:
         said["guid"] = int.from_bytes(self.ports.devices.port_guid(slot), "big")
         answer(said | {"has_file": True}, [line.program.meters.file])
 
-    def _lane(self, line: _Line, answer: Answer, **wanted: Any) -> None:
+    def _metered_path(self, line: _Line, answer: Answer, **wanted: Any) -> None:
         if line.program is None:
             raise ConfigError("no device is attached")
-        answer({"guid": self.ports.lane(line.program, **wanted)})
+        answer({"guid": self.ports.metered_path(line.program, **wanted)})
 
     def _ask_administrator(self, line: _Line, answer: Answer, mad: str) -> None:
         if line.program is None:
@@ -122,6 +122,6 @@ Answer = Callable[..., None]
 _QUESTIONS: dict[str, Callable[..., None]] = {
     "devices": VerbsServer._devices,
     "attach": VerbsServer._attach,
-    "lane": VerbsServer._lane,
+    "metered_path": VerbsServer._metered_path,
     "sa": VerbsServer._ask_administrator,
 }

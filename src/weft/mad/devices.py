@@ -7,7 +7,7 @@ A port's PortInfo is kept as the bytes that a Get returns, so that answering is 
 SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
 on, and count in `fabric.counters`. The cabling of a fabric never changes; which cables are up PortInfo says.
 
-Who writes `fabric.tables` past the agents tells it, so that MADs take no old ways: `forget_lid_ways`; who counts in
+Who writes `fabric.tables` past the agents tells it, so that MADs take no old ways: `forget_lid_paths`; who counts in
 `fabric.counters` need not tell anybody.
 """
 
@@ -54,8 +54,8 @@ _IN = (
 )
 
 
-class Way:
-    """A way that MADs take, found once. `out` are the slots by which they leave, hop by hop."""
+class MadPath:
+    """A path that MADs take, found once. `out` are the slots by which they leave, hop by hop."""
 
     __slots__ = ("back", "end", "entered", "listed", "out", "there")
 
@@ -109,9 +109,9 @@ class Devices(Plane):
         self.details: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self.odd: defaultdict[str, int] = defaultdict(int)  # MADs that no agent could make sense of, by what was odd
         # Ways, until something changes.
-        self.directed_ways: dict[tuple[int, bytes], Way] = {}
-        self.lid_ways: dict[tuple[int, int, bool], Way] = {}
-        self.travelled: list[Way] = []
+        self.directed_paths: dict[tuple[int, bytes], MadPath] = {}
+        self.lid_paths: dict[tuple[int, int, bool], MadPath] = {}
+        self.travelled: list[MadPath] = []
         self.generation = 0  # how often links changed
 
     # -- names and numbers ------------------------------------------------------------------------------------------
@@ -191,29 +191,29 @@ class Devices(Plane):
             self._views[name] = (table, found)
         return found
 
-    def forget_ways(self) -> None:
+    def forget_paths(self) -> None:
         """Links changed."""
         self.generation += 1
-        self.count_ways()
-        self.directed_ways.clear()
-        self.lid_ways.clear()
+        self.count_paths()
+        self.directed_paths.clear()
+        self.lid_paths.clear()
 
-    def forget_lid_ways(self) -> None:
+    def forget_lid_paths(self) -> None:
         """LIDs, tables or states changed."""
-        if self.lid_ways:
-            self.count_ways()
-            self.lid_ways.clear()
+        if self.lid_paths:
+            self.count_paths()
+            self.lid_paths.clear()
 
     # -- counting ---------------------------------------------------------------------------------------------------
 
-    def count_ways(self) -> None:
+    def count_paths(self) -> None:
         """From ways to slots."""
         sent, received, cable = self.sent, self.received, self.cable
-        for way in self.travelled:
-            there, back = way.there, way.back
-            way.there = way.back = 0
-            way.listed = False
-            for slot in way.out:
+        for path in self.travelled:
+            there, back = path.there, path.back
+            path.there = path.back = 0
+            path.listed = False
+            for slot in path.out:
                 far = cable[slot]
                 sent[slot] += there
                 received[far] += there
@@ -223,7 +223,7 @@ class Devices(Plane):
 
     def counters(self, slot: int) -> list[int]:
         """By Counter, with the MADs that nobody has put into the fabric's counters yet."""
-        self.count_ways()
+        self.count_paths()
         found: list[int] = self.fabric.counters[slot].tolist()
         for mads, columns in ((self.sent[slot], _OUT), (self.received[slot], _IN)):
             if mads:
@@ -238,7 +238,7 @@ class Devices(Plane):
 
     def count_mads(self) -> None:
         """Put all MADs that crossed links into the fabric's counters."""
-        self.count_ways()
+        self.count_paths()
         for crossed, columns in ((self.sent, _OUT), (self.received, _IN)):
             mads = np.array(crossed, np.int64)
             for column, each in columns:

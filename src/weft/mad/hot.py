@@ -53,7 +53,7 @@ class Hot:
         """After a kernel: what it could not do itself."""
         self.subnet.mads += int(self.marks[Mark.MADS])
         if self.marks[Mark.LIDS_CHANGED]:
-            self.subnet.devices.forget_lid_ways()
+            self.subnet.devices.forget_lid_paths()
         self.marks[Mark.MADS] = self.marks[Mark.LIDS_CHANGED] = 0
 
 

@@ -24,7 +24,7 @@ def take_down(devices: Devices, slot: int) -> None:
     far = devices.peer(slot)
     if far == NONE:
         return
-    devices.forget_ways()
+    devices.forget_paths()
     for end in (slot, far):
         info = devices.info(end)
         _state.set(info, PortState.DOWN)
@@ -45,7 +45,7 @@ def bring_up(devices: Devices, slot: int) -> None:
     states = {_physical.get(devices.info(end)) for end in (slot, far)}
     if PortPhysicalState.DISABLED in states or states == {PortPhysicalState.SLEEP} or not _train(devices, slot, far):
         return
-    devices.forget_ways()
+    devices.forget_paths()
     for end in (slot, far):
         info = devices.info(end)
         _state.set(info, PortState.INITIALIZE)

@@ -8,7 +8,7 @@ Where it goes, and what stops it, is `fabric.forwarding`'s; here is who counts i
 
     PortXmitDiscards            INACTIVE, TOO_LONG, NO_VL, LOOP      PortRcvConstraintErrors, trap 259    INBOUND
     PortRcvSwitchRelayErrors    NO_ROUTE, TURNS_BACK, NO_RELAY       PortXmitConstraintErrors, trap 259   OUTBOUND
-    SymbolErrors, PortRcvErrors HURT, the likelier the longer it is  PKeyViolations, trap 257             P_KEY
+    SymbolErrors, PortRcvErrors BIT_ERROR, the likelier the longer it is  PKeyViolations, trap 257             P_KEY
 
 The VL and the VCRC belong to the link: what the sender wrote there is not looked at, and `as_received` has what the
 last link wrote. ICRC, the receiver's queue pair, its Q_Key (`bad_q_key`) and its own P_Key (`bad_p_key`) are the
@@ -27,7 +27,7 @@ import numpy as np
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import Reason, follow, is_multicast, lets_in, lets_out, matching
 from weft.mad import transit
-from weft.mad.devices import MAD_WORDS, NONE, Devices, Way
+from weft.mad.devices import MAD_WORDS, NONE, Devices, MadPath
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, vcrc_bytes
 from weft.wire.fields import Bits
 from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, Opcode
@@ -84,13 +84,13 @@ def as_received(packet: bytes, vl: int) -> bytes:
 # -- P_Keys -----------------------------------------------------------------------------------------------------------
 
 
-def index_at_end(devices: Devices, way: Way, p_key: int) -> int:
+def index_at_end(devices: Devices, path: MadPath, p_key: int) -> int:
     """The index that a P_Key matches where a way ends; NONE if it does not, or a switch on the way stops it."""
-    for out in way.out:
+    for out in path.out:
         for end, lets in ((out, lets_out), (devices.cable[out], lets_in)):
             if devices.is_switch[devices.node_of[end]] and not lets(devices, end, p_key):
                 return NONE
-    return matching(devices.keys(devices.own_slot(way.end)), p_key)
+    return matching(devices.keys(devices.own_slot(path.end)), p_key)
 
 
 def refuse_gmp(devices: Devices, slot: int, mad: bytes | bytearray, dlid: int, p_key: int) -> None:
@@ -209,7 +209,7 @@ class _Journey:
         devices.fabric.counters[slot] += self.sent
         devices.details[slot, "port_xmit_data_sl", self.sl] += self.words
         if slot in devices.erring and not transit.survives(devices, slot, 8 * len(self.packet)):
-            self.drop(far, Reason.HURT)
+            self.drop(far, Reason.BIT_ERROR)
             return False
         devices.fabric.counters[far] += self.received
         devices.details[far, "port_rcv_data_sl", self.sl] += self.words

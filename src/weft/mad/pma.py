@@ -79,7 +79,7 @@ _CLASS_INFO = ClassPortInfo.pack(
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Layout:
     """How to answer one attribute. An entry is: shift from the end, where it sticks, where it is, bit of CounterSelect.
 
     Where it is: a column of `fabric.counters`, or name and index in `Devices.details`. CounterSelect2 is above the
@@ -93,7 +93,7 @@ class _Plan:
     select: int  # width of CounterSelect
 
 
-def _plan(form: type[Format]) -> _Plan:
+def _layout(form: type[Format]) -> _Layout:
     """Read it off the format: bits of CounterSelect follow the fields."""
     narrow = form.fields["counter_select"].width
     columns, details = [], []
@@ -112,10 +112,10 @@ def _plan(form: type[Format]) -> _Plan:
             else:
                 details.append((shift, most, (name, index), bit))
     first = min(field.bit for name, field in form.fields.items() if name not in _SELECTS)
-    return _Plan(form, tuple(columns), tuple(details), first // 8, narrow)
+    return _Layout(form, tuple(columns), tuple(details), first // 8, narrow)
 
 
-_PLANS = {int(attribute): _plan(form) for attribute, form in ATTRIBUTES.items() if attribute not in _SPECIAL}
+_LAYOUTS = {int(attribute): _layout(form) for attribute, form in ATTRIBUTES.items() if attribute not in _SPECIAL}
 
 
 def answer(devices: Devices, slot: int, mad: bytearray) -> bool:
@@ -133,8 +133,8 @@ def answer(devices: Devices, slot: int, mad: bytearray) -> bool:
         status = 0
     elif attribute in (PerfAttribute.PORT_SAMPLES_CONTROL, PerfAttribute.PORT_SAMPLES_RESULT):
         status = samples.answer(devices, slot, mad)
-    elif attribute in _PLANS:
-        status = _counters(devices, slot, mad, _PLANS[attribute])
+    elif attribute in _LAYOUTS:
+        status = _counters(devices, slot, mad, _LAYOUTS[attribute])
     else:
         status = Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
     mad[3] = 0x81
@@ -152,49 +152,49 @@ def selected(devices: Devices, slot: int, port: int) -> list[int]:
     return [asked] if asked != NONE and (port or devices.is_switch[node]) else []
 
 
-def _counters(devices: Devices, slot: int, mad: bytearray, plan: _Plan) -> int:
+def _counters(devices: Devices, slot: int, mad: bytearray, layout: _Layout) -> int:
     slots = selected(devices, slot, PortSelect.port_select.get(mad, DATA))
     if not slots:
-        mad[DATA + plan.header : _END] = bytes(_END - DATA - plan.header)
+        mad[DATA + layout.header : _END] = bytes(_END - DATA - layout.header)
         return _INVALID
     if mad[3] == Method.SET:
         for one in slots:
             devices.count_port(one)
-        _reset(devices, slots, mad, plan)
+        _reset(devices, slots, mad, layout)
     values = devices.counters(slots[0])
     for one in slots[1:]:
         values = [a + b for a, b in zip(values, devices.counters(one), strict=True)]
     whole = 0
-    for shift, most, column, _ in plan.columns:
+    for shift, most, column, _ in layout.columns:
         value = values[column]
         if value:
             whole |= (value if value < most else most) << shift
     if devices.details:
-        whole |= _in_detail(devices, slots, plan)
-    raw = whole.to_bytes(plan.form.size, "big").ljust(_END - DATA, b"\0")
-    mad[DATA + plan.header : _END] = raw[plan.header :]
+        whole |= _in_detail(devices, slots, layout)
+    raw = whole.to_bytes(layout.form.size, "big").ljust(_END - DATA, b"\0")
+    mad[DATA + layout.header : _END] = raw[layout.header :]
     return 0
 
 
-def _in_detail(devices: Devices, slots: list[int], plan: _Plan) -> int:
+def _in_detail(devices: Devices, slots: list[int], layout: _Layout) -> int:
     whole = 0
-    for shift, most, (name, index), _ in plan.details:
+    for shift, most, (name, index), _ in layout.details:
         value = sum(devices.details.get((slot, name, index), 0) for slot in slots)
         whole |= min(value, most) << shift
     return whole
 
 
-def _reset(devices: Devices, slots: list[int], mad: bytearray, plan: _Plan) -> None:
+def _reset(devices: Devices, slots: list[int], mad: bytearray, layout: _Layout) -> None:
     """Counters that are selected become what the Set says, which is nearly always 0."""
-    form = plan.form
+    form = layout.form
     select = form.fields["counter_select"].get(mad, DATA)
     if "counter_select2" in form.fields:
-        select |= form.fields["counter_select2"].get(mad, DATA) << plan.select
+        select |= form.fields["counter_select2"].get(mad, DATA) << layout.select
     whole = int.from_bytes(mad[DATA : DATA + form.size], "big")
-    for shift, most, column, bit in plan.columns:
+    for shift, most, column, bit in layout.columns:
         if select >> bit & 1:
             devices.fabric.counters[slots, column] = whole >> shift & most & _MOST
-    for shift, most, (name, index), bit in plan.details:
+    for shift, most, (name, index), bit in layout.details:
         if select >> bit & 1:
             for slot in slots:
                 devices.details[slot, name, index] = whole >> shift & most

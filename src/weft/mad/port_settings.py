@@ -57,7 +57,7 @@ def set_port_info(devices: Devices, slot: int, mad: bytearray, at: int) -> int:
     if changes:
         info[:] = (old ^ changes).to_bytes(64, "big")
         if changes & LID:
-            devices.forget_lid_ways()
+            devices.forget_lid_paths()
         if changes & M_KEY:
             m_key.note(devices, slot)
     if addressed and wanted[_REREGISTER] & 0x80:

@@ -115,7 +115,7 @@ def _set_switch_info(devices: Devices, node: int, slot: int, modifier: int, smp:
             field.set(info, field.get(wanted))
         if SwitchInfo.port_state_change.get(wanted):  # writing 1 clears it
             SwitchInfo.port_state_change.set(info, 0)
-        devices.forget_lid_ways()
+        devices.forget_lid_paths()
     smp[DATA:DATA_END] = info
     return status
 

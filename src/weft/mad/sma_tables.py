@@ -137,8 +137,8 @@ def set_lft(devices: Devices, node: int, slot: int, modifier: int, smp: bytearra
         lids = _with_lids(tables, first + _BLOCK)
     at = devices.row[node] * lids + first
     devices.view("lft")[at : at + _BLOCK] = smp[_DATA:_END]
-    if devices.lid_ways:
-        devices.forget_lid_ways()
+    if devices.lid_paths:
+        devices.forget_lid_paths()
     return 0
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from weft.fabric.model import Fabric
 from weft.fabric.tables import PKEY_ENTRIES
 from weft.mad import cca, packets, pma, sma, transit
-from weft.mad.devices import NONE, Devices, Way
+from weft.mad.devices import NONE, Devices, MadPath
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
 
@@ -103,30 +103,30 @@ class Subnet:
         if mad[3] & RESPONSE or mad[32:36] != _NO_LIDS or devices.erring or devices.dead:
             return self._send_carefully(slot, bytearray(mad), dlid)
         hops = mad[7]
-        path = bytes(mad[129 : 129 + hops])
-        way = devices.directed_ways.get((slot, path)) or transit.directed_way(devices, slot, path)
-        if way is None:
+        initial_path = bytes(mad[129 : 129 + hops])
+        path = devices.directed_paths.get((slot, initial_path)) or transit.directed_path(devices, slot, initial_path)
+        if path is None:
             self.lost = True
             return None
-        if not way.listed:
-            transit.note(devices, way)
-        way.there += 1
+        if not path.listed:
+            transit.note(devices, path)
+        path.there += 1
         smp = bytearray(mad)
-        smp[192 : 193 + hops] = way.entered
-        if smp[17] in _FOR_PROGRAMS and not smp[16] and not self._for_agent(way.end, smp):
-            self._hand_over(way.end, PERMISSIVE_LID, dlid, smp)
+        smp[192 : 193 + hops] = path.entered
+        if smp[17] in _FOR_PROGRAMS and not smp[16] and not self._for_agent(path.end, smp):
+            self._hand_over(path.end, PERMISSIVE_LID, dlid, smp)
             return None
         generation = devices.generation
-        if not sma.answer(devices, way.end, smp):
+        if not sma.answer(devices, path.end, smp):
             self.lost = smp[3] not in _UNANSWERED
             return None
-        if devices.generation == generation:  # the links of the way are still up
-            if not way.listed:
-                transit.note(devices, way)
-            way.back += 1
+        if devices.generation == generation:  # the links of the path are still up
+            if not path.listed:
+                transit.note(devices, path)
+            path.back += 1
             self.lost = False
         else:
-            self.lost = not transit.travel_back(devices, way)
+            self.lost = not transit.travel_back(devices, path)
         return None if self.lost else smp
 
     def _send_carefully(self, slot: int, smp: bytearray, dlid: int) -> bytearray | None:
@@ -160,11 +160,11 @@ class Subnet:
             return None
         at, index = devices.own_slot(slot), 0
         if dlid != PERMISSIVE_LID:
-            way = transit.lid_way(devices, slot, dlid, smp)
-            index = 0 if smp or way is None else self._matched(at, way, mad, dlid, pkey_index)
-            if way is None or index == NONE or not transit.travel(devices, way):
+            path = transit.lid_path(devices, slot, dlid, smp)
+            index = 0 if smp or path is None else self._matched(at, path, mad, dlid, pkey_index)
+            if path is None or index == NONE or not transit.travel(devices, path):
                 return None
-            at = way.end
+            at = path.end
         agent = sma.answer if smp else _AGENTS.get(mad[1])
         slid = devices.lid(slot)
         program = smp and smp_for_program(mad) and not self._for_agent(at, mad)
@@ -177,11 +177,11 @@ class Subnet:
         if dlid == PERMISSIVE_LID:
             self.lost = False
         else:
-            way = transit.lid_way(devices, at, slid, smp)
-            self.lost = way is None or not transit.travel(devices, way)
+            path = transit.lid_path(devices, at, slid, smp)
+            self.lost = path is None or not transit.travel(devices, path)
         return None if self.lost else mad
 
-    def _matched(self, slot: int, way: Way, mad: bytearray, dlid: int, pkey_index: int | None) -> int:
+    def _matched(self, slot: int, path: MadPath, mad: bytearray, dlid: int, pkey_index: int | None) -> int:
         """The index of the P_Key that a MAD of QP 1 matches where it arrives; NONE, and counted, if none.
 
         An agent answers by the same, and two keys that match do so both ways.
@@ -190,7 +190,7 @@ class Subnet:
         if pkey_index is None:
             pkey_index = self.pkey_indexes.get((slot, dlid), 0)
         p_key = int(devices.tables.pkey[slot, pkey_index]) if pkey_index < PKEY_ENTRIES else 0
-        index = packets.index_at_end(devices, way, p_key)
+        index = packets.index_at_end(devices, path, p_key)
         if index == NONE and p_key:  # an adapter does not send by an index that is empty
             packets.refuse_gmp(devices, slot, mad, dlid, p_key)
         return index

@@ -1,4 +1,4 @@
-"""The way of a MAD, hop by hop: directed, by LID, and both.
+"""The path of a MAD, hop by hop: directed, by LID, and both.
 
     directed    path[1], path[2], ... are the ports by which each hop leaves; links must be up, LIDs are not needed
     by LID      each switch looks into its forwarding table; ports must be Active, for SMPs it is enough that they are
@@ -6,7 +6,7 @@
     combined    by LID to where the path begins, along the path, by LID to the end; DrSLID is the LID of who asks,
                 DrDLID of who is asked, 0xFFFF where that part is missing
 
-Only switches pass a MAD on. A way that was found is kept until links or tables change: a subnet manager asks the same
+Only switches pass a MAD on. A path that was found is kept until links or tables change: a subnet manager asks the same
 nodes again and again. What crosses a link is counted at both ends, and a bad cable loses some.
 (InfiniBand Architecture volume 1, "Directed Route SMPs".)
 """
@@ -16,12 +16,12 @@ from __future__ import annotations
 from weft.fabric import forwarding
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import ANY, COUNTED, DOWN, STATE, Reason
-from weft.mad.devices import MAD_BITS, MAD_WORDS, NONE, Devices, Way
+from weft.mad.devices import MAD_BITS, MAD_WORDS, NONE, Devices, MadPath
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import HOPS_MAX, PERMISSIVE_LID
 
-MOST_WAYS = 200_000  # kept at a time; 100 MB
+MOST_PATHS = 200_000  # kept at a time; 100 MB
 RETURN_PATH = 192  # where it begins in a directed SMP
 _INITIAL_PATH = 128
 
@@ -29,47 +29,51 @@ _INITIAL_PATH = 128
 # -- find -------------------------------------------------------------------------------------------------------------
 
 
-def directed_way(devices: Devices, slot: int, path: bytes) -> Way | None:
-    """From a node along the ports of `path`; None if it ends somewhere. No ports: it comes in where it is sent from."""
-    found = devices.directed_ways.get((slot, path))
+def directed_path(devices: Devices, slot: int, initial_path: bytes) -> MadPath | None:
+    """From a node along its ports; None if it ends somewhere. Without any it comes in where it is sent from."""
+    found = devices.directed_paths.get((slot, initial_path))
     if found is not None:
         return found
-    if len(path) >= HOPS_MAX:
+    if len(initial_path) >= HOPS_MAX:
         return None
     at, out, first, port_info, cable = slot, [], devices.first, devices.port_info, devices.cable
     node = devices.node_of[at]
     entered, last_port = [at - first[node]], devices.last_port[node]
-    for port in path:
+    for port in initial_path:
         if not 0 < port <= last_port:
             return None
         leaves = first[node] + port
         info, at = port_info[leaves], cable[leaves]
-        if at == NONE or info is None or info[STATE] & 0x0F <= DOWN:  # not by a call of `peer`: ways are found often
+        if (
+            at == NONE or info is None or info[STATE] & 0x0F <= DOWN
+        ):  # not by a call of `peer`: paths are looked up often
             count_drop(devices, leaves, Reason.INACTIVE)
             return None
         out.append(leaves)
         node = devices.node_of[at]
         entered.append(at - first[node])
         last_port = devices.last_port[node] if devices.is_switch[node] else 0  # adapters pass nothing on
-    if len(devices.directed_ways) >= MOST_WAYS:
-        devices.forget_ways()
-    way = devices.directed_ways[slot, path] = Way(at, tuple(out), bytes(entered))
-    return way
+    if len(devices.directed_paths) >= MOST_PATHS:
+        devices.forget_paths()
+    found = devices.directed_paths[slot, initial_path] = MadPath(at, tuple(out), bytes(entered))
+    return found
 
 
-def lid_way(devices: Devices, slot: int, dlid: int, smp: bool) -> Way | None:
-    """From a port to whoever has the LID; None if there is no way, which who stops it counts."""
-    found = devices.lid_ways.get((slot, dlid, smp))
+def lid_path(devices: Devices, slot: int, dlid: int, smp: bool) -> MadPath | None:
+    """From a port to whoever has the LID; None if there is no path, which who stops it counts."""
+    found = devices.lid_paths.get((slot, dlid, smp))
     if found is not None:
         return found
-    path = forwarding.walk(devices, slot, dlid=dlid, sl=0, p_key=ANY, size_bytes=4 * MAD_WORDS, smp=smp)
-    if path.reason is not Reason.ARRIVED:
-        count_drop(devices, path.end, path.reason)
+    walked = forwarding.walk(devices, slot, dlid=dlid, sl=0, p_key=ANY, size_bytes=4 * MAD_WORDS, smp=smp)
+    if walked.reason is not Reason.ARRIVED:
+        count_drop(devices, walked.end, walked.reason)
         return None
-    if len(devices.lid_ways) >= MOST_WAYS:
-        devices.forget_lid_ways()
-    way = devices.lid_ways[slot, dlid, smp] = Way(devices.cable[path.out[-1]] if path.out else path.end, path.out)
-    return way
+    if len(devices.lid_paths) >= MOST_PATHS:
+        devices.forget_lid_paths()
+    found = devices.lid_paths[slot, dlid, smp] = MadPath(
+        devices.cable[walked.out[-1]] if walked.out else walked.end, walked.out
+    )
+    return found
 
 
 _DETAILS = {
@@ -93,33 +97,33 @@ def count_drop(devices: Devices, slot: int, reason: Reason) -> None:
 # -- go ---------------------------------------------------------------------------------------------------------------
 
 
-def travel(devices: Devices, way: Way) -> bool:
-    """One MAD along a way; False if a bad cable loses it."""
-    if devices.erring and not devices.erring.isdisjoint(way.out):
-        return _risk(devices, way.out)
-    if not way.listed:
-        note(devices, way)
-    way.there += 1
+def travel(devices: Devices, path: MadPath) -> bool:
+    """One MAD along a path; False if a bad cable loses it."""
+    if devices.erring and not devices.erring.isdisjoint(path.out):
+        return _risk(devices, path.out)
+    if not path.listed:
+        note(devices, path)
+    path.there += 1
     return True
 
 
-def travel_back(devices: Devices, way: Way) -> bool:
+def travel_back(devices: Devices, path: MadPath) -> bool:
     """The answer along the same links, the other way round; False if it is lost, or one of them has gone down."""
-    ends = [devices.cable[slot] for slot in reversed(way.out)]
+    ends = [devices.cable[slot] for slot in reversed(path.out)]
     if any(devices.peer(end) == NONE for end in ends):
         return False
     if devices.erring and not devices.erring.isdisjoint(ends):
         return _risk(devices, tuple(ends))
-    if not way.listed:
-        note(devices, way)
-    way.back += 1
+    if not path.listed:
+        note(devices, path)
+    path.back += 1
     return True
 
 
-def note(devices: Devices, way: Way) -> None:
+def note(devices: Devices, path: MadPath) -> None:
     """MADs took it: they are to be counted."""
-    way.listed = True
-    devices.travelled.append(way)
+    path.listed = True
+    devices.travelled.append(path)
 
 
 def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
@@ -146,7 +150,7 @@ def survives(devices: Devices, slot: int, bits: int) -> bool:
 
 
 def _broken_packet(devices: Devices, slot: int) -> None:
-    """A port received a packet that was hurt on the way.
+    """A port received a packet that was hurt on the path.
 
     When more of them came than LocalPhyErrors allows, good ones set against bad ones, the link recovers: the port
     counts that, and sends trap 129.
@@ -167,42 +171,42 @@ def _broken_packet(devices: Devices, slot: int) -> None:
 
 
 class Trip:
-    """The way of one directed SMP with parts by LID: where it came in, and how its answer returns."""
+    """The path of one directed SMP with parts by LID: where it came in, and how its answer returns."""
 
     __slots__ = ("end", "entered", "returns")
 
-    def __init__(self, end: int, entered: bytes, returns: list[tuple[int, int] | Way]) -> None:
+    def __init__(self, end: int, entered: bytes, returns: list[tuple[int, int] | MadPath]) -> None:
         self.end, self.entered = end, entered
-        self.returns = returns  # parts: from a slot to a LID, or back along a way
+        self.returns = returns  # parts: from a slot to a LID, or back along a path
 
 
 def combined(devices: Devices, slot: int, smp: bytearray, dlid: int) -> Trip | None:
     """Send a directed SMP whose route begins or ends by LID; None if it is lost."""
     dr_slid, dr_dlid = smp[32] << 8 | smp[33], smp[34] << 8 | smp[35]
-    at, returns = slot, list[tuple[int, int] | Way]()
+    at, returns = slot, list[tuple[int, int] | MadPath]()
     if dr_slid != PERMISSIVE_LID:
         at = go_by_lid(devices, slot, dlid, smp=True)
         if at == NONE:
             return None
         returns.append((at, dr_slid))
-    way = directed_way(devices, at, bytes(smp[_INITIAL_PATH + 1 : _INITIAL_PATH + 1 + smp[7]]))
-    if way is None or not travel(devices, way):
+    path = directed_path(devices, at, bytes(smp[_INITIAL_PATH + 1 : _INITIAL_PATH + 1 + smp[7]]))
+    if path is None or not travel(devices, path):
         return None
-    returns.append(way)
-    at = way.end
+    returns.append(path)
+    at = path.end
     if dr_dlid != PERMISSIVE_LID:
         end = go_by_lid(devices, at, dr_dlid, smp=True)
         if end == NONE:
             return None
         returns.append((end, devices.lid(at)))
         at = end
-    return Trip(at, way.entered, returns)
+    return Trip(at, path.entered, returns)
 
 
 def return_trip(devices: Devices, trip: Trip, slot: int) -> bool:
     """Does the answer come back to `slot`?"""
     for part in reversed(trip.returns):
-        if isinstance(part, Way):
+        if isinstance(part, MadPath):
             if not travel_back(devices, part):
                 return False
             at = slot
@@ -215,8 +219,8 @@ def return_trip(devices: Devices, trip: Trip, slot: int) -> bool:
 
 def go_by_lid(devices: Devices, slot: int, dlid: int, *, smp: bool) -> int:
     """One MAD by LID: the slot where it comes in, or NONE."""
-    way = lid_way(devices, slot, dlid, smp)
-    return way.end if way is not None and travel(devices, way) else NONE
+    path = lid_path(devices, slot, dlid, smp)
+    return path.end if path is not None and travel(devices, path) else NONE
 
 
 def go_back_directed(devices: Devices, slot: int, smp: bytearray) -> int:
@@ -224,9 +228,8 @@ def go_back_directed(devices: Devices, slot: int, smp: bytearray) -> int:
     hops = smp[7]
     if hops >= HOPS_MAX:
         return NONE
-    path = bytes(smp[RETURN_PATH + 1 : RETURN_PATH + 1 + hops][::-1])
-    way = directed_way(devices, slot, path)
-    if way is None or not travel(devices, way):
+    path = directed_path(devices, slot, bytes(smp[RETURN_PATH + 1 : RETURN_PATH + 1 + hops][::-1]))
+    if path is None or not travel(devices, path):
         return NONE
     dr_slid = smp[32] << 8 | smp[33]
-    return way.end if dr_slid == PERMISSIVE_LID else go_by_lid(devices, way.end, dr_slid, smp=True)
+    return path.end if dr_slid == PERMISSIVE_LID else go_by_lid(devices, path.end, dr_slid, smp=True)

@@ -82,9 +82,9 @@ class Verdict:
     def _summary(self) -> str:
         which = "host to host" if self.hosts_only else "hosts and switches"
         longest = f", at most {max(self.hops)} hops between switches" if self.hops else ""
-        lanes = f"{self.vls} {'lane' if self.vls == 1 else 'lanes'}"
+        vls = f"{self.vls} {'lane' if self.vls == 1 else 'lanes'}"
         deadlock = "it can deadlock" if self.credit_loop else "no credit loop"
-        return f"{self.spec}: {self.arrived:,} of {self.pairs:,} pairs arrive ({which}){longest}, {lanes}, {deadlock}"
+        return f"{self.spec}: {self.arrived:,} of {self.pairs:,} pairs arrive ({which}){longest}, {vls}, {deadlock}"
 
     def _loop(self) -> str:
         names = list(self.credit_loop)
@@ -114,7 +114,7 @@ class _Walker:
         self.first_pair = tables.first_pair[graph.switches]
         top_lid = int(self.lid.max(initial=0))
         self.routes = _by_lid(tables.lft, top_lid, NO_ROUTE)
-        self.path_sl, self.sl2vl, self.lanes = _service_levels(fabric, graph, self.ports, top_lid)
+        self.path_sl, self.sl2vl, self.n_vls = _service_levels(fabric, graph, self.ports, top_lid)
         self._choose_sources()
 
     def _choose_sources(self) -> None:
@@ -134,21 +134,21 @@ class _Walker:
         self.own = source_of[port_of].astype(np.int32)  # [destination] -> source that its port is among
 
     def verdict(self) -> Verdict:
-        graph, lanes = self.graph, self.lanes
-        bits = self.edge_at.shape[1] * lanes
-        depends = np.zeros((len(graph.far) * lanes, (bits + 7) // 8), np.uint8)
+        graph, n_vls = self.graph, self.n_vls
+        bits = self.edge_at.shape[1] * n_vls
+        depends = np.zeros((len(graph.far) * n_vls, (bits + 7) // 8), np.uint8)
         ends, hops = np.zeros(len(_FAILURES) + 1, np.int64), np.zeros(graph.n_switches + 1, np.int64)
         used = np.zeros(_VLS, np.uint8)
         walks = (
             *(self.edge_at, graph.far, self._far_port, self.ports, self.source, self.source_port, self.weight),
             *(self.lid, self.at, self.out, self.own),
-            *(self.routes, self.path_sl, self.sl2vl, self.first_pair, lanes, depends),
+            *(self.routes, self.path_sl, self.sl2vl, self.first_pair, n_vls, depends),
         )
         waiting = np.empty((0, 2), np.int32)
         failed = walk.walk_all(*walks, ends, hops, used, np.empty(0, np.int32), waiting)
-        circle = walk.find_circle(depends, self.edge_at, graph.far, lanes)
+        circle = walk.find_circle(depends, self.edge_at, graph.far, n_vls)
         if len(circle):
-            circle = walk.shortest_circle(depends, self.edge_at, graph.far, lanes, circle)
+            circle = walk.shortest_circle(depends, self.edge_at, graph.far, n_vls, circle)
             waiting = np.full((len(circle), 2), -1, np.int32)
             walk.walk_all(*walks, *map(np.zeros_like, (ends, hops, used)), circle, waiting)
         loop = circle.tolist()
@@ -162,8 +162,8 @@ class _Walker:
             hops={count: int(hops[count]) for count in np.flatnonzero(hops).tolist()},
             no_lid=self._without_lid(),
             vls=int(used.sum()),
-            credit_loop=tuple(self._port_name(channel // lanes) for channel in loop),
-            credit_loop_vls=tuple(channel % lanes for channel in loop),
+            credit_loop=tuple(self._port_name(channel // n_vls) for channel in loop),
+            credit_loop_vls=tuple(channel % n_vls for channel in loop),
             credit_loop_paths=tuple(self._wait(loop, place, *pair) for place, pair in enumerate(waiting.tolist())),
         )
 
@@ -198,8 +198,8 @@ class _Walker:
         return f"{self._source_name(source, destination)} to {to} (LID {self.lid[destination]})"
 
     def _channel_name(self, channel: int) -> str:
-        edge, vl = divmod(channel, self.lanes)
-        return self._port_name(edge) + (f" VL{vl}" if self.lanes > 1 else "")
+        edge, vl = divmod(channel, self.n_vls)
+        return self._port_name(edge) + (f" VL{vl}" if self.n_vls > 1 else "")
 
     def _wait(self, circle: list[int], place: int, source: int, destination: int) -> str:
         holds, waits = self._channel_name(circle[place]), self._channel_name(circle[(place + 1) % len(circle)])
@@ -272,7 +272,7 @@ def _service_levels(
         return nothing, nothing, 1
     path_sl = tables.path_sl & _FOUR_BITS if "path_sl" in vars(tables) else nothing
     in_use = _values(path_sl) if path_sl.size else np.zeros(1, np.intp)
-    sl2vl = _lanes_in_use(fabric)
+    sl2vl = _vls_in_use(fabric)
     rows = np.zeros(len(sl2vl), bool)
     for first, width in zip(tables.first_pair[graph.switches].tolist(), ports.tolist(), strict=True):
         rows[first : first + width**2] = True
@@ -283,7 +283,7 @@ def _service_levels(
     return levels, sl2vl, int(vls[vls != walk.DROP].max(initial=0)) + 1
 
 
-def _lanes_in_use(fabric: Fabric) -> NDArray[np.uint8]:
+def _vls_in_use(fabric: Fabric) -> NDArray[np.uint8]:
     """SL to VL, where what a port or the adapter behind it does not send is on the lane that is dropped."""
     tables, ports = fabric.tables, fabric.ports
     sl2vl: NDArray[np.uint8] = (tables if "sl2vl" in vars(tables) else tables.like()).sl2vl & _FOUR_BITS

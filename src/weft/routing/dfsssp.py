@@ -15,7 +15,7 @@ from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing.engine import Options, Subnet
 from weft.routing.islands import explain_islands
 from weft.routing.kernels.dragonfly import route_by_groups
-from weft.routing.layers import spread_over_lanes
+from weft.routing.layers import spread_over_vls
 
 
 class Dfsssp:
@@ -32,5 +32,5 @@ class Dfsssp:
         if cut_off >= 0:
             raise explain_islands(subnet)
         tables.lft = np.ascontiguousarray(column.T)
-        spread_over_lanes(subnet, options, tables, self.name)
+        spread_over_vls(subnet, options, tables, self.name)
         return tables

@@ -40,7 +40,7 @@ class DimensionOrder:
         net = find_neighbours(graph)
         grid = _find_grid(subnet, net)
         rings = [i for i, d in enumerate(grid.dimensions) if d.kind == RING]
-        _check_lanes(subnet, options, len(rings))
+        _check_vls(subnet, options, len(rings))
         first_step, step = _steps(net, grid)
         column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
         path_sl = np.zeros(column.shape if rings else (0, 0), np.uint8)
@@ -64,7 +64,7 @@ class DimensionOrder:
         tables.lft = np.ascontiguousarray(column.T)
         if rings:
             tables.path_sl = np.ascontiguousarray(path_sl.T)
-            _set_lanes(subnet, tables, net, grid, rings)
+            _set_vls(subnet, tables, net, grid, rings)
         return tables
 
 
@@ -90,7 +90,7 @@ def _odd_switches(subnet: Subnet, net: Neighbours) -> str:
     return f"; {shown}, all others have {usual} neighbours"
 
 
-def _check_lanes(subnet: Subnet, options: Options, rings: int) -> None:
+def _check_vls(subnet: Subnet, options: Options, rings: int) -> None:
     if rings > MOST_RINGS:
         raise CannotRoute(
             f"dimension-order routing of {subnet.fabric.spec} needs a bit of the service level for each of its {rings} "
@@ -116,14 +116,14 @@ def _steps(net: Neighbours, grid: Product) -> tuple[NDArray[np.int32], NDArray[n
     return first, step
 
 
-def _set_lanes(subnet: Subnet, tables: Tables, net: Neighbours, grid: Product, rings: list[int]) -> None:
+def _set_vls(subnet: Subnet, tables: Tables, net: Neighbours, grid: Product, rings: list[int]) -> None:
     graph, fabric = subnet.graph, subnet.fabric
     out_kind = np.zeros(len(fabric.ports), np.intp)  # [port slot] -> 1 + ring that it leads along
     along = np.empty(len(graph.far), np.int32)
     along[net.links] = np.repeat(grid.along, np.diff(net.first_link))
     slots = fabric.first_port[graph.switches[graph.near]] + graph.port
-    lanes = np.zeros((1, 1 + len(rings), SERVICE_LEVELS), np.uint8)
+    vls = np.zeros((1, 1 + len(rings), SERVICE_LEVELS), np.uint8)
     for bit, which in enumerate(rings):
         out_kind[slots[along == which]] = 1 + bit
-        lanes[0, 1 + bit] = np.arange(SERVICE_LEVELS) >> bit & 1
-    fill_sl2vl(fabric, tables, np.zeros(len(fabric.ports), np.intp), out_kind, lanes)
+        vls[0, 1 + bit] = np.arange(SERVICE_LEVELS) >> bit & 1
+    fill_sl2vl(fabric, tables, np.zeros(len(fabric.ports), np.intp), out_kind, vls)

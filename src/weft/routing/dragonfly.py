@@ -19,7 +19,7 @@ comes down goes on by local lane 1, and may only go further down:
     local 0 -> global 0, down -> local 1 -> global 0, down     -> local 1            service level 2
     local 0 -> global 1, down -> local 1 -> global 1, up       -> local 2            service level 1: dips
 
-So all paths follow one order of channels; docs/design/0007-lanes.md proves it, and says what spines add.
+So all paths follow one order of channels; docs/design/0007-virtual-lanes.md proves it, and says what spines add.
 
 Guarantee: one global link at most, two by detour, and shortest ways to and from it; no deadlock. Two lanes; with
 detours three in a dragonfly and four in a Dragonfly+.
@@ -58,9 +58,9 @@ class Dragonfly:
         _check_groups(subnet, net, group)
         through = _intermediate_groups(graph, net, group)
         has_detours = bool((through != group[graph.at]).any())
-        _check_lanes(subnet, options, 2 + has_detours * (2 if spine.any() else 1))
+        _check_vls(subnet, options, 2 + has_detours * (2 if spine.any() else 1))
         tables = _fill(subnet, options, group, spine, through)
-        _set_lanes(subnet, tables, group, spine, has_detours)
+        _set_vls(subnet, tables, group, spine, has_detours)
         if has_detours or spine.any():
             _set_service_levels(graph, tables, group, spine, through)
         return tables
@@ -178,10 +178,10 @@ def _fill(
     return tables
 
 
-# -- lanes ------------------------------------------------------------------------------------------------------------
+# -- virtual lanes ----------------------------------------------------------------------------------------------------
 
 
-def _check_lanes(subnet: Subnet, options: Options, needed: int) -> None:
+def _check_vls(subnet: Subnet, options: Options, needed: int) -> None:
     if needed > options.max_vls:
         or_no_detours = ", or without LMC" if needed > 2 else ""
         raise CannotRoute(
@@ -190,7 +190,7 @@ def _check_lanes(subnet: Subnet, options: Options, needed: int) -> None:
         )
 
 
-def _set_lanes(
+def _set_vls(
     subnet: Subnet, tables: Tables, group: NDArray[np.int32], spine: NDArray[np.bool_], has_detours: bool
 ) -> None:
     graph, fabric = subnet.graph, subnet.fabric
@@ -204,18 +204,18 @@ def _set_lanes(
     in_kind[slots] = np.select([there < here, there > here], [below, above], from_local)
     out_kind[slots] = np.where(here == there, to_local, to_global)
 
-    lanes = np.zeros((6, 3, SERVICE_LEVELS), np.uint8)
+    vls = np.zeros((6, 3, SERVICE_LEVELS), np.uint8)
     if not has_detours and not spine.any():
-        lanes[[below, above], to_local] = 1
+        vls[[below, above], to_local] = 1
     if has_detours:
-        lanes[above, to_local] = 1
-        lanes[local, to_local, [_DIPS, _FALLS]] = 1
-        lanes[spine_local, to_local] = 2
-        lanes[below, to_local, _DIPS] = 2
-        lanes[:, to_global, _DIPS] = 1
-        lanes[[below, above], to_local, _MINIMAL] = 2
-    lanes[spine_start, to_local] = lanes[:, 1:, _TO_SPINE] = 3 if has_detours else 1
-    fill_sl2vl(fabric, tables, in_kind, out_kind, lanes)
+        vls[above, to_local] = 1
+        vls[local, to_local, [_DIPS, _FALLS]] = 1
+        vls[spine_local, to_local] = 2
+        vls[below, to_local, _DIPS] = 2
+        vls[:, to_global, _DIPS] = 1
+        vls[[below, above], to_local, _MINIMAL] = 2
+    vls[spine_start, to_local] = vls[:, 1:, _TO_SPINE] = 3 if has_detours else 1
+    fill_sl2vl(fabric, tables, in_kind, out_kind, vls)
 
 
 def _set_service_levels(

@@ -7,7 +7,7 @@ Every path goes to the first layer where the channel dependencies (Dally and Sei
 stays there all the way: the layer is its service level, and every port maps service level n to lane n. So LASH fills
 its layers (Skeie, Lysne and Theiss, "Layered shortest path (LASH) routing in irregular system area networks", 2002).
 DFSSSP's authors found it slow and rather break circles afterwards; with an order that is kept up to date it is the
-faster way, and takes fewer lanes (docs/design/0007-lanes.md has the figures).
+faster way, and takes fewer lanes (docs/design/0007-virtual-lanes.md has the figures).
 
 Guarantee: no circle in any layer, for whatever complete forwarding tables. How many layers that takes is known only
 afterwards.
@@ -23,12 +23,12 @@ from weft.fabric.model import Fabric
 from weft.fabric.tables import SERVICE_LEVELS, Tables
 from weft.routing.engine import CannotRoute, Options, Subnet
 from weft.routing.graph import SwitchGraph
-from weft.routing.kernels.layers import fill_layer, find_ways
+from weft.routing.kernels.layers import fill_layer, find_edges
 
 MOST_LAYERS = 15  # data lanes of InfiniBand: VL 0 to 14
 
 
-def spread_over_lanes(subnet: Subnet, options: Options, tables: Tables, engine: str) -> None:
+def spread_over_vls(subnet: Subnet, options: Options, tables: Tables, engine: str) -> None:
     """Give every path of complete forwarding tables a service level, so that none can deadlock. One is left unsaid."""
     layer = find_layers(subnet.graph, tables.lft)
     needed = int(layer.max(initial=0)) + 1
@@ -47,7 +47,7 @@ def spread_over_lanes(subnet: Subnet, options: Options, tables: Tables, engine: 
 def find_layers(graph: SwitchGraph, lft: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """uint8[destination, switch] -> layer of the path from there; MOST_LAYERS means that there are not enough."""
     via = np.empty((len(graph.lid), graph.n_switches), np.int32)
-    find_ways(graph.first, graph.port, graph.lid, graph.at, lft, via)
+    find_edges(graph.first, graph.port, graph.lid, graph.at, lft, via)
     degree = np.diff(graph.first)
     base = np.concatenate(([0], np.cumsum(degree[graph.far])))
     layer = np.zeros(via.shape, np.uint8)
@@ -66,9 +66,9 @@ def fill_sl2vl(
     tables: Tables,
     in_kind: NDArray[np.intp],
     out_kind: NDArray[np.intp],
-    lanes: NDArray[np.uint8],
+    vls: NDArray[np.uint8],
 ) -> None:
-    """SL to VL of all switches by the kinds of the two ports: lanes[in kind, out kind, sl]. Adapters stay on lane 0.
+    """SL to VL of all switches by the kinds of the two ports: vls[in kind, out kind, sl]. Adapters stay on lane 0.
 
     A packet that a switch sends itself comes in by port 0.
     """
@@ -76,4 +76,4 @@ def fill_sl2vl(
         ports = int(fabric.nodes.n_ports[node]) + 1
         slots = slice(int(fabric.first_port[node]), int(fabric.first_port[node]) + ports)
         rows = slice(int(tables.first_pair[node]), int(tables.first_pair[node]) + ports**2)
-        tables.sl2vl[rows] = lanes[in_kind[slots, None], out_kind[None, slots]].reshape(-1, SERVICE_LEVELS)
+        tables.sl2vl[rows] = vls[in_kind[slots, None], out_kind[None, slots]].reshape(-1, SERVICE_LEVELS)

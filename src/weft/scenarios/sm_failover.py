@@ -33,8 +33,8 @@ from weft.lab.lab import Lab
 from weft.mad.carrier import Address, ask
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.check import check
-from weft.scenarios.asker import Asker, go_on
 from weft.scenarios.finding import COLOURS, Finding
+from weft.scenarios.probe import Probe, go_on
 from weft.sm.status import Status, read_status
 from weft.wire.format import Format
 from weft.wire.mad import MadHeader, Method, MgmtClass, PlainMad
@@ -127,9 +127,9 @@ class _Manager:
             if status is not None and what(status):
                 return
             time.sleep(0.02)
-        raise self.complaint()
+        raise self.failure()
 
-    def complaint(self) -> SubnetError:
+    def failure(self) -> SubnetError:
         said = self.log.read_text(errors="replace")[-1500:]
         return SubnetError(f"weft sm at {self.host} did not get there within {PATIENCE_S:.0f} s:\n{said}")
 
@@ -181,7 +181,7 @@ def _outage(lab: Lab, master: _Manager, standby: _Manager, seed: int) -> dict[st
 
         def is_over(now_s: float, began_s: float) -> bool:
             if now_s - began_s >= PATIENCE_S:
-                raise standby.complaint()
+                raise standby.failure()
             answered, master = paths.first_good(killed_s), state.first_good(killed_s)
             return answered is not None and master is not None and now_s >= answered[1] + AFTER_S
 
@@ -199,7 +199,7 @@ def _outage(lab: Lab, master: _Manager, standby: _Manager, seed: int) -> dict[st
 # -- who asks ---------------------------------------------------------------------------------------------------------
 
 
-def _messages(carrier: IbsimCarrier, fabric: Fabric, seed: int) -> Asker:
+def _messages(carrier: IbsimCarrier, fabric: Fabric, seed: int) -> Probe:
     """To the other hosts in turn: their port's counters, so that an answer comes back."""
     chance = np.random.default_rng(seed)
     hosts = [host.name for host in fabric.hcas if host.name != carrier.host]
@@ -213,24 +213,24 @@ def _messages(carrier: IbsimCarrier, fabric: Fabric, seed: int) -> Asker:
         lids.append(lids.pop(0))
         return mad, Address(lid=lids[0])
 
-    return Asker(carrier, question, _is_well)
+    return Probe(carrier, question, _is_well)
 
 
-def _paths(carrier: IbsimCarrier, fabric: Fabric) -> Asker:
+def _paths(carrier: IbsimCarrier, fabric: Fabric) -> Probe:
     """To whatever LID the port was told that the subnet manager has."""
     path = PathRecord(sgid=_gid(fabric, NEWCOMER), dgid=_gid(fabric, SENDERS[0]), numb_path=1)
     mad = _sa_mad(Method.GET, SaAttribute.PATH_RECORD, path, "sgid", "dgid", "numb_path")
-    return Asker(carrier, lambda: (mad, Address(lid=_sm_lid(carrier))), _is_well, every=PATH_TICKS)
+    return Probe(carrier, lambda: (mad, Address(lid=_sm_lid(carrier))), _is_well, every=PATH_TICKS)
 
 
-def _sm_info(carrier: IbsimCarrier, lid: int) -> Asker:
+def _sm_info(carrier: IbsimCarrier, lid: int) -> Probe:
     """Is the subnet manager there master?"""
     mad = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
 
     def is_master(answer: bytes) -> bool:
         return _is_well(answer) and SMInfo.unpack(answer, 64).sm_state == SMState.MASTER
 
-    return Asker(carrier, lambda: (mad, Address(lid=lid, qp=0)), is_master, every=PATH_TICKS)
+    return Probe(carrier, lambda: (mad, Address(lid=lid, qp=0)), is_master, every=PATH_TICKS)
 
 
 # -- MADs -------------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def _gid(fabric: Fabric, host: str) -> int:
 # -- what was found ---------------------------------------------------------------------------------------------------
 
 
-def _figures(messages: list[Asker], paths: Asker, state: Asker, killed_s: float) -> dict[str, Any]:
+def _figures(messages: list[Probe], paths: Probe, state: Probe, killed_s: float) -> dict[str, Any]:
     answered, master = paths.first_good(killed_s), state.first_good(killed_s)
     assert answered is not None, "the outage is over"
     assert master is not None, "the outage is over"
@@ -305,7 +305,7 @@ def _figures(messages: list[Asker], paths: Asker, state: Asker, killed_s: float)
     }
 
 
-def _timeline(messages: list[Asker], paths: Asker, killed_s: float) -> dict[str, list[float]]:
+def _timeline(messages: list[Probe], paths: Probe, killed_s: float) -> dict[str, list[float]]:
     """In bins, from the kill on."""
     delivered = [over_s - killed_s for one in messages for _, over_s, good in one.done if good]
     answered = [over_s - killed_s for _, over_s, good in paths.done if good]

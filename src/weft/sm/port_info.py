@@ -51,12 +51,12 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArr
     wanted = view.port_info.copy()
     ports = view.fabric.ports
     of_switch = view.is_switch[ports.node]
-    mtu, lanes = link_limits(view, options.max_op_vls)
+    mtu, vls = link_limits(view, options.max_op_vls)
     ends, linked = view.end_ports, view.plugged
     due = np.union1d(ends, linked)
     fills: list[tuple[NDArray[np.intp], Bits, int | NDArray[Any]]] = [
         (due, PortInfo.neighbor_mtu, mtu[due]),
-        (linked, PortInfo.operational_vls, lanes[linked]),
+        (linked, PortInfo.operational_vls, vls[linked]),
         (ends, PortInfo.lid, lids.lid[ends]),
         (ends, PortInfo.lmc, lids.lmc[ends]),
         (ends, PortInfo.master_sm_lid, int(lids.lid[view.own_slot])),
@@ -90,8 +90,8 @@ def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArra
     """[slot] -> NeighborMTU and OperationalVLs: what both ends of a cable can; port 0 of a switch: what it can."""
     infos, peer = view.port_info, view.fabric.ports.peer
     other = np.where(peer >= 0, peer, np.arange(len(peer)))
-    mtu, lanes = column(infos, PortInfo.mtu_cap), column(infos, PortInfo.vl_cap)
-    return np.minimum(mtu, mtu[other]), np.minimum(np.minimum(lanes, lanes[other]), np.uint64(max_op_vls))
+    mtu, vls = column(infos, PortInfo.mtu_cap), column(infos, PortInfo.vl_cap)
+    return np.minimum(mtu, mtu[other]), np.minimum(np.minimum(vls, vls[other]), np.uint64(max_op_vls))
 
 
 def arm(sender: Sender, view: View, known: Known, wanted: Rows, *, reregister: bool = False) -> Outcome:

@@ -34,7 +34,7 @@ from weft.sm.mcast.trees import reprogram
 from weft.sm.sa.requests import Requests, is_long
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
-from weft.sm.sminfo.replication import Copying, load_copy
+from weft.sm.sminfo.replication import Replication, load_replica
 from weft.sm.sminfo.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
 from weft.sm.state import State
 from weft.sm.status import describe, read_status, write_status
@@ -160,7 +160,9 @@ class SubnetManager:
             say=state.log.say,
             mads_sent=lambda: state.sender.mads,
         )
-        self.copying = Copying(clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status)
+        self.replication = Replication(
+            clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status
+        )
         self.carrier.set_is_sm(True)
         state.log.say(Event.STARTED, f"GUID 0x{self.election.guid:016x}, priority {options.sm_priority}")
 
@@ -185,7 +187,7 @@ class SubnetManager:
         elif now_s >= self._light_s and self.election.state == SMState.MASTER:
             self._look()
         next_s = min(self._sweep_s, self._check_s, self._light_s, self.election.next_due_s(), now_s + _NAP_S)
-        next_s = min(next_s, self.copying.next_due_s(self.election.master))
+        next_s = min(next_s, self.replication.next_due_s(self.election.master))
         if self.election.lacks_lids:
             self._ask_own_port()
         self._serve(max(0.0, next_s - self.state.clock()))
@@ -225,7 +227,7 @@ class SubnetManager:
 
     def _take_over(self, view: View) -> None:
         """What the master of before knew: asked of it while it lived, and read from the ports."""
-        load_copy(self.state, view, self.copying.take())
+        load_replica(self.state, view, self.replication.take())
         options = self.options
         from_file = named_file(options.partition_config_file) or options.virtual_fabrics_file
         self.state.adopts_partitions = self._taking_over and not from_file
@@ -283,7 +285,7 @@ class SubnetManager:
         for arrived in self.carrier.arrivals():
             self._on_arrival(arrived)
         now_s = self.state.clock()
-        for question in (*self.election.due(now_s), *self.copying.due(now_s, self.election.master)):
+        for question in (*self.election.due(now_s), *self.replication.due(now_s, self.election.master)):
             self._ask(question)
         for mad, address in self.state.subscriptions.take():
             self._ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=self._reporter(address)))

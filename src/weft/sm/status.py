@@ -115,7 +115,7 @@ def describe(manager: SubnetManager, sm_state: str = "") -> Status:
     state, election, report = manager.state, manager.election, manager.report
     view, master = state.view, election.master
     counts = len(state.groups.by_mgid), len(state.services.by_key), len(state.subscriptions.all)
-    groups, services, subscriptions = counts if master is None else manager.copying.copy.counts
+    groups, services, subscriptions = counts if master is None else manager.replication.replica.counts
     return Status(
         version=weft.__version__,
         pid=os.getpid(),

@@ -20,10 +20,10 @@ from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
 from weft.sm.events import Event
 from weft.sm.mcast.trees import plant_trees, upload_multicast
-from weft.sm.pkey.upload import choose_pkeys, upload_pkeys
+from weft.sm.pkey.table_upload import choose_pkeys, upload_pkeys
 from weft.sm.port_info import activate, arm, wanted_settings
 from weft.sm.qos.congestion_upload import set_up_congestion_control
-from weft.sm.qos.upload import choose_lanes, upload_lanes
+from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
 from weft.sm.sa.subscriptions import announce_ports
 from weft.sm.state import State
 from weft.sm.ucast.adaptive_upload import upload_adaptive
@@ -57,9 +57,9 @@ def discover(state: State) -> View:
     view = make_view(walk(state.sender, m_key=state.sender.m_key))
     if state.view is not None:
         state.flaps.note(state.view, view, state.clock())
-    restless, why = state.flaps.restless(view, state.clock())
-    if len(restless):
-        view = without_links(view, restless, why)
+    flapping, why = state.flaps.flapping(view, state.clock())
+    if len(flapping):
+        view = without_links(view, flapping, why)
     for oddity in view.oddities:
         flaps = oddity.startswith("flapping")
         state.log.say(Event.PORT_FLAPPING if flaps else Event.ODDITY, oddity)
@@ -76,7 +76,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
         read_forwarding(sender, view, known)
     view, routing = route_subnet(state, view, known)
     pkeys = choose_pkeys(state, view, known)
-    choose_lanes(state, view)
+    choose_vl_tables(state, view)
     plant_trees(state, view)
     wanted = wanted_settings(view, lids, state.options, enforced=pkeys.enforcement)
 
@@ -85,7 +85,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     refused += upload_multicast(sender, view, known)
     refused += upload_adaptive(state, view)
     refused += upload_pkeys(sender, view, known, pkeys)
-    refused += upload_lanes(sender, view, known)
+    refused += upload_vl_tables(sender, view, known)
     armed = arm(sender, view, known, wanted, reregister=taking_over and not state.options.no_clients_rereg)
     active = activate(sender, view, wanted, armed.refused)
     refused += [view.name(slot) for slot in np.union1d(armed.refused, active.refused).tolist()]

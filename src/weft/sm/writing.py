@@ -36,9 +36,9 @@ class Writing:
 def dump_tables(fabric: Fabric, folder: Path) -> None:
     """What ibdmchk reads; the lanes too, where there is more than one."""
     from weft.fabric.files.opensm import write_dumps  # few want it
-    from weft.fabric.files.opensm_lanes import write_lanes
+    from weft.fabric.files.opensm_vls import write_vls
 
     folder.mkdir(parents=True, exist_ok=True)
     write_dumps(fabric, folder)
     if "sl2vl" in vars(fabric.tables):
-        write_lanes(fabric, folder)
+        write_vls(fabric, folder)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import HALL_M, ROW_M, Plant, ServerName, Switching, number
+from weft.fabric.topologies.builder import HALL_M, ROW_M, Builder, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 HostsPerLeaf = Annotated[int, "servers on each switch that has servers"]
@@ -45,17 +45,17 @@ def dragonfly(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Groups of switches (`g2s3`), all-to-all inside, with a few links between every two groups."""
-    plant = Plant("dragonfly", server=server, **switching)
-    ports = p * plant.rails
-    plant.check_ports(ports + a - 1 + h, f"{ports} for hosts, {a - 1} local, {h} global")
+    builder = Builder("dragonfly", server=server, **switching)
+    ports = p * builder.rails
+    builder.check_ports(ports + a - 1 + h, f"{ports} for hosts, {a - 1} local, {h} global")
     g = _choose_groups("dragonfly", g, a * h)
-    plant.check_size(g * a, g * a * p)
+    builder.check_size(g * a, g * a * p)
 
-    group = np.repeat(plant.add_groups(number("group", g)), a)
-    switches = plant.add_leaves(_names("s", g, a), p, group=group).reshape(g, a)
-    plant.connect_all(switches, ports + 1, ROW_M)
-    _connect_groups(plant, switches, ports + a, h)
-    return plant.build()
+    group = np.repeat(builder.add_groups(number("group", g)), a)
+    switches = builder.add_leaves(_names("s", g, a), p, group=group).reshape(g, a)
+    builder.connect_all(switches, ports + 1, ROW_M)
+    _connect_groups(builder, switches, ports + a, h)
+    return builder.build()
 
 
 @topology("dragonfly+", example="dragonfly+:p=8,leaves=8,spines=8,h=8,g=9")
@@ -70,20 +70,20 @@ def dragonfly_plus(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Groups of leaves (`g2leaf3`) and spines (`g2spine3`), with the global links on the spines."""
-    plant = Plant("dragonfly+", server=server, **switching)
-    ports = p * plant.rails
-    plant.check_ports(ports + spines, f"a leaf: {ports} for hosts, {spines} to spines")
-    plant.check_ports(leaves + h, f"a spine: {leaves} to leaves, {h} global")
+    builder = Builder("dragonfly+", server=server, **switching)
+    ports = p * builder.rails
+    builder.check_ports(ports + spines, f"a leaf: {ports} for hosts, {spines} to spines")
+    builder.check_ports(leaves + h, f"a spine: {leaves} to leaves, {h} global")
     g = _choose_groups("dragonfly+", g, spines * h)
-    plant.check_size(g * (leaves + spines), g * leaves * p)
+    builder.check_size(g * (leaves + spines), g * leaves * p)
 
-    groups = plant.add_groups(number("group", g))
-    lower = plant.add_leaves(_names("leaf", g, leaves), p, group=np.repeat(groups, leaves)).reshape(g, leaves)
-    upper = plant.add_switches(_names("spine", g, spines), group=np.repeat(groups, spines)).reshape(g, spines)
+    groups = builder.add_groups(number("group", g))
+    lower = builder.add_leaves(_names("leaf", g, leaves), p, group=np.repeat(groups, leaves)).reshape(g, leaves)
+    upper = builder.add_switches(_names("spine", g, spines), group=np.repeat(groups, spines)).reshape(g, spines)
     leaf, spine = np.ogrid[:leaves, :spines]
-    plant.connect(lower[:, :, None], ports + 1 + spine, upper[:, None, :], 1 + leaf, ROW_M)
-    _connect_groups(plant, upper, leaves + 1, h)
-    return plant.build()
+    builder.connect(lower[:, :, None], ports + 1 + spine, upper[:, None, :], 1 + leaf, ROW_M)
+    _connect_groups(builder, upper, leaves + 1, h)
+    return builder.build()
 
 
 def _choose_groups(name: str, g: int | None, global_ports: int) -> int:
@@ -99,7 +99,7 @@ def _names(what: str, groups: int, each: int) -> list[str]:
     return [f"g{group}{name}" for group in range(1, groups + 1) for name in number(what, each)]
 
 
-def _connect_groups(plant: Plant, switches: NDArray[np.int32], first_port: int, h: int) -> None:
+def _connect_groups(builder: Builder, switches: NDArray[np.int32], first_port: int, h: int) -> None:
     """Global cables of switches [group, switch], in ports `first_port` and up of each."""
     n_groups, per_group = switches.shape
     ahead, back = global_ports(n_groups, per_group * h)
@@ -107,7 +107,7 @@ def _connect_groups(plant: Plant, switches: NDArray[np.int32], first_port: int, 
     peer = (group + ahead) % n_groups
     group, port = np.nonzero(group < peer)  # each cable once, though both of its ends list it
     peer, back = peer[group, port], back[port]
-    plant.connect(
+    builder.connect(
         switches[group, port // h], first_port + port % h, switches[peer, back // h], first_port + back % h, HALL_M
     )
 

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from weft.errors import ConfigError
 from weft.fabric.build import MAX_PORTS
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import HALL_M, ROW_M, Plant, ServerName, Switching, number
+from weft.fabric.topologies.builder import HALL_M, ROW_M, Builder, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -44,58 +44,58 @@ def fat_tree(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Leaves, spines and, beyond what spines reach, pods and cores; any number of hosts."""
-    plant = Plant("fat-tree", server=server, **switching)
-    down, up = split_ports(plant.radix, oversubscription)
-    levels = _choose_levels(plant, hosts, levels, pods, oversubscription)
+    builder = Builder("fat-tree", server=server, **switching)
+    down, up = split_ports(builder.radix, oversubscription)
+    levels = _choose_levels(builder, hosts, levels, pods, oversubscription)
     if levels == 1:
-        down = plant.radix
-    n_leaves = -(-hosts * plant.rails // down)
-    n_pods = _choose_pods(plant, n_leaves, pods) if levels == 3 else 1
-    plant.check_size(n_leaves, hosts)
+        down = builder.radix
+    n_leaves = -(-hosts * builder.rails // down)
+    n_pods = _choose_pods(builder, n_leaves, pods) if levels == 3 else 1
+    builder.check_size(n_leaves, hosts)
 
-    groups = plant.add_groups(number("pod", n_pods)) if levels == 3 else np.array([-1])
-    leaf_of_port, port = np.divmod(np.arange(hosts * plant.rails), down)
+    groups = builder.add_groups(number("pod", n_pods)) if levels == 3 else np.array([-1])
+    leaf_of_port, port = np.divmod(np.arange(hosts * builder.rails), down)
     pod_of_leaf = np.repeat(groups, [len(part) for part in np.array_split(np.arange(n_leaves), n_pods)])
-    adapters = plant.add_hosts(hosts, group=pod_of_leaf[leaf_of_port[:: plant.rails]])
-    leaves = plant.add_switches(number("leaf", n_leaves), group=pod_of_leaf)
-    plant.plug_hosts(adapters.ravel(), leaves[leaf_of_port], port + 1)
+    adapters = builder.add_hosts(hosts, group=pod_of_leaf[leaf_of_port[:: builder.rails]])
+    leaves = builder.add_switches(number("leaf", n_leaves), group=pod_of_leaf)
+    builder.plug_hosts(adapters.ravel(), leaves[leaf_of_port], port + 1)
     if levels == 2:
-        add_spines(plant, leaves, down + 1, up)
+        add_spines(builder, leaves, down + 1, up)
     elif levels == 3:
-        add_spines_and_cores(plant, np.array_split(leaves, n_pods), down + 1, up, group=groups)
-    return plant.build()
+        add_spines_and_cores(builder, np.array_split(leaves, n_pods), down + 1, up, group=groups)
+    return builder.build()
 
 
-def add_spines(plant: Plant, leaves: NDArray[np.int32], first_up: int, up: int) -> None:
+def add_spines(builder: Builder, leaves: NDArray[np.int32], first_up: int, up: int) -> None:
     """Join leaves by spines: `up` uplinks each, from port `first_up`."""
-    spines = plant.add_switches(number("spine", fewest_above(len(leaves), up, plant.radix)))
-    join(plant, leaves, first_up, up, spines, ROW_M)
+    spines = builder.add_switches(number("spine", fewest_above(len(leaves), up, builder.radix)))
+    join(builder, leaves, first_up, up, spines, ROW_M)
 
 
 def add_spines_and_cores(
-    plant: Plant, pods: Sequence[NDArray[np.int32]], first_up: int, up: int, *, group: ArrayLike = -1
+    builder: Builder, pods: Sequence[NDArray[np.int32]], first_up: int, up: int, *, group: ArrayLike = -1
 ) -> None:
     """Join the leaves of each pod by spines, half of whose ports look down; join spine j of all pods by core group j.
 
     A spine has at least as many uplinks as downlinks, and of those numbers the one that needs the fewest cores.
     """
-    half = plant.radix // 2
+    half = builder.radix // 2
     most = max(len(leaves) for leaves in pods)
     n_spines = fewest_above(most, up, half)  # in each pod
     down = most * up // n_spines
-    n_cores, spine_up = min((fewest_above(len(pods), n, plant.radix), n) for n in range(down, half + 1))
+    n_cores, spine_up = min((fewest_above(len(pods), n, builder.radix), n) for n in range(down, half + 1))
     shape = (len(pods), n_spines)
     spine_group = np.broadcast_to(np.reshape(group, (-1, 1)), shape).ravel()
-    spines = plant.add_switches(number("spine", len(pods) * n_spines), group=spine_group).reshape(shape)
-    cores = plant.add_switches(number("core", n_spines * n_cores)).reshape(n_spines, n_cores)
+    spines = builder.add_switches(number("spine", len(pods) * n_spines), group=spine_group).reshape(shape)
+    cores = builder.add_switches(number("core", n_spines * n_cores)).reshape(n_spines, n_cores)
     for leaves, own_spines in zip(pods, spines, strict=True):
-        join(plant, leaves, first_up, up, own_spines, ROW_M)
+        join(builder, leaves, first_up, up, own_spines, ROW_M)
     for alike_spines, own_cores in zip(spines.T, cores, strict=True):
-        join(plant, alike_spines, half + 1, spine_up, own_cores, HALL_M)
+        join(builder, alike_spines, half + 1, spine_up, own_cores, HALL_M)
 
 
 def join(
-    plant: Plant, below: NDArray[np.int32], first_up: int, up: int, above: NDArray[np.int32], length_m: float
+    builder: Builder, below: NDArray[np.int32], first_up: int, up: int, above: NDArray[np.int32], length_m: float
 ) -> None:
     """Every switch below to every switch above, the `up` uplinks shared out evenly.
 
@@ -104,7 +104,7 @@ def join(
     parallel = up // len(above)
     low, high, cable = np.ogrid[: len(below), : len(above), :parallel]
     low_port, high_port = first_up + high * parallel + cable, 1 + low * parallel + cable
-    plant.connect(below[low], low_port, above[high], high_port, length_m)
+    builder.connect(below[low], low_port, above[high], high_port, length_m)
 
 
 def fewest_above(below: int, up: int, reach: int) -> int:
@@ -130,43 +130,43 @@ def _most_ports(radix: int, oversubscription: float) -> dict[int, int]:
     return {1: radix, 2: radix * down, 3: radix * (radix // 2) * down}
 
 
-def _choose_levels(plant: Plant, hosts: int, levels: int | None, pods: int | None, oversubscription: float) -> int:
+def _choose_levels(builder: Builder, hosts: int, levels: int | None, pods: int | None, oversubscription: float) -> int:
     if pods is not None:
         if levels not in (None, 3):
             raise ConfigError(f"fat-tree: pods={pods} are of a tree of three levels: leave out levels={levels}")
         levels = 3
-    most = _most_ports(plant.radix, oversubscription)
+    most = _most_ports(builder.radix, oversubscription)
     if levels is not None and levels not in most:
         raise ConfigError(f"fat-tree: levels={levels} cannot be built: levels are 1, 2 or 3")
     for level in most if levels is None else [levels]:
-        if hosts * plant.rails <= most[level]:
+        if hosts * builder.rails <= most[level]:
             return level
     top = levels or 3
     raise ConfigError(
-        f"fat-tree: hosts={hosts} do not fit: levels={top} of {plant.radix}-port switches hold at most "
-        f"{most[top] // plant.rails:,}\n  {_way_out(plant, hosts, levels, oversubscription)}"
+        f"fat-tree: hosts={hosts} do not fit: levels={top} of {builder.radix}-port switches hold at most "
+        f"{most[top] // builder.rails:,}\n  {_way_out(builder, hosts, levels, oversubscription)}"
     )
 
 
-def _way_out(plant: Plant, hosts: int, levels: int | None, oversubscription: float) -> str:
-    needed = hosts * plant.rails
-    if levels in (1, 2) and needed <= _most_ports(plant.radix, oversubscription)[3]:
+def _way_out(builder: Builder, hosts: int, levels: int | None, oversubscription: float) -> str:
+    needed = hosts * builder.rails
+    if levels in (1, 2) and needed <= _most_ports(builder.radix, oversubscription)[3]:
         return "Leave out levels."
-    for radix in range(plant.radix + 1, MAX_PORTS + 1):
+    for radix in range(builder.radix + 1, MAX_PORTS + 1):
         if needed <= _most_ports(radix, oversubscription)[levels or 3]:
             return f"Take a switch with {radix} ports or more (switch=NAME or radix={radix}), or fewer hosts."
     return "Take fewer hosts."
 
 
-def _choose_pods(plant: Plant, n_leaves: int, pods: int | None) -> int:
+def _choose_pods(builder: Builder, n_leaves: int, pods: int | None) -> int:
     """As few pods as can hold the leaves, or as many as asked for."""
-    fewest = -(-n_leaves // (plant.radix // 2))
+    fewest = -(-n_leaves // (builder.radix // 2))
     if pods is None:
         return fewest
-    most = min(n_leaves, plant.radix)
+    most = min(n_leaves, builder.radix)
     if not fewest <= pods <= most:
         raise ConfigError(
             f"fat-tree: pods={pods} cannot be built: these hosts fill {n_leaves:,} leaves, and with "
-            f"{plant.radix}-port switches that is {fewest} to {most} pods"
+            f"{builder.radix}-port switches that is {fewest} to {most} pods"
         )
     return pods

@@ -18,7 +18,7 @@ from typing import Unpack
 import numpy as np
 
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import ROW_M, Dims, HostsPerSwitch, Plant, ServerName, Switching, number
+from weft.fabric.topologies.builder import ROW_M, Builder, Dims, HostsPerSwitch, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -31,17 +31,17 @@ def hyperx(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """A grid of switches, all-to-all along every dimension."""
-    plant = Plant("hyperx", server=server, **switching)
-    host_ports, grid_ports = hosts * plant.rails, sum(dims) - len(dims)
-    plant.check_ports(host_ports + grid_ports, f"{host_ports} for hosts, {grid_ports} to switches")
-    plant.check_size(math.prod(dims), math.prod(dims) * hosts)
-    switches = plant.add_leaves(number("sw", math.prod(dims)), hosts)
+    builder = Builder("hyperx", server=server, **switching)
+    host_ports, grid_ports = hosts * builder.rails, sum(dims) - len(dims)
+    builder.check_ports(host_ports + grid_ports, f"{host_ports} for hosts, {grid_ports} to switches")
+    builder.check_size(math.prod(dims), math.prod(dims) * hosts)
+    switches = builder.add_leaves(number("sw", math.prod(dims)), hosts)
     index = np.arange(len(switches))
     first_port = host_ports + 1
     for axis, size in enumerate(dims):
         stride = math.prod(dims[axis + 1 :])
         begins = index[index // stride % size == 0]
         rows = begins[:, None] + stride * np.arange(size)
-        plant.connect_all(switches[rows], first_port, ROW_M)
+        builder.connect_all(switches[rows], first_port, ROW_M)
         first_port += size - 1
-    return plant.build()
+    return builder.build()

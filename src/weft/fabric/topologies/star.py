@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import Plant, ServerName, Switching
+from weft.fabric.topologies.builder import Builder, ServerName, Switching
 from weft.fabric.topologies.registry import topology
 
 
@@ -27,13 +27,13 @@ def star(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """All servers on one switch."""
-    plant = Plant("star", server=server, **switching)
-    needed = hosts * plant.rails
-    if needed > plant.radix:
+    builder = Builder("star", server=server, **switching)
+    needed = hosts * builder.rails
+    if needed > builder.radix:
         raise ConfigError(
-            f"star: hosts={hosts} take {needed:,} ports, {plant.switch.name} has {plant.radix}: "
+            f"star: hosts={hosts} take {needed:,} ports, {builder.switch.name} has {builder.radix}: "
             f"use fat-tree:hosts={hosts}, or fewer hosts"
         )
-    adapters = plant.add_hosts(hosts)
-    plant.plug_hosts(adapters.ravel(), plant.add_switches(["leaf1"]), np.arange(1, needed + 1))
-    return plant.build()
+    adapters = builder.add_hosts(hosts)
+    builder.plug_hosts(adapters.ravel(), builder.add_switches(["leaf1"]), np.arange(1, needed + 1))
+    return builder.build()

@@ -21,8 +21,8 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.fabric.topologies.builder import Builder, ServerName, Switching, number
 from weft.fabric.topologies.fat_tree import add_spines, add_spines_and_cores
-from weft.fabric.topologies.plant import Plant, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -35,28 +35,28 @@ def superpod(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Scalable units of servers with one leaf per rail, joined without oversubscription."""
-    plant = Plant("superpod", server=server, **switching)
-    half, rails = plant.radix // 2, plant.rails
-    most = half * (plant.radix // rails)
+    builder = Builder("superpod", server=server, **switching)
+    half, rails = builder.radix // 2, builder.rails
+    most = half * (builder.radix // rails)
     if su > most:
         raise ConfigError(
-            f"superpod: su={su} cannot be joined: with {rails} rails, cores of {plant.radix} ports join {most} units"
+            f"superpod: su={su} cannot be joined: with {rails} rails, cores of {builder.radix} ports join {most} units"
         )
-    plant.check_size(su * rails, su * half)
+    builder.check_size(su * rails, su * half)
     servers = _check_servers(su, half, servers)
 
-    groups = plant.add_groups(number("su", su))
+    groups = builder.add_groups(number("su", su))
     unit, place = np.divmod(np.arange(servers), half)
-    adapters = plant.add_hosts(servers, group=groups[unit])
-    leaves = plant.add_switches(number("leaf", su * rails), group=np.repeat(groups, rails)).reshape(su, rails)
-    plant.plug_hosts(adapters, leaves[unit], place[:, None] + 1)
-    if leaves.size <= plant.radix:
-        add_spines(plant, leaves.ravel(), half + 1, half)
+    adapters = builder.add_hosts(servers, group=groups[unit])
+    leaves = builder.add_switches(number("leaf", su * rails), group=np.repeat(groups, rails)).reshape(su, rails)
+    builder.plug_hosts(adapters, leaves[unit], place[:, None] + 1)
+    if leaves.size <= builder.radix:
+        add_spines(builder, leaves.ravel(), half + 1, half)
     else:
         blocks = -(-su // half)
         pods = [pod for rail in leaves.T for pod in np.array_split(rail, blocks)]
-        add_spines_and_cores(plant, pods, half + 1, half)
-    return plant.build()
+        add_spines_and_cores(builder, pods, half + 1, half)
+    return builder.build()
 
 
 def _check_servers(su: int, per_unit: int, servers: int | None) -> int:

@@ -17,7 +17,7 @@ from typing import Unpack
 import numpy as np
 
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.plant import ROW_M, Dims, HostsPerSwitch, Plant, ServerName, Switching, number
+from weft.fabric.topologies.builder import ROW_M, Builder, Dims, HostsPerSwitch, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
 
@@ -30,7 +30,7 @@ def torus(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """A grid of switches whose rows close to rings."""
-    return _build(Plant("torus", server=server, **switching), dims, hosts, wrap=True)
+    return _build(Builder("torus", server=server, **switching), dims, hosts, wrap=True)
 
 
 @topology("mesh", example="mesh:4x4")
@@ -42,14 +42,14 @@ def mesh(
     **switching: Unpack[Switching],
 ) -> Fabric:
     """A grid of switches."""
-    return _build(Plant("mesh", server=server, **switching), dims, hosts, wrap=False)
+    return _build(Builder("mesh", server=server, **switching), dims, hosts, wrap=False)
 
 
-def _build(plant: Plant, dims: tuple[int, ...], hosts: int, *, wrap: bool) -> Fabric:
-    grid_ports, host_ports = 2 * len(dims), hosts * plant.rails
-    plant.check_ports(grid_ports + host_ports, f"{grid_ports} for {len(dims)} dimensions, {host_ports} for hosts")
-    plant.check_size(math.prod(dims), math.prod(dims) * hosts)
-    switches = plant.add_leaves(number("sw", math.prod(dims)), hosts, first_port=grid_ports + 1)
+def _build(builder: Builder, dims: tuple[int, ...], hosts: int, *, wrap: bool) -> Fabric:
+    grid_ports, host_ports = 2 * len(dims), hosts * builder.rails
+    builder.check_ports(grid_ports + host_ports, f"{grid_ports} for {len(dims)} dimensions, {host_ports} for hosts")
+    builder.check_size(math.prod(dims), math.prod(dims) * hosts)
+    switches = builder.add_leaves(number("sw", math.prod(dims)), hosts, first_port=grid_ports + 1)
     index = np.arange(len(switches))
     for axis, size in enumerate(dims):
         stride = math.prod(dims[axis + 1 :])
@@ -57,5 +57,5 @@ def _build(plant: Plant, dims: tuple[int, ...], hosts: int, *, wrap: bool) -> Fa
         closes = wrap and size > 2
         here = index if closes else index[place < size - 1]
         ahead = np.where(place < size - 1, index + stride, index - (size - 1) * stride)[here]
-        plant.connect(switches[here], 2 * axis + 1, switches[ahead], 2 * axis + 2, ROW_M)
-    return plant.build()
+        builder.connect(switches[here], 2 * axis + 1, switches[ahead], 2 * axis + 2, ROW_M)
+    return builder.build()

@@ -17,7 +17,7 @@ NOWHERE = -1
 
 
 @kernel
-def find_ways(first, port, lid, at, lft, via):
+def find_edges(first, port, lid, at, lft, via):
     """Fill via[destination, switch] with the edge that the forwarding tables take, NOWHERE at the destination."""
     for switch in range(len(first) - 1):
         edge_at = np.full(256, NOWHERE, np.int32)

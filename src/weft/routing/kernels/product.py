@@ -109,7 +109,7 @@ def route_by_dimensions(
             for d in range(len(kind)):
                 from_, goal = place[here, d], place[target, d]
                 if from_ != goal:
-                    way = way_along(kind[d], size[d], from_, goal, parity)
+                    way = direction_along(kind[d], size[d], from_, goal, parity)
                     if edge < 0:
                         edge = step[here, first_step[d] + way]
                     if kind[d] == RING and (way == ON) == (goal < from_):
@@ -126,7 +126,7 @@ def route_by_dimensions(
 
 
 @inlined
-def way_along(kind, size, from_, goal, parity):
+def direction_along(kind, size, from_, goal, parity):
     """The coordinate to go to in a full mesh; in a row or a ring which way round."""
     if kind == FULL:
         return goal

@@ -20,7 +20,7 @@ DROP = 15  # an SL that maps to VL 15, the lane of management, is discarded
 
 
 @inlined
-def lane(sl2vl, first_pair, ports, switch, in_port, out_port, sl):
+def vl_of(sl2vl, first_pair, ports, switch, in_port, out_port, sl):
     """VL that a packet leaves by; the one lane if there is no table."""
     if len(sl2vl) == 0:
         return 0
@@ -30,24 +30,24 @@ def lane(sl2vl, first_pair, ports, switch, in_port, out_port, sl):
 @kernel
 def walk_all(
     edge_at, far, far_port, ports, source, source_port, weight, lid, at, out, own,
-    routes, path_sl, sl2vl, first_pair, lanes, depends, ends, hops, used, circle, waiting,
+    routes, path_sl, sl2vl, first_pair, n_vls, depends, ends, hops, used, circle, waiting,
 ):  # fmt: skip
     """Walk from every source to every LID; returns source, destination and end of the first that failed, or -1s.
 
     edge_at  int32[switch, port] -> edge, -1 where the port leads to no other switch
     weight   int64[source] -> how many ports it stands for; own: int32[destination] -> the source that it is among
     routes   uint8[lid, switch] -> out port; path_sl the same, or empty for SL 0
-    depends  uint8[edge * lanes, ...]: bit (port * lanes + VL) is set where a channel waits for that one
+    depends  uint8[edge * n_vls, ...]: bit (port * n_vls + VL) is set where a channel waits for that one
     ends     int64[5]: pairs by how they end; hops int64[switch + 1]: those that arrive, by links between switches
     used     uint8[16]: VLs that a packet takes
     waiting  int32[channel of circle, 0 source | 1 destination] of a packet that holds it and waits for the next
     """
     n = len(edge_at)
-    states = n * lanes * (16 if len(path_sl) else 1)
+    states = n * n_vls * (16 if len(path_sl) else 1)
     seen = np.full(states, -1, np.int32)  # last destination for which somebody left this switch on this lane
     end, steps = np.empty(states, np.int8), np.empty(states, np.int32)  # what became of them
     trail = np.empty(states, np.int32)
-    place = np.full(len(far) * lanes if len(circle) else 0, -1, np.int32)  # [channel] -> where in the circle
+    place = np.full(len(far) * n_vls if len(circle) else 0, -1, np.int32)  # [channel] -> where in the circle
     for position in range(len(circle)):
         place[circle[position]] = position
     failed = (-1, -1, ARRIVED)
@@ -64,7 +64,7 @@ def walk_all(
                 if port >= ports[here]:
                     finish = NO_ENTRY if port == NO_ROUTE else ASTRAY
                     break
-                vl = lane(sl2vl, first_pair, ports, here, in_port, port, sl)
+                vl = vl_of(sl2vl, first_pair, ports, here, in_port, port, sl)
                 if vl == DROP and port != 0:
                     finish = DROPPED
                     break
@@ -74,12 +74,12 @@ def walk_all(
                     used[vl] |= port != 0
                     break
                 if before >= 0:
-                    bit = port * lanes + vl
+                    bit = port * n_vls + vl
                     depends[before, bit >> 3] |= 1 << (bit & 7)
                     held = place[before] if len(circle) else -1
-                    if held >= 0 and circle[(held + 1) % len(circle)] == edge * lanes + vl and waiting[held, 0] < 0:
+                    if held >= 0 and circle[(held + 1) % len(circle)] == edge * n_vls + vl and waiting[held, 0] < 0:
                         waiting[held, 0], waiting[held, 1] = which, index
-                state = (sl * n + here) * lanes + vl
+                state = (sl * n + here) * n_vls + vl
                 if seen[state] == index:
                     finish, depth = np.int64(end[state]), np.int64(steps[state])
                     break
@@ -88,7 +88,7 @@ def walk_all(
                 used[vl] = 1
                 trail[walked] = state
                 walked += 1
-                before, here, in_port = edge * lanes + vl, np.int64(far[edge]), np.int64(far_port[edge])
+                before, here, in_port = edge * n_vls + vl, np.int64(far[edge]), np.int64(far_port[edge])
             for position in range(walked - 1, -1, -1):
                 depth += 1
                 end[trail[position]], steps[trail[position]] = finish, depth
@@ -101,22 +101,22 @@ def walk_all(
 
 
 @inlined
-def next_waited_for(depends, edge_at, far, lanes, channel, bit):
+def next_waited_for(depends, edge_at, far, n_vls, channel, bit):
     """The first channel, from that bit on, that this one waits for, and the bit after it; -1 if there is none."""
-    there = far[channel // lanes]
-    while bit < edge_at.shape[1] * lanes:
+    there = far[channel // n_vls]
+    while bit < edge_at.shape[1] * n_vls:
         word = depends[channel, bit >> 3] >> (bit & 7)
         if word == 0:
             bit = (bit | 7) + 1
         elif word & 1:
-            return np.int64(edge_at[there, bit // lanes]) * lanes + bit % lanes, bit + 1
+            return np.int64(edge_at[there, bit // n_vls]) * n_vls + bit % n_vls, bit + 1
         else:
             bit += 1
     return np.int64(-1), bit
 
 
 @kernel
-def find_circle(depends, edge_at, far, lanes):
+def find_circle(depends, edge_at, far, n_vls):
     """The channels of one circle of dependencies, in order; empty if there is none. Depth first."""
     n = len(depends)
     unseen, is_open, done = 0, 1, 2
@@ -130,7 +130,7 @@ def find_circle(depends, edge_at, far, lanes):
         while top:
             channel = np.int64(stack[top - 1])
             found, next_bit[channel] = next_waited_for(
-                depends, edge_at, far, lanes, channel, np.int64(next_bit[channel])
+                depends, edge_at, far, n_vls, channel, np.int64(next_bit[channel])
             )
             if found == -1:
                 state[channel] = done
@@ -148,7 +148,7 @@ def find_circle(depends, edge_at, far, lanes):
 
 
 @kernel
-def shortest_circle(depends, edge_at, far, lanes, circle):
+def shortest_circle(depends, edge_at, far, n_vls, circle):
     """A shortest one of the circles through any channel of this one. Breadth first from each."""
     seen = np.full(len(depends), -1, np.int32)
     came_from = np.empty(len(depends), np.int32)
@@ -161,7 +161,7 @@ def shortest_circle(depends, edge_at, far, lanes, circle):
         while head < tail and not closed and level[queue[head]] < len(best):
             channel = np.int64(queue[head])
             head += 1
-            found, bit = next_waited_for(depends, edge_at, far, lanes, channel, np.int64(0))
+            found, bit = next_waited_for(depends, edge_at, far, n_vls, channel, np.int64(0))
             while found >= 0:
                 if found == root:
                     best = np.empty(level[channel], np.int32)
@@ -174,5 +174,5 @@ def shortest_circle(depends, edge_at, far, lanes, circle):
                     seen[found], came_from[found], level[found] = root, channel, level[channel] + 1
                     queue[tail] = found
                     tail += 1
-                found, bit = next_waited_for(depends, edge_at, far, lanes, channel, bit)
+                found, bit = next_waited_for(depends, edge_at, far, n_vls, channel, bit)
     return best

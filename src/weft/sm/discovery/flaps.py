@@ -35,7 +35,7 @@ class Flaps:
         for end in (*_ends(before, missing_links(before, now)), *_ends(now, bounced)):
             self._times.setdefault(end, deque()).append(now_s)
 
-    def restless(self, view: View, now_s: float) -> tuple[NDArray[np.intp], tuple[str, ...]]:
+    def flapping(self, view: View, now_s: float) -> tuple[NDArray[np.intp], tuple[str, ...]]:
         """Slots of a view whose links are not to be used now, and why."""
         for end, times in list(self._times.items()):
             while times and times[0] + self.window_s <= now_s:

@@ -31,7 +31,7 @@ class Known:
     fresh: NDArray[np.bool_]  # [node] -> is it new to us, or has it restarted?
     routes: NDArray[np.bool_]  # [node] -> is its forwarding table known?
     groups: NDArray[np.bool_]  # [node] -> its multicast forwarding table?
-    lanes: NDArray[np.bool_]  # [node] -> SL to VL, VL arbitration?
+    vl_tables: NDArray[np.bool_]  # [node] -> SL to VL, VL arbitration?
     keys: NDArray[np.bool_]  # [slot] -> P_Keys?
     top: NDArray[np.int64]  # [node] -> LinearFDBTop that we set
     told: Rows  # uint8[slot, 64]: PortInfo as we last asked for it, zeros where we did not,
@@ -48,7 +48,7 @@ def carried_over(before: Known | None, view: View) -> Known:
         fresh=np.ones(n, bool),
         routes=np.zeros(n, bool),
         groups=np.zeros(n, bool),
-        lanes=np.zeros(n, bool),
+        vl_tables=np.zeros(n, bool),
         keys=np.zeros(len(fabric.ports), bool),
         top=np.zeros(n, np.int64),
         told=np.zeros_like(view.port_info),
@@ -61,7 +61,7 @@ def carried_over(before: Known | None, view: View) -> Known:
     kept = np.where(view.is_switch[new], top[new] == before.top[old], _all_active(view)[new])
     new, old = new[kept], old[kept]
     known.fresh[new] = False
-    for name in ("routes", "groups", "lanes", "top"):
+    for name in ("routes", "groups", "vl_tables", "top"):
         getattr(known, name)[new] = getattr(before, name)[old]
     slots, slots_before = _spans(fabric, new), _spans(before.fabric, old)
     for name in ("keys", "told", "said"):

@@ -24,7 +24,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import SERVICE_LEVELS, VL_ARBITRATION_ENTRIES, Tables
 
-DATA_LANES = 15
+DATA_VLS = 15
 DROP = 15  # in an SL to VL table: packets of this service level are thrown away
 NO_LIMIT = 255
 MOST_WEIGHT = 255  # in units of 64 bytes
@@ -56,13 +56,13 @@ class QosOptions:
     sl2vl: tuple[int, ...] | None = None  # by service level
 
     def __post_init__(self) -> None:
-        _require(self.max_vls is None or 1 <= self.max_vls <= DATA_LANES, "max_vls", self.max_vls, "from 1 to 15")
+        _require(self.max_vls is None or 1 <= self.max_vls <= DATA_VLS, "max_vls", self.max_vls, "from 1 to 15")
         _require(self.high_limit is None or 0 <= self.high_limit <= 255, "high_limit", self.high_limit, "from 0 to 255")
         for name in ("vlarb_high", "vlarb_low"):
             entries: VlWeights | None = getattr(self, name)
             good = entries is None or (
                 0 < len(entries) <= VL_ARBITRATION_ENTRIES
-                and all(0 <= vl < DATA_LANES and 0 <= weight <= MOST_WEIGHT for vl, weight in entries)
+                and all(0 <= vl < DATA_VLS and 0 <= weight <= MOST_WEIGHT for vl, weight in entries)
             )
             _require(good, name, entries, VLARB_RULE)
         good = self.sl2vl is None or (len(self.sl2vl) == SERVICE_LEVELS and all(0 <= vl <= DROP for vl in self.sl2vl))
@@ -76,11 +76,11 @@ class QosOptions:
 
 SILENT = QosOptions()
 DEFAULTS = QosOptions(
-    max_vls=DATA_LANES,
+    max_vls=DATA_VLS,
     high_limit=0,
-    vlarb_high=((0, 4), *((vl, 0) for vl in range(1, DATA_LANES))),
-    vlarb_low=((0, 0), *((vl, 4) for vl in range(1, DATA_LANES))),
-    sl2vl=(*range(DATA_LANES), 7),
+    vlarb_high=((0, 4), *((vl, 0) for vl in range(1, DATA_VLS))),
+    vlarb_low=((0, 0), *((vl, 4) for vl in range(1, DATA_VLS))),
+    sl2vl=(*range(DATA_VLS), 7),
 )
 
 
@@ -124,8 +124,8 @@ def read_sl2vl(text: str) -> tuple[int, ...]:
     return tuple(int(vl, 0) for vl in text.split(","))
 
 
-def write_sl2vl(lanes: tuple[int, ...]) -> str:
-    return ",".join(map(str, lanes))
+def write_sl2vl(vls: tuple[int, ...]) -> str:
+    return ",".join(map(str, vls))
 
 
 # -- into the tables ---------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def fill_qos(
     code = np.clip(operational_vls, 1, _CODES - 1).astype(np.intp)  # OpenSM too takes 0 for VL0 alone
     _fill_arbitration(tables, kinds, kind * _CODES + code, vlarb_high_cap, vlarb_low_cap)
     if "sl2vl" in vars(tables) and tables.sl2vl.any():
-        return _engine_lanes(tables, qos.swe)
+        return _engine_vls(tables, qos.swe)
     _fill_sl2vl(tables, fabric, kinds, kind * _CODES + code, code)
     return ()
 
@@ -169,9 +169,9 @@ def _kind_of_ports(fabric: Fabric) -> NDArray[np.intp]:
     return kind
 
 
-def _wrap(lanes: NDArray[np.intp], code: int) -> NDArray[np.intp]:
+def _wrap(vls: NDArray[np.intp], code: int) -> NDArray[np.intp]:
     """Lanes that a port with this code has, as OpenSM maps them: 1, 2, 4 or 8 lanes repeat, of 15 all are there."""
-    return lanes & (1 << max(code - 1, 0)) - 1
+    return vls & (1 << max(code - 1, 0)) - 1
 
 
 def _fill_arbitration(
@@ -208,8 +208,8 @@ def _fill_sl2vl(
     """A row is that of the port by which the packet leaves. What a switch sends to itself has port 0's own."""
     templates = np.zeros((len(kinds) * _CODES, SERVICE_LEVELS), np.uint8)
     for row in range(len(templates)):
-        lanes = np.array(kinds[row // _CODES].sl2vl)
-        templates[row] = np.where(lanes == DROP, DROP, _wrap(lanes, row % _CODES))
+        vls = np.array(kinds[row // _CODES].sl2vl)
+        templates[row] = np.where(vls == DROP, DROP, _wrap(vls, row % _CODES))
     is_switch = fabric.nodes.kind == NodeKind.SWITCH
     ports = fabric.nodes.n_ports.astype(np.int64) + 1
     rows = np.where(is_switch, ports**2, ports)
@@ -223,7 +223,7 @@ def _fill_sl2vl(
     np.take(templates, row_choice, axis=0, out=tables.sl2vl)
 
 
-def _engine_lanes(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
+def _engine_vls(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
     """What to say where the lanes are the engine's, and which of them the arbitration would never serve."""
     used = np.flatnonzero(np.bincount(tables.sl2vl.ravel(), minlength=DROP + 1)[:DROP])
     served = {vl for vl, weight in (*(switches.vlarb_high or ()), *(switches.vlarb_low or ())) if weight}
@@ -256,13 +256,13 @@ def from_shares(shares: Sequence[Share]) -> Qos:
         percent[share.sl] += share.bandwidth_percent
     _check_shares(percent)
     high = {share.sl for share in shares if share.high_priority}
-    lane = {sl: vl for vl, sl in enumerate(percent)}
-    stray = next((lane[sl] for sl in percent if sl not in high), 0)
+    vl_of_sl = {sl: vl for vl, sl in enumerate(percent)}
+    stray = next((vl_of_sl[sl] for sl in percent if sl not in high), 0)
     general = QosOptions(
         high_limit=NO_LIMIT if high else 0,
-        vlarb_high=_weights({lane[sl]: percent[sl] for sl in percent if sl in high}),
-        vlarb_low=_weights({lane[sl]: percent[sl] for sl in percent if sl not in high}),
-        sl2vl=tuple(lane.get(sl, stray) for sl in range(SERVICE_LEVELS)),
+        vlarb_high=_weights({vl_of_sl[sl]: percent[sl] for sl in percent if sl in high}),
+        vlarb_low=_weights({vl_of_sl[sl]: percent[sl] for sl in percent if sl not in high}),
+        sl2vl=tuple(vl_of_sl.get(sl, stray) for sl in range(SERVICE_LEVELS)),
     )
     return Qos.of(general)
 
@@ -271,7 +271,7 @@ def _check_shares(percent: dict[int, float]) -> None:
     for sl, part in percent.items():
         _require(0 <= sl < SERVICE_LEVELS, "service level", sl, "from 0 to 15")
         _require(part >= 1, f"the share of service level {sl} in percent,", part, "1 or more")
-    _require(1 <= len(percent) <= DATA_LANES, "a number of service levels", len(percent), "from 1 to 15, as data lanes")
+    _require(1 <= len(percent) <= DATA_VLS, "a number of service levels", len(percent), "from 1 to 15, as data lanes")
     _require(sum(percent.values()) <= 100, "the sum of all shares in percent,", sum(percent.values()), "100 at most")
 
 

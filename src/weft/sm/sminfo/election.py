@@ -28,9 +28,9 @@ from weft.sm.sminfo.sm_info import (
     OtherSm,
     Question,
     ask_sm,
-    asker,
     described,
     priority_trap,
+    requester,
     respond,
     sm_info_in,
     tell_sm,
@@ -315,7 +315,7 @@ class Election:
             return respond(mad, own), Action.NOTHING
         if method != Method.SET or (self.m_key and Smp.m_key.get(mad) != self.m_key):
             return None, Action.NOTHING
-        action = self._obey(Smp.attribute_modifier.get(mad), asker(mad, source))
+        action = self._obey(Smp.attribute_modifier.get(mad), requester(mad, source))
         if action is None:
             return respond(mad, own, Status.INVALID_FIELD), Action.NOTHING
         return respond(mad, own), action

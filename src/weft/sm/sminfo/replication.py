@@ -46,7 +46,7 @@ _WORTH_SAYING = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class Replica:
     """Tables as the master's SA gave them; None is one that never came."""
 
     groups: tuple[MCMemberRecord, ...] | None = None  # one for each member
@@ -61,7 +61,7 @@ class Copy:
         return len(groups), len(self.services or ()), len(self.subscriptions or ())
 
 
-class Copying:
+class Replication:
     """Keeps `copy` fresh while there is a master to ask; like `Election`, it neither sends nor waits."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Copying:
         changed: Callable[[], None] = lambda: None,
         copy_interval_s: float = 2.0,
     ) -> None:
-        self.copy = Copy()
+        self.replica = Replica()
         self._clock, self._say, self._sa_key, self._interval_s = clock, say, sa_key, copy_interval_s
         self._changed = changed  # called when there is more or less to show
         self._next_s = -math.inf
@@ -90,9 +90,9 @@ class Copying:
             self._ask(master, SaAttribute.INFORM_INFO_RECORD, self._on_subscriptions),
         ]
 
-    def take(self) -> Copy:
+    def take(self) -> Replica:
         """For a takeover. The next master's tables are others."""
-        taken, self.copy = self.copy, Copy()
+        taken, self.replica = self.replica, Replica()
         return taken
 
     def next_due_s(self, master: OtherSm | None) -> float:
@@ -113,10 +113,10 @@ class Copying:
         """What does not come, or makes no sense, leaves the copy as it was. A master that died is no news here."""
         try:
             if answer is not None:
-                before = self.copy.counts
+                before = self.replica.counts
                 heard(answer)
                 self._failures[attribute] = 0
-                if self.copy.counts != before:
+                if self.replica.counts != before:
                     self._changed()
                 return Action.NOTHING
             fault = "does not answer: has it another sa_key?"
@@ -128,13 +128,13 @@ class Copying:
         return Action.NOTHING
 
     def _on_groups(self, answer: bytes) -> None:
-        self.copy = replace(self.copy, groups=records_in(answer, MCMemberRecord))
+        self.replica = replace(self.replica, groups=records_in(answer, MCMemberRecord))
 
     def _on_services(self, answer: bytes) -> None:
-        self.copy = replace(self.copy, services=records_in(answer, ServiceRecord), services_s=self._clock())
+        self.replica = replace(self.replica, services=records_in(answer, ServiceRecord), services_s=self._clock())
 
     def _on_subscriptions(self, answer: bytes) -> None:
-        self.copy = replace(self.copy, subscriptions=records_in(answer, InformInfoRecord))
+        self.replica = replace(self.replica, subscriptions=records_in(answer, InformInfoRecord))
 
 
 def records_in(answer: bytes, form: type[F]) -> tuple[F, ...]:
@@ -154,7 +154,7 @@ def _is_blank(record: Format) -> bool:
     return not any(record.raw)
 
 
-def load_copy(state: State, view: View, copy: Copy) -> None:
+def load_replica(state: State, view: View, copy: Replica) -> None:
     """A new master goes on with what the old one knew; what it knew itself, if it was master before, is too old."""
     if copy.groups is not None:
         state.groups = Groups()

@@ -176,7 +176,7 @@ def respond(mad: bytes, own: SMInfo, status: int = Status.OK) -> bytes:
     return bytes(response)
 
 
-def asker(mad: bytes, source: Address) -> OtherSm:
+def requester(mad: bytes, source: Address) -> OtherSm:
     """Who sent a Set(SMInfo), with the way that it came turned round."""
     path = None
     if mad[1] == _DIRECTED and DirectedSmp.dr_slid.get(mad) == PERMISSIVE_LID:

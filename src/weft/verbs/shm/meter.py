@@ -1,7 +1,7 @@
 """The meter of a path: what would have gone over the wire is counted, and takes the time that it would have taken.
 
 is open, request packets, their bytes, response packets, their bytes, latency in ns, ps per byte, when the link is
-free again in ns                                                                        words, see `weft.lab.lanes`
+free again in ns                                                                words, see `weft.lab.metered_paths`
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any

@@ -1,7 +1,7 @@
 """Memory grants: leave of the lab to write into a peer's memory, instead of sending it packets.
 
-The lab gives it where the way is clean, and with it a meter: see weft.lab.lanes. It takes it back by writing 0 into the
-first word of the meter, before anything changes that the way depends on.
+The lab gives it where the path is clean, and with it a meter: see weft.lab.metered_paths. It takes it back by writing
+0 into the first word of the meter, before anything changes that the path depends on.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class MemoryGrants:
         """The GUID of the port at the other end, if the lab opens the meter."""
         names = "lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"
         try:
-            found = self._line.ask("lane", _PATIENCE_S, meter=meter, **dict(zip(names, key, strict=True)))["guid"]
+            found = self._line.ask("metered_path", _PATIENCE_S, meter=meter, **dict(zip(names, key, strict=True)))[
+                "guid"
+            ]
         except (ConfigError, SubnetError):
             return None
         return int(found) if found else None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.fabric.build import FabricBuilder
-from weft.fabric.files.opensm_lanes import path_sl_text, sl2vl_text, write_lanes
+from weft.fabric.files.opensm_vls import path_sl_text, sl2vl_text, write_vls
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 
@@ -51,6 +51,6 @@ def test_every_pair_of_plugged_ports_of_a_switch_has_a_line(fabric):
 
 
 def test_both_files_are_written(fabric, tmp_path):
-    write_lanes(fabric, tmp_path)
+    write_vls(fabric, tmp_path)
     assert (tmp_path / "opensm.psl").read_text(encoding="utf-8") == path_sl_text(fabric)
     assert (tmp_path / "opensm.slvl").read_text(encoding="utf-8") == sl2vl_text(fabric)

@@ -1,14 +1,14 @@
-"""Lanes: where the way between two ports is clean, programs write into each other's memory, and the lab only counts.
+"""Metered paths: where a path is clean, programs write into each other's memory, and the lab only counts.
 
-A way is clean if a packet of the connection would reach the other end, and the answer would come back, whatever the
+A path is clean if a packet of the connection would reach the other end, and the answer would come back, whatever the
 dice say: every port Active, no bad cable, P_Keys that match, an SL that has a VL, an MTU that fits. Then the lab grants
-a lane: a meter in shared memory, where the sender counts what it would have sent. When somebody reads counters, what
-the meters counted since is added to every port that the packets would have passed, as `mad.packets` does.
+a meter in shared memory, where the sender counts what it would have sent. When somebody reads counters, what the meters
+counted since is added to every port that the packets would have passed, as `mad.packets` does.
 
     meter    is open, request packets, their bytes, response packets, their bytes,
              latency in ns, ps per byte, when the link is free again        eight numbers of 64 bits
 
-Bytes are those of the transport: BTH to ICRC. Before anything changes that a way depends on, all lanes are closed:
+Bytes are those of the transport: BTH to ICRC. Before anything changes that a path depends on, all are closed:
 senders ask again, and get another one, or none and send packets.
 """
 
@@ -53,7 +53,7 @@ class Meters:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Lane:
+class MeteredPath:
     """`there` and `back` are the slots by which requests and responses leave, hop by hop."""
 
     words: NDArray[np.int64]  # of its meter
@@ -64,12 +64,12 @@ class Lane:
     counted: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
 
-class Lanes:
-    """All of a lab. `is_timed`: meters say how long the links of the way take."""
+class MeteredPaths:
+    """All of a lab. `is_timed`: meters say how long the links of the path take."""
 
     def __init__(self, devices: Devices, *, is_timed: bool = False) -> None:
         self.devices, self._is_timed = devices, is_timed
-        self._lanes: dict[tuple[Meters, int], Lane] = {}  # by whose meters they are, and index
+        self._paths: dict[tuple[Meters, int], MeteredPath] = {}  # by whose meters they are, and index
         self._generation = devices.generation
         self._times: Callable[[tuple[int, ...]], tuple[int, int]] | None = None
         self.any_open = False
@@ -87,44 +87,44 @@ class Lanes:
         mtu_bytes: int,
         gids: bool,
     ) -> int | None:
-        """A lane from a port to a LID: the slot where it ends; None if the way is not clean.
+        """From a port to a LID: the slot where it ends; None if the path is not clean.
 
-        A program uses a meter for one way only, since more than one of its queue pairs may look at it.
+        A program uses a meter for one path only, since more than one of its queue pairs may look at it.
         """
         if not 0 <= index < METERS:
             raise ConfigError(f"there are {METERS} meters: there is no {index}")
-        if (meters, index) in self._lanes:
-            self._collect(self._lanes.pop((meters, index)))
+        if (meters, index) in self._paths:
+            self._collect(self._paths.pop((meters, index)))
         devices = self.devices
-        there = clean_way(devices, slot, lid, sl, p_key, mtu_bytes)
+        there = clean_path(devices, slot, lid, sl, p_key, mtu_bytes)
         if there is None:
             return None
         keys = devices.keys(there.end)
         answer_key = keys[matching(keys, p_key)]
-        back = clean_way(devices, there.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
+        back = clean_path(devices, there.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
         if back is None:
             return None
         header_bytes = LRH.size + (GRH.size if gids else 0)
-        lane = Lane(words=meters.words[index], there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
-        lane.words[1:] = 0
+        path = MeteredPath(words=meters.words[index], there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
+        path.words[1:] = 0
         if self._is_timed:
-            lane.words[5], lane.words[6] = self._time_of(there.out)
-        lane.words[0] = 1
-        self._lanes[meters, index] = lane
+            path.words[5], path.words[6] = self._time_of(there.out)
+        path.words[0] = 1
+        self._paths[meters, index] = path
         self.any_open = True
         return there.end
 
     def close_all(self) -> None:
         """Something is about to change. Who is in the middle of something may still count it."""
-        for lane in self._lanes.values():
-            lane.words[0] = 0
+        for path in self._paths.values():
+            path.words[0] = 0
         self.any_open = False
         self._times = None
 
     def forget(self, meters: Meters) -> None:
         """The program is gone."""
-        for key in [key for key in self._lanes if key[0] is meters]:
-            self._collect(self._lanes.pop(key))
+        for key in [key for key in self._paths if key[0] is meters]:
+            self._collect(self._paths.pop(key))
         meters.close()
 
     def check(self) -> None:
@@ -142,16 +142,16 @@ class Lanes:
 
     def collect(self) -> None:
         """What the meters counted since the last time, into the counters of the ports."""
-        for lane in self._lanes.values():
-            self._collect(lane)
+        for path in self._paths.values():
+            self._collect(path)
 
-    def _collect(self, lane: Lane) -> None:
-        now: list[int] = lane.words[_COUNTS].tolist()
-        new = [max(0, min(_MOST, after - before)) for after, before in zip(now, lane.counted, strict=True)]
-        lane.counted = now
-        for out, number, size_bytes in ((lane.there, new[0], new[1]), (lane.back, new[2], new[3])):
+    def _collect(self, path: MeteredPath) -> None:
+        now: list[int] = path.words[_COUNTS].tolist()
+        new = [max(0, min(_MOST, after - before)) for after, before in zip(now, path.counted, strict=True)]
+        path.counted = now
+        for out, number, size_bytes in ((path.there, new[0], new[1]), (path.back, new[2], new[3])):
             if number:
-                self._count(out, number, (size_bytes + number * lane.header_bytes) // 4, lane.sl)
+                self._count(out, number, (size_bytes + number * path.header_bytes) // 4, path.sl)
 
     def _count(self, out: tuple[int, ...], number: int, words: int, sl: int) -> None:
         devices = self.devices
@@ -170,26 +170,26 @@ _RECEIVED = (Counter.PORT_RCV_DATA_WORDS, Counter.PORT_RCV_PKTS, Counter.PORT_UN
 
 
 class MeteredSubnet(Subnet):
-    """A subnet whose lanes are closed before a subnet manager changes anything, and counted before anybody reads."""
+    """Metered paths are closed before a subnet manager changes anything, and counted before anybody reads."""
 
-    lanes: Lanes
+    metered_paths: MeteredPaths
 
     def send(
         self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int | None = 0
     ) -> bytearray | None:
-        lanes = self.lanes
-        if lanes.any_open and len(mad) > 3 and mad[3] == Method.SET and mad[1] in _SMPS:
-            lanes.close_all()
+        paths = self.metered_paths
+        if paths.any_open and len(mad) > 3 and mad[3] == Method.SET and mad[1] in _SMPS:
+            paths.close_all()
         elif len(mad) > 1 and mad[1] in _READERS:
-            lanes.collect()
+            paths.collect()
         return super().send(slot, mad, dlid, pkey_index)
 
 
-# -- ways -------------------------------------------------------------------------------------------------------------
+# -- clean paths ------------------------------------------------------------------------------------------------------
 
 
-def clean_way(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> Path | None:
-    """The way that `mad.packets.carry` finds, if nothing on it can stop or hurt a packet. Nothing is counted."""
+def clean_path(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> Path | None:
+    """The path that `mad.packets.carry` finds, if nothing on it can stop or corrupt a packet. Nothing is counted."""
     if not devices.is_active(slot):
         return None
     path = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
@@ -199,7 +199,7 @@ def clean_way(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_by
 
 
 def _times_of(devices: Devices) -> Callable[[tuple[int, ...]], tuple[int, int]]:
-    """From the slots of a way to its latency in ns, and ps for a byte on its slowest link; as `sim` has them."""
+    """From the slots of a path to its latency in ns, and ps for a byte on its slowest link; as `sim` has them."""
     from weft.sim.engine import Network, Switching
     from weft.sim.layout.rules import RULES
     from weft.sim.layout.wiring import wire

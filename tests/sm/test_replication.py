@@ -17,7 +17,7 @@ from weft.sm.pkey.partitions import NO_FILE, Everyone, Membership
 from weft.sm.pkey.tables import wanted_pkeys
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
-from weft.sm.sminfo.replication import Copy, Copying, adopt_partitions, load_copy, records_in
+from weft.sm.sminfo.replication import Replica, Replication, adopt_partitions, load_replica, records_in
 from weft.sm.sminfo.sm_info import Action, OtherSm, find_others, own_port
 from weft.sm.state import State
 from weft.wire.format import Malformed
@@ -59,10 +59,10 @@ def groups_of(guids, count=1):
 class Standby:
     def __init__(self):
         self.clock, self.said = ManualClock(), []
-        self.copying = Copying(clock=self.clock, say=lambda *said: self.said.append(said), sa_key=5)
+        self.replication = Replication(clock=self.clock, say=lambda *said: self.said.append(said), sa_key=5)
 
     def ask(self, master=MASTER):
-        return self.copying.due(self.clock(), master)
+        return self.replication.due(self.clock(), master)
 
     def hear(self, answers):
         """Answers by attribute; what is not given times out."""
@@ -168,7 +168,9 @@ def test_groups_services_and_subscriptions_live_on_after_a_takeover(view):
     )
     wish = InformInfo(lid_range_begin=0xFFFF, is_generic=1, subscribe=1, type=0xFFFF, trap_number=64, qpn=1)
     subscriptions = (InformInfoRecord(subscriber_gid=PREFIX | guids[1], inform_info=wish),)
-    load_copy(state, view, Copy(groups=tuple(groups), services=services, services_s=85.0, subscriptions=subscriptions))
+    load_replica(
+        state, view, Replica(groups=tuple(groups), services=services, services_s=85.0, subscriptions=subscriptions)
+    )
     assert {mlid: sorted(group.members) for mlid, group in state.groups.by_mlid.items()} == {
         0xC000: sorted(guids),
         0xC001: sorted(guids),
@@ -184,10 +186,10 @@ def test_groups_services_and_subscriptions_live_on_after_a_takeover(view):
 def test_what_it_knew_as_master_of_before_gives_way_to_what_was_copied_since(view):
     state = new_state()
     guid = int(view.fabric.ports.guid[view.end_ports][0])
-    load_copy(state, view, Copy(groups=tuple(groups_of([guid], count=3))))
-    load_copy(state, view, Copy())
+    load_replica(state, view, Replica(groups=tuple(groups_of([guid], count=3))))
+    load_replica(state, view, Replica())
     assert len(state.groups.by_mlid) == 3
-    load_copy(state, view, Copy(groups=tuple(groups_of([guid], count=1))))
+    load_replica(state, view, Replica(groups=tuple(groups_of([guid], count=1))))
     assert len(state.groups.by_mlid) == 1
 
 

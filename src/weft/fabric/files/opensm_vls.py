@@ -68,7 +68,7 @@ def sl2vl_text(fabric: Fabric) -> str:
     return "".join(parts)
 
 
-def write_lanes(fabric: Fabric, directory: Path) -> None:
+def write_vls(fabric: Fabric, directory: Path) -> None:
     """Write both files into a directory that exists, each whole or not at all."""
     write_atomically(directory / "opensm.psl", path_sl_text(fabric))
     write_atomically(directory / "opensm.slvl", sl2vl_text(fabric))

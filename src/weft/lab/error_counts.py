@@ -13,7 +13,7 @@ _SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 log = logging.getLogger("weft.lab")
 
 
-class Complaints:
+class ErrorCounts:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 

@@ -1,4 +1,4 @@
-"""Lanes: granted where the way is clean, taken back before anything changes, counted as packets are."""
+"""MeteredPaths: granted where the way is clean, taken back before anything changes, counted as packets are."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def passage(host: Host, qp):
 
 def counted(lab):
     """Data packets; MADs are counted elsewhere until somebody asks."""
-    return lab.server.call(lambda: (lab.lanes.collect(), lab.fabric.counters[:, TRAFFIC].copy())[1])
+    return lab.server.call(lambda: (lab.metered_paths.collect(), lab.fabric.counters[:, TRAFFIC].copy())[1])
 
 
 def fill(meter, sizes, mtu_bytes: int = 1024) -> None:
@@ -143,7 +143,7 @@ def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
 
 def refusal(line, **words) -> str:
     with pytest.raises(ConfigError) as refused:
-        line.ask("lane", **words)
+        line.ask("metered_path", **words)
     return str(refused.value)
 
 

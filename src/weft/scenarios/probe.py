@@ -13,7 +13,7 @@ TIMEOUT_MS = 500
 
 
 @dataclass(slots=True, eq=False)
-class Asker:
+class Probe:
     """Sends one question after the other, waits for none, and notes what became of each."""
 
     carrier: Carrier
@@ -44,7 +44,7 @@ class Asker:
         return len(good), sum(good)
 
 
-def go_on(asked: Sequence[Asker], *, until: Callable[[float, float], bool], asks: bool = True) -> None:
+def go_on(asked: Sequence[Probe], *, until: Callable[[float, float], bool], asks: bool = True) -> None:
     """Tick after tick; `until` is given the time, and when it began."""
     began_s = now_s = time.monotonic()
     tick = 0

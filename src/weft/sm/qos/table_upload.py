@@ -24,14 +24,14 @@ from weft.wire.smp import SmpAttribute, SwitchInfo
 _BLOCK = 32  # entries of VL arbitration in a MAD
 
 
-def choose_lanes(state: State, view: View) -> None:
+def choose_vl_tables(state: State, view: View) -> None:
     """Fill the tables of the view."""
-    _, lanes = link_limits(view, state.options.max_op_vls)
+    _, vls = link_limits(view, state.options.max_op_vls)
     notes = fill_qos(
         view.fabric.tables,
         view.fabric,
         state.qos,
-        operational_vls=lanes.astype(np.uint8),
+        operational_vls=vls.astype(np.uint8),
         vlarb_high_cap=column(view.port_info, PortInfo.vl_arbitration_high_cap).astype(np.uint8),
         vlarb_low_cap=column(view.port_info, PortInfo.vl_arbitration_low_cap).astype(np.uint8),
     )
@@ -39,7 +39,7 @@ def choose_lanes(state: State, view: View) -> None:
         state.log.say_once(Event.QOS, note)
 
 
-def upload_lanes(sender: Sender, view: View, known: Known) -> list[str]:
+def upload_vl_tables(sender: Sender, view: View, known: Known) -> list[str]:
     """Write what differs; returns what refused."""
     awake = vars(view.fabric.tables)
     refused = np.zeros(len(view.fabric.ports), bool)
@@ -47,15 +47,15 @@ def upload_lanes(sender: Sender, view: View, known: Known) -> list[str]:
         _upload_sl2vl(sender, view, known, refused)
     if "vl_arbitration" in awake:
         _upload_arbitration(sender, view, known, refused)
-    known.lanes[:] = "sl2vl" in awake
-    known.lanes[view.fabric.ports.node[refused]] = False
+    known.vl_tables[:] = "sl2vl" in awake
+    known.vl_tables[view.fabric.ports.node[refused]] = False
     return [view.name(slot) for slot in np.flatnonzero(refused).tolist()]
 
 
 def _upload_sl2vl(sender: Sender, view: View, known: Known, refused: NDArray[np.bool_]) -> None:
     row, slot, modifier = _sl2vl_rows(view)
     wanted, there = view.fabric.tables.sl2vl, known.tables.sl2vl
-    due = (wanted[row] != there[row]).any(axis=1) | ~known.lanes[view.fabric.ports.node[slot]]
+    due = (wanted[row] != there[row]).any(axis=1) | ~known.vl_tables[view.fabric.ports.node[slot]]
     row, slot, modifier = row[due], slot[due], modifier[due]
     data = np.zeros((len(row), 64), np.uint8)
     data[:, :8] = wanted[row, 0::2] << 4 | wanted[row, 1::2]
@@ -97,7 +97,7 @@ def _upload_arbitration(sender: Sender, view: View, known: Known, refused: NDArr
     room = _room(view, slots)
     slot, block = (grid[room] for grid in np.broadcast_arrays(slots[:, None], np.arange(4)[None, :]))
     wanted, there = _blocks(view.fabric.tables), _blocks(known.tables)
-    due = (wanted[slot, block] != there[slot, block]).any(axis=1) | ~known.lanes[view.fabric.ports.node[slot]]
+    due = (wanted[slot, block] != there[slot, block]).any(axis=1) | ~known.vl_tables[view.fabric.ports.node[slot]]
     slot, block = slot[due], block[due]
     number = view.fabric.ports.number[slot].astype(np.int64)
     port = np.where(view.is_switch[view.fabric.ports.node[slot]], number, 0)

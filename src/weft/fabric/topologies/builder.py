@@ -1,4 +1,4 @@
-"""The cable plant: a builder that knows its hardware. One switch model, one line speed, one server template.
+"""A builder of fabrics that knows their hardware. One switch model, one line speed, one server template.
 
 What is not asked for follows from what is: the switch is the first in the catalog that speaks at `speed`, or else at
 the speed of the server's adapter; switches talk at the switch's speed; a server's link runs at the slower of its two
@@ -40,7 +40,7 @@ class Switching(TypedDict, total=False):
     speed: Annotated[str | None, "line speed such as EDR or 2xHDR; else the switch's"]
 
 
-class Plant(FabricBuilder):
+class Builder(FabricBuilder):
     """Collects switches, servers and cables of chosen hardware; `build` checks them and returns the fabric."""
 
     def __init__(self, name: str, *, server: str, **switching: Unpack[Switching]) -> None:
