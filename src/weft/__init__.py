@@ -10,7 +10,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine (protocol), traffic, result, layout/; analytic, flow/, packet/ (kernels)
     verbs                          HOST: software adapter; pyverbs/ (API), hca/ (RC UC UD RD), shm/, carriers/, cm/
-    sm                             SUBNET MANAGER: sweep; conf/, discovery/, ucast/, mcast/, pkey/, qos/, sminfo/, sa/
+    sm                             SUBNET MANAGER: sweep; discovery/, ucast/, mcast/, pkey/, qos/, inform/, sminfo/, sa/
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     draw                           PICTURES of a fabric: scene, layout/; SVG, PNG, HTML; charts of results
     diags                          the tools of infiniband-diags, over any carrier

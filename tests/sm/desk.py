@@ -14,10 +14,11 @@ from weft.sm.conf.options import Options
 from weft.sm.discovery.known import carried_over
 from weft.sm.discovery.view import View, make_view
 from weft.sm.events import Log
-from weft.sm.mcast.trees import plant_trees, upload_multicast
+from weft.sm.mcast.trees import plant_trees, reprogram, upload_multicast
 from weft.sm.sa.administrator import Administrator
 from weft.sm.sender import Sender
 from weft.sm.state import State
+from weft.sm.sweep import settle_groups
 from weft.sm.ucast.lids import choose_lids
 from weft.wire.format import Format
 from weft.wire.mad import Method
@@ -44,10 +45,15 @@ class Desk:
         view.fabric.tables.lid[:] = lids.lid
         view.fabric.tables.set_lmc(slice(None), lids.lmc)
         known = carried_over(self.state.known, view)
-        plant_trees(self.state, view)
+        settle_groups(self.state, view)
+        plant_trees(view, self.state.groups)
         refused = upload_multicast(self.state.sender, view, known)
         self.state.view, self.state.known = view, known
         return refused
+
+    def reprogram(self) -> list[str]:
+        assert self.state.known is not None
+        return reprogram(self.state.sender, self.view, self.state.known, self.state.groups)
 
     @property
     def view(self) -> View:

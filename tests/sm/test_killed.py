@@ -233,7 +233,7 @@ def test_a_standby_that_met_its_master_before_there_were_lids_takes_over_its_ser
     register_service(managed, "h5")
     for _ in range(20):
         standby.step()
-    assert standby.copying.copy.counts[1] == 1
+    assert standby.replication.replica.counts[1] == 1
     managed.beside = []
     managed.die(carrier, is_told=True)
     sweep(standby)

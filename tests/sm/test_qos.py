@@ -14,7 +14,8 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import Tables
 from weft.routing.route import route
-from weft.sm.qos.tables import DEFAULTS, DROP, Qos, QosOptions, Share, fill_qos, from_shares, read_vlarb, write_vlarb
+from weft.sm.conf.qos_options import DEFAULTS, DROP, Qos, QosOptions, read_vlarb, write_vlarb
+from weft.sm.qos.tables import Share, fill_qos, from_shares
 
 LANES = {1: 1, 2: 2, 3: 4, 4: 8, 5: 15}  # by code
 LOW, HIGH = 0, 1

@@ -13,11 +13,12 @@ from weft.mad.walk import walk
 from weft.sm.conf.options import Options
 from weft.sm.discovery.view import make_view
 from weft.sm.events import Log
+from weft.sm.pkey.adoption import adopt_partitions
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Membership
 from weft.sm.pkey.tables import wanted_pkeys
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
-from weft.sm.sminfo.replication import Replica, Replication, adopt_partitions, load_replica, records_in
+from weft.sm.sminfo.replication import Replica, Replication, load_replica, records_in
 from weft.sm.sminfo.sm_info import Action, OtherSm, find_others, own_port
 from weft.sm.state import State
 from weft.wire.format import Malformed
@@ -87,7 +88,7 @@ def test_the_masters_sa_is_asked_for_all_tables_with_the_key_every_few_seconds()
         assert (one.to.lid, one.to.qp) == (7, 1)
     standby.clock.sleep(1.9)
     assert standby.ask() == []
-    assert standby.copying.next_due_s(MASTER) == 2.0
+    assert standby.replication.next_due_s(MASTER) == 2.0
     standby.clock.sleep(0.1)
     assert len(standby.ask()) == 3
 
@@ -96,16 +97,16 @@ def test_the_masters_sa_is_asked_for_all_tables_with_the_key_every_few_seconds()
 def test_nobody_is_asked_where_there_is_no_master_or_none_with_a_lid(master):
     standby = Standby()
     assert standby.ask(master) == []
-    assert standby.copying.next_due_s(master) == float("inf")
+    assert standby.replication.next_due_s(master) == float("inf")
 
 
 def test_tables_of_any_length_are_copied():
     standby = Standby()
     groups = groups_of(range(1, 50))
     standby.hear({SaAttribute.MC_MEMBER_RECORD: table(groups), SaAttribute.SERVICE_RECORD: table([])})
-    assert standby.copying.copy.groups == tuple(groups)
-    assert standby.copying.copy.services == ()
-    assert standby.copying.copy.subscriptions is None
+    assert standby.replication.replica.groups == tuple(groups)
+    assert standby.replication.replica.services == ()
+    assert standby.replication.replica.subscriptions is None
 
 
 def test_what_does_not_come_or_makes_no_sense_leaves_the_copy_and_is_said_once():
@@ -116,7 +117,7 @@ def test_what_does_not_come_or_makes_no_sense_leaves_the_copy_and_is_said_once()
     for answer in (None, nonsense, table([], status=SaStatus.DENIED), None, None):
         standby.clock.sleep(2.0)
         standby.hear({SaAttribute.MC_MEMBER_RECORD: answer})
-    assert standby.copying.copy.groups == tuple(groups)
+    assert standby.replication.replica.groups == tuple(groups)
     assert len(standby.said) == 3  # one for each table
     (text,) = [text for _, text in standby.said if "MC_MEMBER_RECORD" in text]
     assert text.endswith("answers what cannot be read: status 0x0700")
@@ -141,8 +142,8 @@ def test_no_records_is_an_empty_table_and_blanks_are_padding():
 def test_a_copy_is_taken_once():
     standby = Standby()
     standby.hear({SaAttribute.MC_MEMBER_RECORD: table([])})
-    assert standby.copying.take().groups == ()
-    assert standby.copying.take().groups is None
+    assert standby.replication.take().groups == ()
+    assert standby.replication.take().groups is None
 
 
 # -- takeover ---------------------------------------------------------------------------------------------------------

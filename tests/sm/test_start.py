@@ -27,7 +27,7 @@ _NOT_NEEDED = (
     "weft.sm.pkey.partitions_conf",
     "weft.sm.qos.policy",
     "weft.sm.sa.administrator",
-    "weft.sm.conf.virtual_fabrics",
+    "weft.sm.opafm.virtual_fabrics",
     "weft.verbs",
     "weft.wire.cc",
     "weft.wire.crc",

@@ -10,7 +10,8 @@ from tests.sm.desk import SA_KEY, Desk
 from weft.ids import Gid
 from weft.mad import faults
 from weft.mad.carrier import Address
-from weft.sm.sa.subscriptions import Subscription, Subscriptions, announce_ports, forwarded, gid_notice
+from weft.sm.discovery.view import View
+from weft.sm.inform.subscriptions import Subscription, Subscriptions, forwarded, gid_notice
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.notice import GidDetails, GmpNotice, LinkStateDetails, Notice, NoticeType, ProducerType, Trap
 from weft.wire.sa import InformInfo, InformInfoRecord, SaAttribute, SaMad, SaStatus
@@ -144,6 +145,11 @@ def test_partitions_divide_who_may_know_and_end_what_may_not_be_watched_any_more
     assert subscribe(desk, "h2", gid=desk.gid("h3"))[0] == SaStatus.REQUEST_INVALID
 
 
+def announce_ports(desk: Desk, before: View) -> None:
+    desk.state.subscriptions.settle(desk.view)
+    desk.state.subscriptions.announce_ports(before, desk.view, PREFIX)
+
+
 def test_ports_that_come_and_go_are_announced(desk):
     subscribe(desk)
     subscribe(desk, "h4")
@@ -151,7 +157,7 @@ def test_ports_that_come_and_go_are_announced(desk):
     slot = desk.net.fabric.find_port("h4/1").slot
     faults.pull_cable(desk.net.devices, slot)
     desk.sweep()
-    announce_ports(desk.state, before, desk.view)
+    announce_ports(desk, before)
     without = desk.view
     heard = [(to.lid, notice.trap_number, told(notice)) for to, notice in taken(desk)]
     assert heard == [(lid, Trap.GID_OUT_OF_SERVICE, gone)]
@@ -159,7 +165,7 @@ def test_ports_that_come_and_go_are_announced(desk):
     assert [one.guid for one in desk.state.subscriptions.all] == [desk.guid("h1")]
     faults.plug_cable(desk.net.devices, slot)
     desk.sweep()
-    announce_ports(desk.state, without, desk.view)
+    announce_ports(desk, without)
     assert [(to.lid, notice.trap_number, told(notice)) for to, notice in taken(desk)] == [
         (lid, Trap.GID_IN_SERVICE, gone)
     ]

@@ -19,7 +19,7 @@ from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sm.discovery.known import carried_over
 from weft.sm.mcast.groups import RECEIVES
-from weft.sm.mcast.trees import fill_trees, reprogram, upload_multicast
+from weft.sm.mcast.trees import fill_trees, upload_multicast
 from weft.sm.port_info import activate, arm, wanted_settings
 from weft.sm.ucast.lids import choose_lids
 from weft.wire.bulk import column, fill
@@ -132,7 +132,7 @@ def test_every_member_is_reached_once_by_every_member(seed, data):
             desk.state.groups.leave(changing, desk.guid(name))
         elif changing.members:
             desk.state.groups.join(changing, desk.guid(name), 1)
-    assert reprogram(desk.state) == []
+    assert desk.reprogram() == []
     for group in groups:
         if group.mgid in desk.state.groups.by_mgid:
             check_delivery(desk, group)
@@ -261,9 +261,9 @@ def test_only_what_differs_is_written():
     desk.sweep()
     assert sent == []
     desk.state.groups.join(group, desk.guid("h3"), 1)  # on the same leaf
-    reprogram(desk.state)
+    desk.reprogram()
     assert len(sent) == 1
-    reprogram(desk.state)
+    desk.reprogram()
     assert len(sent) == 1
 
 

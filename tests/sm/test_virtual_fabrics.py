@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft.errors import FileError
-from weft.sm.conf.virtual_fabrics import Share, VirtualFabrics, parse_virtual_fabrics, read_virtual_fabrics
+from weft.sm.opafm.virtual_fabrics import Share, VirtualFabrics, parse_virtual_fabrics, read_virtual_fabrics
 from weft.sm.pkey.partitions import Devices, Everyone
 from weft.sm.pkey.tables import wanted_pkeys
 

@@ -50,7 +50,7 @@ NOTHING = SmFlags()
 
 def read_flags(flags: SmFlags) -> Options:
     """The options of the file, with what was given on top; what cannot be used is refused now, and files are read."""
-    from weft.sm.conf.configuration import read_configuration
+    from weft.sm.configuration import read_configuration
 
     options = sm_options(flags)
     read_configuration(options)

@@ -23,13 +23,13 @@ import numpy as np
 from weft.errors import ConfigError, SubnetError, WeftError
 from weft.mad.carrier import Address, Arrived, Carrier, ask
 from weft.mad.walk import DATA
-from weft.sm.conf.configuration import load_configuration
 from weft.sm.conf.options import Options, named_file
+from weft.sm.configuration import load_configuration
 from weft.sm.discovery.flaps import Flaps
 from weft.sm.discovery.light_sweep import changes, switch_changes
-from weft.sm.discovery.traps import asks_for_handover, repress, take_trap
 from weft.sm.discovery.view import View
 from weft.sm.events import Event, Log
+from weft.sm.inform.traps import asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
 from weft.sm.sa.requests import Requests, is_long
 from weft.sm.sender import Sender
@@ -191,8 +191,9 @@ class SubnetManager:
         if self.election.lacks_lids:
             self._ask_own_port()
         self._serve(max(0.0, next_s - self.state.clock()))
-        if self.state.groups.changed and self.election.state == SMState.MASTER:
-            reprogram(self.state)
+        state, is_master = self.state, self.election.state == SMState.MASTER
+        if is_master and state.groups.changed and state.view is not None and state.known is not None:
+            reprogram(state.sender, state.view, state.known, state.groups)
 
     def _read_files(self) -> None:
         self._reload = False
@@ -288,7 +289,8 @@ class SubnetManager:
         for question in (*self.election.due(now_s), *self.replication.due(now_s, self.election.master)):
             self._ask(question)
         for mad, address in self.state.subscriptions.take():
-            self._ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=self._reporter(address)))
+            heard = partial(self._on_report_response, address)
+            self._ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=heard))
         if self._configuring and self.election.state != SMState.MASTER:
             raise SubnetError("another subnet manager became master in the middle of the sweep")
         if self._configuring and self._stopped:
@@ -303,7 +305,9 @@ class SubnetManager:
             self._obey(action)
         elif mad[3] == Method.TRAP and Smp.attribute_id.get(mad) == SmpAttribute.NOTICE:
             response = repress(mad)
-            self._on_trap(*take_trap(self.state, mad), asks_for_handover(mad))
+            state, prefix = self.state, self.options.subnet_prefix
+            told = take_trap(mad, state.view, state.subscriptions, state.log, prefix)
+            self._on_trap(*told, asks_for_handover(mad))
         if response is not None:
             self.carrier.post(response, arrived.source)
 
@@ -371,13 +375,10 @@ class SubnetManager:
             self.election.has_lids(lid, PortInfo.lid.get(answer, DATA))
         return Action.NOTHING
 
-    def _reporter(self, address: Address) -> Callable[[bytes | None], Action]:
-        def heard(answer: bytes | None) -> Action:
-            if answer is None:
-                self.state.subscriptions.failed(address)
-            return Action.NOTHING
-
-        return heard
+    def _on_report_response(self, address: Address, answer: bytes | None) -> Action:
+        if answer is None:
+            self.state.subscriptions.failed(address)
+        return Action.NOTHING
 
     def _obey(self, action: Action) -> Action:
         if action is Action.SWEEP:

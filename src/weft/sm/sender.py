@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from weft.mad.carrier import RETRIES, TIMEOUT_MS, Answers, Carrier, Lids
 from weft.mad.walk import DATA, Rows, directed, statuses
-from weft.sm.discovery.view import Route
 from weft.wire.mad import Method
 
 _CHUNK = 4096  # MADs between two looks at what arrived: 50 ms or so
 _LOOK_S = 0.02
 T = TypeVar("T")
+Route = tuple[Rows, NDArray[np.uint8]]  # path uint8[n, 64] and hops [n] of directed SMPs
 
 
 class Sender:

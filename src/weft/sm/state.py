@@ -7,33 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from weft.routing.route import Routing
 from weft.sm.conf.options import Options
+from weft.sm.conf.qos_options import Qos
 from weft.sm.discovery.flaps import Flaps
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
 from weft.sm.events import Log
+from weft.sm.inform.subscriptions import Subscriptions
 from weft.sm.mcast.groups import Groups
 from weft.sm.pkey.partitions import NO_FILE, Partitions
-from weft.sm.qos.tables import Qos
-from weft.sm.sa.services import Services
-from weft.sm.sa.subscriptions import Subscriptions
 from weft.sm.sender import Sender
-from weft.sm.ucast.adaptive import Groups as AdaptiveGroups
+from weft.sm.services import Services
+from weft.sm.ucast.adaptive_upload import AdaptiveState
 
 if TYPE_CHECKING:
     from weft.sm.qos.policy import Policy
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class AdaptiveState:
-    """Groups for adaptive routing that were written, and into which switches."""
-
-    guids: NDArray[np.uint64]  # [row of the groups]
-    groups: AdaptiveGroups
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -17,10 +17,10 @@ import weft
 from weft.errors import FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.ids import Guid, PKey
+from weft.sm.sminfo.election import Election
+from weft.sm.sminfo.replication import Replication
+from weft.sm.state import State
 from weft.sm.sweep import Report
-
-if TYPE_CHECKING:
-    from weft.sm.run import SubnetManager
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +83,19 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         return f"Subnet manager at {self.port or self.guid}{where}: {state}"
 
 
+class Manager(Protocol):
+    """What is told of a subnet manager."""
+
+    state: State
+    election: Election
+    replication: Replication
+    report: Report | None
+    subnet: str
+    sweeps: int
+    seconds: float
+    mads: int
+
+
 def write_status(path: Path, status: Status) -> None:
     write_atomically(path, msgspec.json.format(msgspec.json.encode(status), indent=1) + b"\n")
 
@@ -110,7 +123,7 @@ def _started(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[19])  # a program's name may hold anything, so behind it
 
 
-def describe(manager: SubnetManager, sm_state: str = "") -> Status:
+def describe(manager: Manager, sm_state: str = "") -> Status:
     """A subnet manager as it is now."""
     state, election, report = manager.state, manager.election, manager.report
     view, master = state.view, election.master
@@ -141,7 +154,7 @@ def describe(manager: SubnetManager, sm_state: str = "") -> Status:
     )
 
 
-def _sweep(manager: SubnetManager, report: Report) -> Sweep:
+def _sweep(manager: Manager, report: Report) -> Sweep:
     return Sweep(
         at_s=time.time(),
         seconds=manager.seconds,

@@ -12,6 +12,7 @@ import numpy as np
 
 from weft.errors import SubnetError, WeftError
 from weft.fabric.kinds import NodeKind
+from weft.ids import Gid, Lid
 from weft.mad.walk import walk
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import Routing
@@ -20,15 +21,17 @@ from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
 from weft.sm.events import Event
 from weft.sm.mcast.trees import plant_trees, upload_multicast
-from weft.sm.pkey.table_upload import choose_pkeys, upload_pkeys
+from weft.sm.pkey.adoption import adopt_partitions
+from weft.sm.pkey.table_upload import choose_pkeys, read_pkeys, upload_pkeys
+from weft.sm.pkey.tables import PKeyTables
 from weft.sm.port_info import activate, arm, wanted_settings
 from weft.sm.qos.congestion_upload import set_up_congestion_control
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
-from weft.sm.sa.subscriptions import announce_ports
 from weft.sm.state import State
 from weft.sm.ucast.adaptive_upload import upload_adaptive
 from weft.sm.ucast.forwarding import Uploaded, compute_routes, read_forwarding, upload_forwarding
 from weft.sm.ucast.lids import Lids, choose_lids
+from weft.wire.notice import Trap
 from weft.wire.port_info import PortState
 
 
@@ -75,15 +78,19 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     if in_use:
         read_forwarding(sender, view, known)
     view, routing = route_subnet(state, view, known)
-    pkeys = choose_pkeys(state, view, known)
-    choose_vl_tables(state, view)
-    plant_trees(state, view)
+    pkeys = give_pkeys(state, view, known)
+    for note in choose_vl_tables(state.qos, view, state.options.max_op_vls):
+        state.log.say_once(Event.QOS, note)
+    settle_groups(state, view)
+    plant_trees(view, state.groups)
     wanted = wanted_settings(view, lids, state.options, enforced=pkeys.enforcement)
 
     forwarding = upload_forwarding(sender, view, known, in_use=in_use, life_time=state.options.packet_life_time)
     refused = [*forwarding.refused]
     refused += upload_multicast(sender, view, known)
-    refused += upload_adaptive(state, view)
+    if state.options.adaptive_routing:
+        state.adaptive, without = upload_adaptive(sender, view, state.adaptive)
+        refused += without
     refused += upload_pkeys(sender, view, known, pkeys)
     refused += upload_vl_tables(sender, view, known)
     armed = arm(sender, view, known, wanted, reregister=taking_over and not state.options.no_clients_rereg)
@@ -92,7 +99,9 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     for name in refused:
         state.log.say(Event.REFUSED, f"{name} does not take what it is told")
 
-    set_up_congestion_control(state, view, known)
+    if state.options.congestion_control:
+        for name in set_up_congestion_control(sender, view, known, state.options):
+            state.log.say_once(Event.REFUSED, f"{name} does not know congestion control, or has another CC_Key")
     remember(state, view, known, routing)
     return Report(
         switches=int(view.is_switch.sum()),
@@ -173,6 +182,32 @@ def _has_more_links(view: View, before: View) -> bool:
     return bool((view.is_switch[ports.node[came]] & view.is_switch[ports.node[ports.peer[came]]]).any())
 
 
+def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
+    """By the partitions of a file, or by those that the ports are in already."""
+    ends = view.end_ports
+    read_pkeys(state.sender, view, known, ends[~known.keys[ends]])
+    if state.adopts_partitions:
+        state.partitions, state.adopts_partitions = adopt_partitions(known.tables.pkey, view), False
+        names = ", ".join(one.label for one in state.partitions.partitions)
+        state.log.say(Event.PARTITIONS, f"no file says which there are: those that ports are in stay, {names}")
+    chosen = choose_pkeys(state.partitions, state.options, view, known)
+    for note in chosen.notes:
+        state.log.say_once(Event.PARTITIONS, note)
+    return chosen
+
+
+def settle_groups(state: State, view: View) -> None:
+    """The multicast groups that there are now, after ports came and went."""
+    groups, options = state.groups, state.options
+    for group in groups.settle(view, state.partitions, life_time=options.subnet_timeout):
+        state.log.say(Event.MULTICAST, f"group {Gid(group.mgid)} ends: its last member is gone")
+        gone = (view, Trap.MGID_DESTROYED, group.mgid, group.p_key, options.subnet_prefix)
+        state.subscriptions.announce_group(*gone)
+    for mgid in groups.without_mlid:
+        room = groups.last_mlid - Lid.FIRST_MULTICAST + 1
+        state.log.say_once(Event.MULTICAST, f"no MLID is left for group {Gid(mgid)}: switches have {room:,}")
+
+
 def remember(state: State, view: View, known: Known, routing: Routing | None) -> None:
     """For the next sweep, and for those who ask."""
     ends = view.end_ports
@@ -182,5 +217,6 @@ def remember(state: State, view: View, known: Known, routing: Routing | None) ->
     if state.view is not None:
         for event, text in differences(state.view, view):
             state.log.say(event, text)
-    announce_ports(state, state.view, view)
+    state.subscriptions.settle(view, drop=state.options.drop_event_subscriptions)
+    state.subscriptions.announce_ports(state.view, view, state.options.subnet_prefix)
     state.view, state.known, state.routing = view, known, routing

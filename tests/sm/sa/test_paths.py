@@ -9,11 +9,11 @@ import pytest
 
 from weft.fabric.rates import speed
 from weft.fabric.tables import NO_ROUTE
+from weft.sm.conf.qos_options import Qos
 from weft.sm.mcast.groups import Group, Member
 from weft.sm.pkey.partitions import Everyone, Membership, Partition, Partitions
 from weft.sm.pkey.partitions import Member as Rule
 from weft.sm.qos.policy import parse_policy
-from weft.sm.qos.tables import Qos
 from weft.sm.sa import paths
 from weft.sm.sa.path_tables import PathTables
 from weft.sm.sa.rates import CODE_OF_RANK, RANK_OF_CODE, link_ranks

@@ -24,6 +24,7 @@ from weft.errors import ConfigError, FileError, UnknownName
 from weft.fabric.files.text import read_text
 from weft.ids import Gid
 from weft.routing import ENGINES, OPENSM_ENGINES
+from weft.sm.conf import qos_options as _qos
 from weft.sm.conf.opensm_unused import UNUSED, is_default
 from weft.sm.conf.option_values import (
     BLANKS,
@@ -40,8 +41,7 @@ from weft.sm.conf.option_values import (
     Seconds,
     quote,
 )
-from weft.sm.qos import tables as _qos
-from weft.sm.qos.tables import SILENT, Qos, QosOptions
+from weft.sm.conf.qos_options import SILENT, Qos, QosOptions
 
 _NO_ENGINE = {
     "dnup": "take up-down, which has the same rule the other way round",

@@ -22,11 +22,10 @@ from weft.fabric.levels import components
 from weft.fabric.model import Fabric, LinkColumns, NodeColumns
 from weft.fabric.rates import lanes_by_code, speed_by_bits
 from weft.mad.walk import Oddity, Rows, Walk
+from weft.sm.sender import Route
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo, join_speeds
 from weft.wire.smp import NodeInfo, NodeType, SwitchInfo
-
-Route = tuple[Rows, NDArray[np.uint8]]  # path uint8[n, 64] and hops [n] of directed SMPs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

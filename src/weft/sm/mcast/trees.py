@@ -18,29 +18,22 @@ What is in the switches is so at any moment a part of the old tree or a part of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
-from weft.ids import Gid, Lid
+from weft.ids import Lid
 from weft.routing.graph import SwitchGraph, switch_graph
 from weft.routing.orientation import default_root, orient
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
-from weft.sm.events import Event
 from weft.sm.mcast.groups import BLOCK, RECEIVES, Group, Groups
 from weft.sm.mcast.tree_kernels import climb_from, grow_trees
-from weft.sm.sa.subscriptions import announce_group
 from weft.sm.sender import Sender
 from weft.wire.bulk import Rows, column, fill
-from weft.wire.notice import Trap
 from weft.wire.port_info import Capability, PortInfo, PortState
 from weft.wire.smp import SmpAttribute, SwitchInfo
-
-if TYPE_CHECKING:
-    from weft.sm.state import State
 
 _WORD = 16  # ports in a position of the table
 _NO_GROUPS = Lid.FIRST_MULTICAST - 1  # MulticastFDBTop of an empty table
@@ -59,15 +52,8 @@ class _Members:
 # -- wanted tables ----------------------------------------------------------------------------------------------------
 
 
-def plant_trees(state: State, view: View) -> None:
-    """At a sweep: the groups that there are now, and all their trees, into the view's tables."""
-    groups, log = state.groups, state.log
-    for group in groups.settle(view, state.partitions, life_time=state.options.subnet_timeout):
-        log.say(Event.MULTICAST, f"group {Gid(group.mgid)} ends: its last member is gone")
-        announce_group(state, view, Trap.MGID_DESTROYED, group)
-    for mgid in groups.without_mlid:
-        room = groups.last_mlid - Lid.FIRST_MULTICAST + 1
-        log.say_once(Event.MULTICAST, f"no MLID is left for group {Gid(mgid)}: switches have {room:,}")
+def plant_trees(view: View, groups: Groups) -> None:
+    """At a sweep: the trees of all groups, into the view's tables."""
     groups.changed.clear()
     view.fabric.tables.mft = _empty(view, _top_column(groups))
     fill_trees(view, list(groups.by_mlid.values()))
@@ -142,11 +128,8 @@ def _empty(view: View, columns: int) -> NDArray[np.uint16]:
 # -- into the switches ------------------------------------------------------------------------------------------------
 
 
-def reprogram(state: State) -> list[str]:
+def reprogram(sender: Sender, view: View, known: Known, groups: Groups) -> list[str]:
     """Between sweeps: plant the trees of the groups that changed, at once; returns the switches that refused."""
-    groups, view, known = state.groups, state.view, state.known
-    if view is None or known is None or not groups.changed:
-        return []
     changed = sorted(groups.changed)
     groups.changed.clear()
     tables = view.fabric.tables
@@ -154,7 +137,7 @@ def reprogram(state: State) -> list[str]:
     columns = np.array(changed) - Lid.FIRST_MULTICAST
     tables.mft[:, columns[columns < tables.mft.shape[1]]] = 0
     fill_trees(view, [groups.by_mlid[mlid] for mlid in changed if mlid in groups.by_mlid])
-    return upload_multicast(state.sender, view, known, np.unique(columns // BLOCK))
+    return upload_multicast(sender, view, known, np.unique(columns // BLOCK))
 
 
 def upload_multicast(sender: Sender, view: View, known: Known, only: NDArray[np.int64] | None = None) -> list[str]:

@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import PKEY_ENTRIES
+from weft.sm.conf.options import Options
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View, ranges
-from weft.sm.events import Event
-from weft.sm.pkey.partitions import NO_FILE
+from weft.sm.pkey.partitions import NO_FILE, Partitions
 from weft.sm.pkey.tables import PartEnforce, PKeyTables, wanted_pkeys
 from weft.sm.sender import Sender
-from weft.sm.sminfo.replication import adopt_partitions
-from weft.sm.state import State
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
@@ -25,17 +23,12 @@ from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
 _BLOCK = 32  # P_Keys in a MAD
 
 
-def choose_pkeys(state: State, view: View, known: Known) -> PKeyTables:
+def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Known) -> PKeyTables:
     """What every port shall hold, also into the view's tables."""
-    ends = view.end_ports
-    read_pkeys(state.sender, view, known, ends[~known.keys[ends]])
-    if state.adopts_partitions:
-        state.partitions, state.adopts_partitions = adopt_partitions(known.tables.pkey, view), False
-        names = ", ".join(one.label for one in state.partitions.partitions)
-        state.log.say(Event.PARTITIONS, f"no file says which there are: those that ports are in stay, {names}")
-    options = state.options
+    # Has nobody said who may talk to whom, not even in a file without a word, switches have nothing to check.
+    part_enforce = PartEnforce.OFF if partitions == NO_FILE else PartEnforce(options.part_enforce)
     chosen = wanted_pkeys(
-        state.partitions,
+        partitions,
         view.fabric,
         view.own_slot,
         allow_both=options.allow_both_pkeys,
@@ -43,17 +36,10 @@ def choose_pkeys(state: State, view: View, known: Known) -> PKeyTables:
         keep_indexes=options.keep_pkey_indexes,
         partition_cap=_capacity(view),
         enforcement_cap=column(view.switch_info, SwitchInfo.partition_enforcement_cap).astype(np.int64),
-        part_enforce=PartEnforce(options.part_enforce) if _divides(state) else PartEnforce.OFF,
+        part_enforce=part_enforce,
     )
     view.fabric.tables.pkey[:] = chosen.table
-    for note in chosen.notes:
-        state.log.say_once(Event.PARTITIONS, note)
     return chosen
-
-
-def _divides(state: State) -> bool:
-    """Has somebody said who may talk to whom, if only in a file without a word? Else switches have nothing to check."""
-    return state.partitions != NO_FILE
 
 
 def read_pkeys(sender: Sender, view: View, known: Known, slots: NDArray[np.intp]) -> None:

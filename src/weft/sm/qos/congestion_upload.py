@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.sm.conf.options import Options
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
-from weft.sm.events import Event
-from weft.sm.state import State
+from weft.sm.sender import Sender
 from weft.wire.bulk import column
 from weft.wire.mad import MadHeader
 
 
-def set_up_congestion_control(state: State, view: View, known: Known) -> None:
-    """Those that do not know the class are named, once."""
-    if not state.options.congestion_control:
-        return
+def set_up_congestion_control(sender: Sender, view: View, known: Known, options: Options) -> list[str]:
+    """Returns those that do not know the class, or have another CC_Key."""
     from weft.sm.qos.congestion import congestion_mads  # few want it
 
-    batch = congestion_mads(view.fabric, state.options, ~known.fresh[view.fabric.ports.node])
-    answers, answered = state.sender.exchange(batch.mads, batch.lids)
+    batch = congestion_mads(view.fabric, options, ~known.fresh[view.fabric.ports.node])
+    answers, answered = sender.exchange(batch.mads, batch.lids)
     took = answered & (column(answers, MadHeader.status) == 0)
-    for node in np.unique(batch.node[~took]).tolist():
-        name = view.fabric.nodes.name[node]
-        state.log.say_once(Event.REFUSED, f"{name} does not know congestion control, or has another CC_Key")
+    return [view.fabric.nodes.name[node] for node in np.unique(batch.node[~took]).tolist()]

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import Tables
+from weft.sm.conf.qos_options import Qos
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
-from weft.sm.events import Event
 from weft.sm.port_info import link_limits
 from weft.sm.qos.tables import fill_qos
 from weft.sm.sender import Sender
-from weft.sm.state import State
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import SmpAttribute, SwitchInfo
@@ -24,19 +23,17 @@ from weft.wire.smp import SmpAttribute, SwitchInfo
 _BLOCK = 32  # entries of VL arbitration in a MAD
 
 
-def choose_vl_tables(state: State, view: View) -> None:
-    """Fill the tables of the view."""
-    _, vls = link_limits(view, state.options.max_op_vls)
-    notes = fill_qos(
+def choose_vl_tables(qos: Qos | None, view: View, max_op_vls: int) -> tuple[str, ...]:
+    """Fill the tables of the view; returns what is worth a line in a log."""
+    _, vls = link_limits(view, max_op_vls)
+    return fill_qos(
         view.fabric.tables,
         view.fabric,
-        state.qos,
+        qos,
         operational_vls=vls.astype(np.uint8),
         vlarb_high_cap=column(view.port_info, PortInfo.vl_arbitration_high_cap).astype(np.uint8),
         vlarb_low_cap=column(view.port_info, PortInfo.vl_arbitration_low_cap).astype(np.uint8),
     )
-    for note in notes:
-        state.log.say_once(Event.QOS, note)
 
 
 def upload_vl_tables(sender: Sender, view: View, known: Known) -> list[str]:

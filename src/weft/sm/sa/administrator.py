@@ -10,20 +10,14 @@ all attributes share, and the table of handlers. Where the standard leaves somet
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import numpy as np
 
-from weft.mad.carrier import HERE, Address
-from weft.sm.discovery.view import View
-from weft.sm.sa import class_port_info, groups, paths, records, services, subscriptions
-from weft.sm.sa.directory import Directory
-from weft.sm.sa.path_tables import PathTables
+from weft.mad.carrier import Address
+from weft.sm.sa import class_port_info, groups, inform_info, paths, records, services
+from weft.sm.sa.context import Context
 from weft.sm.sa.reply import Handler, Reply
-from weft.sm.state import State
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, RmppFlag, RmppStatus, RmppType, Status
-from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus, SMInfoRecord
+from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus
 from weft.wire.sa_query import component_mask
 
 HANDLERS: dict[tuple[int, int], Handler] = {
@@ -32,24 +26,15 @@ HANDLERS: dict[tuple[int, int], Handler] = {
     **paths.HANDLERS,
     **groups.HANDLERS,
     **services.HANDLERS,
-    **subscriptions.HANDLERS,
+    **inform_info.HANDLERS,
 }
 _VERSION = 2
 _QUESTIONS = {*(method for _, method in HANDLERS), Method.SET, Method.DELETE, Method.GET_TRACE_TABLE}
 _LONG = {Method.GET_TABLE, Method.GET_MULTI}  # answered by RMPP, however short
-T = TypeVar("T")
 
 
-class Administrator:
-    """`is_master` and `other_managers` are set by whoever runs the election; handlers read the rest."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self.is_master = False
-        self.other_managers: tuple[SMInfoRecord, ...] = ()
-        self.source = HERE  # of the request that is being answered
-        self._view: View | None = None
-        self._made: dict[Callable[[Administrator], Any], Any] = {}
+class Administrator(Context):
+    """`is_master` and `other_managers` are set by whoever runs the election."""
 
     def answer(self, mad: bytes, source: Address) -> bytes | None:
         """None if no answer is due: to an answer, to a key that is wrong, to a port that is not in the subnet."""
@@ -86,41 +71,6 @@ class Administrator:
         mask = component_mask(PathRecord, "slid", "dlid")
         request = SaMad(method=Method.GET, attribute_id=SaAttribute.PATH_RECORD, component_mask=mask, data=query.raw)
         self.answer(request.raw, own)
-
-    def is_trusted(self, request: SaMad) -> bool:
-        return bool(request.sm_key) and request.sm_key == self.state.options.sa_key
-
-    # -- what is made once for a sweep ----------------------------------------------------------------------------
-
-    def once(self, make: Callable[[Administrator], T]) -> T:
-        """What `make` made since the last sweep; there has been one."""
-        if self._view is not self.state.view:
-            self._view, self._made = self.state.view, {}
-        if make not in self._made:
-            self._made[make] = make(self)
-        made: T = self._made[make]
-        return made
-
-    @property
-    def view(self) -> View:
-        assert self.state.view is not None, "requests before the first sweep are answered BUSY"
-        return self.state.view
-
-    @property
-    def directory(self) -> Directory:
-        return self.once(_make_directory)
-
-    @property
-    def path_tables(self) -> PathTables:
-        return self.once(_make_path_tables)
-
-
-def _make_directory(administrator: Administrator) -> Directory:
-    return Directory(administrator.view)
-
-
-def _make_path_tables(administrator: Administrator) -> PathTables:
-    return PathTables.of(administrator.state, administrator.directory)
 
 
 def _message(request: SaMad, attribute: int, method: int, reply: Reply) -> bytes:

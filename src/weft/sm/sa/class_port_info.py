@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from weft.sm.sa.context import Context
 from weft.sm.sa.reply import Handler, Reply
 from weft.wire.mad import QP1_Q_KEY, ClassPortInfo, Method
 from weft.wire.sa import SaAttribute, SaMad
-
-if TYPE_CHECKING:
-    from weft.sm.sa.administrator import Administrator
 
 # CapabilityMask
 _UD_MULTICAST, _MULTI_PATH, _CAPABILITY_MATCH = 1 << 9, 1 << 10, 1 << 13
@@ -20,9 +17,9 @@ _SEND_ONLY_FULL_MEMBER, _WIDTH_2X, _SPEED_HDR, _SPEED_NDR = 1 << 12, 1 << 13, 1 
 _UNIT_MS = 0.004096
 
 
-def answer_class_port_info(administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+def answer_class_port_info(sa: Context, request: SaMad, source_slot: int) -> Reply:
     """Not OpenSM's bits for notices and alias GUIDs: those are not served here."""
-    state = administrator.state
+    state = sa.state
     capability2 = _MULTICAST_TOP | _FULL_PORT_INFO | _EXTENDED_SPEEDS | _CAPABILITY2_MATCH
     capability2 |= _SEND_ONLY_FULL_MEMBER | _WIDTH_2X | _SPEED_HDR | _SPEED_NDR
     made = ClassPortInfo(

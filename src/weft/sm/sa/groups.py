@@ -6,30 +6,26 @@ o15-0.2.1 and o15-0.2.4 for joining, o15-0.1.14 for leaving, o15-0.1.5 for MGIDs
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.ids import Gid, PKey, p_keys_match
 from weft.sm.discovery.view import View
 from weft.sm.events import Event
+from weft.sm.inform.subscriptions import has_p_key, share_partition
 from weft.sm.mcast.groups import EXACTLY, KEEPS_ALIVE, Group
 from weft.sm.pkey.conf_groups import IP_SIGNATURES, broadcast_of, mgid_refusal
 from weft.sm.pkey.partitions import LINK_LOCAL
+from weft.sm.sa.context import Context
 from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
 from weft.sm.sa.reply import Handler, Reply
-from weft.sm.sa.subscriptions import announce_group, has_p_key, share_partition
+from weft.sm.state import State
 from weft.wire.bulk import Rows
 from weft.wire.mad import Method
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import MCMemberRecord, SaAttribute, SaMad, SaStatus, Selector
 from weft.wire.sa_query import component_mask
-
-if TYPE_CHECKING:
-    from weft.sm.sa.administrator import Administrator
-    from weft.sm.state import State
 
 _BIT = {name: component_mask(MCMemberRecord, name) for name in MCMemberRecord.fields}
 _LARGEST_MTU = 5  # 4,096 bytes
@@ -71,16 +67,18 @@ class _Query:
 # -- join and create --------------------------------------------------------------------------------------------------
 
 
-def join(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+def join(sa: Context, request: SaMad, slot: int) -> Reply:
     """The answer is the record of the member, with all that the group has."""
-    state, query = administrator.state, _Query(request)
+    state, query = sa.state, _Query(request)
     try:
         _check(state, query)
-        group, port = _join(administrator, query, slot)
+        group, port = _join(sa, query, slot)
     except _Refused as refused:
         return _refuse(state, query, refused)
     if state.groups.join(group, query.guid, query.record.join_state, proxy=port != slot):
-        announce_group(state, administrator.view, Trap.MGID_CREATED, group)
+        state.subscriptions.announce_group(
+            sa.view, Trap.MGID_CREATED, group.mgid, group.p_key, state.options.subnet_prefix
+        )
     member = group.members[query.guid]
     return Reply(records=group.record.replace(port_gid=query.record.port_gid, join_state=member.join_state).raw)
 
@@ -94,10 +92,10 @@ def _check(state: State, query: _Query) -> None:
         raise _Refused(f"prefix {prefix:#018x} is another subnet's", SaStatus.INVALID_GID)
 
 
-def _join(administrator: Administrator, query: _Query, slot: int) -> tuple[Group, int]:
+def _join(sa: Context, query: _Query, slot: int) -> tuple[Group, int]:
     """The group, made if need be, and the port."""
-    state, view, record = administrator.state, administrator.view, query.record
-    port = administrator.directory.slot_of_guid.get(query.guid)
+    state, view, record = sa.state, sa.view, query.record
+    port = sa.directory.slot_of_guid.get(query.guid)
     if port is None:
         raise _Refused("there is no such port")
     if not share_partition(view, port, slot):
@@ -108,23 +106,23 @@ def _join(administrator: Administrator, query: _Query, slot: int) -> tuple[Group
     if found is not None:
         _check_same(query, found.record)
         _check_range(query, found.record)
-        _check_join(administrator, query, found.record, port)
+        _check_join(sa, query, found.record, port)
         _check_rights(query.guid, found, view, slot)
         return found, port
-    wanted = _wanted(administrator, query, port)
-    _check_join(administrator, query, wanted, port)
+    wanted = _wanted(sa, query, port)
+    _check_join(sa, query, wanted, port)
     created = state.groups.create(wanted)
     if created is None:
         raise _Refused("no MLID is left", SaStatus.NO_RESOURCES)
     return created, port
 
 
-def _check_join(administrator: Administrator, query: _Query, group: MCMemberRecord, port: int) -> None:
+def _check_join(sa: Context, query: _Query, group: MCMemberRecord, port: int) -> None:
     """The port's part of o15-0.2.4."""
-    view = administrator.view
+    view = sa.view
     if _port_mtu(view, port) < group.mtu:
         raise _Refused("the port's MTU is less than the group's")
-    if _port_rank(administrator, port) < RANK_OF_CODE[int(group.rate)]:
+    if _port_rank(sa, port) < RANK_OF_CODE[int(group.rate)]:
         raise _Refused("the port's rate is less than the group's")
     if not query.record.join_state:
         raise _Refused("JoinState is 0")
@@ -144,9 +142,9 @@ def _check_rights(guid: int, group: Group, view: View, slot: int) -> None:
         raise _Refused("the port joined by itself, another one asks")
 
 
-def _wanted(administrator: Administrator, query: _Query, port: int) -> MCMemberRecord:
+def _wanted(sa: Context, query: _Query, port: int) -> MCMemberRecord:
     """A group that does not exist yet, completed."""
-    state, record = administrator.state, query.record
+    state, record = sa.state, query.record
     if not record.join_state & KEEPS_ALIVE:
         raise _Refused("there is no such group, and only a full member makes one")
     if not query.has("q_key", "t_class", "p_key", "flow_label", "sl"):
@@ -159,8 +157,8 @@ def _wanted(administrator: Administrator, query: _Query, port: int) -> MCMemberR
     else:
         scope = record.scope if query.has("scope") else LINK_LOCAL
         mgid = state.groups.new_mgid(scope, state.options.subnet_prefix)
-    mtu = _new_mtu(query, _port_mtu(administrator.view, port))
-    return record.replace(mgid=mgid, scope=scope, mtu=mtu, rate=_new_rate(query, _port_rank(administrator, port)))
+    mtu = _new_mtu(query, _port_mtu(sa.view, port))
+    return record.replace(mgid=mgid, scope=scope, mtu=mtu, rate=_new_rate(query, _port_rank(sa, port)))
 
 
 def _check_mgid(state: State, query: _Query) -> None:
@@ -213,13 +211,13 @@ def _port_mtu(view: View, slot: int) -> int:
     return min(caps)
 
 
-def _port_rank(administrator: Administrator, slot: int) -> int:
+def _port_rank(sa: Context, slot: int) -> int:
     """Of the port's rate."""
-    return int(administrator.once(_ranks)[slot])
+    return int(sa.once(_ranks)[slot])
 
 
-def _ranks(administrator: Administrator) -> NDArray[np.uint8]:
-    return port_ranks(administrator.view.fabric)
+def _ranks(sa: Context) -> NDArray[np.uint8]:
+    return port_ranks(sa.view.fabric)
 
 
 # -- does a group have what is asked? ---------------------------------------------------------------------------------
@@ -253,9 +251,9 @@ def _check_order(what: str, selector: int, has: int, asked: int) -> None:
 # -- leave ------------------------------------------------------------------------------------------------------------
 
 
-def leave(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+def leave(sa: Context, request: SaMad, slot: int) -> Reply:
     """o15-0.1.14. The answer repeats the request, with what is left of the JoinState."""
-    state, query = administrator.state, _Query(request)
+    state, query = sa.state, _Query(request)
     record = query.record
     try:
         _check(state, query)
@@ -265,12 +263,14 @@ def leave(administrator: Administrator, request: SaMad, slot: int) -> Reply:
             raise _Refused("there is no such member")
         if not record.join_state or record.join_state & ~member.join_state:
             raise _Refused(f"it is {member.join_state:#x} in the group")
-        _check_rights(query.guid, group, administrator.view, slot)
+        _check_rights(query.guid, group, sa.view, slot)
     except _Refused as refused:
         return _refuse(state, query, refused)
     scope = group.record.scope
     if state.groups.leave(group, query.guid, record.join_state):
-        announce_group(state, administrator.view, Trap.MGID_DESTROYED, group)
+        state.subscriptions.announce_group(
+            sa.view, Trap.MGID_DESTROYED, group.mgid, group.p_key, state.options.subnet_prefix
+        )
     left = group.members.get(query.guid)
     return Reply(records=record.replace(scope=scope, join_state=left.join_state if left else 0, **EXACTLY).raw)
 
@@ -284,18 +284,18 @@ def _refuse(state: State, query: _Query, refused: _Refused) -> Reply:
 # -- ask --------------------------------------------------------------------------------------------------------------
 
 
-def get_members(administrator: Administrator, request: SaMad, slot: int) -> Reply:
+def get_members(sa: Context, request: SaMad, slot: int) -> Reply:
     """Groups of partitions that the asking port is in; members, and who they are, for trusted eyes."""
-    state, query = administrator.state, _Query(request)
+    state, query = sa.state, _Query(request)
     try:
         query.check_codes()
     except _Refused as refused:
         return _refuse(state, query, refused)
-    trusted, prefix = administrator.is_trusted(request), state.options.subnet_prefix
+    trusted, prefix = sa.is_trusted(request), state.options.subnet_prefix
     rows = [
         _answers(query, group, prefix, trusted=trusted)
         for group in state.groups.by_mgid.values()
-        if has_p_key(administrator.view, slot, group.p_key) and _fits(query, group.record)
+        if has_p_key(sa.view, slot, group.p_key) and _fits(query, group.record)
     ]
     return Reply(records=np.concatenate(rows) if rows else np.zeros((0, MCMemberRecord.size), np.uint8))
 

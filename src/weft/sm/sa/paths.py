@@ -7,7 +7,7 @@ between two ports (with LMC, those that share no LID come first), is as in OpenS
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from weft.sm.events import Event
 from weft.sm.mcast.groups import EXACTLY
 from weft.sm.sa import kernels
+from weft.sm.sa.context import Context
 from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
 from weft.sm.sa.path_tables import Pairs, PathTables
 from weft.sm.sa.reply import Handler, Reply
 from weft.wire.mad import Method
 from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus
-
-if TYPE_CHECKING:
-    from weft.sm.sa.administrator import Administrator
 
 RECORDS_MAX = 1 << 19  # 32 MiB: all paths among 700 ports, or from one port with LMC 2 to 30,000
 _SHARES_A_LID = 2  # preference of paths that have a LID in common with a better one; OpenSM never gives 1
@@ -48,19 +46,19 @@ class _Refused(Exception):
 # -- queries -----------------------------------------------------------------------------------------------------------
 
 
-def answer_paths(administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
     """Get and GetTable of PathRecord."""
     query = read_query(PathRecord, request)
     if isinstance(query, SaStatus):
         return Reply(query)
     try:
-        source = _end(administrator, query, "sgid", "slid")
+        source = _end(sa, query, "sgid", "slid")
         if "dgid" in query.named and query.record.dgid >> 120 == _MULTICAST:
-            return _multicast_path(administrator, query, source)
-        destination = _end(administrator, query, "dgid", "dlid")
+            return _multicast_path(sa, query, source)
+        destination = _end(sa, query, "dgid", "dlid")
     except _Refused as refused:
         return Reply(refused.status)
-    tables = administrator.path_tables
+    tables = sa.path_tables
     directory = tables.directory
     seen = directory.visible(source_slot)
     if source is not None and destination is not None:
@@ -72,19 +70,19 @@ def answer_paths(administrator: Administrator, request: SaMad, source_slot: int)
         destinations = ends if destination is None else ends[ends == destination]
         count = _count(directory, query, sources, destinations)
         if count > RECORDS_MAX:
-            administrator.state.log.say_once(
+            sa.state.log.say_once(
                 Event.SA_REFUSED,
                 f"a table of {count:,} paths is more than {RECORDS_MAX:,}: ask for those of one port, by LID or GID",
             )
             return Reply(SaStatus.NO_RESOURCES)
         pairs = np.repeat(sources, len(destinations)), np.tile(destinations, len(sources))
         rows = _among(tables, query, *pairs, query.at_most)
-    if "sgid" in query.named and query.record.sgid >> 64 != administrator.state.options.subnet_prefix:
+    if "sgid" in query.named and query.record.sgid >> 64 != sa.state.options.subnet_prefix:
         rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # with the prefix that was asked for
     return Reply(records=rows[:1] if query.is_get else rows)
 
 
-def answer_multi_path(administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+def answer_multi_path(sa: Context, request: SaMad, source_slot: int) -> Reply:
     """GetMulti of MultiPathRecord: paths from some ports to some others, those with no end in common first."""
     query = read_query(MultiPathRecord, request)
     if isinstance(query, SaStatus):
@@ -94,7 +92,7 @@ def answer_multi_path(administrator: Administrator, request: SaMad, source_slot:
     record = query.record
     count = min(record.sgid_count, len(record.gids)), record.dgid_count
     try:
-        slots = [_slot_of_gid(administrator, gid) for gid in record.gids[: sum(count)]]
+        slots = [_slot_of_gid(sa, gid) for gid in record.gids[: sum(count)]]
     except _Refused as refused:
         return Reply(refused.status)
     ends = np.array(slots, np.intp)
@@ -104,19 +102,19 @@ def answer_multi_path(administrator: Administrator, request: SaMad, source_slot:
     a, b = (grid.ravel() for grid in np.indices((len(sources), len(destinations))))
     order = np.argsort((b - a) % len(destinations), kind="stable")
     source, destination = sources[a[order]], destinations[b[order]]
-    seen = administrator.directory.visible(source_slot)
+    seen = sa.directory.visible(source_slot)
     both = seen[source] & seen[destination]
-    rows = _among(administrator.path_tables, query, source[both], destination[both], None)
+    rows = _among(sa.path_tables, query, source[both], destination[both], None)
     return Reply(records=rows[: ANY_PATHS if query.at_most is None else query.at_most])
 
 
-def _end(administrator: Administrator, query: PathQuery[Any], gid_name: str, lid_name: str) -> int | None:
+def _end(sa: Context, query: PathQuery[Any], gid_name: str, lid_name: str) -> int | None:
     """The port that a query means by its GID, its LID or both; None if it names neither."""
     slot = None
     if gid_name in query.named:
-        slot = _slot_of_gid(administrator, getattr(query.record, gid_name))
+        slot = _slot_of_gid(sa, getattr(query.record, gid_name))
     if lid_name in query.named:
-        at = administrator.directory.slot_at(getattr(query.record, lid_name))
+        at = sa.directory.slot_at(getattr(query.record, lid_name))
         if at < 0:
             raise _Refused(SaStatus.NO_RECORDS)
         if slot not in (None, at):
@@ -125,17 +123,17 @@ def _end(administrator: Administrator, query: PathQuery[Any], gid_name: str, lid
     return slot
 
 
-def _slot_of_gid(administrator: Administrator, gid: int) -> int:
-    local = gid >> 118 == _LINK_LOCAL or gid >> 64 == administrator.state.options.subnet_prefix
-    slot = administrator.directory.slot_of_guid.get(gid & _GUID) if local else None
+def _slot_of_gid(sa: Context, gid: int) -> int:
+    local = gid >> 118 == _LINK_LOCAL or gid >> 64 == sa.state.options.subnet_prefix
+    slot = sa.directory.slot_of_guid.get(gid & _GUID) if local else None
     if slot is None:
         raise _Refused(SaStatus.INVALID_GID)
     return slot
 
 
-def _multicast_path(administrator: Administrator, query: PathQuery[PathRecord], source: int | None) -> Reply:
+def _multicast_path(sa: Context, query: PathQuery[PathRecord], source: int | None) -> Reply:
     """To a group, for its members: its own MTU, rate and so on."""
-    found = administrator.state.groups.by_mgid.get(query.record.dgid)
+    found = sa.state.groups.by_mgid.get(query.record.dgid)
     if found is None:
         return Reply(records=_NONE)
     group = found.record
@@ -150,7 +148,7 @@ def _multicast_path(administrator: Administrator, query: PathQuery[PathRecord], 
     }
     if any(query.value(name) not in (None, value) for name, value in own.items()):
         return Reply(records=_NONE)
-    if source is not None and int(administrator.view.fabric.ports.guid[source]) not in found.members:
+    if source is not None and int(sa.view.fabric.ports.guid[source]) not in found.members:
         return Reply(records=_NONE)
     made = query.record.replace(
         **own,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, PKEY_ENTRIES, SERVICE_LEVELS
+from weft.sm.sa.context import Context
 from weft.sm.sa.match import Rows
 from weft.wire.bulk import column, fill, pack_rows
 from weft.wire.port_info import PortInfo
@@ -26,9 +27,6 @@ from weft.wire.sa import (
 )
 from weft.wire.smp import NodeInfo, SMInfo, SMState, SwitchInfo
 
-if TYPE_CHECKING:
-    from weft.sm.sa.administrator import Administrator
-
 Nodes = NDArray[np.intp] | None  # None: all
 Slots = NDArray[np.intp]
 _LFT_BLOCK, _MFT_BLOCK, _GUID_BLOCK, _P_KEY_BLOCK = 64, 32, 8, 32
@@ -40,9 +38,9 @@ class Table(NamedTuple):
     slots: Slots  # [row, n]
 
 
-def _of(slots: Slots, nodes: Nodes, administrator: Administrator) -> Slots:
+def _of(slots: Slots, nodes: Nodes, sa: Context) -> Slots:
     """Those of some nodes."""
-    return slots if nodes is None else slots[np.isin(administrator.view.fabric.ports.node[slots], nodes)]
+    return slots if nodes is None else slots[np.isin(sa.view.fabric.ports.node[slots], nodes)]
 
 
 def _repeated(slots: Slots, count: NDArray[np.int64]) -> tuple[Slots, NDArray[np.int64]]:
@@ -51,22 +49,22 @@ def _repeated(slots: Slots, count: NDArray[np.int64]) -> tuple[Slots, NDArray[np
     return np.repeat(slots, count), inner
 
 
-def _ports(administrator: Administrator, nodes: Nodes) -> Slots:
+def _ports(sa: Context, nodes: Nodes) -> Slots:
     """All ports of switches, the others' that have a LID."""
-    return _of(np.flatnonzero(administrator.directory.lid > 0), nodes, administrator)
+    return _of(np.flatnonzero(sa.directory.lid > 0), nodes, sa)
 
 
-def _switches(administrator: Administrator, nodes: Nodes) -> Slots:
+def _switches(sa: Context, nodes: Nodes) -> Slots:
     """Port 0 of switches that have a LID."""
-    view, ends = administrator.view, administrator.directory.ends
-    return _of(ends[view.is_switch[view.fabric.ports.node[ends]]], nodes, administrator)
+    view, ends = sa.view, sa.directory.ends
+    return _of(ends[view.is_switch[view.fabric.ports.node[ends]]], nodes, sa)
 
 
-def node_records(administrator: Administrator, nodes: Nodes = None) -> Table:
-    view = administrator.view
-    fabric, slots = view.fabric, _of(administrator.directory.ends, nodes, administrator)
+def node_records(sa: Context, nodes: Nodes = None) -> Table:
+    view = sa.view
+    fabric, slots = view.fabric, _of(sa.directory.ends, nodes, sa)
     node = fabric.ports.node[slots]
-    rows = pack_rows(NodeRecord, len(slots), lid=administrator.directory.lid[slots])
+    rows = pack_rows(NodeRecord, len(slots), lid=sa.directory.lid[slots])
     at = NodeRecord.node_info.bit // 8
     rows[:, at : at + NodeInfo.size] = view.node_info[node]
     fill(rows, NodeInfo.port_guid, fabric.ports.guid[slots], at)
@@ -77,20 +75,20 @@ def node_records(administrator: Administrator, nodes: Nodes = None) -> Table:
     return Table(rows, slots[:, None])
 
 
-def port_info_records(administrator: Administrator, nodes: Nodes = None) -> Table:
-    view, slots = administrator.view, _ports(administrator, nodes)
+def port_info_records(sa: Context, nodes: Nodes = None) -> Table:
+    view, slots = sa.view, _ports(sa, nodes)
     slots = slots[view.port_info[slots].any(axis=1)]
-    lid, number = administrator.directory.lid[slots], view.fabric.ports.number[slots]
+    lid, number = sa.directory.lid[slots], view.fabric.ports.number[slots]
     rows = pack_rows(PortInfoRecord, len(slots), endport_lid=lid, port_num=number)
     at = PortInfoRecord.port_info.bit // 8
     rows[:, at : at + PortInfo.size] = view.port_info[slots]
     return Table(rows, slots[:, None])
 
 
-def link_records(administrator: Administrator, nodes: Nodes = None) -> Table:
+def link_records(sa: Context, nodes: Nodes = None) -> Table:
     """Each cable twice, once from either end."""
-    lid, ports = administrator.directory.lid, administrator.view.fabric.ports
-    begin = administrator.view.plugged
+    lid, ports = sa.directory.lid, sa.view.fabric.ports
+    begin = sa.view.plugged
     end = ports.peer[begin].astype(np.intp)
     known = (lid[begin] > 0) & (lid[end] > 0)
     begin, end = begin[known], end[known]
@@ -105,13 +103,13 @@ def link_records(administrator: Administrator, nodes: Nodes = None) -> Table:
     return Table(rows, np.stack((begin, end), axis=1))
 
 
-def switch_info_records(administrator: Administrator, nodes: Nodes = None) -> Table:
-    view, slots = administrator.view, _switches(administrator, nodes)
+def switch_info_records(sa: Context, nodes: Nodes = None) -> Table:
+    view, slots = sa.view, _switches(sa, nodes)
     node = view.fabric.ports.node[slots]
-    rows = pack_rows(SwitchInfoRecord, len(slots), lid=administrator.directory.lid[slots])
+    rows = pack_rows(SwitchInfoRecord, len(slots), lid=sa.directory.lid[slots])
     at = SwitchInfoRecord.switch_info.bit // 8
     rows[:, at : at + SwitchInfo.size] = view.switch_info[node]
-    known = administrator.state.known
+    known = sa.state.known
     if known is not None:  # what was read is older than what the sweep wrote
         top = np.where(
             known.top[node] > 0, known.top[node], column(rows, SwitchInfo.linear_fdb_top, at).astype(np.int64)
@@ -121,27 +119,27 @@ def switch_info_records(administrator: Administrator, nodes: Nodes = None) -> Ta
     return Table(rows, slots[:, None])
 
 
-def sm_info_records(administrator: Administrator, nodes: Nodes = None) -> Table:
+def sm_info_records(sa: Context, nodes: Nodes = None) -> Table:
     """Ours and the others'."""
-    view, directory, state = administrator.view, administrator.directory, administrator.state
+    view, directory, state = sa.view, sa.directory, sa.state
     own = SMInfo(
         guid=int(view.fabric.ports.guid[view.own_slot]),
         act_count=state.sender.mads & 0xFFFF_FFFF,
         priority=state.options.sm_priority,
         sm_state=SMState.MASTER,
     )
-    known = [SMInfoRecord(lid=int(directory.lid[view.own_slot]), sm_info=own), *administrator.other_managers]
+    known = [SMInfoRecord(lid=int(directory.lid[view.own_slot]), sm_info=own), *sa.other_managers]
     slots = np.array([directory.slot_at(one.lid) for one in known], np.intp)
     rows = np.frombuffer(b"".join(one.raw for one in known), np.uint8).reshape(len(known), SMInfoRecord.size)
     return Table(rows[slots >= 0], slots[slots >= 0, None])
 
 
-def guid_info_records(administrator: Administrator, nodes: Nodes = None) -> Table:
+def guid_info_records(sa: Context, nodes: Nodes = None) -> Table:
     """The first GUID of each port that has a LID: it has no others, since nobody can set them here."""
-    view, slots = administrator.view, _of(administrator.directory.ends, nodes, administrator)
+    view, slots = sa.view, _of(sa.directory.ends, nodes, sa)
     capacity = column(view.port_info[slots], PortInfo.guid_cap).astype(np.int64)
     slots, block = _repeated(slots, -(-capacity // _GUID_BLOCK))
-    rows = pack_rows(GuidInfoRecord, len(slots), lid=administrator.directory.lid[slots], block_num=block)
+    rows = pack_rows(GuidInfoRecord, len(slots), lid=sa.directory.lid[slots], block_num=block)
     at, first = GuidInfoRecord.guid_info.bit // 8, block == 0
     rows[first, at : at + 8] = view.fabric.ports.guid[slots[first]].astype(">u8").view(np.uint8).reshape(-1, 8)
     return Table(rows, slots[:, None])
@@ -150,21 +148,21 @@ def guid_info_records(administrator: Administrator, nodes: Nodes = None) -> Tabl
 # -- tables in devices: what they hold after the sweep -----------------------------------------------------------------
 
 
-def forwarding_records(administrator: Administrator, nodes: Nodes = None) -> Table:
-    fabric, slots = administrator.view.fabric, _switches(administrator, nodes)
+def forwarding_records(sa: Context, nodes: Nodes = None) -> Table:
+    fabric, slots = sa.view.fabric, _switches(sa, nodes)
     lft = fabric.tables.lft
     blocks = -(-lft.shape[1] // _LFT_BLOCK)
     slots, block = _repeated(slots, np.full(len(slots), blocks, np.int64))
     of = np.zeros((len(slots) // max(blocks, 1), blocks * _LFT_BLOCK), np.uint8)
     of[:] = NO_ROUTE
     of[:, : lft.shape[1]] = lft[fabric.tables.switch_row[fabric.ports.node[slots[::blocks]]]]
-    rows = pack_rows(LinearForwardingTableRecord, len(slots), lid=administrator.directory.lid[slots], block_num=block)
+    rows = pack_rows(LinearForwardingTableRecord, len(slots), lid=sa.directory.lid[slots], block_num=block)
     rows[:, -_LFT_BLOCK:] = of.reshape(-1, _LFT_BLOCK)
     return Table(rows, slots[:, None])
 
 
-def multicast_records(administrator: Administrator, nodes: Nodes = None) -> Table:
-    fabric, slots = administrator.view.fabric, _switches(administrator, nodes)
+def multicast_records(sa: Context, nodes: Nodes = None) -> Table:
+    fabric, slots = sa.view.fabric, _switches(sa, nodes)
     mft = fabric.tables.mft if "mft" in vars(fabric.tables) else np.zeros((len(fabric.nodes), 0, 1), np.uint16)
     groups, positions = mft.shape[1:]
     blocks = -(-groups // _MFT_BLOCK)
@@ -179,7 +177,7 @@ def multicast_records(administrator: Administrator, nodes: Nodes = None) -> Tabl
     rows = pack_rows(
         MulticastForwardingTableRecord,
         len(slots),
-        lid=administrator.directory.lid[slots],
+        lid=sa.directory.lid[slots],
         position=position,
         block_num=block,
     )
@@ -187,9 +185,9 @@ def multicast_records(administrator: Administrator, nodes: Nodes = None) -> Tabl
     return Table(rows, slots[:, None])
 
 
-def sl2vl_records(administrator: Administrator, nodes: Nodes = None) -> Table:
+def sl2vl_records(sa: Context, nodes: Nodes = None) -> Table:
     """Of a switch for each pair of ports, by the one that packets leave by; of others one for each port."""
-    view, slots = administrator.view, _ports(administrator, nodes)
+    view, slots = sa.view, _ports(sa, nodes)
     fabric, number = view.fabric, view.fabric.ports.number[slots].astype(np.int64)
     node = fabric.ports.node[slots]
     of_switch = view.is_switch[node]
@@ -200,7 +198,7 @@ def sl2vl_records(administrator: Administrator, nodes: Nodes = None) -> Table:
     rows = pack_rows(
         SLtoVLMappingTableRecord,
         len(slots),
-        lid=administrator.directory.lid[slots],
+        lid=sa.directory.lid[slots],
         input_port_num=into,
         output_port_num=np.where(of_switch, number, 0),
     )
@@ -210,13 +208,13 @@ def sl2vl_records(administrator: Administrator, nodes: Nodes = None) -> Table:
     return Table(rows, slots[:, None])
 
 
-def arbitration_records(administrator: Administrator, nodes: Nodes = None) -> Table:
-    fabric, slots = administrator.view.fabric, _ports(administrator, nodes)
+def arbitration_records(sa: Context, nodes: Nodes = None) -> Table:
+    fabric, slots = sa.view.fabric, _ports(sa, nodes)
     slots, block = _repeated(slots, np.full(len(slots), _VL_BLOCKS, np.int64))
     rows = pack_rows(
         VLArbitrationTableRecord,
         len(slots),
-        lid=administrator.directory.lid[slots],
+        lid=sa.directory.lid[slots],
         output_port_num=fabric.ports.number[slots],
         block_num=block + 1,
     )
@@ -228,9 +226,9 @@ def arbitration_records(administrator: Administrator, nodes: Nodes = None) -> Ta
     return Table(rows, slots[:, None])
 
 
-def p_key_records(administrator: Administrator, nodes: Nodes = None) -> Table:
+def p_key_records(sa: Context, nodes: Nodes = None) -> Table:
     """All blocks that a port has room for."""
-    view, slots = administrator.view, _ports(administrator, nodes)
+    view, slots = sa.view, _ports(sa, nodes)
     fabric, node = view.fabric, view.fabric.ports.node[slots]
     inner = ~view.is_switch[node] | (fabric.ports.number[slots] == 0)
     of_node = column(view.node_info[node], NodeInfo.partition_cap)
@@ -238,16 +236,16 @@ def p_key_records(administrator: Administrator, nodes: Nodes = None) -> Table:
     capacity = np.minimum(np.where(inner, of_node, of_switch).astype(np.int64), PKEY_ENTRIES)
     slots, block = _repeated(slots, -(-capacity // _P_KEY_BLOCK))
     number = fabric.ports.number[slots]
-    lid = administrator.directory.lid[slots]
+    lid = sa.directory.lid[slots]
     rows = pack_rows(PKeyTableRecord, len(slots), lid=lid, block_num=block, port_num=number)
     keys = fabric.tables.pkey[slots].reshape(len(slots), -1, _P_KEY_BLOCK)[np.arange(len(slots)), block]
     rows[:, -2 * _P_KEY_BLOCK :] = keys.astype(">u2").view(np.uint8)
     return Table(rows, slots[:, None])
 
 
-def count_sl2vl(administrator: Administrator, nodes: Nodes = None) -> int:
+def count_sl2vl(sa: Context, nodes: Nodes = None) -> int:
     """How many records of these nodes there are, at most."""
-    view = administrator.view
+    view = sa.view
     of = slice(None) if nodes is None else nodes
     ports = view.fabric.nodes.n_ports[of].astype(np.int64) + 1
     return int(np.where(view.is_switch[of], ports**2, ports).sum())

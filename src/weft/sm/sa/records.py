@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from weft.sm.sa import record_tables as tables
+from weft.sm.sa.context import Context
 from weft.sm.sa.match import Rows, bits_set, has_component, matching, without_component
 from weft.sm.sa.record_tables import Nodes, Table
 from weft.sm.sa.reply import Handler, Reply
@@ -22,9 +23,6 @@ from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import PortInfoRecord, SaAttribute, SaMad, SaStatus
 
-if TYPE_CHECKING:
-    from weft.sm.sa.administrator import Administrator
-
 RECORDS_MAX = 1 << 20  # 16 MiB of SL to VL, of which a switch has one for each pair of ports
 _MATCH_BITS = 1 << 31  # of the attribute modifier: capabilities that are set in the query must be set, others may be
 _FULL_PORT_INFO = 0x80  # of `options`: speeds as they are, though old programs take FDR for no speed at all
@@ -32,7 +30,7 @@ _QDR = 4
 
 
 class Maker(Protocol):
-    def __call__(self, administrator: Administrator, nodes: Nodes = None) -> Table: ...
+    def __call__(self, sa: Context, nodes: Nodes = None) -> Table: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +40,15 @@ class Kind:
     attribute: SaAttribute
     make: Maker
     is_kept: bool = True
-    count: Callable[[Administrator, Nodes], int] | None = None  # where it can be too many
+    count: Callable[[Context, Nodes], int] | None = None  # where it can be too many
     lids: tuple[str, ...] = ("lid",)
     ports: tuple[str, ...] = ()  # components that count for switches only: of other nodes the LID says which port
 
 
-def find(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int, mask: int) -> Rows | SaStatus:
+def find(kind: Kind, sa: Context, request: SaMad, source_slot: int, mask: int) -> Rows | SaStatus:
     """The records that a query means, if its sender may know of their ports."""
     form = kind.attribute.form
-    directory, query = administrator.directory, bytearray(request.data[: form.size])
+    directory, query = sa.directory, bytearray(request.data[: form.size])
     nodes = None
     for name in kind.lids:
         if has_component(form, mask, name):
@@ -58,27 +56,27 @@ def find(kind: Kind, administrator: Administrator, request: SaMad, source_slot: 
             if slot < 0:
                 return np.zeros((0, form.size), np.uint8)
             form.fields[name].set(query, int(directory.lid[slot]))
-            nodes = administrator.view.fabric.ports.node[slot : slot + 1].astype(np.intp)
-    if kind.count is not None and kind.count(administrator, nodes) > RECORDS_MAX:
+            nodes = sa.view.fabric.ports.node[slot : slot + 1].astype(np.intp)
+    if kind.count is not None and kind.count(sa, nodes) > RECORDS_MAX:
         return SaStatus.NO_RESOURCES
-    table = administrator.once(kind.make) if kind.is_kept else kind.make(administrator, nodes)
+    table = sa.once(kind.make) if kind.is_kept else kind.make(sa, nodes)
     found = matching(form, table.rows, bytes(query), mask)
     if any(has_component(form, mask, name) for name in kind.ports):
         for name in kind.ports:
             mask = without_component(form, mask, name)
         on_any_port = matching(form, table.rows, bytes(query), mask)
-        of_switch = administrator.view.is_switch[administrator.view.fabric.ports.node[table.slots[on_any_port, 0]]]
+        of_switch = sa.view.is_switch[sa.view.fabric.ports.node[table.slots[on_any_port, 0]]]
         found = np.union1d(found, on_any_port[~of_switch])
     seen = directory.visible(source_slot)
     return table.rows[found[seen[table.slots[found]].all(axis=1)]]
 
 
-def answer(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
-    rows = find(kind, administrator, request, source_slot, request.component_mask)
+def answer(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
+    rows = find(kind, sa, request, source_slot, request.component_mask)
     return Reply(rows) if isinstance(rows, SaStatus) else Reply(records=rows)
 
 
-def answer_port_info(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+def answer_port_info(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
     """M_Keys are for trusted requests; capabilities may be asked for bit by bit."""
     mask = without_component(PortInfoRecord, request.component_mask, "options")
     options = request.data[PortInfoRecord.options.bit // 8] if mask != request.component_mask else 0
@@ -89,14 +87,14 @@ def answer_port_info(kind: Kind, administrator: Administrator, request: SaMad, s
             if has_component(PortInfoRecord, mask, f"port_info.{field.name}"):
                 mask = without_component(PortInfoRecord, mask, f"port_info.{field.name}")
                 loose.append(field)
-    rows = find(kind, administrator, request, source_slot, mask)
+    rows = find(kind, sa, request, source_slot, mask)
     if isinstance(rows, SaStatus):
         return Reply(rows)
     for field in loose:
         rows = rows[bits_set(rows, field, request.data, at)]
     rows = rows.copy()
     rows[:, PortInfoRecord.options.bit // 8] = options
-    if not administrator.is_trusted(request):
+    if not sa.is_trusted(request):
         rows[:, at : at + 8] = 0
     if not options & _FULL_PORT_INFO:
         _show_qdr(rows, at)
@@ -111,11 +109,11 @@ def _show_qdr(rows: Rows, at: int) -> None:
         rows[fast, at + field.bit // 8] |= _QDR << shift
 
 
-def answer_p_keys(kind: Kind, administrator: Administrator, request: SaMad, source_slot: int) -> Reply:
+def answer_p_keys(kind: Kind, sa: Context, request: SaMad, source_slot: int) -> Reply:
     """For trusted requests alone."""
-    if not administrator.is_trusted(request):
+    if not sa.is_trusted(request):
         return Reply(SaStatus.REQUEST_INVALID)
-    return answer(kind, administrator, request, source_slot)
+    return answer(kind, sa, request, source_slot)
 
 
 _KINDS = (

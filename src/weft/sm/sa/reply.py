@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.sm.sa.context import Context
 from weft.wire.sa import SaMad
-
-if TYPE_CHECKING:
-    from weft.sm.sa.administrator import Administrator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,4 +24,4 @@ class Reply:
 
 
 # Called with the request and the slot of the port that sent it, -1 if no port has its LID. None: no answer is due.
-Handler = Callable[["Administrator", SaMad, int], Reply | None]
+Handler = Callable[[Context, SaMad, int], Reply | None]

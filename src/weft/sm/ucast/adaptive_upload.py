@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.sm.discovery.view import View
-from weft.sm.state import AdaptiveState, State
-from weft.sm.ucast.adaptive import ar_writes, plan_groups
+from weft.sm.sender import Sender
+from weft.sm.ucast.adaptive import Groups, ar_writes, plan_groups
 from weft.wire.adaptive import AdaptiveRoutingInfo
 from weft.wire.smp import SmpAttribute
 
 
-def upload_adaptive(state: State, view: View) -> list[str]:
-    """After the plain forwarding tables, whose writing turns it off; returns the switches that refused."""
-    if not state.options.adaptive_routing:
-        return []
-    tables, sender, switches = view.fabric.tables, state.sender, np.flatnonzero(view.is_switch)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class AdaptiveState:
+    """Groups for adaptive routing that were written, and into which switches."""
+
+    guids: NDArray[np.uint64]  # [row of the groups]
+    groups: Groups
+
+
+def upload_adaptive(sender: Sender, view: View, written: AdaptiveState | None) -> tuple[AdaptiveState, list[str]]:
+    """After the plain forwarding tables, whose writing turns it off; what is written now, and who refused."""
+    tables, switches = view.fabric.tables, np.flatnonzero(view.is_switch)
     guids = view.fabric.nodes.guid[switches]
     said, knows = sender.get(view.to_nodes(switches), SmpAttribute.ADAPTIVE_ROUTING_INFO)
     infos = np.where(knows[:, None], said[:, : AdaptiveRoutingInfo.size], 0).astype(np.uint8)
     before = None
-    if state.adaptive is not None:
-        old = {guid: row for row, guid in enumerate(state.adaptive.guids.tolist())}
+    if written is not None:
+        old = {guid: row for row, guid in enumerate(written.guids.tolist())}
         rows = np.array([old.get(guid, -1) for guid in guids.tolist()], np.intp)
-        before = state.adaptive.groups.take(rows)
+        before = written.groups.take(rows)
     wanted = plan_groups(tables, infos, before)
     refused: set[int] = set()
     for write in ar_writes(wanted, infos, before):
@@ -31,5 +40,5 @@ def upload_adaptive(state: State, view: View) -> list[str]:
         _, took = sender.set(view.to_nodes(nodes), write.attribute, write.blocks, write.data)
         refused.update(nodes[~took].tolist())
     unsure = tables.switch_row[sorted(refused)].astype(np.intp)
-    state.adaptive = AdaptiveState(guids=guids, groups=wanted.forget(unsure))
-    return [view.fabric.nodes.name[node] for node in sorted(refused)]
+    now = AdaptiveState(guids=guids, groups=wanted.forget(unsure))
+    return now, [view.fabric.nodes.name[node] for node in sorted(refused)]

@@ -10,9 +10,10 @@ from weft.errors import ConfigError, FileError
 from weft.fabric.files.text import read_text
 from weft.ids import Guid
 from weft.sm.conf.options import Options, named_file
+from weft.sm.conf.qos_options import Qos
 from weft.sm.events import Event
 from weft.sm.pkey.partitions import NO_FILE, Partitions
-from weft.sm.qos.tables import Qos, from_shares
+from weft.sm.qos.tables import from_shares
 from weft.sm.state import State
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def read_configuration(options: Options) -> Configuration:
     """ConfigError if one of the files cannot be used. Those who read them are imported for them."""
     partitions, qos = NO_FILE, options.port_qos
     if options.virtual_fabrics_file is not None:
-        from weft.sm.conf.virtual_fabrics import read_virtual_fabrics
+        from weft.sm.opafm.virtual_fabrics import read_virtual_fabrics
 
         fabrics = read_virtual_fabrics(options.virtual_fabrics_file)
         partitions = fabrics.partitions

@@ -12,30 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft.ids import Gid
 from weft.mad.carrier import Address
 from weft.sm.discovery.view import View
-from weft.sm.mcast.groups import Group
 from weft.sm.pkey.tables import may_talk
-from weft.sm.sa.reply import Handler, Reply
 from weft.wire.mad import Method
 from weft.wire.notice import GidDetails, GmpNotice, Notice, NoticeType, ProducerType, Trap
-from weft.wire.sa import InformInfo, InformInfoRecord, SaAttribute, SaMad, SaStatus
-from weft.wire.sa_query import component_mask, matches
-
-if TYPE_CHECKING:
-    from weft.sm.sa.administrator import Administrator
-    from weft.sm.state import State
+from weft.wire.sa import InformInfo, InformInfoRecord, SaAttribute, SaMad
 
 ALL = 0xFFFF  # LIDs, types, trap numbers
 _ALL_PRODUCERS = 0xFF_FFFF
 _OF_SM = (Trap.GID_IN_SERVICE, Trap.GID_OUT_OF_SERVICE, Trap.MGID_CREATED, Trap.MGID_DESTROYED)
-_SECURITY = range(Trap.BAD_M_KEY, Trap.BAD_SWITCH_P_KEY + 1)
-_BY_RID = component_mask(InformInfoRecord, "subscriber_gid", "enum")  # all that OpenSM compares, too
+SECURITY = range(Trap.BAD_M_KEY, Trap.BAD_SWITCH_P_KEY + 1)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -63,7 +54,7 @@ class Subscription:
         from_there = begin == ALL or begin <= notice.issuer_lid <= end
         if info.gid:
             from_there = info.gid == notice.issuer_gid
-        if notice.is_generic and notice.trap_number in _SECURITY and not self.trusted:
+        if notice.is_generic and notice.trap_number in SECURITY and not self.trusted:
             return False
         return (
             from_there
@@ -108,7 +99,7 @@ class Subscriptions:
 
     def settle(self, view: View, *, drop: bool = False) -> None:
         """After a sweep: subscriptions follow their port to its LID. `drop`: those of ports that are gone go too."""
-        slots = _end_ports(view)
+        slots = end_ports(view)
         if drop:
             self.all = [one for one in self.all if one.guid in slots]
         for one in self.all:
@@ -132,7 +123,7 @@ class Subscriptions:
         if not interested:
             return []
         mad = SaMad.pack(method=Method.REPORT, attribute_id=SaAttribute.NOTICE, data=notice.ljust(200, b"\0"))
-        slots = _end_ports(view)
+        slots = end_ports(view)
         subject = find_port(before or view, _subject(said))
         theirs = _keys(before or view, subject)
         reports = []
@@ -155,17 +146,34 @@ class Subscriptions:
         due, self.outbox = self.outbox, []
         return due
 
+    # -- what the subnet manager has to tell ----------------------------------------------------------------------
+
+    def announce_group(self, view: View, trap: Trap, mgid: int, p_key: int, prefix: int) -> None:
+        """Traps 66 and 67."""
+        self.outbox += self.reports(gid_notice(trap, mgid, view, prefix), view, p_key=p_key)
+
+    def announce_ports(self, before: View | None, now: View, prefix: int) -> None:
+        """Traps 64 and 65: ports that came since the last sweep, and ports that went. Nothing at the first one."""
+        if before is not None and self.all:
+            old, new = before.fabric.ports.guid[before.end_ports], now.fabric.ports.guid[now.end_ports]
+            for guid in np.setdiff1d(old, new).tolist():
+                notice = gid_notice(Trap.GID_OUT_OF_SERVICE, prefix << 64 | guid, now, prefix)
+                self.outbox += self.reports(notice, now, before=before)
+            for guid in np.setdiff1d(new, old).tolist():
+                notice = gid_notice(Trap.GID_IN_SERVICE, prefix << 64 | guid, now, prefix)
+                self.outbox += self.reports(notice, now)
+
     # -- copies of another subnet manager's -----------------------------------------------------------------------
 
     def load_records(self, records: Iterable[InformInfoRecord], view: View) -> None:
         """Those of ports that are here. Whoever was trusted must say so again, but for single security traps."""
-        slots = _end_ports(view)
+        slots = end_ports(view)
         for record in records:
             slot = slots.get(int(Gid(record.subscriber_gid).guid))
             if slot is not None:
                 info = record.inform_info
                 address = Address(int(view.fabric.tables.lid[slot]), qp=info.qpn or 1)
-                self.subscribe(record.subscriber_gid, info, address, trusted=info.trap_number in _SECURITY)
+                self.subscribe(record.subscriber_gid, info, address, trusted=info.trap_number in SECURITY)
 
 
 def _key(info: InformInfo) -> tuple[int, ...]:
@@ -183,7 +191,7 @@ def _subject(notice: GmpNotice) -> int:
 # -- ports and partitions ---------------------------------------------------------------------------------------------
 
 
-def _end_ports(view: View) -> dict[int, int]:
+def end_ports(view: View) -> dict[int, int]:
     """Slot by port GUID."""
     return dict(zip(view.fabric.ports.guid[view.end_ports].tolist(), view.end_ports.tolist(), strict=True))
 
@@ -232,82 +240,3 @@ def forwarded(trap: bytes, view: View, prefix: int) -> bytes:
     found = ends[(tables.lid[ends] <= lid) & (lid < tables.lid[ends] + (1 << tables.lmc[ends].astype(np.int64)))]
     guid = int(view.fabric.ports.guid[found[0]]) if len(found) else 0
     return trap[: Notice.size] + (prefix << 64 | guid).to_bytes(16, "big")
-
-
-def announce_group(state: State, view: View, trap: Trap, group: Group) -> None:
-    """Traps 66 and 67."""
-    notice = gid_notice(trap, group.mgid, view, state.options.subnet_prefix)
-    state.subscriptions.outbox += state.subscriptions.reports(notice, view, p_key=group.p_key)
-
-
-def announce_ports(state: State, before: View | None, now: View) -> None:
-    """Traps 64 and 65: ports that came since the last sweep, and ports that went. Nothing at the first one."""
-    subscriptions, prefix = state.subscriptions, state.options.subnet_prefix
-    subscriptions.settle(now, drop=state.options.drop_event_subscriptions)
-    if before is not None and subscriptions.all:
-        old, new = before.fabric.ports.guid[before.end_ports], now.fabric.ports.guid[now.end_ports]
-        for guid in np.setdiff1d(old, new).tolist():
-            notice = gid_notice(Trap.GID_OUT_OF_SERVICE, prefix << 64 | guid, now, prefix)
-            subscriptions.outbox += subscriptions.reports(notice, now, before=before)
-        for guid in np.setdiff1d(new, old).tolist():
-            notice = gid_notice(Trap.GID_IN_SERVICE, prefix << 64 | guid, now, prefix)
-            subscriptions.outbox += subscriptions.reports(notice, now)
-
-
-# -- the administrator's part -----------------------------------------------------------------------------------------
-
-
-def set_inform_info(administrator: Administrator, request: SaMad, slot: int) -> Reply:
-    """Subscribe, or unsubscribe; the answer repeats the request."""
-    state, view = administrator.state, administrator.view
-    info, refusal = InformInfo.unpack(request.data), Reply(SaStatus.REQUEST_INVALID)
-    if info.subscribe > 1:
-        return refusal
-    gid = state.options.subnet_prefix << 64 | int(view.fabric.ports.guid[slot])
-    address = administrator.source
-    if not info.subscribe:
-        return Reply(records=info.raw) if state.subscriptions.unsubscribe(gid, info, address) else refusal
-    trusted = administrator.is_trusted(request)
-    if (info.is_generic and info.trap_number in _SECURITY and not trusted) or not _may_watch(view, slot, info):
-        return refusal
-    state.subscriptions.subscribe(gid, info, address, trusted=trusted)
-    return Reply(records=info.raw)
-
-
-def _may_watch(view: View, slot: int, info: InformInfo) -> bool:
-    """Do all ports that it names share a partition with the subscriber?"""
-    ports, tables, ends = view.fabric.ports, view.fabric.tables, view.end_ports
-    if info.gid:
-        watched = ends[ports.guid[ends] == np.uint64(Gid(info.gid).guid)]
-        if not len(watched):
-            return False
-    elif info.lid_range_begin == ALL:
-        return True
-    else:
-        last = info.lid_range_end or info.lid_range_begin
-        if info.lid_range_begin > int(tables.lid[ends].max(initial=0)):
-            return False
-        watched = ends[(tables.lid[ends] >= info.lid_range_begin) & (tables.lid[ends] <= last)]
-    return all(share_partition(view, slot, int(one)) for one in watched)
-
-
-def get_inform_info_record(administrator: Administrator, request: SaMad, slot: int) -> Reply:
-    """Subscriptions of ports that share a partition with who asks; their QP is for trusted eyes."""
-    view = administrator.view
-    slots = _end_ports(view)
-    query, mask = InformInfoRecord.unpack(request.data), request.component_mask & _BY_RID
-    rows = []
-    for one in administrator.state.subscriptions.all:
-        record, theirs = one.record, slots.get(one.guid)
-        if theirs is not None and matches(record, query, mask) and share_partition(view, slot, theirs):
-            if not administrator.is_trusted(request):
-                record = record.replace(inform_info=one.info.replace(qpn=0))
-            rows.append(np.frombuffer(record.raw, np.uint8))
-    return Reply(records=np.array(rows, np.uint8).reshape(-1, InformInfoRecord.size))
-
-
-HANDLERS: dict[tuple[int, int], Handler] = {
-    (SaAttribute.INFORM_INFO, Method.SET): set_inform_info,
-    (SaAttribute.INFORM_INFO_RECORD, Method.GET): get_inform_info_record,
-    (SaAttribute.INFORM_INFO_RECORD, Method.GET_TABLE): get_inform_info_record,
-}

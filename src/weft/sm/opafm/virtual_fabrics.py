@@ -22,7 +22,7 @@ from pathlib import Path
 from weft.errors import FileError
 from weft.fabric.files.text import read_text
 from weft.ids import Gid
-from weft.sm.conf.opafm_xml import Element, mgid_of, parse, pattern_of
+from weft.sm.opafm.xml import Element, mgid_of, parse, pattern_of
 from weft.sm.pkey.partitions import (
     DEFAULT_MTU,
     DEFAULT_P_KEY,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from weft.ids import Lid, PKey
 from weft.sm.discovery.view import View
-from weft.sm.events import Event
-from weft.sm.sa.subscriptions import forwarded
-from weft.sm.state import State
+from weft.sm.events import Event, Log
+from weft.sm.inform.subscriptions import Subscriptions, forwarded
 from weft.wire.mad import Method
 from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, LocalChangesDetails, Notice, PortDetails, Trap
 from weft.wire.smp import Smp
@@ -22,13 +21,14 @@ def repress(trap: bytes) -> bytes:
     return bytes(answer)
 
 
-def take_trap(state: State, trap: bytes) -> tuple[int | None, int]:
+def take_trap(
+    trap: bytes, view: View | None, subscriptions: Subscriptions, log: Log, prefix: int
+) -> tuple[int | None, int]:
     """Say what it is, queue reports to who subscribed; its number, None if it is a vendor's, and the LID it is from."""
     notice = Notice.unpack(trap[_DATA])
-    state.log.say(Event.TRAP, f"{int(notice.trap_number)} {_say(state.view, notice)}")
-    if state.view is not None:
-        about = forwarded(trap[_DATA], state.view, state.options.subnet_prefix)
-        state.subscriptions.outbox += state.subscriptions.reports(about, state.view)
+    log.say(Event.TRAP, f"{int(notice.trap_number)} {_say(view, notice)}")
+    if view is not None:
+        subscriptions.outbox += subscriptions.reports(forwarded(trap[_DATA], view, prefix), view)
     return (notice.trap_number if notice.is_generic else None), notice.issuer_lid
 
 

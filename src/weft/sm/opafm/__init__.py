@@ -1,0 +1,1 @@
+"""opafm.xml: the virtual fabrics of Omni-Path's fabric manager, as partitions and shares of bandwidth."""

@@ -1,0 +1,55 @@
+"""The partitions of a subnet whose master is gone, read off the P_Key tables of its ports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.ids import PKey
+from weft.sm.discovery.view import View
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, NO_FILE, Everyone, Member, Membership, Partition, Partitions
+
+
+def adopt_partitions(found: NDArray[np.uint16], view: View) -> Partitions:
+    """The partitions that make ports hold what they hold now: uint16[slot, 128], 0 where empty.
+
+    Ports that hold nothing at all have just started. A partition that has all others is for ALL, with the exceptions
+    named, so that whoever is plugged in later belongs too; any other has its ports by GUID. Our own port is a full
+    member of Default: the one that had to be was the old master's.
+    """
+    slots = view.end_ports[(found[view.end_ports] & 0x7FFF).any(axis=1)]
+    if not len(slots):
+        return NO_FILE
+    keys = found[slots]
+    p_keys = np.unique(keys & 0x7FFF)
+    made = [_adopted(int(p_key), keys, view.fabric.ports.guid[slots]) for p_key in p_keys[p_keys > 0]]
+    if not any(one.p_key == DEFAULT_P_KEY for one in made):
+        made.append(_adopted(DEFAULT_P_KEY, keys, view.fabric.ports.guid[slots]))
+    return Partitions(partitions=tuple(sorted(made, key=lambda one: one.p_key != DEFAULT_P_KEY)))
+
+
+def _adopted(p_key: int, keys: NDArray[np.uint16], guids: NDArray[np.uint64]) -> Partition:
+    full, limited = (keys == p_key | PKey.FULL_MEMBER).any(axis=1), (keys == p_key).any(axis=1)
+    first = keys[:, 0] & 0x7FFF == p_key
+    kind = np.where(full & limited, 3, np.where(full, 2, np.where(limited, 1, 0)))
+    first &= p_key != DEFAULT_P_KEY  # it is there anyway
+    members = []
+    named = kind > 0
+    if named.all():
+        most = int(np.bincount(kind).argmax())
+        members.append(Member(who=Everyone.ALL, membership=_MEMBERSHIP[most]))
+        named = (kind != most) | first
+    members += [
+        Member(who=int(guids[row]), membership=_MEMBERSHIP[int(kind[row])], index0=bool(first[row]))
+        for row in np.flatnonzero(named).tolist()
+    ]
+    if p_key != DEFAULT_P_KEY:
+        return Partition(name=f"adopted-{p_key:#06x}", p_key=p_key, members=tuple(members))
+    if members != list(NO_FILE.partitions[0].members):
+        members.append(Member(who=Everyone.SELF, membership=Membership.FULL))
+    return replace(NO_FILE.partitions[0], members=tuple(members))
+
+
+_MEMBERSHIP = {1: Membership.LIMITED, 2: Membership.FULL, 3: Membership.BOTH}

@@ -1,0 +1,58 @@
+"""What handlers of requests read: the subnet of the last sweep, and what is made of it once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weft.mad.carrier import HERE
+from weft.sm.discovery.view import View
+from weft.sm.sa.directory import Directory
+from weft.sm.sa.path_tables import PathTables
+from weft.sm.state import State
+from weft.wire.sa import SaMad, SMInfoRecord
+
+T = TypeVar("T")
+
+
+class Context:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.is_master = False
+        self.other_managers: tuple[SMInfoRecord, ...] = ()
+        self.source = HERE  # of the request that is being answered
+        self._view: View | None = None
+        self._made: dict[Callable[[Context], Any], Any] = {}
+
+    def is_trusted(self, request: SaMad) -> bool:
+        return bool(request.sm_key) and request.sm_key == self.state.options.sa_key
+
+    def once(self, make: Callable[[Context], T]) -> T:
+        """What `make` made since the last sweep; there has been one."""
+        if self._view is not self.state.view:
+            self._view, self._made = self.state.view, {}
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: T = self._made[make]
+        return made
+
+    @property
+    def view(self) -> View:
+        assert self.state.view is not None, "requests before the first sweep are answered BUSY"
+        return self.state.view
+
+    @property
+    def directory(self) -> Directory:
+        return self.once(_make_directory)
+
+    @property
+    def path_tables(self) -> PathTables:
+        return self.once(_make_path_tables)
+
+
+def _make_directory(context: Context) -> Directory:
+    return Directory(context.view)
+
+
+def _make_path_tables(context: Context) -> PathTables:
+    return PathTables.of(context.state, context.directory)

@@ -1,0 +1,64 @@
+"""Services: who offers what, under which name, and for how long. The clock is the subnet manager's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from weft.ids import PKey
+from weft.wire.sa import ServiceRecord
+
+FOR_EVER = 0xFFFF_FFFF
+Key = tuple[int, int, int]  # service id, GID, P_Key
+
+
+@dataclass(slots=True, eq=False)
+class Service:
+    """`owner` is the GUID of the port that registered it, 0 if another subnet manager told us of it."""
+
+    record: ServiceRecord
+    ends_s: float | None
+    owner: int = 0
+
+    def at(self, now_s: float) -> ServiceRecord:
+        """With what is left of its lease."""
+        if self.ends_s is None:
+            return self.record
+        return self.record.replace(service_lease=max(1, round(self.ends_s - now_s)))
+
+    def yields_to(self, key: int, guid: int) -> bool:
+        """May a port that gives this key change it?"""
+        return self.record.service_key in (0, key) or guid == self.owner
+
+
+@dataclass(slots=True, eq=False)
+class Services:
+    by_key: dict[Key, Service] = field(default_factory=dict)
+
+    def register(self, record: ServiceRecord, now_s: float, owner: int = 0) -> None:
+        """Whatever stood there before is gone."""
+        ends_s = None if record.service_lease == FOR_EVER else now_s + record.service_lease
+        self.by_key[_key(record)] = Service(record, ends_s, owner)
+
+    def find(self, record: ServiceRecord) -> Service | None:
+        """The one with the same id, GID and P_Key."""
+        return self.by_key.get(_key(record))
+
+    def remove(self, service: Service) -> None:
+        del self.by_key[_key(service.record)]
+
+    def expire(self, now_s: float) -> list[ServiceRecord]:
+        """Those whose lease is over, which are no more."""
+        over = [one for one in self.by_key.values() if one.ends_s is not None and one.ends_s <= now_s]
+        for service in over:
+            self.remove(service)
+        return [service.record for service in over]
+
+    def load_records(self, records: Iterable[ServiceRecord], now_s: float) -> None:
+        """What another subnet manager knew."""
+        for record in records:
+            self.register(record, now_s)
+
+
+def _key(record: ServiceRecord) -> Key:
+    return record.service_id, record.service_gid, record.service_p_key or PKey.DEFAULT
