@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric as Fabric
     from weft.fabric.spec import load as load
+    from weft.sim.result import Result
 
 __version__ = "0.1.0"
 __all__ = ["Fabric", "load"]
@@ -64,3 +65,10 @@ def show_fabric(fabric: Fabric) -> str:
     from weft.draw.notebook import show_fabric
 
     return show_fabric(fabric)
+
+
+def show_result(result: Result) -> str:
+    """And of a result."""
+    from weft.sim.plots import show_result
+
+    return show_result(result)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weft.compare.comparison import Comparison, compare
+from weft.compare.comparison import compare
 from weft.compare.job import parse_job
+from weft.compare.outcome import Comparison
 
 SPEC = "fat-tree:hosts=4,server=dgx-h100,levels=2,radix=16"
 

@@ -10,8 +10,9 @@ from weft.collectives.calibration import compare as against
 from weft.collectives.calibration import runs
 from weft.collectives.estimate import estimate
 from weft.collectives.network import Pattern
-from weft.compare.comparison import Comparison, Outcome, compare
+from weft.compare.comparison import compare
 from weft.compare.job import parse_job
+from weft.compare.outcome import Comparison, Outcome
 from weft.compare.words import show_parts, show_time, show_usd
 from weft.errors import ConfigError
 from weft.fabric.prices import Bill, Item

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import weft
-from weft.compare.comparison import Comparison
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
+from weft.compare.outcome import Comparison
 from weft.compare.report import check_path, to_html
 from weft.errors import ConfigError
 from weft.fabric import catalog

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weft
 from weft.fabric.forwarding import NONE
 from weft.mad.devices import Devices
+from weft.mad.power_up import switch_on
 from weft.routing.route import route
 from weft.wire.port_info import PortInfo, PortState
 from weft.wire.smp import SwitchInfo
@@ -21,6 +22,6 @@ def activate(devices: Devices) -> None:
 
 def configured(spec: str) -> Devices:
     """As a subnet manager leaves it."""
-    devices = Devices(route(weft.load(spec)).fabric)
+    devices = switch_on(route(weft.load(spec)).fabric)
     activate(devices)
     return devices

@@ -9,6 +9,7 @@ from weft.errors import UnknownName
 from weft.lab.adapters import adapters_of, find_port, rate_gbit_s
 from weft.mad import faults
 from weft.mad.devices import Devices
+from weft.mad.power_up import switch_on
 from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
 
 TWO_PORTS = """\
@@ -27,7 +28,7 @@ Ca	2 "H-0000000000000200"		# "h1"
 @pytest.fixture
 def two_ports(tmp_path) -> Devices:
     (tmp_path / "two.net").write_text(TWO_PORTS)
-    return Devices(weft.load(str(tmp_path / "two.net")))
+    return switch_on(weft.load(str(tmp_path / "two.net")))
 
 
 def chosen(devices: Devices, name: str = "", number: int = 0) -> int | None:
@@ -36,21 +37,21 @@ def chosen(devices: Devices, name: str = "", number: int = 0) -> int | None:
 
 
 def test_a_server_has_all_its_adapters_by_the_names_that_its_driver_gives():
-    devices = Devices(weft.load("superpod:su=1"))
+    devices = switch_on(weft.load("superpod:su=1"))
     names = [one.name for one in adapters_of(devices, "dgx2")]
     assert names[:3] == ["mlx5_0", "mlx5_3", "mlx5_4"]
     assert [one.name for one in adapters_of(devices, "dgx2/mlx5_3")] == ["mlx5_3"]
 
 
 def test_a_switch_has_port_0():
-    devices = Devices(weft.load("fat-tree:hosts=8,radix=8"))
+    devices = switch_on(weft.load("fat-tree:hosts=8,radix=8"))
     (only,) = adapters_of(devices, "leaf1")
     assert (only.first_port, only.last_port) == (0, 0)
 
 
 def test_an_unknown_host_suggests_one():
     with pytest.raises(UnknownName, match="h1"):
-        adapters_of(Devices(weft.load("fat-tree:hosts=8,radix=8")), "h1x")
+        adapters_of(switch_on(weft.load("fat-tree:hosts=8,radix=8")), "h1x")
 
 
 def test_without_a_number_the_best_port_is_taken(two_ports):

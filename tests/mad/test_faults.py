@@ -14,7 +14,7 @@ from weft.fabric.counters import Counter
 from weft.fabric.rates import speed
 from weft.fabric.tables import NO_ROUTE
 from weft.mad import faults
-from weft.mad.devices import Devices
+from weft.mad.power_up import switch_on
 from weft.routing.check import check
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
@@ -212,13 +212,13 @@ def test_the_fabric_now_lacks_what_is_down_and_runs_as_fast_as_it_trained(runnin
 def test_speeds_that_portinfo_cannot_name_stay_as_they_were_cabled():
     fabric = weft.load("star:hosts=2")
     later = replace(fabric.links, speed=np.full_like(fabric.links.speed, speed("GDR").index))
-    devices = Devices(fabric.with_links(later))
+    devices = switch_on(fabric.with_links(later))
     assert faults.fabric_now(devices)["h1/1"].link.label == "4xGDR"
 
 
 def test_a_cable_that_was_bad_before_it_ran_hurts_packets_as_it_does_in_the_engines():
     fabric = cabling_faults.degrade(weft.load("star:hosts=2"), "h1/1", 1e-3)
-    devices = Devices(fabric)
+    devices = switch_on(fabric)
     ends = [fabric.find_port(name).slot for name in ("h1/1", "leaf1/1")]
     assert devices.erring == set(ends)
     faults.mend(devices, ends[0])
@@ -228,7 +228,7 @@ def test_a_cable_that_was_bad_before_it_ran_hurts_packets_as_it_does_in_the_engi
 
 def test_what_was_done_to_a_cable_is_in_the_fabric_that_runs_and_not_in_the_one_from_before():
     before = weft.load("star:hosts=2")
-    devices = Devices(before)
+    devices = switch_on(before)
     faults.degrade(devices, before.find_port("h1/1").slot, 1e-3)
     assert devices.fabric["leaf1/1"].link.bit_error_rate == 1e-3
     assert before["leaf1/1"].link.bit_error_rate == 0

@@ -8,7 +8,7 @@ from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
-    from weft.compare.comparison import Comparison
+    from weft.compare.outcome import Comparison
 
 
 def compare(

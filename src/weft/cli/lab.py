@@ -71,11 +71,11 @@ def up(
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
     """What starts the subnet manager of a lab; what it was told is looked at before there is a lab."""
     from weft.lab.places import Places
-    from weft.mad.devices import Devices
+    from weft.mad.power_up import switch_on
 
     options, host = read_flags(flags), flags.at or _host(fabric)
     if flags.at:
-        Places(Devices(fabric)).find(flags.at)
+        Places(switch_on(fabric)).find(flags.at)
     dump, log = dump_folder(flags, options), log_file(options)
 
     def manage(entry: Entry) -> None:

@@ -56,6 +56,11 @@ class Job:
         """The call with the most bytes in all: the one that curves are drawn for."""
         return max(self.calls, key=lambda call: call.size_bytes * call.count)
 
+    def bus_gbyte_s(self, ranks: int, time_us: float) -> float:
+        """What each rank's link carries, as nccl-tests counts, over all calls."""
+        moved = sum(call.count * call.size_bytes * call.collective.bus_factor(ranks) for call in self.calls)
+        return moved / time_us / 1000
+
     def __str__(self) -> str:
         if len(self.calls) == 1:
             return str(self.calls[0])

@@ -8,8 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import weft
-from weft.compare.comparison import Comparison, Outcome, Point
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
+from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.words import show_time, show_usd, without_price
 from weft.draw import lay_out
 from weft.draw.svg import body, both_styles, clean, view_box

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import ConfigError
+from weft.fabric.columns import LinkColumns, NodeColumns
 from weft.fabric.kinds import Medium, NodeKind
-from weft.fabric.model import Fabric, LinkColumns, NodeColumns
+from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, parse_label
 from weft.ids import Guid
 

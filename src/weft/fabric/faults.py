@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.fabric.columns import LinkColumns
 from weft.fabric.kinds import NodeKind
-from weft.fabric.model import Fabric, LinkColumns
+from weft.fabric.model import Fabric
 from weft.fabric.rates import parse_label
 from weft.fabric.views import Link, Port, Server
 

@@ -33,6 +33,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -154,6 +155,16 @@ class Plane:
     def number(self, slot: int) -> int:
         return slot - self.first[self.node_of[slot]]
 
+    def name(self, slot: int) -> str:
+        return self.fabric.port(slot).name
+
+    def info(self, slot: int) -> memoryview:
+        """PortInfo of a port that is there."""
+        info = self.port_info[slot]
+        if info is None:
+            raise ConfigError(f"{self.name(slot)} is no port of a switch or an adapter on InfiniBand")
+        return info
+
     def own_slot(self, slot: int) -> int:
         """Where the LID of a port is: at port 0 of a switch, else at the port itself."""
         node = self.node_of[slot]
@@ -167,6 +178,10 @@ class Plane:
     def is_active(self, slot: int) -> bool:
         info = self.port_info[slot]
         return info is not None and info[STATE] & 0x0F == ACTIVE
+
+    def lid(self, slot: int) -> int:
+        """The base LID by which a port is reached."""
+        return int(PortInfo.lid.get(self.info(self.own_slot(slot))))
 
     def has_lid(self, slot: int, lid: int) -> bool:
         """Is it one of the LIDs of the port, or of the switch that it is a port of?"""

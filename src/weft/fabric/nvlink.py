@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
+from weft.fabric.columns import LinkColumns
 from weft.fabric.kinds import Medium, NodeKind
-from weft.fabric.model import Fabric, LinkColumns
+from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
 from weft.fabric.tables import NO_ROUTE, Tables
 

@@ -6,19 +6,17 @@ A view holds its fabric and an index, nothing else: it is made when asked for an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from weft.errors import UnknownName
+from weft.fabric.columns import FabricColumns
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.rates import Speed, Technology, speeds
 from weft.ids import Guid, Lid
 
-if TYPE_CHECKING:
-    from weft.fabric.model import Fabric
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    fabric: Fabric
+    fabric: FabricColumns
     index: int
 
     @property
@@ -60,7 +58,11 @@ class Node:
         return self.fabric.groups[index] if index >= 0 else ""
 
     def port(self, number: int) -> Port:
-        return self.fabric.find_port(f"{self.name}/{number}")
+        last = int(self.fabric.nodes.n_ports[self.index])
+        if not 0 <= number <= last:
+            known = [f"{self.name}/{n}" for n in sorted({1, last})]
+            raise UnknownName("port", f"{self.name}/{number}", known, "A port is a node and a number: leaf3/17.")
+        return Port(self.fabric, int(self.fabric.first_port[self.index]) + number)
 
     @property
     def ports(self) -> list[Port]:
@@ -82,7 +84,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    fabric: Fabric
+    fabric: FabricColumns
     slot: int
 
     @property
@@ -128,7 +130,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    fabric: Fabric
+    fabric: FabricColumns
     index: int
 
     @property
@@ -183,7 +185,7 @@ class Link:
 class Server:
     """A box with adapters, GPUs and what joins them."""
 
-    fabric: Fabric
+    fabric: FabricColumns
     index: int
 
     @property

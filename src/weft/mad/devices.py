@@ -1,24 +1,24 @@
 """What the firmware of every switch and adapter knows: PortInfo and its kin as bytes, tables as the fabric has them.
 
-    devices = Devices(weft.load("fat-tree:hosts=16,radix=8"))
+    devices = switch_on(weft.load("fat-tree:hosts=16,radix=8"))      of `power_up`
     devices.port_info[slot]            PortInfo as a MAD carries it, 64 bytes: a row of `fabric.tables.port_info`
 
 A port's PortInfo is kept as the bytes that a Get returns, so that answering is a copy. LIDs, forwarding tables, P_Keys,
 SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
 on, and count in `fabric.counters`. The cabling of a fabric never changes; which cables are up PortInfo says.
 
-Who writes `fabric.tables` past the agents tells it, so that MADs take no old ways: `forget_lid_paths`; who counts in
+Who writes `fabric.tables` past the agents tells it, so that MADs take no old paths: `forget_lid_paths`; who counts in
 `fabric.counters` need not tell anybody.
 """
 
 from __future__ import annotations
 
 import random
-import time
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,8 @@ from weft.fabric.forwarding import Plane
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
-from weft.mad import power_up
 from weft.mad.traps import Traps
 from weft.wire.port_info import Capability, PortInfo
-
-if TYPE_CHECKING:
-    from weft.mad.samples import Sample
-    from weft.mad.sma_adaptive import Adaptive
 
 MAD_WORDS = 72  # of a MAD on the wire, as PortXmitData counts: 256 bytes, LRH, BTH, DETH, ICRC
 MAD_BITS = 8 * (4 * MAD_WORDS + 2)  # with its VCRC
@@ -66,10 +61,32 @@ class MadPath:
         self.listed = False  # among `Devices.travelled`
 
 
+@dataclass(slots=True)
+class Sample:
+    """One that was asked for at a port: see `samples`. `before` and `grown` are by Counter."""
+
+    control: bytes = b""
+    status: int = 0
+    starts_s: float = 0.0
+    ends_s: float = 0.0
+    before: list[int] = field(default_factory=list)
+    grown: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Adaptive:
+    """What one switch was told of adaptive routing: see `sma_adaptive`."""
+
+    info: bytearray
+    row: NDArray[np.int32]  # group -> of `ar_ports`
+    mask: dict[int, bytes] = field(default_factory=dict)  # group -> its ports, as in the MAD
+    code: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))  # LID -> LidState << 12 | group
+
+
 class Devices(Plane):
     """All switches and adapters on InfiniBand; a slot is a port slot of the fabric."""
 
-    def __init__(self, fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, fabric: Fabric, *, seed: int, clock: Callable[[], float]) -> None:
         if not fabric.links_of(Technology.INFINIBAND).any():
             raise ConfigError(f"{fabric.spec} has no InfiniBand link: there is nothing that MADs could manage")
         super().__init__(fabric)
@@ -79,7 +96,6 @@ class Devices(Plane):
         self._views: dict[str, tuple[NDArray[Any], memoryview]] = {}
         self._forget()
         self.run_on(fabric)
-        power_up.fill(self)
 
     def _forget(self) -> None:
         """State that is empty when all is well."""
@@ -102,13 +118,13 @@ class Devices(Plane):
         self.port_groups: tuple[NDArray[np.bool_] | None, dict[bytes, int]] = (None, {})  # `ar_ports`, and its rows
         self.samples: dict[int, Sample] = {}  # of a port
         self.sampled: dict[int, int] = {}  # node -> slot of its last sample
-        self.traps = Traps()
+        self.traps = Traps(self.clock)
         # Counting. What is not in `fabric.counters` is in `details`, by slot, field of the attribute and entry.
         self.sent = array("q", bytes(8 * len(self.cable)))  # MADs that left by a slot since somebody counted
         self.received = self.sent[:]
         self.details: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self.odd: defaultdict[str, int] = defaultdict(int)  # MADs that no agent could make sense of, by what was odd
-        # Ways, until something changes.
+        # Paths, until something changes.
         self.directed_paths: dict[tuple[int, bytes], MadPath] = {}
         self.lid_paths: dict[tuple[int, int, bool], MadPath] = {}
         self.travelled: list[MadPath] = []
@@ -130,26 +146,12 @@ class Devices(Plane):
         first = self.first[node]
         return range(first + (not self.is_switch[node]), first + self.last_port[node] + 1)
 
-    def name(self, slot: int) -> str:
-        return self.fabric.port(slot).name
-
-    def info(self, slot: int) -> memoryview:
-        """PortInfo of a port that is there."""
-        info = self.port_info[slot]
-        if info is None:
-            raise ConfigError(f"{self.name(slot)} is no port of a switch or an adapter on InfiniBand")
-        return info
-
     def port_guid(self, slot: int) -> bytes:
         """As it is in a MAD; all ports of a switch have the node's."""
         node = self.node_of[slot]
         fabric = self.fabric
         guid = fabric.nodes.guid.item(node) if self.is_switch[node] else fabric.ports.guid.item(slot)
         return guid.to_bytes(8, "big")
-
-    def lid(self, slot: int) -> int:
-        """The base LID by which a port is reached."""
-        return int(PortInfo.lid.get(self.info(self.own_slot(slot))))
 
     def has_manager(self, slot: int) -> bool:
         """Does the port say that a subnet manager is there?"""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.forwarding import NONE
 from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
 from weft.fabric.tables import ATTRIBUTE_BYTES, NO_ROUTE
 from weft.ids import PKey
+from weft.mad.devices import Devices
 from weft.wire.port_info import (
     WIDTHS,
     Capability,
@@ -24,9 +27,6 @@ from weft.wire.port_info import (
     split_speeds,
 )
 from weft.wire.smp import NodeDescription, NodeInfo, NodeType, SwitchInfo
-
-if TYPE_CHECKING:
-    from weft.mad.devices import Devices
 
 LINEAR_FDB_CAP = 0xC000
 MULTICAST_FDB_CAP = 0x1000
@@ -66,14 +66,16 @@ _SECOND = (
 )
 
 
-def fill(devices: Devices) -> None:
+def switch_on(fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> Devices:
     """Every node as it is before a subnet manager comes, but LIDs and limits that the fabric has are kept."""
+    devices = Devices(fabric, seed=seed, clock=clock)
     tables, blank = devices.tables, dict[tuple[bool, str, int, bool], bytes]()
     lid, lmc, limit = tables.lid.copy(), tables.lmc, tables.vl_high_limit.copy()
     for node in devices.nodes:
         _start_node(devices, node, blank)
     tables.lid[:], tables.vl_high_limit[:] = lid, limit
     tables.set_lmc(slice(None), lmc)
+    return devices
 
 
 def restart(devices: Devices, node: int) -> None:

@@ -9,10 +9,8 @@ after its end. Whoever looks calls `advance`: this agent does when it is asked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from weft.fabric.counters import Counter
-from weft.mad.devices import NONE, Devices
+from weft.mad.devices import NONE, Devices, Sample
 from weft.wire.mad import Method, Status
 from weft.wire.perf import PerfAttribute, PortSamplesControl, PortSamplesResult
 
@@ -27,18 +25,6 @@ _COUNTERS = {  # CounterSelect
     0x0004: Counter.PORT_RCV_PKTS,
     0x0005: Counter.PORT_XMIT_WAIT,
 }
-
-
-@dataclass(slots=True)
-class Sample:
-    """One that was asked for. `before` and `grown` are by Counter."""
-
-    control: bytes = b""
-    status: int = DONE
-    starts_s: float = 0.0
-    ends_s: float = 0.0
-    before: list[int] = field(default_factory=list)
-    grown: list[int] = field(default_factory=list)
 
 
 def advance(devices: Devices, slot: int) -> Sample:

@@ -12,7 +12,6 @@ the catalog does not know answers that it does not support the attribute.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -22,7 +21,7 @@ from weft.fabric import catalog
 from weft.fabric.rates import Technology, speed
 from weft.fabric.tables import NO_ROUTE
 from weft.mad import sma_tables
-from weft.mad.devices import Devices
+from weft.mad.devices import Adaptive, Devices
 from weft.mad.power_up import LINEAR_FDB_CAP
 from weft.wire.adaptive import GROUPS_PER_BLOCK, LIDS_PER_BLOCK, MASK_BYTES, AdaptiveRoutingInfo, LidState
 from weft.wire.mad import Status
@@ -41,16 +40,6 @@ _POWER_UP = AdaptiveRoutingInfo.pack(
 )
 
 
-@dataclass(slots=True)
-class Adaptive:
-    """What one switch was told."""
-
-    info: bytearray = field(default_factory=lambda: bytearray(_POWER_UP))
-    mask: dict[int, bytes] = field(default_factory=dict)  # group -> its ports, as in the MAD
-    row: NDArray[np.int32] = field(default_factory=lambda: np.full(_NUMBERS, -1, np.int32))  # group -> of `ar_ports`
-    code: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))  # LID -> LidState << 12 | group
-
-
 @cache
 def _has_it(vendor_id: int, device_id: int) -> bool:
     """Is it a switch of the catalog on InfiniBand?"""
@@ -65,7 +54,7 @@ def _adaptive(devices: Devices, node: int) -> Adaptive | None:
         nodes, tables = devices.fabric.nodes, devices.tables
         if not devices.is_switch[node] or not _has_it(int(nodes.vendor_id[node]), int(nodes.device_id[node])):
             return None
-        found = devices.adaptive[node] = Adaptive()
+        found = devices.adaptive[node] = Adaptive(bytearray(_POWER_UP), np.full(_NUMBERS, -1, np.int32))
         if "ar_group" in vars(tables):
             _take_over(found, tables.ar_group[devices.row[node]], tables.ar_ports)
     more = devices.tables.lft.shape[1] - len(found.code)

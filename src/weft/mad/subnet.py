@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from weft.fabric.model import Fabric
 from weft.fabric.tables import PKEY_ENTRIES
 from weft.mad import cca, packets, pma, sma, transit
-from weft.mad.devices import NONE, Devices, MadPath
+from weft.mad.devices import NONE, MadPath
+from weft.mad.power_up import switch_on
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
 
@@ -46,16 +47,15 @@ PacketReceiver = Callable[[bytes], None]
 
 
 class Subnet:
-    """Devices, the ways between them, and the programs attached to them."""
+    """Devices, the paths between them, and the programs attached to them."""
 
     def __init__(self, fabric: Fabric, *, seed: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
-        self.devices = Devices(fabric, seed=seed, clock=clock)
+        self.devices = switch_on(fabric, seed=seed, clock=clock)
         self.deliver: Receiver = lambda arrival: False  # of the server of all programs that no receiver here knows
         self.lost = False  # did the last MAD go nowhere?
         self.mads = 0  # that were sent so far
-        self.pkey_indexes: dict[
-            tuple[int, int], int
-        ] = {}  # [slot, LID of the other] of what came last: answers go by it
+        # [slot, LID] of the last that came from there, no SMP: answers go by it.
+        self.pkey_indexes: dict[tuple[int, int], int] = {}
         self._receivers: dict[int, list[Receiver]] = {}
         self._packet_receivers: dict[int, list[PacketReceiver]] = {}
         self._attached = 0

@@ -12,13 +12,14 @@ same event raises no second one. M_Key in a trap is 0 (o14-1).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.counters import Counter
+from weft.fabric.forwarding import Plane
 from weft.wire.mad import Method
 from weft.wire.notice import (
     BadKeyDetails,
@@ -34,9 +35,6 @@ from weft.wire.notice import (
 )
 from weft.wire.port_info import Capability, PortInfo
 from weft.wire.smp import DirectedSmp, Smp, SmpAttribute
-
-if TYPE_CHECKING:
-    from weft.mad.devices import Devices
 
 _TIMEOUT_S = 4.096e-6
 _ID_MASK = 0xFFFF_FFFF  # ibsim's preload overwrites the upper half of a TrapRepress's transaction id
@@ -58,7 +56,8 @@ class _Pending:
 class Traps:
     """All traps of a subnet that nobody has repressed."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.pending: dict[tuple[int, int, bytes], _Pending] = {}  # by port, number and details
         self._by_id: dict[int, tuple[int, int, bytes]] = {}
         self._last_id = 0
@@ -66,7 +65,7 @@ class Traps:
 
     # -- raise ------------------------------------------------------------------------------------------------------
 
-    def raise_trap(self, devices: Devices, slot: int, number: Trap, kind: NoticeType, details: bytes) -> None:
+    def raise_trap(self, devices: Plane, slot: int, number: Trap, kind: NoticeType, details: bytes) -> None:
         """A port tells the subnet manager; it does not if it is not Active, or knows none."""
         slot = devices.own_slot(slot)
         info = devices.info(slot)
@@ -86,20 +85,20 @@ class Traps:
         )
         self._last_id = self._last_id % _ID_MASK + 1
         mad = Smp.pack(method=Method.TRAP, transaction_id=self._last_id, attribute_id=SmpAttribute.NOTICE, data=notice)
-        self.pending[key] = _Pending(slot, mad, devices.clock())
+        self.pending[key] = _Pending(slot, mad, self._clock())
         self._by_id[self._last_id] = key
 
-    def link_changed(self, devices: Devices, slot: int) -> None:
+    def link_changed(self, devices: Plane, slot: int) -> None:
         """128: a port of this switch."""
         details = LinkStateDetails.pack(lid_addr=devices.lid(slot))
         self.raise_trap(devices, slot, Trap.LINK_STATE_CHANGED, NoticeType.URGENT, details)
 
-    def at_port(self, devices: Devices, slot: int, number: Trap) -> None:
+    def at_port(self, devices: Plane, slot: int, number: Trap) -> None:
         """129, 130, 131: for the errors of a port that the data plane or a bad cable made."""
         details = PortDetails.pack(lid_addr=devices.lid(slot), port_no=devices.number(slot))
         self.raise_trap(devices, slot, number, NoticeType.URGENT, details)
 
-    def local_change(self, devices: Devices, slot: int, **flags: int) -> None:
+    def local_change(self, devices: Plane, slot: int, **flags: int) -> None:
         """144: CapabilityMask, or what a flag of `LocalChangesDetails` says."""
         info = devices.info(devices.own_slot(slot))
         details = LocalChangesDetails.pack(
@@ -111,7 +110,7 @@ class Traps:
         )
         self.raise_trap(devices, slot, Trap.LOCAL_CHANGES, NoticeType.INFORMATIONAL, details)
 
-    def bad_m_key(self, devices: Devices, slot: int, smp: bytearray) -> None:
+    def bad_m_key(self, devices: Plane, slot: int, smp: bytearray) -> None:
         """256, with the way back of a directed SMP."""
         directed = smp[1] == _DIRECTED
         hops = min(smp[7], _PATH_SHOWN) if directed else 0
@@ -129,7 +128,7 @@ class Traps:
         )
         self.raise_trap(devices, slot, Trap.BAD_M_KEY, NoticeType.SECURITY, details)
 
-    def bad_key(self, devices: Devices, slot: int, details: BadKeyDetails, *, q_key: bool = False) -> None:
+    def bad_key(self, devices: Plane, slot: int, details: BadKeyDetails, *, q_key: bool = False) -> None:
         """257, or 258 for a Q_Key: a packet with a wrong key came to an adapter, which counts it."""
         field = PortInfo.q_key_violations if q_key else PortInfo.p_key_violations
         info = devices.info(devices.own_slot(slot))
@@ -137,7 +136,7 @@ class Traps:
         number = Trap.BAD_Q_KEY if q_key else Trap.BAD_P_KEY
         self.raise_trap(devices, slot, number, NoticeType.SECURITY, details.raw)
 
-    def bad_switch_p_key(self, devices: Devices, slot: int, details: BadSwitchPKeyDetails) -> None:
+    def bad_switch_p_key(self, devices: Plane, slot: int, details: BadSwitchPKeyDetails) -> None:
         """259: a switch's port that enforces partitions dropped a packet, and counts it."""
         info = devices.info(slot)
         count = min(PortInfo.p_key_violations.get(info) + 1, 0xFFFF)
@@ -145,7 +144,7 @@ class Traps:
         filled = details.replace(sw_lid_addr=devices.lid(slot), port_no=devices.number(slot))
         self.raise_trap(devices, slot, Trap.BAD_SWITCH_P_KEY, NoticeType.SECURITY, filled.raw)
 
-    def watch(self, devices: Devices) -> None:
+    def watch(self, devices: Plane) -> None:
         """Raise 129 and 130 for ports whose counters say that a threshold was passed since the last look."""
         now = devices.fabric.counters[:, [column for column, _ in _THRESHOLDS]]
         if self._seen is not None and not np.array_equal(now, self._seen):
@@ -155,7 +154,7 @@ class Traps:
 
     # -- send and repress -------------------------------------------------------------------------------------------
 
-    def due(self, devices: Devices, now_s: float) -> list[tuple[int, bytes, int]]:
+    def due(self, devices: Plane, now_s: float) -> list[tuple[int, bytes, int]]:
         """Traps to send now: from which slot, the MAD, and to which LID. They are due again after SubnetTimeOut."""
         found = []
         for one in [one for one in self.pending.values() if one.due_s <= now_s]:

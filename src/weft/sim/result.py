@@ -84,9 +84,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What it came to and, of a fabric that fits, how busy its cables were: in a notebook."""
-        from weft.sim.plots import show_result
-
-        return show_result(self)
+        return weft.show_result(self)
 
     def to_pandas(self) -> Any:
         """A DataFrame with a row for each message."""

@@ -16,17 +16,26 @@ import struct
 from collections.abc import Callable, Sequence
 from copy import copy
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 from weft.errors import ConfigError, SimulationBug
-
-if TYPE_CHECKING:
-    from weft.wire.format import Format
 
 Buffer = bytes | bytearray | memoryview
 Writable = bytearray | memoryview
 V = TypeVar("V")
-F = TypeVar("F", bound="Format")
+
+
+class Record(Protocol):
+    """What fields read, and parts are made of: a `Format`."""
+
+    size: ClassVar[int]
+    raw: bytes
+
+    @classmethod
+    def unpack(cls, buffer: Buffer, base: int = 0) -> Self: ...
+
+
+F = TypeVar("F", bound=Record)
 
 _WORDS = [struct.Struct(letter) for letter in (">B", ">H", ">I", ">Q")]
 _LETTERS = {8: "B", 16: "H", 32: "I", 64: "Q"}
@@ -73,8 +82,8 @@ class Field(Generic[V]):
     @overload
     def __get__(self, record: None, owner: type[Any]) -> Self: ...
     @overload
-    def __get__(self, record: Format, owner: type[Any]) -> V: ...
-    def __get__(self, record: Format | None, owner: type[Any]) -> Self | V:
+    def __get__(self, record: Record, owner: type[Any]) -> V: ...
+    def __get__(self, record: Record | None, owner: type[Any]) -> Self | V:
         return self if record is None else self.get(record.raw)
 
     def show(self, value: V) -> str:

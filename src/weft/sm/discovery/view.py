@@ -16,10 +16,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.columns import LinkColumns, NodeColumns
 from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
-from weft.fabric.model import Fabric, LinkColumns, NodeColumns
+from weft.fabric.model import Fabric
 from weft.fabric.rates import lanes_by_code, speed_by_bits
 from weft.mad.walk import Oddity, Rows, Walk
 from weft.sm.sender import Route

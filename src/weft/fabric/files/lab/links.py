@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 
 from weft.errors import ConfigError, UnknownName
+from weft.fabric.columns import LinkColumns
 from weft.fabric.files.lab.document import Document, Place, Struct
 from weft.fabric.files.lab.hardware import find_model
 from weft.fabric.files.lab.ranges import expand
 from weft.fabric.kinds import Medium, NodeKind
-from weft.fabric.model import Fabric, LinkColumns
+from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, parse_label
 
 MEDIA = {medium.name.lower(): medium for medium in Medium}

@@ -1,0 +1,291 @@
+"""What a comparison found: each fabric's times, and in words the finding, why, and how far to trust it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import weft
+from weft.collectives.cluster import Cluster
+from weft.collectives.estimate import Estimate
+from weft.collectives.kinds import Algorithm, Collective
+from weft.collectives.network import Networks, Pattern
+from weft.compare.crowd import Crowd, find_crowd
+from weft.compare.job import Call, Job
+from weft.compare.published import Published
+from weft.compare.words import show_time, show_usd, three
+from weft.fabric import catalog
+from weft.fabric.catalog import Interconnect
+from weft.fabric.model import Fabric
+from weft.fabric.prices import Bill
+from weft.sim.result import Result
+from weft.units import gbyte_s
+
+_INSIDE = {"NVLink": "NVLink", "channels": "what NCCL's channels copy"}
+_FULL = 0.88  # of the line rate: an adapter that carries so much is not held up
+_TREES = (Algorithm.TREE, Algorithm.NVLS_TREE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Of a curve."""
+
+    at: int  # bytes, or servers
+    time_us: float
+    bus_gbyte_s: float
+
+    def report(self, axis: str) -> dict[str, float]:
+        return {axis: self.at, "time_us": self.time_us, "bus_gbyte_s": self.bus_gbyte_s}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """One fabric under the job."""
+
+    wire: Interconnect
+    fabric: Fabric
+    template: catalog.Server  # with the fabric's card in its slots
+    cluster: Cluster
+    networks: Networks
+    results: Mapping[Pattern, Result]  # of the runs that the networks come from
+    bill: Bill
+    job: Job
+    estimates: tuple[Estimate, ...]  # of each call of the job
+    by_size: tuple[Point, ...]  # of the job's leading collective
+    by_servers: tuple[Point, ...]  # of the job
+    published: Published  # measurements of its kind that weft is held to
+
+    @property
+    def time_us(self) -> float:
+        return sum(call.count * one.time_us for call, one in self._each)
+
+    @property
+    def bus_gbyte_s(self) -> float:
+        """What each rank's link carries, as nccl-tests counts, over all calls."""
+        return self.job.bus_gbyte_s(self.cluster.ranks, self.time_us)
+
+    @property
+    def parts_us(self) -> dict[str, float]:
+        """Where the time goes: launch, steps, pipeline, data."""
+        total: dict[str, float] = {}
+        for call, one in self._each:
+            for part, us in one.parts.items():
+                total[part] = total.get(part, 0.0) + call.count * us
+        return total
+
+    @property
+    def leading(self) -> Estimate:
+        """The call that takes the most time."""
+        return max(self._each, key=lambda pair: pair[0].count * pair[1].time_us)[1]
+
+    @property
+    def pattern(self) -> Pattern:
+        """Who talks to whom in the leading call."""
+        if self.leading.collective is Collective.ALL_TO_ALL:
+            return Pattern.PAIRS
+        return Pattern.TREE if self.leading.algorithm in _TREES else Pattern.RING
+
+    @property
+    def adapter_gbyte_s(self) -> float:
+        """Payload that each adapter moves in the leading call's pattern, at most."""
+        return self.networks[self.pattern].adapter_gbyte_s
+
+    @property
+    def crowd(self) -> Crowd | None:
+        """The cable that more share than it can carry, under the leading call's pattern."""
+        return find_crowd(self.results[self.pattern])
+
+    @property
+    def bound(self) -> str:
+        """Who is to be faster: latency, where data moves for less than half the time; or what the data waits for."""
+        return "latency" if 2 * self.parts_us.get("data", 0.0) < self.time_us else self.leading.bound
+
+    @property
+    def why(self) -> str:
+        return _why(self)
+
+    @property
+    def _each(self) -> list[tuple[Call, Estimate]]:
+        return list(zip(self.job.calls, self.estimates, strict=True))
+
+    def report(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        crowd = self.crowd
+        return {
+            "fabric": self.wire.name,
+            "label": self.wire.label,
+            "spec": self.fabric.spec,
+            "adapters": {
+                "model": self.wire.adapter,
+                "per_server": self.cluster.nics,
+                "gbit_s": self.cluster.nic_gbit_s,
+            },
+            "time_us": self.time_us,
+            "bus_gbyte_s": self.bus_gbyte_s,
+            "parts_us": self.parts_us,
+            "bound": self.bound,
+            "algorithm": self.leading.algorithm,
+            "protocol": self.leading.protocol,
+            "channels": self.leading.channels,
+            "why": self.why,
+            "published": self.published.report(),
+            "networks": {
+                name: {"step_us": one.step_us, "adapter_gbyte_s": one.adapter_gbyte_s}
+                for name, one in self.networks.items()
+            },
+            "crowd": {"port": crowd.port, "load": crowd.load} if crowd else None,
+            "cost": self.bill.report(),
+            "by_size": [point.report("size_bytes") for point in self.by_size],
+            "by_servers": [point.report("servers") for point in self.by_servers],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comparison:
+    """All fabrics, in the order in which they were asked for."""
+
+    spec: str
+    job: Job
+    servers: int
+    gpus: int  # of the job
+    seed: int
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def fastest(self) -> Outcome:
+        return min(self.outcomes, key=lambda one: one.time_us)
+
+    @property
+    def slowest(self) -> Outcome:
+        return max(self.outcomes, key=lambda one: one.time_us)
+
+    def speedup(self, outcome: Outcome) -> float:
+        """Against the slowest."""
+        return self.slowest.time_us / outcome.time_us
+
+    @property
+    def finding(self) -> str:
+        return _finding(self)
+
+    @property
+    def trust(self) -> str:
+        return _trust(self)
+
+    def report(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "weft": weft.__version__,
+            "spec": self.spec,
+            "job": self.job.name,
+            "calls": [
+                {"collective": call.collective, "size_bytes": call.size_bytes, "count": call.count}
+                for call in self.job.calls
+            ],
+            "servers": self.servers,
+            "gpus": self.gpus,
+            "seed": self.seed,
+            "finding": self.finding,
+            "trust": self.trust,
+            "fabrics": [{**one.report(), "speedup": self.speedup(one)} for one in self.outcomes],
+        }
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def _finding(found: Comparison) -> str:
+    """One sentence on time, one on money."""
+    best, worst = found.fastest, found.slowest
+    takes = "takes" if sum(call.count for call in found.job.calls) == 1 else "take"
+    time = f"{show_time(best.time_us)} ({three(best.bus_gbyte_s)} GB/s bus bandwidth)"
+    said = f"On {found.gpus:,} GPUs {found.job} {takes} {time} with {best.wire.label}"
+    if worst is not best:
+        said += f", and {_longer(worst, best)} with {worst.wire.label}"
+    return f"{said}. {_money(found)}".strip()
+
+
+def _money(found: Comparison) -> str:
+    """What the fastest costs of those that have a price, and the fastest of those that cost less."""
+    priced = [one for one in found.outcomes if one.bill.complete]
+    if not priced:
+        return "The catalog has no price for any of them." if len(found.outcomes) > 1 else "The catalog has no price."
+    best = min(priced, key=lambda one: one.time_us)
+    whose = best.wire.label if best is found.fastest else f"{best.wire.label} ({_longer(best, found.fastest)})"
+    said = f"{whose} costs {show_usd(best.bill)} USD for the fabric"
+    cheaper = [one for one in priced if one.bill.high_usd < best.bill.high_usd]
+    if not cheaper:
+        return f"{said}{', the least of all that have a price' if len(priced) > 1 else ''}."
+    other = min(cheaper, key=lambda one: one.time_us)
+    return f"{said}; {other.wire.label} ({_longer(other, found.fastest)}) {show_usd(other.bill)}."
+
+
+def _longer(one: Outcome, best: Outcome) -> str:
+    """`as long`, `2.4 % longer`, `12 times as long`."""
+    ratio = one.time_us / best.time_us
+    if ratio < 1.0005:
+        return "as long"
+    return f"{100 * (ratio - 1):.2g} % longer" if ratio < 1.995 else f"{_times(ratio)} as long"
+
+
+def _why(one: Outcome) -> str:
+    """The bottleneck of one fabric, in a sentence or two."""
+    moving = 100 * one.parts_us.get("data", 0.0) / one.time_us
+    if one.bound == "latency":
+        return (
+            f"{100 - moving:.0f} % of the time is not data: GPUs start, fill their pipelines and wait for each other, "
+            f"and a step between two servers takes {one.networks[one.pattern].step_us:.2g} µs."
+        )
+    if one.bound != "adapters":
+        limit = _INSIDE.get(one.bound, one.bound)
+        return f"{moving:.0f} % of the time is data, and the limit is {limit}, not the network."
+    line_gbyte_s = gbyte_s(one.cluster.nic_gbit_s)
+    carried = f"each of {one.cluster.nics} adapters carries {one.adapter_gbyte_s:.1f} of {line_gbyte_s:g} GB/s"
+    return f"{moving:.0f} % of the time is data: {carried}{_held_up(one, line_gbyte_s)}."
+
+
+def _held_up(one: Outcome, line_gbyte_s: float) -> str:
+    """What keeps an adapter from its line rate."""
+    if one.adapter_gbyte_s > _FULL * line_gbyte_s:
+        return ", so the line is the limit"
+    if one.wire.network == "tcp":
+        return (
+            ", because the kernel copies every byte and one core copies for a connection; NCCL opens more of them with "
+            "NCCL_NSOCKS_PERTHREAD, which is not modelled"
+        )
+    if one.crowd is not None:
+        return f". {one.crowd}"
+    card = catalog.adapter(one.wire.adapter)
+    slot = one.template.slot(card)
+    if slot != card.pcie_per_port:
+        return f", because the server's slots speak {slot} and the card is made for {card.pcie_per_port}"
+    return ""
+
+
+def _trust(found: Comparison) -> str:
+    """What the figures rest on, and what they leave out."""
+    held = [one for one in found.outcomes if one.published.runs]
+    bare = [one.wire.name for one in found.outcomes if not one.published.runs]
+    checked = ""
+    if held:
+        errors = ", ".join(f"{one.wire.name} {100 * one.published.worst:.0f} %" for one in held)
+        servers = max(one.published.servers for one in held)
+        checked += f"Beside published nccl-tests of about this size, on up to {servers} servers, weft is at most "
+        checked += f"so much off: {errors}; constants were fitted to some of these. "
+    if bare:
+        checked += f"No published run is like {_either(bare)}. "
+    engine = found.fastest.results[found.fastest.pattern].engine
+    return (
+        f"{checked}Rates and latencies are those of the {engine} engine over each fabric's own routes; times are "
+        "closed form for what NCCL would choose, with nothing else on the network. Left out: congestion control, "
+        "pauses and losses, by which incasts hurt RoCE and TCP more; SHARP; jitter; computing that hides "
+        "communication. Prices are weak."
+    )
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:,.0f} times"
+
+
+def _either(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

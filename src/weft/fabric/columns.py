@@ -1,0 +1,131 @@
+"""A fabric as arrays: one row for each node, port and link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.notebook import to_html
+from weft.fabric.rates import speeds
+from weft.fabric.tables import Tables
+
+_SHOWN = 10  # rows of columns in a notebook
+
+
+class _Columns:
+    """Arrays of one length, one row per thing."""
+
+    __slots__ = ()
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        """The same columns with only these rows (a mask or indices)."""
+        picked = {}
+        for field in fields(self):  # type: ignore[arg-type]
+            column = getattr(self, field.name)
+            if isinstance(column, tuple):
+                indices = np.flatnonzero(rows) if rows.dtype == bool else rows
+                picked[field.name] = tuple(column[i] for i in indices.tolist())
+            else:
+                picked[field.name] = column[rows]
+        return type(self)(**picked)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} rows of {', '.join(self._names)}>"  # type: ignore[arg-type]
+
+    def _repr_html_(self) -> str:
+        """The first rows, in a notebook."""
+        columns = (getattr(self, name)[:_SHOWN] for name in self._names)
+        more = len(self) - _SHOWN  # type: ignore[arg-type]
+        return to_html(self._names, zip(*columns, strict=True), f"{more:,} more: to_pandas()" if more > 0 else "")
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with the same columns."""
+        import pandas as pd
+
+        return pd.DataFrame({name: getattr(self, name) for name in self._names})
+
+    @property
+    def _names(self) -> list[str]:
+        return [field.name for field in fields(self)]  # type: ignore[arg-type]
+
+    def freeze(self) -> Self:
+        for field in fields(self):  # type: ignore[arg-type]
+            column = getattr(self, field.name)
+            if isinstance(column, np.ndarray):
+                column.setflags(write=False)
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class NodeColumns(_Columns):
+    name: tuple[str, ...]  # unique; `leaf3`, `h1`, `dgx1/mlx5_0`
+    description: tuple[str, ...]  # NodeDescription, as the hardware says it
+    kind: NDArray[np.int8]  # NodeKind
+    guid: NDArray[np.uint64]
+    system_guid: NDArray[np.uint64]
+    vendor_id: NDArray[np.int32]
+    device_id: NDArray[np.int32]
+    model: NDArray[np.int16]  # index into Fabric.models, -1 unknown
+    server: NDArray[np.int32]  # index into Fabric.servers, -1 none
+    group: NDArray[np.int32]  # index into Fabric.groups: pod, scalable unit, dragonfly group; -1 none
+    n_ports: NDArray[np.int16]  # highest port number
+    enhanced_port_0: NDArray[np.bool_]  # of a switch: its port 0 is a port like others, with LMC, lanes and counters
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PortColumns(_Columns):
+    node: NDArray[np.int32]
+    number: NDArray[np.int16]
+    guid: NDArray[np.uint64]
+    peer: NDArray[np.int32]  # port slot at the other end, -1 where nothing is plugged in
+    link: NDArray[np.int32]  # -1 where nothing is plugged in
+
+    def __len__(self) -> int:
+        return len(self.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LinkColumns(_Columns):
+    a: NDArray[np.int32]  # port slot
+    b: NDArray[np.int32]  # port slot
+    speed: NDArray[np.int8]  # index into rates.speeds()
+    width: NDArray[np.int8]
+    medium: NDArray[np.int8]  # Medium
+    length_m: NDArray[np.float32]
+    bit_error_rate: NDArray[np.float64]  # after error correction: what the link layer sees
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FabricColumns:
+    """What the views of a fabric read; see `model.Fabric`."""
+
+    spec: str  # what it was made from: a spec string or the path of a file
+    nodes: NodeColumns
+    ports: PortColumns
+    links: LinkColumns
+    models: tuple[str, ...]
+    servers: tuple[str, ...]
+    groups: tuple[str, ...]
+    tables: Tables
+
+    @cached_property
+    def first_port(self) -> NDArray[np.int64]:
+        """[node] -> slot of its port 0."""
+        slots = self.nodes.n_ports.astype(np.int64) + 1
+        return np.cumsum(slots) - slots
+
+    @cached_property
+    def link_rate_gbit_s(self) -> NDArray[np.float64]:
+        """[link] -> data rate of one direction."""
+        lane = np.array([s.lane_gbit_s for s in speeds()])
+        return lane[self.links.speed] * self.links.width
