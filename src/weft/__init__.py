@@ -20,7 +20,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     jit                            kernels, compiled once and cached
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
     plugins                        doors: topologies, engines, formats and more that others add, by name
-    units | ids
+    units | ids | version
     errors                         you, the fabric, or us
 
 The same fabric from Python:
@@ -34,12 +34,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric as Fabric
     from weft.fabric.spec import load as load
-    from weft.sim.result import Result
 
-__version__ = "0.1.0"
 __all__ = ["Fabric", "load"]
 
 
@@ -58,17 +58,3 @@ def __getattr__(name: str) -> object:
 
         return Fabric
     raise AttributeError(f"module 'weft' has no attribute {name!r}")
-
-
-def show_fabric(fabric: Fabric) -> str:
-    """What a notebook shows of a fabric. Here, outside of the layers: fabrics are below pictures and know of none."""
-    from weft.draw.notebook import show_fabric
-
-    return show_fabric(fabric)
-
-
-def show_result(result: Result) -> str:
-    """And of a result."""
-    from weft.sim.plots import show_result
-
-    return show_result(result)

@@ -11,8 +11,8 @@ from typing import Any
 
 from cyclopts import App
 
-import weft
 from weft.cli import defaults
+from weft.version import __version__
 
 app = App(
     name="weft",
@@ -20,7 +20,7 @@ app = App(
     "SPEC is a topology, `superpod:su=1` or `fat-tree:hosts=1024,switch=QM9700` (`weft topologies` lists them), "
     "or the path of a file: a lab file, ibnetdiscover output, an OpenSM dump, a cable plan; - is standard input.\n\n"
     "--plugin FILE.py or --plugin MODULE adds what that has: topologies, routing engines, file formats and more.",
-    version=weft.__version__,
+    version=__version__,
     version_flags=["--version"],
     result_action="return_value",
 )

@@ -195,10 +195,10 @@ def _facts(
     """The rows under the names of perftest's own JSON; bandwidth in Gbit/s."""
     from dataclasses import asdict
 
-    import weft
+    from weft.version import __version__
 
     return {
-        "weft": weft.__version__,
+        "weft": __version__,
         "spec": fabric.spec,
         "client": client,
         "server": server,

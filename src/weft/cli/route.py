@@ -282,10 +282,10 @@ def _comparison_row(name: str, judged: Judged) -> tuple[Cell, ...]:
 
 
 def _head(fabric: Fabric, options: Options, seed: int) -> dict[str, Any]:
-    import weft
+    from weft.version import __version__
 
     return {
-        "weft": weft.__version__,
+        "weft": __version__,
         "spec": fabric.spec,
         "changes": fabric.changes,
         "options": asdict(options),

@@ -318,11 +318,11 @@ def _facts(result: Result, routed_by: str) -> dict[str, Any]:
 
 def _speed_line(results: list[Result]) -> str:
     """What ran, with what, and how fast."""
-    import weft
+    from weft.version import __version__
 
     hops, wall_s = sum(one.packet_hops for one in results), sum(one.wall_s for one in results)
     speed = f"{hops / wall_s / 1e6:.3g} M packet-hops/s" if wall_s else "in no time"
-    return f"weft {weft.__version__}, seed {results[0].options.seed}: {hops:,} packet-hops in {wall_s:.3g} s, {speed}"
+    return f"weft {__version__}, seed {results[0].options.seed}: {hops:,} packet-hops in {wall_s:.3g} s, {speed}"
 
 
 # -- a sweep ----------------------------------------------------------------------------------------------------------
@@ -353,14 +353,14 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
 
 
 def _plot_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:
-    import weft
     from weft.sim.plots import Curve, draw_latency
+    from weft.version import __version__
 
     curves: dict[str, list[tuple[float, Result]]] = {}
     for load, result in runs:
         curves.setdefault(f"paths {result.options.paths}", []).append((load, result))
     drawn = [Curve.of(name, points) for name, points in curves.items()]
-    draw_latency(path, drawn, title, f"{note}; weft {weft.__version__}")
+    draw_latency(path, drawn, title, f"{note}; weft {__version__}")
 
 
 def _sweep_row(load: float, result: Result) -> tuple[Cell, ...]:

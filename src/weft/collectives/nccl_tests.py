@@ -10,7 +10,6 @@ import datetime
 from collections.abc import Iterator
 from typing import Any
 
-import weft
 from weft.collectives.bench import Row, Settings, Sizes, Table
 from weft.collectives.constants import constants
 from weft.collectives.kinds import Collective
@@ -18,6 +17,7 @@ from weft.collectives.ranks import Ranks
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.views import Server
+from weft.version import __version__
 
 VERSION = "2.19.6"  # of the nccl-tests whose form this is
 JSON_VERSION = 3
@@ -72,7 +72,7 @@ def about(table: Table) -> list[str]:
     }
     said = "".join(f" {name}={value}" for name, value in forced.items() if value)
     lines = [
-        f"Simulated by weft {weft.__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
+        f"Simulated by weft {__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
         f"memory={options.memory}{said}",
         *(f"  with {change}" for change in table.ranks.fabric.changes),
         f"Job: {table.cluster}; NCCL {constants().version}",
@@ -232,7 +232,7 @@ def _result(settings: Settings, row: Row) -> dict[str, Any]:
 def _facts(table: Table) -> dict[str, Any]:
     options = table.settings.options
     return {
-        "version": weft.__version__,
+        "version": __version__,
         "spec": table.ranks.fabric.spec,
         "changes": list(table.ranks.fabric.changes),
         "servers": list(table.ranks.servers),

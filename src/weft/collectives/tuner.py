@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
-import weft
 from weft.collectives.bench import Row, Table
 from weft.collectives.choose import choose
 from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.kinds import Collective
 from weft.errors import ConfigError
+from weft.version import __version__
 
 _COLLECTIVES = (  # that the plugin knows
     Collective.ALL_REDUCE,
@@ -83,7 +83,7 @@ def to_text(table: Table) -> str:
     kind, cluster = table.settings.collective, table.cluster
     if kind not in _COLLECTIVES:
         raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(_COLLECTIVES)}")
-    about = f"# weft {weft.__version__}, simulated: {table.ranks.fabric.spec} seed={table.settings.options.seed}"
+    about = f"# weft {__version__}, simulated: {table.ranks.fabric.spec} seed={table.settings.options.seed}"
     lines = [
         about[:_LINE],
         "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff",

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import weft
 from weft.collectives.cluster import Cluster
 from weft.collectives.estimate import Estimate
 from weft.collectives.kinds import Algorithm, Collective
@@ -21,6 +20,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.prices import Bill
 from weft.sim.result import Result
 from weft.units import gbyte_s
+from weft.version import __version__
 
 _INSIDE = {"NVLink": "NVLink", "channels": "what NCCL's channels copy"}
 _FULL = 0.88  # of the line rate: an adapter that carries so much is not held up
@@ -175,7 +175,7 @@ class Comparison:
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
         return {
-            "weft": weft.__version__,
+            "weft": __version__,
             "spec": self.spec,
             "job": self.job.name,
             "calls": [

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import weft
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
-from weft.fabric.spec import is_topology, parse, rewrite
+from weft.fabric.spec import is_topology, load, parse, rewrite
 
 
 def recable(spec: str, wires: Sequence[Interconnect]) -> list[Fabric]:
     """One fabric for each: a topology is built anew, a file is only what it is."""
-    fabric = weft.load(spec)
+    fabric = load(spec)
     template = template_of(fabric)
     if not is_topology(spec):
         for wire in wires:
@@ -35,7 +34,7 @@ def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
     """The fabrics to compare when none are named: the usual ones, or for a file those that its links can be."""
     if is_topology(spec):
         return [catalog.interconnect(name) for name in usual]
-    fabric = weft.load(spec)
+    fabric = load(spec)
     template_of(fabric)
     own = _speeds(fabric)
     found = [wire for wire in catalog.interconnects() if wire.speed in own]
@@ -49,7 +48,7 @@ def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
 
 def _build(spec: str, wire: Interconnect) -> Fabric:
     try:
-        return weft.load(spec)
+        return load(spec)
     except ConfigError as error:
         raise ConfigError(f"{wire.name} cannot be cabled: {error}\n  Leave {wire.name} out of the fabrics.") from error
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-import weft
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.words import show_time, show_usd, without_price
@@ -18,6 +17,7 @@ from weft.fabric import catalog
 from weft.fabric.files.streams import suffix_of
 from weft.sim.figures import format_size
 from weft.units import format_size_bytes
+from weft.version import __version__
 
 _PARTS = {
     "launch": "launch: kernels start",
@@ -276,7 +276,7 @@ def _footer(found: Comparison) -> str:
     specs = "; ".join(f"{one.wire.name}: <code>{clean(one.fabric.spec)}</code>" for one in found.outcomes)
     names = ",".join(one.wire.name for one in found.outcomes)
     told = (
-        f"weft {weft.__version__}: <code>weft compare {clean(found.spec)} --job {clean(found.job.name)} "
+        f"weft {__version__}: <code>weft compare {clean(found.spec)} --job {clean(found.job.name)} "
         f"--fabrics {names} --servers {found.servers} --seed {found.seed}</code>"
     )
     return f"{told}<br>{specs}"

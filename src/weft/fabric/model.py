@@ -21,11 +21,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.errors import UnknownName
 from weft.fabric.columns import FabricColumns, LinkColumns, NodeColumns, PortColumns
 from weft.fabric.counters import new_counters
 from weft.fabric.kinds import NodeKind
+from weft.fabric.notebook import shown_by
 from weft.fabric.rates import Technology, speeds
 from weft.fabric.tables import Tables
 from weft.fabric.views import Link, Node, Port, Server
@@ -225,7 +225,7 @@ class Fabric(FabricColumns):
 
     def _repr_html_(self) -> str:
         """A picture or, of a large one, a summary: in a notebook."""
-        return weft.show_fabric(self)
+        return shown_by("weft.draw.notebook:show_fabric", self)
 
 
 def _plugged(links: LinkColumns, slots: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

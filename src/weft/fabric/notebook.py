@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib import import_module
 from typing import Any
+
+
+def shown_by(place: str, thing: object) -> str:
+    """What module:function of a layer above makes of a thing. Notebooks ask the thing, which knows no pictures."""
+    module, _, function = place.partition(":")
+    shown: str = getattr(import_module(module), function)(thing)
+    return shown
 
 
 def to_html(heads: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "") -> str:

@@ -17,12 +17,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-import weft
 from weft.draw.chart import FAINT, titled_chart
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
+from weft.fabric.spec import load
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.scenarios.experiment import run_packets
@@ -100,7 +100,7 @@ def run(
         "ack_timeout_exponent": ack_timeout_exponent,
         "seed": seed,
     }
-    good = route(weft.load(f"fat-tree:hosts={hosts},levels=2,radix={RADIX}"), RoutingOptions(adaptive=True)).fabric
+    good = route(load(f"fat-tree:hosts={hosts},levels=2,radix={RADIX}"), RoutingOptions(adaptive=True)).fabric
     cable = find_cable(good, "leaf1", jobs(hosts)[0][HOSTS_PER_LEAF // 2])
     found = [_measure(good, cable, paths, rate, given) for paths in ROUTING for rate in (0.0, *bit_error_rates)]
     figures = _figures(good, cable, found, given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import weft
+from weft.version import __version__
 
 COLOURS = ("#7b8794", "#d55e00", "#0b6fb8", "#009e73", "#8e44ad")  # the first is for what others are compared with
 Cell = str | int | float | None
@@ -29,7 +29,7 @@ class Finding:
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
         return {
-            "weft": weft.__version__,
+            "weft": __version__,
             "scenario": self.scenario,
             "seed": self.options["seed"],
             "options": self.options,

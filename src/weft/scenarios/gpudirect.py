@@ -12,7 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import weft
 from weft.collectives.cluster import from_fabric
 from weft.collectives.estimate import estimate
 from weft.collectives.kinds import Collective
@@ -22,6 +21,7 @@ from weft.collectives.ranks import place
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.fabric.spec import load
 from weft.fabric.timing import timings
 from weft.scenarios.finding import Finding
 from weft.sim import perftest
@@ -51,7 +51,7 @@ def run(
     if servers < 2:
         raise ConfigError(f"servers {servers} is below 2: a message needs somebody to go to")
     given = {"servers": servers, "server": server, "seed": seed}
-    fabric = perftest.prepare(weft.load(f"fat-tree:hosts={servers},server={server}"))
+    fabric = perftest.prepare(load(f"fat-tree:hosts={servers},server={server}"))
     figures = {NAMES[memory]: _measure(fabric, memory, seed) for memory in Memory}
     rows = tuple(
         (

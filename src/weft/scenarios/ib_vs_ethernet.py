@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.collectives.cluster import from_fabric
 from weft.collectives.estimate import estimate
 from weft.collectives.kinds import Collective
@@ -30,6 +29,7 @@ from weft.collectives.ranks import place
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.fabric.spec import load
 from weft.scenarios.experiment import run_packets
 from weft.scenarios.finding import Finding
 from weft.sim import patterns, perftest
@@ -136,11 +136,11 @@ def run(
 
 def _measure(kind: Kind, given: dict[str, Any]) -> Measured:
     options = kind.options(given["seed"])
-    pair = perftest.prepare(weft.load(f"star:hosts=2,speed={kind.speed}"))
+    pair = perftest.prepare(load(f"star:hosts=2,speed={kind.speed}"))
     one = _bandwidth(pair, options, LARGE_BYTES)
     many = _bandwidth(pair, options, LARGE_BYTES, qps=CONNECTIONS)
     posts_mpps = _bandwidth(pair, options, SMALL_BYTES).message_rate_mpps
-    tree = perftest.prepare(weft.load(f"fat-tree:hosts={HOSTS},radix=8,speed={kind.speed}"))
+    tree = perftest.prepare(load(f"fat-tree:hosts={HOSTS},radix=8,speed={kind.speed}"))
     slowdowns = _permutations(tree, kind, given)
     incast = patterns.incast(tree, senders=HOSTS - 1, size_bytes=INCAST_BYTES)
     result = run_packets(tree, incast, options)
@@ -190,7 +190,7 @@ def _permutations(fabric: Fabric, kind: Kind, given: dict[str, Any]) -> NDArray[
 
 def _all_reduce_us(kind: Kind, spec: str, seed: int) -> dict[int, float]:
     """Adapters with RDMA read GPU memory. Sockets read host memory, to which NCCL's kernels write."""
-    ranks = place(perftest.prepare(weft.load(spec)))
+    ranks = place(perftest.prepare(load(spec)))
     memory = Memory.HOST if kind.network is Network.TCP else Memory.GPUDIRECT
     networks = measure(ranks, kind.options(seed, memory), patterns=(Pattern.RING, Pattern.TREE)).networks
     cluster = from_fabric(ranks.fabric)

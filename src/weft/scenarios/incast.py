@@ -18,10 +18,10 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.draw.chart import GRID, titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.fabric.spec import load
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.scenarios.experiment import run_packets
@@ -163,7 +163,7 @@ def cast_for(senders: int) -> Cast:
 
 
 def _measure(kind: Kind, cast: Cast, given: dict[str, Any]) -> Measured:
-    fabric = route(weft.load(f"{cast.spec},speed={kind.speed}"), RoutingOptions(adaptive=True)).fabric
+    fabric = route(load(f"{cast.spec},speed={kind.speed}"), RoutingOptions(adaptive=True)).fabric
     n = len(cast.senders)
     pieces = n * given["size_bytes"] // PIECE_BYTES
     incast = [(sender, cast.hot, given["size_bytes"]) for sender in cast.senders]

@@ -19,11 +19,11 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.spec import load
 from weft.fabric.timing import timings
 from weft.routing.route import route
 from weft.scenarios.experiment import run_packets
@@ -112,7 +112,7 @@ def run(
 
 
 def _run_one(policy: Policy, given: dict[str, Any]) -> Result:
-    fabric = route(weft.load(SPEC)).fabric
+    fabric = route(load(SPEC)).fabric
     write_policy(fabric, policy)
     traffic = _traffic(fabric, policy, given)
     return run_packets(fabric, traffic, Options(seed=given["seed"], buffer_bytes=given["buffer_bytes"]))

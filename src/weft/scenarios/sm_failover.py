@@ -24,10 +24,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-import weft
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.model import Fabric
+from weft.fabric.spec import load
 from weft.ids import Gid
 from weft.lab.lab import Lab
 from weft.mad.carrier import Address, ask
@@ -99,7 +99,7 @@ def run(
 def _measure(*, polling_ms: int, retries: int, seed: int) -> dict[str, Any]:
     with (
         tempfile.TemporaryDirectory(prefix="weft-") as folder,
-        Lab(weft.load(SPEC), f"failover-{time.monotonic_ns() % 10**9}") as lab,
+        Lab(load(SPEC), f"failover-{time.monotonic_ns() % 10**9}") as lab,
     ):
         place = Path(folder)
         (place / "options").write_text(f"sminfo_polling_timeout {polling_ms}\npolling_retry_number {retries}\n")

@@ -21,9 +21,9 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.draw.chart import FAINT, titled_chart
 from weft.errors import ConfigError
+from weft.fabric import spec
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
@@ -109,7 +109,7 @@ def run(
             f"links {links}, switches {switches}, seed {seed}: give whole numbers from 0 on, and something that fails"
         )
     options = Options(routing_engine=parse_engines(engine), sweep_interval_s=0)  # traps alone cause sweeps
-    net = ManagedSubnet(weft.load(fabric), options)
+    net = ManagedSubnet(spec.load(fabric), options)
     elements = list(_elements(net.fabric))
     chosen = elements if all_elements else _sample(elements, links, switches, seed)
     load = [_busiest(net)]  # before, and after all

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.draw import draw, lay_out
 from weft.draw.chart import COLOURS, titled_chart
 from weft.draw.notebook import fits, show
@@ -26,6 +25,7 @@ from weft.errors import ConfigError
 from weft.fabric.notebook import to_html
 from weft.sim.figures import describe_run, describe_traffic, headline, name_fabric
 from weft.sim.result import NEVER, Result
+from weft.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +95,7 @@ def draw_queues(path: Path | str, result: Result) -> None:
     samples = result.samples
     if not samples.port:
         raise ConfigError("no port was watched: name some in Options.watch, or with --watch leaf1/3")
-    note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {weft.__version__}"
+    note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {__version__}"
     until = samples.time_ps <= max(result.last_arrival_ps, 1)
     time_us, queued_kib = samples.time_ps[until] / 1e6, samples.queue_bytes[until] / 1024
     with titled_chart(path, name_fabric(result.fabric), note) as (axes,):
@@ -125,7 +125,7 @@ def draw_heat(path: Path | str, result: Result) -> None:
 def show_result(result: Result) -> str:
     """The run in a notebook: its figures, and the same picture where a cell has room for it."""
     picture = show(lay_out(result.fabric, **_heat(result))) if fits(result.fabric) else ""
-    note = f"{describe_run(result.options)}, {result.engine} engine, weft {weft.__version__}"
+    note = f"{describe_run(result.options)}, {result.engine} engine, weft {__version__}"
     heads = (name_fabric(result.fabric), describe_traffic(result.traffic))
     return picture + to_html(heads, headline(result), note)
 

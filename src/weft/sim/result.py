@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
+from weft.fabric.notebook import shown_by
 from weft.sim.engine import Network, Options
 from weft.sim.traffic import Traffic
+from weft.version import __version__
 from weft.wire.crc import VCRC_BYTES
 
 NEVER = -1  # the time of what did not happen
@@ -84,7 +85,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """What it came to and, of a fabric that fits, how busy its cables were: in a notebook."""
-        return weft.show_result(self)
+        return shown_by("weft.sim.plots:show_result", self)
 
     def to_pandas(self) -> Any:
         """A DataFrame with a row for each message."""
@@ -175,7 +176,7 @@ class Result:
         latency_us = self.latency_ps[arrived] / 1e6
         middle = {f"p{p}": float(np.percentile(latency_us, p)) for p in (50, 99, 99.9)} if arrived.any() else {}
         return {
-            "weft": weft.__version__,
+            "weft": __version__,
             "engine": self.engine,
             "spec": self.fabric.spec,
             "changes": self.fabric.changes,

@@ -191,8 +191,8 @@ class SubnetManager:
         if self.election.lacks_lids:
             self._ask_own_port()
         self._serve(max(0.0, next_s - self.state.clock()))
-        state, is_master = self.state, self.election.state == SMState.MASTER
-        if is_master and state.groups.changed and state.view is not None and state.known is not None:
+        state = self.state
+        if self.election.state == SMState.MASTER and state.view is not None and state.known is not None:
             reprogram(state.sender, state.view, state.known, state.groups)
 
     def _read_files(self) -> None:

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import msgspec
 
-import weft
 from weft.errors import FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.ids import Guid, PKey
@@ -21,6 +20,7 @@ from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.replication import Replication
 from weft.sm.state import State
 from weft.sm.sweep import Report
+from weft.version import __version__
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ def describe(manager: Manager, sm_state: str = "") -> Status:
     counts = len(state.groups.by_mgid), len(state.services.by_key), len(state.subscriptions.all)
     groups, services, subscriptions = counts if master is None else manager.replication.replica.counts
     return Status(
-        version=weft.__version__,
+        version=__version__,
         pid=os.getpid(),
         started=_started(os.getpid()),
         subnet=manager.subnet,

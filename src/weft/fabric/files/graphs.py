@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from weft import __version__
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
 from weft.ids import Guid
+from weft.version import __version__
 
 # What XML 1.0 cannot hold, not even escaped.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

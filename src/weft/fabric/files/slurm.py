@@ -20,12 +20,12 @@ from itertools import combinations
 
 import numpy as np
 
-from weft import __version__
 from weft.errors import ConfigError
 from weft.fabric.files.hostlist import compress, natural
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
+from weft.version import __version__
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

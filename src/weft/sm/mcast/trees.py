@@ -130,6 +130,8 @@ def _empty(view: View, columns: int) -> NDArray[np.uint16]:
 
 def reprogram(sender: Sender, view: View, known: Known, groups: Groups) -> list[str]:
     """Between sweeps: plant the trees of the groups that changed, at once; returns the switches that refused."""
+    if not groups.changed:
+        return []
     changed = sorted(groups.changed)
     groups.changed.clear()
     tables = view.fabric.tables

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import weft
 from weft.errors import ConfigError, SimulationBug, SubnetError
 from weft.verbs.errors import PyverbsError
 from weft.verbs.perftest import exchange, report
@@ -39,6 +38,7 @@ from weft.verbs.perftest.loop import Batch, Loop
 from weft.verbs.perftest.plan import Plan, Seat, Style, parse
 from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Row, Times, bandwidth_row, row_of
 from weft.verbs.perftest.watch import Watch
+from weft.version import __version__
 
 WAITING = "* Waiting for client to connect... *"
 _STARS = "*" * len(WAITING)
@@ -257,7 +257,7 @@ class _Client(_End):
     def _facts(self, rows: Sequence[Row], server: str) -> dict[str, Any]:
         """All that ran, so that the figures can be judged."""
         return {
-            "weft": weft.__version__,
+            "weft": __version__,
             "test": self.plan.test,
             "engine": self.engines[0],
             "engine_of_server": self.engines[1],
