@@ -18,7 +18,7 @@ from weft.verbs.carriers.protocol import TO_GROUP, Carrier
 from weft.verbs.enums import IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, ibv_wr_opcode
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment, Service
-from weft.verbs.hca.work import Completion
+from weft.verbs.shm.layout import CompletionRecord
 
 W = ibv_wr_opcode
 GRH_BYTES, Q_KEY = 40, 0x11
@@ -42,9 +42,9 @@ def _hosts(ends: Ends, service: Service = Service.RC, **settings: int) -> tuple[
     return a, b, *connect(a, b, ends.to_b, ends.to_a, service, **(PATIENT | settings))
 
 
-def _until(count: int, *hosts: Host) -> list[Completion]:
+def _until(count: int, *hosts: Host) -> list[CompletionRecord]:
     """So many completions."""
-    done: list[Completion] = []
+    done: list[CompletionRecord] = []
 
     def have_come() -> bool:
         for host in hosts:
@@ -56,7 +56,7 @@ def _until(count: int, *hosts: Host) -> list[Completion]:
     return done
 
 
-def _all_well(done: list[Completion]) -> None:
+def _all_well(done: list[CompletionRecord]) -> None:
     assert [one.status for one in done] == [IBV_WC_SUCCESS] * len(done)
 
 

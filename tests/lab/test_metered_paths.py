@@ -16,7 +16,6 @@ from weft.verbs import enums as e
 from weft.verbs.carriers.lab.connection import METERS
 from weft.verbs.pyverbs.cq import CQ, CompChannel
 
-IS_OPEN, PACKETS, BYTES, ANSWERS, ANSWER_BYTES, LATENCY_NS, PS_PER_BYTE = range(7)
 BTH, AETH, ICRC = 12, 4, 4
 TRAFFIC = [column for column in Counter if "DATA" in column.name or column.name.endswith("_PKTS")]
 
@@ -51,10 +50,10 @@ def fill(meter, sizes, mtu_bytes: int = 1024) -> None:
     """As a sender does for a SEND of each size."""
     for size in sizes:
         packets = max(1, -(-size // mtu_bytes))
-        meter[PACKETS] += packets
-        meter[BYTES] += packets * (BTH + ICRC) + size + -size % 4
-        meter[ANSWERS] += 1
-        meter[ANSWER_BYTES] += BTH + AETH + ICRC
+        meter.requests += packets
+        meter.request_bytes += packets * (BTH + ICRC) + size + -size % 4
+        meter.responses += 1
+        meter.response_bytes += BTH + AETH + ICRC
 
 
 @pytest.mark.parametrize("is_global", [False, True])
@@ -94,12 +93,12 @@ def test_lanes_are_closed_by_whatever_may_change_a_way(lab, ends, change):
     h1, h8 = ends
     one, _ = pair(e.IBV_QPT_RC, h1, h8)
     meter = wait_until(lambda: passage(h1, one)).meter
-    assert meter[IS_OPEN] == 1
+    assert meter.is_open == 1
     if change == "set":
         lab.server.call(lambda: lab.subnet.send(lab.fabric["h1/1"].slot, set_of_port_info()))
     else:
         {"break": lab.break_cable, "degrade": lambda name: lab.degrade(name, 1e-9), "fix": lab.fix}[change]("spine1")
-    assert meter[IS_OPEN] == 0
+    assert meter.is_open == 0
 
 
 def set_of_port_info() -> bytes:
@@ -117,7 +116,7 @@ def test_a_bad_cable_on_the_way_means_packets_and_a_good_one_a_lane_again(lab, e
     assert passage(h1, one) is None
     lab.fix("h8/1")
     wait_until(lambda: passage(h1, one))
-    assert first.meter[IS_OPEN] == 1, "who still looks at the old one may use it: it is of the same way"
+    assert first.meter.is_open == 1, "who still looks at the old one may use it: it is of the same way"
 
 
 def test_a_host_that_talks_to_itself_has_a_lane_that_no_port_counts(lab, ends):
@@ -132,7 +131,7 @@ def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
     h1, h8 = ends
     one, _ = pair(e.IBV_QPT_RC, h1, h8)
     meter, before = passage(h1, one).meter, counted(lab)
-    meter[PACKETS : ANSWER_BYTES + 1] = -(1 << 62)
+    meter.requests = meter.request_bytes = meter.responses = meter.response_bytes = -(1 << 62)
     assert (counted(lab) == before).all()
     line = h1.ctx.adapter.carrier.line
     assert "no 4096" in refusal(line, meter=METERS, lid=1, sl=0, path_bits=0, p_key=0xFFFF, mtu_bytes=1024, gids=False)
@@ -153,8 +152,8 @@ def test_a_timed_lab_says_how_long_the_links_take(monkeypatch):
         far, _ = pair(e.IBV_QPT_RC, h1, h8)
         near, _ = pair(e.IBV_QPT_RC, h1, h2)
         meters = [passage(h1, qp).meter for qp in (near, far)]
-        assert 0 < meters[0][LATENCY_NS] < meters[1][LATENCY_NS] < 2000
-        assert meters[1][PS_PER_BYTE] == pytest.approx(20, rel=0.1), "400 Gbit/s"
+        assert 0 < meters[0].latency_ns < meters[1].latency_ns < 2000
+        assert meters[1].byte_ps == pytest.approx(20, rel=0.1), "400 Gbit/s"
 
 
 def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):

@@ -10,7 +10,7 @@ from weft.verbs.carriers.protocol import Arrival
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import REQUESTS, Op, Segment
-from weft.verbs.hca.work import Completion
+from weft.verbs.shm.layout import CompletionRecord
 
 
 def arrive(wire: Wire, segment: Segment, source: str = "a") -> None:
@@ -53,5 +53,5 @@ def events(qp: QueuePair) -> list[ibv_event_type]:
     return seen
 
 
-def completions(wire: Wire) -> list[Completion]:
+def completions(wire: Wire) -> list[CompletionRecord]:
     return taken(wire.b.cq, 100)

@@ -30,9 +30,9 @@ from weft.verbs.enums import (
     IBV_WC_WR_FLUSH_ERR,
 )
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.hca.work import Completion
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.cq import CQ, CQEX, WC, CompChannel, CqInitAttrEx, PollCqAttr
+from weft.verbs.shm.layout import CompletionRecord
 
 CQE_MAX = 1000
 STAMPS = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
@@ -60,8 +60,8 @@ def ctx(wire) -> FakeContext:
     return FakeContext(wire)
 
 
-def done(wr_id: int = 0, **more: int) -> Completion:
-    return Completion(wr_id=wr_id, qp_num=7, **more)
+def done(wr_id: int = 0, **more: int) -> CompletionRecord:
+    return CompletionRecord(wr_id=wr_id, qp_num=7, **more)
 
 
 # -- plain queues -----------------------------------------------------------------------------------------------------

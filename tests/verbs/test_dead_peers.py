@@ -90,7 +90,7 @@ def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_shm):
 
 def wait_until_noticed(node: Node, qp: Any, *, by_shm: bool) -> None:
     """A path is closed by a thread that sees the other process go, which on a busy machine takes its time."""
-    wait_until(lambda: not by_shm or not qp.core.shm_path._peer.meter[0])
+    wait_until(lambda: not by_shm or not qp.core.shm_path._peer.meter.is_open)
 
 
 @pytest.mark.usefixtures("tidy")

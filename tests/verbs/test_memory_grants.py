@@ -9,17 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.patience import wait_until
 
 from weft import runtime
 from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
-from weft.verbs.carriers.lab.connection import METER_WORDS, METERS, QUEUE_PAIR_BITS
+from weft.verbs.carriers.lab.connection import METERS, QUEUE_PAIR_BITS
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.hca.adapter import Adapter
+from weft.verbs.shm.layout import MeterRecord
 from weft.verbs.shm.queue_memory import QueueMemory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
@@ -30,16 +30,16 @@ class Program:
     """One at a port of a lab that opens every meter."""
 
     def __init__(self, lab: Path, number: int) -> None:
-        size_bytes = METERS * METER_WORDS * 8
+        size_bytes = METERS * MeterRecord.size
         file = runtime.memory("meters", size_bytes)
-        self.meters = np.frombuffer(mmap.mmap(file, size_bytes), np.int64).reshape(METERS, METER_WORDS)
+        self.meters = (MeterRecord * METERS).from_buffer(mmap.mmap(file, size_bytes))
         line: Any = SimpleNamespace(path=str(lab), ask=self._opened, ring=lambda: None, wake=print, close=lambda: None)
         facts: Any = SimpleNamespace(info=SimpleNamespace(lid=1, lmc=0), p_keys=(0xFFFF,))
         self.carrier = LabCarrier(line, number, facts, MemoryGrants(line, GUID, number, os.dup(file)))
         self.carrier.open(Adapter(Loopback(()), memory=QueueMemory(can_be_shared=True)))
 
     def _opened(self, do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
-        self.meters[meter, 0] = 1
+        self.meters[meter].is_open = 1
         return {"guid": GUID}
 
     def peer_at(self, peer: int) -> object:
@@ -51,7 +51,7 @@ def test_a_way_ends_with_the_program_whose_number_was_another_s_before(tmp_path)
     for _ in range(2):
         peer = Program(tmp_path / "lab", PEER)
         assert own.peer_at(PEER) is not None
-        assert own.meters[0, 0] == 1
+        assert own.meters[0].is_open == 1
         peer.carrier.close()
-        wait_until(lambda: own.meters[0, 0] == 0, "that the way is closed")
+        wait_until(lambda: own.meters[0].is_open == 0, "that the way is closed")
     own.carrier.close()

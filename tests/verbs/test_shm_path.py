@@ -24,7 +24,6 @@ from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.qp import QP
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 from weft.verbs.shm import atomic
-from weft.verbs.shm import meter as meters
 from weft.verbs.shm.queue_memory import QueueMemory, lives
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
@@ -183,15 +182,15 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode):
             del carrier.send
         assert path.do(request)
         meter = path.a.core.shm_path._peer.meter
-        for response, packets_at in ((False, meters.REQUESTS), (True, meters.RESPONSES)):
-            sizes = [size for which, size in sent if which == response]
-            assert (meter[packets_at], meter[packets_at + 1]) == (len(sizes), sum(sizes))
+        there, back = ([size for which, size in sent if which == response] for response in (False, True))
+        assert (meter.requests, meter.request_bytes) == (len(there), sum(there))
+        assert (meter.responses, meter.response_bytes) == (len(back), sum(back))
     finally:
         packets.end()
         path.end()
 
 
-def test_lanes_are_for_connections_that_are_used_much(node):
+def test_shared_memory_is_for_connections_that_are_used_much(node):
     a, b = connect(node, e.IBV_QPT_RC)
     work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED)
     work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
@@ -308,11 +307,11 @@ def test_blocks_never_overlap_and_come_empty(steps):
     for what, size, which in steps:
         if what == "take":
             at = memory.allocate(size)
-            words = range(at // 8, (at + size) // 8)
-            assert not any(memory.words[word] for word in (*words[:1], *words[-1:]))
+            ends = at, at + size - 1
+            assert not any(memory.bytes[end] for end in ends)
             assert all(at + size <= other or other + other_size <= at for other, other_size in blocks)
-            for word in (*words[:1], *words[-1:]):
-                memory.words[word] = 1
+            for end in ends:
+                memory.bytes[end] = 1
             blocks.append((at, size))
         elif blocks:
             memory.give_back(*blocks.pop(which % len(blocks)))
@@ -337,7 +336,7 @@ def test_links_that_take_time_delay_what_is_done(node):
     path = a.core.find_shm_path(at_once=True)
     assert path is not None
     meter = path._peer.meter
-    meter[meters.LATENCY_NS], meter[meters.BYTE_PS] = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
+    meter.latency_ns, meter.byte_ps = 2_000_000, 1_000_000  # 2 ms, and 1 µs for a byte
     work = SendWR(1, e.IBV_WR_RDMA_WRITE, 1, 0, [node.sge(0, 1000)], e.IBV_SEND_SIGNALED)
     work.set_wr_rdma(node.mr.rkey, node.mr.buf + MIDDLE)
     began_ns = time.monotonic_ns()

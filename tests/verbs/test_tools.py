@@ -35,7 +35,6 @@ from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute
 from weft.verbs.pyverbs.device import Context
 from weft.verbs.pyverbs.qp import QPCap
 from weft.verbs.pyverbs.wr import RecvWR, SendWR
-from weft.verbs.shm.execute import IS_OPEN
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share an adapter on Linux only")
 
@@ -174,14 +173,14 @@ def test_options_of_perftest_do_what_they_say(pair, test, words, iterations, eng
         ("ib_send_lat", ()),
     ],
 )
-def test_what_the_short_way_does_not_take_goes_as_packets(pair, test, words, monkeypatch):
+def test_what_shared_memory_does_not_take_goes_as_packets(pair, test, words, monkeypatch):
     """Kernels leave at every message, and go on where they were."""
 
     def closed(end: Endpoint, watch: Watch) -> CompiledLoop:
         loop = made(end, watch)
         assert isinstance(loop, CompiledLoop)
         for path in loop._paths:
-            path._peer.meter[IS_OPEN] = 0
+            path._peer.meter.is_open = 0
         return loop
 
     made = compiled_loop.compiled_loop

@@ -13,7 +13,7 @@ from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.enums import IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND
 from weft.verbs.errors import PyverbsUserError
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
-from weft.verbs.shm.layout import PLACE_FORM
+from weft.verbs.shm.layout import SgeRecord
 from weft.verbs.shm.memory import Place
 
 
@@ -106,7 +106,7 @@ def test_an_element_keeps_what_fits_and_names_what_does_not(addr, length, lkey):
     if not wrong:
         sge = SGE(addr, length, lkey)
         assert (sge.addr, sge.length, sge.lkey) == (int(addr), int(length), int(lkey))
-        assert PLACE_FORM.unpack(sge.raw) == (int(addr), int(length), int(lkey))
+        assert SgeRecord.form.unpack(sge.raw) == (int(addr), int(length), int(lkey))
         return
     with pytest.raises(OverflowError, match=f"^{wrong[0]} = "):
         SGE(addr, length, lkey)

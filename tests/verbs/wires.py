@@ -6,7 +6,6 @@ import ctypes
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import fields
 
 from weft.mad.local import ManualClock
 from weft.verbs.carriers.protocol import Arrival, Carrier
@@ -24,17 +23,17 @@ from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.queue_pair import QueuePair, Settings
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import Segment, Service
-from weft.verbs.hca.work import Completion, ReceiveWork, SendWork
+from weft.verbs.hca.work import ReceiveWork, SendWork
+from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place
 
 ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 Fate = Callable[[Segment], list[Segment]]  # what becomes of a packet: nothing, itself, twice, ...
 
 
-def taken(cq: CompletionQueue, most: int) -> list[Completion]:
+def taken(cq: CompletionQueue, most: int) -> list[CompletionRecord]:
     """The oldest of its completions."""
-    names = [field.name for field in fields(Completion)]
-    return [Completion(**dict(zip(names, numbers, strict=True))) for numbers in cq.poll(most)]  # type: ignore[arg-type]
+    return [CompletionRecord(*numbers) for numbers in cq.poll(most)]
 
 
 class End(Carrier):

@@ -5,11 +5,8 @@ dice say: every port Active, no bad cable, P_Keys that match, an SL that has a V
 a meter in shared memory, where the sender counts what it would have sent. When somebody reads counters, what the meters
 counted since is added to every port that the packets would have passed, as `mad.packets` does.
 
-    meter    is open, request packets, their bytes, response packets, their bytes,
-             latency in ns, ps per byte, when the link is free again        eight numbers of 64 bits
-
-Bytes are those of the transport: BTH to ICRC. Before anything changes that a path depends on, all are closed:
-senders ask again, and get another one, or none and send packets.
+Before anything changes that a path depends on, all are closed: senders ask again, and get
+another one, or none and send packets.
 """
 
 from __future__ import annotations
@@ -17,10 +14,8 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from operator import attrgetter
 
 from weft import runtime
 from weft.errors import ConfigError
@@ -29,14 +24,15 @@ from weft.fabric.forwarding import HEADERS_BYTES, Path, Reason, matching, walk
 from weft.mad import faults
 from weft.mad.devices import Devices
 from weft.mad.subnet import Subnet
-from weft.verbs.carriers.lab.connection import METER_WORDS, METERS
+from weft.verbs.carriers.lab.connection import METERS
+from weft.verbs.shm.layout import MeterRecord
 from weft.wire.headers import GRH, LRH
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
 
 _SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 _READERS = (MgmtClass.PERF, MgmtClass.CONG_CTRL)
-_COUNTS = slice(1, 5)
+_COUNTS = attrgetter("requests", "request_bytes", "responses", "response_bytes")
 _MOST = 1 << 50  # of what a meter may have counted at a time; more is not what a sender counts
 
 
@@ -44,9 +40,9 @@ class Meters:
     """Those of one program, in memory that it maps too."""
 
     def __init__(self) -> None:
-        size = METERS * METER_WORDS * 8
+        size = METERS * MeterRecord.size
         self.file = runtime.memory("meters", size)
-        self.words: NDArray[np.int64] = np.frombuffer(mmap.mmap(self.file, size), np.int64).reshape(METERS, METER_WORDS)
+        self.records = (MeterRecord * METERS).from_buffer(mmap.mmap(self.file, size))
 
     def close(self) -> None:
         os.close(self.file)
@@ -56,12 +52,12 @@ class Meters:
 class MeteredPath:
     """`there` and `back` are the slots by which requests and responses leave, hop by hop."""
 
-    words: NDArray[np.int64]  # of its meter
+    meter: MeterRecord
     there: tuple[int, ...]
     back: tuple[int, ...]
     sl: int
     header_bytes: int  # of every packet, before the BTH
-    counted: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    counted: tuple[int, ...] = (0, 0, 0, 0)
 
 
 class MeteredPaths:
@@ -105,11 +101,12 @@ class MeteredPaths:
         if back is None:
             return None
         header_bytes = LRH.size + (GRH.size if gids else 0)
-        path = MeteredPath(words=meters.words[index], there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
-        path.words[1:] = 0
+        meter = meters.records[index]
+        path = MeteredPath(meter=meter, there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
+        meter.clear()
         if self._is_timed:
-            path.words[5], path.words[6] = self._time_of(there.out)
-        path.words[0] = 1
+            meter.latency_ns, meter.byte_ps = self._time_of(there.out)
+        meter.is_open = 1
         self._paths[meters, index] = path
         self.any_open = True
         return there.end
@@ -117,7 +114,7 @@ class MeteredPaths:
     def close_all(self) -> None:
         """Something is about to change. Who is in the middle of something may still count it."""
         for path in self._paths.values():
-            path.words[0] = 0
+            path.meter.is_open = 0
         self.any_open = False
         self._times = None
 
@@ -146,8 +143,9 @@ class MeteredPaths:
             self._collect(path)
 
     def _collect(self, path: MeteredPath) -> None:
-        now: list[int] = path.words[_COUNTS].tolist()
-        new = [max(0, min(_MOST, after - before)) for after, before in zip(now, path.counted, strict=True)]
+        now = _COUNTS(path.meter)
+        differences = (after - before for after, before in zip(now, path.counted, strict=True))
+        new = [more if 0 <= more <= _MOST else 0 for more in differences]
         path.counted = now
         for out, number, size_bytes in ((path.there, new[0], new[1]), (path.back, new[2], new[3])):
             if number:

@@ -29,7 +29,6 @@ from weft.verbs.hca.requester import Requester
 from weft.verbs.hca.responder import Responder
 from weft.verbs.hca.segment import REQUESTS, Segment, Service
 from weft.verbs.hca.work import Refused, SendWork
-from weft.verbs.shm import layout
 from weft.verbs.shm.queue_memory import Lock, QueueMemory
 
 _LOADING_S = 10.0
@@ -95,7 +94,8 @@ class Adapter:
     def remove(self, qp: QueuePair | EEContext) -> None:
         self.queue_pairs.pop(qp.number, None)
         self.ee_contexts.pop(qp.number, None)
-        self.memory.words[qp.at + layout.Q_NUMBER] = self.memory.words[qp.at + layout.Q_STATE] = 0
+        self.memory.queue_pairs.pop(qp.number, None)
+        qp.record.number = qp.record.state = 0
         self._timed.discard(qp)
         if qp in self._awake:
             self._awake.remove(qp)

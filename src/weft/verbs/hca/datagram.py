@@ -20,8 +20,9 @@ from weft.verbs.enums import (
 )
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.hca.segment import Op, Segment, Service, psn_after
-from weft.verbs.hca.work import Completion, SendWork
+from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import memory
+from weft.verbs.shm.layout import CompletionRecord
 from weft.wire.headers import GRH
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Datagrams:
             status = self._send(work)
             failed = status != ibv_wc_status.IBV_WC_SUCCESS
             if failed or qp.signal_all or work.flags & IBV_SEND_SIGNALED:
-                done = Completion(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted)
+                done = CompletionRecord(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted)
                 qp.complete(qp.send_cq, done)
             if failed:
                 qp.state = ibv_qp_state.IBV_QPS_SQE
@@ -107,7 +108,7 @@ class Datagrams:
         except CudaError:
             qp.receive_error(work, ibv_wc_status.IBV_WC_LOC_QP_OP_ERR)
             return
-        done = Completion(
+        done = CompletionRecord(
             wr_id=work.wr_id,
             qp_num=qp.number,
             opcode=ibv_wc_opcode.IBV_WC_RECV,

@@ -64,14 +64,9 @@ class EEContext:
         self.sends: deque[SendWork] = deque()  # the message under way or the RESYNC after it, never more
         self.is_established = False
         self.on_event: Callable[[ibv_event_type], None] = lambda event: None
-        words = adapter.memory.words
-        for word in range(self.at, self.at + layout.QUEUE_PAIR_WORDS):
-            words[word] = 0
+        self.record = layout.QueuePairRecord.from_buffer(adapter.memory.bytes, layout.queue_pair_at(number))
+        self.record.clear()
         self.requester, self.responder = EERequester(self), EEResponder(self)
-
-    @property
-    def at(self) -> int:
-        return layout.queue_pair_at(self.number)
 
     @property
     def pd(self) -> object:
@@ -304,7 +299,7 @@ class _Addressed:
     """The queue pair that a request names, as a responder sees it: with the settings and the PSNs of the path."""
 
     def __init__(self, qp: QueuePair, ee: EEContext, settings: Settings) -> None:
-        self.qp, self.at, self.settings = qp, ee.at, settings
+        self.qp, self.record, self.settings = qp, ee.record, settings
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.qp, name)

@@ -29,8 +29,9 @@ from weft.verbs.enums import (
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import Service
-from weft.verbs.hca.work import Completion, ReceiveWork, Refused, SendWork
+from weft.verbs.hca.work import ReceiveWork, Refused, SendWork
 from weft.verbs.shm import layout
+from weft.verbs.shm.layout import CompletionRecord
 
 if TYPE_CHECKING:
     from weft.verbs.hca.adapter import Adapter
@@ -168,6 +169,8 @@ class QueuePair:
     send_places_max: int
     inline_max: int
     signal_all: bool
+    at: int = field(init=False)  # where its record is in the memory of the adapter
+    record: layout.QueuePairRecord = field(init=False)
     _state: ibv_qp_state = field(default=_RESET, init=False)
     settings: Settings = field(default_factory=Settings)
     sends: deque[SendWork] = field(default_factory=deque)  # posted and not complete, in order
@@ -183,16 +186,12 @@ class QueuePair:
     _not_before_s: float = 0.0
 
     def __post_init__(self) -> None:
-        words, at = self.adapter.memory.words, self.at
-        for word in range(at, at + layout.QUEUE_PAIR_WORDS):
-            words[word] = 0
-        words[at + layout.Q_NUMBER], words[at + layout.Q_SERVICE] = self.number, self.service
-        words[at + layout.Q_SIGNALS_ALL], words[at + layout.Q_SENDS_MAX] = self.signal_all, self.send_capacity
-
-    @property
-    def at(self) -> int:
-        """Its words in the memory of the adapter."""
-        return layout.queue_pair_at(self.number)
+        self.at = layout.queue_pair_at(self.number)
+        self.record = layout.QueuePairRecord.from_buffer(self.adapter.memory.bytes, self.at)
+        self.record.clear()
+        self.adapter.memory.queue_pairs[self.number] = self.record
+        self.record.number, self.record.service = self.number, self.service
+        self.record.signals_all, self.record.max_send_wr = self.signal_all, self.send_capacity
 
     @property
     def state(self) -> ibv_qp_state:
@@ -201,21 +200,17 @@ class QueuePair:
     @state.setter
     def state(self, state: ibv_qp_state) -> None:
         self._state = state
-        self.adapter.memory.words[self.at + layout.Q_STATE] = state
+        self.record.state = state
 
     def show(self) -> None:
         """Write what others need to know where they look for it."""
-        words, at, settings = self.adapter.memory.words, self.at, self.settings
-        words[at + layout.Q_DEST_QP], words[at + layout.Q_SOURCE] = settings.dest_qp, mark(settings.source)
-        words[at + layout.Q_RECEIVES], words[at + layout.Q_RECEIVE_CQ] = self.receives.at, self.told_of_receives.at
-        words[at + layout.Q_SEND_CQ] = self.send_cq.at
-        words[at + layout.Q_DOMAIN], words[at + layout.Q_RECEIVE_DOMAIN] = id(self.pd), id(self.receive_pd)
-        words[at + layout.Q_ACCESS], words[at + layout.Q_MTU_BYTES] = settings.access, settings.mtu_bytes
-        words[at + layout.Q_P_KEY] = self.adapter.p_key(settings.pkey_index)
-        words[at + layout.Q_P_KEY_INDEX] = settings.pkey_index
-        words[at + layout.Q_READS_MAX] = settings.max_dest_rd_atomic
-        words[at + layout.Q_OWN_READS_MAX] = settings.max_rd_atomic
-        words[at + layout.Q_IS_ESTABLISHED] = self.is_established
+        record, settings = self.record, self.settings
+        for name in ("dest_qp", "access", "mtu_bytes", "pkey_index", "max_dest_rd_atomic", "max_rd_atomic"):
+            setattr(record, name, getattr(settings, name))
+        record.source, record.p_key = mark(settings.source), self.adapter.p_key(settings.pkey_index)
+        record.receive_queue, record.receive_cq = self.receives.at, self.told_of_receives.at
+        record.send_cq, record.is_established = self.send_cq.at, self.is_established
+        record.domain, record.receive_domain = id(self.pd), id(self.receive_pd)
 
     @property
     def receive_pd(self) -> object:
@@ -233,8 +228,8 @@ class QueuePair:
         self.check_send(work)
         if not self.sends and self.service not in UNCONNECTED:
             self.requester.resume()
-        words, at = self.adapter.memory.words, self.at + layout.Q_POSTED
-        words[at] = work.posted = words[at] + 1
+        self.record.posted += 1
+        work.posted = self.record.posted
         self.sends.append(work)
         if self.state in (_SQE, _ERR):
             self.flush_sends()
@@ -277,8 +272,7 @@ class QueuePair:
     @property
     def unpolled(self) -> int:
         """Send requests that have a place: a polled completion frees its own and all before it."""
-        words, at = self.adapter.memory.words, self.at
-        return words[at + layout.Q_POSTED] - words[at + layout.Q_POLLED]
+        return self.record.posted - self.record.polled
 
     def put_receive(self, request: bytes) -> bool:
         """What a program has packed, if nothing speaks against it; if something does, `post_receive` says what."""
@@ -323,8 +317,7 @@ class QueuePair:
             self.receives.clear()
         self.send_cq.forget(self.number)
         self.recv_cq.forget(self.number)
-        words, at = self.adapter.memory.words, self.at
-        words[at + layout.Q_POSTED] = words[at + layout.Q_POLLED] = 0
+        self.record.posted = self.record.polled = 0
         self.settings, self.is_established = Settings(), False
         self.shm_path = None
         (self.datagrams if self.service == Service.UD else self.requester).reset()
@@ -336,12 +329,12 @@ class QueuePair:
 
     # -- completing ---------------------------------------------------------------------------------------------------
 
-    def complete(self, cq: CompletionQueue, completion: Completion) -> None:
+    def complete(self, cq: CompletionQueue, completion: CompletionRecord) -> None:
         if not cq.add(completion):
             self.fail()
 
     def receive_error(self, work: ReceiveWork, status: ibv_wc_status) -> None:
-        failed = Completion(wr_id=work.wr_id, qp_num=self.number, status=status, opcode=ibv_wc_opcode.IBV_WC_RECV)
+        failed = CompletionRecord(wr_id=work.wr_id, qp_num=self.number, status=status, opcode=ibv_wc_opcode.IBV_WC_RECV)
         self.complete(self.told_of_receives, failed)
 
     def fail(self) -> None:
@@ -371,6 +364,6 @@ def mark(source: object) -> int:
     return int.from_bytes(hashlib.blake2b(repr(source).encode(), digest_size=7).digest(), "big")
 
 
-def _flushed(wr_id: int, qp_num: int, opcode: ibv_wc_opcode, posted: int = 0) -> Completion:
+def _flushed(wr_id: int, qp_num: int, opcode: ibv_wc_opcode, posted: int = 0) -> CompletionRecord:
     status = ibv_wc_status.IBV_WC_WR_FLUSH_ERR
-    return Completion(wr_id=wr_id, qp_num=qp_num, status=status, opcode=opcode, posted=posted)
+    return CompletionRecord(wr_id=wr_id, qp_num=qp_num, status=status, opcode=opcode, posted=posted)

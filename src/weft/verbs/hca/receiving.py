@@ -9,7 +9,7 @@ from typing import Any
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.work import ReceiveWork, Refused
 from weft.verbs.shm import layout
-from weft.verbs.shm.layout import PLACE_FORM, RECEIVE_FORM, RQ_ENTRIES, RQ_HEAD, RQ_TAIL, WORD_BYTES
+from weft.verbs.shm.layout import ReceiveQueueRecord, ReceiveRequest, SgeRecord
 from weft.verbs.shm.memory import Place
 from weft.verbs.shm.queue_memory import Block, QueueMemory, of_process
 
@@ -17,7 +17,7 @@ Kernel = Callable[..., Any]
 
 
 class ReceiveQueue:
-    """First in, first out. A shared one tells once when fewer than `limit` are left. `at` is the word of its ring."""
+    """First in, first out. A shared one tells once when fewer than `limit` are left. `at` is where its record is."""
 
     def __init__(
         self, capacity: int, places_max: int, *, shared: bool = False, memory: QueueMemory | None = None
@@ -30,76 +30,75 @@ class ReceiveQueue:
         self.on_limit: Callable[[], None] = lambda: None
         self._memory = memory or of_process()
         self._returned: list[ReceiveWork] = []  # the next first
-        self._entry_words = 2 + 3 * places_max
-        self._entry_bytes = self._entry_words * WORD_BYTES
+        self._entry_bytes = ReceiveRequest.size + places_max * SgeRecord.size
         self._make(capacity)
 
     def _make(self, capacity: int) -> None:
         self.capacity = capacity
-        words = layout.RQ_ENTRIES + max(1, capacity) * self._entry_words
-        self._block = Block(self._memory, words * WORD_BYTES)
-        self.at = self._block.word
+        self._block = Block(self._memory, layout.RING + max(1, capacity) * self._entry_bytes)
+        self.at = self._block.at
         self._add: Kernel | None = None  # to `_ring`, where others see it in order
-        ring = self._memory.words
-        ring[self.at + layout.RQ_CAPACITY], ring[self.at + layout.RQ_PLACES_MAX] = capacity, self.places_max
+        self.record = ReceiveQueueRecord.from_buffer(self._memory.bytes, self.at)
+        self.record.capacity, self.record.max_sge = capacity, self.places_max
 
     @property
     def limit(self) -> int:
-        return self._memory.words[self.at + layout.RQ_LIMIT]
+        return self.record.limit
 
     @limit.setter
     def limit(self, value: int) -> None:
-        self._memory.words[self.at + layout.RQ_LIMIT] = value
+        self.record.limit = value
 
     def __len__(self) -> int:
-        words, at = self._memory.words, self.at
-        return words[at + layout.RQ_HEAD] - words[at + layout.RQ_TAIL] + len(self._returned)
+        return self.record.head - self.record.tail + len(self._returned)
 
     def post(self, work: ReceiveWork) -> None:
         if len(work.places) > self.places_max:
             raise Refused(errno.EINVAL, f"{len(work.places)} elements are more than the {self.places_max} allowed")
-        elements = [PLACE_FORM.pack(place.address, place.length, place.lkey) for place in work.places]
-        if not self.put(RECEIVE_FORM.pack(work.wr_id, len(elements)) + b"".join(elements)):
+        elements = [SgeRecord.form.pack(place.address, place.length, place.lkey) for place in work.places]
+        if not self.put(ReceiveRequest.form.pack(work.wr_id, len(elements)) + b"".join(elements)):
             raise Refused(errno.ENOMEM, f"the receive queue is full: it holds {self.capacity}")
 
     def put(self, request: bytes) -> bool:
-        """What a program has packed (`layout.RECEIVE_FORM`); False if it is too long or has no place.
+        """What a program has packed (`layout.ReceiveRequest`); False if it is too long or has no place.
 
         Nobody else adds, so of the locks that of the threads is enough.
         """
         memory, size = self._memory, len(request)
         if memory.is_shared:
             return (self._add or self._find_add())(self._ring, request)  # type: ignore[no-any-return]
-        words, at, capacity, entry_bytes = memory.words, self.at, self.capacity, self._entry_bytes
-        head = words[at + RQ_HEAD]
-        if head - words[at + RQ_TAIL] + len(self._returned) >= capacity or size > entry_bytes:
+        record = self.record
+        head = record.head
+        if head - record.tail + len(self._returned) >= self.capacity or size > self._entry_bytes:
             return False
-        begin = (at + RQ_ENTRIES) * WORD_BYTES + head % capacity * entry_bytes
+        begin = self._entry(head)
         memory.bytes[begin : begin + size] = request
-        words[at + RQ_HEAD] = head + 1
+        record.head = head + 1
         return True
+
+    def _entry(self, count: int) -> int:
+        return self.at + layout.RING + count % max(1, self.capacity) * self._entry_bytes
 
     def _find_add(self) -> Kernel:
         from weft.verbs.shm import rings
 
-        self._ring, self._add = rings.ring_at(self._memory.bytes, self.at)
+        self._ring, self._add = rings.adder(self._memory.bytes, self.at)
         return self._add
 
     def take(self) -> ReceiveWork | None:
         """The next; None if there is none."""
         if not len(self):
             return None
-        words = self._memory.words
         if self._returned:
             work = self._returned.pop(0)
-            words[self.at + layout.RQ_RETURNED] = len(self._returned)
+            self.record.returned = len(self._returned)
         else:
-            tail = words[self.at + layout.RQ_TAIL]
-            at = self.at + RQ_ENTRIES + tail % max(1, self.capacity) * self._entry_words
-            ends = range(at + 2, at + 2 + 3 * words[at + 1], 3)
-            places = tuple(Place(words[one], words[one + 1], words[one + 2]) for one in ends)
-            work = ReceiveWork(wr_id=words[at], places=places)
-            words[self.at + layout.RQ_TAIL] = tail + 1
+            data, at = self._memory.bytes, self._entry(self.record.tail)
+            wr_id, count = ReceiveRequest.form.unpack_from(data, at)
+            begin = at + ReceiveRequest.size
+            places = SgeRecord.form.iter_unpack(data[begin : begin + count * SgeRecord.size])
+            work = ReceiveWork(wr_id=wr_id, places=tuple(Place(*numbers) for numbers in places))
+            self.record.tail += 1
         if self.limit and len(self) < self.limit:
             self.limit = 0
             self.on_limit()
@@ -108,12 +107,11 @@ class ReceiveQueue:
     def put_back(self, work: ReceiveWork) -> None:
         """One that was taken and not used."""
         self._returned.insert(0, work)
-        self._memory.words[self.at + layout.RQ_RETURNED] = len(self._returned)
+        self.record.returned = len(self._returned)
 
     def clear(self) -> None:
-        words, at = self._memory.words, self.at
         self._returned.clear()
-        words[at + layout.RQ_RETURNED], words[at + layout.RQ_TAIL] = 0, words[at + layout.RQ_HEAD]
+        self.record.returned, self.record.tail = 0, self.record.head
 
     def resize(self, capacity: int) -> None:
         """What is in it stays; it moves, so those who know where it is must be told."""

@@ -19,12 +19,12 @@ from weft.verbs.enums import (
 )
 from weft.verbs.gpudirect.cuda import Allocation
 from weft.verbs.shm import layout
+from weft.verbs.shm.layout import RegionRecord
 from weft.verbs.shm.memory import Place, is_there
 from weft.verbs.shm.queue_memory import Lock, QueueMemory, of_process
 
 WHOLE_SPACE = 1 << 64
 _LENGTH_MAX = 1 << 62  # of those that others find in the table
-_REGION, _WINDOW = 1, 2
 _WRITES = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
 _IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_num", "parent", "device"}
 
@@ -98,7 +98,7 @@ class Regions:
         """Write it where kernels and other processes look; what does not fit there is found by its owner only."""
         if not self._memory.can_be_shared:
             return
-        words, at = self._memory.words, layout.region_at(region.key)
+        shown = RegionRecord.from_buffer(self._memory.bytes, layout.region_at(region.key))
         fits = (
             region.is_open
             and region.device is None
@@ -107,15 +107,14 @@ class Regions:
             and self._by_key.get(region.key) is region
         )
         if not fits:
-            if words[at + layout.R_KEY] == region.key:
-                words[at + layout.R_OPEN] = 0
+            if shown.key == region.key:
+                shown.kind = 0
             return
-        words[at + layout.R_OPEN] = 0
-        words[at + layout.R_KEY], words[at + layout.R_DOMAIN] = region.key, id(region.pd)
-        words[at + layout.R_ADDRESS], words[at + layout.R_LENGTH] = region.address, region.length
-        words[at + layout.R_FIRST], words[at + layout.R_ACCESS] = region.base, region.access
-        words[at + layout.R_QUEUE_PAIR] = region.qp_num
-        words[at + layout.R_OPEN] = _REGION if region.parent is None else _WINDOW
+        shown.kind = 0
+        shown.key, shown.domain, shown.qp_num = region.key, id(region.pd), region.qp_num
+        shown.address, shown.length, shown.base = region.address, region.length, region.base
+        shown.access = region.access
+        shown.kind = layout.REGION if region.parent is None else layout.WINDOW
 
     def register(
         self,

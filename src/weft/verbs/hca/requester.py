@@ -25,9 +25,10 @@ from weft.verbs.hca.segment import (
     psn_after,
     psn_distance,
 )
-from weft.verbs.hca.work import Completion, SendWork
-from weft.verbs.shm import layout, memory
-from weft.verbs.shm.queue_memory import word_of_queue_pair
+from weft.verbs.hca.work import SendWork
+from weft.verbs.shm import memory
+from weft.verbs.shm.layout import CompletionRecord
+from weft.verbs.shm.queue_memory import field_of_queue_pair
 
 if TYPE_CHECKING:
     from weft.verbs.hca.queue_pair import QueuePair
@@ -40,7 +41,7 @@ _WORD = struct.Struct("=Q")
 
 
 class Requester:
-    next_psn: int = word_of_queue_pair(layout.Q_NEXT_PSN)
+    next_psn: int = field_of_queue_pair("next_psn")
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
@@ -374,7 +375,7 @@ class Requester:
             self._cursor = max(0, self._cursor - 1)
             if qp.signal_all or work.flags & IBV_SEND_SIGNALED:
                 opcode = LOCAL.get(work.opcode) or OPS[work.opcode][1]
-                done = Completion(wr_id=work.wr_id, qp_num=qp.number, opcode=opcode, byte_len=work.size)
+                done = CompletionRecord(wr_id=work.wr_id, qp_num=qp.number, opcode=opcode, byte_len=work.size)
                 done.posted = work.posted
                 qp.complete(qp.send_cq, done)
         qp.adapter.wake(qp)
@@ -387,7 +388,7 @@ class Requester:
         qp.sends.popleft()
         self._cursor = 0
         self.deadline_s = self._wait_s = None
-        qp.send_cq.add(Completion(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted))
+        qp.send_cq.add(CompletionRecord(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted))
         if qp.service not in (Service.UC, Service.RD):
             qp.fail()
         else:

@@ -30,9 +30,10 @@ from weft.verbs.hca.segment import (
     psn_after,
     psn_distance,
 )
-from weft.verbs.hca.work import Completion, ReceiveWork
-from weft.verbs.shm import layout, memory
-from weft.verbs.shm.queue_memory import word_of_queue_pair
+from weft.verbs.hca.work import ReceiveWork
+from weft.verbs.shm import memory
+from weft.verbs.shm.layout import CompletionRecord
+from weft.verbs.shm.queue_memory import field_of_queue_pair
 
 if TYPE_CHECKING:
     from weft.verbs.hca.queue_pair import QueuePair
@@ -79,8 +80,8 @@ class _NotReady(Exception):
 
 
 class Responder:
-    expected: int = word_of_queue_pair(layout.Q_EXPECTED)
-    msn: int = word_of_queue_pair(layout.Q_MSN)
+    expected: int = field_of_queue_pair("expected_psn")
+    msn: int = field_of_queue_pair("msn")
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
@@ -95,7 +96,7 @@ class Responder:
     @_message.setter
     def _message(self, message: _Message | None) -> None:
         self._open = message
-        self.qp.adapter.memory.words[self.qp.at + layout.Q_IS_MIDWAY] = message is not None
+        self.qp.record.is_midway = message is not None
 
     def reset(self) -> None:
         self.expected, self.msn = self.qp.settings.rq_psn, 0
@@ -272,7 +273,7 @@ class Responder:
             flags, value = ibv_wc_flags.IBV_WC_WITH_IMM, segment.immediate
         elif segment.invalidate is not None:
             flags, value = ibv_wc_flags.IBV_WC_WITH_INV, segment.invalidate
-        done = Completion(
+        done = CompletionRecord(
             wr_id=work.wr_id,
             qp_num=qp.number,
             opcode=opcode,

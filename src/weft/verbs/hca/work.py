@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from weft.verbs.enums import IBV_SEND_SOLICITED, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.enums import IBV_SEND_SOLICITED, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.hca.opcodes import ANSWERED, DATA, HAVE_IMMEDIATE, OPS, Control
 from weft.verbs.hca.segment import Op, Segment, Service, psn_after
 from weft.verbs.shm.memory import Payload, Place, total
@@ -96,25 +96,3 @@ class ReceiveWork:
     @property
     def size(self) -> int:
         return total(self.places)
-
-
-@dataclass(slots=True, kw_only=True)
-class Completion:
-    """A work completion; if `status` is an error only `wr_id`, `qp_num` and `vendor_err` mean anything else."""
-
-    wr_id: int
-    qp_num: int
-    status: ibv_wc_status = ibv_wc_status.IBV_WC_SUCCESS
-    opcode: ibv_wc_opcode = ibv_wc_opcode.IBV_WC_SEND
-    byte_len: int = 0
-    immediate: int = 0  # or the key that was invalidated
-    wc_flags: int = 0
-    src_qp: int = 0
-    slid: int = 0
-    sl: int = 0
-    pkey_index: int = 0
-    dlid_path_bits: int = 0
-    vendor_err: int = 0
-    solicited: bool = False
-    time_ns: int = 0  # of the monotonic clock, if the queue stamps
-    posted: int = 0  # of a send request: which one of its queue pair it is

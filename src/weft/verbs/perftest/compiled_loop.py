@@ -5,6 +5,7 @@ What a kernel leaves for Python is done here: a request that this path does not 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Callable
@@ -21,8 +22,7 @@ from weft.verbs.perftest.loop import Batch, Loop, Watch, check
 from weft.verbs.perftest.plan import Atomic
 from weft.verbs.perftest.report import Times
 from weft.verbs.shm import atomic, execute
-from weft.verbs.shm.layout import WORD_BYTES
-from weft.verbs.shm.meter import METER_WORDS
+from weft.verbs.shm.layout import MeterRecord, SendRequest, SgeRecord
 from weft.verbs.shm.path import ShmPath
 
 Words = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class CompiledLoop:
         self.end, self.watch, self._paths = end, watch, paths
         self._memory = end.port.ctx.adapter.memory
         self._requests = np.stack([path.words for path in paths])  # int64[queue pair, word of a path]
-        self._requests[:, execute.SELF] = self._requests.ctypes.data + np.arange(len(paths)) * self._requests.strides[0]
+        self._records = [execute.fill_in(words) for words in self._requests]
         self._rings = np.array([self._address(qp.core.receives.at) for qp in end.qps], np.int64)
         self._clock = np.zeros(2, np.int64)
         self._quiet_since_s, self._progress = 0.0, -1
@@ -62,18 +62,21 @@ class CompiledLoop:
 
     def _compile(self) -> None:
         """Before anybody measures: a run of no messages, and a request over a path that is closed."""
-        closed, meter = self._requests[0].copy(), np.zeros(METER_WORDS, np.int64)
-        closed[execute.METER] = meter.ctypes.data
+        closed, meter = self._requests[0].copy(), MeterRecord()
+        execute.fill_in(closed).meter = ctypes.addressof(meter)
         assert execute.post(closed, b"") == execute.CLOSED
         setup, state = self._setup(Batch(number=0, size_bytes=self.end.sizes[0], iterations=0))
         none, one = np.zeros(0, np.int64), np.zeros(1, np.int64)
         if self.end.plan.test.is_latency:
-            kernels.take_turns(self._requests[0], setup, state, one)
+            kernels.take_turns(self._requests, setup, state, one)
         else:
             kernels.stream(self._requests, self._rings, setup, state, none, none, none, none)
 
-    def _address(self, word: int) -> int:
-        return self._memory.address + word * WORD_BYTES
+    def _address(self, at: int) -> int:
+        return self._memory.address + at
+
+    def _request(self, index: int) -> SendRequest:
+        return SendRequest.from_address(self._records[index].request)
 
     def _setup(self, batch: Batch) -> tuple[Words, Words]:
         """Of any test; and that nothing has happened yet."""
@@ -92,15 +95,16 @@ class CompiledLoop:
         return setup, state
 
     def _ask(self, index: int, size_bytes: int) -> None:
-        """Write the request of a queue pair into its words."""
-        work, words = self.end.work(index, size_bytes, signaled=True), self._requests[index]
+        """Write the request of a queue pair where its path has it."""
+        work, request = self.end.work(index, size_bytes, signaled=True), self._request(index)
         (place,) = work.places
         adds = self.end.plan.verb is Verb.ATOMIC and self.end.plan.atomic is Atomic.FETCH_AND_ADD
-        words[execute.OPCODE], words[execute.FLAGS], words[execute.WR_ID] = work.opcode, work.send_flags, work.wr_id
-        words[execute.VA], words[execute.RKEY] = work.remote_addr, work.remote_rkey
-        words[execute.COMPARE], words[execute.SWAP] = work.compare_add, work.compare_add if adds else work.swap
-        words[execute.COUNT], words[execute.NUMBER] = 1, 0
-        words[execute.PLACES : execute.PLACES + 3] = place.address, place.length, place.lkey
+        request.opcode, request.flags, request.wr_id = work.opcode, work.send_flags, work.wr_id
+        request.va, request.rkey = work.remote_addr, work.remote_rkey
+        request.compare, request.swap = work.compare_add, work.compare_add if adds else work.swap
+        request.num_sge, request.number = 1, 0
+        element = SgeRecord.from_address(ctypes.addressof(request) + request.size)
+        element.address, element.length, element.lkey = place.address, place.length, place.lkey
 
     # -- bandwidth ----------------------------------------------------------------------------------------------------
 
@@ -116,7 +120,7 @@ class CompiledLoop:
             if self._needs_packets(code, at, setup, int(state[[kernels.POSTED, kernels.DONE, kernels.CAME]].sum())):
                 posted_of[at] += 1
                 state[kernels.POSTED] += 1
-                signaled = bool(self._requests[at, execute.FLAGS] & IBV_SEND_SIGNALED)
+                signaled = bool(self._request(at).flags & IBV_SEND_SIGNALED)
                 self._send_packets(at, batch.size_bytes, signaled=signaled, meanwhile=lambda: self._receive(words))
         return (Times(posted_ns=posted_ns, done_ns=done_ns) if sends else None), int(state[kernels.CAME])
 
@@ -143,7 +147,7 @@ class CompiledLoop:
 
     def _take_turns(self, batch: Batch, setup: Words, state: Words) -> npt.NDArray[np.int64]:
         stamps = np.zeros(batch.iterations + 1, np.int64)
-        while (code := kernels.take_turns(self._requests[0], setup, state, stamps)) != kernels.FINISHED:
+        while (code := kernels.take_turns(self._requests, setup, state, stamps)) != kernels.FINISHED:
             if self._needs_packets(code, 0, setup, int(state[kernels.TURN] * 4 + state[kernels.PHASE])):
                 self._send_packets(0, batch.size_bytes, signaled=True, meanwhile=lambda: None)
                 state[kernels.PHASE] = kernels.TOLD
@@ -167,7 +171,8 @@ class CompiledLoop:
             return True
         else:
             path = self._paths[index]
-            path.words[execute.OPCODE : execute.PLACES + 3] = self._requests[index, execute.OPCODE : execute.PLACES + 3]
+            size = SendRequest.size + SgeRecord.size
+            ctypes.memmove(ctypes.addressof(path.request), self._records[index].request, size)
             path.finish(code)
         return False
 

@@ -11,10 +11,10 @@ from numba.core import types
 
 from weft.jit import Kernel, kernel, part
 from weft.verbs.enums import IBV_SEND_SIGNALED
-from weft.verbs.shm import layout
-from weft.verbs.shm.atomic import acquire, peek, poke, release
-from weft.verbs.shm.execute import BUSY, CLOSED, FAR, FAR_QP, FLAGS, OPCODE, OWN_QP, SLOW, carry_out
+from weft.verbs.shm.atomic import Word, acquire, release, view, where
+from weft.verbs.shm.execute import BUSY, CLOSED, PATH_BYTES, SLOW, carry_out, path_at, request_at
 from weft.verbs.shm.meter import SEND, now_ns
+from weft.verbs.shm.rings import completion_at, completion_queue, queue_pair, receive_queue
 
 FINISHED, WAITING, FAILED = 0, 64, 128  # why a kernel returned; else a code of `execute`
 # Of a test, in words: addresses of rings, and numbers
@@ -27,55 +27,57 @@ BEFORE, POST, TOLD, AFTER = range(4)  # phases of a turn
 
 _SIGNALED = int(IBV_SEND_SIGNALED)
 _UNDONE = SLOW | BUSY | CLOSED
-_WORD = 8
 _BUSY_TRIES = 1_000
 
+_word = view(Word)
 _yield: Kernel = types.ExternalFunction("sched_yield", types.int32())
 
 
 @part
-def _waiting(ring: int) -> int:
+def _waiting(queue) -> int:
     """Completions that nobody took."""
-    return acquire(ring, layout.CQ_HEAD) - peek(ring, layout.CQ_TAIL)
+    return acquire(queue, "head") - queue.tail
 
 
 @part
-def _oldest(ring: int) -> int:
-    """Address of the completion that is to be taken next."""
-    slot = peek(ring, layout.CQ_TAIL) % peek(ring, layout.CQ_CAPACITY)
-    return ring + (layout.CQ_ENTRIES + slot * layout.CQ_ENTRY_WORDS) * _WORD
+def _oldest(address: int):
+    """The completion that is to be taken next."""
+    queue = completion_queue(address)
+    return completion_at(address, queue, queue.tail)
 
 
 @part
-def _has_failed(ring: int) -> bool:
-    return peek(_oldest(ring), layout.C_STATUS) != 0
+def _take(queue) -> None:
+    release(queue, "tail", queue.tail + 1)
 
 
 @part
-def _take(ring: int) -> None:
-    release(ring, layout.CQ_TAIL, peek(ring, layout.CQ_TAIL) + 1)
-
-
-@part
-def _take_own(ring: int, qp: int) -> None:
+def _take_own(address: int, qp: int) -> None:
     """A completion of what this queue pair sent: its place is free again, and those of all before it."""
-    poke(qp, layout.Q_POLLED, peek(_oldest(ring), layout.C_POSTED))
-    _take(ring)
+    queue_pair(qp).polled = _oldest(address).posted
+    _take(completion_queue(address))
 
 
 @part
-def _post_again(ring: int) -> None:
+def _post_again(address: int) -> None:
     """The receive request that was used: all of a ring are alike, and are still there."""
-    release(ring, layout.RQ_HEAD, peek(ring, layout.RQ_HEAD) + 1)
+    queue = receive_queue(address)
+    release(queue, "head", queue.head + 1)
 
 
 @part
 def _is_awaited(path) -> bool:
     """Whether the other end has a place for a message; it may have one soon."""
-    if path[OPCODE] != SEND:
+    if request_at(path.request).opcode != SEND:
         return True
-    ring = path[FAR] + peek(path[FAR_QP], layout.Q_RECEIVES) * _WORD
-    return acquire(ring, layout.RQ_HEAD) != peek(ring, layout.RQ_TAIL)
+    queue = receive_queue(path.far + queue_pair(path.far_qp).receive_queue)
+    return acquire(queue, "head") != queue.tail
+
+
+@part
+def _path(paths, qp: int):
+    """That of a queue pair, by its index."""
+    return path_at(where(paths) + qp * PATH_BYTES)
 
 
 @part
@@ -98,13 +100,15 @@ def _send(paths, setup, state, posted_of, done_of, posted_ns) -> int:
     """One message of each queue pair that may send one; -1 if none could."""
     n, result = setup[COUNT], -1
     for qp in range(len(posted_of)):
-        if posted_of[qp] == n or posted_of[qp] - done_of[qp] >= setup[DEPTH] or not _is_awaited(paths[qp]):
+        path = _path(paths, qp)
+        if posted_of[qp] == n or posted_of[qp] - done_of[qp] >= setup[DEPTH] or not _is_awaited(path):
             continue
         number = posted_of[qp] + 1
         signaled = number % setup[TOGETHER] == 0 or number == n
-        paths[qp, FLAGS] = paths[qp, FLAGS] & ~_SIGNALED | (_SIGNALED if signaled else 0)
+        request = request_at(path.request)
+        request.flags = request.flags & ~_SIGNALED | (_SIGNALED if signaled else 0)
         posted_ns[state[POSTED]] = now_ns(setup[CLOCK])
-        code = _carry_out(paths[qp])
+        code = _carry_out(path)
         if code & _UNDONE == 0:
             posted_of[qp] = number
             state[POSTED] += 1
@@ -118,18 +122,19 @@ def _send(paths, setup, state, posted_of, done_of, posted_ns) -> int:
 @part
 def _take_sent(paths, setup, state, done_of, done_ns) -> int:
     """Completions of what was sent: each speaks for all before it. -1 if there was none."""
-    ring, result = setup[SEND_CQ], -1
-    while _waiting(ring) != 0:
-        if _has_failed(ring):
+    queue, result = setup[SEND_CQ], -1
+    while _waiting(completion_queue(queue)) != 0:
+        done = _oldest(queue)
+        if done.status != 0:
             return FAILED
-        qp = peek(_oldest(ring), layout.C_WR_ID)
+        qp = done.wr_id
         count = min(setup[TOGETHER], setup[COUNT] - done_of[qp])
         time_ns = now_ns(setup[CLOCK])
         for n in range(state[DONE], state[DONE] + count):
             done_ns[n] = time_ns
         done_of[qp] += count
         state[DONE] += count
-        _take_own(ring, paths[qp, OWN_QP])
+        _take_own(queue, _path(paths, qp).own_qp)
         result = 0
     return result
 
@@ -137,12 +142,13 @@ def _take_sent(paths, setup, state, done_of, done_ns) -> int:
 @part
 def _take_received(rings, setup, state) -> int:
     """-1 if nothing came."""
-    ring, result = setup[RECEIVE_CQ], -1
-    while _waiting(ring) != 0:
-        if _has_failed(ring):
+    queue, result = setup[RECEIVE_CQ], -1
+    while _waiting(completion_queue(queue)) != 0:
+        done = _oldest(queue)
+        if done.status != 0:
             return FAILED
-        qp = peek(_oldest(ring), layout.C_WR_ID)
-        _take(ring)
+        qp = done.wr_id
+        _take(completion_queue(queue))
         _post_again(rings[qp])
         state[CAME] += 1
         result = 0
@@ -181,15 +187,15 @@ def stream(paths, rings, setup, state, posted_of, done_of, posted_ns, done_ns) -
 
 @part
 def _byte(address: int) -> int:
-    return acquire(address & ~7, 0) >> (address & 7) * 8 & 0xFF
+    return acquire(_word(address & ~7), "value") >> (address & 7) * 8 & 0xFF
 
 
 @part
 def _set_byte(address: int, value: int) -> None:
     """Of a word that nobody else writes."""
     shift = (address & 7) * 8
-    word = address & ~7
-    poke(word, 0, peek(word, 0) & ~(0xFF << shift) | value << shift)
+    word = _word(address & ~7)
+    word.value = word.value & ~(0xFF << shift) | value << shift
 
 
 @part
@@ -197,24 +203,24 @@ def _came(setup, turn: int) -> int:
     """-1 if the other's message of this turn is not here yet."""
     if setup[IN_BYTE] != 0:
         return 0 if _byte(setup[IN_BYTE]) == turn & 0xFF else -1
-    ring = setup[RECEIVE_CQ]
-    if _waiting(ring) == 0:
+    queue = completion_queue(setup[RECEIVE_CQ])
+    if _waiting(queue) == 0:
         return -1
-    if _has_failed(ring):
+    if _oldest(setup[RECEIVE_CQ]).status != 0:
         return FAILED
-    _take(ring)
+    _take(queue)
     _post_again(setup[RING])
     return 0
 
 
 @part
-def _told(ring: int, qp: int) -> int:
+def _told(queue: int, qp: int) -> int:
     """-1 if nothing says yet that the own message is done."""
-    if _waiting(ring) == 0:
+    if _waiting(completion_queue(queue)) == 0:
         return -1
-    if _has_failed(ring):
+    if _oldest(queue).status != 0:
         return FAILED
-    _take_own(ring, qp)
+    _take_own(queue, qp)
     return 0
 
 
@@ -231,9 +237,9 @@ def _post(path, setup, state, stamps) -> int:
 
 
 @kernel
-def take_turns(path, setup, state, stamps) -> int:
+def take_turns(paths, setup, state, stamps) -> int:
     """A message there and one back, `COUNT` times; or if none comes back, one after the other."""
-    idle = 0
+    path, idle = _path(paths, 0), 0
     while state[TURN] <= setup[COUNT]:
         phase, code = state[PHASE], 0
         if phase == BEFORE and setup[RECEIVES] != 0 and setup[BEGINS] == 0:
@@ -241,7 +247,7 @@ def take_turns(path, setup, state, stamps) -> int:
         elif phase == POST:
             code = _post(path, setup, state, stamps)
         elif phase == TOLD:
-            code = _told(setup[SEND_CQ], path[OWN_QP])
+            code = _told(setup[SEND_CQ], path.own_qp)
         elif phase == AFTER and setup[RECEIVES] != 0 and setup[BEGINS] != 0:
             code = _came(setup, state[TURN])
         if code == -1:

@@ -35,7 +35,7 @@ from weft.verbs.pyverbs.wc import (
     cqe_status_to_str,
     create_wc_flags_to_str,
 )
-from weft.verbs.shm import layout
+from weft.verbs.shm.layout import CompletionRecord
 
 __all__ = [
     "CQ",
@@ -233,7 +233,7 @@ class CQEX(_Queue):
         self.core.stamps = bool(attr.wc_flags & _STAMPS)
         if self.parent_domain is not None and attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD:
             self.parent_domain.add_ref(self)
-        self._current: Numbers = (0,) * layout.CQ_ENTRY_WORDS
+        self._current = CompletionRecord()
 
     def _check(self, attr: CqInitAttrEx) -> None:
         if absent := attr.wc_flags & ~WC_FLAGS:
@@ -260,7 +260,7 @@ class CQEX(_Queue):
         taken = self._taken(1)
         if not taken:
             return NO_MORE
-        self._current = taken[0]
+        self._current = CompletionRecord(*taken[0])
         return 0
 
     def end_poll(self) -> None:
@@ -268,50 +268,50 @@ class CQEX(_Queue):
 
     @property
     def status(self) -> ibv_wc_status:
-        return ibv_wc_status(self._current[layout.C_STATUS])
+        return ibv_wc_status(self._current.status)
 
     @property
     def wr_id(self) -> int:
-        return self._current[layout.C_WR_ID]
+        return self._current.wr_id
 
     def read_opcode(self) -> int:
-        return ibv_wc_opcode(self._current[layout.C_OPCODE])
+        return ibv_wc_opcode(self._current.opcode)
 
     def read_vendor_err(self) -> int:
-        return self._current[layout.C_VENDOR_ERR]
+        return self._current.vendor_err
 
     def read_wc_flags(self) -> int:
-        return self._current[layout.C_FLAGS]
+        return self._current.wc_flags
 
     def read_byte_len(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_BYTE_LEN)[layout.C_BYTE_LEN]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_BYTE_LEN).byte_len
 
     def read_imm_data(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_IMM)[layout.C_IMMEDIATE]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_IMM).immediate
 
     def read_qp_num(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_QP_NUM)[layout.C_QP_NUM]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_QP_NUM).qp_num
 
     def read_src_qp(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SRC_QP)[layout.C_SRC_QP]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SRC_QP).src_qp
 
     def read_slid(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SLID)[layout.C_SLID]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SLID).slid
 
     def read_sl(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SL)[layout.C_SL]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_SL).sl
 
     def read_dlid_path_bits(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS)[layout.C_PATH_BITS]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS).dlid_path_bits
 
     def read_timestamp(self) -> int:
         """When it was completed, in ticks of the adapter's clock, which are nanoseconds."""
-        return self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP)[layout.C_TIME_NS]
+        return self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP).time_ns
 
     def read_completion_wallclock_ns(self) -> int:
         """When it was completed, in nanoseconds since 1970."""
         done = self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
-        return done[layout.C_TIME_NS] + time.time_ns() - time.monotonic_ns()
+        return done.time_ns + time.time_ns() - time.monotonic_ns()
 
     def read_cvlan(self) -> int:
         raise self._unread(_FLAG.IBV_WC_EX_WITH_CVLAN)
@@ -322,7 +322,7 @@ class CQEX(_Queue):
     def read_tm_info(self) -> WcTmInfo:
         raise self._unread(_FLAG.IBV_WC_EX_WITH_TM_INFO)
 
-    def _asked(self, flag: ibv_create_cq_wc_flags) -> Numbers:
+    def _asked(self, flag: ibv_create_cq_wc_flags) -> CompletionRecord:
         """The current one, if the queue was made to show this of it."""
         if not self.wc_flags & flag:
             raise self._unread(flag)

@@ -7,17 +7,19 @@ from typing import Any, SupportsIndex
 
 from weft.verbs.attributes.objects import PyverbsCM, table, unsigned
 from weft.verbs.pyverbs.mem_alloc import read
-from weft.verbs.shm.layout import PLACE_FORM
+from weft.verbs.shm.layout import SgeRecord
+from weft.verbs.shm.record import Record
 
 WORD = {32: struct.Struct("<I4x"), 64: struct.Struct("<Q")}
-_pack_sge = PLACE_FORM.pack
+_pack_sge = SgeRecord.form.pack
 
 
 class Packed:
-    """A number of so many bits in a word of `raw`."""
+    """A field of the record that `raw` is."""
 
-    def __init__(self, bits: int, word: int) -> None:
-        self.bits, self._at, self._form = bits, 8 * word, WORD[bits]
+    def __init__(self, record: type[Record], field: str) -> None:
+        self.bits, self._at = record.bits(field), record.offset(field)
+        self._form = WORD[self.bits]
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -33,13 +35,13 @@ class Packed:
 class SGE(PyverbsCM, is_held=False):
     """A piece of registered memory."""
 
-    addr, length, lkey = Packed(64, 0), Packed(32, 1), Packed(32, 2)
+    addr, length, lkey = (Packed(SgeRecord, name) for name in SgeRecord.names)
 
     def __init__(self, addr: int, length: int, lkey: int) -> None:
         try:
             self.raw = _pack_sge(addr, length, lkey)
         except struct.error:
-            self.raw = bytes(PLACE_FORM.size)
+            self.raw = bytes(SgeRecord.size)
             self.addr, self.length, self.lkey = addr, length, lkey
 
     def read(self, length: int, offset: int) -> bytes:

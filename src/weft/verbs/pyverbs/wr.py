@@ -18,7 +18,7 @@ from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.eec import EEC
 from weft.verbs.pyverbs.sge import SGE, WORD, Packed
 from weft.verbs.pyverbs.windows import MW, MWBindInfo
-from weft.verbs.shm.layout import PLACE_FORM, RECEIVE_FORM, SEND_FORM
+from weft.verbs.shm.layout import ReceiveRequest, SendRequest, SgeRecord
 from weft.verbs.shm.memory import Place
 
 __all__ = ["SGE", "RecvWR", "SendWR", "send_flags_to_str"]
@@ -27,8 +27,8 @@ _WITHOUT_DATA = {ibv_wr_opcode.IBV_WR_LOCAL_INV, ibv_wr_opcode.IBV_WR_BIND_MW, i
 _SEND_FLAGS = {int(flag): flag.name for flag in ibv_send_flags}
 _RDMA = struct.Struct("<Q I4x")
 _ATOMIC = struct.Struct("<Q I4x Q Q")
-_RDMA_AT, _COUNT_AT = 32, 64
-_pack_receive, _pack_send = RECEIVE_FORM.pack, SEND_FORM.pack
+_RDMA_AT, _COUNT_AT = SendRequest.offset("va"), SendRequest.offset("num_sge")
+_pack_receive, _pack_send = ReceiveRequest.form.pack, SendRequest.form.pack
 
 
 class _Count(Packed):
@@ -55,7 +55,7 @@ class RecvWR(PyverbsCM, is_held=False):
     Without an element it takes messages that carry none of their own, such as RDMA WRITE with immediate.
     """
 
-    wr_id, num_sge = Packed(64, 0), _Count(32, 1)
+    wr_id, num_sge = Packed(ReceiveRequest, "wr_id"), _Count(ReceiveRequest, "num_sge")
 
     def __init__(
         self, wr_id: int = 0, num_sge: int = 0, sg: Sequence[SGE] | None = None, next_wr: RecvWR | None = None
@@ -69,7 +69,7 @@ class RecvWR(PyverbsCM, is_held=False):
 
     @property
     def places(self) -> list[Place]:
-        return _places(self.raw[RECEIVE_FORM.size :])
+        return _places(self.raw[ReceiveRequest.size :])
 
     def __str__(self) -> str:
         return table(WR_ID=self.wr_id, Num_SGE=self.num_sge)
@@ -82,10 +82,11 @@ class SendWR(PyverbsCM, is_held=False):
     `set_...` functions stand under their names in verbs.h, with what they belong to in front.
     """
 
-    opcode, send_flags, wr_id, imm_data = Packed(32, 0), Packed(32, 1), Packed(64, 2), Packed(32, 3)
-    remote_addr, remote_rkey = Packed(64, 4), Packed(32, 5)  # of RDMA and atomics
-    compare_add, swap = Packed(64, 6), Packed(64, 7)
-    num_sge = _Count(32, 8)
+    opcode, send_flags = Packed(SendRequest, "opcode"), Packed(SendRequest, "flags")
+    wr_id, imm_data = Packed(SendRequest, "wr_id"), Packed(SendRequest, "immediate")
+    remote_addr, remote_rkey = Packed(SendRequest, "va"), Packed(SendRequest, "rkey")  # of RDMA and atomics
+    compare_add, swap = Packed(SendRequest, "compare"), Packed(SendRequest, "swap")
+    num_sge = _Count(SendRequest, "num_sge")
     remote_qpn, remote_qkey = Rare(32), Rare(32)  # of datagrams
     remote_srqn = Rare(32)  # of XRC
     eec_num = Rare(32)  # of reliable datagrams
@@ -115,7 +116,7 @@ class SendWR(PyverbsCM, is_held=False):
 
     @property
     def places(self) -> list[Place]:
-        return _places(self.raw[SEND_FORM.size :])
+        return _places(self.raw[SendRequest.size :])
 
     @property
     def sg_list(self) -> list[SGE]:
@@ -177,11 +178,11 @@ class SendWR(PyverbsCM, is_held=False):
 
 
 def _places(words: bytes) -> list[Place]:
-    return [Place(*numbers) for numbers in PLACE_FORM.iter_unpack(words)]
+    return [Place(*numbers) for numbers in SgeRecord.form.iter_unpack(words)]
 
 
 def _checked(wr_id: int, opcode: int, num_sge: int, imm_data: int, send_flags: int) -> tuple[int, ...]:
-    """What SEND_FORM takes, each number looked at by itself: the first that does not fit is what a program hears of."""
+    """What SendRequest has, each number looked at by itself: the first that does not fit is what a program hears of."""
     wr_id, opcode = unsigned("wr_id", 64, wr_id), unsigned("opcode", 32, opcode)
     num_sge, imm_data = unsigned("num_sge", 32, num_sge), unsigned("imm_data", 32, imm_data)
     return opcode, unsigned("send_flags", 32, send_flags), wr_id, imm_data, 0, 0, 0, 0, num_sge, 0

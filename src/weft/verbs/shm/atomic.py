@@ -1,77 +1,91 @@
-"""Memory at addresses, for kernels that work on what several processes share: word n after an address.
+"""Memory at addresses, for kernels that work on what several processes share: records, and bytes.
+
+    ring = view(CompletionQueueRecord)(address)     then ring.tail, ring.tail = 1: plain loads and stores of a word
+    acquire(ring, "head"), release(ring, "tail", 1)
 
 `acquire` and `release` are the loads and stores that order others: what was written before a `release` is seen by who
-`acquire`s that value. `lock` and `unlock` are of a word that is 0, or the number of the process that has it.
+`acquire`s that value. `lock` and `unlock` are of memory of queues, by its address.
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 from weft.jit import Kernel, part, quick_kernel
+from weft.verbs.shm.layout import Header
+from weft.verbs.shm.record import Record, record, u64
 
 _I64 = ir.IntType(64)
 _TRIES = 2000
-peek: Kernel
-poke: Kernel
 acquire: Kernel
 release: Kernel
 exchange: Kernel
 move: Kernel
 where: Kernel
+numbers: Kernel
+
+
+@record
+class Word(Record):
+    """Any."""
+
+    value: u64
+
+
+def view(declared: type[Record]) -> Kernel:
+    """For kernels: the record at an address. They read and write its fields by name, as numbers with a sign."""
+
+    def _view(_context: Any, address: Any) -> Any:
+        kind = numba.from_dtype(np.dtype([(name, np.int64) for name in declared.names], align=True))
+
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(kind))
+
+        return kind(types.int64), emit
+
+    return intrinsic(_view)
 
 
 def _pointer(builder: Any, address: Any, bits: int = 64) -> Any:
     return builder.inttoptr(address, ir.IntType(bits).as_pointer())
 
 
-def _word(builder: Any, address: Any, word: Any) -> Any:
-    return builder.gep(_pointer(builder, address), [word])
+def _field(builder: Any, kind: Any, pointer: Any, name: Any) -> Any:
+    at = builder.add(builder.ptrtoint(pointer, _I64), _I64(kind.offset(name.literal_value)))
+    return _pointer(builder, at)
 
 
-def _peek(_context: Any, address: Any, word: Any) -> Any:
+def _acquire(_context: Any, record: Any, name: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_word(builder, *args))
+        return builder.load_atomic(_field(builder, record, args[0], name), "acquire", 8)
 
-    return types.int64(types.int64, types.int64), emit
+    return types.int64(record, name), emit
 
 
-def _poke(_context: Any, address: Any, word: Any, value: Any) -> Any:
+def _release(_context: Any, record: Any, name: Any, value: Any) -> Any:
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _word(builder, *args[:2]))
+        builder.store_atomic(args[2], _field(builder, record, args[0], name), "release", 8)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), emit
+    return types.void(record, name, types.int64), emit
 
 
-def _acquire(_context: Any, address: Any, word: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load_atomic(_word(builder, *args), "acquire", 8)
-
-    return types.int64(types.int64, types.int64), emit
-
-
-def _release(_context: Any, address: Any, word: Any, value: Any) -> Any:
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store_atomic(args[2], _word(builder, *args[:2]), "release", 8)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
-
-
-def _exchange(_context: Any, address: Any, before: Any, after: Any) -> Any:
+def _exchange(_context: Any, record: Any, name: Any, before: Any, after: Any) -> Any:
     """Write `after` if `before` is there; whether it was."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pair = builder.cmpxchg(_pointer(builder, args[0]), args[1], args[2], "acq_rel", "acquire")
+        pair = builder.cmpxchg(_field(builder, record, args[0], name), args[2], args[3], "acq_rel", "acquire")
         return builder.extract_value(pair, 1)
 
-    return types.boolean(types.int64, types.int64, types.int64), emit
+    return types.boolean(record, name, types.int64, types.int64), emit
 
 
 def _move(_context: Any, to: Any, source: Any, size: Any) -> Any:
@@ -97,48 +111,60 @@ def _where(_context: Any, buffer: Any) -> Any:
     return types.int64(buffer), emit
 
 
-peek, poke, acquire, release, exchange, move, where = (
-    intrinsic(one) for one in (_peek, _poke, _acquire, _release, _exchange, _move, _where)
-)
+def _numbers(_context: Any, record: Any) -> Any:
+    """All fields of a record, in order, without a sign."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        at = builder.ptrtoint(args[0], _I64)
+        words = [builder.load(_pointer(builder, builder.add(at, _I64(record.offset(name))))) for name in record.fields]
+        return context.make_tuple(builder, signature.return_type, words)
+
+    return types.UniTuple(types.uint64, len(record.fields))(record), emit  # type: ignore[no-untyped-call]
+
+
+acquire, release, exchange = (intrinsic(prefer_literal=True)(one) for one in (_acquire, _release, _exchange))
+move, where, numbers = intrinsic(_move), intrinsic(_where), intrinsic(_numbers)
+_header, _word = view(Header), view(Word)
 
 
 @part
-def take(address: int, process: int) -> bool:
+def take(header, process: int) -> bool:
     """The lock, if it can be had soon."""
     for _ in range(_TRIES):  # noqa: SIM110 - kernels have no generators
-        if acquire(address, 0) == 0 and exchange(address, 0, process):
+        if acquire(header, "lock") == 0 and exchange(header, "lock", 0, process):
             return True
     return False
 
 
 @quick_kernel
 def lock(address: int, process: int) -> bool:
-    return take(address, process)  # type: ignore[no-any-return]
+    return take(_header(address), process)
 
 
 @quick_kernel
 def unlock(address: int) -> None:
-    release(address, 0, 0)
+    release(_header(address), "lock", 0)
 
 
 @quick_kernel
 def load(address: int) -> int:
-    return acquire(address, 0)  # type: ignore[no-any-return]
+    """A word, and all that was written before it."""
+    return acquire(_word(address), "value")
 
 
 @quick_kernel
 def publish(address: int, value: int) -> None:
     """Write a word after all that was written before."""
-    release(address, 0, value)
+    release(_word(address), "value", value)
 
 
 @quick_kernel
 def _free_from(address: int, process: int) -> None:
-    exchange(address, process, 0)
+    exchange(_header(address), "lock", process, 0)
 
 
 def break_lock(address: int, lives: Callable[[int], bool]) -> None:
-    """Take it from a process that is gone."""
-    process = load(address)
+    """Take the lock of the memory there from a process that is gone."""
+    process = load(address + Header.offset("lock"))
     if process and not lives(process):
         _free_from(address, process)

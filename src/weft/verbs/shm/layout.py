@@ -1,97 +1,215 @@
-"""Where things are in the memory of an adapter's queues: offsets in words of 64 bits, for Python and kernels alike.
+"""What is in the memory of an adapter's queues, for Python and kernels alike; places in it are in bytes from its begin.
 
-    header | table of regions | table of queue pairs | blocks: queues, and memory of regions
+    Header | table of regions | table of queue pairs | blocks: queues, and memory of regions
 
-A queue is a ring: `HEAD` counts what was put in, `TAIL` what was taken out; entry n is at n modulo its size.
+A queue is a ring: `head` counts what was put in, `tail` what was taken out; entry n is at n modulo its capacity.
 """
 
 from __future__ import annotations
 
-import struct
+from weft.verbs.shm.record import Record, record, u32, u64
 
-WORD_BYTES = 8
-
-# What programs post, as a ring or a path (`execute`) takes it; elements follow. Packing checks that numbers fit.
-PLACE_FORM = struct.Struct("<Q I4x I4x")  # address, length, lkey
-RECEIVE_FORM = struct.Struct("<Q I4x")  # wr_id, number of elements
-# Opcode, flags, wr_id, immediate, address, rkey, compare or add, swap, number of elements, number if posted before
-SEND_FORM = struct.Struct("<I4x I4x Q I4x Q I4x Q Q I4x Q")
-
-# The header
-LOCK = 0  # 0, or the process that has it
-PROCESS = 1  # whose memory it is; 0 when it is closed
-BEGIN = 2  # its address in that process
-SIZE = 3  # bytes
-
-# A region: an entry is at its index, which is the upper 24 bits of the key, modulo REGIONS_MAX. One that does not fit
-# is not in the table; who does not find it there asks the owner.
-REGIONS, REGIONS_MAX, REGION_WORDS = 512, 1 << 14, 8
-R_KEY, R_DOMAIN, R_ADDRESS, R_LENGTH, R_FIRST, R_ACCESS, R_QUEUE_PAIR, R_OPEN = range(8)
-
-# A queue pair: the entry of number n is at n modulo QUEUE_PAIRS_MAX.
-QUEUE_PAIRS, QUEUE_PAIRS_MAX, QUEUE_PAIR_WORDS = REGIONS + REGIONS_MAX * REGION_WORDS, 1 << 16, 32
-(
-    Q_NUMBER,
-    Q_STATE,
-    Q_SERVICE,
-    Q_DEST_QP,
-    Q_SOURCE,  # a hash of whom it takes packets from
-    Q_EXPECTED,  # PSN of the next request
-    Q_MSN,
-    Q_IS_MIDWAY,  # in a message
-    Q_RECEIVES,  # word where the ring of receive requests is
-    Q_RECEIVE_DOMAIN,
-    Q_RECEIVE_CQ,  # word where the ring of completions is
-    Q_ACCESS,
-    Q_P_KEY,
-    Q_P_KEY_INDEX,
-    Q_DOMAIN,
-    Q_IS_ESTABLISHED,
-    Q_READS_MAX,  # of others, at a time
-    Q_NEXT_PSN,  # of the next request that is sent
-    Q_SEND_CQ,
-    Q_SIGNALS_ALL,
-    Q_MTU_BYTES,
-    Q_OWN_READS_MAX,
-    Q_SENDS_MAX,  # send requests that may be posted and not polled
-    Q_POSTED,  # send requests, ever
-    Q_POLLED,  # of these, up to the last whose completion was polled: their places are free again
-) = range(25)
-
-# A ring of receive requests: wr_id, number of elements, and (address, length, lkey) of each
-RQ_CAPACITY, RQ_HEAD, RQ_TAIL, RQ_PLACES_MAX, RQ_LIMIT, RQ_RETURNED = range(6)
-RQ_ENTRIES = 8
-
-# A ring of completions
-CQ_CAPACITY, CQ_HEAD, CQ_TAIL, CQ_ARMED, CQ_IS_BROKEN, CQ_STAMPS, CQ_BELL = range(7)
-CQ_ENTRIES, CQ_ENTRY_WORDS = 8, 16
-ENTRY_FORM = struct.Struct("<16Q")
+REGIONS, REGIONS_MAX = 4096, 1 << 14
+QUEUE_PAIRS_MAX, _QUEUE_PAIR_BYTES = 1 << 16, 256  # apart: no two of them in one line of a cache
+SGE_MAX = 32  # elements of a request that a shared-memory path takes
+RING = 64  # where the entries of a queue begin, behind its record
 ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
-(
-    C_WR_ID,
-    C_QP_NUM,
-    C_STATUS,
-    C_OPCODE,
-    C_BYTE_LEN,
-    C_IMMEDIATE,
-    C_FLAGS,
-    C_SRC_QP,
-    C_SLID,
-    C_SL,
-    C_PKEY_INDEX,
-    C_PATH_BITS,
-    C_VENDOR_ERR,
-    C_SOLICITED,
-    C_TIME_NS,
-    C_POSTED,  # of a send request: which one of its queue pair it is, counted from 1
-) = range(16)
+REGION, WINDOW = 1, 2  # RegionRecord.kind; a window is for others only
 
-BLOCKS = QUEUE_PAIRS + QUEUE_PAIRS_MAX * QUEUE_PAIR_WORDS
+
+@record
+class Header(Record):
+    lock: u64  # 0, or the process that has it
+    process: u64  # whose memory it is; 0 when it is closed
+    begin: u64  # its address in that process
+    length: u64  # bytes
+
+
+@record
+class RegionRecord(Record):
+    """Its place is its index, which is the upper 24 bits of the key, modulo REGIONS_MAX.
+
+    One that does not fit is not in the table; who does not find it there asks the owner.
+    """
+
+    key: u64
+    domain: u64
+    address: u64
+    length: u64
+    base: u64  # what its first byte is called
+    access: u64
+    qp_num: u64  # that alone may use it; 0: any of the domain
+    kind: u64  # 0: it is closed
+
+
+@record
+class QueuePairRecord(Record):
+    """That of number n is at n modulo QUEUE_PAIRS_MAX."""
+
+    number: u64
+    state: u64
+    service: u64
+    dest_qp: u64
+    source: u64  # a hash of whom it takes packets from
+    expected_psn: u64  # of the next request
+    msn: u64
+    is_midway: u64  # in a message
+    receive_queue: u64  # where it is
+    receive_domain: u64
+    receive_cq: u64  # where it is
+    access: u64
+    p_key: u64
+    pkey_index: u64
+    domain: u64
+    is_established: u64
+    max_dest_rd_atomic: u64
+    next_psn: u64  # of the next request that is sent
+    send_cq: u64  # where it is
+    signals_all: u64
+    mtu_bytes: u64
+    max_rd_atomic: u64
+    max_send_wr: u64  # send requests that may be posted and not polled
+    posted: u64  # send requests, ever
+    polled: u64  # of these, up to the last whose completion was polled: their places are free again
+
+
+@record
+class ReceiveQueueRecord(Record):
+    """Before its ring of receive requests, each with `max_sge` elements behind it."""
+
+    capacity: u64
+    head: u64
+    tail: u64
+    max_sge: u64
+    limit: u64
+    returned: u64  # requests that were taken and not used
+
+
+@record
+class CompletionQueueRecord(Record):
+    """Before its ring of completions."""
+
+    capacity: u64
+    head: u64
+    tail: u64
+    armed: u64
+    is_broken: u64
+    stamps: u64
+    bell: u64
+
+
+@record
+class CompletionRecord(Record):
+    """If `status` is an error only `wr_id`, `qp_num` and `vendor_err` mean anything else."""
+
+    wr_id: u64
+    qp_num: u64
+    status: u64
+    opcode: u64
+    byte_len: u64
+    immediate: u64  # or the key that was invalidated
+    wc_flags: u64
+    src_qp: u64
+    slid: u64
+    sl: u64
+    pkey_index: u64
+    dlid_path_bits: u64
+    vendor_err: u64
+    solicited: u64
+    time_ns: u64  # of the monotonic clock, if the queue stamps
+    posted: u64  # of a send request: which one of its queue pair it is, counted from 1
+
+
+# What programs post, as a ring or a shared-memory path (`execute`) takes it; packing checks that numbers fit.
+
+
+@record
+class SendRequest(Record):
+    opcode: u32
+    flags: u32
+    wr_id: u64
+    immediate: u32
+    va: u64
+    rkey: u32
+    compare: u64  # or what is added
+    swap: u64
+    num_sge: u32
+    number: u64  # 0, or of one that was posted before: which one of its queue pair
+
+
+@record
+class ReceiveRequest(Record):
+    wr_id: u64
+    num_sge: u32
+
+
+@record
+class SgeRecord(Record):
+    """Behind a request, one for each of its elements."""
+
+    address: u64
+    length: u32
+    lkey: u32
+
+
+@record
+class MeterRecord(Record):
+    """What would have gone over the wire, between two ports of a lab; and how long that would have taken."""
+
+    is_open: u64
+    requests: u64  # packets
+    request_bytes: u64  # BTH to ICRC
+    responses: u64
+    response_bytes: u64
+    latency_ns: u64
+    byte_ps: u64
+    free_ns: u64  # when the link is free again
+
+
+# What a shared-memory path keeps for itself: this record, a request, where its elements are, and `Scratch`.
+
+
+@record
+class PathRecord(Record):
+    """Addresses in this process, unless it says otherwise; `fill_in` knows those of the last three."""
+
+    own: u64  # memory of the queues of this end
+    far: u64  # and of the other
+    far_begin: u64  # in the other process
+    far_length: u64
+    own_qp: u64
+    far_qp: u64
+    far_process: u64
+    own_process: u64
+    source: u64  # as the other end's queue pair has it
+    meter: u64
+    max_sge: u64
+    max_inline: u64  # bytes
+    request: u64  # a SendRequest, and its elements
+    found: u64  # for each element, where it is
+    scratch: u64
+
+
+@record
+class Scratch(Record):
+    """For system calls, and for the two values of an atomic operation."""
+
+    own: u64  # where, and how long
+    own_length: u64
+    far: u64
+    far_length: u64
+    before: u64
+    after: u64
+
+
+_REGION_BYTES = RegionRecord.size  # for kernels, which know no classes
+QUEUE_PAIRS = REGIONS + REGIONS_MAX * _REGION_BYTES
+BLOCKS = QUEUE_PAIRS + QUEUE_PAIRS_MAX * _QUEUE_PAIR_BYTES
 
 
 def region_at(key: int) -> int:
-    return REGIONS + (key >> 8) % REGIONS_MAX * REGION_WORDS
+    return REGIONS + (key >> 8) % REGIONS_MAX * _REGION_BYTES
 
 
 def queue_pair_at(number: int) -> int:
-    return QUEUE_PAIRS + number % QUEUE_PAIRS_MAX * QUEUE_PAIR_WORDS
+    return QUEUE_PAIRS + number % QUEUE_PAIRS_MAX * _QUEUE_PAIR_BYTES

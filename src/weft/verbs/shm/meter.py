@@ -1,24 +1,17 @@
-"""The meter of a path: what would have gone over the wire is counted, and takes the time that it would have taken.
-
-is open, request packets, their bytes, response packets, their bytes, latency in ns, ps per byte, when the link is
-free again in ns                                                                words, see `weft.lab.metered_paths`
-"""
+"""The meter of a path: what would have gone over the wire is counted, and takes the time that it would have taken."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 from numba.core import types
 
 from weft.jit import Kernel, part
 from weft.verbs.enums import ibv_wr_opcode
-from weft.verbs.shm.atomic import peek, poke
+from weft.verbs.shm.atomic import view
+from weft.verbs.shm.layout import MeterRecord
+from weft.verbs.shm.record import Record, record, u64
 from weft.wire.crc import ICRC_BYTES
 from weft.wire.headers import AETH, BTH, RETH, AtomicAckETH, AtomicETH, ImmDt
-
-IS_OPEN, REQUESTS, REQUEST_BYTES, RESPONSES, RESPONSE_BYTES, LATENCY_NS, BYTE_PS, FREE_NS = range(8)
-METER_WORDS = 8
 
 CARRIED = tuple(ibv_wr_opcode)[:7]  # what a path carries, and as plain numbers, which kernels take
 WRITE, WRITE_IMM, SEND, SEND_IMM, READ, SWAP, ADD = (int(opcode) for opcode in CARRIED)
@@ -31,17 +24,28 @@ _ATOMIC, _VALUE = AtomicETH.size, AtomicAckETH.size
 _clock: Kernel = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
 
 
-def open_meter() -> npt.NDArray[np.int64]:
+@record
+class Timespec(Record):
+    """As the system writes it."""
+
+    seconds: u64
+    nanoseconds: u64
+
+
+_timespec = view(Timespec)
+
+
+def open_meter() -> MeterRecord:
     """One that nobody reads: the way is open, and takes no time."""
-    meter = np.zeros(METER_WORDS, np.int64)
-    meter[IS_OPEN] = 1
-    return meter
+    return MeterRecord(is_open=1)
 
 
 @part
 def now_ns(scratch: int) -> int:
+    """`scratch`: an address for a Timespec."""
     _clock(_MONOTONIC, scratch)
-    return peek(scratch, 0) * 1_000_000_000 + peek(scratch, 1)
+    now = _timespec(scratch)
+    return now.seconds * 1_000_000_000 + now.nanoseconds
 
 
 @part
@@ -50,7 +54,7 @@ def _padded(size: int, packets: int) -> int:
 
 
 @part
-def count(meter: int, op: int, size: int, packets: int) -> None:
+def count(meter, op: int, size: int, packets: int) -> None:
     """A request, there and back."""
     sent, there, came, back = packets, _padded(size, packets), 1, _HEADERS + _AETH
     if op == READ:
@@ -63,25 +67,25 @@ def count(meter: int, op: int, size: int, packets: int) -> None:
             there += _RETH
         if op in (SEND_IMM, WRITE_IMM):
             there += _IMM
-    poke(meter, REQUESTS, peek(meter, REQUESTS) + sent)
-    poke(meter, REQUEST_BYTES, peek(meter, REQUEST_BYTES) + there)
-    poke(meter, RESPONSES, peek(meter, RESPONSES) + came)
-    poke(meter, RESPONSE_BYTES, peek(meter, RESPONSE_BYTES) + back)
+    meter.requests += sent
+    meter.request_bytes += there
+    meter.responses += came
+    meter.response_bytes += back
 
 
 @part
-def takes_time(meter: int) -> bool:
-    return peek(meter, LATENCY_NS) != 0 or peek(meter, BYTE_PS) != 0
+def takes_time(meter) -> bool:
+    return meter.latency_ns != 0 or meter.byte_ps != 0
 
 
 @part
-def wait(meter: int, clock: int, op: int, size: int) -> None:
-    """Until the message would have arrived, on links that take time. `clock`: an address for two words."""
+def wait(meter, clock: int, op: int, size: int) -> None:
+    """Until the message would have arrived, on links that take time. `clock`: an address for a Timespec."""
     if not takes_time(meter):
         return
-    latency_ns, begin_ns = peek(meter, LATENCY_NS), max(now_ns(clock), peek(meter, FREE_NS))
-    end_ns = begin_ns + size * peek(meter, BYTE_PS) // 1000
-    poke(meter, FREE_NS, end_ns)
+    latency_ns, begin_ns = meter.latency_ns, max(now_ns(clock), meter.free_ns)
+    end_ns = begin_ns + size * meter.byte_ps // 1000
+    meter.free_ns = end_ns
     arrives_ns = end_ns + (2 * latency_ns if op in ANSWERED else latency_ns)
     while now_ns(clock) < arrives_ns:
         pass

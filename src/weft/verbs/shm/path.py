@@ -8,6 +8,7 @@ sound. `Far` is the memory of the other adapter, `meter` counts what would have 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Callable
@@ -15,17 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from weft.jit import entry
 from weft.verbs.enums import IBV_SEND_INLINE, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import in_use
 from weft.verbs.hca.opcodes import OPS
-from weft.verbs.hca.work import Completion, SendWork
+from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import atomic, execute, layout
-from weft.verbs.shm.layout import PLACE_FORM, WORD_BYTES
+from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place, address_of
-from weft.verbs.shm.memory import view as memory_at
 from weft.verbs.shm.meter import CARRIED
 from weft.verbs.shm.queue_memory import lives
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 _BUSY_S = 0.05
 _INLINE = int(IBV_SEND_INLINE)
-_FLAGS_AT = (execute.FLAGS - execute.OPCODE) * WORD_BYTES
+_FLAGS_AT = layout.SendRequest.offset("flags")
 
 
 class Far(Protocol):
@@ -55,7 +54,7 @@ class ShmPeer:
 
     far: Far
     source: object  # what it would say of packets that go there
-    meter: npt.NDArray[np.int64]  # words of `meter`; the first must be 1
+    meter: layout.MeterRecord
     ring: Callable[[], None]
 
 
@@ -64,24 +63,20 @@ class ShmPath:
         from weft.verbs.hca.queue_pair import mark
 
         self._qp, self._peer = qp, peer
-        self.words = np.zeros(execute.PATH_WORDS, np.int64)
-        self._said = self.words.data.cast("B").cast("Q")
+        self.words = np.frombuffer(bytearray(execute.PATH_BYTES), np.int64)
         self._kernel, self._lock = entry(execute.post, self.words, b""), qp.adapter.lock
         memory, far = qp.adapter.memory, peer.far
         self.is_here = far.address == memory.address  # both ends are of this process
-        said = self._said
-        header = memory_at(far.address, 64).cast("Q")
-        said[execute.OWN], said[execute.OWN_QP] = memory.address, memory.address + qp.at * WORD_BYTES
-        said[execute.FAR], said[execute.FAR_BEGIN] = far.address, header[layout.BEGIN]
-        said[execute.FAR_SIZE] = header[layout.SIZE]
-        said[execute.FAR_QP] = far.address + layout.queue_pair_at(qp.settings.dest_qp) * WORD_BYTES
-        said[execute.FAR_PROCESS], said[execute.OWN_PROCESS] = far.process, os.getpid()
-        said[execute.SOURCE], said[execute.METER] = mark(peer.source), peer.meter.ctypes.data
-        said[execute.SELF] = self.words.ctypes.data
-        said[execute.COUNT_MAX], said[execute.INLINE_MAX] = qp.send_places_max, qp.inline_max
+        header, path = layout.Header.from_address(far.address), execute.fill_in(self.words)
+        path.own, path.own_qp, path.own_process = memory.address, memory.address + qp.at, os.getpid()
+        path.far, path.far_begin, path.far_length = far.address, header.begin, header.length
+        path.far_qp = far.address + layout.queue_pair_at(qp.settings.dest_qp)
+        path.far_process, path.source, path.meter = far.process, mark(peer.source), ctypes.addressof(peer.meter)
+        path.max_sge, path.max_inline = qp.send_places_max, qp.inline_max
+        self.request = layout.SendRequest.from_address(path.request)
 
     def post(self, request: bytes) -> bool:
-        """What a program has packed (`layout.SEND_FORM`). False if packets must be sent, and nothing has happened."""
+        """What a program has packed (`layout.SendRequest`). False if packets must be sent, and nothing has happened."""
         lock = self._lock
         if lock.holder and lock.is_mine:
             return False
@@ -107,8 +102,9 @@ class ShmPath:
             places, flags = (Place(address_of(work.inline), len(work.inline), 0),), flags | IBV_SEND_INLINE
         adds = work.opcode == ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD
         numbers = work.immediate or 0, work.va, work.rkey, work.swap if adds else work.compare, work.swap
-        head = layout.SEND_FORM.pack(work.opcode, flags, work.wr_id, *numbers, len(places), work.posted)
-        return self._put(head + b"".join([PLACE_FORM.pack(one.address, one.length, one.lkey) for one in places]))
+        head = layout.SendRequest.form.pack(work.opcode, flags, work.wr_id, *numbers, len(places), work.posted)
+        elements = [layout.SgeRecord.form.pack(one.address, one.length, one.lkey) for one in places]
+        return self._put(head + b"".join(elements))
 
     def finish(self, code: int) -> bool:
         """What a kernel has left to do; `words` have the request."""
@@ -118,7 +114,7 @@ class ShmPath:
         while code == execute.BUSY:
             time.sleep(0)
             if time.monotonic() - began_s > _BUSY_S:
-                atomic.break_lock(int(self.words[execute.FAR]), lives)
+                atomic.break_lock(self._peer.far.address, lives)
                 began_s = time.monotonic()
             code = self._kernel(self.words, b"")  # they have it
         if code == execute.CLOSED:
@@ -133,10 +129,10 @@ class ShmPath:
 
     def _tell(self) -> None:
         """Of what is done, where a kernel could not."""
-        said, qp = self._said, self._qp
-        size = sum(said[execute.PLACES + 3 * n + 1] for n in range(said[execute.COUNT]))
-        opcode = OPS[said[execute.OPCODE]][1]
-        done = Completion(wr_id=said[execute.WR_ID], qp_num=qp.number, opcode=opcode, byte_len=size)
-        done.posted = said[execute.NUMBER] or qp.adapter.memory.words[qp.at + layout.Q_POSTED]
+        request, qp = self.request, self._qp
+        behind = (layout.SgeRecord * request.num_sge).from_address(ctypes.addressof(request) + request.size)
+        size, opcode = sum(one.length for one in behind), OPS[request.opcode][1]
+        done = CompletionRecord(wr_id=request.wr_id, qp_num=qp.number, opcode=opcode, byte_len=size)
+        done.posted = request.number or qp.record.posted
         with qp.adapter.lock:
             qp.complete(qp.send_cq, done)

@@ -21,18 +21,18 @@ from typing import Any
 
 from weft import runtime
 from weft.verbs.shm import layout
-from weft.verbs.shm.layout import WORD_BYTES
+from weft.verbs.shm.record import Record
 
 _PAGE_BYTES = mmap.PAGESIZE
 _SHARED_BYTES = (1 << 38, 1 << 34, 1 << 31)  # of addresses, as many as can be had; memory is what is written
 _PRIVATE_BYTES = (1 << 28,)
-_NO_RESERVE = 0x4000  # MAP_NORESERVE of Linux
+_NO_RESERVE, _FIXED = 0x4000, 0x10  # MAP_NORESERVE and MAP_FIXED of Linux
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # of fallocate
 _HOLDER_S = 0.05  # after so long it is time to ask whether the holder of the lock lives
 
 
 class QueueMemory:
-    """`words` are those of `layout`, unsigned, `bytes` the same; `address` is where they begin in this process."""
+    """`bytes` are those of `layout`; `address` is where they begin in this process."""
 
     def __init__(self, *, can_be_shared: bool) -> None:
         self.can_be_shared = can_be_shared and sys.platform == "linux"
@@ -40,11 +40,12 @@ class QueueMemory:
         self._is_copy = False
         self._file = -1
         self._map_most()
-        self._free = [(layout.BLOCKS * WORD_BYTES // _PAGE_BYTES + 1, self.size // _PAGE_BYTES)]  # pages from, to
+        self._free = [(layout.BLOCKS // _PAGE_BYTES + 1, self.size // _PAGE_BYTES)]  # pages from, to
         self._given_back: deque[tuple[int, int]] = deque()
         self._allocating = threading.Lock()
-        words = self.words
-        words[layout.PROCESS], words[layout.BEGIN], words[layout.SIZE] = os.getpid(), self.address, self.size
+        self.queue_pairs: dict[int, layout.QueuePairRecord] = {}  # by number, those that there are
+        self._header = layout.Header.from_buffer(self.bytes)
+        self._header.process, self._header.begin, self._header.length = os.getpid(), self.address, self.size
 
     def _map_most(self) -> None:
         sizes = _SHARED_BYTES if self.can_be_shared else _PRIVATE_BYTES
@@ -64,7 +65,6 @@ class QueueMemory:
         flags |= _NO_RESERVE | (0 if self.can_be_shared else mmap.MAP_ANONYMOUS)
         self.bytes = mmap.mmap(self._file, self.size, flags)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
-        self.words = memoryview(self.bytes).cast("Q")
 
     @property
     def file(self) -> int:
@@ -73,30 +73,13 @@ class QueueMemory:
 
     def close(self) -> None:
         """Those who have it find nobody there any more."""
-        self.words[layout.PROCESS] = 0
+        self._header.process = 0
 
     def leave(self) -> None:
         """In a process that was forked: from now on it is a copy, and the other's stays as it is."""
         if self.can_be_shared:
-            self._map(mmap.MAP_PRIVATE)
+            _map_at(self.address, self.size, mmap.MAP_PRIVATE | _NO_RESERVE, self._file)
             self.is_shared, self._is_copy = False, True
-
-    def publish(self, word: int, value: int) -> None:
-        """Write a word so that whoever sees it sees all that was written before."""
-        if self.is_shared:
-            from weft.verbs.shm import atomic
-
-            atomic.publish(self.address + word * WORD_BYTES, value)
-        else:
-            self.words[word] = value
-
-    def published(self, word: int) -> int:
-        """Read a word, and all that was written before it."""
-        if self.is_shared:
-            from weft.verbs.shm import atomic
-
-            return int(atomic.load(self.address + word * WORD_BYTES))
-        return self.words[word]
 
     # -- blocks -------------------------------------------------------------------------------------------------------
 
@@ -137,14 +120,28 @@ class QueueMemory:
             os.close(self._file)
 
 
-def word_of_queue_pair(place: int) -> Any:
+def publish(record: Record, name: str, value: int) -> None:
+    """Write a field so that another process that sees it sees all that was written before."""
+    from weft.verbs.shm import atomic
+
+    atomic.publish(ctypes.addressof(record) + record.offset(name), value)
+
+
+def published(record: Record, name: str) -> int:
+    """Read a field, and all that another process wrote before it."""
+    from weft.verbs.shm import atomic
+
+    return int(atomic.load(ctypes.addressof(record) + record.offset(name)))
+
+
+def field_of_queue_pair(name: str) -> Any:
     """An attribute of a side of a queue pair (`qp`) that stands in the memory of its adapter, where others read it."""
 
     def read(side: Any) -> int:
-        return side.qp.adapter.memory.words[side.qp.at + place]  # type: ignore[no-any-return]
+        return getattr(side.qp.record, name)  # type: ignore[no-any-return]
 
     def write(side: Any, value: int) -> None:
-        side.qp.adapter.memory.words[side.qp.at + place] = value
+        setattr(side.qp.record, name, value)
 
     return property(read, write)
 
@@ -154,24 +151,29 @@ class Block:
 
     def __init__(self, memory: QueueMemory, size_bytes: int) -> None:
         self._memory, self._size_bytes = memory, size_bytes
-        self._at = memory.allocate(size_bytes)
-
-    @property
-    def word(self) -> int:
-        return self._at // WORD_BYTES
+        self.at = memory.allocate(size_bytes)
 
     @property
     def address(self) -> int:
-        return self._memory.address + self._at
+        return self._memory.address + self.at
 
     def __del__(self) -> None:
-        if hasattr(self, "_at"):
-            self._memory.give_back(self._at, self._size_bytes)
+        if hasattr(self, "at"):
+            self._memory.give_back(self.at, self._size_bytes)
 
 
 @functools.cache
 def _c() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
+
+
+def _map_at(address: int, size_bytes: int, flags: int, file: int) -> None:
+    """Instead of what is there: records and addresses stay what they are."""
+    call, protection = _c().mmap, mmap.PROT_READ | mmap.PROT_WRITE
+    call.restype = ctypes.c_void_p
+    begin, size, offset = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_long(0)
+    if call(begin, size, protection, flags | _FIXED, file, offset) != address:
+        raise OSError(ctypes.get_errno(), "the memory of queues cannot be copied")
 
 
 @functools.cache

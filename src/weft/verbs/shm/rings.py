@@ -14,71 +14,92 @@ import numpy as np
 
 from weft.jit import Kernel, entry, part, quick_kernel
 from weft.verbs.shm import layout
-from weft.verbs.shm.atomic import acquire, move, peek, poke, release, where
+from weft.verbs.shm.atomic import acquire, move, numbers, release, view, where
+from weft.verbs.shm.record import Record, record, u64
 
 Array = np.ndarray[Any, Any]
-RING, MEMORY = range(2)  # of `take`: addresses of a ring of completions, and of the adapter's memory
-_WORD = layout.WORD_BYTES
-_HEAD_BYTES, _PLACE_BYTES = layout.RECEIVE_FORM.size, layout.PLACE_FORM.size
+
+
+@record
+class Box(Record):
+    """What `take` takes from: addresses."""
+
+    queue: u64
+    memory: u64  # of the adapter, if places of send requests come free; else 0
+
+
+completion_queue, completion = view(layout.CompletionQueueRecord), view(layout.CompletionRecord)
+receive_queue, queue_pair = view(layout.ReceiveQueueRecord), view(layout.QueuePairRecord)
+_box = view(Box)
+_REQUEST_BYTES, _SGE_BYTES = layout.ReceiveRequest.size, layout.SgeRecord.size
+_COMPLETION_BYTES = layout.CompletionRecord.size
 _queue_pair_at = part(layout.queue_pair_at)
 
 
 @part
-def _four(at: int):
-    return np.uint64(peek(at, 0)), np.uint64(peek(at, 1)), np.uint64(peek(at, 2)), np.uint64(peek(at, 3))
+def completion_at(address: int, queue, count: int):
+    """A completion, by its number, of the queue at an address."""
+    return completion(address + layout.RING + count % queue.capacity * _COMPLETION_BYTES)
 
 
 @part
-def _free_places(memory: int, at: int) -> None:
+def receive_at(address: int, queue, count: int) -> int:
+    """Address of a receive request, by its number."""
+    entry_bytes = _REQUEST_BYTES + queue.max_sge * _SGE_BYTES
+    return address + layout.RING + count % queue.capacity * entry_bytes
+
+
+@part
+def _free_places(memory: int, done) -> None:
     """Of the send request that a completion is of, and of all before it. Only who posts it needs to know, some time."""
-    posted, number = peek(at, layout.C_POSTED), peek(at, layout.C_QP_NUM)
-    qp = memory + _queue_pair_at(number) * _WORD
-    if posted != 0 and peek(qp, layout.Q_NUMBER) == number:
-        poke(qp, layout.Q_POLLED, posted)
+    qp = queue_pair(memory + _queue_pair_at(done.qp_num))
+    if done.posted != 0 and qp.number == done.qp_num:
+        qp.polled = done.posted
 
 
 @quick_kernel
-def take(box):
+def take(words):
     """The numbers of the oldest completion, or None."""
-    ring = box[RING]
-    tail = peek(ring, layout.CQ_TAIL)
-    if acquire(ring, layout.CQ_HEAD) == tail:
+    box = _box(where(words))
+    queue = completion_queue(box.queue)
+    tail = queue.tail
+    if acquire(queue, "head") == tail:
         return None
-    at = ring + (layout.CQ_ENTRIES + tail % peek(ring, layout.CQ_CAPACITY) * layout.CQ_ENTRY_WORDS) * _WORD
-    numbers = _four(at) + _four(at + 4 * _WORD) + _four(at + 8 * _WORD) + _four(at + 12 * _WORD)
-    if box[MEMORY] != 0:
-        _free_places(box[MEMORY], at)
-    release(ring, layout.CQ_TAIL, tail + 1)
-    return numbers
+    done = completion_at(box.queue, queue, tail)
+    found = numbers(done)
+    if box.memory != 0:
+        _free_places(box.memory, done)
+    release(queue, "tail", tail + 1)
+    return found
 
 
 @quick_kernel
-def add(ring, request) -> bool:
-    """A receive request (`layout.RECEIVE_FORM`) behind the last one; False if it is too long or has no place."""
-    head, size = ring[layout.RQ_HEAD], len(request)
-    entry_bytes = _HEAD_BYTES + ring[layout.RQ_PLACES_MAX] * _PLACE_BYTES
-    waiting = head - acquire(where(ring), layout.RQ_TAIL) + ring[layout.RQ_RETURNED]
-    if size > entry_bytes or waiting >= ring[layout.RQ_CAPACITY]:
+def add(words, request) -> bool:
+    """A receive request (`layout.ReceiveRequest`) behind the last one; False if it is too long or has no place."""
+    queue, size = receive_queue(where(words)), len(request)
+    head = queue.head
+    waiting = head - acquire(queue, "tail") + queue.returned
+    if size > _REQUEST_BYTES + queue.max_sge * _SGE_BYTES or waiting >= queue.capacity:
         return False
-    at = where(ring) + layout.RQ_ENTRIES * _WORD + head % ring[layout.RQ_CAPACITY] * entry_bytes
-    move(at, where(request), size)
-    release(where(ring), layout.RQ_HEAD, head + 1)
+    move(receive_at(where(words), queue, head), where(request), size)
+    release(queue, "head", head + 1)
     return True
 
 
-def ring_at(memory: mmap.mmap, word: int) -> tuple[Array, Kernel]:
-    """The counters of a ring of receive requests, and what adds to it."""
-    ring = np.frombuffer(memory, np.int64, layout.RQ_ENTRIES, word * _WORD)
-    return ring, entry(add, ring, b"")
+def adder(memory: mmap.mmap, at: int) -> tuple[Array, Kernel]:
+    """The words of a receive queue, and what adds to it."""
+    queue = np.frombuffer(memory, np.int64, len(layout.ReceiveQueueRecord.names), at)
+    return queue, entry(add, queue, b"")
 
 
-def box_of(memory_address: int, ring_word: int, *, frees: bool) -> tuple[Array, Kernel]:
-    """What takes completions out of a ring, and its argument. `frees`: the places of their send requests as well."""
-    box = np.array((memory_address + ring_word * _WORD, memory_address if frees else 0), np.int64)
+def taker(memory_address: int, at: int, *, frees: bool) -> tuple[Array, Kernel]:
+    """What takes completions out of a queue, and its argument. `frees`: the places of their send requests as well."""
+    box = np.frombuffer(bytearray(Box(memory_address + at, memory_address if frees else 0)), np.int64)
     return box, entry(take, box)
 
 
 def load() -> None:
     """All of it, now: later somebody waits."""
-    entry(take, np.zeros(2, np.int64))
-    entry(add, np.zeros(layout.RQ_ENTRIES, np.int64), b"")
+    none = np.zeros(len(layout.ReceiveQueueRecord.names), np.int64)
+    entry(take, none)
+    entry(add, none, b"")

@@ -35,7 +35,7 @@ from weft.errors import ConfigError, SubnetError
 
 SUFFIX = ".verbs"  # of the socket's path, after the name of the lab
 QUEUE_PAIR_BITS = 16  # of a queue pair's number; what is above them is the number of the program
-METERS, METER_WORDS = 4096, 8  # of a program: see weft.lab.metered_paths
+METERS = 4096  # of a program: see weft.lab.metered_paths
 GUIDS_BYTES = 64  # of GUIDInfo
 FRAME = struct.Struct("<IH")
 NUMBER = struct.Struct("<I")

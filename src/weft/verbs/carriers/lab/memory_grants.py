@@ -1,7 +1,7 @@
 """Memory grants: leave of the lab to write into a peer's memory, instead of sending it packets.
 
-The lab gives it where the path is clean, and with it a meter: see weft.lab.metered_paths. It takes it back by writing
-0 into the first word of the meter, before anything changes that the path depends on.
+The lab gives it where the path is clean, and with it a meter: see weft.lab.metered_paths. It takes it back by closing
+the meter, before anything changes that the path depends on.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.carriers.lab.address_vector import AddressVector
-from weft.verbs.carriers.lab.connection import METER_WORDS, METERS, QUEUE_PAIR_BITS, Line
+from weft.verbs.carriers.lab.connection import METERS, QUEUE_PAIR_BITS, Line
 from weft.verbs.carriers.places import place_of
+from weft.verbs.shm.layout import MeterRecord
 
 _ASK_AGAIN_S = 0.02  # what was refused
 _PATIENCE_S = 1.0
@@ -26,10 +24,10 @@ _PATIENCE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrant:
-    """`handover` is where the peer gives its memory away; `meter` eight numbers, the first 0 when it is over."""
+    """`handover` is where the peer gives its memory away; `meter` is closed when it is over."""
 
     handover: Path
-    meter: NDArray[np.int64]
+    meter: MeterRecord
     guid: int  # of the peer's port
     program: int  # its number there
 
@@ -40,9 +38,8 @@ class MemoryGrants:
     def __init__(self, line: Line, guid: int, program: int, meters: int) -> None:
         self._line, self._place = line, place_of(line.path)
         self.handover = self._handover(guid, program)  # of this program
-        shared = mmap.mmap(meters, METERS * METER_WORDS * 8)
+        self._meters = (MeterRecord * METERS).from_buffer(mmap.mmap(meters, METERS * MeterRecord.size))
         os.close(meters)
-        self._meters: NDArray[np.int64] = np.frombuffer(shared, np.int64).reshape(METERS, METER_WORDS)
         self._known: dict[tuple[object, ...], int] = {}  # the meter of a path: always the same, as others may hold it
         self._guids: dict[int, int] = {}  # by meter: of the port at the other end
         self._refused: dict[int, float] = {}  # by meter: until when
@@ -60,7 +57,7 @@ class MemoryGrants:
         meter = self._known.setdefault(key, len(self._known))
         if meter >= METERS:
             return None
-        if not self._meters[meter, 0]:
+        if not self._meters[meter].is_open:
             if self._refused.get(meter, 0) > time.monotonic():
                 return None
             guid = self._ask(key, meter)

@@ -15,27 +15,21 @@ import mmap
 import os
 import select
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from weft import runtime
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.shm import layout
+from weft.verbs.shm.layout import Header, MeterRecord
 
 if TYPE_CHECKING:
     from weft.verbs.shm.path import ShmPeer
 
-Meter = npt.NDArray[np.int64]
 _ANSWER_S = 10.0  # the other may have to load its kernels first
 _TURN_S = 5e-4
-_WORD = struct.Struct("=Q")
 _HELLO = b"weft verbs 1"
 
 
@@ -99,8 +93,7 @@ class PeerMemory:
 
     @property
     def is_alive(self) -> bool:
-        closed = _WORD.unpack_from(self._mapped, layout.PROCESS * layout.WORD_BYTES)[0] == 0
-        return not closed and not has_ended(self._connection)
+        return Header.from_buffer(self._mapped).process != 0 and not has_ended(self._connection)
 
     def close(self) -> None:
         """The memory stays mapped until nobody has an address of it."""
@@ -124,7 +117,7 @@ class PeerMemories:
         self._path, self._adapter, self._ring_here = path, adapter, ring_here
         self._listener = Listener(path, adapter)
         self._known: dict[Path, PeerMemory] = {}
-        self._meters: dict[Path, dict[int, Meter]] = {}  # that are closed when the process is gone, by address
+        self._meters: dict[Path, dict[int, MeterRecord]] = {}  # by address; closed when it is gone
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
         self._is_open = True
         threading.Thread(target=self._work, name=f"handover of {path.stem}", daemon=True).start()
@@ -148,7 +141,7 @@ class PeerMemories:
             if not far.is_alive:
                 self._forget(path)
 
-    def peer(self, path: Path, *, source: object, meter: Meter, ring: Callable[[], None]) -> ShmPeer | None:
+    def peer(self, path: Path, *, source: object, meter: MeterRecord, ring: Callable[[], None]) -> ShmPeer | None:
         """The process at a socket, which `ring` wakes, or to this one."""
         from weft.verbs.shm.path import ShmPeer
 
@@ -158,7 +151,7 @@ class PeerMemories:
         far = self.far(path)
         if far is None:
             return None
-        self._meters.setdefault(path, {})[meter.ctypes.data] = meter
+        self._meters.setdefault(path, {})[ctypes.addressof(meter)] = meter
         return ShmPeer(far=far, source=source, meter=meter, ring=ring)
 
     def _rung(self) -> None:
@@ -178,7 +171,7 @@ class PeerMemories:
 
     def _forget(self, path: Path) -> None:
         for meter in self._meters.pop(path, {}).values():
-            meter[0] = 0
+            meter.is_open = 0
         if (far := self._known.pop(path, None)) is not None:
             far.close()
 
