@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from weft.errors import ConfigError
+from weft.sim.congestion import Control
+
 EXAMPLES = Path(__file__).parents[1] / "examples" / "plugins"
 
 
@@ -105,6 +108,27 @@ def test_a_file_format_of_a_package_is_written_read_and_listed(site, tmp_path):
     assert "on each line a cable" in printed("export", site=site)
 
 
+def test_a_congestion_control_of_a_package_slows_senders_down(site):
+    run = ("sim", "star:hosts=9,speed=400GbE", "--traffic", "incast", "--size", "256K", "--json")
+    marked = {}
+    for name in ("none", "halving"):
+        facts = json.loads(printed(*run, "--congestion-control", name, site=site))
+        assert facts["options"]["congestion_control"] == name
+        marked[name] = facts["marked_packets"]
+    assert marked["none"] == 0 < marked["halving"]
+    said = refusal("sim", "star:hosts=9", "--congestion-control", "halving", site=site)
+    assert "halving is for roce and roce-v1, not for infiniband: use none" in said
+
+
+def test_an_adaptive_routing_policy_of_a_package_chooses_ports(site):
+    run = ("sim", "fat-tree:hosts=16,radix=8", "--paths", "two-choices", "--json")
+    alone = ("--plugin", site / "weft_examples" / "two_choices.py")  # a file twice, as another module
+    said = [json.loads(printed(*run, *alone)), json.loads(printed(*run, site=site))]
+    assert said[0]["options"]["paths"] == "two-choices"
+    assert said[0]["digest"] == said[1]["digest"]
+    assert "did you mean two-choices" in refusal("sim", "star:hosts=4", "--paths", "two-choice", site=site)
+
+
 # -- a file ------------------------------------------------------------------------------------------------------------
 
 PLUGIN = """
@@ -178,6 +202,21 @@ def test_a_thing_of_the_wrong_kind_is_refused_with_the_rule(tmp_path):
     said = refusal("route", "star:hosts=4", "--engine", "fast", site=site)
     assert "acme 1.0: weft.routing fast is <function dumps" in said
     assert "must be a class or object with this name" in said
+
+
+def test_a_kernel_that_cannot_be_compiled_is_named(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from weft.sim.adaptive import Policy\n"
+        "def choose(loads, ports, number): return ports.nothing\n"
+        "ENTRY_POINTS = {'weft.paths': {'mine': Policy(name='mine', choose=choose)}}"
+    )
+    said = refusal("--plugin", "mine", "sim", "fat-tree:hosts=16,radix=8", "--paths", "mine", here=tmp_path)
+    assert "policy mine: choose(loads, ports, number) is no kernel that numba can compile" in said
+
+
+def test_a_control_for_networks_that_drop_must_say_what_a_loss_does():
+    with pytest.raises(ConfigError, match="cubic is for tcp: it needs on_ack, on_loss and on_timeout"):
+        Control(name="cubic", networks=("tcp",))
 
 
 def test_two_things_of_one_name_are_refused_and_one_thing_twice_is_not(tmp_path):

@@ -26,23 +26,30 @@ import numba
 from llvmlite import binding as llvm
 from llvmlite import ir
 from numba.core import caching, cgutils, environment, types
+from numba.core.errors import NumbaError
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import nrtdynmod
 from numba.core.runtime.nrt import rtsys
 from numba.extending import intrinsic
 
+from weft.errors import ConfigError
+
 Kernel = Callable[..., Any]  # numba infers the types
 _ROOT = Path(__file__).parent
 # What a module imports as it is loaded: not in a function, and not for type checkers, which are both indented.
 _IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
+_pointed: list[Any] = [None] * 16  # what has an address; interpreted it is the place here. No real one is so small
 BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 _OF_COMPILER = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that are there once numba's compiler is
 
 
 @functools.cache
 def _source(module: str) -> str | None:
-    """The text of a module of weft; None if there is none of that name."""
+    """The text of a module of weft, or of a plugin's; None if there is none of that name, as of what was typed in."""
     path = _ROOT.joinpath(*module.split(".")[1:])
+    if not module.startswith("weft."):
+        path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+        return path.read_text(encoding="utf-8") if module != "__main__" and path.is_file() else None
     for file in (path.with_suffix(".py"), path / "__init__.py"):
         if file.is_file():
             return file.read_text(encoding="utf-8")
@@ -69,7 +76,7 @@ def sources(module: str) -> dict[str, str]:
 
 @functools.cache
 def cache_folder(module: str) -> Path:
-    """Where the compiled kernels of a module of weft are kept."""
+    """Where the compiled kernels of a module are kept."""
     digest = hashlib.sha256(f"{numba.__version__} boundscheck={BOUNDSCHECK}".encode())
     for name, text in sorted(sources(module).items()):
         digest.update(f"{name}\n{text}".encode())
@@ -84,7 +91,10 @@ def _say_that_it_takes_time() -> None:
 
 
 class _Locator(caching._CacheLocator):
-    """Tells numba where the kernels of weft are cached; other people's stay where numba puts them."""
+    """Tells numba where the kernels of weft and of its plugins are cached; others stay where numba puts them.
+
+    Numba's own file for a kernel knows neither the package that its module is in nor what of weft it calls.
+    """
 
     def __init__(self, function: Kernel) -> None:
         self._folder = cache_folder(function.__module__)
@@ -92,7 +102,7 @@ class _Locator(caching._CacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Kernel, py_file: str) -> _Locator | None:
-        if not Path(py_file).is_relative_to(_ROOT):
+        if not Path(py_file).is_relative_to(_ROOT) and py_func not in _pointed:
             return None
         made = cls(py_func)
         if not made._folder.exists():
@@ -285,6 +295,54 @@ def entry(function: Kernel, *arguments: Any) -> Kernel:
     """What a kernel is compiled to for arguments like these: calling that is half the work of finding it each time."""
     found: Kernel = function.compile(tuple(numba.typeof(one) for one in arguments))  # type: ignore[attr-defined, no-untyped-call]
     return found
+
+
+@functools.cache
+def address_of(function: Kernel, signature: Any, what: str) -> int:
+    """Where `call` and `ask` find a function of somebody else, compiled for these arguments or taken from the cache."""
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        _pointed.append(function)
+        return len(_pointed) - 1
+    bare = getattr(function, "py_func", function)
+    _pointed.append(bare)
+    compiled = numba.njit(**_LEAN)(bare) if _source(bare.__module__) is None else _Kernel(bare, _LEAN)
+    try:
+        compiled.compile(signature)
+    except NumbaError as error:
+        raise ConfigError(f"{what} is no kernel that numba can compile:\n{error}") from error
+    found: Any = compiled.overloads[signature.args]
+    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+    _pointed.append(compiled)  # or its machine code would go
+    return address
+
+
+def _through(returns: Any) -> Kernel:
+    """Call the function at an address with three arguments: records, arrays or whole numbers."""
+
+    def typed(_context: Any, address: Any, a: Any, b: Any, c: Any) -> Any:
+        takes = tuple(types.int64 if isinstance(one, types.Integer) else one for one in (a, b, c))
+
+        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            convention = context.call_conv
+            pointer = builder.inttoptr(args[0], convention.get_function_type(returns, takes).as_pointer())
+            status, found = convention.call_function(builder, pointer, returns, takes, args[1:])
+            with cgutils.if_unlikely(builder, status.is_error):  # type: ignore[no-untyped-call]
+                convention.return_status_propagate(builder, status)
+            return found
+
+        return returns(types.int64, *takes), emit
+
+    return intrinsic(typed)
+
+
+def _interpret(address: int, *arguments: Any) -> Any:
+    return _pointed[address](*arguments)
+
+
+if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    call = ask = _interpret
+else:
+    call, ask = _through(types.none), _through(types.int64)
 
 
 def _prefetch(_context: Any, array: Any, index: Any) -> Any:

@@ -105,8 +105,8 @@ def test_the_index_decays_when_the_congestion_is_over():
 
 
 def test_each_control_belongs_to_its_network():
-    with pytest.raises(ConfigError, match="dcqcn is RoCE's"):
+    with pytest.raises(ConfigError, match="dcqcn is for roce and roce-v1, not for"):
         send(TREE, INCAST, congestion_control="dcqcn")
-    with pytest.raises(ConfigError, match="needs InfiniBand's credits"):
+    with pytest.raises(ConfigError, match="ib is for infiniband and omni-path, not for roce: use dcqcn"):
         send(ROCE, [("h1", "h2", 1)], congestion_control="ib")
     assert np.all(send(TREE, INCAST[:1], congestion_control="ib").use.marked_packets == 0)

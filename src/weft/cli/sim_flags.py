@@ -42,7 +42,7 @@ class Network:
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     congestion_control: str | None = None
-    """none, ib or dcqcn. [dcqcn on roce, else none]"""
+    """none, ib, dcqcn or reno. [dcqcn on roce, else none; tcp has reno of its own accord]"""
     memory: str = "host"
     """Where the data lies: host, gpudirect or staged."""
     routed: bool = False

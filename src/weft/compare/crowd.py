@@ -22,16 +22,16 @@ class Crowd:
     peer: str  # the switch at the other end
     choices: int  # ports of the switch that lead to other switches
     load: float  # what it has to send, over what the busiest adapter has to send: 2 makes both half as fast
-    paths: Paths
+    paths: str
 
     def __str__(self) -> str:
         adapters = f"what {self.load:.2g} adapters send"
-        if self.paths is Paths.ECMP:
+        if self.paths == Paths.ECMP:
             return (
                 f"Flows that hash to the same port share it: {self.port}, to {self.peer}, one of {self.choices} such "
                 f"ports of {self.switch}, has to carry {adapters}"
             )
-        if self.paths is Paths.TABLE:
+        if self.paths == Paths.TABLE:
             return f"The forwarding tables put {adapters} on one cable: {self.port}, to {self.peer}"
         return f"There are too few cables between switches: {self.port}, to {self.peer}, has to carry {adapters}"
 

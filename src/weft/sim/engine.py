@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from weft.errors import ConfigError, UnknownName
+from weft.sim.adaptive import POLICIES
+from weft.sim.congestion import CONTROLS
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -34,7 +36,7 @@ class Network(enum.StrEnum):
 
 
 class Paths(enum.StrEnum):
-    """How a switch picks among the ports that lead to a destination."""
+    """How a switch picks among the ports that lead to a destination. There may be other ways: `weft.sim.adaptive`."""
 
     TABLE = "table"  # the one port of the forwarding table
     ADAPTIVE = "adaptive"  # the emptiest port of the group, packet by packet; adapters place out of order
@@ -48,9 +50,12 @@ class Switching(enum.StrEnum):
 
 
 class CongestionControl(enum.StrEnum):
+    """weft's own; there may be others behind the door, `weft.sim.congestion.CONTROLS`."""
+
     NONE = "none"
     IB = "ib"  # FECN, BECN and the congestion control table of Annex A10
     DCQCN = "dcqcn"
+    RENO = "reno"  # TCP's
 
 
 class Memory(enum.StrEnum):
@@ -67,9 +72,9 @@ class Options:
 
     seed: int = 1
     network: Network | None = None  # None: as the links speak; Ethernet is RoCEv2
-    paths: Paths | None = None  # None: the table on InfiniBand and Omni-Path, ECMP on Ethernet
+    paths: str | None = None  # None: the table on InfiniBand and Omni-Path, ECMP on Ethernet
     switching: Switching = Switching.CUT_THROUGH
-    congestion_control: CongestionControl | None = None  # None: DCQCN on RoCE, else none
+    congestion_control: str | None = None  # None: DCQCN on RoCE, else none
     memory: Memory = Memory.HOST
     routed: bool = False  # Ethernet: the switches are IP routers, a subnet ends at its leaf, as in most large Clos
     mtu_bytes: int = 0  # payload of a packet; 0: 4096, TCP 8960, Omni-Path 8192
@@ -81,17 +86,18 @@ class Options:
     stop_at_ps: int = 0  # end the run then, finished or not; 0: when all has arrived
 
     def __post_init__(self) -> None:
-        for name, kind in (
-            ("network", Network),
-            ("paths", Paths),
-            ("switching", Switching),
-            ("congestion_control", CongestionControl),
-            ("memory", Memory),
+        for name, kind, door in (
+            ("network", Network, ()),
+            ("paths", Paths, POLICIES),
+            ("switching", Switching, ()),
+            ("congestion_control", CongestionControl, CONTROLS),
+            ("memory", Memory, ()),
         ):
             given = getattr(self, name)
-            if given is not None and given not in list(kind):
-                raise UnknownName(f"kind of {name.replace('_', ' ')}", str(given), list(kind))
-            object.__setattr__(self, name, None if given is None else kind(given))
+            if given in list(kind):
+                object.__setattr__(self, name, kind(given))
+            elif given is not None and given not in door:
+                raise UnknownName(f"kind of {name.replace('_', ' ')}", str(given), list(door or kind))
         for name, low, high, why in (
             ("mtu_bytes", 0, 65_536, "256 to 4096 on InfiniBand, 0 for the usual one"),
             ("buffer_bytes", 0, 1 << 30, "0 for two round trips of the link"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.fabric.kernels.forwarding import MOST_HOPS
 from weft.jit import lean_kernel, part
-from weft.sim.layout.records import NONE, Way
+from weft.sim.layout.records import NONE, Selection
 from weft.sim.packet.switch import NO_ROUTE, hash_flow
 
 LOST = -1  # instead of a number of links: there is no way
@@ -18,14 +18,14 @@ LOST = -1  # instead of a number of links: there is no way
 @part
 def _choices(n, switch, lid, hashed):
     """Where the ports stand that lead on, NONE for the one of the forwarding table; and how many."""
-    if n.way == Way.TABLE:
+    if n.selection == Selection.TABLE:
         return NONE, 1
     group = n.group[switch, lid]
     if group < 0:
         return NONE, 1
     begin = n.group_first[group]
     ports = n.group_first[group + 1] - begin
-    if n.way == Way.ECMP:
+    if n.selection == Selection.BY_FLOW:
         return begin + hash_flow(hashed, switch) % ports, 1
     return begin, ports
 

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Network, Options
 from weft.sim.flow.paths import list_hops, list_nodes, sign_links
 from weft.sim.flow.state import CLASS, FLOW, LEVEL, RUN, Net, State
 from weft.sim.layout.paths import check_paths, check_subnets
 from weft.sim.layout.posting import Posting, post
-from weft.sim.layout.records import NONE, Records, Way, records
-from weft.sim.layout.rules import Rules, fill_in, way
+from weft.sim.layout.records import NONE, Records, Selection, records
+from weft.sim.layout.rules import Rules, fill_in
 from weft.sim.layout.wiring import Wiring, wire
 from weft.sim.packet.state import ENTRY
 from weft.sim.traffic import Traffic
@@ -48,13 +49,15 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     check_paths(wiring, posting, first_of_qp)
     if options.network is Network.ROCE_V1 and options.routed:
         check_subnets(wiring, one_each)
-    net, capacity = _net(wiring, posting, way(options), options.mtu_bytes + rules.header_bytes)
+    net, capacity = _net(
+        wiring, posting, POLICIES[str(options.paths)].selection, options.mtu_bytes + rules.header_bytes
+    )
     nodes = _Nodes(wiring, net, capacity)
     state = _state(wiring, posting, net, nodes)
     return Plan(options=options, rules=rules, wiring=wiring, posting=posting, net=net, state=state)
 
 
-def _net(wiring: Wiring, posting: Posting, picks: Way, full_bytes: int) -> tuple[Net, NDArray[np.float64]]:
+def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) -> tuple[Net, NDArray[np.float64]]:
     """The tables for following a path; and [link] -> bytes for each picosecond.
 
     Behind the ports stand more links: the way from a host's memory, the way to it, and of a TCP connection its cores.
@@ -79,11 +82,11 @@ def _net(wiring: Wiring, posting: Posting, picks: Way, full_bytes: int) -> tuple
     n_switches = int(ports.owner.max(initial=0)) + 1
     first = np.zeros(n_switches, np.int64)
     first[ports.owner[switch_ports]] = wiring.first[switch_ports]
-    chooses = picks is not Way.TABLE
+    chooses = picks is not Selection.TABLE
     groups = tables.ar_ports if chooses else np.zeros((1, 1), np.bool_)
     lid = tables.lid[wiring.slot].astype(np.int32)
     return Net(
-        way=int(picks),
+        selection=int(picks),
         peer=np.ascontiguousarray(ports.peer),
         owner=np.ascontiguousarray(ports.owner),
         first=first,
@@ -193,7 +196,7 @@ def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
         free_ps=np.zeros(int(np.diff(hop_first).max()), np.int64),
         serial_ps=serial_ps,
         size_bytes=posting.size_bytes.astype(np.int64),
-        spreads=net.way in (Way.ADAPTIVE, Way.SPRAY),
+        spreads=net.selection == Selection.BY_PACKET,
         successor_first=posting.successor_first,
         successors=posting.successors,
     )

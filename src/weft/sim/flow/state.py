@@ -145,7 +145,7 @@ class Agenda(NamedTuple):
 class Net(NamedTuple):
     """The tables that paths are read from, and room to write one down."""
 
-    way: int
+    selection: int
     peer: NDArray[np.int32]  # [port]
     owner: NDArray[np.int32]  # [port] -> switch, or -1 - host
     first: NDArray[np.int64]  # [switch] -> its port 0

@@ -23,22 +23,12 @@ class Flow(enum.IntEnum):
     DROP = 2
 
 
-class Way(enum.IntEnum):
-    """Which port of a group."""
+class Selection(enum.IntEnum):
+    """Who decides by which port a packet leaves a switch: the forwarding table, or a policy."""
 
     TABLE = 0
-    ADAPTIVE = 1
-    ECMP = 2
-    SPRAY = 3
-
-
-class Control(enum.IntEnum):
-    """How a queue pair finds its rate."""
-
-    NONE = 0
-    IB = 1
-    DCQCN = 2
-    TCP = 3
+    BY_FLOW = 1
+    BY_PACKET = 2
 
 
 # What a port is, and what happens to it seldom; what every packet touches of it is the packet engine's PORT.
@@ -140,12 +130,16 @@ QP = np.dtype(
         ("line_ps_per_kib", np.int64),  # the port, or the path if that is slower
         ("notified_ps", np.int64),  # when the receiver last said that there is congestion
         ("alpha", np.float64),  # DCQCN: estimate of congestion
-        ("rate", np.float64),  # DCQCN: current and target, parts of the line
-        ("target", np.float64),
+        ("rate", np.float64),  # part of the line
+        ("target", np.float64),  # DCQCN: of the rate
+        ("step_ps", np.int64),  # between two steps back up
         ("rate_due_ps", np.int64),  # when the rate rises next
         ("paced_bytes", np.int64),  # DCQCN: sent since the byte counter last ran out
         ("byte_rounds", np.int32),  # DCQCN: times that it ran out since the last cut
         ("rounds", np.int32),  # DCQCN: increases since the last cut; IB: index in the congestion control table
+        ("ccti_increase", np.int32),  # IB: of that index, for each notification
+        ("ccti_min", np.int32),  # IB: the lowest
+        ("newly_acked", np.int32),  # packets, by the acknowledgement that has just come
         ("in_flight", np.int32),  # TCP: packets
         ("window_packets", np.float64),  # TCP: congestion window
         ("threshold", np.float64),  # TCP: where slow start ends

@@ -8,9 +8,10 @@ from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
+from weft.sim.congestion import CONTROLS, Control
 from weft.sim.engine import CongestionControl, Network, Options, Paths
 from weft.sim.layout.congestion import is_set
-from weft.sim.layout.records import Control, Flow, Way
+from weft.sim.layout.records import Flow
 from weft.sim.traffic import Operation, Transport
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES
 from weft.wire.headers import AETH, BTH, DETH, GRH, LRH, RETH
@@ -74,12 +75,6 @@ RULES = {
         largest_mtu_bytes=8960,
     ),
 }
-_WAYS = {Paths.TABLE: Way.TABLE, Paths.ADAPTIVE: Way.ADAPTIVE, Paths.ECMP: Way.ECMP, Paths.SPRAY: Way.SPRAY}
-_CONTROLS = {
-    CongestionControl.NONE: Control.NONE,
-    CongestionControl.IB: Control.IB,
-    CongestionControl.DCQCN: Control.DCQCN,
-}
 
 
 def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
@@ -91,11 +86,11 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
             f"network {network} needs {rules.technology} links, {fabric.spec} has none: speed=400GbE, say"
         )
     obeyed = CongestionControl.IB if network is Network.INFINIBAND and is_set(fabric) else rules.congestion_control
-    control = options.congestion_control or obeyed
-    if control is CongestionControl.IB and rules.flow is not Flow.CREDITS:
-        raise ConfigError(f"congestion control ib needs InfiniBand's credits, {network} has none: use dcqcn or none")
-    if control is CongestionControl.DCQCN and rules.flow is not Flow.PAUSE:
-        raise ConfigError(f"congestion control dcqcn is RoCE's, not {network}'s: use {rules.congestion_control}")
+    chosen = options.congestion_control or obeyed
+    takes = control(chosen, network).networks
+    if network not in takes:
+        usual = rules.congestion_control
+        raise ConfigError(f"congestion control {chosen} is for {' and '.join(takes)}, not for {network}: use {usual}")
     mtu_bytes = options.mtu_bytes or rules.mtu_bytes
     if not 256 <= mtu_bytes <= rules.largest_mtu_bytes:
         raise ConfigError(f"mtu_bytes {mtu_bytes} is not from 256 to {rules.largest_mtu_bytes}, what {network} carries")
@@ -105,7 +100,7 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
             f"paths {paths} needs port groups, and the tables of {fabric.spec} have none: "
             f"route with Options(adaptive=True), or run with paths table"
         )
-    filled = replace(options, network=network, paths=paths, congestion_control=control, mtu_bytes=mtu_bytes)
+    filled = replace(options, network=network, paths=paths, congestion_control=chosen, mtu_bytes=mtu_bytes)
     return filled, rules
 
 
@@ -130,14 +125,10 @@ def _has_gpu_hosts(fabric: Fabric) -> bool:
     return bool((fabric.nodes.kind[a[fabric.links_of(Technology.NVLINK)]] == NodeKind.HCA).any())
 
 
-def way(options: Options) -> Way:
-    assert options.paths is not None
-    return _WAYS[options.paths]
-
-
-def control(options: Options) -> Control:
-    assert options.congestion_control is not None
-    return Control.TCP if options.network is Network.TCP else _CONTROLS[options.congestion_control]
+def control(name: str, network: Network) -> Control:
+    """That of this name; TCP has one of its own accord."""
+    own = network is Network.TCP and name == CongestionControl.NONE
+    return CONTROLS[CongestionControl.RENO if own else name]
 
 
 def first_header_bytes(rules: Rules, operation: Operation, transport: Transport) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.errors import SimulationBug, SubnetError, WeftError
-from weft.sim.layout.records import Control
+from weft.sim.layout.records import Flow
 from weft.sim.packet.deadlock import find_circle
 from weft.sim.packet.plan import Plan
 from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
@@ -36,7 +36,7 @@ def explain(made: Plan, state: State, why: Stop) -> WeftError:
         )
     if why is Stop.RETRIES:
         qp = state.qps[run.stop_a]
-        tcp = run.control == Control.TCP
+        tcp = run.flow == Flow.DROP
         retries = f"{TCP_RETRIES} retries (ETIMEDOUT)" if tcp else f"{RETRIES} retries (IBV_WC_RETRY_EXC_ERR)"
         return SubnetError(
             f"{name(int(state.hosts[qp.host].port))} got no acknowledgement from {name(int(qp.dst))} after {retries}: "

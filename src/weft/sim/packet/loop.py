@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
-from weft.sim.layout.records import NONE, Flow, Way
-from weft.sim.packet.congestion import speed_up
+from weft.sim.layout.records import NONE, Flow, Selection
 from weft.sim.packet.lanes import (
     drop,
     first_key,
@@ -21,6 +20,7 @@ from weft.sim.packet.lanes import (
 from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
+from weft.sim.packet.pacing import speed_up
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
 from weft.sim.packet.state import EMPTY, LANE_BITS, Carries, Kind, QpState, Stop
@@ -154,7 +154,7 @@ def _look_ahead(s, kind, at, last):
         buffer = s.buffers[second.b]
         if buffer.owner >= 0:
             found = s.lft[buffer.owner, s.packets[second.a].dlid]
-            if s.run[0].way == Way.TABLE:
+            if s.run[0].selection == Selection.TABLE:
                 prefetch(s.ports, buffer.first + found)
                 if s.run[0].n_vls > 1:
                     prefetch(s.queues, out_queue(s, second.b, found, s.packets[second.a].sl))

@@ -8,7 +8,7 @@ is made at the moment that the port takes it.
 from __future__ import annotations
 
 from weft.jit import handler, part
-from weft.sim.layout.records import NONE, Control
+from weft.sim.layout.records import NONE, Flow
 from weft.sim.packet.lanes import push, schedule
 from weft.sim.packet.link import transmit
 from weft.sim.packet.state import Carries, Kind, QpState
@@ -136,7 +136,7 @@ def may_send(s, qp_index):
         return False
     if qp.window > 0 and qp.outstanding >= qp.window:
         return False
-    return s.run[0].control != Control.TCP or qp.in_flight < qp.window_packets
+    return s.run[0].flow != Flow.DROP or qp.in_flight < qp.window_packets
 
 
 @part

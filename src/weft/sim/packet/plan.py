@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
+from weft.sim.adaptive import POLICIES
+from weft.sim.congestion import NEVER_BYTES, Parameters, Ports
 from weft.sim.engine import Network, Options
-from weft.sim.layout import congestion
 from weft.sim.layout.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
 from weft.sim.layout.posting import Posting, post
-from weft.sim.layout.records import NONE, Control, Flow, Records, Way, distinct_rows, records
-from weft.sim.layout.rules import Rules, control, fill_in, way
+from weft.sim.layout.records import NONE, Flow, Records, Selection, distinct_rows, records
+from weft.sim.layout.rules import Rules, control, fill_in
 from weft.sim.layout.wiring import Wiring, whole_blocks, wire
+from weft.sim.packet.hooks import addresses, choice_address
 from weft.sim.packet.loop import IN_A_ROW
 from weft.sim.packet.state import (
     BUFFER,
@@ -42,20 +44,11 @@ from weft.units import transfer_ps
 
 SERIAL_LANES = 256  # at most; rarer packet sizes take the agenda
 WIRE_LANES = 256  # at most; more delays are rounded
-# NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all
-# speeds: its switches share one large buffer. Where an input pauses at its own part, all must be marked before, or PFC
-# keeps ECN from ever being heard (Zhu et al., SIGCOMM 2015, section 4): then both are parts of what an input takes.
-ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT = 150_000, 1_500_000, 100
-ECN_LOW_PART, ECN_HIGH_PART = 1 / 4, 3 / 4
 # Switch chips have 3 to 5 KB for each Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8 Tbit/s).
 # They share it among ports by need; here an input has the part of its port before it pauses, and an output that drops
 # has what some idle ports leave it.
 BUFFER_BYTES_PER_GBIT_S = 3000
 OUTPUT_PARTS = 4
-# DCQCN: the timers T and K, and N between notifications, of the paper (Zhu et al., SIGCOMM 2015), for its line of
-# 40 Gbit/s. On a faster line all goes faster: 5 µs between notifications at 400 Gbit/s, NVIDIA's firmware has 4.
-DCQCN_LINE_GBIT_S, DCQCN_STEP_PS, DCQCN_NOTIFY_PS = 40, 55_000_000, 50_000_000
-NEVER_BYTES = 1 << 60  # no queue is so long
 TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies, at 250 of them a second; round trips are far below
 
 
@@ -86,19 +79,17 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     plugs = wiring.ports
     plugs.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
-    picks = way(options)
+    policy = POLICIES[str(options.paths)]
     _give_lanes(posting, host_vl, n_vls)
-    posting.qps.ordered = picks in (Way.TABLE, Way.ECMP) and rules.flow is not Flow.DROP
-    marks = _marks(wiring, options, buffers)
+    posting.qps.ordered = policy.selection is not Selection.BY_PACKET and rules.flow is not Flow.DROP
     run = _run(wiring, posting, options, rules, n_vls)
+    parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()))
+    run.selection, run.policy = policy.selection, choice_address(policy)
     run.room = ROOM + IN_A_ROW * 2 * trees.widest
     run.agenda_room += IN_A_ROW * 2 * trees.widest
-    least_bytes = int(marks[:, 0].min())
-    run.mark_least_bytes = least_bytes if least_bytes < NEVER_BYTES else 0
-    rates = _rates(wiring, posting.qps, options)
     lanes = _Lanes(wiring, posting, buffers, n_vls)
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
-    choices = _choices(fabric, picks, bool(len(trees.branches)))
+    choices = _choices(fabric, policy.selection, bool(len(trees.branches)))
     first_pair, sl2vl, pair_row = _lane_tables(wiring, n_vls)
     state = State(
         run=run,
@@ -110,11 +101,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         drop_above=drop_above.astype(np.int32),
         pause_above=pause_above.astype(np.int32),
         stuck_ps=np.zeros(len(buffers), np.int64),
-        marks=marks,
-        rates=rates.rate,
-        rate_increase=rates.increase,
-        rate_least=rates.least,
-        rate_ps=rates.timer_ps,
+        marks=parameters.marks if parameters.marks is not None else np.zeros((1, 4), np.int64),
+        control_table=parameters.table,
         packets=_pool(4096 + 8 * len(ports)),  # a few in each buffer
         messages=posting.messages,
         branches=trees.branches,
@@ -167,33 +155,24 @@ def _lane_tables(wiring: Wiring, n_vls: int) -> tuple[NDArray[np.int64], NDArray
     return tables.first_pair[wiring.switch_nodes], rows.view(np.uint8), which.astype(np.uint16)
 
 
-def _marks(wiring: Wiring, options: Options, buffers: Records) -> NDArray[np.int64]:
-    """[port, 4] -> as `State.marks` has them."""
-    marks = np.zeros((len(wiring.ports), 4), np.int64)
-    marks[:, 0] = NEVER_BYTES
-    if control(options) is Control.DCQCN:
-        pause_bytes = _pause_bytes(options, wiring.port_rate_gbit_s)
-        marks[:, 0] = np.minimum(ECN_LOW_BYTES, pause_bytes * ECN_LOW_PART)
-        marks[:, 1] = np.minimum(ECN_HIGH_BYTES, pause_bytes * ECN_HIGH_PART)
-        marks[:, 2] = ECN_PERCENT
-    elif control(options) is Control.IB:  # an output that may send, and so much of what an input can hold waits for it
-        threshold, marking_rate, smallest_bytes = congestion.switch_marks(wiring.fabric)[wiring.slot].T
-        above_bytes = int(buffers.room.max()) * (congestion.THRESHOLDS - threshold) // congestion.THRESHOLDS
-        marks[:, 0] = np.where(threshold > 0, above_bytes, NEVER_BYTES)
-        marks[:, 2], marks[:, 3] = 100 // np.maximum(marking_rate, 1), smallest_bytes
-    return marks
-
-
-def _rates(wiring: Wiring, qps: Records, options: Options) -> congestion.Adapters:
-    """What notifications do to senders; those that are slow from the beginning are made so."""
-    found = congestion.adapters(wiring.fabric)
-    if control(options) is Control.IB:
-        qps.rounds = found.least[qps.sl]
-        qps.rate = found.rate[qps.rounds]
-        qps.pace_ps_per_kib = np.where((qps.rate < 1) | (qps.slowed > 0), qps.line_ps_per_kib / qps.rate, 0)
-    elif control(options) is Control.DCQCN:
-        slower = DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max())
-        return replace(found, timer_ps=np.full_like(found.timer_ps, round(DCQCN_STEP_PS * slower)))
+def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records, room_bytes: int) -> Parameters:
+    """The congestion control is told of the network, and the run of the control."""
+    assert options.congestion_control is not None
+    assert options.network is not None
+    chosen = control(options.congestion_control, options.network)
+    ports = Ports(
+        fabric=wiring.fabric,
+        slot=wiring.slot,
+        rate_gbit_s=wiring.port_rate_gbit_s,
+        pause_bytes=_pause_bytes(options, wiring.port_rate_gbit_s),
+        room_bytes=room_bytes,
+    )
+    found = chosen.prepare(ports, qps)
+    run.notify_ps = found.notify_ps
+    if found.marks is not None and (least_bytes := int(found.marks[:, 0].min())) < NEVER_BYTES:
+        run.mark_least_bytes = least_bytes
+    for name, address in addresses(chosen).items():
+        run[name] = address
     return found
 
 
@@ -205,19 +184,16 @@ def _pause_bytes(options: Options, rate_gbit_s: NDArray[np.float64]) -> NDArray[
 
 def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls: int) -> Records:
     run = records(1, RUN)
-    controls = control(options)
     ports = wiring.ports
-    run.n_vls, run.flow, run.way, run.control = n_vls, rules.flow, way(options), controls
+    run.n_vls, run.flow = n_vls, rules.flow
     run.losses = rules.flow is Flow.DROP or bool((ports.bytes_per_error > 0).any())
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
     ports.clean_bytes = np.random.default_rng(options.seed).exponential(ports.bytes_per_error)
     run.left = len(posting.messages)
     run.ack_every, run.ack_size = 2, posting.ack_size
     run.agenda_room = ROOM * (1 + int(np.diff(posting.successor_first).max(initial=0)))
-    if controls is Control.DCQCN:
-        run.notify_ps = round(DCQCN_NOTIFY_PS * DCQCN_LINE_GBIT_S / float(wiring.rate_gbit_s.max()))
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
-    run.timeout_ps = TCP_PROBE_PS if controls is Control.TCP else rc_timeout_ps
+    run.timeout_ps = TCP_PROBE_PS if rules.flow is Flow.DROP else rc_timeout_ps
     return run
 
 
@@ -271,7 +247,7 @@ def _ports_and_queues(
 
 
 def _choices(
-    fabric: Fabric, picks: Way, copies: bool
+    fabric: Fabric, picks: Selection, copies: bool
 ) -> tuple[Records, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """[switch, lid] -> port number, or which of the switch's choices; [switch] -> its first; where each begins; ports.
 
@@ -280,11 +256,11 @@ def _choices(
     """
     tables = fabric.tables
     nothing = np.zeros(1, np.int32)
-    if picks is Way.TABLE and copies:
+    if picks is Selection.TABLE and copies:
         lft = tables.lft.copy()
         lft[:, 0] = 0
         return lft, nothing, nothing, nothing
-    if picks is Way.TABLE:
+    if picks is Selection.TABLE:
         return tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8), nothing, nothing, nothing
     n_groups, n_numbers = len(tables.ar_ports), NO_ROUTE + 1
     group, number = np.nonzero(tables.ar_ports)

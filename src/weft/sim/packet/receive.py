@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from weft.jit import handler, part
-from weft.sim.layout.records import NONE, Control
-from weft.sim.packet.congestion import on_tcp_ack, slow_down
+from weft.jit import call, handler, part
+from weft.sim.layout.records import NONE, Flow
 from weft.sim.packet.lanes import schedule
 from weft.sim.packet.link import release
 from weft.sim.packet.nic import answer, free_packet, wake_qp
-from weft.sim.packet.reliability import ASKS, on_acked, on_nak
+from weft.sim.packet.pacing import set_pace, slow_down
+from weft.sim.packet.reliability import ASKS, on_acked, on_nak, on_tcp_ack
 from weft.sim.packet.state import Carries, Kind
 
 
@@ -22,7 +22,7 @@ def on_packet_at_host(s, host_index, packet_index):
         cost_ps = (s.packets[packet_index].bytes * host.receive_ps_per_kib) >> 10
         host.receive_clock_ps = max(host.receive_clock_ps, run.now_ps) + cost_ps
         came_ps = host.receive_clock_ps
-    if run.control == Control.TCP:
+    if run.flow == Flow.DROP:
         came_ps = _process(s, packet_index, came_ps)
     if came_ps > run.now_ps:
         schedule(s, came_ps, Kind.ACCEPT, packet_index, 0)
@@ -97,7 +97,7 @@ def _accept_data(s, packet_index):
     message.received += 1
     if message.received == message.packets:
         _complete(s, packet.message)
-    elif run.control == Control.TCP:
+    elif run.flow == Flow.DROP:
         _acknowledge_some(s, packet_index)
 
 
@@ -170,6 +170,12 @@ def _accept_answer(s, packet_index):
     message = s.messages[message_index]
     if message.received == message.packets and psn == message.first_psn + message.packets - 1:
         on_acked(s, message_index)
-    if s.run[0].control == Control.TCP:
+    run = s.run[0]
+    if run.flow == Flow.DROP:
         return on_tcp_ack(s, qp_index, psn, total)
+    if run.on_ack != 0:
+        qp = s.qps[qp_index]
+        qp.newly_acked = message.packets
+        call(run.on_ack, qp, run.now_ps, s.control_table)
+        set_pace(s, qp_index)
     return wake_qp(s, qp_index)

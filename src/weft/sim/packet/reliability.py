@@ -12,8 +12,8 @@ retransmission timeout of 200 ms comes, and doubles each time.
 
 from __future__ import annotations
 
-from weft.jit import handler
-from weft.sim.layout.records import NONE, Control
+from weft.jit import call, handler
+from weft.sim.layout.records import NONE, Flow
 from weft.sim.packet.nic import free_packet, on_control, set_timer, wake_qp
 from weft.sim.packet.state import Carries, QpState
 from weft.sim.packet.switch import note_emptied
@@ -21,6 +21,7 @@ from weft.sim.packet.switch import note_emptied
 RETRIES = 7  # what the 3 bits of retry_cnt can say
 TCP_RETRIES = 15  # Linux: tcp_retries2
 TCP_TIMEOUT_PS = 200_000_000_000  # Linux: TCP_RTO_MIN; round trips in a data centre are far below
+SEND_BUFFER_BYTES = 4 << 20  # Linux: the most of tcp_wmem, so the most that is in flight
 DUPLICATES = 3  # TCP: so many later packets mean that one is lost (RFC 5681)
 ASKS = 2  # `again` of a packet that asks whether its message has arrived
 GIVES_UP, ASK = -2, -3  # instead of a port
@@ -61,7 +62,7 @@ def notice(s, qp_index, before_psn):
     """What was lost before this sequence number will be sent again; the window is cut once for all that was in it."""
     run = s.run[0]
     qp = s.qps[qp_index]
-    if run.control == Control.TCP:
+    if run.flow == Flow.DROP:
         if qp.backoff > 0:  # a probe was answered, and all the others left before it (RACK, RFC 8985)
             before_psn = _sent_psn(s, qp_index) + 1
         elif qp.acked_psn > qp.recover_psn:  # in recovery one later packet is enough
@@ -79,10 +80,10 @@ def notice(s, qp_index, before_psn):
             else:
                 s.packets[qp.again_tail].next = packet_index
             qp.again_tail = packet_index
-            if run.control == Control.TCP:
+            if run.flow == Flow.DROP:
                 qp.in_flight -= 1
                 if packet.psn >= qp.recover_psn:
-                    _cut_window(s, qp_index)
+                    _cut_window(s, qp_index, run.on_loss)
         else:
             before = packet_index
         packet_index = following
@@ -102,10 +103,9 @@ def _take_out(s, qp_index, before, packet_index):
 
 
 @handler
-def _cut_window(s, qp_index):
+def _cut_window(s, qp_index, how):
     qp = s.qps[qp_index]
-    qp.threshold = max(qp.window_packets / 2, 2.0)
-    qp.window_packets = qp.threshold
+    call(how, qp, s.run[0].now_ps, s.control_table)
     qp.recover_psn = _sent_psn(s, qp_index)
 
 
@@ -114,7 +114,7 @@ def resend(s, qp_index):
     """Send again what is known to be lost, in TCP as far as the window goes."""
     run = s.run[0]
     qp = s.qps[qp_index]
-    while qp.again >= 0 and (run.control != Control.TCP or qp.in_flight < qp.window_packets):
+    while qp.again >= 0 and (run.flow != Flow.DROP or qp.in_flight < qp.window_packets):
         packet_index = qp.again
         qp.again = s.packets[packet_index].next
         qp.in_flight += 1
@@ -150,6 +150,40 @@ def on_acked(s, message_index):
                 qp.oldest = s.messages[qp.oldest].next
     hear(s, message.qp)
     return wake_qp(s, message.qp)
+
+
+@handler
+def on_tcp_ack(s, qp_index, psn, total):
+    """In all `total` packets have arrived, modulo 2^15, the last of them this one. The port to try."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    arrived = (total - qp.counted) & 0x7FFF
+    if arrived < 0x4000:  # else a later acknowledgement has overtaken this one
+        qp.counted = total
+    else:
+        arrived = 0
+    qp.acked_psn = max(qp.acked_psn, psn + 1)
+    if qp.window_packets < qp.threshold or qp.acked_psn > qp.recover_psn:
+        qp.newly_acked = arrived
+        call(run.on_ack, qp, run.now_ps, s.control_table)
+        most = SEND_BUFFER_BYTES // s.size_bytes[s.messages[qp.last].full]
+        qp.window_packets = min(qp.window_packets, max(most, 2))
+    qp.in_flight = max(qp.in_flight - arrived, 0)
+    while qp.oldest >= 0 and _has_come(s, qp_index):
+        settle(s, qp.oldest)
+        qp.oldest = s.messages[qp.oldest].next
+    notice(s, qp_index, qp.acked_psn)
+    hear(s, qp_index)
+    resend(s, qp_index)
+    return wake_qp(s, qp_index)
+
+
+@handler
+def _has_come(s, qp_index):
+    """Acknowledgements are for all before: that of the oldest message may have been lost."""
+    qp = s.qps[qp_index]
+    oldest = s.messages[qp.oldest]
+    return oldest.received == oldest.packets and oldest.first_psn + oldest.packets <= qp.acked_psn
 
 
 @handler
@@ -245,16 +279,16 @@ def on_timeout(s, qp_index):
         set_timer(s, qp_index, qp.deadline_ps)
         return NONE
     qp.backoff += 1
-    if qp.backoff > (TCP_RETRIES if run.control == Control.TCP else RETRIES):
+    if qp.backoff > (TCP_RETRIES if run.flow == Flow.DROP else RETRIES):
         return GIVES_UP
     wait_ps = run.timeout_ps
-    if run.control == Control.TCP:
+    if run.flow == Flow.DROP:
         wait_ps = TCP_TIMEOUT_PS << min(int(qp.backoff) - 1, 9)
     set_timer(s, qp_index, run.now_ps + wait_ps)
     if qp.ordered:
         _go_back(s, qp_index, qp.acked_psn)
         return wake_qp(s, qp_index)
-    if run.control == Control.TCP:
+    if run.flow == Flow.DROP:
         _time_out_tcp(s, qp_index)
     else:
         notice(s, qp_index, _sent_psn(s, qp_index) + 1)
@@ -270,8 +304,7 @@ def _time_out_tcp(s, qp_index):
     """First a probe, the last packet that is missing, unless one packet was all; then slow start from one packet."""
     qp = s.qps[qp_index]
     if qp.backoff > 1:
-        _cut_window(s, qp_index)
-        qp.window_packets = 1.0
+        _cut_window(s, qp_index, s.run[0].on_timeout)
         notice(s, qp_index, qp.recover_psn + 1)
         qp.in_flight = 0
     elif qp.lost >= 0 and qp.in_flight > 1:
@@ -282,5 +315,5 @@ def _time_out_tcp(s, qp_index):
             packet_index = s.packets[packet_index].next
         _take_out(s, qp_index, before, packet_index)
         if s.packets[packet_index].psn >= qp.recover_psn:
-            _cut_window(s, qp_index)
+            _cut_window(s, qp_index, s.run[0].on_loss)
         _send_copy(s, packet_index)

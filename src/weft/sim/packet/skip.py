@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.sim.layout.records import Control
 from weft.sim.packet.plan import Plan
 from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, Kind, State
 
@@ -25,7 +24,7 @@ class Skipper:
     def __init__(self, made: Plan) -> None:
         self.tolerance = made.options.skip_tolerance
         run = made.state.run[0]
-        if self.tolerance and (run.control != Control.NONE or run.losses or len(made.state.branches)):
+        if self.tolerance and (made.options.congestion_control != "none" or run.losses or len(made.state.branches)):
             raise ConfigError(
                 f"skip_tolerance {self.tolerance} needs a network that settles: no congestion control, no bit errors, "
                 f"not TCP, no multicast. Leave it out"

@@ -188,8 +188,13 @@ RUN = np.dtype(
         ("room", np.int32),  # free packets and chunks that must be there before a few events are handled
         ("n_vls", np.int32),
         ("flow", np.int32),
-        ("way", np.int32),
-        ("control", np.int32),
+        ("selection", np.int32),
+        ("policy", np.int64),  # where it is; `choose` is an attribute of every numpy record
+        ("on_notification", np.int64),  # of the congestion control, for `weft.jit.call`; 0: nothing happens
+        ("on_timer", np.int64),
+        ("on_ack", np.int64),
+        ("on_loss", np.int64),
+        ("on_timeout", np.int64),
         ("losses", np.int8),  # packets can be lost: keep timers
         ("ack_every", np.int32),  # TCP
         ("ack_size", np.int16),
@@ -217,10 +222,7 @@ class State(NamedTuple):
     stuck_ps: NDArray[np.int64]  # [queue] -> since when it is blocked, if it is
     marks: NDArray[np.int64]  # [port] -> bytes in its queue up to which none is marked, and from which all are, if it
     # is by chance; percent just below that, in InfiniBand above the first; bytes of the smallest that is marked
-    rates: NDArray[np.float64]  # [index of congestion control] -> part of the line
-    rate_increase: NDArray[np.int64]  # [SL] -> of that index, for each notification
-    rate_least: NDArray[np.int64]  # [SL] -> the lowest index
-    rate_ps: NDArray[np.int64]  # [SL] -> between two steps back up
+    control_table: NDArray[np.float64]  # what the congestion control looks up
     packets: Records
     messages: Records
     branches: Records

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.jit import handler, part
-from weft.sim.layout.records import NONE, Flow, Way
+from weft.jit import ask, handler, part
+from weft.sim.layout.records import NONE, Flow, Selection
 from weft.sim.packet.lanes import schedule
 from weft.sim.packet.link import blocks_bytes, transmit
+from weft.sim.packet.policies.adaptive import choose as adaptive
+from weft.sim.packet.policies.ecmp import choose as ecmp
+from weft.sim.packet.policies.spray import choose as spray
 from weft.sim.packet.state import Carries, Kind
 
 NO_ROUTE = 255
 RANDOM_BITS = 31  # a linear congruential generator that fits in int64: the same compiled and interpreted
 NOWHERE, DROPPED = -2, -3  # instead of a port
+# Policies that this kernel has in it, as every packet asks; `run.policy` is a place here, or an address.
+OWN_POLICIES = (None, adaptive, ecmp, spray)
+_ADAPTIVE, _ECMP, _SPRAY = 1, 2, 3
 
 
 @part
@@ -38,7 +44,7 @@ def pick_port(s, switch, first, packet_index):
     """Port number by the forwarding table, or out of the group that leads to the same place."""
     packet = s.packets[packet_index]
     found = np.int32(s.lft[switch, packet.dlid])
-    if s.run[0].way == Way.TABLE:
+    if s.run[0].selection == Selection.TABLE:
         return found
     choice = s.first_choice[switch] + found
     begin = s.choice_first[choice]
@@ -51,25 +57,24 @@ def pick_port(s, switch, first, packet_index):
 @part
 def _pick_of_group(s, switch, first, begin, n, packet_index):
     run = s.run[0]
-    if run.way == Way.ECMP:
-        flow = s.qps[s.messages[s.packets[packet_index].message].qp].flow
-        return s.choice_ports[begin + hash_flow(flow, switch) % n]
-    at = draw_below(s, n)
-    if run.way == Way.SPRAY:
-        return s.choice_ports[begin + at]
-    best = NONE
-    least = 0
-    for _ in range(n):  # the emptiest; of equals the first from a random place on
-        number = s.choice_ports[begin + at]
-        load = s.loads[first + number].bytes
-        if best < 0 or load < least:
-            best, least = number, load
-            if load == 0:
-                break
-        at += 1
-        if at == n:
-            at = 0
-    return best
+    if run.selection == Selection.BY_FLOW:
+        number = hash_flow(s.qps[s.messages[s.packets[packet_index].message].qp].flow, switch)
+    else:
+        number = draw_below(s, n)
+    loads, ports = s.loads[first:], s.choice_ports[begin : begin + n]
+    if run.policy == _ADAPTIVE:
+        return ports[adaptive(loads, ports, number)]
+    if run.policy == _ECMP:
+        return ports[ecmp(loads, ports, number)]
+    if run.policy == _SPRAY:
+        return ports[spray(loads, ports, number)]
+    return ports[_ask_policy(s, loads, ports, number)]
+
+
+@handler
+def _ask_policy(s, loads, ports, number):
+    """One that is not weft's own."""
+    return ask(s.run[0].policy, loads, ports, number)
 
 
 @part

@@ -1,0 +1,95 @@
+"""DCQCN: the rate is cut by an estimate of congestion, then fast recovery, additive and hyper increase.
+
+Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015. Its two timers, for the estimate and
+for the rate, start anew at every notification and have one length, so they are one here. The byte counter is looked at
+when that timer rings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.jit import part
+from weft.sim.congestion import Control, Parameters, Ports
+from weft.sim.engine import Network
+
+# Of the paper, with rates as parts of its line of 40 Gbit/s. Firmware of NVIDIA's adapters has the same knobs with
+# other defaults, among them 5 Mbit/s for each 300 µs, which would take seconds to fill a line of today again.
+ALPHA_GAIN = 1 / 256  # g
+FAST_ROUNDS = 5  # F
+ADDITIVE_STEP = 1 / 1000  # R_AI: 40 Mbit/s
+HYPER_STEP = 1 / 100  # R_HAI: ten times that, as in QCN, from which it comes (IEEE 802.1Qau)
+BYTE_COUNTER = 10_000_000  # B: sending so much is a round too
+SLOWEST = 1 / 1000  # of the line
+FORGOTTEN_ROUNDS = 4096  # after so many without notification alpha is 0
+# The timers T and K, and N between notifications, for that line. On a faster line all goes faster: 5 µs between
+# notifications at 400 Gbit/s, NVIDIA's firmware has 4.
+LINE_GBIT_S, STEP_PS, NOTIFY_PS = 40, 55_000_000, 50_000_000
+# NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all
+# speeds: its switches share one large buffer. Where an input pauses at its own part, all must be marked before, or PFC
+# keeps ECN from ever being heard (section 4 of the paper): then both are parts of what an input takes.
+ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT = 150_000, 1_500_000, 100
+ECN_LOW_PART, ECN_HIGH_PART = 1 / 4, 3 / 4
+
+
+def ecn_marks(ports: Ports) -> NDArray[np.int64]:
+    """As RED: from a low threshold on by chance, from a high one on always."""
+    marks = np.zeros((len(ports.slot), 4), np.int64)
+    marks[:, 0] = np.minimum(ECN_LOW_BYTES, ports.pause_bytes * ECN_LOW_PART)
+    marks[:, 1] = np.minimum(ECN_HIGH_BYTES, ports.pause_bytes * ECN_HIGH_PART)
+    marks[:, 2] = ECN_PERCENT
+    return marks
+
+
+def prepare(ports: Ports, qps: Any) -> Parameters:
+    slower = LINE_GBIT_S / ports.line_gbit_s
+    qps.step_ps = round(STEP_PS * slower)
+    return Parameters(marks=ecn_marks(ports), notify_ps=round(NOTIFY_PS * slower))
+
+
+def on_notification(qp, now_ps, table):
+    if qp.rate_timer == 0 and qp.rate_due_ps > 0:  # it was at full speed, and the estimate faded meanwhile
+        for _ in range(min((now_ps - qp.rate_due_ps) // qp.step_ps, FORGOTTEN_ROUNDS)):
+            qp.alpha *= 1 - ALPHA_GAIN
+    qp.target = qp.rate
+    qp.rate = max(qp.rate * (1 - qp.alpha / 2), SLOWEST)
+    qp.alpha = (1 - ALPHA_GAIN) * qp.alpha + ALPHA_GAIN
+    qp.rounds = 0
+    qp.byte_rounds = 0
+    qp.paced_bytes = 0
+    qp.rate_due_ps = now_ps + qp.step_ps
+
+
+def on_timer(qp, now_ps, table):
+    qp.alpha *= 1 - ALPHA_GAIN
+    qp.rounds += 1
+    _raise_rate(qp)
+    while qp.paced_bytes >= BYTE_COUNTER:
+        qp.paced_bytes -= BYTE_COUNTER
+        qp.byte_rounds += 1
+        _raise_rate(qp)
+    if qp.rate > 0.999:
+        qp.rate = 1.0
+    return True
+
+
+@part
+def _raise_rate(qp):
+    """Half the way back to the target; after some rounds that rises too, faster when both counters say so."""
+    if min(qp.rounds, qp.byte_rounds) > FAST_ROUNDS:
+        qp.target = min(qp.target + HYPER_STEP, 1.0)
+    elif max(qp.rounds, qp.byte_rounds) > FAST_ROUNDS:
+        qp.target = min(qp.target + ADDITIVE_STEP, 1.0)
+    qp.rate = (qp.rate + qp.target) / 2
+
+
+DCQCN = Control(
+    name="dcqcn",
+    networks=(Network.ROCE, Network.ROCE_V1),
+    prepare=prepare,
+    on_notification=on_notification,
+    on_timer=on_timer,
+)

@@ -1,0 +1,38 @@
+"""Functions that are not weft's in the packet engine: compiled on their own, kept, and reached by their address.
+
+The engine's kernel is so large that compiling it anew for each congestion control would take a minute; what it calls
+by an address is compiled in a second, and the kernel stays the one that is in the cache. A call costs a few ns.
+"""
+
+from __future__ import annotations
+
+import numba
+from numba.core import types
+
+from weft.jit import address_of
+from weft.sim.adaptive import Policy
+from weft.sim.congestion import Control
+from weft.sim.layout.records import QP
+from weft.sim.packet.state import LOAD
+from weft.sim.packet.switch import OWN_POLICIES
+
+_CONTROL = (numba.from_dtype(QP), types.int64, types.Array(types.float64, 1, "C"))
+_CHOICE = (types.Array(numba.from_dtype(LOAD), 1, "C"), types.Array(types.int32, 1, "C"), types.int64)
+
+
+def addresses(control: Control) -> dict[str, int]:
+    """Of what a congestion control does, by name, for `weft.jit.call` and `ask`; 0 where it does nothing."""
+    found = {}
+    for name in ("on_notification", "on_timer", "on_ack", "on_loss", "on_timeout"):
+        function = getattr(control, name)
+        returns = types.int64 if name == "on_timer" else types.none
+        whose = f"congestion control {control.name}: {name}(qp, now_ps, table)"
+        found[name] = 0 if function is None else address_of(function, returns(*_CONTROL), whose)
+    return found
+
+
+def choice_address(policy: Policy) -> int:
+    """Of what an adaptive-routing policy does, for `weft.jit.ask`; of weft's own the place among them."""
+    if policy.choose in OWN_POLICIES:
+        return OWN_POLICIES.index(policy.choose)
+    return address_of(policy.choose, types.int64(*_CHOICE), f"policy {policy.name}: choose(loads, ports, number)")

@@ -1,0 +1,44 @@
+"""What a congestion control says becomes the pace of a queue pair, and its timer an event."""
+
+from __future__ import annotations
+
+from weft.jit import ask, call, handler
+from weft.sim.packet.lanes import schedule
+from weft.sim.packet.state import Kind
+
+
+@handler
+def slow_down(s, qp_index):
+    """A congestion notification has come for this queue pair."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    if run.on_notification == 0:
+        return
+    call(run.on_notification, qp, run.now_ps, s.control_table)
+    set_pace(s, qp_index)
+    if qp.rate_timer == 0 and run.on_timer != 0:
+        qp.rate_timer = 1
+        schedule(s, run.now_ps + qp.step_ps, Kind.RATE, qp_index, 0)
+
+
+@handler
+def speed_up(s, qp_index):
+    """Time has passed: a step back to the rate of the line."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    if run.now_ps < qp.rate_due_ps:  # a notification came meanwhile
+        schedule(s, qp.rate_due_ps, Kind.RATE, qp_index, 0)
+        return
+    qp.rate_due_ps = run.now_ps + qp.step_ps
+    goes_on = ask(run.on_timer, qp, run.now_ps, s.control_table)
+    set_pace(s, qp_index)
+    qp.rate_timer = 0
+    if goes_on and qp.rate < 1:
+        qp.rate_timer = 1
+        schedule(s, qp.rate_due_ps, Kind.RATE, qp_index, 0)
+
+
+@handler
+def set_pace(s, qp_index):
+    qp = s.qps[qp_index]
+    qp.pace_ps_per_kib = 0 if qp.rate >= 1 and qp.slowed == 0 else int(qp.line_ps_per_kib / qp.rate)
