@@ -43,7 +43,7 @@ def test_switches_have_their_published_ports_and_capacity(
     name: str, ports: int, rate_gbit_s: float, aggregate_tbit_s: float | None
 ) -> None:
     switch = catalog.switch(name)
-    assert (switch.ports, switch.rate_gbit_s, switch.width) == (ports, rate_gbit_s, 4)
+    assert (switch.ports, switch.rate_gbit_s, switch.line[1]) == (ports, rate_gbit_s, 4)
     assert switch.technology is Technology.INFINIBAND
     if aggregate_tbit_s is not None:
         assert 2 * ports * rate_gbit_s / 1000 == pytest.approx(aggregate_tbit_s)  # both directions
@@ -69,7 +69,9 @@ def test_ports_of_a_card_share_its_lanes() -> None:
 
 @pytest.mark.parametrize(("name", "gbyte_s_both_ways"), [("A100", 600), ("H100", 900), ("H200", 900), ("B200", 1800)])
 def test_gpus_have_their_published_nvlink_bandwidth(name: str, gbyte_s_both_ways: float) -> None:
-    assert 2 * gbyte_s(catalog.gpu(name).nvlink_gbit_s) == pytest.approx(gbyte_s_both_ways)
+    gpu = catalog.gpu(name)
+    line, width = parse_label(gpu.nvlink)
+    assert 2 * gbyte_s(gpu.nvlinks * line.rate_gbit_s(width)) == pytest.approx(gbyte_s_both_ways)
 
 
 def test_fp8_peak_is_twice_bf16() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ MAJORITY = 0.8  # so many of its likes must agree before a thing that differs is
 FEW = 4  # fewer likes than this prove nothing
 
 Levels = NDArray[np.int16]
+_Found = tuple[str, tuple[str, ...]]  # what is odd, and the names of all that are; none: nothing is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,7 @@ class Oddity:
 
 
 def find_oddities(fabric: Fabric, level: Levels) -> tuple[Oddity, ...]:
-    checks: tuple[Callable[[Fabric, Levels], Iterable[Oddity]], ...] = (
+    checks: tuple[Callable[[Fabric, Levels], Iterator[_Found]], ...] = (
         _cut_off,
         _unplugged_switches,
         _dead_ends,
@@ -52,25 +53,25 @@ def find_oddities(fabric: Fabric, level: Levels) -> tuple[Oddity, ...]:
         _nameless,
         _lids,
     )
-    return tuple(oddity for check in checks for oddity in check(fabric, level))
+    found = (pair for check in checks for pair in check(fabric, level))
+    return tuple(Oddity(what=what, names=names) for what, names in found if names)
 
 
-def _cut_off(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _cut_off(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     parts = islands(fabric)
     if len(parts) > 1:
         sizes = " and ".join(f"{len(part):,}" for part in parts[:4]) + (" ..." if len(parts) > 4 else "")
         cut = tuple(fabric.nodes.name[i] for part in parts[1:] for i in part.tolist())
-        yield Oddity(what=f"{len(parts)} islands, of {sizes} nodes; not in the largest", names=cut)
+        yield f"{len(parts)} islands, of {sizes} nodes; not in the largest", cut
 
 
-def _unplugged_switches(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _unplugged_switches(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     plugged = np.union1d(*fabric.link_nodes)
     alone = np.setdiff1d(fabric.of_kind(NodeKind.SWITCH), plugged)
-    if len(alone):
-        yield Oddity(what="switches with no cable", names=_names(fabric, alone))
+    yield "switches with no cable", _names(fabric, alone)
 
 
-def _dead_ends(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _dead_ends(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     """Switches through which no host can be reached: peel off, again and again, those with one neighbour left."""
     is_switch = fabric.nodes.kind == NodeKind.SWITCH
     a, b = fabric.link_nodes
@@ -85,15 +86,12 @@ def _dead_ends(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
         if not peeled.any():
             break
         dead |= peeled
-    if dead.any():
-        names = _names(fabric, np.flatnonzero(dead))
-        yield Oddity(what="dead ends, switches that lead to no host", names=names)
+    yield "dead ends, switches that lead to no host", _names(fabric, np.flatnonzero(dead))
 
 
-def _bare_leaves(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _bare_leaves(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     bare = np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level == 1) & ~_holds_hosts(fabric, level))
-    if len(bare):
-        yield Oddity(what="leaves without hosts", names=_names(fabric, bare))
+    yield "leaves without hosts", _names(fabric, bare)
 
 
 def _holds_hosts(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
@@ -121,20 +119,17 @@ def slow_links(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
     return slow
 
 
-def _slow_links(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _slow_links(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     slow = [fabric.link(int(i)) for i in np.flatnonzero(slow_links(fabric, level))]
-    if slow:
-        yield Oddity(what="slower than the other links of their tier", names=tuple(f"{s} {s.label}" for s in slow))
+    yield "slower than the other links of their tier", tuple(f"{s} {s.label}" for s in slow)
 
 
-def _bad_links(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _bad_links(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     bad = np.flatnonzero(fabric.links.bit_error_rate > 0)
-    if len(bad):
-        names = tuple(f"{fabric.link(int(i))} at {fabric.links.bit_error_rate[i]:.0e}" for i in bad)
-        yield Oddity(what="links with bit errors", names=names)
+    yield "links with bit errors", tuple(f"{fabric.link(int(i))} at {fabric.links.bit_error_rate[i]:.0e}" for i in bad)
 
 
-def _uneven_uplinks(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _uneven_uplinks(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     """Leaves with fewer or more uplinks than nearly all leaves."""
     up = np.zeros(len(level), np.int64)
     ends = fabric.link_nodes
@@ -143,23 +138,21 @@ def _uneven_uplinks(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
     leaves = np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level == 1))
     usual = _usual(up[leaves].tolist())
     odd = leaves[up[leaves] != usual] if usual is not None else leaves[:0]
-    if len(odd):
-        names = tuple(f"{fabric.nodes.name[i]} ({up[i]})" for i in odd.tolist())
-        yield Oddity(what=f"leaves whose number of uplinks is not {usual}", names=names)
+    names = tuple(f"{fabric.nodes.name[i]} ({up[i]})" for i in odd.tolist())
+    yield f"leaves whose number of uplinks is not {usual}", names
 
 
-def _shortcuts(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _shortcuts(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     """Links inside a tier or over a tier, where nearly all go one level up. No tree, no oddity."""
     is_switch = fabric.nodes.kind == NodeKind.SWITCH
     a, b = fabric.link_nodes
     between = np.flatnonzero(is_switch[a] & is_switch[b])
     odd = between[np.abs(level[a[between]] - level[b[between]]) != 1]
     if 0 < len(odd) <= (1 - MAJORITY) * len(between):
-        names = tuple(str(fabric.link(int(i))) for i in odd)
-        yield Oddity(what="links that do not go from one tier to the next", names=names)
+        yield "links that do not go from one tier to the next", tuple(str(fabric.link(int(i))) for i in odd)
 
 
-def _missing_hcas(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _missing_hcas(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     """Servers with fewer plugged HCAs than nearly all servers whose names look the same."""
     plugged = np.flatnonzero((level == 0) & (fabric.nodes.server >= 0))
     count = np.bincount(fabric.nodes.server[plugged], minlength=len(fabric.servers))
@@ -169,12 +162,11 @@ def _missing_hcas(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
     for servers in likes.values():
         usual = _usual([int(count[s]) for s in servers])
         odd = [s for s in servers if usual is not None and count[s] < usual]
-        if odd:
-            names = tuple(f"{fabric.servers[s]} ({count[s]})" for s in odd)
-            yield Oddity(what=f"servers with fewer than {usual} HCAs plugged in", names=names)
+        names = tuple(f"{fabric.servers[s]} ({count[s]})" for s in odd)
+        yield f"servers with fewer than {usual} HCAs plugged in", names
 
 
-def _swapped_rails(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _swapped_rails(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     """HCAs on a leaf where nearly all others are another device (`mlx5_0`) of their servers: a swapped cable?"""
     on_leaf: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
@@ -189,19 +181,17 @@ def _swapped_rails(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
         if usual is not None:
             others = [hca for device, hcas in devices.items() if device != usual for hca in hcas]
             odd += [f"{fabric.nodes.name[hca]} on {fabric.nodes.name[leaf]} ({usual})" for hca in others]
-    if odd:
-        yield Oddity(what="HCAs on a leaf of another rail", names=tuple(odd))
+    yield "HCAs on a leaf of another rail", tuple(odd)
 
 
-def _nameless(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _nameless(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     nodes = [i for i in fabric.of_kind(NodeKind.HCA, NodeKind.SWITCH).tolist() if fabric.nodes.name[i][1:2] == "-"]
     by_guid = [i for i in nodes if re.fullmatch(r"[HS]-[0-9a-f]{16}", fabric.nodes.name[i])]
-    if by_guid:
-        names = tuple(f"{fabric.nodes.name[i]} ({fabric.nodes.description[i].strip()})" for i in by_guid)
-        yield Oddity(what="nodes whose description does not name them", names=names)
+    names = tuple(f"{fabric.nodes.name[i]} ({fabric.nodes.description[i].strip()})" for i in by_guid)
+    yield "nodes whose description does not name them", names
 
 
-def _lids(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
+def _lids(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     """Of the ports that should have one: a LID twice, or none where others have one."""
     is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
     wants = np.where(is_switch, fabric.ports.number == 0, fabric.ports.peer >= 0)
@@ -212,12 +202,8 @@ def _lids(fabric: Fabric, level: Levels) -> Iterable[Oddity]:
         return
     values, counts = np.unique(lid[lid > 0], return_counts=True)
     twice = slots[np.isin(lid, values[counts > 1])]
-    if len(twice):
-        names = tuple(f"{fabric.port(int(s))} ({fabric.tables.lid[s]})" for s in twice)
-        yield Oddity(what="LIDs that several ports claim", names=names)
-    if (lid == 0).any():
-        names = tuple(str(fabric.port(int(s))) for s in slots[lid == 0])
-        yield Oddity(what="ports without a LID", names=names)
+    yield "LIDs that several ports claim", tuple(f"{fabric.port(int(s))} ({fabric.tables.lid[s]})" for s in twice)
+    yield "ports without a LID", tuple(str(fabric.port(int(s))) for s in slots[lid == 0])
 
 
 _T = TypeVar("_T")

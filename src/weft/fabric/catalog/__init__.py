@@ -61,24 +61,18 @@ class _Line(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return parse_label(self.speed)
 
     @property
-    def width(self) -> int:
-        return self.line[1]
-
-    @property
     def technology(self) -> Technology:
         return self.line[0].technology
 
     @property
     def rate_gbit_s(self) -> float:
         """Data rate of a port in one direction."""
-        found, width = self.line
-        return found.rate_gbit_s(width)
+        return Speed.rate_gbit_s(*self.line)
 
     @property
     def label(self) -> str:
         """`4xNDR`, `400GbE`."""
-        found, width = self.line
-        return found.label(width)
+        return Speed.label(*self.line)
 
 
 class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -133,12 +127,6 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
 
     @property
-    def nvlink_gbit_s(self) -> float:
-        """All its links together, one direction."""
-        found, width = parse_label(self.nvlink)
-        return self.nvlinks * found.rate_gbit_s(width)
-
-    @property
     def summary(self) -> str:
         return f"{self.memory_gbyte:g} GB, {self.nvlinks} × {self.nvlink}, {self.peak_tflop_s['bf16']:g} TFLOP/s bf16"
 
@@ -185,7 +173,8 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def slot(self, card: Adapter) -> str:
         """What a port of this card speaks to the server: the slower of the two."""
-        return min((label for label in (card.pcie_per_port, self.pcie) if label), key=_label_gbit_s)
+        labels = filter(None, (card.pcie_per_port, self.pcie))
+        return min(labels, key=lambda label: Speed.rate_gbit_s(*parse_label(label)))
 
     def equipped(self, card: Adapter) -> Server:
         """The same box with this card in every rail."""
@@ -234,11 +223,6 @@ class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 _Kind = TypeVar("_Kind", bound=Entry)
-
-
-def _label_gbit_s(label: str) -> float:
-    found, width = parse_label(label)
-    return found.rate_gbit_s(width)
 
 
 @cache

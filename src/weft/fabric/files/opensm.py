@@ -20,28 +20,16 @@ from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.discovered import Claim, Discovery, NodeRecord, PortRecord
 from weft.fabric.files.naming import adapter_kind
-from weft.fabric.files.opensm_routes import fdbs_text, lfts_text, read_fdbs, read_lfts
+from weft.fabric.files.opensm_routes import fdbs_text as fdbs_text
+from weft.fabric.files.opensm_routes import lfts_text as lfts_text
+from weft.fabric.files.opensm_routes import read_fdbs as read_fdbs
+from weft.fabric.files.opensm_routes import read_lfts as read_lfts
 from weft.fabric.files.subnet import Subnet
 from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.ids import Guid, Lid
 from weft.wire.port_info import LinkSpeed
-
-__all__ = [
-    "apply_guid2lid",
-    "fdbs_text",
-    "guid2lid_text",
-    "lfts_text",
-    "read",
-    "read_fdbs",
-    "read_guid2lid",
-    "read_lfts",
-    "read_subnet_lids",
-    "subnet_lst_text",
-    "to_text",
-    "write_dumps",
-]
 
 _LANES = {str(one.name): f"{one.lane_tenths / 10:g}" for one in LinkSpeed} | {"FDR10": "FDR10", "GDR": "400"}
 _SPEED_OF_LANE = {lane: speed for speed, lane in _LANES.items()}
