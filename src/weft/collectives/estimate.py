@@ -117,12 +117,7 @@ def estimate(
         algorithm=chosen,
         protocol=used,
         channels=lanes,
-        parts={
-            "launch": found.launch_us,
-            "steps": found.steps_us,
-            "pipeline": found.pipeline_us,
-            "data": found.data_us,
-        },
+        parts={name: getattr(found, f"{name}_us") for name in ("launch", "steps", "pipeline", "data")},
         bound=found.bound,
     )
 

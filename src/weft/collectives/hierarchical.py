@@ -141,16 +141,15 @@ def hierarchical_all_reduce(n_nodes: int, gpus: int, *, outside: Callable[[int],
     return two_levels("hierarchical all-reduce", Collective.ALL_REDUCE, n_nodes, gpus, outside=outside)
 
 
-def hierarchical_reduce_scatter(
-    n_nodes: int, gpus: int, *, outside: Callable[[int], Program] = ring_reduce_scatter
-) -> Program:
+def hierarchical_reduce_scatter(n_nodes: int, gpus: int) -> Program:
     """Every rank ends with the sum of its own part of the buffers."""
+    outside = ring_reduce_scatter
     return two_levels("hierarchical reduce-scatter", Collective.REDUCE_SCATTER, n_nodes, gpus, outside=outside)
 
 
-def hierarchical_all_gather(n_nodes: int, gpus: int, *, outside: Callable[[int], Program] = ring_all_gather) -> Program:
+def hierarchical_all_gather(n_nodes: int, gpus: int) -> Program:
     """Every rank ends with the parts of all."""
-    return two_levels("hierarchical all-gather", Collective.ALL_GATHER, n_nodes, gpus, outside=outside)
+    return two_levels("hierarchical all-gather", Collective.ALL_GATHER, n_nodes, gpus, outside=ring_all_gather)
 
 
 def rail_rings(collective: Collective, n_nodes: int, gpus: int, root: int = 0, slices: int = 8) -> Program:

@@ -90,6 +90,10 @@ class Case:
         bound = min(limits, key=lambda name: limits[name])
         return bound, self.size_bytes / limits[bound] / 1000
 
+    def parts(self, data: tuple[str, float], steps_us: float, pipeline_us: float = 0.0) -> Parts:
+        bound, data_us = data
+        return Parts(launch_us=self.base_us, steps_us=steps_us, pipeline_us=pipeline_us, data_us=data_us, bound=bound)
+
 
 def find(networks: Networks, pattern: Pattern) -> Network:
     if pattern not in networks:
@@ -129,14 +133,8 @@ def _ring(case: Case) -> Parts:
     steps = (cluster.ranks - 1) * (2 if case.collective == Collective.ALL_REDUCE else 1)
     crossings = ceil(steps / cluster.gpus) if cluster.nodes > 1 else 0
     crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
-    bound, data_us = case.data(_ring_limits(case))
-    return Parts(
-        launch_us=case.base_us,
-        steps_us=(steps - crossings) * case.inside_us + crossings * crossing_us,
-        pipeline_us=0.0,
-        data_us=data_us,
-        bound=bound,
-    )
+    data = case.data(_ring_limits(case))
+    return case.parts(data, (steps - crossings) * case.inside_us + crossings * crossing_us)
 
 
 def _ring_limits(case: Case) -> dict[str, float]:
@@ -181,16 +179,11 @@ def _line(case: Case) -> Parts:
     cluster, crossings = case.cluster, case.cluster.nodes - 1
     hops = cluster.ranks - 1
     crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
-    bound, data_us = case.data(_ring_limits(case))
+    data = case.data(_ring_limits(case))
     # LL and LL128 pass on inside a node what has come of a chunk; the network and Simple wait for the whole.
     waits = hops if case.row.protocol == Protocol.SIMPLE else crossings
-    return Parts(
-        launch_us=case.base_us,
-        steps_us=(hops - crossings) * case.inside_us + crossings * crossing_us,
-        pipeline_us=max(0, waits - 1) * data_us / _rounds(case, _chunk_of(case.row.protocol), case.channels),
-        data_us=data_us,
-        bound=bound,
-    )
+    pipeline_us = max(0, waits - 1) * data[1] / _rounds(case, _chunk_of(case.row.protocol), case.channels)
+    return case.parts(data, (hops - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
 
 
 def _chunk_of(protocol: Protocol) -> Chunk:
@@ -211,7 +204,7 @@ def _tree(case: Case) -> Parts:
         crossing_us = case.crossing_us(Pattern.TREE)
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster)
         peers_us = case.peer_us * min(2, cluster.nodes - 1)
-    bound, data_us = case.data(limits)
+    data = case.data(limits)
     chunk, scale = _chunk_of(protocol), 1.0
     if protocol == Protocol.LL128:
         chunk, scale = times().chunk["tree-ll128"], (1 + levels + 0.1 * cluster.gpus) / cluster.gpus
@@ -222,13 +215,7 @@ def _tree(case: Case) -> Parts:
         pipeline_us += 2 * others * copy_us
     if levels:
         pipeline_us += (2 * levels - 1) * case.size_bytes / rounds / limits[ADAPTERS] / 1000
-    return Parts(
-        launch_us=case.base_us,
-        steps_us=2 * (others * case.inside_us + levels * crossing_us),
-        pipeline_us=pipeline_us,
-        data_us=data_us,
-        bound=bound,
-    )
+    return case.parts(data, 2 * (others * case.inside_us + levels * crossing_us), pipeline_us)
 
 
 def _tree_gbyte_s(case: Case) -> float:
@@ -298,35 +285,23 @@ def _heads(case: Case, chunk: str, steps_us: float, limits: dict[str, float], *,
     """
     pipeline, cluster = times().pipeline, case.cluster
     heads = min(cluster.gpus, cluster.nics) if cluster.nodes > 1 else cluster.gpus
-    bound, data_us = case.data(limits)
+    data = bound, _ = case.data(limits)
     rounds = _rounds(case, times().chunk[chunk], case.channels * heads)
     stages_us = {name: case.size_bytes / rounds / limit / 1000 for name, limit in limits.items()}
     waiting_us = max(us + (0.0 if name == ADAPTERS else pipeline.meeting_us) for name, us in stages_us.items())
     waiting_us += (case.peer_us if cluster.nodes > 1 else 0.0) - stages_us[bound]
-    return Parts(
-        launch_us=case.base_us,
-        steps_us=steps_us,
-        pipeline_us=(pipeline.fill + levels * pipeline.fill_level) * stages_us[bound] + (rounds - 1) * waiting_us,
-        data_us=data_us,
-        bound=bound,
-    )
+    filling_us = (pipeline.fill + levels * pipeline.fill_level) * stages_us[bound]
+    return case.parts(data, steps_us, filling_us + (rounds - 1) * waiting_us)
 
 
 def _collnet_chain(case: Case) -> Parts:
     """Along the GPUs of a node to the head and back: one neighbour at a time, nobody waits for others."""
     cluster = case.cluster
     hops = 2 * (cluster.gpus - 1)
-    limits = _collnet_limits(case)
-    bound, data_us = case.data(limits)
+    data = case.data(_collnet_limits(case))
     rounds = _rounds(case, times().chunk["collnet-chain"], case.channels, cluster.gpus)
     copy_us = case.size_bytes / rounds / case.channels / times().bandwidth.channel_gbyte_s / 1000
-    return Parts(
-        launch_us=case.base_us,
-        steps_us=hops * case.inside_us + case.crossing_us(Pattern.TREE),
-        pipeline_us=hops * copy_us + data_us / rounds,
-        data_us=data_us,
-        bound=bound,
-    )
+    return case.parts(data, hops * case.inside_us + case.crossing_us(Pattern.TREE), hops * copy_us + data[1] / rounds)
 
 
 def _collnet_limits(case: Case) -> dict[str, float]:
@@ -338,16 +313,8 @@ def _pat(case: Case) -> Parts:
     """One GPU in each node; network steps overlap."""
     step, ranks = constants().step, case.cluster.ranks
     factor = case.collective.bus_factor(ranks)
-    bound, data_us = case.data(
-        {CHANNELS: case.row.algo_gbyte_s, ADAPTERS: case.adapters_gbyte_s(Pattern.RING) / factor}
-    )
-    return Parts(
-        launch_us=case.base_us,
-        steps_us=case.levels * case.crossing_us(Pattern.RING) / step.pat_overlap + ranks * step.pat_us,
-        pipeline_us=0.0,
-        data_us=data_us,
-        bound=bound,
-    )
+    data = case.data({CHANNELS: case.row.algo_gbyte_s, ADAPTERS: case.adapters_gbyte_s(Pattern.RING) / factor})
+    return case.parts(data, case.levels * case.crossing_us(Pattern.RING) / step.pat_overlap + ranks * step.pat_us)
 
 
 _OF: dict[Algorithm, Callable[[Case], Parts]] = {

@@ -14,17 +14,10 @@ from itertools import groupby
 from weft.collectives.bench import Row, Table
 from weft.collectives.choose import choose
 from weft.collectives.estimate import Estimate, estimate
-from weft.collectives.kinds import Collective
+from weft.collectives.tuning import ALGORITHMS
 from weft.errors import ConfigError
 from weft.version import __version__
 
-_COLLECTIVES = (  # that the plugin knows
-    Collective.ALL_REDUCE,
-    Collective.ALL_GATHER,
-    Collective.REDUCE_SCATTER,
-    Collective.BROADCAST,
-    Collective.REDUCE,
-)
 _LARGEST = (1 << 64) - 1  # that the plugin can read: a size_t
 _LINE = 255  # characters; what is beyond them the plugin takes for another line
 _ANY = -1  # pipelined operations, registered buffers
@@ -81,8 +74,8 @@ def _fastest(table: Table, row: Row) -> Estimate:
 def to_text(table: Table) -> str:
     """The file. Channels are always said: with -1 the plugin leaves NCCL one channel, not its own choice."""
     kind, cluster = table.settings.collective, table.cluster
-    if kind not in _COLLECTIVES:
-        raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(_COLLECTIVES)}")
+    if kind not in ALGORITHMS:  # those that NCCL tunes are those that the plugin knows
+        raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(ALGORITHMS)}")
     about = f"# weft {__version__}, simulated: {table.ranks.fabric.spec} seed={table.settings.options.seed}"
     lines = [
         about[:_LINE],

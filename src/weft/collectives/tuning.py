@@ -25,7 +25,7 @@ _ROOTED = (Collective.BROADCAST, Collective.REDUCE)
 _COLLNET = (Algorithm.COLLNET_DIRECT, Algorithm.COLLNET_CHAIN)
 _NVLS = (Algorithm.NVLS, Algorithm.NVLS_TREE)
 _SCATTERING = (Algorithm.RING, Algorithm.COLLNET_DIRECT, Algorithm.NVLS, Algorithm.PAT)
-_ALGORITHMS: dict[Collective, tuple[Algorithm, ...]] = {
+ALGORITHMS: dict[Collective, tuple[Algorithm, ...]] = {
     Collective.ALL_REDUCE: tuple(one for one in Algorithm if one != Algorithm.PAT),
     Collective.ALL_GATHER: _SCATTERING,
     Collective.REDUCE_SCATTER: _SCATTERING,
@@ -53,9 +53,9 @@ class Row:
 
 def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row, ...]:
     """All rows, in the order in which NCCL compares them: of equal ones, the first wins."""
-    if collective not in _ALGORITHMS:
+    if collective not in ALGORITHMS:
         raise ConfigError(
-            f"NCCL has no choice of algorithms for {collective}: its model is for {', '.join(_ALGORITHMS)}. "
+            f"NCCL has no choice of algorithms for {collective}: its model is for {', '.join(ALGORITHMS)}. "
             f"Everything else is sends and receives between pairs"
         )
     model = _Model(cluster, graphs, collective)
@@ -95,7 +95,7 @@ class _Model:
 
     def _off(self, algorithm: Algorithm, protocol: Protocol) -> str:
         """Why NCCL would not take it, or nothing."""
-        if algorithm not in _ALGORITHMS[self.collective]:
+        if algorithm not in ALGORITHMS[self.collective]:
             return f"not for {self.collective}"
         if protocol != Protocol.SIMPLE and algorithm not in (Algorithm.RING, Algorithm.TREE):
             return "with Simple only"
