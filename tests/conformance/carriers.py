@@ -1,4 +1,4 @@
-"""What every carrier between adapters is held to (weft.verbs.carriers.protocol).
+"""What every carrier between adapters is held to (weft.verbs.hca.carrier).
 
     for check in CHECKS.values():
         check(ends)             two carriers, and how each calls the other
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tests.patience import PATIENCE_S, wait_until
 from tests.verbs.wires import Host, connect, taken
 
-from weft.verbs.carriers.protocol import TO_GROUP, Carrier
 from weft.verbs.enums import IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, ibv_wr_opcode
+from weft.verbs.hca.carrier import TO_GROUP, Carrier
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment, Service
 from weft.verbs.shm.layout import CompletionRecord

@@ -17,8 +17,8 @@ from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.device import LabDevice
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.carriers.processes.carrier import ProcessCarrier
-from weft.verbs.carriers.protocol import Carrier
 from weft.verbs.carriers.roce.carrier import RoceCarrier
+from weft.verbs.hca.carrier import Carrier
 
 GID, GROUP = 0xFE80 << 112, 0xFF12 << 112 | 0x77
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes, RoCE and labs are for Linux")

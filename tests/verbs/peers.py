@@ -20,9 +20,10 @@ from tests.patience import PATIENCE_S
 from tests.verbs.hosts import REMOTE, Node, poll
 
 from weft.verbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.hca import execute
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
-from weft.verbs.shm import atomic, execute
+from weft.verbs.shm import atomic
 
 MEMORY_BYTES = 8 << 20
 

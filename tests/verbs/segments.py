@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tests.verbs.wires import Wire, taken
 
-from weft.verbs.carriers.protocol import Arrival
 from weft.verbs.enums import ibv_event_type
+from weft.verbs.hca.carrier import Arrival
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import REQUESTS, Op, Segment
 from weft.verbs.shm.layout import CompletionRecord

@@ -6,7 +6,6 @@ import pytest
 from tests.verbs.segments import arrive, completions, events, lose, request
 from tests.verbs.wires import Wire, connected
 
-from weft.verbs.carriers.protocol import Arrival
 from weft.verbs.enums import (
     IBV_WC_GRH,
     ibv_event_type,
@@ -14,6 +13,7 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
+from weft.verbs.hca.carrier import Arrival
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment, Service, psn_after
 

@@ -14,9 +14,9 @@ from tests.patience import PATIENCE_S
 from tests.verbs.wires import Host, connect
 
 from weft.verbs.carriers.processes.carrier import ProcessCarrier
-from weft.verbs.carriers.protocol import TO_GROUP
 from weft.verbs.enums import IBV_QPS_ERR, IBV_QPT_RC, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR
 from weft.verbs.enums.cm import RDMA_PS_TCP
+from weft.verbs.hca.carrier import TO_GROUP
 from weft.verbs.hca.segment import Op, Segment, Service
 from weft.verbs.pyverbs.cmid import CMID, AddrInfo
 from weft.verbs.pyverbs.qp import QPCap, QPInitAttr

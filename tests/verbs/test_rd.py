@@ -12,7 +12,6 @@ from tests.verbs.paths import Q_KEY, path, queue_pair, send
 from tests.verbs.segments import lose
 from tests.verbs.wires import Wire, taken
 
-from weft.verbs.carriers.protocol import Arrival
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     ibv_event_type,
@@ -21,6 +20,7 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
+from weft.verbs.hca.carrier import Arrival
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment
 

@@ -16,7 +16,6 @@ from tests.verbs.datagrams import Stranger
 from tests.verbs.wires import ALL, Host, connect, loopback_address
 
 from weft.errors import ConfigError
-from weft.verbs.carriers.protocol import Arrival
 from weft.verbs.carriers.roce import carrier as roce
 from weft.verbs.carriers.roce.carrier import RoceCarrier, address_of, gid_of
 from weft.verbs.carriers.roce.interfaces import mtu_of
@@ -24,6 +23,7 @@ from weft.verbs.carriers.roce.kernels import layout
 from weft.verbs.enums import IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hardware import present
+from weft.verbs.hca.carrier import Arrival
 from weft.verbs.hca.segment import Op, Segment, Service
 from weft.verbs.hca.work import SendWork
 from weft.verbs.shm.memory import Place

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 
 from weft.mad.local import ManualClock
-from weft.verbs.carriers.protocol import Arrival, Carrier
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_REMOTE_ATOMIC,
@@ -19,6 +18,7 @@ from weft.verbs.enums import (
     ibv_wr_opcode,
 )
 from weft.verbs.hca.adapter import Adapter
+from weft.verbs.hca.carrier import Arrival, Carrier
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.queue_pair import QueuePair, Settings
 from weft.verbs.hca.receiving import ReceiveQueue

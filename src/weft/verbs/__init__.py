@@ -10,8 +10,8 @@ cm/           communication management: what connects queue pairs, below CMID
 hardware      which adapter stands behind a device
 carriers/     what joins adapters: loopback, processes/, roce/, lab/; and the devices that have them
 attributes/   structures of verbs.h as values: of devices, ports and addresses, and their text
-hca/          what an adapter does: queue pairs, requester, responder, completions, regions
-shm/          memory that processes share: layout, queues, and work that the poster does in it himself
+hca/          what an adapter does: queue pairs, requester, responder, completions, regions, shared-memory path
+shm/          memory that processes share: layout, queues, locks
 gpudirect/    memory of GPUs
 enums/        every number of verbs.h and rdma_cma.h, by its name
 errors        the exceptions of pyverbs

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from typing import ClassVar
 
-from weft.verbs.carriers.protocol import TO_GROUP, Arrival, Carrier
+from weft.verbs.hca.carrier import TO_GROUP, Arrival, Carrier
 from weft.verbs.hca.segment import Segment
 from weft.verbs.shm.memory import kept
 from weft.wire.roce import PROTOCOL_UDP, IPv4

@@ -17,9 +17,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from weft.ids import p_keys_match
-from weft.verbs.carriers.protocol import TO_GROUP, Arrival, Carrier
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
 from weft.verbs.gpudirect.gpu import DeviceBytes
+from weft.verbs.hca.carrier import TO_GROUP, Arrival, Carrier
 from weft.verbs.hca.datagram import Datagrams
 from weft.verbs.hca.end_to_end import EEContext, Outbox
 from weft.verbs.hca.queue_pair import RECEIVES, QueuePair

@@ -6,8 +6,6 @@ nothing is asked for again: what does not fit, has another Q_Key or finds no buf
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from weft.verbs.enums import (
     IBV_SEND_SIGNALED,
     IBV_SEND_SOLICITED,
@@ -19,14 +17,12 @@ from weft.verbs.enums import (
     ibv_wr_opcode,
 )
 from weft.verbs.gpudirect.cuda import CudaError
+from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment, Service, psn_after
 from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
 from weft.wire.headers import GRH
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
 
 _OWN_Q_KEY = 1 << 31  # "take the queue pair's"
 

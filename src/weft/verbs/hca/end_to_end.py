@@ -28,19 +28,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
 from weft.verbs.hca.opcodes import FOR_EVER, LOCAL, RNR_MS, Control
+from weft.verbs.hca.parts import Host
 from weft.verbs.hca.queue_pair import RECEIVES, QueuePair, Settings
 from weft.verbs.hca.requester import Requester
 from weft.verbs.hca.responder import Responder
 from weft.verbs.hca.segment import ACK_UNLIMITED, NAK, Nak, Op, Segment, Service, is_ack, psn_after, psn_distance
 from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import layout, memory
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.adapter import Adapter
 
 _S, _WC = ibv_qp_state, ibv_wc_status
 _SENDS = (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD)
@@ -57,7 +55,7 @@ class EEContext:
     service = Service.RD
     shm_path = None  # only connections have one
 
-    def __init__(self, adapter: Adapter, number: int, domain: object) -> None:
+    def __init__(self, adapter: Host, number: int, domain: object) -> None:
         self.adapter, self.number, self.domain = adapter, number, domain
         self.state = _S.IBV_QPS_RESET
         self.settings = Settings()

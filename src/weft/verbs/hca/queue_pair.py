@@ -15,7 +15,6 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from weft.verbs.enums import (
     ibv_event_type,
@@ -26,19 +25,14 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
+from weft.verbs.hca.carrier import MemoryPath, MemoryPeer
 from weft.verbs.hca.completion import CompletionQueue
+from weft.verbs.hca.parts import Host, Receiving, Sending, Unconnected
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import Service
 from weft.verbs.hca.work import ReceiveWork, Refused, SendWork
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import CompletionRecord
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.adapter import Adapter
-    from weft.verbs.hca.datagram import Datagrams
-    from weft.verbs.hca.requester import Requester
-    from weft.verbs.hca.responder import Responder
-    from weft.verbs.shm.path import ShmPath, ShmPeer
 
 S, M = ibv_qp_state, ibv_qp_attr_mask
 _RESET, _INIT, _RTR, _RTS, _SQD, _SQE, _ERR = (
@@ -158,7 +152,7 @@ class Settings:
 class QueuePair:
     """Queues and settings; the protocol is in `requester`, `responder` and `datagram`."""
 
-    adapter: Adapter
+    adapter: Host
     number: int
     service: Service
     pd: object
@@ -178,10 +172,10 @@ class QueuePair:
     domain: object = None  # of XRC: whose shared receive queues others may name; of RD: whose EE contexts it may use
     is_established: bool = False
     wants_drained: bool = False
-    requester: Requester = field(init=False)
-    responder: Responder = field(init=False)
-    datagrams: Datagrams = field(init=False)
-    shm_path: ShmPath | None = None  # through shared memory, to the other end
+    requester: Sending = field(init=False)
+    responder: Receiving = field(init=False)
+    datagrams: Unconnected = field(init=False)
+    shm_path: MemoryPath | None = None  # through shared memory, to the other end
     _asks: int = 0  # posts to go until it is looked for
     _not_before_s: float = 0.0
 
@@ -234,7 +228,7 @@ class QueuePair:
         if self.state in (_SQE, _ERR):
             self.flush_sends()
 
-    def find_shm_path(self, size_bytes: int = 0, *, at_once: bool = False) -> ShmPath | None:
+    def find_shm_path(self, size_bytes: int = 0, *, at_once: bool = False) -> MemoryPath | None:
         """Of a connection that is used much. Whoever asks does not have the adapter's lock."""
         if self.shm_path is not None or self.service != Service.RC or self._state != _RTS or not self.send_capacity:
             return self.shm_path
@@ -246,12 +240,10 @@ class QueuePair:
         took_s = self.adapter.clock() - asked_s
         self._not_before_s = asked_s + _ASK_AGAIN_S + 10 * took_s  # who does not answer is not asked often
         if peer is not None:
-            from weft.verbs.shm.path import ShmPath
-
-            self.shm_path = ShmPath(self, peer)
+            self.shm_path = peer.path_from(self)
         return self.shm_path
 
-    def shm_peer(self) -> ShmPeer | None:
+    def shm_peer(self) -> MemoryPeer | None:
         """The other end's memory, if the carrier offers it."""
         to, p_key = self.settings, self.adapter.p_key(self.settings.pkey_index)
         return self.adapter.carrier.shm_peer(to.destination, to.dest_qp, p_key=p_key, mtu_bytes=to.mtu_bytes)

@@ -8,11 +8,12 @@ before it; a READ or an atomic is complete only by its own answer, so a later ac
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from weft.verbs.enums import IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_qp_state, ibv_wc_status
 from weft.verbs.gpudirect.cuda import CudaError
+from weft.verbs.hca.carrier import MemoryPath
 from weft.verbs.hca.opcodes import ATOMICS, DATA, FOR_EVER, LOCAL, NAK_STATUS, OPS, RNR_MS, WORD_BYTES
+from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import (
     NAK,
     Nak,
@@ -29,10 +30,6 @@ from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.queue_memory import field_of_queue_pair
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
-    from weft.verbs.shm.path import ShmPath
 
 WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
 _WINDOW_MIN = 8
@@ -98,7 +95,7 @@ class Requester:
         if qp.state == ibv_qp_state.IBV_QPS_SQD and not any(work.psn >= 0 for work in qp.sends):
             qp.drained()
 
-    def _is_done_by(self, path: ShmPath, work: SendWork) -> bool:
+    def _is_done_by(self, path: MemoryPath, work: SendWork) -> bool:
         """Whether the oldest of all needs no packets."""
         sends = self.qp.sends
         sends.popleft()

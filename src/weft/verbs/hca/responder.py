@@ -12,11 +12,11 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from weft.verbs.enums import ibv_access_flags, ibv_event_type, ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.hca.opcodes import ATOMICS, DATA
+from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.regions import Region
 from weft.verbs.hca.segment import (
     ACK_UNLIMITED,
@@ -34,9 +34,6 @@ from weft.verbs.hca.work import ReceiveWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.queue_memory import field_of_queue_pair
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
 
 _WORD = struct.Struct("=Q")
 _64 = (1 << 64) - 1

@@ -1,4 +1,4 @@
-"""The loops in compiled code, where every queue pair has a shared-memory path (`shm.path`).
+"""The loops in compiled code, where every queue pair has a shared-memory path (`hca.shm_path`).
 
 What a kernel leaves for Python is done here: a request that this path does not take goes as packets, once.
 """
@@ -15,15 +15,16 @@ import numpy.typing as npt
 
 from weft.errors import SubnetError
 from weft.verbs.enums import IBV_SEND_SIGNALED
+from weft.verbs.hca import execute
+from weft.verbs.hca.carrier import MemoryPath
 from weft.verbs.perftest import loop_kernels as kernels
 from weft.verbs.perftest.endpoint import Endpoint
 from weft.verbs.perftest.kinds import Verb
 from weft.verbs.perftest.loop import Batch, Loop, Watch, check
 from weft.verbs.perftest.plan import Atomic
 from weft.verbs.perftest.report import Times
-from weft.verbs.shm import atomic, execute
+from weft.verbs.shm import atomic
 from weft.verbs.shm.layout import MeterRecord, SendRequest, SgeRecord
-from weft.verbs.shm.path import ShmPath
 
 Words = npt.NDArray[np.int64]
 # Polls that find nothing until the processor is left to others: some 100 us; or 5, if the other end seems to need it
@@ -49,7 +50,7 @@ def compiled_loop(end: Endpoint, watch: Watch) -> Loop | None:
 class CompiledLoop:
     engine = "compiled"
 
-    def __init__(self, end: Endpoint, watch: Watch, paths: list[ShmPath]) -> None:
+    def __init__(self, end: Endpoint, watch: Watch, paths: list[MemoryPath]) -> None:
         self.end, self.watch, self._paths = end, watch, paths
         self._memory = end.port.ctx.adapter.memory
         self._requests = np.stack([path.words for path in paths])  # int64[queue pair, word of a path]

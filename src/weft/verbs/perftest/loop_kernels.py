@@ -11,8 +11,8 @@ from numba.core import types
 
 from weft.jit import Kernel, kernel, part
 from weft.verbs.enums import IBV_SEND_SIGNALED
+from weft.verbs.hca.execute import BUSY, CLOSED, PATH_BYTES, SLOW, carry_out, path_at, request_at
 from weft.verbs.shm.atomic import Word, acquire, release, view, where
-from weft.verbs.shm.execute import BUSY, CLOSED, PATH_BYTES, SLOW, carry_out, path_at, request_at
 from weft.verbs.shm.meter import SEND, now_ns
 from weft.verbs.shm.rings import completion_at, completion_queue, queue_pair, receive_queue
 

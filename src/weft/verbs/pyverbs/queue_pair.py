@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
 
 from weft.verbs import enums as e
 from weft.verbs.attributes.objects import table
 from weft.verbs.attributes.text import qp_state_to_str, qp_type_to_str
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.hca.carrier import MemoryPath
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.queue_pair import SERVICES, TRANSITIONS, QueuePair
 from weft.verbs.hca.receiving import ReceiveQueue
@@ -24,9 +24,6 @@ from weft.verbs.pyverbs.qp_init import QPInitAttr, QPInitAttrEx
 from weft.verbs.pyverbs.windows import MW, Binding, MWBind
 from weft.verbs.pyverbs.wr import RecvWR, SendWR
 from weft.verbs.shm.memory import total
-
-if TYPE_CHECKING:  # it needs numba, which programs that never post do not wait for
-    from weft.verbs.shm.path import ShmPath
 
 INLINE_MAX_BYTES = 4096
 _S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type
@@ -198,7 +195,7 @@ class QP(Changeable):
         finally:
             self._go()
 
-    def _find_shm_path(self, wr: SendWR) -> ShmPath | None:
+    def _find_shm_path(self, wr: SendWR) -> MemoryPath | None:
         core = self.core
         if core.service != Service.RC or core.adapter.lock.is_mine:
             return None

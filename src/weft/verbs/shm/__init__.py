@@ -1,1 +1,1 @@
-"""Memory that processes share: how queues lie in it, and work that the poster does in it himself."""
+"""Memory that processes share: how queues lie in it, and how they are read and written."""

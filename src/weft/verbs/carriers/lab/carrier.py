@@ -23,12 +23,12 @@ from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.paths import Paths, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
 from weft.verbs.carriers.processes.handover import PeerMemories
-from weft.verbs.carriers.protocol import Arrival, Carrier
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.hca.adapter import Adapter
+from weft.verbs.hca.carrier import Arrival, Carrier
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
-from weft.verbs.shm.path import ShmPeer
+from weft.verbs.hca.shm_path import ShmPeer
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route, icrc_bytes
 from weft.wire.format import Format, Malformed
 from weft.wire.headers import BTH, GRH, GRH_NEXT_HEADER, LNH, LRH

@@ -34,17 +34,17 @@ from weft.errors import ConfigError
 from weft.verbs.carriers.loopback import Loopback, grh_of
 from weft.verbs.carriers.places import place
 from weft.verbs.carriers.processes.handover import PeerMemories
-from weft.verbs.carriers.protocol import TO_GROUP, Arrival
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.gpudirect.gpu import DeviceBytes
 from weft.verbs.hca.adapter import Adapter
+from weft.verbs.hca.carrier import TO_GROUP, Arrival
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
 from weft.wire.format import Malformed
 from weft.wire.packet import read_transport
 
 if TYPE_CHECKING:
-    from weft.verbs.shm.path import ShmPeer
+    from weft.verbs.hca.shm_path import ShmPeer
 
 PROCESSES_MAX = 255
 # Queue pairs of these have numbers of seven digits: programs exchange such as text, and expect as much as they send

@@ -26,7 +26,7 @@ from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.layout import Header, MeterRecord
 
 if TYPE_CHECKING:
-    from weft.verbs.shm.path import ShmPeer
+    from weft.verbs.hca.shm_path import ShmPeer
 
 _ANSWER_S = 10.0  # the other may have to load its kernels first
 _TURN_S = 5e-4
@@ -143,7 +143,7 @@ class PeerMemories:
 
     def peer(self, path: Path, *, source: object, meter: MeterRecord, ring: Callable[[], None]) -> ShmPeer | None:
         """The process at a socket, which `ring` wakes, or to this one."""
-        from weft.verbs.shm.path import ShmPeer
+        from weft.verbs.hca.shm_path import ShmPeer
 
         if path == self._path:
             own = OwnMemory(self._adapter.memory.address, os.getpid())

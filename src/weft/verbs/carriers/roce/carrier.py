@@ -26,12 +26,12 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.verbs.carriers.protocol import Arrival, Carrier
 from weft.verbs.carriers.roce import interrupts
 from weft.verbs.carriers.roce.headers import pack, unpack
 from weft.verbs.carriers.roce.interfaces import mtu_of
 from weft.verbs.carriers.roce.kernels import incoming, layout, outgoing
 from weft.verbs.gpudirect.gpu import DeviceBytes
+from weft.verbs.hca.carrier import Arrival, Carrier
 from weft.verbs.hca.segment import Segment, Service
 from weft.wire.format import Malformed
 from weft.wire.headers import BTH, RETH, CNPPadding, ImmDt, Opcode

@@ -7,13 +7,14 @@ all of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.verbs.hca.segment import Segment
+from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import layout
-
-if TYPE_CHECKING:
-    from weft.verbs.shm.path import ShmPeer
 
 _FIRST_QP = 2  # 0 and 1 are for management
 TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
@@ -29,6 +30,26 @@ class Arrival:
     slid: int = 0
     sl: int = 0
     group: object = None  # that it was sent to
+
+
+class MemoryPath(Protocol):
+    """To the other end of a connection, through memory that both share: `shm_path`."""
+
+    is_here: bool
+    words: NDArray[np.int64]
+    request: layout.SendRequest
+
+    def post(self, request: bytes) -> bool: ...
+
+    def carry(self, work: SendWork) -> bool: ...
+
+    def finish(self, code: int) -> bool: ...
+
+
+class MemoryPeer(Protocol):
+    """The other end of a connection, where its memory is mapped here."""
+
+    def path_from(self, qp: Any) -> MemoryPath: ...
 
 
 class Carrier(Protocol):
@@ -73,7 +94,7 @@ class Carrier(Protocol):
         """Be a member no more."""
         return
 
-    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
+    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
         """The memory of the other end of a connection, where both are on one machine and nothing is in between.
 
         Whoever asks does not have the adapter's lock.

@@ -13,23 +13,22 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from weft.jit import entry
 from weft.verbs.enums import IBV_SEND_INLINE, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import in_use
+from weft.verbs.hca import execute
 from weft.verbs.hca.opcodes import OPS
+from weft.verbs.hca.queue_pair import QueuePair, mark
 from weft.verbs.hca.work import SendWork
-from weft.verbs.shm import atomic, execute, layout
+from weft.verbs.shm import atomic, layout
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place, address_of
 from weft.verbs.shm.meter import CARRIED
 from weft.verbs.shm.queue_memory import lives
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.queue_pair import QueuePair
 
 _BUSY_S = 0.05
 _INLINE = int(IBV_SEND_INLINE)
@@ -57,11 +56,12 @@ class ShmPeer:
     meter: layout.MeterRecord
     ring: Callable[[], None]
 
+    def path_from(self, qp: QueuePair) -> ShmPath:
+        return ShmPath(qp, self)
+
 
 class ShmPath:
     def __init__(self, qp: QueuePair, peer: ShmPeer) -> None:
-        from weft.verbs.hca.queue_pair import mark
-
         self._qp, self._peer = qp, peer
         self.words = np.frombuffer(bytearray(execute.PATH_BYTES), np.int64)
         self._kernel, self._lock = entry(execute.post, self.words, b""), qp.adapter.lock
