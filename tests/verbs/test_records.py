@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from weft.jit import quick_kernel
 from weft.verbs.shm import layout
 from weft.verbs.shm.atomic import acquire, exchange, numbers, release, view
+from weft.verbs.shm.queue_memory import QueueMemory
 from weft.verbs.shm.record import Record, write_header
 
 SHARED = [
@@ -59,3 +62,17 @@ def test_no_two_records_of_the_tables_overlap():
     assert layout.region_at((layout.REGIONS_MAX - 1) << 8) + layout.RegionRecord.size <= layout.queue_pair_at(0)
     assert layout.queue_pair_at(layout.QUEUE_PAIRS_MAX - 1) + layout.QueuePairRecord.size <= layout.BLOCKS
     assert max(layout.ReceiveQueueRecord.size, layout.CompletionQueueRecord.size) <= layout.RING
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
+def test_records_of_a_forked_process_are_its_own():
+    memory = QueueMemory(can_be_shared=True)
+    record = layout.QueuePairRecord.from_buffer(memory.bytes, layout.queue_pair_at(7))
+    record.number = 7
+    child = os.fork()
+    if not child:
+        memory.leave()
+        before, record.number = record.number, 8
+        os._exit(0 if (before, record.number) == (7, 8) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert record.number == 7
