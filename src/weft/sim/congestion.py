@@ -76,7 +76,8 @@ _HERE = "weft.sim.packet.congestion"
 CONTROLS: Door[Control] = Door(
     "weft.congestion",
     {
-        "none": f"{_HERE}.none:NONE",
+        # Nothing beyond what the transport does of its own accord: TCP's is reno.
+        "none": Control(name="none", networks=("infiniband", "omni-path", "roce", "roce-v1")),
         "ib": f"{_HERE}.ib:IB",
         "dcqcn": f"{_HERE}.dcqcn:DCQCN",
         "reno": f"{_HERE}.reno:RENO",
