@@ -8,7 +8,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
-    sim                            TIME: engine (protocol), traffic, result, layout/; analytic, flow/, packet/ (kernels)
+    sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
     verbs                          HOST: software adapter; pyverbs/ (API), hca/ (RC UC UD RD), shm/, carriers/, cm/
     sm                             SUBNET MANAGER: sweep; discovery/, ucast/, mcast/, pkey/, qos/, inform/, sminfo/, sa/
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance

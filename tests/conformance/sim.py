@@ -13,8 +13,8 @@ from weft.fabric import faults
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
-from weft.sim.engine import Engine, Options
-from weft.sim.result import PortUse, Result
+from weft.sim.engine import Options
+from weft.sim.result import Engine, PortUse, Result
 from weft.sim.traffic import Traffic
 
 FABRICS = (

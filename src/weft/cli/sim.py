@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft.fabric.model import Fabric
-    from weft.sim.engine import Engine, Options, Progress
-    from weft.sim.result import Result
+    from weft.sim.engine import Options, Progress
+    from weft.sim.result import Engine, Result
     from weft.sim.traffic import Traffic
 
 _BUSIEST = 8  # links that are listed

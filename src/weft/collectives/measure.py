@@ -22,8 +22,8 @@ from weft.collectives.tree import parents, twin_parents
 from weft.errors import ConfigError
 from weft.sim import engine as sim
 from weft.sim.analytic import AnalyticEngine
-from weft.sim.engine import Engine, Options
-from weft.sim.result import Result
+from weft.sim.engine import Options
+from weft.sim.result import Engine, Result
 from weft.sim.traffic import Traffic
 
 CONNECTIONS = 2  # between two adapters: NCCL's channels for each, the least that it takes between servers

@@ -28,7 +28,8 @@ from weft.fabric.nvlink import join_nvlinks
 from weft.fabric.rates import Technology
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
-from weft.sim.engine import Engine, Options
+from weft.sim.engine import Options
+from weft.sim.result import Engine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from weft.collectives.program import Program, Schedule, Sends, in_runs, joined
 from weft.collectives.ranks import Ranks
 from weft.collectives.traffic import program_traffic, refuse_misfits, whole_schedule
-from weft.sim.engine import Engine, Options, Progress
+from weft.sim.engine import Options, Progress
 from weft.sim.flow.engine import FlowEngine
-from weft.sim.result import Result
+from weft.sim.result import Engine, Result
 
 MOST_SENDS = 500_000  # of a program that is run whole
 _MOST_ROUNDS = 64  # of a run

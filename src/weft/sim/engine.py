@@ -1,4 +1,4 @@
-"""The seam of `sim`: an engine runs traffic over a fabric and says when everything arrived.
+"""What an engine of `sim` is asked with; it runs traffic over a fabric and says when everything arrived (`result`).
 
     result = PacketEngine().run(route(weft.load("star:hosts=4")).fabric, traffic, Options(seed=1))
 
@@ -11,16 +11,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 from weft.errors import ConfigError, UnknownName
 from weft.sim.adaptive import POLICIES
 from weft.sim.congestion import CONTROLS
-
-if TYPE_CHECKING:
-    from weft.fabric.model import Fabric
-    from weft.sim.result import Result
-    from weft.sim.traffic import Traffic
 
 Progress = Callable[[int, int], None]  # messages delivered, messages in all
 
@@ -108,14 +102,3 @@ class Options:
         ):
             if not low <= getattr(self, name) <= high:
                 raise ConfigError(f"{name} {getattr(self, name)} is not from {low} to {high}: {why}")
-
-
-class Engine(Protocol):
-    """Runs traffic over a fabric."""
-
-    name: str
-
-    def run(
-        self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
-    ) -> Result:
-        """Raises ConfigError before the clock starts if it cannot; SubnetError if the traffic can never arrive."""

@@ -10,7 +10,7 @@ from weft.sim.flow.engine import FlowEngine
 from weft.sim.packet.engine import PacketEngine
 
 if TYPE_CHECKING:
-    from weft.sim.engine import Engine
+    from weft.sim.result import Engine
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (PacketEngine(), FlowEngine(), AnalyticEngine())}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
 from weft.fabric.notebook import shown_by
-from weft.sim.engine import Network, Options
+from weft.sim.engine import Network, Options, Progress
 from weft.sim.traffic import Traffic
 from weft.version import __version__
 from weft.wire.crc import VCRC_BYTES
@@ -222,3 +222,14 @@ XMIT_WAIT_TICK_PS = 22_000  # PortXmitWait counts ticks, whose length is the ven
 
 def _columns(use: PortUse | GroupUse) -> list[NDArray[np.int64]]:
     return [getattr(use, name) for name in use.__slots__]
+
+
+class Engine(Protocol):
+    """The seam of `sim`: runs traffic over a fabric."""
+
+    name: str
+
+    def run(
+        self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
+    ) -> Result:
+        """Raises ConfigError before the clock starts if it cannot; SubnetError if the traffic can never arrive."""
