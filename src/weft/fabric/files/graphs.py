@@ -98,18 +98,13 @@ def node_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
             "description": description,
             "ports": ports,
             "guid": str(Guid(guid)),
+            "lid": lid or None,
+            "model": fabric.models[model] if model >= 0 else None,
+            "server": fabric.servers[server] if server >= 0 else None,
+            "group": fabric.groups[group] if group >= 0 else None,
+            "level": level if level >= 0 else None,
         }
-        if lid:
-            row["lid"] = lid
-        if model >= 0:
-            row["model"] = fabric.models[model]
-        if server >= 0:
-            row["server"] = fabric.servers[server]
-        if group >= 0:
-            row["group"] = fabric.groups[group]
-        if level >= 0:
-            row["level"] = level
-        yield row
+        yield _known(row)
 
 
 def link_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
@@ -140,14 +135,15 @@ def link_rows(fabric: Fabric) -> Iterator[dict[str, Any]]:
             "label": lines[speed].label(width),
             "technology": lines[speed].technology.value,
             "rate_gbit_s": rate_gbit_s,
+            "medium": Medium(medium).name.lower() if medium != Medium.UNKNOWN else None,
+            "length_m": round(length_m, 3) if length_m else None,
+            "bit_error_rate": bit_error_rate or None,
         }
-        if medium != Medium.UNKNOWN:
-            row["medium"] = Medium(medium).name.lower()
-        if length_m:
-            row["length_m"] = round(length_m, 3)
-        if bit_error_rate:
-            row["bit_error_rate"] = bit_error_rate
-        yield row
+        yield _known(row)
+
+
+def _known(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def _text(value: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -23,7 +23,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.fabric.files.hostlist import compress, natural
 from weft.fabric.kinds import NodeKind
-from weft.fabric.levels import levels
+from weft.fabric.levels import components, levels
 from weft.fabric.model import Fabric
 from weft.version import __version__
 
@@ -63,7 +63,7 @@ def to_text(fabric: Fabric) -> str:
     hanging = _hanging(fabric)
     if not hanging:
         raise ConfigError(f"{fabric.spec} has no server on a switch: its topology.conf would be empty")
-    units = _bottom_up(_crown(fabric, _climb(fabric, _leaves(hanging))))
+    units = _bottom_up(_crown(fabric, _climb(fabric, _leaves(fabric, hanging))))
     _give_names(fabric, units)
     units.sort(key=lambda unit: (unit.height, natural(unit.name)))
     lines = [f"# Slurm topology/tree of {' '.join(fabric.spec.split())}: {len(hanging):,} nodes; weft {__version__}"]
@@ -95,7 +95,7 @@ def _hanging(fabric: Fabric) -> dict[str, Counter[int]]:
     return dict(hanging)
 
 
-def _leaves(hanging: dict[str, Counter[int]]) -> dict[int, _Unit]:
+def _leaves(fabric: Fabric, hanging: dict[str, Counter[int]]) -> dict[int, _Unit]:
     """Leaf -> its unit. Two leaves are one if they share more than two thirds of the servers that are on either.
 
     So a server may lack a rail, and a storage leaf with servers of its own stays apart. Two real fabrics, Selene and an
@@ -106,18 +106,14 @@ def _leaves(hanging: dict[str, Counter[int]]) -> dict[int, _Unit]:
     for on in hanging.values():
         size.update(on.keys())
         shared.update(combinations(sorted(on), 2))
-    same = _Sets(size)
-    for (a, b), both in shared.items():
-        either = size[a] + size[b] - both
-        if 3 * both > 2 * either:
-            same.join(a, b)
-    units = {first: _Unit(members) for first, members in same.parts().items()}
+    same = _joined(fabric, [(a, b) for (a, b), both in shared.items() if 3 * both > 2 * (size[a] + size[b] - both)])
+    units = {first: _Unit(members) for first, members in _parts(same, size).items()}
     for name in sorted(hanging, key=natural):
         cables: Counter[int] = Counter()
         for leaf, count in hanging[name].items():
-            cables[same.find(leaf)] += count
+            cables[same[leaf]] += count
         units[min(cables, key=lambda first: (-cables[first], first))].servers.append(name)
-    return {leaf: units[same.find(leaf)] for leaf in size if units[same.find(leaf)].servers}
+    return {leaf: units[same[leaf]] for leaf in size if units[same[leaf]].servers}
 
 
 def _climb(fabric: Fabric, unit_of: dict[int, _Unit]) -> list[_Unit]:
@@ -132,12 +128,9 @@ def _climb(fabric: Fabric, unit_of: dict[int, _Unit]) -> list[_Unit]:
     for tier in sorted(under):
         children = {switch: _units(lower, unit_of) for switch, lower in under[tier].items()}
         children = {switch: units for switch, units in children.items() if units}
-        same = _Sets(children)
         parent: dict[_Unit, int] = {}
-        for switch, units in children.items():
-            for unit in units:
-                same.join(parent.setdefault(unit, switch), switch)
-        for members in same.parts().values():
+        pairs = [(parent.setdefault(unit, switch), switch) for switch, units in children.items() for unit in units]
+        for members in _parts(_joined(fabric, pairs), children).values():
             below = list(dict.fromkeys(unit for switch in members for unit in children[switch]))
             unit_of.update(dict.fromkeys(members, below[0] if len(below) == 1 else _Unit(members, below=below)))
     return list(dict.fromkeys(leaf.top for leaf in leaves))
@@ -159,15 +152,11 @@ def _cables_between_switches(fabric: Fabric) -> list[list[int]]:
 
 def _crown(fabric: Fabric, tops: list[_Unit]) -> list[_Unit]:
     """One top for each connected part."""
-    joined = _Sets(fabric.of_kind(NodeKind.SWITCH).tolist())
-    for a, b in _cables_between_switches(fabric):
-        joined.join(a, b)
-    for unit in _bottom_up(tops):
-        for switch in unit.switches:
-            joined.join(switch, unit.switches[0])
+    together = [(switch, unit.switches[0]) for unit in _bottom_up(tops) for switch in unit.switches]
+    joined = _joined(fabric, [*_cables_between_switches(fabric), *together])
     parts: dict[int, list[_Unit]] = defaultdict(list)
     for top in tops:
-        parts[joined.find(top.first_leaf)].append(top)
+        parts[joined[top.first_leaf]].append(top)
     return [_top_of_part(fabric, part) for part in parts.values()]
 
 
@@ -204,25 +193,16 @@ def _give_names(fabric: Fabric, units: list[_Unit]) -> None:
         taken.add(unit.name)
 
 
-class _Sets:
-    """Disjoint sets; each is known by its least member."""
+def _joined(fabric: Fabric, pairs: Iterable[Sequence[int]]) -> list[int]:
+    """[node] -> the least of those that pairs join it with."""
+    a, b = np.array([*pairs], np.int64).reshape(-1, 2).T
+    least: list[int] = components(len(fabric.nodes), a, b).tolist()
+    return least
 
-    def __init__(self, members: Iterable[int]) -> None:
-        self._parent = {member: member for member in members}
 
-    def find(self, member: int) -> int:
-        while (parent := self._parent[member]) != member:
-            self._parent[member] = self._parent[parent]
-            member = parent
-        return member
-
-    def join(self, a: int, b: int) -> None:
-        a, b = self.find(a), self.find(b)
-        self._parent[max(a, b)] = min(a, b)
-
-    def parts(self) -> dict[int, list[int]]:
-        """Least member -> all members, in order."""
-        parts: dict[int, list[int]] = defaultdict(list)
-        for member in sorted(self._parent):
-            parts[self.find(member)].append(member)
-        return parts
+def _parts(joined: list[int], members: Iterable[int]) -> dict[int, list[int]]:
+    """Least member -> all members, in order."""
+    parts: dict[int, list[int]] = defaultdict(list)
+    for member in sorted(members):
+        parts[joined[member]].append(member)
+    return parts
