@@ -276,19 +276,7 @@ def octets(size: int) -> Octets:
     return Octets(8 * size, b"")
 
 
-def numbers(count: int, each: int) -> Numbers:
-    """A table of `count` numbers of `each` bits."""
-    return Numbers(count, each)
-
-
-def part(form: type[F]) -> Part[F]:
-    """One record of another format."""
-    return Part(form)
-
-
-def parts(count: int, form: type[F]) -> Parts[F]:
-    """A table of `count` records of another format."""
-    return Parts(count, form)
+numbers, part, parts = Numbers, Part, Parts
 
 
 def reserved(width: int) -> Reserved:
