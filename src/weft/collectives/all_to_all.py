@@ -70,23 +70,11 @@ def _onto_rails(n_nodes: int, gpus: int) -> Sends:
     node, own = np.divmod(rank, gpus)
     rail = (own + np.tile(np.arange(1, gpus), n)) % gpus
     peer = node * gpus + rail
-    before, behind = node > 0, node < n_nodes - 1
-    parts = [
+    return _join(
         Sends.make(rank, peer, peer, to=n + rank, add=False),
-        Sends.make(
-            rank[before], peer[before], rail[before], to=2 * n + own[before], n=node[before], stride=gpus, add=False
-        ),
-        Sends.make(
-            rank[behind],
-            peer[behind],
-            (peer + gpus)[behind],
-            to=2 * n + (rank + gpus)[behind],
-            n=(n_nodes - 1 - node)[behind],
-            stride=gpus,
-            add=False,
-        ),
-    ]
-    return Sends.join(parts)
+        Sends.make(rank, peer, rail, to=2 * n + own, n=node, stride=gpus, add=False),
+        Sends.make(rank, peer, peer + gpus, to=2 * n + rank + gpus, n=n_nodes - 1 - node, stride=gpus, add=False),
+    )
 
 
 def _along_rails(n_nodes: int, gpus: int, shift: int) -> Sends:
@@ -96,20 +84,18 @@ def _along_rails(n_nodes: int, gpus: int, shift: int) -> Sends:
     node, own = np.divmod(rank, gpus)
     peer = (rank + shift * gpus) % n
     held, to = 2 * n + peer - own, n + node * gpus  # where the parts of GPU 0 are, and go
-    low, high = own > 0, own < gpus - 1
-    parts = [
+    return _join(
         Sends.make(rank, peer, peer, to=n + rank, add=False),
-        Sends.make(rank[low], peer[low], held[low], to=to[low], n=own[low], add=False),
-        Sends.make(
-            rank[high],
-            peer[high],
-            (held + own + 1)[high],
-            to=(n + rank + 1)[high],
-            n=(gpus - 1 - own)[high],
-            add=False,
-        ),
-    ]
-    return Sends.join(parts)
+        Sends.make(rank, peer, held, to=to, n=own, add=False),
+        Sends.make(rank, peer, held + own + 1, to=n + rank + 1, n=gpus - 1 - own, add=False),
+    )
+
+
+def _join(*parts: Sends) -> Sends:
+    """Of the first and the last, which have nobody before or behind them, not all have something to send."""
+    whole = Sends.join(list(parts))
+    some = whole.n_chunks > 0
+    return Sends(**{name: getattr(whole, name)[some] for name in Sends.__slots__})
 
 
 def linear_gather(n_ranks: int, root: int = 0) -> Program:

@@ -135,6 +135,8 @@ class Program:
     def __post_init__(self) -> None:
         if self.n_ranks < 2:
             raise ConfigError(f"{self.name} of {self.n_ranks} ranks: a collective has two or more")
+        if self.n_chunks < 1:
+            raise ConfigError(f"{self.name} in {self.n_chunks} slices: give one or more")
         if not 0 <= self.root < self.n_ranks:
             raise ConfigError(f"root {self.root} of {self.name} is not from 0 to {self.n_ranks - 1}")
 

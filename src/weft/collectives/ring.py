@@ -74,8 +74,6 @@ def _ring(n_ranks: int, order: Sequence[int] | None) -> NDArray[np.int64]:
 def _chain(
     name: str, collective: Collective, chain: NDArray[np.int64], slices: int, root: int, *, add: bool
 ) -> Program:
-    if slices < 1:
-        raise ConfigError(f"{name} in {slices} slices: give one or more")
     n_ranks = len(chain)
 
     def make_round(number: int) -> Sends:

@@ -11,14 +11,11 @@ r"""Trees: up to add, down to tell, slice after slice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.collectives.kinds import Collective
 from weft.collectives.program import Program, Sends
-from weft.errors import ConfigError
 
 
 def double_tree_all_reduce(n_ranks: int, slices: int = 8) -> Program:
@@ -29,20 +26,21 @@ def double_tree_all_reduce(n_ranks: int, slices: int = 8) -> Program:
     def make_round(number: int) -> Sends:
         return Sends.join([part for tree in trees for part in (tree.up(number), tree.down(number - tree.top))])
 
-    return _program("double tree all-reduce", Collective.ALL_REDUCE, n_ranks, 2 * slices, n_rounds, make_round, 0)
+    return Program.of("double tree all-reduce", Collective.ALL_REDUCE, n_ranks, (1,) * n_rounds, make_round, 2 * slices)
 
 
 def tree_broadcast(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
     """The root's buffer goes down a binary tree, slice after slice."""
     tree = Tree(_rooted(n_ranks, root), 0, slices)
-    n_rounds = slices + tree.bottom - 1
-    return _program("tree broadcast", Collective.BROADCAST, n_ranks, slices, n_rounds, tree.down, root)
+    runs = (1,) * (slices + tree.bottom - 1)
+    return Program.of("tree broadcast", Collective.BROADCAST, n_ranks, runs, tree.down, slices, root=root)
 
 
 def tree_reduce(n_ranks: int, slices: int = 8, root: int = 0) -> Program:
     """The sum of all buffers comes up a binary tree to the root, slice after slice."""
     tree = Tree(_rooted(n_ranks, root), 0, slices)
-    return _program("tree reduce", Collective.REDUCE, n_ranks, slices, slices + tree.top - 1, tree.up, root)
+    runs = (1,) * (slices + tree.top - 1)
+    return Program.of("tree reduce", Collective.REDUCE, n_ranks, runs, tree.up, slices, root=root)
 
 
 def parents(n_ranks: int) -> NDArray[np.int64]:
@@ -105,17 +103,3 @@ def levels(parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
         depth[above >= 0] = steps
         above = np.where(above >= 0, parent[above], -1)
     return height, depth
-
-
-def _program(
-    name: str,
-    collective: Collective,
-    n_ranks: int,
-    chunks: int,
-    n_rounds: int,
-    make_round: Callable[[int], Sends],
-    root: int,
-) -> Program:
-    if chunks < 1:
-        raise ConfigError(f"{name} in no slices: give one or more")
-    return Program.of(name, collective, n_ranks, (1,) * n_rounds, make_round, n_chunks=chunks, root=root)
