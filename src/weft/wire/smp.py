@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from weft.wire.adaptive import (
-    AdaptiveRoutingGroupTable,
-    AdaptiveRoutingInfo,
-    AdaptiveRoutingLinearForwardingTable,
-)
+from weft.wire.adaptive import AdaptiveRoutingGroupTable, AdaptiveRoutingInfo, AdaptiveRoutingLinearForwardingTable
 from weft.wire.fields import bits, numbers, octets, parts, reserved
 from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, MadHeader, Method, MgmtClass

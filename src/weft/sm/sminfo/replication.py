@@ -25,15 +25,7 @@ from weft.sm.sminfo.sm_info import Action, OtherSm, Question
 from weft.sm.state import State
 from weft.wire.format import Format, Malformed
 from weft.wire.mad import Method
-from weft.wire.sa import (
-    SA_HEADER_BYTES,
-    InformInfoRecord,
-    MCMemberRecord,
-    SaAttribute,
-    SaMad,
-    SaStatus,
-    ServiceRecord,
-)
+from weft.wire.sa import SA_HEADER_BYTES, InformInfoRecord, MCMemberRecord, SaAttribute, SaMad, SaStatus, ServiceRecord
 from weft.wire.sa_query import F, unpack_records
 
 _TIMEOUT_MS, _RETRIES = 1000, 1

@@ -9,12 +9,7 @@ from typing import Any
 
 from weft.verbs.enums import ibv_wc_status
 from weft.verbs.shm import layout
-from weft.verbs.shm.layout import (
-    ARMED_FOR_ALL,
-    ARMED_FOR_SOLICITED,
-    CompletionQueueRecord,
-    CompletionRecord,
-)
+from weft.verbs.shm.layout import ARMED_FOR_ALL, ARMED_FOR_SOLICITED, CompletionQueueRecord, CompletionRecord
 from weft.verbs.shm.queue_memory import Block, QueueMemory, of_process, publish, published
 
 Numbers = tuple[int, ...]  # of a CompletionRecord

@@ -6,16 +6,8 @@ nothing is asked for again: what does not fit, has another Q_Key or finds no buf
 
 from __future__ import annotations
 
-from weft.verbs.enums import (
-    IBV_SEND_SIGNALED,
-    IBV_SEND_SOLICITED,
-    IBV_WC_GRH,
-    IBV_WC_WITH_IMM,
-    ibv_qp_state,
-    ibv_wc_opcode,
-    ibv_wc_status,
-    ibv_wr_opcode,
-)
+from weft.verbs import enums as e
+from weft.verbs.enums import ibv_qp_state, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment, Service, psn_after
@@ -43,7 +35,7 @@ class Datagrams:
             work = qp.sends.popleft()
             status = self._send(work)
             failed = status != ibv_wc_status.IBV_WC_SUCCESS
-            if failed or qp.signal_all or work.flags & IBV_SEND_SIGNALED:
+            if failed or qp.signal_all or work.flags & e.IBV_SEND_SIGNALED:
                 done = CompletionRecord(wr_id=work.wr_id, qp_num=qp.number, status=status, posted=work.posted)
                 qp.complete(qp.send_cq, done)
             if failed:
@@ -70,7 +62,7 @@ class Datagrams:
             service=Service.UD,
             dest_qp=work.remote_qp,
             psn=self.next_psn,
-            solicited=bool(work.flags & IBV_SEND_SOLICITED),
+            solicited=bool(work.flags & e.IBV_SEND_SOLICITED),
             immediate=work.immediate if work.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_IMM else None,
             source_qp=qp.number,
             q_key=qp.settings.q_key if work.q_key & _OWN_Q_KEY else work.q_key,
@@ -110,7 +102,7 @@ class Datagrams:
             opcode=ibv_wc_opcode.IBV_WC_RECV,
             byte_len=size,
             immediate=segment.immediate or 0,
-            wc_flags=(IBV_WC_WITH_IMM if segment.immediate is not None else 0) | (IBV_WC_GRH if any(grh) else 0),
+            wc_flags=(e.IBV_WC_WITH_IMM if segment.immediate is not None else 0) | (e.IBV_WC_GRH if any(grh) else 0),
             src_qp=segment.source_qp,
             slid=slid,
             sl=sl,

@@ -10,13 +10,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from weft.verbs.enums import (
-    IBV_ACCESS_LOCAL_WRITE,
-    IBV_ACCESS_ON_DEMAND,
-    IBV_ACCESS_REMOTE_ATOMIC,
-    IBV_ACCESS_REMOTE_WRITE,
-    IBV_ACCESS_ZERO_BASED,
-)
+from weft.verbs import enums as e
 from weft.verbs.gpudirect.cuda import Allocation
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import RegionRecord
@@ -25,7 +19,7 @@ from weft.verbs.shm.queue_memory import Lock, QueueMemory, of_process
 
 WHOLE_SPACE = 1 << 64
 _LENGTH_MAX = 1 << 62  # of those that others find in the table
-_WRITES = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
+_WRITES = e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_ATOMIC
 _IN_TABLE = {"key", "pd", "address", "length", "access", "base", "is_open", "qp_num", "parent", "device"}
 
 
@@ -63,7 +57,7 @@ class Region:
 
     def is_there(self, va: int, length: int, *, write: bool) -> bool:
         """What is registered on demand may not be mapped, or not writable: using it would end the process."""
-        is_sure = not length or not self.access & IBV_ACCESS_ON_DEMAND
+        is_sure = not length or not self.access & e.IBV_ACCESS_ON_DEMAND
         return is_sure or is_there(self.place(va), length, write=write)
 
     def holds(self, va: int, length: int) -> bool:
@@ -102,7 +96,7 @@ class Regions:
         fits = (
             region.is_open
             and region.device is None
-            and not region.access & IBV_ACCESS_ON_DEMAND
+            and not region.access & e.IBV_ACCESS_ON_DEMAND
             and region.length <= _LENGTH_MAX
             and self._by_key.get(region.key) is region
         )
@@ -127,7 +121,7 @@ class Regions:
     ) -> Region:
         """`base`: what the first byte is called; its address, if nothing is said."""
         if base is None:
-            base = 0 if access & IBV_ACCESS_ZERO_BASED else address
+            base = 0 if access & e.IBV_ACCESS_ZERO_BASED else address
         key = self.new_key()
         return self.add(Region(key=key, pd=pd, address=address, length=length, access=access, base=base, device=device))
 
@@ -148,7 +142,7 @@ class Regions:
             return None
         if region.parent is not None:  # a window is for others only
             return None
-        if write and not region.access & IBV_ACCESS_LOCAL_WRITE:
+        if write and not region.access & e.IBV_ACCESS_LOCAL_WRITE:
             return None
         return region if region.is_there(place.address, place.length, write=write) else None
 

@@ -8,18 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.errors import ConfigError
+from weft.verbs import enums as e
 from weft.verbs.attributes.address import NO_GID
 from weft.verbs.attributes.device import DeviceAttr, DeviceAttrEx, PortAttr
 from weft.verbs.attributes.device_text import guid_format
 from weft.verbs.attributes.text import mtu_to_str
-from weft.verbs.enums import (
-    IBV_GID_TYPE_SYSFS_ROCE_V2,
-    IBV_LINK_LAYER_ETHERNET,
-    IBV_TRANSPORT_IB,
-    ibv_device_cap_flags,
-    ibv_odp_general_caps,
-    ibv_odp_transport_cap_bits,
-)
+from weft.verbs.enums import ibv_device_cap_flags, ibv_odp_general_caps, ibv_odp_transport_cap_bits
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.perftest.arguments import Arguments, find_device
 from weft.verbs.pyverbs.device import Context, Device, get_device_list
@@ -207,7 +201,7 @@ def _port_details(ctx: Context, number: int, attr: PortAttr, device: Device) -> 
     ]
     with contextlib.suppress(PyverbsRDMAError):  # of an adapter that cannot tell the line is left out there too
         lines.append(_of_port("effective_speed", f"{ctx.query_port_speed(number) / 10:.1f} Gbps"))
-    if device.transport_type == IBV_TRANSPORT_IB:
+    if device.transport_type == e.IBV_TRANSPORT_IB:
         physical = _PHYSICAL.get(attr.phys_state, "invalid physical state")
         lines.append(_of_port("phys_state", f"{physical} ({attr.phys_state})"))
     return lines
@@ -219,8 +213,8 @@ def _gids(ctx: Context, number: int, attr: PortAttr) -> list[str]:
         raw = ctx.query_gid(number, index).raw
         if raw[8:] == NO_GID[8:]:
             continue
-        is_v2 = ctx.query_gid_type(number, index) == IBV_GID_TYPE_SYSFS_ROCE_V2
-        kind = f", RoCE v{1 + is_v2}" if attr.link_layer == IBV_LINK_LAYER_ETHERNET else ""
+        is_v2 = ctx.query_gid_type(number, index) == e.IBV_GID_TYPE_SYSFS_ROCE_V2
+        kind = f", RoCE v{1 + is_v2}" if attr.link_layer == e.IBV_LINK_LAYER_ETHERNET else ""
         lines.append(f"\t\t\tGID[{index:3d}]:\t\t{gid_text(raw) if is_v2 else raw.hex(':', 2)}{kind}")
     return lines
 

@@ -7,18 +7,10 @@ import time
 from collections import deque
 from dataclasses import InitVar, dataclass
 
+from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned, table
 from weft.verbs.attributes.text import name_flags as flags_to_str
-from weft.verbs.enums import (
-    IBV_CQ_INIT_ATTR_MASK_FLAGS,
-    IBV_CQ_INIT_ATTR_MASK_PD,
-    IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
-    IBV_WC_STANDARD_FLAGS,
-    ibv_create_cq_wc_flags,
-    ibv_event_type,
-    ibv_wc_opcode,
-    ibv_wc_status,
-)
+from weft.verbs.enums import ibv_create_cq_wc_flags, ibv_event_type, ibv_wc_opcode, ibv_wc_status
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.completion import CompletionQueue, Numbers
 from weft.verbs.hca.queue_pair import QueuePair
@@ -54,7 +46,7 @@ __all__ = [
 
 _FLAG = ibv_create_cq_wc_flags
 _STAMPS = _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
-WC_FLAGS = IBV_WC_STANDARD_FLAGS | _STAMPS  # what can be read of a completion here
+WC_FLAGS = e.IBV_WC_STANDARD_FLAGS | _STAMPS  # what can be read of a completion here
 NO_MORE = errno.ENOENT  # what start_poll and poll_next return when nothing is there
 
 
@@ -231,7 +223,7 @@ class CQEX(_Queue):
         self.cq_context = attr.cq_context
         self._open(context, attr.cqe, attr.comp_channel, attr.comp_vector)
         self.core.stamps = bool(attr.wc_flags & _STAMPS)
-        if self.parent_domain is not None and attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD:
+        if self.parent_domain is not None and attr.comp_mask & e.IBV_CQ_INIT_ATTR_MASK_PD:
             self.parent_domain.add_ref(self)
         self._current = CompletionRecord()
 
@@ -239,9 +231,9 @@ class CQEX(_Queue):
         if absent := attr.wc_flags & ~WC_FLAGS:
             names = create_wc_flags_to_str(absent).strip() or hex(absent)
             raise self._refused(f"completions do not have {names} here", errno.EOPNOTSUPP)
-        if attr.comp_mask & ~(IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD):
+        if attr.comp_mask & ~(e.IBV_CQ_INIT_ATTR_MASK_FLAGS | e.IBV_CQ_INIT_ATTR_MASK_PD):
             raise self._refused(f"comp_mask {attr.comp_mask:#x} has unknown bits")
-        if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS and attr.flags & ~IBV_CREATE_CQ_ATTR_SINGLE_THREADED:
+        if attr.comp_mask & e.IBV_CQ_INIT_ATTR_MASK_FLAGS and attr.flags & ~e.IBV_CREATE_CQ_ATTR_SINGLE_THREADED:
             raise self._refused("a queue that overflows always fails here", errno.EOPNOTSUPP)
 
     def _refused(self, reason: str, code: int = errno.EINVAL) -> PyverbsRDMAError:

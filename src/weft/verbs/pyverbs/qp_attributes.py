@@ -6,12 +6,7 @@ from dataclasses import dataclass, fields
 
 from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned, table
-from weft.verbs.attributes.text import (
-    access_flags_to_str,
-    mig_state_to_str,
-    mtu_to_str,
-    qp_state_to_str,
-)
+from weft.verbs.attributes.text import access_flags_to_str, mig_state_to_str, mtu_to_str, qp_state_to_str
 from weft.verbs.enums import IBV_MTU_1024, IBV_QPS_INIT, IBV_QPS_RESET
 
 
