@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -58,46 +58,29 @@ DOWN, ACTIVE = int(PortState.DOWN), int(PortState.ACTIVE)  # plain numbers: they
 class Reason(IntEnum):
     """What becomes of a packet at a port."""
 
-    GOES_ON = 0
-    ARRIVED = 1
-    INACTIVE = 2
-    TOO_LONG = 3
-    NO_VL = 4
-    NO_RELAY = 5
-    NO_ROUTE = 6
-    TURNS_BACK = 7
-    LOOP = 8
-    NOT_MINE = 9
-    INBOUND = 10
-    OUTBOUND = 11
-    P_KEY = 12
-    BIT_ERROR = 13
-    MALFORMED = 14
-    MANAGEMENT = 15
+    text: str
 
-    @property
-    def text(self) -> str:
-        return _TEXTS[self]
+    GOES_ON = 0, "it goes on"
+    ARRIVED = 1, "it arrived"
+    INACTIVE = 2, "the port has no link, or is not Active"
+    TOO_LONG = 3, "it is longer than the MTU of the link"
+    NO_VL = 4, "its SL maps to no VL of the port"
+    NO_RELAY = 5, "the switch maps its SL to no VL of the port by which it would leave"
+    NO_ROUTE = 6, "the switch has no port for its DLID"
+    TURNS_BACK = 7, "the switch would send it back to where it came from"
+    LOOP = 8, "it came to the same port again"
+    NOT_MINE = 9, "it came to an adapter that does not have its DLID"
+    INBOUND = 10, "the switch does not let this P_Key in from here"
+    OUTBOUND = 11, "the switch does not let this P_Key out to there"
+    P_KEY = 12, "no P_Key of the port matches"
+    BIT_ERROR = 13, "a bad cable corrupted it"
+    MALFORMED = 14, "it is no packet: its length, its version or its headers are wrong"
+    MANAGEMENT = 15, "it is for QP 0: SMPs go by Subnet.send"
 
-
-_TEXTS = {
-    Reason.GOES_ON: "it goes on",
-    Reason.ARRIVED: "it arrived",
-    Reason.INACTIVE: "the port has no link, or is not Active",
-    Reason.TOO_LONG: "it is longer than the MTU of the link",
-    Reason.NO_VL: "its SL maps to no VL of the port",
-    Reason.NO_RELAY: "the switch maps its SL to no VL of the port by which it would leave",
-    Reason.NO_ROUTE: "the switch has no port for its DLID",
-    Reason.TURNS_BACK: "the switch would send it back to where it came from",
-    Reason.LOOP: "it came to the same port again",
-    Reason.NOT_MINE: "it came to an adapter that does not have its DLID",
-    Reason.INBOUND: "the switch does not let this P_Key in from here",
-    Reason.OUTBOUND: "the switch does not let this P_Key out to there",
-    Reason.P_KEY: "no P_Key of the port matches",
-    Reason.BIT_ERROR: "a bad cable corrupted it",
-    Reason.MALFORMED: "it is no packet: its length, its version or its headers are wrong",
-    Reason.MANAGEMENT: "it is for QP 0: SMPs go by Subnet.send",
-}
+    def __new__(cls, number: int, text: str = "") -> Self:
+        made = int.__new__(cls, number)
+        made._value_, made.text = number, text
+        return made
 
 
 COUNTED = {  # what is not here nobody counts, or who found it did
