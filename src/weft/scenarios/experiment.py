@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from weft.errors import SimulationBug
 from weft.fabric.model import Fabric
+from weft.sim import perftest
 from weft.sim.engine import Options
 from weft.sim.packet.engine import PacketEngine
+from weft.sim.perftest import BandwidthRow, LatencyRow, Settings, Test
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
 
@@ -19,3 +21,21 @@ def run_packets(fabric: Fabric, traffic: Traffic, options: Options) -> Result:
             f"{traffic.description}: {missing:,} of {len(traffic):,} messages never arrived, and nothing said why"
         )
     return result
+
+
+def latency_us(fabric: Fabric, test: Test, options: Options, size_bytes: int) -> float:
+    """Of messages from the first server to the second, as perftest measures it."""
+    row = _perftest(fabric, Settings(test=test, options=options), size_bytes)
+    assert isinstance(row, LatencyRow)
+    return row.typical_us
+
+
+def bandwidth(fabric: Fabric, test: Test, options: Options, size_bytes: int, qps: int = 1) -> BandwidthRow:
+    """Of the same two, on so many connections."""
+    row = _perftest(fabric, Settings(test=test, qps=qps, options=options), size_bytes)
+    assert isinstance(row, BandwidthRow)
+    return row
+
+
+def _perftest(fabric: Fabric, settings: Settings, size_bytes: int) -> LatencyRow | BandwidthRow:
+    return next(perftest.measure(fabric, fabric.servers[0], fabric.servers[1], settings, [size_bytes]))

@@ -23,10 +23,11 @@ from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.fabric.timing import timings
+from weft.scenarios.experiment import bandwidth, latency_us
 from weft.scenarios.finding import Finding
 from weft.sim import perftest
 from weft.sim.engine import Memory, Options
-from weft.sim.perftest import BandwidthRow, LatencyRow, Settings, Test
+from weft.sim.perftest import Test
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,25 +86,11 @@ def _measure(fabric: Fabric, memory: Memory, seed: int) -> dict[str, Any]:
     options = Options(seed=seed, memory=memory)
     reduced = _all_reduces(fabric, options) if memory is not Memory.HOST else {}
     return {
-        "latency_us": {size: _latency_us(fabric, options, size) for size in SIZES},
-        "gbit_s": {size: _gbit_s(fabric, options, size) for size in SIZES},
+        "latency_us": {size: latency_us(fabric, Test.WRITE_LAT, options, size) for size in SIZES},
+        "gbit_s": {size: bandwidth(fabric, Test.WRITE_BW, options, size).average_gbit_s for size in SIZES},
         "all_reduce_us": {size: time_us for size, (time_us, _) in reduced.items()},
         "bus_gbyte_s": {size: bus_gbyte_s for size, (_, bus_gbyte_s) in reduced.items()},
     }
-
-
-def _latency_us(fabric: Fabric, options: Options, size_bytes: int) -> float:
-    settings = Settings(test=Test.WRITE_LAT, options=options)
-    row = next(perftest.measure(fabric, fabric.servers[0], fabric.servers[1], settings, [size_bytes]))
-    assert isinstance(row, LatencyRow)
-    return row.typical_us
-
-
-def _gbit_s(fabric: Fabric, options: Options, size_bytes: int) -> float:
-    settings = Settings(test=Test.WRITE_BW, options=options)
-    row = next(perftest.measure(fabric, fabric.servers[0], fabric.servers[1], settings, [size_bytes]))
-    assert isinstance(row, BandwidthRow)
-    return row.average_gbit_s
 
 
 def _all_reduces(fabric: Fabric, options: Options) -> dict[int, tuple[float, float]]:

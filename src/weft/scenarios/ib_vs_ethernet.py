@@ -30,11 +30,11 @@ from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
-from weft.scenarios.experiment import run_packets
+from weft.scenarios.experiment import bandwidth, latency_us, run_packets
 from weft.scenarios.finding import Finding
 from weft.sim import patterns, perftest
 from weft.sim.engine import Memory, Network, Options, Paths
-from weft.sim.perftest import BandwidthRow, LatencyRow, Settings, Test
+from weft.sim.perftest import Test
 from weft.sim.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -137,16 +137,16 @@ def run(
 def _measure(kind: Kind, given: dict[str, Any]) -> Measured:
     options = kind.options(given["seed"])
     pair = perftest.prepare(load(f"star:hosts=2,speed={kind.speed}"))
-    one = _bandwidth(pair, options, LARGE_BYTES)
-    many = _bandwidth(pair, options, LARGE_BYTES, qps=CONNECTIONS)
-    posts_mpps = _bandwidth(pair, options, SMALL_BYTES).message_rate_mpps
+    one = bandwidth(pair, Test.SEND_BW, options, LARGE_BYTES)
+    many = bandwidth(pair, Test.SEND_BW, options, LARGE_BYTES, qps=CONNECTIONS)
+    posts_mpps = bandwidth(pair, Test.SEND_BW, options, SMALL_BYTES).message_rate_mpps
     tree = perftest.prepare(load(f"fat-tree:hosts={HOSTS},radix=8,speed={kind.speed}"))
     slowdowns = _permutations(tree, kind, given)
     incast = patterns.incast(tree, senders=HOSTS - 1, size_bytes=INCAST_BYTES)
     result = run_packets(tree, incast, options)
     ideal_ps = incast.total_bytes * 8_000 / many.average_gbit_s
     return Measured(
-        latency_us=_latency_us(pair, options),
+        latency_us=latency_us(pair, Test.SEND_LAT, options, SMALL_BYTES),
         one_gbit_s=one.average_gbit_s,
         gbit_s=many.average_gbit_s,
         # A core that copies is busy with every byte; one that posts, with every message.
@@ -162,19 +162,6 @@ def _measure(kind: Kind, given: dict[str, Any]) -> Measured:
             for name, spec in CABLING.items()
         },
     )
-
-
-def _latency_us(fabric: Fabric, options: Options) -> float:
-    row = next(perftest.measure(fabric, "h1", "h2", Settings(test=Test.SEND_LAT, options=options), [SMALL_BYTES]))
-    assert isinstance(row, LatencyRow)
-    return row.typical_us
-
-
-def _bandwidth(fabric: Fabric, options: Options, size_bytes: int, qps: int = 1) -> BandwidthRow:
-    settings = Settings(test=Test.SEND_BW, qps=qps, options=options)
-    row = next(perftest.measure(fabric, "h1", "h2", settings, [size_bytes]))
-    assert isinstance(row, BandwidthRow)
-    return row
 
 
 def _permutations(fabric: Fabric, kind: Kind, given: dict[str, Any]) -> NDArray[np.float64]:
