@@ -38,7 +38,7 @@ from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.flow.idle import list_idle
 from weft.sim.flow.outcome import collect
-from weft.sim.flow.plan import Plan, plan
+from weft.sim.flow.plan import FlowPlan, plan
 from weft.sim.result import NEVER, Result
 from weft.sim.traffic import Traffic
 
@@ -96,7 +96,7 @@ def _waves(arcs: _Arcs, waits_for: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
         wave = wave[waits[wave] == 0]
 
 
-def _arcs(made: Plan) -> tuple[_Arcs, Ints]:
+def _arcs(made: FlowPlan) -> tuple[_Arcs, Ints]:
     """Dependencies, and the limit of messages outstanding; and for how many arcs each message waits."""
     messages, window = made.state.messages, made.state.qps.window
     arcs = _Arcs(
@@ -133,7 +133,7 @@ def _arcs(made: Plan) -> tuple[_Arcs, Ints]:
 class _Sums:
     """Columns of the messages, and what earlier waves have left their queue pairs and links to do."""
 
-    def __init__(self, made: Plan) -> None:
+    def __init__(self, made: FlowPlan) -> None:
         state = made.state
         messages, qps, flows = state.messages, state.qps, state.flows
         n = len(messages)
@@ -191,7 +191,7 @@ class _Sums:
         np.maximum.at(found, row, done_ps)
         return found
 
-    def write(self, made: Plan) -> None:
+    def write(self, made: FlowPlan) -> None:
         """Into the plan, up to the moment at which the run is to stop."""
         state, stop_ps = made.state, made.options.stop_at_ps
         messages, flows, n_qps = state.messages, state.flows, len(state.qps)

@@ -23,7 +23,7 @@ from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.flow.loop import run_moments
 from weft.sim.flow.outcome import collect
-from weft.sim.flow.plan import Plan, plan
+from weft.sim.flow.plan import FlowPlan, plan
 from weft.sim.flow.state import Stop
 from weft.sim.result import NEVER, Result
 from weft.sim.traffic import Traffic
@@ -50,7 +50,7 @@ class FlowEngine:
         return collect(made, traffic, self.name, events, time.perf_counter() - begin)
 
 
-def _finish(made: Plan, progress: Progress | None) -> None:
+def _finish(made: FlowPlan, progress: Progress | None) -> None:
     state = made.state
     run = state.run[0]
     run.until_ps = made.options.stop_at_ps or _FOREVER_PS
@@ -65,7 +65,7 @@ def _finish(made: Plan, progress: Progress | None) -> None:
         return
 
 
-def _cut_off(made: Plan) -> None:
+def _cut_off(made: FlowPlan) -> None:
     """At `stop_at_ps` what has not arrived has not, and what was under way was sent in part."""
     stop_ps = made.options.stop_at_ps
     if not stop_ps:

@@ -11,7 +11,7 @@ from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
 from weft.sim.flow.share import choose, choose_held, hold_by, link_up, solve, unlink
 from weft.sim.flow.state import Agenda, Kind, Stop
 from weft.sim.layout.records import NONE
-from weft.sim.packet.lanes import schedule, take_first
+from weft.sim.packet.delay_lines import schedule, take_first
 
 NEVER_PS = 1 << 60
 SAME = 1e-12  # relative: a rate that changes less has not

@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from weft.sim.engine import Network
 from weft.sim.flow.paths import add_use
-from weft.sim.flow.plan import Plan
+from weft.sim.flow.plan import FlowPlan
 from weft.sim.result import NEVER, PortUse, QueueSamples, Result
 from weft.sim.traffic import Traffic
 
 TCP_ACK_EVERY = 2  # packets, as in the packet engine
 
 
-def collect(made: Plan, traffic: Traffic, engine: str, events: int, wall_s: float) -> Result:
+def collect(made: FlowPlan, traffic: Traffic, engine: str, events: int, wall_s: float) -> Result:
     """The result of a plan whose messages have their times, and whose flows know what they sent."""
     messages, n = made.state.messages, len(traffic)
     last = made.posting.last_of
@@ -39,7 +39,7 @@ def collect(made: Plan, traffic: Traffic, engine: str, events: int, wall_s: floa
     )
 
 
-def _acks(made: Plan) -> NDArray[np.int64]:
+def _acks(made: FlowPlan) -> NDArray[np.int64]:
     """[flow] -> acknowledgements that went back."""
     messages, qps = made.state.messages, made.state.qps
     acked = messages.acked_ps != NEVER
@@ -49,7 +49,7 @@ def _acks(made: Plan) -> NDArray[np.int64]:
     return np.bincount(messages.qp[acked], each[acked], minlength=len(qps)).astype(np.int64)
 
 
-def _port_use(made: Plan) -> tuple[PortUse, int]:
+def _port_use(made: FlowPlan) -> tuple[PortUse, int]:
     """What the ports did, by slot of the fabric; and the packets that hosts sent."""
     net, flows, wiring, posting = made.net, made.state.flows, made.wiring, made.posting
     xmit_bytes, xmit_packets = np.zeros(len(wiring.ports)), np.zeros(len(wiring.ports))

@@ -24,7 +24,7 @@ from weft.sim.traffic import Traffic
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class FlowPlan:
     """What a run needs, and what its indices mean."""
 
     options: Options  # with the defaults filled in
@@ -35,7 +35,7 @@ class Plan:
     state: State
 
 
-def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
+def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
     """Everything checked and laid out, the clock at 0."""
     options, rules = fill_in(fabric, options)
     if options.watch:
@@ -54,7 +54,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     )
     nodes = _Nodes(wiring, net, capacity)
     state = _state(wiring, posting, net, nodes)
-    return Plan(options=options, rules=rules, wiring=wiring, posting=posting, net=net, state=state)
+    return FlowPlan(options=options, rules=rules, wiring=wiring, posting=posting, net=net, state=state)
 
 
 def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) -> tuple[Net, NDArray[np.float64]]:

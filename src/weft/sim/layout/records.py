@@ -36,7 +36,7 @@ PLUG = np.dtype(
     [
         ("peer", np.int32),
         ("owner", np.int32),  # row of the forwarding tables; of a host -1 - host
-        ("wire_lane", np.int16),
+        ("wire_line", np.int16),
         ("rate", np.int16),
         ("arbitration", np.int16),  # row of the VL arbitration tables
         ("cut_through", np.int8),
@@ -154,7 +154,7 @@ QP = np.dtype(
 HOST = np.dtype(
     [
         ("port", np.int32),
-        ("ack_lane", np.int32),
+        ("ack_line", np.int32),
         ("clock_ps", np.int64),  # memory can give the next packet then
         ("ps_per_kib", np.int64),  # of the way from memory, where it is slower than the port; else 0
         ("receive_clock_ps", np.int64),

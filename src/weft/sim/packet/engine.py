@@ -15,7 +15,7 @@ from weft.sim.layout.records import records
 from weft.sim.packet.deadlock import blocked_queues, find_circle
 from weft.sim.packet.explain import explain
 from weft.sim.packet.loop import run_events
-from weft.sim.packet.plan import Plan, plan
+from weft.sim.packet.plan import PacketPlan, plan
 from weft.sim.packet.skip import Skipper
 from weft.sim.packet.state import State, Stop
 from weft.sim.result import NEVER, PortUse, QueueSamples, Result
@@ -45,7 +45,7 @@ class PacketEngine:
 class _Run:
     """A run under way: the state, and what Python looks at between slices."""
 
-    def __init__(self, made: Plan) -> None:
+    def __init__(self, made: PacketPlan) -> None:
         self.plan = made
         self.state = made.state
         slots = [made.wiring.fabric.find_port(name).slot for name in made.options.watch]
@@ -142,7 +142,7 @@ def refuse_silence(state: State) -> None:
         raise SimulationBug(f"the run ended, and {len(unheard)} queue pairs still wait for acknowledgements")
 
 
-def _port_use(made: Plan, state: State) -> PortUse:
+def _port_use(made: PacketPlan, state: State) -> PortUse:
     """What the ports did, by slot of the fabric."""
     slot, n_slots = made.wiring.slot, len(made.wiring.fabric.ports)
 

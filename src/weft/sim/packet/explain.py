@@ -5,7 +5,7 @@ from __future__ import annotations
 from weft.errors import SimulationBug, SubnetError, WeftError
 from weft.sim.layout.records import Flow
 from weft.sim.packet.deadlock import find_circle
-from weft.sim.packet.plan import Plan
+from weft.sim.packet.plan import PacketPlan
 from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
 from weft.sim.packet.state import State, Stop
 
@@ -19,7 +19,7 @@ class Deadlock(SubnetError):
         self.since_ps = since_ps  # when the circle closed
 
 
-def explain(made: Plan, state: State, why: Stop) -> WeftError:
+def explain(made: PacketPlan, state: State, why: Stop) -> WeftError:
     """The error to raise."""
     run, name = state.run[0], made.wiring.name
     if why is Stop.OVERFLOW:
@@ -45,7 +45,7 @@ def explain(made: Plan, state: State, why: Stop) -> WeftError:
     return _deadlock(made, state)
 
 
-def _deadlock(made: Plan, state: State) -> WeftError:
+def _deadlock(made: PacketPlan, state: State) -> WeftError:
     found = find_circle(state)
     left = len(state.messages) - int(state.run[0].delivered)
     if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.jit import part
 from weft.sim.layout.records import BLOCK_BYTES, NONE, Flow
-from weft.sim.packet.lanes import push, schedule
+from weft.sim.packet.delay_lines import push, schedule
 from weft.sim.packet.state import PAUSED, Kind
 
 
@@ -35,10 +35,10 @@ def transmit(s, p, queue_index, packet_index):
     far_queue = queue_index + (port.peer - p) * run.n_vls  # the same VL at the far end
     packet.held_in = far_queue
     if port.cut_through:
-        push(s, port.wire_lane, packet_index, far_queue)
-    lane = s.serial_lane[port.rate, packet.length]
-    if lane >= 0:
-        push(s, lane, p, packet_index)
+        push(s, port.wire_line, packet_index, far_queue)
+    line = s.serial_line[port.rate, packet.length]
+    if line >= 0:
+        push(s, line, p, packet_index)
     else:
         schedule(s, run.now_ps + s.serial_ps[port.rate, packet.length], Kind.LINK_FREE, p, packet_index)
 
@@ -54,7 +54,7 @@ def hold(s, buffer_index, size_bytes):
     if run.flow == Flow.PAUSE and buffer.pausing == 0 and buffer.held > s.pause_above[buffer_index]:
         buffer.pausing = 1
         s.plugs[s.queues[buffer_index].port].pauses += 1
-        push(s, buffer.credit_lane, buffer.upstream, -1)
+        push(s, buffer.credit_line, buffer.upstream, -1)
     if buffer.held > buffer.room:
         run.stop_a = buffer_index
         return False
@@ -69,10 +69,10 @@ def release(s, buffer_index, size_bytes):
     freed = blocks_bytes(size_bytes)
     buffer.held -= freed
     if run.flow == Flow.CREDITS:
-        push(s, buffer.credit_lane, buffer.upstream, freed)
+        push(s, buffer.credit_line, buffer.upstream, freed)
     elif buffer.pausing and buffer.held <= s.pause_above[buffer_index] >> 1:
         buffer.pausing = 0
-        push(s, buffer.credit_lane, buffer.upstream, -2)
+        push(s, buffer.credit_line, buffer.upstream, -2)
 
 
 @part

@@ -6,12 +6,12 @@ import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
 from weft.sim.layout.records import NONE, Flow, Selection
-from weft.sim.packet.lanes import (
+from weft.sim.packet.delay_lines import (
     drop,
     first_key,
     head_key,
     in_one_piece,
-    lane_of,
+    line_of,
     push,
     second_key,
     set_head,
@@ -23,7 +23,7 @@ from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_n
 from weft.sim.packet.pacing import speed_up
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
-from weft.sim.packet.state import EMPTY, LANE_BITS, Carries, Kind, QpState, Stop
+from weft.sim.packet.state import DELAY_LINE_BITS, EMPTY, Carries, Kind, QpState, Stop
 from weft.sim.packet.switch import (
     DROPPED,
     NOWHERE,
@@ -34,7 +34,7 @@ from weft.sim.packet.switch import (
     out_queue,
 )
 
-IN_A_ROW = 24  # events of one lane before the pools are looked at again
+IN_A_ROW = 24  # events of one line before the pools are looked at again
 
 
 @lean_kernel
@@ -48,7 +48,7 @@ def run_events(s, budget):
         if run.free_packets < run.room or run.free_chunks < run.room or len(s.agenda) - run.agenda < run.agenda_room:
             return Stop.ROOM
         key = first_key(s)
-        time_ps = key >> LANE_BITS
+        time_ps = key >> DELAY_LINE_BITS
         odd = run.agenda > 0 and s.agenda[0].time_ps < time_ps
         if odd:
             time_ps = s.agenda[0].time_ps
@@ -58,21 +58,21 @@ def run_events(s, budget):
             return Stop.MOMENT
         if key == EMPTY and run.alive > 0 and _only_timers(s):
             return Stop.STUCK
-        trouble = _take_from_agenda(s) if odd else _take_from_lane(s, key)
+        trouble = _take_from_agenda(s) if odd else _take_from_line(s, key)
         if trouble:
             return trouble
     return Stop.SLICE
 
 
 @part
-def _take_from_lane(s, key):
-    """Handle the events of one lane, up to a few, until another lane has an earlier one. 0, or why to stop."""
+def _take_from_line(s, key):
+    """Handle the events of one line, up to a few, until another line has an earlier one. 0, or why to stop."""
     run = s.run[0]
-    lane_index = lane_of(key)
-    kind = s.lanes[lane_index].kind
-    run.rival = second_key(s.tree, lane_index)
-    run.now_ps = key >> LANE_BITS
-    begin, known = in_one_piece(s, lane_index)
+    line_index = line_of(key)
+    kind = s.lines[line_index].kind
+    run.rival = second_key(s.tree, line_index)
+    run.now_ps = key >> DELAY_LINE_BITS
+    begin, known = in_one_piece(s, line_index)
     end = min(known, begin + IN_A_ROW)
     at = begin
     trouble = 0
@@ -87,21 +87,21 @@ def _take_from_lane(s, key):
         if at == end or trouble or run.left == 0:
             break
         time_ps = s.events[at].time_ps
-        if (time_ps << LANE_BITS) | lane_index > run.rival:
+        if (time_ps << DELAY_LINE_BITS) | line_index > run.rival:
             break
         if time_ps > run.now_ps:
             if time_ps > run.until_ps or (run.agenda > 0 and s.agenda[0].time_ps < time_ps):
                 break
             run.now_ps = time_ps
     run.events += at - begin
-    drop(s, lane_index, at)
-    set_head(s.tree, lane_index, head_key(s, lane_index))
+    drop(s, line_index, at)
+    set_head(s.tree, line_index, head_key(s, line_index))
     return trouble
 
 
 @part
 def _on_event(s, kind, a, b):
-    """An event of a lane. The port to try."""
+    """An event of a line. The port to try."""
     if kind == Kind.LINK_FREE:
         return _on_link_free(s, a, b)
     if kind == Kind.CREDIT:
@@ -141,7 +141,7 @@ def _only_timers(s):
 
 @part
 def _look_ahead(s, kind, at, last):
-    """Fetch what the next events of the same lane will touch: memory is slower than all the rest.
+    """Fetch what the next events of the same line will touch: memory is slower than all the rest.
 
     An arrival needs its packet and its buffer to find the entry of the forwarding table, and that to find the port: one
     after the other is fetched, two events apart. Behind the last known event the last is fetched again.
@@ -179,7 +179,7 @@ def _on_link_free(s, p, packet_index):
     port.busy = 0
     s.loads[p].bytes -= port.sending_bytes
     if port.cut_through == 0:
-        push(s, port.wire_lane, packet_index, s.packets[packet_index].held_in)
+        push(s, port.wire_line, packet_index, s.packets[packet_index].held_in)
     if port.sending_from >= 0:
         release(s, port.sending_from, port.sending_bytes)
     elif port.sending_from < NONE:
@@ -222,7 +222,7 @@ def _on_bit_error(s, p, packet_index):
     packet = s.packets[packet_index]
     port.corrupted += 1
     if packet.carries == Carries.COPY:
-        s.branches[packet.psn].hurt += 1
+        s.branches[packet.psn].corrupted += 1
     port.clean_bytes = int(-math.log((draw_random(s) + 1) / (1 << RANDOM_BITS)) * port.bytes_per_error)
     release(s, packet.held_in, packet.bytes)
     on_lost(s, packet_index)

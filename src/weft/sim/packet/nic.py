@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.jit import handler, part
 from weft.sim.layout.records import NONE, Flow
-from weft.sim.packet.lanes import push, schedule
+from weft.sim.packet.delay_lines import push, schedule
 from weft.sim.packet.link import transmit
 from weft.sim.packet.state import Carries, Kind, QpState
 from weft.sim.packet.switch import dequeue, enqueue, note_emptied, pick_queue
@@ -229,4 +229,4 @@ def answer(s, message_index, psn, carries):
     packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
     s.packets[packet_index].total = s.qps[s.messages[message_index].qp].arrived & 0x7FFF
     host = s.hosts[-1 - s.plugs[s.messages[message_index].dst].owner]
-    push(s, host.ack_lane, packet_index, 0)
+    push(s, host.ack_line, packet_index, 0)

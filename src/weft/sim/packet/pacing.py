@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.jit import ask, call, handler
-from weft.sim.packet.lanes import schedule
+from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.state import Kind
 
 

@@ -23,11 +23,11 @@ from weft.sim.packet.loop import IN_A_ROW
 from weft.sim.packet.state import (
     BUFFER,
     CHUNK_EVENTS,
+    DELAY_LINE,
+    DELAY_LINE_BITS,
     EMPTY,
     ENTRY,
     EVENT,
-    LANE,
-    LANE_BITS,
     LOAD,
     PACKET,
     PAUSED,
@@ -42,8 +42,8 @@ from weft.sim.packet.trees import Trees, grow
 from weft.sim.traffic import Traffic
 from weft.units import transfer_ps
 
-SERIAL_LANES = 256  # at most; rarer packet sizes take the agenda
-WIRE_LANES = 256  # at most; more delays are rounded
+SERIAL_LINES = 256  # at most; rarer packet sizes take the agenda
+WIRE_LINES = 256  # at most; more delays are rounded
 # Switch chips have 3 to 5 KB for each Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8 Tbit/s).
 # They share it among ports by need; here an input has the part of its port before it pauses, and an output that drops
 # has what some idle ports leave it.
@@ -53,7 +53,7 @@ TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies, at 250 of them a second; rou
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
+class PacketPlan:
     """What a run needs, and what its indices mean."""
 
     options: Options  # with the defaults filled in
@@ -64,7 +64,7 @@ class Plan:
     state: State
 
 
-def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
+def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     """Everything checked and laid out, the clock at 0."""
     options, rules = fill_in(fabric, options)
     wiring = wire(fabric, rules, options.switching)
@@ -80,17 +80,17 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
     plugs.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
     policy = POLICIES[str(options.paths)]
-    _give_lanes(posting, host_vl, n_vls)
+    _give_vls(posting, host_vl, n_vls)
     posting.qps.ordered = policy.selection is not Selection.BY_PACKET and rules.flow is not Flow.DROP
     run = _run(wiring, posting, options, rules, n_vls)
     parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()))
     run.selection, run.policy = policy.selection, choice_address(policy)
     run.room = ROOM + IN_A_ROW * 2 * trees.widest
     run.agenda_room += IN_A_ROW * 2 * trees.widest
-    lanes = _Lanes(wiring, posting, buffers, n_vls)
+    lines = _DelayLines(wiring, posting, buffers, n_vls)
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
     choices = _choices(fabric, policy.selection, bool(len(trees.branches)))
-    first_pair, sl2vl, pair_row = _lane_tables(wiring, n_vls)
+    first_pair, sl2vl, pair_row = _vl_tables(wiring, n_vls)
     state = State(
         run=run,
         ports=ports,
@@ -108,13 +108,13 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         branches=trees.branches,
         qps=posting.qps,
         hosts=posting.hosts,
-        lanes=lanes.lanes,
-        tree=lanes.tree,
-        events=lanes.events,
-        next_chunk=lanes.next_chunk,
+        lines=lines.lines,
+        tree=lines.tree,
+        events=lines.events,
+        next_chunk=lines.next_chunk,
         agenda=records(4096, ENTRY),
-        serial_ps=lanes.serial_ps,
-        serial_lane=lanes.serial_lane,
+        serial_ps=lines.serial_ps,
+        serial_line=lines.serial_line,
         size_bytes=posting.size_bytes,
         lft=choices[0],
         first_choice=choices[1],
@@ -131,12 +131,12 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> Plan:
         arbitration_weight=weight,
         high_limit_bytes=limit,
     )
-    run.free_chunk, run.free_chunks = lanes.free_chunk, lanes.free_chunks
+    run.free_chunk, run.free_chunks = lines.free_chunk, lines.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
-    return Plan(options=options, rules=rules, wiring=wiring, posting=posting, trees=trees, state=state)
+    return PacketPlan(options=options, rules=rules, wiring=wiring, posting=posting, trees=trees, state=state)
 
 
-def _give_lanes(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
+def _give_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
     """Each queue pair sends by the VL of its service level, which all its messages have."""
     qps, messages = posting.qps, posting.messages
     level = np.zeros(len(qps), np.int64)
@@ -144,14 +144,14 @@ def _give_lanes(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> Non
     qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, level]
 
 
-def _lane_tables(wiring: Wiring, n_vls: int) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint16]]:
+def _vl_tables(wiring: Wiring, n_vls: int) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint16]]:
     """[switch] -> its first pair of ports; the rows of SL to VL that differ; [pair] -> its row."""
     if n_vls == 1:
         return np.zeros(1, np.int64), np.zeros((1, 16), np.uint8), np.zeros(1, np.uint16)
     tables = wiring.fabric.tables
     rows, which = distinct_rows(np.ascontiguousarray(tables.sl2vl).view(np.uint64))
     if len(rows) > np.iinfo(np.uint16).max:
-        raise ConfigError(f"the switches map service levels to lanes in {len(rows):,} ways, at most 65,535 go")
+        raise ConfigError(f"the switches map service levels to VLs in {len(rows):,} ways, at most 65,535 go")
     return tables.first_pair[wiring.switch_nodes], rows.view(np.uint8), which.astype(np.uint16)
 
 
@@ -236,7 +236,7 @@ def _ports_and_queues(
     plugs = wiring.ports
     ports = records(len(plugs), PORT)
     queues = records(len(buffers), QUEUE) if n_vls > 1 else ports.view(np.ndarray).view(QUEUE).view(np.recarray)
-    for name in ("peer", "wire_lane", "rate", "cut_through"):
+    for name in ("peer", "wire_line", "rate", "cut_through"):
         ports[name] = plugs[name]
     ports.sending_from = NONE
     ports.gated[hosts.port] = hosts.ps_per_kib > 0
@@ -291,8 +291,8 @@ def _pool(n: int) -> Records:
     return packets
 
 
-class _Lanes:
-    """A lane for each kind and delay, numbered in the order in which they go at one instant."""
+class _DelayLines:
+    """A line for each kind and delay, numbered in the order in which they go at one instant."""
 
     def __init__(self, wiring: Wiring, posting: Posting, buffers: Records, n_vls: int) -> None:
         ports = wiring.ports
@@ -301,57 +301,57 @@ class _Lanes:
         self.serial_ps = np.array(
             [[transfer_ps(int(size), rate) for size in posting.size_bytes] for rate in wiring.rate_gbit_s], np.int64
         )
-        popular = np.sort(np.argsort(-posting.size_packets, kind="stable")[: SERIAL_LANES // len(wiring.rate_gbit_s)])
-        serial = self._lanes_of(kinds, Kind.LINK_FREE, self.serial_ps[:, popular])
-        self.serial_lane = np.full(self.serial_ps.shape, NONE, np.int32)
-        self.serial_lane[:, popular] = serial
+        popular = np.sort(np.argsort(-posting.size_packets, kind="stable")[: SERIAL_LINES // len(wiring.rate_gbit_s)])
+        serial = self._lines_of(kinds, Kind.LINK_FREE, self.serial_ps[:, popular])
+        self.serial_line = np.full(self.serial_ps.shape, NONE, np.int32)
+        self.serial_line[:, popular] = serial
         credit_ps, arrival_ps = _rounded(wiring.credit_ps, plugged), _rounded(wiring.arrival_ps, plugged)
-        buffers.credit_lane = np.repeat(self._lanes_of(kinds, Kind.CREDIT, credit_ps), n_vls)
-        ports.wire_lane = self._lanes_of(kinds, Kind.ARRIVAL, arrival_ps)
-        posting.hosts.ack_lane = self._lanes_of(kinds, Kind.CONTROL, posting.ack_ps)
-        self.ready_lane = len(kinds)
+        buffers.credit_line = np.repeat(self._lines_of(kinds, Kind.CREDIT, credit_ps), n_vls)
+        ports.wire_line = self._lines_of(kinds, Kind.ARRIVAL, arrival_ps)
+        posting.hosts.ack_line = self._lines_of(kinds, Kind.CONTROL, posting.ack_ps)
+        self.ready_line = len(kinds)
         kinds.append((Kind.READY, 0))
-        self.lanes = records(len(kinds), LANE)
-        self.lanes.kind, self.lanes.delay_ps = [kind for kind, _ in kinds], [delay for _, delay in kinds]
+        self.lines = records(len(kinds), DELAY_LINE)
+        self.lines.kind, self.lines.delay_ps = [kind for kind, _ in kinds], [delay for _, delay in kinds]
         self._fill(posting.messages)
 
     @staticmethod
-    def _lanes_of(kinds: list[tuple[Kind, int]], kind: Kind, delays_ps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Adds a lane for each delay; says which is whose."""
+    def _lines_of(kinds: list[tuple[Kind, int]], kind: Kind, delays_ps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Adds a line for each delay; says which is whose."""
         unique, which = np.unique(delays_ps, return_inverse=True)
         begin = len(kinds)
         kinds.extend((kind, int(delay)) for delay in unique)
         return begin + which.reshape(delays_ps.shape)
 
     def _fill(self, messages: Records) -> None:
-        """One chunk for every lane; the messages that wait for nothing stand in the last lane, by time."""
+        """One chunk for every line; the messages that wait for nothing stand in the last line, by time."""
         ready_ps = messages.start_ps + messages.lead_ps
         free = np.flatnonzero(messages.waits_for == 0)
         free = free[np.argsort(ready_ps[free], kind="stable")]
-        n_lanes = len(self.lanes)
-        used = n_lanes + len(free) // CHUNK_EVENTS
+        n_lines = len(self.lines)
+        used = n_lines + len(free) // CHUNK_EVENTS
         total = used + 8 * ROOM
         self.events = records(total * CHUNK_EVENTS, EVENT)
         self.next_chunk = np.arange(1, total + 1, dtype=np.int32)
         self.free_chunk, self.free_chunks = used, total - used
-        self.lanes.head = self.lanes.tail = np.arange(n_lanes) * CHUNK_EVENTS
-        begin = (n_lanes - 1) * CHUNK_EVENTS
+        self.lines.head = self.lines.tail = np.arange(n_lines) * CHUNK_EVENTS
+        begin = (n_lines - 1) * CHUNK_EVENTS
         self.events.time_ps[begin : begin + len(free)] = ready_ps[free]
         self.events.a[begin : begin + len(free)] = free
-        self.lanes.tail[self.ready_lane] += len(free)
-        width = 1 << (n_lanes - 1).bit_length()
+        self.lines.tail[self.ready_line] += len(free)
+        width = 1 << (n_lines - 1).bit_length()
         self.tree = np.full(2 * width, EMPTY, np.int64)
-        if len(free):  # the only busy lane is the least all the way up
-            node = width + self.ready_lane
+        if len(free):  # the only busy line is the least all the way up
+            node = width + self.ready_line
             while node:
-                self.tree[node] = (int(ready_ps[free[0]]) << LANE_BITS) | self.ready_lane
+                self.tree[node] = (int(ready_ps[free[0]]) << DELAY_LINE_BITS) | self.ready_line
                 node >>= 1
 
 
 def _rounded(delays_ps: NDArray[np.int64], plugged: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Rounded only as far as needed to leave room for all lanes."""
+    """Rounded only as far as needed to leave room for all lines."""
     step, found = 1, delays_ps
-    while len(np.unique(found[plugged])) > WIRE_LANES:
+    while len(np.unique(found[plugged])) > WIRE_LINES:
         step = 1000 if step == 1 else 2 * step
         found = np.rint(delays_ps / step).astype(np.int64) * step
     return found

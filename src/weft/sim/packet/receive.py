@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.jit import call, handler, part
 from weft.sim.layout.records import NONE, Flow
-from weft.sim.packet.lanes import schedule
+from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.link import release
 from weft.sim.packet.nic import answer, free_packet, wake_qp
 from weft.sim.packet.pacing import set_pace, slow_down

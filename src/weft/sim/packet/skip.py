@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.sim.packet.plan import Plan
-from weft.sim.packet.state import CHUNK_EVENTS, EMPTY, LANE_BITS, Kind, State
+from weft.sim.packet.plan import PacketPlan
+from weft.sim.packet.state import CHUNK_EVENTS, DELAY_LINE_BITS, EMPTY, Kind, State
 
 _COUNTED = (("ports", "xmit_bytes"), ("ports", "xmit_packets"), ("plugs", "wait_ps"))
 
@@ -21,7 +21,7 @@ _COUNTED = (("ports", "xmit_bytes"), ("ports", "xmit_packets"), ("plugs", "wait_
 class Skipper:
     """Looks at a run at the end of each window, and moves it on."""
 
-    def __init__(self, made: Plan) -> None:
+    def __init__(self, made: PacketPlan) -> None:
         self.tolerance = made.options.skip_tolerance
         run = made.state.run[0]
         if self.tolerance and (made.options.congestion_control != "none" or run.losses or len(made.state.branches)):
@@ -83,14 +83,14 @@ class Skipper:
         self.skipped_ps += by_ps
 
 
-def _ready_lane(state: State) -> int:
-    return int(np.flatnonzero(state.lanes.kind == Kind.READY)[0])
+def _ready_line(state: State) -> int:
+    return int(np.flatnonzero(state.lines.kind == Kind.READY)[0])
 
 
 def _next_start_ps(state: State) -> int:
     """When the next message becomes ready by the clock, not by another message."""
-    lane = state.lanes[_ready_lane(state)]
-    times = [int(state.events[lane.head].time_ps)] if lane.head != lane.tail else []
+    line = state.lines[_ready_line(state)]
+    times = [int(state.events[line.head].time_ps)] if line.head != line.tail else []
     agenda = state.agenda[: int(state.run[0].agenda)]
     times += agenda.time_ps[agenda.kind == Kind.READY].tolist()
     return min(times, default=1 << 52)
@@ -98,11 +98,11 @@ def _next_start_ps(state: State) -> int:
 
 def _shift(state: State, by_ps: int) -> None:
     """Everything that is under way happens later; the messages that start by the clock do not."""
-    ready = _ready_lane(state)
-    for index, lane in enumerate(state.lanes):
+    ready = _ready_line(state)
+    for index, line in enumerate(state.lines):
         if index == ready:
             continue
-        begin, tail = int(lane.head), int(lane.tail)
+        begin, tail = int(line.head), int(line.tail)
         while begin != tail:
             chunk = begin // CHUNK_EVENTS
             end = tail if chunk == tail // CHUNK_EVENTS else (chunk + 1) * CHUNK_EVENTS
@@ -111,7 +111,7 @@ def _shift(state: State, by_ps: int) -> None:
     tree, width = state.tree, len(state.tree) >> 1
     moved = tree[width:] != EMPTY
     moved[ready] = False
-    tree[width:][moved] += by_ps << LANE_BITS
+    tree[width:][moved] += by_ps << DELAY_LINE_BITS
     for node in range(width - 1, 0, -1):
         tree[node] = min(tree[2 * node], tree[2 * node + 1])
     agenda = state.agenda[: int(state.run[0].agenda)]

@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from weft.sim.layout.records import LINE_BYTES, Records
 
 CHUNK_BITS = 6
-CHUNK_EVENTS = 1 << CHUNK_BITS  # events in one piece of a delay lane
-LANE_BITS = 10
-LANES = 1 << LANE_BITS  # at most
-EMPTY = (1 << 63) - 1  # the first event of a lane that has none
+CHUNK_EVENTS = 1 << CHUNK_BITS  # events in one piece of a delay line
+DELAY_LINE_BITS = 10
+DELAY_LINES = 1 << DELAY_LINE_BITS  # at most
+EMPTY = (1 << 63) - 1  # the first event of a line that has none
 PAUSED = 1 << 30  # credits that a pause frame takes away
 ROOM = 128  # for what a few events make, if none of them copies a packet
 
 
 class Kind(enum.IntEnum):
-    """What an event is: that of its lane, or its own on the agenda."""
+    """What an event is: that of its line, or its own on the agenda."""
 
     LINK_FREE = 0  # a: port, b: packet that it sent
     CREDIT = 1  # a: queue upstream, b: bytes
@@ -88,7 +88,7 @@ PORT = _line(
     ("xmit_bytes", np.int64),
     ("xmit_packets", np.int64),
     ("peer", np.int32),
-    ("wire_lane", np.int16),
+    ("wire_line", np.int16),
     ("rate", np.int16),  # row of `serial_ps`
     ("sending_from", np.int32),  # input buffer that the packet leaves, NONE if it came from here
     ("sending_bytes", np.int32),  # of that buffer
@@ -116,7 +116,7 @@ BUFFER = np.dtype(  # 32 bytes: half a line
         ("upstream", np.int32),  # the queue whose credits this buffer gives
         ("owner", np.int32),  # as of the port
         ("first", np.int32),  # port 0 of the same node
-        ("credit_lane", np.int16),  # how credits travel
+        ("credit_line", np.int16),  # how credits travel
         ("rate", np.int16),  # as of the port
         ("cut_in", np.int8),  # packets are here before all of their bytes
         ("errs", np.int8),  # the cable makes bit errors
@@ -150,11 +150,11 @@ BRANCH = np.dtype(  # a port that copies of a packet come into
         ("first", np.int32),  # branch that goes on from there
         ("end", np.int32),  # after the last of those
         ("came", np.int64),
-        ("hurt", np.int64),  # by bit errors
+        ("corrupted", np.int64),  # by bit errors
     ],
     align=True,
 )
-LANE = np.dtype(
+DELAY_LINE = np.dtype(
     [
         ("delay_ps", np.int64),
         ("kind", np.int32),
@@ -177,7 +177,7 @@ RUN = np.dtype(
         ("left", np.int64),  # messages not delivered, or not acknowledged where they ask for it
         ("delivered", np.int64),
         ("order", np.int64),  # of the agenda's entries
-        ("rival", np.int64),  # the first event of the lanes other than the one whose turn it is
+        ("rival", np.int64),  # the first event of the lines other than the one whose turn it is
         ("random", np.int64),
         ("agenda", np.int32),  # entries
         ("agenda_room", np.int32),  # free entries that must be there before a few events are handled
@@ -228,13 +228,13 @@ class State(NamedTuple):
     branches: Records
     qps: Records
     hosts: Records
-    lanes: Records
-    tree: NDArray[np.int64]  # [n + lane] -> time of its first event << LANE_BITS | lane, or EMPTY; [1] -> the least
+    lines: Records
+    tree: NDArray[np.int64]  # [n + line] -> time of first event << DELAY_LINE_BITS | line, or EMPTY; [1] -> the least
     events: Records  # [chunk * CHUNK_EVENTS + n]
     next_chunk: NDArray[np.int32]
     agenda: Records  # a heap of the events with odd delays
     serial_ps: NDArray[np.int64]  # [rate, size] -> on the wire
-    serial_lane: NDArray[np.int32]  # [rate, size] -> lane, NONE: the agenda
+    serial_line: NDArray[np.int32]  # [rate, size] -> line, NONE: the agenda
     size_bytes: NDArray[np.int32]  # [size] -> on the wire
     lft: NDArray[Any]  # [switch, lid] -> port number; where there is a choice: which of the switch's choices
     first_choice: NDArray[np.int32]  # [switch]

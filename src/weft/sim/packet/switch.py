@@ -10,7 +10,7 @@ import numpy as np
 
 from weft.jit import ask, handler, part
 from weft.sim.layout.records import NONE, Flow, Selection
-from weft.sim.packet.lanes import schedule
+from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.link import blocks_bytes, transmit
 from weft.sim.packet.policies.adaptive import choose as adaptive
 from weft.sim.packet.policies.ecmp import choose as ecmp

@@ -39,10 +39,10 @@ class Trees:
         """What the ports did for groups; None if there was none."""
         if not len(self.slot):
             return None
-        came, hurt = self.branches.came, self.branches.hurt
+        came, corrupted = self.branches.came, self.branches.corrupted
         xmit, rcv, copies = (np.zeros(len(fabric.ports), np.int64) for _ in range(3))
         counters = np.zeros_like(fabric.counters)
-        np.add.at(xmit, fabric.ports.peer[self.slot], came + hurt)
+        np.add.at(xmit, fabric.ports.peer[self.slot], came + corrupted)
         np.add.at(rcv, self.slot, came)
         for branch, slot, reason in self.ends:
             if reason is Reason.ARRIVED:

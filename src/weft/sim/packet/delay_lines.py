@@ -1,31 +1,31 @@
-"""Delay lanes: events without a priority queue.
+"""Delay lines: events without a priority queue.
 
 Serialisation, propagation and credit return take constant times, so events with one delay are caused in the order in
-which they happen: a lane for each delay is first in, first out. The next event is the least of the lanes' first ones:
+which they happen: a line for each delay is first in, first out. The next event is the least of the lines' first ones:
 a tournament tree has it at its root, and takes no branch that the processor could guess wrong. Whatever has an odd
 delay goes on the agenda, a heap of entries.
 
-At one instant lanes go by their number, first to last, and then the agenda. Lanes are numbered by kind, then by delay.
-Lanes are chains of chunks from one pool, so none can be full while the pool has chunks. The chunk where the next event
-will stand is always there: a lane whose head is its tail is empty.
+At one instant delay lines go by their number, first to last, and then the agenda. They are numbered by kind, then by
+delay. They are chains of chunks from one pool, so none can be full while the pool has chunks. The chunk where the next
+event will stand is always there: a line whose head is its tail is empty.
 """
 
 from __future__ import annotations
 
 from weft.jit import handler, part
-from weft.sim.packet.state import CHUNK_BITS, CHUNK_EVENTS, EMPTY, LANE_BITS, LANES
+from weft.sim.packet.state import CHUNK_BITS, CHUNK_EVENTS, DELAY_LINE_BITS, DELAY_LINES, EMPTY
 
 
 @part
-def push(s, lane_index, a, b):
-    """The event (a, b) happens one delay of this lane from now."""
+def push(s, line_index, a, b):
+    """The event (a, b) happens one delay of this line from now."""
     run = s.run[0]
-    lane = s.lanes[lane_index]
-    time_ps = run.now_ps + lane.delay_ps
-    tail = lane.tail
-    if lane.head == tail:
-        key = (time_ps << LANE_BITS) | lane_index
-        set_head(s.tree, lane_index, key)
+    line = s.lines[line_index]
+    time_ps = run.now_ps + line.delay_ps
+    tail = line.tail
+    if line.head == tail:
+        key = (time_ps << DELAY_LINE_BITS) | line_index
+        set_head(s.tree, line_index, key)
         run.rival = min(run.rival, key)
     event = s.events[tail]
     event.time_ps = time_ps
@@ -38,21 +38,21 @@ def push(s, lane_index, a, b):
         run.free_chunks -= 1
         s.next_chunk[(tail >> CHUNK_BITS) - 1] = chunk
         tail = chunk << CHUNK_BITS
-    lane.tail = tail
+    line.tail = tail
 
 
 @part
-def in_one_piece(s, lane_index):
-    """Where the first events of a lane begin, and where those of them end that stand one after the other."""
-    lane = s.lanes[lane_index]
-    if (lane.head ^ lane.tail) < CHUNK_EVENTS:
-        return lane.head, lane.tail
-    return lane.head, (lane.head | (CHUNK_EVENTS - 1)) + 1
+def in_one_piece(s, line_index):
+    """Where the first events of a line begin, and where those of them end that stand one after the other."""
+    line = s.lines[line_index]
+    if (line.head ^ line.tail) < CHUNK_EVENTS:
+        return line.head, line.tail
+    return line.head, (line.head | (CHUNK_EVENTS - 1)) + 1
 
 
 @part
-def drop(s, lane_index, end):
-    """Take the first events out of a lane, up to a place in one piece with them."""
+def drop(s, line_index, end):
+    """Take the first events out of a line, up to a place in one piece with them."""
     run = s.run[0]
     if end & (CHUNK_EVENTS - 1) == 0:
         chunk = (end >> CHUNK_BITS) - 1
@@ -60,22 +60,22 @@ def drop(s, lane_index, end):
         s.next_chunk[chunk] = run.free_chunk
         run.free_chunk = chunk
         run.free_chunks += 1
-    s.lanes[lane_index].head = end
+    s.lines[line_index].head = end
 
 
 @part
-def head_key(s, lane_index):
-    """Time and lane of the first event of a lane, EMPTY if it has none."""
-    lane = s.lanes[lane_index]
-    if lane.head == lane.tail:
+def head_key(s, line_index):
+    """Time and line of the first event of a line, EMPTY if it has none."""
+    line = s.lines[line_index]
+    if line.head == line.tail:
         return EMPTY
-    return (s.events[lane.head].time_ps << LANE_BITS) | lane_index
+    return (s.events[line.head].time_ps << DELAY_LINE_BITS) | line_index
 
 
 @part
-def second_key(tree, lane_index):
-    """The least first event of all other lanes."""
-    node = (len(tree) >> 1) + lane_index
+def second_key(tree, line_index):
+    """The least first event of all other lines."""
+    node = (len(tree) >> 1) + line_index
     key = EMPTY
     while node > 1:
         key = min(key, tree[node ^ 1])
@@ -85,14 +85,14 @@ def second_key(tree, lane_index):
 
 @part
 def first_key(s):
-    """Time and lane of the next event, EMPTY if no lane has one."""
+    """Time and line of the next event, EMPTY if no line has one."""
     return s.tree[1]
 
 
 @part
-def set_head(tree, lane_index, key):
-    """The first event of a lane has changed: play again the matches on its way to the root."""
-    node = (len(tree) >> 1) + lane_index
+def set_head(tree, line_index, key):
+    """The first event of a line has changed: play again the matches on its way to the root."""
+    node = (len(tree) >> 1) + line_index
     tree[node] = key
     while node > 1:
         key = min(key, tree[node ^ 1])
@@ -101,8 +101,8 @@ def set_head(tree, lane_index, key):
 
 
 @part
-def lane_of(key):
-    return key & (LANES - 1)
+def line_of(key):
+    return key & (DELAY_LINES - 1)
 
 
 @handler
