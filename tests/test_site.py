@@ -40,3 +40,15 @@ def test_every_command_and_every_way_in_is_described(site):
 def test_the_site_fetches_nothing(site):
     for page in site.rglob("*.html"):
         assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?:', page.read_text(encoding="utf-8")), page
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/glossary.md"])
+def test_what_a_newcomer_is_sent_to_exists(name):
+    """Folders and files of the source, from its root or from the top of the house."""
+    root = DOCS.parent
+    named = re.findall(r"`([\w*/]+/[\w*]*(?:\.\w+)?|\w+\.py)`", (root / name).read_text(encoding="utf-8"))
+    assert len(named) > 20
+    missing = [
+        path for path in named if not any(set(base.glob(path.rstrip("/"))) for base in (root, root / "src/weft"))
+    ]
+    assert missing == []
