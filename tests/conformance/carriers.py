@@ -174,7 +174,7 @@ def check_more_than_its_window(ends: Ends) -> None:
     for n in range(count):
         a.send(one, n, 0, size, W.IBV_WR_RDMA_WRITE, va=b.at + n * size, rkey=b.region.key)
     _all_well(_until(count, a, b))
-    assert one.requester.next_psn == count * size // one.settings.mtu_bytes
+    assert one.record.next_psn == count * size // one.settings.mtu_bytes
 
 
 def check_waiting(ends: Ends) -> None:

@@ -43,7 +43,7 @@ def test_01_psns_are_compared_modulo_their_width():
     wire.run()
     assert naks(wire) == []
     assert wire.b.get(0, 64 * 1024) == wire.a.get(0, 64 * 1024)
-    assert b.responder.expected == 0x30
+    assert b.record.expected_psn == 0x30
     assert (wire.a.done(), wire.b.done()) == ([(1, OK)], [(1, OK)])
 
 
@@ -65,7 +65,7 @@ def test_02_a_read_takes_as_many_psns_as_its_answer_has_packets():
     wire.a.send(a, 2, 0, 8, WRITE, va=wire.b.at, rkey=wire.b.region.key)
     wire.run()
     assert wire.ends["a"].sent[1].psn == 3
-    assert b.responder.expected == 4
+    assert b.record.expected_psn == 4
 
 
 def test_03_what_is_ahead_is_dropped_and_asked_for_once():
@@ -103,7 +103,7 @@ def test_04_what_is_behind_is_acknowledged_again_and_not_executed(op):
     assert wire.b.done() == []
     assert answers(wire) == [(Op.ACKNOWLEDGE, 0, 0x1F)] * 2
     assert wire.b.get(0, 10) == bytes(10)
-    assert b.responder.msn == 1
+    assert b.record.msn == 1
 
 
 def test_05_a_repeated_read_is_read_again_in_part_with_the_same_key_only():

@@ -227,7 +227,7 @@ def test_49_what_was_answered_before_a_reset_is_forgotten():
     b.settings.rq_psn = 100
     for state in (S.IBV_QPS_INIT, S.IBV_QPS_RTR):
         b.enter(state)
-    assert (b.responder.msn, b.responder.expected) == (0, 100)
+    assert (b.record.msn, b.record.expected_psn) == (0, 100)
     arrive(wire, again)
     assert wire.ends["b"].sent == []
 
@@ -286,7 +286,7 @@ def test_50_the_first_packet_before_rts_is_told():
         wire.a.send(a, number, 0, 10)
     wire.run()
     assert seen == [E.IBV_EVENT_COMM_EST]
-    assert b.responder.expected == psn_after(0, 2)
+    assert b.record.expected_psn == psn_after(0, 2)
 
 
 def test_51_a_refused_request_is_an_event_of_the_responder():

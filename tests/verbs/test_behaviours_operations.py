@@ -187,7 +187,7 @@ def test_35_solicited_sends_wake_who_waits_for_them_and_so_do_errors():
 def test_37_a_shared_receive_queue_serves_all_and_tells_once_when_it_runs_low():
     wire = Wire()
     shared, told = ReceiveQueue(10, 1, shared=True), []
-    shared.pd, shared.limit, shared.on_limit = wire.b.pd, 3, lambda: told.append(1)
+    shared.pd, shared.record.limit, shared.on_limit = wire.b.pd, 3, lambda: told.append(1)
     pairs = [connected(wire) for _ in range(2)]
     for _, b in pairs:
         b.receives = shared
@@ -198,7 +198,7 @@ def test_37_a_shared_receive_queue_serves_all_and_tells_once_when_it_runs_low():
     wire.run()
     assert [wr_id for wr_id, _ in wire.b.done()] == [0, 1, 2, 3]
     assert answers(wire)[-1][2] == 0x21  # the fifth waits
-    assert (told, shared.limit) == ([1], 0)
+    assert (told, shared.record.limit) == ([1], 0)
     seen = events(pairs[0][1])
     pairs[0][1].enter(S.IBV_QPS_ERR)
     assert seen == [E.IBV_EVENT_QP_LAST_WQE_REACHED]

@@ -64,7 +64,7 @@ def test_16_without_a_receive_request_the_other_is_told_how_long_to_wait():
     wire.run()
     now_s = wire.clock()
     assert answers(wire) == [(Op.ACKNOWLEDGE, 0, 0x20 | 14)]
-    assert b.responder.expected == 0
+    assert b.record.expected_psn == 0
     assert a.requester.next_s() == pytest.approx(now_s + 0.00128, abs=1e-9)
     assert (RNR_MS[0], RNR_MS[1], RNR_MS[25], RNR_MS[31]) == (655.36, 0.01, 61.44, 491.52)
 

@@ -137,7 +137,7 @@ class World:
     def state(self) -> tuple[Any, ...]:
         a, b = self.a.core, self.b.core
         memory = self.node.mr.read(4096, 0)
-        return a.state, b.state, a.requester.next_psn, b.responder.expected, b.responder.msn, len(b.receives), memory
+        return a.state, b.state, a.record.next_psn, b.record.expected_psn, b.record.msn, len(b.receives), memory
 
 
 @given(requests=st.lists(REQUESTS, max_size=6))

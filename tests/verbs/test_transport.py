@@ -50,7 +50,7 @@ def test_psns_turn_over():
     wire.run()
     assert wire.b.get(0, 6400) == wire.a.get(0, 6400)
     assert wire.b.done() == [(number, OK) for number in range(64)]
-    assert psn_distance(a.requester.next_psn, 0xFF_FFF0) == 64
+    assert psn_distance(a.record.next_psn, 0xFF_FFF0) == 64
 
 
 def test_one_loss_is_asked_for_once():

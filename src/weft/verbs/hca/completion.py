@@ -41,15 +41,6 @@ class CompletionQueue:
     def __len__(self) -> int:
         return self.record.head - self.record.tail
 
-    @property
-    def stamps(self) -> bool:
-        """Whether completions get the time when they came."""
-        return bool(self.record.stamps)
-
-    @stamps.setter
-    def stamps(self, value: bool) -> None:
-        self.record.stamps = value
-
     def add(self, done: CompletionRecord) -> bool:
         """False if there is no room."""
         record = self.record
@@ -142,12 +133,11 @@ class CompletionQueue:
 
     def resize(self, capacity: int) -> None:
         """What is in it stays; it moves, so those who know where it is must be told."""
-        block, before = self._block, self.record  # which is there as long as its block
+        before = self.record
         waiting = self._remove(len(self))
         self._make(capacity)
         for name in ("armed", "is_broken", "stamps", "bell"):
             setattr(self.record, name, getattr(before, name))
-        del block
         self._refill(waiting)
 
     def _refill(self, completions: list[Numbers]) -> None:

@@ -322,24 +322,24 @@ class EEResponder(Responder):
         self._drop(_WC.IBV_WC_LOC_EEC_OP_ERR)
 
     def on_request(self, segment: Segment) -> None:
-        self._asker = segment.source_qp
+        self._asker, expected = segment.source_qp, self.ee.record.expected_psn
         if segment.op == Op.RESYNC:
             self._on_resync(segment)
-        elif not psn_distance(segment.psn, self.expected) <= 0 <= psn_distance(segment.last_psn, self.expected):
+        elif not psn_distance(segment.psn, expected) <= 0 <= psn_distance(segment.last_psn, expected):
             super().on_request(segment)  # lost, or known
         elif self._refusal is not None:
-            self._answer(self.expected, self._refusal)
+            self._answer(expected, self._refusal)
         elif self._turn_to_addressed(segment):
             super().on_request(segment)
         else:
-            self._answer(self.expected, NAK | Nak.INVALID_RD_REQUEST)
+            self._answer(expected, NAK | Nak.INVALID_RD_REQUEST)
 
     def _on_resync(self, segment: Segment) -> None:
-        if psn_distance(segment.psn, self.expected) >= 0:
+        if psn_distance(segment.psn, self.ee.record.expected_psn) >= 0:
             self._drop(_WC.IBV_WC_REM_ABORT_ERR)
             self._refusal, self._asked_again = None, False
-            self.expected = psn_after(segment.psn)
-        self._answer(psn_after(self.expected, -1), ACK_UNLIMITED)
+            self.ee.record.expected_psn = psn_after(segment.psn)
+        self._answer(psn_after(self.ee.record.expected_psn, -1), ACK_UNLIMITED)
 
     def _turn_to_addressed(self, segment: Segment) -> bool:
         """False if there is no such queue pair for this sender."""
@@ -381,6 +381,6 @@ class EEResponder(Responder):
 
     def _respond(self, op: Op, psn: int, **fields: int | memory.Payload) -> None:
         ee = self.ee
-        response = Segment(op=op, service=Service.RD, dest_qp=self._asker, psn=psn, msn=self.msn, **fields)  # type: ignore[arg-type]
+        response = Segment(op=op, service=Service.RD, dest_qp=self._asker, psn=psn, msn=self.ee.record.msn, **fields)  # type: ignore[arg-type]
         response.ee = ee.settings.dest_qp
         ee.adapter.send(ee, response)

@@ -22,8 +22,6 @@ from weft.verbs.shm.queue_memory import Lock, QueueMemory
 class Sending(Protocol):
     """A requester: of a queue pair, or of an EE context."""
 
-    next_psn: int
-
     def reset(self) -> None: ...
 
     def resume(self) -> None: ...
@@ -39,8 +37,6 @@ class Sending(Protocol):
 
 class Receiving(Protocol):
     """A responder."""
-
-    expected: int
 
     def reset(self) -> None: ...
 

@@ -41,14 +41,6 @@ class ReceiveQueue:
         self.record = ReceiveQueueRecord.from_buffer(self._memory.bytes, self.at)
         self.record.capacity, self.record.max_sge = capacity, self.places_max
 
-    @property
-    def limit(self) -> int:
-        return self.record.limit
-
-    @limit.setter
-    def limit(self, value: int) -> None:
-        self.record.limit = value
-
     def __len__(self) -> int:
         return self.record.head - self.record.tail + len(self._returned)
 
@@ -99,8 +91,8 @@ class ReceiveQueue:
             places = SgeRecord.form.iter_unpack(data[begin : begin + count * SgeRecord.size])
             work = ReceiveWork(wr_id=wr_id, places=tuple(Place(*numbers) for numbers in places))
             self.record.tail += 1
-        if self.limit and len(self) < self.limit:
-            self.limit = 0
+        if self.record.limit and len(self) < self.record.limit:
+            self.record.limit = 0
             self.on_limit()
         return work
 
@@ -115,9 +107,9 @@ class ReceiveQueue:
 
     def resize(self, capacity: int) -> None:
         """What is in it stays; it moves, so those who know where it is must be told."""
-        limit, self.limit = self.limit, 0
+        limit, self.record.limit = self.record.limit, 0
         waiting = [work for work in iter(self.take, None) if work is not None]
         self._make(capacity)
         for work in waiting:
             self.post(work)
-        self.limit = limit
+        self.record.limit = limit

@@ -18,7 +18,6 @@ from weft.verbs.hca.segment import NAK, Nak, Op, Segment, Service, is_ack, is_rn
 from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
-from weft.verbs.shm.queue_memory import field_of_queue_pair
 
 WINDOW = 1 << 22  # PSNs that may be unacknowledged: half of what can be told apart is 1 << 23
 _WINDOW_MIN = 8
@@ -27,14 +26,12 @@ _WORD = struct.Struct("=Q")
 
 
 class Requester:
-    next_psn: int = field_of_queue_pair("next_psn")
-
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self.reset()
 
     def reset(self) -> None:
-        self.next_psn = self.qp.settings.sq_psn
+        self.qp.record.next_psn = self.qp.settings.sq_psn
         self._cursor = 0
         room_bytes = self.qp.adapter.carrier.window_bytes
         self._window_max = max(_WINDOW_MIN, room_bytes // self.qp.settings.mtu_bytes) if room_bytes else WINDOW
@@ -45,7 +42,7 @@ class Requester:
     def resume(self) -> None:
         """Nothing is under way: what was asked before was answered, by packets or through shared memory."""
         settings = self.qp.settings
-        self._acked = psn_after(self.next_psn, -1)  # the last PSN that is known to have arrived
+        self._acked = psn_after(self.qp.record.next_psn, -1)  # the last PSN that is known to have arrived
         self._retries, self._rnr_retries = settings.retry_cnt, settings.rnr_retry
         self._is_repeating = False  # until something new arrives, what says again that it was lost says nothing new
         self._wait_s: float | None = None  # until when the other is not ready
@@ -108,8 +105,8 @@ class Requester:
             return False
         many = work.op in (*DATA, Op.READ)
         work.count = packets_of(work.size, qp.settings.mtu_bytes) if many else 1
-        work.psn = work.response_psn = self.next_psn
-        self.next_psn = psn_after(self.next_psn, work.count)
+        work.psn = work.response_psn = self.qp.record.next_psn
+        self.qp.record.next_psn = psn_after(self.qp.record.next_psn, work.count)
         return True
 
     def _is_wrong(self, work: SendWork) -> bool:
@@ -144,7 +141,7 @@ class Requester:
         if status != ibv_wc_status.IBV_WC_SUCCESS:
             self._fail(work, status)
             return False
-        work.psn, work.done = self.next_psn, True
+        work.psn, work.done = self.qp.record.next_psn, True
         return True
 
     def _unanswered(self) -> int:
@@ -190,7 +187,7 @@ class Requester:
         sends = self.qp.sends
         if not sends or sends[0].psn < 0 or psn_distance(segment.last_psn, sends[0].psn) < -1:
             return  # of something that is long complete
-        if psn_distance(segment.last_psn, self.next_psn) >= 0:
+        if psn_distance(segment.last_psn, self.qp.record.next_psn) >= 0:
             return  # of something that was never asked
         if segment.op == Op.READ_RESPONSE:
             self._on_data(segment)

@@ -33,7 +33,6 @@ from weft.verbs.hca.segment import (
 from weft.verbs.hca.work import ReceiveWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
-from weft.verbs.shm.queue_memory import field_of_queue_pair
 
 _WORD = struct.Struct("=Q")
 _64 = (1 << 64) - 1
@@ -77,9 +76,6 @@ class _NotReady(Exception):
 
 
 class Responder:
-    expected: int = field_of_queue_pair("expected_psn")
-    msn: int = field_of_queue_pair("msn")
-
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
         self._open: _Message | None = None
@@ -96,7 +92,7 @@ class Responder:
         self.qp.record.is_midway = message is not None
 
     def reset(self) -> None:
-        self.expected, self.msn = self.qp.settings.rq_psn, 0
+        self.qp.record.expected_psn, self.qp.record.msn = self.qp.settings.rq_psn, 0
         self._message, self._asked_again = None, False
         self._answered.clear()
 
@@ -109,11 +105,11 @@ class Responder:
         if self.qp.service == Service.XRC and not self._turn_to(segment.srq):
             self._fail(_Failed(Nak.INVALID_REQUEST))
             return
-        ahead = psn_distance(segment.psn, self.expected)
+        ahead = psn_distance(segment.psn, self.qp.record.expected_psn)
         if ahead > 0:
             if not self._asked_again:
                 self._asked_again = True
-                self._answer(self.expected, NAK | Nak.PSN_SEQUENCE_ERROR)
+                self._answer(self.qp.record.expected_psn, NAK | Nak.PSN_SEQUENCE_ERROR)
             return
         if ahead < 0:
             if segment.op not in DATA or segment.count <= -ahead:
@@ -124,7 +120,7 @@ class Responder:
         try:
             self._execute(segment)
         except _NotReady:
-            self._answer(self.expected, RNR_NAK | self.qp.settings.min_rnr_timer)
+            self._answer(self.qp.record.expected_psn, RNR_NAK | self.qp.settings.min_rnr_timer)
         except _Failed as failed:
             self._fail(failed)
         except CudaError:
@@ -142,18 +138,18 @@ class Responder:
 
     def _on_unreliable(self, segment: Segment) -> None:
         """A gap, or what does not fit, ends the message; the next one starts anew."""
-        in_order = segment.psn == self.expected and (self._message is not None) != segment.first
+        in_order = segment.psn == self.qp.record.expected_psn and (self._message is not None) != segment.first
         if not in_order and not segment.first:
             self.abandon()
             return
         if segment.first:
             self.abandon()
-        self.expected = segment.psn
+        self.qp.record.expected_psn = segment.psn
         try:
             self._execute(segment)
         except (_NotReady, _Failed):
             self.abandon()
-            self.expected = psn_after(segment.last_psn)
+            self.qp.record.expected_psn = psn_after(segment.last_psn)
 
     def abandon(self) -> None:
         """The rest of the message that has begun will not come."""
@@ -191,7 +187,7 @@ class Responder:
         if segment.last:
             self._end(message, segment)
             self._message = None
-        self.expected = psn_after(segment.last_psn)
+        self.qp.record.expected_psn = psn_after(segment.last_psn)
         if segment.ack_request and self.qp.service != Service.UC:
             self._answer(segment.last_psn, ACK_UNLIMITED)
 
@@ -258,7 +254,7 @@ class Responder:
         key = segment.invalidate
         if key is not None and not qp.adapter.regions.invalidate(qp.pd, qp.number, key):
             raise _Failed(Nak.REMOTE_ACCESS_ERROR, ibv_wc_status.IBV_WC_REM_INV_REQ_ERR, message.work)
-        self.msn = self.msn + 1 & 0xFF_FFFF
+        self.qp.record.msn = self.qp.record.msn + 1 & 0xFF_FFFF
         work, opcode = message.work, ibv_wc_opcode.IBV_WC_RECV
         if message.op == Op.WRITE:
             if segment.immediate is None:
@@ -338,8 +334,8 @@ class Responder:
         self._respond(Op.READ_RESPONSE, segment.psn, syndrome=ACK_UNLIMITED)
 
     def _advance(self, segment: Segment, count: int, value: int | None) -> None:
-        self.expected = psn_after(segment.psn, count)
-        self.msn = self.msn + 1 & 0xFF_FFFF
+        self.qp.record.expected_psn = psn_after(segment.psn, count)
+        self.qp.record.msn = self.qp.record.msn + 1 & 0xFF_FFFF
         self._answered.append(_Answered(segment.psn, count, segment.rkey, segment.va, segment.length, value))
         while len(self._answered) > self.qp.settings.max_dest_rd_atomic:
             self._answered.popleft()
@@ -348,7 +344,7 @@ class Responder:
 
     def _on_duplicate(self, segment: Segment) -> None:
         if segment.op in DATA:
-            self._answer(psn_after(self.expected, -1), ACK_UNLIMITED)
+            self._answer(psn_after(self.qp.record.expected_psn, -1), ACK_UNLIMITED)
             return
         for before in self._answered:
             offset = psn_distance(segment.psn, before.psn)
@@ -385,7 +381,7 @@ class Responder:
             event = ibv_event_type.IBV_EVENT_QP_ACCESS_ERR if access else ibv_event_type.IBV_EVENT_QP_REQ_ERR
             qp.fail()
             qp.on_event(event)
-        self._answer(self.expected, NAK | failed.nak)
+        self._answer(self.qp.record.expected_psn, NAK | failed.nak)
 
     def _answer(self, psn: int, syndrome: int) -> None:
         if self.qp.service != Service.UC:
@@ -393,5 +389,5 @@ class Responder:
 
     def _respond(self, op: Op, psn: int, **fields: int | memory.Payload) -> None:
         qp = self.qp
-        response = Segment(op=op, service=qp.service, dest_qp=qp.settings.dest_qp, psn=psn, msn=self.msn, **fields)  # type: ignore[arg-type]
+        response = Segment(op=op, service=qp.service, dest_qp=qp.settings.dest_qp, psn=psn, msn=qp.record.msn, **fields)  # type: ignore[arg-type]
         qp.adapter.send(qp, response)

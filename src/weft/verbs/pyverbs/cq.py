@@ -222,7 +222,7 @@ class CQEX(_Queue):
         self.wc_flags, self.parent_domain = attr.wc_flags, attr.parent_domain
         self.cq_context = attr.cq_context
         self._open(context, attr.cqe, attr.comp_channel, attr.comp_vector)
-        self.core.stamps = bool(attr.wc_flags & _STAMPS)
+        self.core.record.stamps = bool(attr.wc_flags & _STAMPS)
         if self.parent_domain is not None and attr.comp_mask & e.IBV_CQ_INIT_ATTR_MASK_PD:
             self.parent_domain.add_ref(self)
         self._current = CompletionRecord()

@@ -110,9 +110,9 @@ class EEC(Changeable):
         attr.eec_state = attr.cur_qp_state = core.state
         attr.port_num = core.settings.port_num
         if core.state in (_S.IBV_QPS_RTR, _S.IBV_QPS_RTS, _S.IBV_QPS_SQD):
-            attr.rq_psn = core.responder.expected
+            attr.rq_psn = core.record.expected_psn
         if core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD):
-            attr.sq_psn = core.requester.next_psn
+            attr.sq_psn = core.record.next_psn
         return attr
 
     @property

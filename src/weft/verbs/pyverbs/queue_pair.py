@@ -154,9 +154,9 @@ class QP(Changeable):
         connected = core.service not in (Service.UD, Service.RD)
         started = core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD, _S.IBV_QPS_SQE)
         if started:
-            attr.sq_psn = core.datagrams.next_psn if core.service == Service.UD else core.requester.next_psn
+            attr.sq_psn = core.datagrams.next_psn if core.service == Service.UD else core.record.next_psn
         if connected and (started or core.state == _S.IBV_QPS_RTR):
-            attr.rq_psn = core.responder.expected
+            attr.rq_psn = core.record.expected_psn
         attr.sq_draining = int(core.state == _S.IBV_QPS_SQD and any(work.psn >= 0 for work in core.sends))
         init = self._init_attr
         made = QPInitAttr(self._kind, init.qp_context, self.scq, self.rcq, self.srq, self._cap, init.sq_sig_all)

@@ -82,7 +82,7 @@ class SRQ(PyverbsCM):
             most = f"{limits.max_srq_wr} requests of {limits.max_srq_sge} elements"
             raise _refused(f"{attr.max_wr} requests of {attr.max_sge} elements: at least 1 and at most {most} fit")
         self.core = ReceiveQueue(attr.max_wr, attr.max_sge, shared=True, memory=self.ctx.adapter.memory)
-        self.core.pd, self.core.limit = self.pd.key, attr.srq_limit
+        self.core.pd, self.core.record.limit = self.pd.key, attr.srq_limit
         self.core.on_limit = lambda: self.ctx.raise_event(ibv_event_type.IBV_EVENT_SRQ_LIMIT_REACHED, self)
         if self.xrcd is not None and self.cq is not None:
             self.core.domain, self.core.cq = self.xrcd.domain, self.cq.core
@@ -118,7 +118,7 @@ class SRQ(PyverbsCM):
         """New sizes and limits. What is in the queue stays, so it cannot become smaller than that."""
         core, most = self.core, self.ctx.query_device().max_srq_wr
         capacity = attr.max_wr if comp_mask & e.IBV_SRQ_MAX_WR else core.capacity
-        limit = attr.srq_limit if comp_mask & e.IBV_SRQ_LIMIT else core.limit
+        limit = attr.srq_limit if comp_mask & e.IBV_SRQ_LIMIT else core.record.limit
         reason = ""
         if comp_mask & ~(e.IBV_SRQ_MAX_WR | e.IBV_SRQ_LIMIT):
             reason = f"mask {comp_mask:#x}: only IBV_SRQ_MAX_WR and IBV_SRQ_LIMIT can be changed"
@@ -131,11 +131,11 @@ class SRQ(PyverbsCM):
         adapter = self.ctx.adapter
         with adapter.lock:
             core.resize(capacity)
-            core.limit = limit
+            core.record.limit = limit
             adapter.show()
 
     def query(self) -> SrqAttr:
-        return SrqAttr(self.core.capacity, self.core.places_max, self.core.limit)
+        return SrqAttr(self.core.capacity, self.core.places_max, self.core.record.limit)
 
     def post_srq_ops(self, wr: OpsWr, bad_wr: OpsWr | None = None) -> None:
         raise PyverbsRDMAError("post SRQ ops failed.", errno.EOPNOTSUPP, "weft's adapter does not match tags")

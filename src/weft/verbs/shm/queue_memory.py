@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from types import TracebackType
-from typing import Any
 
 from weft import runtime
 from weft.verbs.shm import layout
@@ -132,18 +131,6 @@ def published(record: Record, name: str) -> int:
     from weft.verbs.shm import atomic
 
     return int(atomic.load(ctypes.addressof(record) + record.offset(name)))
-
-
-def field_of_queue_pair(name: str) -> Any:
-    """An attribute of a side of a queue pair (`qp`) that stands in the memory of its adapter, where others read it."""
-
-    def read(side: Any) -> int:
-        return getattr(side.qp.record, name)  # type: ignore[no-any-return]
-
-    def write(side: Any, value: int) -> None:
-        setattr(side.qp.record, name, value)
-
-    return property(read, write)
 
 
 class Block:
