@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.collectives.constants import constants
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -133,10 +133,7 @@ def from_fabric(
     Adapters are those of the compute rails that have a cable, as NCCL_IB_HCA would name them.
     """
     names = list(fabric.servers if servers is None else servers)
-    unknown = next((name for name in names if name not in fabric.server_index), None)
-    if unknown is not None:
-        raise UnknownName("server", unknown, fabric.servers, f"In {fabric.spec}.")
-    boxes = [_Box(Server(fabric, fabric.server_index[name])) for name in names]
+    boxes = [_Box(fabric.find_server(name)) for name in names]
     if not boxes:
         raise ConfigError(f"{fabric.spec}: a job needs at least one server")
     odd = next((box for box in boxes if box.shape != boxes[0].shape), None)

@@ -16,7 +16,6 @@ from weft.collectives.kinds import Collective
 from weft.collectives.ranks import Ranks
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
-from weft.fabric.views import Server
 from weft.version import __version__
 
 VERSION = "2.19.6"  # of the nccl-tests whose form this is
@@ -134,7 +133,7 @@ def _nccl_code() -> int:
 def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
     """A rank on each GPU, with the PCI address of the real machine. Nothing runs: processes have no number."""
     fabric = ranks.fabric
-    servers = [Server(fabric, fabric.server_index[name]) for name in ranks.servers]
+    servers = [fabric.find_server(name) for name in ranks.servers]
     bus_id = catalog.server(servers[0].of_kind(NodeKind.CPU)[0].model).bus_id
     for rank, (device, gpu) in enumerate(place for server in servers for place in enumerate(server.gpus)):
         yield {

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -58,15 +58,12 @@ class Ranks:
 def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
     """One rank on each GPU of these servers, or of all."""
     names = tuple(fabric.servers if servers is None else servers)
-    unknown = next((name for name in names if name not in fabric.server_index), None)
-    if unknown is not None:
-        raise UnknownName("server", unknown, fabric.servers, f"In {fabric.spec}.")
+    chosen = np.array([fabric.find_server(name).index for name in names])
     if not names:
         raise ConfigError(f"{fabric.spec}: a job needs at least one server, and there is none")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f"server {twice} is named twice: a job has one rank on each GPU")
-    chosen = np.array([fabric.server_index[name] for name in names])
     gpus = _by_server(fabric, _gpus(fabric), chosen, "GPUs")
     adapters = _by_server(fabric, _compute_adapters(fabric), chosen, "adapters with a cable of the compute network")
     if not adapters.shape[1] and (len(names) > 1 or not gpus.shape[1]):

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
 from functools import cache
 
 import msgspec
 
-from weft.fabric.rates import read_catalog
+from weft.fabric.rates import Sourced, read_catalog
 
 
-class _Fitted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    source: str
-    date: datetime.date
-    note: str = ""
-
-
-class Bandwidth(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Bandwidth(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     channel_gbyte_s: float
     nvlink: float
     nvls: float
     adapter: float
 
 
-class Pipeline(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Pipeline(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fill: float
     fill_level: float
     meeting_us: float
@@ -31,14 +24,14 @@ class Pipeline(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
     simple_peer: float
 
 
-class Pairs(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Pairs(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     chunk_us: float
     chunk_bytes: int
     chunk_bytes_grace: int
     ll_bytes: int
 
 
-class NetworkTimes(_Fitted, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class NetworkTimes(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     reference_step_us: float
     cloud_ethernet_us: float
     tcp_copy: float

@@ -89,6 +89,12 @@ class Fabric(FabricColumns):
             raise UnknownName("node", name, self.node_index, f"In {self.spec}.")
         return Node(self, index)
 
+    def find_server(self, name: str) -> Server:
+        """The server of that name, and nothing else."""
+        if name not in self.server_index:
+            raise UnknownName("server", name, self.servers, f"In {self.spec}.")
+        return Server(self, self.server_index[name])
+
     def find_port(self, name: str) -> Port:
         """The port of that name, and nothing else."""
         found = self._find(name)

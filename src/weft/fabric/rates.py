@@ -33,6 +33,14 @@ class Technology(enum.StrEnum):
     PCIE = "pcie"
 
 
+class Sourced(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Figures of a file of the catalog, and where they are from."""
+
+    source: str
+    date: datetime.date
+    note: str = ""
+
+
 class Encoding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How many bits on the line carry how many bits of data."""
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
 from functools import cache
 
 import msgspec
 
 from weft.fabric import catalog
-from weft.fabric.rates import Technology, read_catalog
+from weft.fabric.rates import Sourced, Technology, read_catalog
 
 
-class _Timing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    source: str
-    date: datetime.date
-    note: str = ""
-
-
-class AdapterTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class AdapterTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One queue pair of an adapter. The fields are explained in timing.toml."""
 
     post_ns: float
@@ -31,14 +24,14 @@ class AdapterTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     respond_ns: float
 
 
-class PcieTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class PcieTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Parts of PCIe's data rate."""
 
     stream: float  # for packet after packet
     lone: float  # for one at a time
 
 
-class TcpTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class TcpTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One connection through the kernel."""
 
     send_ns: float
@@ -49,14 +42,14 @@ class TcpTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
     copy_gbit_s: float
 
 
-class MemoryTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class MemoryTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the payload lies."""
 
     latency_ns: float
     gbit_s: float | None = None  # None: as fast as PCIe
 
 
-class SwitchTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class SwitchTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Port to port, where the catalog has no figure for the model."""
 
     infiniband_ns: float
@@ -65,7 +58,7 @@ class SwitchTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     nvlink_ns: float
 
 
-class LineTiming(_Timing, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class LineTiming(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A speed's error correction, and the part of its rate that carries no packets."""
 
     fec_ns: float

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.sax.saxutils import quoteattr
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -41,9 +41,7 @@ _MAX_CONNECTIONS = 131_072  # what NCCL reports for mlx5
 
 def to_text(fabric: Fabric, server: str) -> str:
     """The topology of that server: its CPUs, PCIe, GPUs, NVLink and plugged adapters."""
-    if server not in fabric.server_index:
-        raise UnknownName("server", server, fabric.servers, f"In {fabric.spec}.")
-    return "\n".join(_Box(Server(fabric, fabric.server_index[server])).system().lines()) + "\n"
+    return "\n".join(_Box(fabric.find_server(server)).system().lines()) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
