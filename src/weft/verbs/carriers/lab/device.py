@@ -6,9 +6,7 @@ goes down the port does: operations end as they do when nobody answers.
 
 from __future__ import annotations
 
-import atexit
 import errno
-import os
 import threading
 import weakref
 from dataclasses import replace
@@ -23,7 +21,7 @@ from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.port_facts import Facts, Watcher
-from weft.verbs.carriers.processes.adapter import leave_behind
+from weft.verbs.carriers.processes.adapter import Opening
 from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.adapter import Adapter
@@ -53,34 +51,29 @@ class LabDevice:
     def __init__(self, lab: str, host: str, name: str, guid: int, system_guid: int) -> None:
         self.name, self.guid = name, guid
         self._lab, self._host, self._system_guid = lab, host, system_guid
-        self._opened: tuple[Adapter, LabCarrier] | None = None
-        self._lock = threading.Lock()
+        self._opening = Opening(name, self._open, _work)
         self._watchers: weakref.WeakSet[Watcher] = weakref.WeakSet()
-        os.register_at_fork(after_in_child=self._after_fork)
-        atexit.register(self._at_end)
 
     # -- its adapter --------------------------------------------------------------------------------------------------
 
     def adapter(self) -> Adapter:
-        return self._open()[0]
+        return self._opening.opened()[0]
+
+    @property
+    def _carrier(self) -> LabCarrier:
+        return self._opening.opened()[1]
 
     def _open(self) -> tuple[Adapter, LabCarrier]:
-        with self._lock:
-            if self._opened is None:
-                try:
-                    carrier = self._attach()
-                except (ConfigError, SubnetError) as error:
-                    raise PyverbsRDMAError(f"Failed to open device {self.name}", errno.ENODEV, str(error)) from error
-                facts = carrier.facts
-                memory = QueueMemory(can_be_shared=True)
-                adapter = Adapter(carrier, mtu_bytes=facts.mtu_bytes, p_keys=facts.p_keys, memory=memory)
-                carrier.open(adapter)
-                carrier.on_change = self._on_change
-                self._opened = adapter, carrier
-                threading.Thread(
-                    target=_work, args=(adapter, carrier), name=f"{self.name} of weft", daemon=True
-                ).start()
-            return self._opened
+        try:
+            carrier = self._attach()
+        except (ConfigError, SubnetError) as error:
+            raise PyverbsRDMAError(f"Failed to open device {self.name}", errno.ENODEV, str(error)) from error
+        facts = carrier.facts
+        memory = QueueMemory(can_be_shared=True)
+        adapter = Adapter(carrier, mtu_bytes=facts.mtu_bytes, p_keys=facts.p_keys, memory=memory)
+        carrier.open(adapter)
+        carrier.on_change = self._on_change
+        return adapter, carrier
 
     def _attach(self) -> LabCarrier:
         line = Line(self._lab)
@@ -93,26 +86,12 @@ class LabDevice:
         return LabCarrier(line, said["program"], Facts.unpack(bytes.fromhex(said["facts"])), grants)
 
     def _on_change(self, events: list[ibv_event_type]) -> None:
-        adapter, carrier = self._open()
+        adapter, carrier = self._opening.opened()
         adapter.p_keys, adapter.mtu_bytes = carrier.facts.p_keys, carrier.facts.mtu_bytes
         adapter.show()
         for event in events:
             for watcher in list(self._watchers):
                 watcher.raise_event(event, PORT)
-
-    def _after_fork(self) -> None:
-        """The line is the parent's."""
-        self._lock = threading.Lock()
-        if self._opened is not None:
-            adapter, carrier = self._opened
-            carrier.close()
-            leave_behind(adapter)
-            self._opened = None
-
-    def _at_end(self) -> None:
-        """Others notice at once."""
-        if self._opened is not None:
-            self._opened[0].memory.close()
 
     def watch(self, watcher: Watcher) -> None:
         self._watchers.add(watcher)
@@ -120,7 +99,7 @@ class LabDevice:
     # -- what it is ---------------------------------------------------------------------------------------------------
 
     def _facts(self) -> Facts:
-        adapter, carrier = self._open()
+        adapter, carrier = self._opening.opened()
         adapter.progress()  # the lab may have told something new
         return carrier.facts
 
@@ -147,7 +126,7 @@ class LabDevice:
     # -- addresses ----------------------------------------------------------------------------------------------------
 
     def wrong_address(self, address: AHAttr) -> str:
-        gids = self._open()[1].facts.gids
+        gids = self._carrier.facts.gids
         if address.is_global:
             index = address.route.sgid_index
             if index >= len(gids) or not any(gids[index]):
@@ -175,10 +154,10 @@ class LabDevice:
         )
 
     def _path(self, address: AHAttr) -> AddressVector | None:
-        return self._open()[1].paths.to(self._gids(address))
+        return self._carrier.paths.to(self._gids(address))
 
     def _gids(self, address: AHAttr) -> tuple[int, int]:
-        gids = self._open()[1].facts.gids
+        gids = self._carrier.facts.gids
         index = address.route.sgid_index
         own = gids[index] if index < len(gids) else bytes(16)
         return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")

@@ -1,8 +1,8 @@
-"""The adapter of this process: with those of other processes of this machine it makes one device.
+"""Adapters of this process, which are opened when somebody asks for them; outside of labs there is one, `open_adapter`.
 
-Like an adapter in hardware it answers others while the program does something else: a thread takes what other
-processes send, and repeats what they did not answer. A process that is a copy of this one, by fork, has an adapter of
-its own; what it has inherited of this one's is dead.
+Like an adapter in hardware one answers others while the program does something else: a thread takes what they send, and
+repeats what they did not answer. A process that is a copy of this one, by fork, has an adapter of its own; what it has
+inherited of this one's is dead.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ import functools
 import os
 import sys
 import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.carriers.processes.carrier import ProcessCarrier
 from weft.verbs.hca.adapter import Adapter
+from weft.verbs.hca.carrier import Carrier
 from weft.verbs.shm.queue_memory import Lock, QueueMemory
+
+C = TypeVar("C", bound=Carrier)
 
 
 class Nowhere(Loopback):
@@ -29,53 +34,68 @@ class Nowhere(Loopback):
         """Lost."""
 
 
-@functools.cache
+class Opening(Generic[C]):
+    """Of one device. `work` is what its hardware does of itself, in a thread of its own."""
+
+    def __init__(self, device: str, make: Callable[[], tuple[Adapter, C]], work: Callable[[Adapter, C], None]) -> None:
+        self._device, self._make, self._work = device, make, work
+        self._opened: tuple[Adapter, C] | None = None
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._after_fork)
+        atexit.register(self._at_end)
+
+    def opened(self) -> tuple[Adapter, C]:
+        with self._lock:
+            if self._opened is None:
+                self._opened = self._make()
+                name = f"{self._device} of weft"
+                threading.Thread(target=self._work, args=self._opened, name=name, daemon=True).start()
+            return self._opened
+
+    def _after_fork(self) -> None:
+        """Sockets are the parent's, and the thread that may have held a lock is not here."""
+        self._lock = threading.Lock()
+        if self._opened is not None:
+            adapter, carrier = self._opened
+            carrier.close()
+            adapter.memory.leave()
+            adapter.lock = adapter.regions.lock = Lock(adapter.memory)
+            for qp in adapter.queue_pairs.values():
+                qp.shm_path = None
+            adapter.carrier = Nowhere()
+            self._opened = None
+
+    def _at_end(self) -> None:
+        """Others notice at once."""
+        if self._opened is not None:
+            self._opened[0].memory.close()
+
+
 def open_adapter(gids: tuple[int, ...], device: str) -> Adapter:
-    """The one of this process."""
+    """With those of other processes of this machine it makes one device."""
+    return _opening(gids, device).opened()[0]
+
+
+@functools.cache
+def _opening(gids: tuple[int, ...], device: str) -> Opening[Loopback]:
+    return Opening(device, lambda: _open(gids, device), _work)
+
+
+def _open(gids: tuple[int, ...], device: str) -> tuple[Adapter, Loopback]:
     if sys.platform != "linux":
-        return Adapter(Loopback(gids))
+        alone = Loopback(gids)
+        return Adapter(alone), alone
     carrier = ProcessCarrier(gids, device)
     adapter = Adapter(carrier, memory=QueueMemory(can_be_shared=True))
     carrier.open(adapter)
-    _opened.append((adapter, carrier))
-    threading.Thread(target=_work, args=(adapter, carrier), name=f"{device} of weft", daemon=True).start()
-    return adapter
+    return adapter, carrier
 
 
-_opened: list[tuple[Adapter, ProcessCarrier]] = []
-
-
-def _work(adapter: Adapter, carrier: ProcessCarrier) -> None:
-    """What the hardware does of itself."""
+def _work(adapter: Adapter, carrier: Loopback) -> None:
     adapter.background = threading.get_ident()
-    while True:
+    while isinstance(carrier, ProcessCarrier):
         carrier.wait_for_others(adapter.rest_s())
         adapter.progress()
 
 
-def leave_behind(adapter: Adapter) -> None:
-    """In a process that was forked, which has closed its copy of the carrier: the adapter is dead."""
-    adapter.memory.leave()
-    adapter.lock = adapter.regions.lock = Lock(adapter.memory)  # the thread that may have held it is not here
-    for qp in adapter.queue_pairs.values():
-        qp.shm_path = None
-    adapter.carrier = Nowhere()
-
-
-def _after_fork() -> None:
-    for adapter, carrier in _opened:
-        carrier.close()
-        leave_behind(adapter)
-    _opened.clear()
-    open_adapter.cache_clear()
-    Loopback.forget_all()
-
-
-@atexit.register
-def _at_end() -> None:
-    """Others notice at once."""
-    for adapter, _ in _opened:
-        adapter.memory.close()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=Loopback.forget_all)

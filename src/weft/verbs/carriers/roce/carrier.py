@@ -140,6 +140,9 @@ class RoceCarrier(Carrier):
     def is_idle(self) -> bool:
         return False
 
+    def join(self, address: int, own_gid: int) -> int | None:
+        return None  # its socket is a member of no group
+
     def _poll(self, for_what: int, seconds: float) -> None:
         poller = select.poll()
         poller.register(self._socket, for_what)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from weft.errors import ConfigError
 from weft.verbs.attributes.device import GID_TABLE_LEN, DeviceAttr, PortAttr
 from weft.verbs.attributes.text import be64toh
-from weft.verbs.carriers.processes.adapter import leave_behind
+from weft.verbs.carriers.processes.adapter import Opening
 from weft.verbs.carriers.processes.device import GIDS, Mlx5Device
 from weft.verbs.carriers.roce.carrier import RoceCarrier, gid_of
 from weft.verbs.enums import IBV_GID_TYPE_ROCE_V2
@@ -32,7 +32,7 @@ _POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 m
 
 
 class RoceDevice(Mlx5Device):
-    """Opened when somebody asks for its adapter."""
+    """In a process that was forked whoever wants an adapter has to have another address: the socket is the parent's."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -42,15 +42,10 @@ class RoceDevice(Mlx5Device):
                 "Failed to get devices list", errno.ENODEV, f"WEFT_VERBS_ROCE={address} is no IP address"
             ) from None
         self.guid = _GUID | int(self._address) & 0xFF_FFFF
-        self._opened: tuple[Adapter, RoceCarrier] | None = None
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._after_fork)
+        self._opening = Opening(self.name, self._open, _work)
 
     def adapter(self) -> Adapter:
-        with self._lock:
-            if self._opened is None:
-                self._opened = self._open()
-            return self._opened[0]
+        return self._opening.opened()[0]
 
     def _open(self) -> tuple[Adapter, RoceCarrier]:
         path = os.environ.get(CAPTURE)
@@ -60,17 +55,7 @@ class RoceDevice(Mlx5Device):
         except (ConfigError, OSError) as error:
             raise PyverbsRDMAError(f"Failed to open device {self.name}", errno.ENODEV, str(error)) from error
         adapter = Adapter(carrier, mtu_bytes=carrier.mtu_bytes, memory=QueueMemory(can_be_shared=True))
-        threading.Thread(target=_work, args=(adapter, carrier), name=f"{self.name} of weft", daemon=True).start()
         return adapter, carrier
-
-    def _after_fork(self) -> None:
-        """The socket is the parent's; whoever wants one here has to have another address."""
-        self._lock = threading.Lock()
-        if self._opened is not None:
-            adapter, carrier = self._opened
-            carrier.close()
-            leave_behind(adapter)
-            self._opened = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
