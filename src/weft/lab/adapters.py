@@ -27,12 +27,10 @@ class Adapter:
 
 def adapters_of(devices: Devices, host: str) -> list[Adapter]:
     """All that a host has; the first adapter of the fabric for no name."""
-    names = [(_local_name(devices, node, n), node) for n, node in enumerate(_nodes_of(devices, host))]
     made = []
-    for name, node in names:
-        switch = devices.is_switch[node]
-        ports = (0, 0) if switch else (1, devices.last_port[node])
-        made.append(Adapter(name=name, node=node, first_port=ports[0], last_port=ports[1]))
+    for number, node in enumerate(_nodes_of(devices, host)):
+        first, last = (0, 0) if devices.is_switch[node] else (1, devices.last_port[node])
+        made.append(Adapter(name=_local_name(devices, node, number), node=node, first_port=first, last_port=last))
     return made
 
 

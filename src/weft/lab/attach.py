@@ -5,9 +5,6 @@
 A connection asks one question, is an open port, or holds the IsSM bit of one; preload.c says what goes over it. Nothing
 here waits for a program: see `streams`. A MAD for one that does not read is lost, and counted where the port has a
 counter for it: VL15Dropped.
-
-`fileno` is ready when there is work: whoever serves watches it, calls `on_ready` when it is, and `on_time` when
-`next_deadline_s` has come.
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
 from weft.lab.error_counts import ErrorCounts
 from weft.lab.hot import HotLines, Line
 from weft.lab.streams import Stream, Streams
+from weft.mad.carrier import SMP_CLASSES
 from weft.mad.subnet import Subnet
 from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass, RmppMad
 from weft.wire.port_info import PortInfo
@@ -40,7 +38,6 @@ USER_MAD = struct.Struct("=5I8s2s26xH6x")
 _QP_AND_Q_KEY = struct.Struct(">II")
 LIST_ADAPTERS, GET_ADAPTER, GET_PORT, FIND_PORT, OPEN_PORT, REGISTER, UNREGISTER, SET_IS_SM = range(1, 9)
 USER_RMPP = 1  # of the flags at registration: the program does RMPP itself
-_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,8 +56,8 @@ class _Connection(Stream):
     hot: int = -1  # the file descriptor by which the kernel knows it
 
 
-class Attachments:
-    """The server behind preload.c, at a path that it makes and takes away again."""
+class Attachments(Streams[_Connection]):
+    """The server behind preload.c."""
 
     def __init__(
         self, subnet: Subnet, path: Path, errors: ErrorCounts | None = None, hot: HotLines | None = None
@@ -70,29 +67,15 @@ class Attachments:
         self._ports: dict[int, _Port] = {}
         self._is_sm: dict[int, int] = {}  # slot -> how many programs say so
         self._numbers = itertools.count(1)
-        self._streams = Streams(path, _Connection, self._take, self._forget)
-
-    def close(self) -> None:
-        self._streams.close()
-
-    def fileno(self) -> int:
-        return self._streams.fileno()
-
-    def on_ready(self) -> None:
-        self._streams.on_ready()
-
-    def after_round(self) -> None:
-        """What is for a program is sent at once."""
+        super().__init__(path, _Connection)
 
     def next_deadline_s(self) -> float | None:
-        """On time.monotonic; None if nothing waits."""
         return self.agents.next_deadline_s()
 
     def on_time(self) -> None:
         self.agents.on_time()
 
     def slots(self) -> list[int]:
-        """Of every port that a program has open."""
         return [port.slot for port in self._ports.values()]
 
     # -- connections --
@@ -135,7 +118,7 @@ class Attachments:
             status = errno.ENODEV
         except OSError as error:
             status = error.errno or errno.EIO
-        self._streams.write(connection, ANSWER.pack(status, len(data)) + data)
+        self.write(connection, ANSWER.pack(status, len(data)) + data)
 
     def _answer_about(self, connection: _Connection, kind: int, adapters: list[Adapter], ca: str, number: int) -> bytes:
         if kind == LIST_ADAPTERS:
@@ -167,8 +150,6 @@ class Attachments:
 
     def _port_facts(self, adapter: Adapter, port: int, slot: int) -> bytes:
         info, pkeys = self.devices.info(slot), self.devices.tables.pkey[slot]
-        nodes, ports = self.devices.fabric.nodes, self.devices.fabric.ports
-        guid = nodes.guid[adapter.node] if self.devices.is_switch[adapter.node] else ports.guid[slot]
         head = PORT.pack(
             adapter.name.encode()[:19],
             port,
@@ -181,7 +162,7 @@ class Attachments:
             rate_gbit_s(info),
             PortInfo.capability_mask.get(info).to_bytes(4, "big"),
             PortInfo.gid_prefix.get(info).to_bytes(8, "big"),
-            int(guid).to_bytes(8, "big"),
+            self.devices.port_guid(slot),
             len(pkeys),
             b"InfiniBand",
         )
@@ -211,7 +192,7 @@ class Attachments:
         return free
 
     def _connection_of(self, port: _Port) -> _Connection:
-        return next(one for one in self._streams if one.port is port)
+        return next(one for one in self if one.port is port)
 
     # -- MADs --
 
@@ -233,7 +214,7 @@ class Attachments:
 
     def _take_back(self, connection: _Connection, answers: bytes, requests: bytes) -> None:
         if answers:
-            self._streams.write(connection, answers)
+            self.write(connection, answers)
         connection.received += requests
         if connection.port is not None:
             self._take_frames(connection.port, connection.received)
@@ -258,11 +239,11 @@ class Attachments:
     def _push(
         self, connection: _Connection, agent: int, message: bytes, lid: int, status: int, pkey_index: int
     ) -> None:
-        who = _QP_AND_Q_KEY.pack(0, 0) if message[1] in _SMPS else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
+        who = _QP_AND_Q_KEY.pack(0, 0) if message[1] in SMP_CLASSES else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
         length = USER_MAD.size + len(message)
         head = USER_MAD.pack(agent, status, 0, 0, length, who, lid.to_bytes(2, "big"), pkey_index)
         message = message.ljust(MAD_BYTES, b"\0")  # `length` is what counts
-        if not self._streams.push(connection, LENGTH.pack(USER_MAD.size + len(message)) + head + message):
+        if not self.push(connection, LENGTH.pack(USER_MAD.size + len(message)) + head + message):
             assert connection.port is not None
             self.errors.overrun(self.devices, connection.port.slot, message[1])
 

@@ -6,10 +6,9 @@ import logging
 from collections import Counter
 
 from weft.fabric.counters import Counter as PortCounter
+from weft.mad.carrier import SMP_CLASSES
 from weft.mad.devices import Devices
-from weft.wire.mad import MgmtClass
 
-_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 log = logging.getLogger("weft.lab")
 
 
@@ -26,5 +25,5 @@ class ErrorCounts:
     def overrun(self, devices: Devices, slot: int, mgmt_class: int) -> None:
         """A MAD is lost, because the program at a port does not take what is for it."""
         self.note("a program does not read its MADs", f"the one at {devices.name(slot)}; more for it are lost")
-        if mgmt_class in _SMPS:
+        if mgmt_class in SMP_CLASSES:
             devices.fabric.counters[slot, PortCounter.VL15_DROPPED] += 1

@@ -22,6 +22,7 @@ from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import HEADERS_BYTES, Path, Reason, matching, walk
 from weft.mad import faults
+from weft.mad.carrier import SMP_CLASSES
 from weft.mad.devices import Devices
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import METERS
@@ -30,7 +31,6 @@ from weft.wire.headers import GRH, LRH
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
 
-_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 _READERS = (MgmtClass.PERF, MgmtClass.CONG_CTRL)
 _COUNTS = attrgetter("requests", "request_bytes", "responses", "response_bytes")
 _MOST = 1 << 50  # of what a meter may have counted at a time; more is not what a sender counts
@@ -176,7 +176,7 @@ class MeteredSubnet(Subnet):
         self, slot: int, mad: bytes | bytearray, dlid: int = PERMISSIVE_LID, pkey_index: int | None = 0
     ) -> bytearray | None:
         paths = self.metered_paths
-        if paths.any_open and len(mad) > 3 and mad[3] == Method.SET and mad[1] in _SMPS:
+        if paths.any_open and len(mad) > 3 and mad[3] == Method.SET and mad[1] in SMP_CLASSES:
             paths.close_all()
         elif len(mad) > 1 and mad[1] in _READERS:
             paths.collect()

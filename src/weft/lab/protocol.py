@@ -12,7 +12,9 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
-from weft.wire.mad import MAD_BYTES, MgmtClass, RmppType
+from weft.mad.carrier import SMP_CLASSES
+from weft.mad.transfers import is_rmpp
+from weft.wire.mad import MAD_BYTES, RmppType
 
 CONTROL = struct.Struct("=IIII64s")
 CONTROL_DATA_BYTES = 64
@@ -27,7 +29,6 @@ _MAD_HEADER_BYTES = 24
 _SENT_BACK = struct.pack(">I", 110)  # ETIMEDOUT, as the kernel sets it
 _OK = bytes(8)  # status, and what the compiler leaves free
 _QP0, _QP1 = bytes(8), b"\0\0\0\1\0\0\0\1"
-_SMPS = (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE)
 
 
 class Control(IntEnum):
@@ -69,7 +70,7 @@ def timed_out(request: bytes | bytearray, mad: bytes | bytearray) -> bytes:
 def delivered(dlid: int, slid: int, mad: bytes) -> bytes:
     """A MAD from elsewhere."""
     head = b"%b\0\0%b\0\0" % (dlid.to_bytes(2, "big"), slid.to_bytes(2, "big"))
-    return b"".join((head, _QP0 if mad[1] in _SMPS else _QP1, _OK, WHOLE_MAD, mad))
+    return b"".join((head, _QP0 if mad[1] in SMP_CLASSES else _QP1, _OK, WHOLE_MAD, mad))
 
 
 def fill_up(request: bytearray) -> bool:
@@ -86,11 +87,6 @@ def transaction(mad: bytes | bytearray) -> bytes:
     return bytes(mad[8:16])
 
 
-def has_rmpp(mgmt_class: int) -> bool:
-    """Does this class carry the header of the reliable multi-packet protocol?"""
-    return mgmt_class == MgmtClass.SUBN_ADM or 0x30 <= mgmt_class < 0x50
-
-
 def is_receipt(mad: bytes | bytearray) -> bool:
     """An ACK, STOP or ABORT of a multi-packet transfer: nobody answers it."""
-    return has_rmpp(mad[1]) and bool(mad[26] & 1) and mad[25] > RmppType.DATA
+    return is_rmpp(mad) and mad[25] > RmppType.DATA

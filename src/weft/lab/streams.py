@@ -3,7 +3,8 @@
 What a program does not take is queued up to `MOST_BYTES`; beyond that, what may be lost is lost, as a receive queue of
 an adapter overruns. One that asks and asks and takes no answer, or begins a message that never ends, is cut off.
 
-`fileno` is an epoll of all sockets: whoever serves watches it, and calls `on_ready` when it is ready.
+`fileno` is an epoll of all sockets: whoever serves watches it, calls `on_ready` when it is ready, and `on_time` when
+`next_deadline_s` has come.
 """
 
 from __future__ import annotations
@@ -36,20 +37,36 @@ S = TypeVar("S", bound=Stream)
 
 
 class Streams(Generic[S]):
-    """At a path. `take` looks at what one has received; `forget` is told of each that ends."""
+    """At a path that it makes and takes away again."""
 
-    def __init__(
-        self,
-        path: Path,
-        new: Callable[[socket.socket], S],
-        take: Callable[[S], None],
-        forget: Callable[[S], None],
-    ) -> None:
-        self._new, self._take, self._forget = new, take, forget
+    def __init__(self, path: Path, new: Callable[[socket.socket], S]) -> None:
+        self._new = new
         self._open: dict[int, S] = {}
         self._listener = runtime.Listener(path)
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
+
+    def _take(self, one: S) -> None:
+        """Look at what it has received."""
+        raise NotImplementedError
+
+    def _forget(self, one: S) -> None:
+        """It has ended."""
+        raise NotImplementedError
+
+    def slots(self) -> list[int]:
+        """Of every port that a program has open."""
+        raise NotImplementedError
+
+    def after_round(self) -> None:
+        """Something was done: a MAD, a command, a packet."""
+
+    def next_deadline_s(self) -> float | None:
+        """When `on_time` has something to do, on time.monotonic; None if nothing is in a hurry."""
+        return None
+
+    def on_time(self) -> None:
+        """That, and at least every two seconds."""
 
     def __iter__(self) -> Iterator[S]:
         return iter(self._open.values())

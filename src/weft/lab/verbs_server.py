@@ -1,8 +1,6 @@
 """The lab's end of the lines of RDMA programs: weft.verbs.carriers.lab.connection says what goes over them.
 
 Nothing here waits for a program: see `streams`. A line that ends takes its program's port and metered paths with it.
-
-`fileno` is ready when there is work: whoever serves watches it, and calls `on_ready` when it is.
 """
 
 from __future__ import annotations
@@ -24,31 +22,16 @@ class _Line(Stream):
     program: Program | None = None
 
 
-class VerbsServer:
-    """At a path that it makes and takes away again."""
-
+class VerbsServer(Streams[_Line]):
     def __init__(self, ports: VerbsPorts, path: Path) -> None:
         self.ports = ports
-        self._lines = Streams(path, _Line, self._take, self._forget)
-
-    def close(self) -> None:
-        self._lines.close()
-
-    def fileno(self) -> int:
-        return self._lines.fileno()
-
-    def on_ready(self) -> None:
-        self._lines.on_ready()
+        super().__init__(path, _Line)
 
     def slots(self) -> list[int]:
         return self.ports.slots()
 
-    def next_deadline_s(self) -> float | None:
-        """Nothing here is in a hurry."""
-        return None
-
     def on_time(self) -> None:
-        """At least every two seconds: counters that nobody asked for are not far behind."""
+        """Counters that nobody asked for are not far behind."""
         self.ports.metered_paths.collect()
 
     def after_round(self) -> None:
@@ -79,8 +62,8 @@ class VerbsServer:
         number = body[: NUMBER.size]
 
         def answer(said: dict[str, Any], files: list[int] | None = None) -> None:
-            if line in self._lines:
-                self._lines.write(line, frame(Kind.ANSWER, number, json.dumps(said).encode()), files)
+            if line in self:
+                self.write(line, frame(Kind.ANSWER, number, json.dumps(said).encode()), files)
 
         try:
             asked = json.loads(body[NUMBER.size :])
@@ -98,7 +81,7 @@ class VerbsServer:
         if line.program is not None:
             raise ConfigError("a line is for one device: dial again for another")
         slot = self.ports.find(host, device)
-        line.program = self.ports.attach(slot, lambda data: self._lines.push(line, data))
+        line.program = self.ports.attach(slot, lambda data: self.push(line, data))
         said: dict[str, Any] = {"program": line.program.number, "facts": self.ports.facts(slot).hex()}
         said["guid"] = int.from_bytes(self.ports.devices.port_guid(slot), "big")
         answer(said | {"has_file": True}, [line.program.meters.file])
