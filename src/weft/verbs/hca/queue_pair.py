@@ -59,7 +59,6 @@ Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
 SHM_PATH_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
 _LARGE_BYTES = 1 << 16  # count as one more
 _ASK_AGAIN_S = 1.0
-UNCONNECTED = (Service.UD,)
 _NOTHING: Masks = dict.fromkeys(SERVICES, (0, 0))
 _TO_INIT: dict[ibv_qp_type, int] = dict.fromkeys(SERVICES, _PKEY | _PORT | _ACCESS) | {
     _UD: _PKEY | _PORT | _QKEY,
@@ -220,7 +219,7 @@ class QueuePair:
 
     def post_send(self, work: SendWork) -> None:
         self.check_send(work)
-        if not self.sends and self.service not in UNCONNECTED:
+        if not self.sends and self.service != Service.UD:
             self.requester.resume()
         self.record.posted += 1
         work.posted = self.record.posted
@@ -334,7 +333,7 @@ class QueuePair:
         if self.state != _ERR:
             self.state = _ERR
             self.flush_sends()
-            if self.service not in UNCONNECTED:
+            if self.service != Service.UD:
                 self.responder.abandon()
             self.flush_receives()
 

@@ -15,7 +15,7 @@ from weft.verbs.gpudirect.cuda import Allocation
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import RegionRecord
 from weft.verbs.shm.memory import Place, is_there
-from weft.verbs.shm.queue_memory import Lock, QueueMemory, of_process
+from weft.verbs.shm.queue_memory import Lock, QueueMemory
 
 WHOLE_SPACE = 1 << 64
 _LENGTH_MAX = 1 << 62  # of those that others find in the table
@@ -67,9 +67,9 @@ class Region:
 class Regions:
     """All of an adapter, by key."""
 
-    def __init__(self, memory: QueueMemory | None = None, lock: Lock | None = None) -> None:
-        self._memory = memory or of_process()
-        self.lock = lock or Lock(self._memory)  # of who uses the memory; when `drop` has it, nobody does
+    def __init__(self, memory: QueueMemory, lock: Lock) -> None:
+        self._memory = memory
+        self.lock = lock  # of who uses the memory; when `drop` has it, nobody does
         self._by_key: dict[int, Region] = {}
         self._used: set[int] = set()  # indices
         self._indices = itertools.count(1)

@@ -195,15 +195,11 @@ class Responder:
         """The place in its message, and as many bytes as so many packets have."""
         message = self._message
         if segment.first != (message is None) or (message is not None and message.op != segment.op):
-            raise _Failed(Nak.INVALID_REQUEST, *self._of_message(ibv_wc_status.IBV_WC_REM_INV_REQ_ERR))
+            raise _Failed(Nak.INVALID_REQUEST)
         size, mtu = len(segment.payload), self.qp.settings.mtu_bytes
         fits = packets_of(size, mtu) == segment.count if segment.last else size == segment.count * mtu
         if not fits:
-            raise _Failed(Nak.INVALID_REQUEST, *self._of_message(ibv_wc_status.IBV_WC_REM_INV_REQ_ERR))
-
-    def _of_message(self, status: ibv_wc_status) -> tuple[ibv_wc_status, ReceiveWork] | tuple[()]:
-        message = self._message
-        return (status, message.work) if message is not None and message.work is not None else ()
+            raise _Failed(Nak.INVALID_REQUEST)
 
     def _begin(self, segment: Segment) -> _Message:
         qp = self.qp
@@ -226,8 +222,7 @@ class Responder:
 
     def _take(self, message: _Message, data: memory.Payload) -> None:
         if message.done + len(data) > message.length:
-            status = ibv_wc_status.IBV_WC_LOC_LEN_ERR
-            raise _Failed(Nak.INVALID_REQUEST, *((status, message.work) if message.work is not None else ()))
+            raise _Failed(Nak.INVALID_REQUEST, ibv_wc_status.IBV_WC_LOC_LEN_ERR, message.work)
         if message.work is not None:
             places = self.qp.adapter.regions.located(self.qp.receive_pd, message.work.places, write=True)
             if places is None:

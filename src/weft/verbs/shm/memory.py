@@ -53,19 +53,19 @@ def is_there(address: int, length: int, *, write: bool) -> bool:
     if address + length > 1 << 64:
         return False
     if not _can_populate():
-        return bool(_c().msync(begin, size, _MS_ASYNC) == 0)
-    return bool(_c().madvise(begin, size, _POPULATE_WRITE if write else _POPULATE_READ) == 0)
+        return bool(libc().msync(begin, size, _MS_ASYNC) == 0)
+    return bool(libc().madvise(begin, size, _POPULATE_WRITE if write else _POPULATE_READ) == 0)
 
 
 @functools.cache
 def _can_populate() -> bool:
     page = mmap.mmap(-1, mmap.PAGESIZE)
     at = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    return bool(_c().madvise(ctypes.c_void_p(at), ctypes.c_size_t(len(page)), _POPULATE_READ) == 0)
+    return bool(libc().madvise(ctypes.c_void_p(at), ctypes.c_size_t(len(page)), _POPULATE_READ) == 0)
 
 
 @functools.cache
-def _c() -> ctypes.CDLL:
+def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 

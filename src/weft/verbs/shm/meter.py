@@ -8,7 +8,6 @@ from numba.core import types
 from weft.jit import Kernel, part
 from weft.verbs.enums import ibv_wr_opcode
 from weft.verbs.shm.atomic import view
-from weft.verbs.shm.layout import MeterRecord
 from weft.verbs.shm.record import Record, record, u64
 from weft.wire.crc import ICRC_BYTES
 from weft.wire.headers import AETH, BTH, RETH, AtomicAckETH, AtomicETH, ImmDt
@@ -33,11 +32,6 @@ class Timespec(Record):
 
 
 _timespec = view(Timespec)
-
-
-def open_meter() -> MeterRecord:
-    """One that nobody reads: the way is open, and takes no time."""
-    return MeterRecord(is_open=1)
 
 
 @part

@@ -20,6 +20,7 @@ from types import TracebackType
 
 from weft import runtime
 from weft.verbs.shm import layout
+from weft.verbs.shm.memory import libc
 from weft.verbs.shm.record import Record
 
 _PAGE_BYTES = mmap.PAGESIZE
@@ -37,7 +38,7 @@ class QueueMemory:
         self.can_be_shared = can_be_shared and sys.platform == "linux"
         self.is_shared = False  # another process has it too
         self._is_copy = False
-        self._file = -1
+        self.file = -1  # what another process maps
         self._map_most()
         self._free = [(layout.BLOCKS // _PAGE_BYTES + 1, self.size // _PAGE_BYTES)]  # pages from, to
         self._given_back: deque[tuple[int, int]] = deque()
@@ -50,25 +51,20 @@ class QueueMemory:
         sizes = _SHARED_BYTES if self.can_be_shared else _PRIVATE_BYTES
         for self.size in sizes:
             if self.can_be_shared:
-                self._file = runtime.memory("verbs", self.size)
+                self.file = runtime.memory("verbs", self.size)
             try:
                 self._map(mmap.MAP_SHARED if self.can_be_shared else mmap.MAP_PRIVATE)
             except OSError:  # the user may have fewer addresses (ulimit -v)
                 if self.size == sizes[-1]:
                     raise
-                os.close(self._file)
+                os.close(self.file)
             else:
                 return
 
     def _map(self, flags: int) -> None:
         flags |= _NO_RESERVE | (0 if self.can_be_shared else mmap.MAP_ANONYMOUS)
-        self.bytes = mmap.mmap(self._file, self.size, flags)
+        self.bytes = mmap.mmap(self.file, self.size, flags)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
-
-    @property
-    def file(self) -> int:
-        """What another process maps."""
-        return self._file
 
     def close(self) -> None:
         """Those who have it find nobody there any more."""
@@ -77,7 +73,7 @@ class QueueMemory:
     def leave(self) -> None:
         """In a process that was forked: from now on it is a copy, and the other's stays as it is."""
         if self.can_be_shared:
-            _map_at(self.address, self.size, mmap.MAP_PRIVATE | _NO_RESERVE, self._file)
+            _map_at(self.address, self.size, mmap.MAP_PRIVATE | _NO_RESERVE, self.file)
             self.is_shared, self._is_copy = False, True
 
     # -- blocks -------------------------------------------------------------------------------------------------------
@@ -110,13 +106,13 @@ class QueueMemory:
         if self._is_copy:
             return  # the other's memory is not ours to empty
         if self.can_be_shared:
-            _c().fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(at), ctypes.c_long(size_bytes))
+            libc().fallocate(self.file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(at), ctypes.c_long(size_bytes))
         else:
             self.bytes.madvise(mmap.MADV_DONTNEED, at, size_bytes)
 
     def __del__(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
+        if self.file >= 0:
+            os.close(self.file)
 
 
 def publish(record: Record, name: str, value: int) -> None:
@@ -149,14 +145,9 @@ class Block:
             self._memory.give_back(self.at, self._size_bytes)
 
 
-@functools.cache
-def _c() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
 def _map_at(address: int, size_bytes: int, flags: int, file: int) -> None:
     """Instead of what is there: records and addresses stay what they are."""
-    call, protection = _c().mmap, mmap.PROT_READ | mmap.PROT_WRITE
+    call, protection = libc().mmap, mmap.PROT_READ | mmap.PROT_WRITE
     call.restype = ctypes.c_void_p
     begin, size, offset = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_long(0)
     if call(begin, size, protection, flags | _FIXED, file, offset) != address:

@@ -25,10 +25,9 @@ from weft.verbs.carriers.lab.port_facts import Facts, events_between
 from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.hca.carrier import Arrival, Carrier
+from weft.verbs.hca.carrier import Arrival, Carrier, MemoryPeer
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
-from weft.verbs.hca.shm_path import ShmPeer
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route, icrc_bytes
 from weft.wire.format import Format, Malformed
 from weft.wire.headers import BTH, GRH, GRH_NEXT_HEADER, LNH, LRH
@@ -83,7 +82,7 @@ class LabCarrier(Carrier):
         self._adapter = adapter
         self._peer_memories = PeerMemories(self.grants.handover, adapter, self.line.ring)
 
-    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
+    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
         """For a connection whose links are sound, both ways."""
         if self._peer_memories is None or not isinstance(to, AddressVector):
             return None

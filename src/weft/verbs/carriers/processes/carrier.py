@@ -27,7 +27,6 @@ import time
 from collections import deque
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from weft import runtime
 from weft.errors import ConfigError
@@ -37,14 +36,12 @@ from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.gpudirect.gpu import DeviceBytes
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.hca.carrier import TO_GROUP, Arrival
+from weft.verbs.hca.carrier import TO_GROUP, Arrival, MemoryPeer
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
+from weft.verbs.shm.layout import MeterRecord
 from weft.wire.format import Malformed
 from weft.wire.packet import read_transport
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.shm_path import ShmPeer
 
 PROCESSES_MAX = 255
 # Queue pairs of these have numbers of seven digits: programs exchange such as text, and expect as much as they send
@@ -208,14 +205,13 @@ class ProcessCarrier(Loopback):
 
     # -- shared memory ------------------------------------------------------------------------------------------------
 
-    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> ShmPeer | None:
-        from weft.verbs.shm.meter import open_meter
-
+    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
         slot = dest_qp >> _QUEUE_PAIR_BITS
         if self._peer_memories is None or not isinstance(to, tuple) or to[0] not in self.gids:
             return None
+        meter = MeterRecord(is_open=1)  # that nobody reads: the way takes no time
         ring = functools.partial(self._ring, slot)
-        return self._peer_memories.peer(self._handover(slot), source=(to[1], to[0]), meter=open_meter(), ring=ring)
+        return self._peer_memories.peer(self._handover(slot), source=(to[1], to[0]), meter=meter, ring=ring)
 
     def _ring_here(self) -> None:
         os.eventfd_write(self._bell, 1)

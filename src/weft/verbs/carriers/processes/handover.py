@@ -19,14 +19,12 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from weft import runtime
 from weft.verbs.hca.adapter import Adapter
+from weft.verbs.hca.carrier import MemoryPeer
 from weft.verbs.shm.layout import Header, MeterRecord
-
-if TYPE_CHECKING:
-    from weft.verbs.hca.shm_path import ShmPeer
 
 _ANSWER_S = 10.0  # the other may have to load its kernels first
 _TURN_S = 5e-4
@@ -141,7 +139,7 @@ class PeerMemories:
             if not far.is_alive:
                 self._forget(path)
 
-    def peer(self, path: Path, *, source: object, meter: MeterRecord, ring: Callable[[], None]) -> ShmPeer | None:
+    def peer(self, path: Path, *, source: object, meter: MeterRecord, ring: Callable[[], None]) -> MemoryPeer | None:
         """The process at a socket, which `ring` wakes, or to this one."""
         from weft.verbs.hca.shm_path import ShmPeer
 

@@ -28,7 +28,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.verbs.carriers.roce import interrupts
 from weft.verbs.carriers.roce.headers import pack, unpack
-from weft.verbs.carriers.roce.interfaces import mtu_of
+from weft.verbs.carriers.roce.interfaces import Address, mtu_of
 from weft.verbs.carriers.roce.kernels import incoming, layout, outgoing
 from weft.verbs.gpudirect.gpu import DeviceBytes
 from weft.verbs.hca.carrier import Arrival, Carrier
@@ -68,7 +68,6 @@ _LOST = frozenset(
 )
 _NO_OFFLOAD = (errno.EIO, errno.EINVAL, errno.EOPNOTSUPP, errno.EMSGSIZE)
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _SOURCES_MAX = 4096  # that are remembered
 
 
@@ -130,9 +129,6 @@ class RoceCarrier(Carrier):
     def close(self) -> None:
         self._file = -1  # the number may be another file's soon
         self._socket.close()
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
 
     def wait(self, seconds: float) -> None:
         self._poll(select.POLLIN, seconds)
