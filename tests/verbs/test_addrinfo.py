@@ -37,11 +37,17 @@ def test_positions_are_those_of_pyverbs():
 
 def test_an_empty_one_can_be_filled_and_filled_again():
     info = AddrInfo()
-    assert (info.src, info.dst, info.is_passive) == (None, None, False)
+    assert (info.src, info.dst, info.flags) == (None, None, 0)
     info.get_addrinfo(src=HOST, src_service="7471", port_space=RDMA_PS_UDP, flags=RAI_PASSIVE)
-    assert (info.src, info.src_port, info.dst, info.port_space, info.is_passive) == (GID, 7471, None, RDMA_PS_UDP, True)
+    assert (info.src, info.src_port, info.dst, info.port_space, info.flags) == (
+        GID,
+        7471,
+        None,
+        RDMA_PS_UDP,
+        RAI_PASSIVE,
+    )
     info.get_addrinfo(dst=HOST.encode(), dst_service=b"7472")
-    assert (info.src, info.dst, info.dst_port, info.port_space, info.is_passive) == (None, GID, 7472, 0, False)
+    assert (info.src, info.dst, info.dst_port, info.port_space, info.flags) == (None, GID, 7472, 0, 0)
 
 
 def test_a_name_that_is_none_changes_nothing():
@@ -67,7 +73,7 @@ def test_an_identifier_tells_when_it_has_found_an_address(channel):
     there = resolved(cmid, channel, node=HOST, service="7471", port_space=RDMA_PS_TCP)
     assert (there.src, there.dst, there.dst_port, there.port_space) == (None, GID, 7471, RDMA_PS_TCP)
     here = resolved(cmid, channel, node=HOST, service=b"7471", flags=RAI_PASSIVE)
-    assert (here.src, here.src_port, here.dst, here.is_passive) == (GID, 7471, None, True)
+    assert (here.src, here.src_port, here.dst, bool(here.flags & RAI_PASSIVE)) == (GID, 7471, None, True)
 
 
 def test_what_was_found_connects(channel):

@@ -109,60 +109,41 @@ class ODPCaps(PyverbsObject):
     xrc_odp_caps: int = _ODP_RC
 
 
-@dataclass(frozen=True, kw_only=True)
 class RSSCaps(PyverbsObject):
     """Spreading raw packets by a hash: none."""
 
-    supported_qpts: int = 0
-    max_rwq_indirection_tables: int = 0
-    rx_hash_fields_mask: int = 0
-    rx_hash_function: int = 0
-    max_rwq_indirection_table_size: int = 0
+    supported_qpts = rx_hash_fields_mask = rx_hash_function = 0
+    max_rwq_indirection_tables = max_rwq_indirection_table_size = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class PacketPacingCaps(PyverbsObject):
     """Rate limits of queue pairs: none."""
 
-    qp_rate_limit_min: int = 0
-    qp_rate_limit_max: int = 0
-    supported_qpts: int = 0
+    qp_rate_limit_min = qp_rate_limit_max = supported_qpts = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class PCIAtomicCaps(PyverbsObject):
     """Atomic operations across PCI Express: none."""
 
-    fetch_add: int = 0
-    swap: int = 0
-    compare_swap: int = 0
+    fetch_add = swap = compare_swap = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class TMCaps(PyverbsObject):
     """Tag matching: none."""
 
-    max_rndv_hdr_size: int = 0
-    max_num_tags: int = 0
-    flags: int = 0
-    max_ops: int = 0
-    max_sge: int = 0
+    max_rndv_hdr_size = max_num_tags = flags = max_ops = max_sge = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class CQModerationCaps(PyverbsObject):
     """Fewer interrupts than completions: none."""
 
-    max_cq_count: int = 0
-    max_cq_period: int = 0
+    max_cq_count = max_cq_period = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class TSOCaps(PyverbsObject):
     """Cutting raw packets: none."""
 
-    max_tso: int = 0
-    supported_qpts: int = 0
+    max_tso = supported_qpts = 0
 
 
 @dataclass(kw_only=True)

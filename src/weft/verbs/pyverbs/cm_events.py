@@ -39,17 +39,10 @@ class CMEvent(PyverbsObject):
 
     def __init__(self, channel: CMEventChannel) -> None:
         on_event, self.told = wait_for(the_adapter(), channel.next)
+        self.private_data = self.told.private_data
+        self.status = self.told.status  # why, if something failed: a negative errno, or the reason of the other end
         self.datagrams: Datagrams | None = None
         self.event_type = on_event(self)
-
-    @property
-    def private_data(self) -> bytes:
-        return self.told.private_data
-
-    @property
-    def status(self) -> int:
-        """Why, if something failed: a negative errno, or the reason that the other end gave."""
-        return self.told.status
 
     def event_str(self) -> str:
         return rdma_cm_event_type(self.event_type).name

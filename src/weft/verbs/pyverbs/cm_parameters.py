@@ -7,7 +7,6 @@ import ipaddress
 import socket
 from dataclasses import InitVar, dataclass, field
 
-from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.objects import PyverbsObject, Unsigned
 from weft.verbs.cm.connection import Side
 from weft.verbs.enums.cm import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
@@ -77,10 +76,6 @@ class AddrInfo(PyverbsObject):
 
     get_addrinfo = __init__  # what other names mean, in place of what was here; an error changes nothing
 
-    @property
-    def is_passive(self) -> bool:
-        return bool(self.flags & RAI_PASSIVE)
-
     def close(self) -> None:
         """Nothing is held."""
 
@@ -143,26 +138,13 @@ class UDParam(PyverbsObject):
     def __init__(self, cm_event: CMEvent) -> None:
         if cm_event.datagrams is None:
             raise PyverbsUserError(f"{cm_event.event_str()} does not tell where to send datagrams")
-        self._params = cm_event.datagrams
-
-    @property
-    def qp_num(self) -> int:
-        return self._params[1]
-
-    @property
-    def qkey(self) -> int:
-        return self._params[2]
-
-    @property
-    def ah_attr(self) -> AHAttr:
-        return self._params[0]
+        self.ah_attr, self.qp_num, self.qkey = cm_event.datagrams
 
 
+@dataclass(eq=False)
 class JoinMCAttrEx(PyverbsObject):
     """Which multicast group, and joined how."""
 
-    comp_mask = Unsigned(32)
-    join_flags = Unsigned(32)
-
-    def __init__(self, addr: AddrInfo, comp_mask: int = 0, join_flags: int = 0) -> None:
-        self.addr, self.comp_mask, self.join_flags = addr, comp_mask, join_flags
+    addr: AddrInfo
+    comp_mask: Unsigned = Unsigned(32)
+    join_flags: Unsigned = Unsigned(32)

@@ -42,17 +42,8 @@ class Traffic(PyverbsCM):
     def qpn(self) -> int:
         return self.qp.qp_num if self.qp is not None else 0
 
-    def _make_qp(self, wanted: QPInitAttr) -> QP:
-        assert self.ctx is not None
-        assert self.pd is not None
-        scq = wanted.send_cq or self._make_cq(wanted.max_send_wr)
-        rcq = wanted.recv_cq or self._make_cq(wanted.max_recv_wr)
-        kind, cap, sig = wanted.qp_type, wanted.cap, wanted.sq_sig_all
-        return QP(self.pd, QPInitAttr(kind, wanted.qp_context, scq, rcq, wanted.srq, cap, sig))
-
-    def _make_cq(self, size: int) -> CQ:
-        assert self.ctx is not None
-        self._cqs.append(CQ(self.ctx, max(1, size)))
+    def _make_cq(self, ctx: Context, size: int) -> CQ:
+        self._cqs.append(CQ(ctx, max(1, size)))
         return self._cqs[-1]
 
     def _queue_pair(self, what: str) -> QP:
@@ -87,7 +78,10 @@ class Traffic(PyverbsCM):
         if qp_init.qp_type != self.qp_type:
             reason = f"qp_type is {qp_type_to_str(qp_init.qp_type)}; this port space needs {self.qp_type.name}"
             raise PyverbsRDMAError(what, errno.EINVAL, reason)
-        self.qp = self._make_qp(qp_init)
+        scq = qp_init.send_cq or self._make_cq(self.ctx, qp_init.max_send_wr)
+        rcq = qp_init.recv_cq or self._make_cq(self.ctx, qp_init.max_recv_wr)
+        cap, sig = qp_init.cap, qp_init.sq_sig_all
+        self.qp = QP(self.pd, QPInitAttr(self.qp_type, qp_init.qp_context, scq, rcq, qp_init.srq, cap, sig))
         if self.is_datagram:
             attr = QPAttr(port_num=PORT)
             attr.qkey = UDP_KEY

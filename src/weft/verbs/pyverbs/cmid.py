@@ -101,7 +101,7 @@ class CMID(Groups):
         if self._init_attr is not None:  # whatever its type is: librdmacm does not look at it here
             self._init_attr = copy.copy(self._init_attr)
             self._init_attr.qp_type = self.qp_type
-        if info.is_passive:
+        if info.flags & ce.RAI_PASSIVE:
             self.bind_addr(info)
             return
         self.resolve_addr(info)

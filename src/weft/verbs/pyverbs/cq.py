@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass
 
 from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM, PyverbsObject, Unsigned, table
-from weft.verbs.attributes.text import name_flags as flags_to_str
+from weft.verbs.attributes.text import name_flags
 from weft.verbs.enums import ibv_create_cq_wc_flags, ibv_event_type, ibv_wc_opcode, ibv_wc_status
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.completion import CompletionQueue, Numbers
@@ -17,36 +18,14 @@ from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.events import wait_for
 from weft.verbs.pyverbs.pd import PD
-from weft.verbs.pyverbs.wc import (
-    WC,
-    PollCqAttr,
-    WcTmInfo,
-    completion_of,
-    cqe_flags_to_str,
-    cqe_opcode_to_str,
-    cqe_status_to_str,
-    create_wc_flags_to_str,
-)
+from weft.verbs.pyverbs.wc import *  # noqa: F403 - all of it is of pyverbs' cq
+from weft.verbs.pyverbs.wc import WC, PollCqAttr, completion_of, create_wc_flags_to_str
 from weft.verbs.shm.layout import CompletionRecord
-
-__all__ = [
-    "CQ",
-    "CQEX",
-    "WC",
-    "CompChannel",
-    "CqInitAttrEx",
-    "PollCqAttr",
-    "WcTmInfo",
-    "cqe_flags_to_str",
-    "cqe_opcode_to_str",
-    "cqe_status_to_str",
-    "create_wc_flags_to_str",
-    "flags_to_str",
-]
 
 _FLAG = ibv_create_cq_wc_flags
 _STAMPS = _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | _FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK
 WC_FLAGS = e.IBV_WC_STANDARD_FLAGS | _STAMPS  # what can be read of a completion here
+flags_to_str = name_flags  # so pyverbs calls it
 NO_MORE = errno.ENOENT  # what start_poll and poll_next return when nothing is there
 
 
@@ -205,6 +184,18 @@ class CqInitAttrEx(PyverbsObject):
         )
 
 
+def _reader(flag: ibv_create_cq_wc_flags, field: str) -> Callable[[CQEX], int]:
+    """Reads a field of the current completion, if the queue was made to show it."""
+
+    def read(cq: CQEX) -> int:
+        if not cq.wc_flags & flag:
+            reason = f"the queue was made without {flag.name} in wc_flags"
+            raise PyverbsRDMAError("Failed to read a completion", errno.EOPNOTSUPP, reason)
+        return getattr(cq._current, field)  # type: ignore[no-any-return]
+
+    return read
+
+
 class CQEX(_Queue):
     """An extended completion queue: completions are read in place, one after the other.
 
@@ -275,54 +266,23 @@ class CQEX(_Queue):
     def read_wc_flags(self) -> int:
         return self._current.wc_flags
 
-    def read_byte_len(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_BYTE_LEN).byte_len
-
-    def read_imm_data(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_IMM).immediate
-
-    def read_qp_num(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_QP_NUM).qp_num
-
-    def read_src_qp(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SRC_QP).src_qp
-
-    def read_slid(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SLID).slid
-
-    def read_sl(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_SL).sl
-
-    def read_dlid_path_bits(self) -> int:
-        return self._asked(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS).dlid_path_bits
-
-    def read_timestamp(self) -> int:
-        """When it was completed, in ticks of the adapter's clock, which are nanoseconds."""
-        return self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP).time_ns
+    read_byte_len = _reader(_FLAG.IBV_WC_EX_WITH_BYTE_LEN, "byte_len")
+    read_imm_data = _reader(_FLAG.IBV_WC_EX_WITH_IMM, "immediate")
+    read_qp_num = _reader(_FLAG.IBV_WC_EX_WITH_QP_NUM, "qp_num")
+    read_src_qp = _reader(_FLAG.IBV_WC_EX_WITH_SRC_QP, "src_qp")
+    read_slid = _reader(_FLAG.IBV_WC_EX_WITH_SLID, "slid")
+    read_sl = _reader(_FLAG.IBV_WC_EX_WITH_SL, "sl")
+    read_dlid_path_bits = _reader(_FLAG.IBV_WC_EX_WITH_DLID_PATH_BITS, "dlid_path_bits")
+    # When it was completed: in ticks of the adapter's clock, which are nanoseconds; and in those since 1970.
+    read_timestamp = _reader(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, "time_ns")
+    _read_time_ns = _reader(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, "time_ns")
+    # No queue can be made with these: see WC_FLAGS.
+    read_cvlan = _reader(_FLAG.IBV_WC_EX_WITH_CVLAN, "")
+    read_flow_tag = _reader(_FLAG.IBV_WC_EX_WITH_FLOW_TAG, "")
+    read_tm_info = _reader(_FLAG.IBV_WC_EX_WITH_TM_INFO, "")
 
     def read_completion_wallclock_ns(self) -> int:
-        """When it was completed, in nanoseconds since 1970."""
-        done = self._asked(_FLAG.IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)
-        return done.time_ns + time.time_ns() - time.monotonic_ns()
-
-    def read_cvlan(self) -> int:
-        raise self._unread(_FLAG.IBV_WC_EX_WITH_CVLAN)
-
-    def read_flow_tag(self) -> int:
-        raise self._unread(_FLAG.IBV_WC_EX_WITH_FLOW_TAG)
-
-    def read_tm_info(self) -> WcTmInfo:
-        raise self._unread(_FLAG.IBV_WC_EX_WITH_TM_INFO)
-
-    def _asked(self, flag: ibv_create_cq_wc_flags) -> CompletionRecord:
-        """The current one, if the queue was made to show this of it."""
-        if not self.wc_flags & flag:
-            raise self._unread(flag)
-        return self._current
-
-    def _unread(self, flag: ibv_create_cq_wc_flags) -> PyverbsRDMAError:
-        reason = f"the queue was made without {flag.name} in wc_flags"
-        return PyverbsRDMAError("Failed to read a completion", errno.EOPNOTSUPP, reason)
+        return self._read_time_ns() + time.time_ns() - time.monotonic_ns()
 
     def __str__(self) -> str:
         return "Extended CQ:\n" + table(CQEs=self.cqe)

@@ -12,6 +12,7 @@ interface": allocate reliable datagram domain; create, modify, query, destroy EE
 from __future__ import annotations
 
 import errno
+import operator
 
 from weft.verbs.attributes.objects import PyverbsCM, table
 from weft.verbs.attributes.text import qp_state_to_str
@@ -48,27 +49,18 @@ class RDD(PyverbsCM):
         self.ctx = None
 
 
+def _also(name: str) -> property:
+    """The attribute of that name, under another."""
+    return property(operator.attrgetter(name), lambda attr, val: setattr(attr, name, val))
+
+
 class EECAttr(QPAttr):
     """What an EE context has of a queue pair's attributes, with the other end's number.
 
     `IBV_QP_DEST_QPN` in a mask means `dest_eec_num`, and `IBV_QP_STATE` `eec_state`.
     """
 
-    @property
-    def dest_eec_num(self) -> int:
-        return self.dest_qp_num
-
-    @dest_eec_num.setter
-    def dest_eec_num(self, val: int) -> None:
-        self.dest_qp_num = val
-
-    @property
-    def eec_state(self) -> int:
-        return self.qp_state
-
-    @eec_state.setter
-    def eec_state(self, val: int) -> None:
-        self.qp_state = val
+    dest_eec_num, eec_state = _also("dest_qp_num"), _also("qp_state")
 
 
 class EEC(Changeable):

@@ -9,26 +9,12 @@ from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM, table
 from weft.verbs.errors import PyverbsError, PyverbsRDMAError
 from weft.verbs.pyverbs.device import DM, WORD_BYTES
-from weft.verbs.pyverbs.dma_handle import DMAHandle, DmaHandleInitAttr
-from weft.verbs.pyverbs.memory_region import HUGE_PAGE_SIZE, MR, Buffer, check_access
+from weft.verbs.pyverbs.dma_handle import *  # noqa: F403 - all of it is of pyverbs' mr
+from weft.verbs.pyverbs.dma_handle import DMAHandle
+from weft.verbs.pyverbs.memory_region import *  # noqa: F403 - and of this too
+from weft.verbs.pyverbs.memory_region import MR, Buffer, check_access
 from weft.verbs.pyverbs.pd import PD
-from weft.verbs.pyverbs.windows import MW, MWBind, MWBindInfo, mwtype2str
-
-__all__ = [
-    "DMMR",
-    "HUGE_PAGE_SIZE",
-    "MR",
-    "MW",
-    "Buf",
-    "BufMR",
-    "DMAHandle",
-    "DmaBufMR",
-    "DmaHandleInitAttr",
-    "MREx",
-    "MWBind",
-    "MWBindInfo",
-    "mwtype2str",
-]
+from weft.verbs.pyverbs.windows import *  # noqa: F403 - and of this
 
 _NO_DMA_BUF = "a dma-buf has no address: register the memory itself, MR(pd, length, access, address=tensor)"
 

@@ -40,6 +40,20 @@ class QPCap(PyverbsObject):
 _NAMES = [field.name for field in fields(QPCap)]
 
 
+class _Address:
+    """What is read and written is a copy; writing None changes nothing."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, obj: QPAttr, owner: type) -> AHAttr:
+        return obj.__dict__[self.name].copy()  # type: ignore[no-any-return]
+
+    def __set__(self, obj: QPAttr, val: AHAttr | None) -> None:
+        if val is not None:
+            obj.__dict__[self.name] = val.copy()
+
+
 class QPAttr(PyverbsObject):
     """Attributes of modify and query; the masks say which are meant. Addresses and `cap` are copies."""
 
@@ -66,6 +80,7 @@ class QPAttr(PyverbsObject):
     alt_port_num = Unsigned(8)
     alt_timeout = Unsigned(8)
     rate_limit = Unsigned(32)
+    ah_attr, alt_ah_attr = _Address(), _Address()
 
     def __init__(
         self,
@@ -78,7 +93,7 @@ class QPAttr(PyverbsObject):
         self.qp_state, self.cur_qp_state = qp_state, cur_qp_state
         self.port_num, self.path_mtu = port_num, path_mtu
         self._cap = QPCap(0, 0, 0, 0, 0)
-        self._ah_attr, self._alt_ah_attr = AHAttr(port_num=0), AHAttr(port_num=0)
+        self.ah_attr = self.alt_ah_attr = AHAttr(port_num=0)
 
     @property
     def cap(self) -> QPCap:
@@ -87,24 +102,6 @@ class QPAttr(PyverbsObject):
     @cap.setter
     def cap(self, val: QPCap) -> None:
         self._cap.take(val)
-
-    @property
-    def ah_attr(self) -> AHAttr:
-        return self._ah_attr.copy()
-
-    @ah_attr.setter
-    def ah_attr(self, val: AHAttr | None) -> None:
-        if val is not None:
-            self._ah_attr = val.copy()
-
-    @property
-    def alt_ah_attr(self) -> AHAttr:
-        return self._alt_ah_attr.copy()
-
-    @alt_ah_attr.setter
-    def alt_ah_attr(self, val: AHAttr | None) -> None:
-        if val is not None:
-            self._alt_ah_attr = val.copy()
 
     def __str__(self) -> str:
         head = {
@@ -134,7 +131,7 @@ class QPAttr(PyverbsObject):
             "Alt. timeout": self.alt_timeout,
             "Rate limit": self.rate_limit,
         }
-        addresses = f"AH Attr:\n{self._ah_attr}Alt. AH Attr:\n{self._alt_ah_attr}"
+        addresses = f"AH Attr:\n{self.ah_attr}Alt. AH Attr:\n{self.alt_ah_attr}"
         return table(**head) + f"QP caps:\n{self._cap}" + addresses + table(**tail)
 
 
