@@ -25,12 +25,10 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.spec import load
 from weft.lab import preload
 from weft.lab.lab import Lab
-from weft.mad import datagrams
 from weft.mad.bulk import Bulk
 from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get, discover
 from weft.mad.ibsim_client import IbsimCarrier
-from weft.mad.ibsim_packets import PACKET
 from weft.mad.local import LocalCarrier
 from weft.mad.subnet import Subnet
 from weft.wire.format import Format
@@ -244,14 +242,6 @@ def test_what_comes_back_in_an_exchange_is_tried_again_at_once(two, monkeypatch)
     nowhere = np.frombuffer(directed_get(bytes([1, 99]), SmpAttribute.NODE_INFO), np.uint8)
     _, came = carrier.exchange(np.tile(nowhere, (300, 1)), timeout_ms=2000, retries=2)
     assert not came.any()
-
-
-def test_an_exchange_without_sendmmsg_is_the_same(two, monkeypatch):
-    monkeypatch.setattr(datagrams, "_find_calls", lambda: None)
-    carrier, _, nodes = two
-    carrier._line = datagrams.Datagrams(carrier._data, PACKET)
-    checks = suite()
-    checks.bulk(checks.Subject(carrier, nodes))
 
 
 # -- the same questions to both ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
-from weft.mad import datagrams, faults
+from weft.mad import faults
 from weft.mad.bulk import Bulk
 from weft.mad.carrier import HERE, Address, exchange_singly
 from weft.mad.datagrams import BATCH, Datagrams
@@ -145,12 +145,8 @@ def test_every_row_ends_as_its_tries_did(fates, retries, at_once, takes):
 KIND = np.dtype([("number", ">u4"), ("rest", np.uint8, 60)])
 
 
-@pytest.fixture(params=["in batches", "one by one"])
-def pair(request, monkeypatch):
-    if request.param == "one by one":
-        monkeypatch.setattr(datagrams, "_find_calls", lambda: None)
-    else:
-        assert datagrams._find_calls() is not None
+@pytest.fixture
+def pair():
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     for end in ends:
         end.setblocking(False)

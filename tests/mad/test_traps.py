@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from weft.fabric.counters import Counter
-from weft.mad import faults, links
+from weft.mad import faults, links, packets
 from weft.mad.carrier import Address
+from weft.wire.headers import BTH, DETH, LRH, Opcode
 from weft.wire.mad import Method
 from weft.wire.notice import (
-    BadKeyDetails,
-    BadSwitchPKeyDetails,
     LinkStateDetails,
     LocalChangesDetails,
     NoticeType,
@@ -152,11 +151,12 @@ def test_a_watchdog_can_be_told(running):
 
 def test_wrong_keys_of_packets_are_counted_and_told(running):
     devices, slot = running.devices, running.slot_of("h3/1")
-    key = BadKeyDetails(lid_addr1=4, lid_addr2=5, key=0x8001, qp1=1, qp2=2)
-    devices.traps.bad_key(devices, slot, key)
-    devices.traps.bad_key(devices, slot, key.replace(key=7), q_key=True)
+    bth = BTH.pack(opcode=Opcode.UD_SEND_ONLY, dest_qp=2, p_key=0x8001)
+    packet = LRH.pack(slid=4, dlid=5, pkt_len=8) + bth + DETH.pack(q_key=7, src_qp=1) + bytes(6)
+    packets.bad_p_key(devices, slot, packet)
+    packets.bad_q_key(devices, slot, packet)
     port = running.slot_of("leaf2/1")
-    devices.traps.bad_switch_p_key(devices, port, BadSwitchPKeyDetails(lid_addr1=4, p_key=0x8001))
+    packets._bad_p_key_at_switch(devices, port, packet, LRH.size)
     assert sorted(numbers(running)) == [257, 258, 259]
     info = PortInfo.unpack(bytes(devices.info(slot)))
     assert (info.p_key_violations, info.q_key_violations) == (1, 1)

@@ -15,6 +15,7 @@ administrator, goes and comes whole; its segments (RMPP) are the carrier's affai
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
+from weft.mad.transfers import Transfers
 from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
@@ -58,6 +60,46 @@ class Arrived:
 
     mad: bytes
     source: Address
+
+
+class Polled:
+    """What carriers over a socket or a device have in common; `_go_on` reads, waiting for the first, and sends."""
+
+    _last = 0  # token
+    _transfers: Transfers
+
+    def __init__(self) -> None:
+        self._done: dict[int, bytes | None] = {}
+        self._arrived: list[Arrived] = []
+
+    def _go_on(self, wait_s: float) -> None:
+        raise NotImplementedError
+
+    def _next_tokens(self, count: int) -> int:
+        """The first of so many in a row; they go round."""
+        first = self._last + 1 if self._last + count < 1 << 32 else 1
+        self._last = first + count - 1
+        return first
+
+    def unsent_bytes(self) -> int:
+        return self._transfers.unsent_bytes()
+
+    def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
+        until_s, before = time.monotonic() + wait_s, len(self._arrived)
+        self._go_on(0.0)
+        while True:
+            left_s = until_s - time.monotonic()
+            if only is not None and (only in self._done or left_s <= 0):
+                return [(only, self._done.pop(only))] if only in self._done else []
+            if only is None and (self._done or len(self._arrived) > before or left_s <= 0):
+                done, self._done = list(self._done.items()), {}
+                return done
+            self._go_on(left_s)
+
+    def arrivals(self) -> list[Arrived]:
+        self._go_on(0.0)
+        arrived, self._arrived = self._arrived, []
+        return arrived
 
 
 class Carrier(Protocol):

@@ -27,6 +27,7 @@ PORT_BLOCKS = 8  # of ports, in a switch: enough for 255 by OpenSM's count of 32
 TICK_S = 1.024e-6
 _LOG, _DATA, _END = 32, 64, 256
 _REFUSED = int(Status.METHOD_ATTRIBUTE_NOT_SUPPORTED)
+_KEY_INFO = int(CcAttribute.CONGESTION_KEY_INFO) << 16
 _key, _given = CongestionKeyInfo.cc_key, CcMad.cc_key
 _OF_SWITCHES = (CcAttribute.SWITCH_CONGESTION_SETTING, CcAttribute.SWITCH_PORT_CONGESTION_SETTING)
 _OF_ADAPTERS = (CcAttribute.CA_CONGESTION_SETTING, CcAttribute.CONGESTION_CONTROL_TABLE)
@@ -58,17 +59,11 @@ def answer(devices: Devices, slot: int, mad: bytearray) -> bool:
     return True
 
 
-def _key_info(devices: Devices, own: int) -> bytearray:
-    place = (own, int(CcAttribute.CONGESTION_KEY_INFO) << 16)
-    return devices.tables.congestion.setdefault(place, bytearray(CongestionKeyInfo.size))
-
-
 def _key_fits(devices: Devices, own: int, mad: bytearray) -> bool:
     """Sets need the key, Gets only if it is protected."""
-    place = (own, int(CcAttribute.CONGESTION_KEY_INFO) << 16)
-    if place not in devices.tables.congestion:
+    info = devices.tables.congestion.get((own, _KEY_INFO))
+    if info is None:
         return True
-    info = devices.tables.congestion[place]
     if devices.cc_key_lease.get(own, float("inf")) <= devices.clock():
         del devices.cc_key_lease[own]
         CongestionKeyInfo.cc_key_protect_bit.set(info, 0)
@@ -130,7 +125,7 @@ def _tell(devices: Devices, switch: bool, attribute: int, mad: bytearray) -> int
 
 def _key_settings(devices: Devices, own: int, mad: bytearray) -> int:
     """The key itself; it reads 0 for who does not have it. Violations start again when they are set to 0."""
-    info = _key_info(devices, own)
+    info = devices.tables.congestion.setdefault((own, _KEY_INFO), bytearray(CongestionKeyInfo.size))
     if mad[3] == Method.SET:
         wanted = mad[_DATA : _DATA + CongestionKeyInfo.size]
         violations = CongestionKeyInfo.cc_key_violations

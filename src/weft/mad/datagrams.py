@@ -5,8 +5,7 @@
     sent = line.send(3)                    how many of them the socket took
     inbox = line.receive()                 kind[n]: what is there, BATCH at most; stands until the next call
 
-A call of `socket.send` from Python costs more than the kernel's part of it; here a batch shares one. Where the C
-library has no such calls, the same is done one by one.
+A call of `socket.send` from Python costs more than the kernel's part of it; here a batch shares one.
 """
 
 from __future__ import annotations
@@ -34,21 +33,14 @@ _MESSAGE = np.dtype(
 )
 
 
-def _find_calls() -> tuple[Any, Any] | None:
-    library = ctypes.CDLL(None, use_errno=True)
-    if ctypes.sizeof(ctypes.c_void_p) != 8 or not (hasattr(library, "sendmmsg") and hasattr(library, "recvmmsg")):
-        return None
-    library.sendmmsg.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]
-    library.recvmmsg.argtypes = [*library.sendmmsg.argtypes, ctypes.c_void_p]
-    return library.sendmmsg, library.recvmmsg
-
-
 class Datagrams:
     """Over a connected socket that does not block; an OSError is the socket's."""
 
     def __init__(self, line: socket.socket, kind: np.dtype[Any]) -> None:
         self._socket, self._kind = line, kind
-        self._calls = _find_calls()
+        self._library = ctypes.CDLL(None, use_errno=True)
+        self._library.sendmmsg.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]
+        self._library.recvmmsg.argtypes = [*self._library.sendmmsg.argtypes, ctypes.c_void_p]
         fields: Mapping[str, Any] = kind.fields or {}
         spacious: Any = {
             "names": list(fields),
@@ -61,43 +53,22 @@ class Datagrams:
 
     def send(self, count: int) -> int:
         """Of the outbox, from its start; fewer if the socket is full."""
-        if self._calls is None:
-            return self._send_singly(count)
-        sent = int(self._calls[0](self._socket.fileno(), self._out_messages.address, count, 0))
-        return sent if sent >= 0 else self._nothing()
+        return self._moved(self._library.sendmmsg(self._socket.fileno(), self._out_messages.address, count, 0))
 
     def receive(self) -> NDArray[Any]:
-        if self._calls is None:
-            count = self._receive_singly()
-        else:
-            call, address = self._calls[1], self._in_messages.address
-            count = int(call(self._socket.fileno(), address, BATCH, socket.MSG_DONTWAIT, None))
-            count = count if count >= 0 else self._nothing()
+        number, address = self._socket.fileno(), self._in_messages.address
+        count = self._moved(self._library.recvmmsg(number, address, BATCH, socket.MSG_DONTWAIT, None))
         right = self._in_messages.moved[:count] == self._kind.itemsize
         return self._inbox[:count] if right.all() else self._inbox[:count][right]
 
-    def _nothing(self) -> int:
+    def _moved(self, count: int) -> int:
+        """What a call says; -1 is an error, or that there was nothing to do."""
+        if count >= 0:
+            return count
         number = ctypes.get_errno()
         if number not in (errno.EAGAIN, errno.EINTR):
             raise OSError(number, "the other end does not take part")
         return 0
-
-    def _send_singly(self, count: int) -> int:
-        for sent in range(count):
-            try:
-                self._socket.send(self.outbox[sent].tobytes())
-            except BlockingIOError:
-                return sent
-        return count
-
-    def _receive_singly(self) -> int:
-        places = self._inbox.view(np.uint8).reshape(BATCH, -1)
-        for count in range(BATCH):
-            try:
-                self._in_messages.moved[count] = self._socket.recv_into(places[count].data)
-            except BlockingIOError:
-                return count
-        return BATCH
 
 
 class _Messages:

@@ -41,6 +41,7 @@ from weft.mad.carrier import (
     Arrived,
     Lids,
     Mads,
+    Polled,
     check_requests,
     exchange_singly,
 )
@@ -79,10 +80,11 @@ class _InFlight:
     heard_s: float = float("-inf")  # when a segment of its answer came
 
 
-class IbsimCarrier:
+class IbsimCarrier(Polled):
     """Attached to a node of the subnet that `server` simulates, by its name; to the first one if there is none."""
 
     def __init__(self, host: str = "", server: str = "") -> None:
+        super().__init__()
         self._server = server or os.environ.get("IBSIM_SOCKNAME", "sim")
         self._id = os.getpid() + (next(_numbers) << 22)  # process ids have 22 bits
         self._control = self._open(f"ctl{self._id}", "ctl")
@@ -100,15 +102,12 @@ class IbsimCarrier:
             while True:
                 self._data.recv(1)  # what came before it was connected may be of anybody
         self._line = Datagrams(self._data, PACKET)
-        self._last = 0  # token
         self._flying: dict[int, _InFlight] = {}
         self._waiting: deque[int] = deque()  # tokens that are not in the socket yet
         self._timers: list[tuple[float, int]] = []
         self._in_socket: set[int] = set()
         self._is_full = False  # the socket
         self._bulk = Bulk(0, 0.0, 0)
-        self._done: dict[int, bytes | None] = {}
-        self._arrived: list[Arrived] = []
         self._wanted: set[tuple[int, int, int]] = set()
         self._urgent: deque[bytes] = deque()  # of what no answer is due to: SMPs, which wait for no table
         self._outbox: deque[bytes] = deque()  # and the rest, packets that the socket did not take yet
@@ -178,31 +177,6 @@ class IbsimCarrier:
             (self._urgent if mad[1] in SMP_CLASSES else self._outbox).append(packet(bytes(mad), to))
         self._keep_up()
 
-    def unsent_bytes(self) -> int:
-        return self._transfers.unsent_bytes()
-
-    def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
-        until_s = time.monotonic() + wait_s
-        before = len(self._arrived)
-        while True:
-            self._read()
-            self._keep_up()
-            if only is not None and only in self._done:
-                return [(only, self._done.pop(only))]
-            left_s = until_s - time.monotonic()
-            if only is None and (self._done or len(self._arrived) > before or left_s <= 0):
-                done, self._done = list(self._done.items()), {}
-                return done
-            if only is not None and left_s <= 0:
-                return []
-            self._wait(left_s)
-
-    def arrivals(self) -> list[Arrived]:
-        self._read()
-        self._keep_up()
-        arrived, self._arrived = self._arrived, []
-        return arrived
-
     def register(self, mgmt_class: int, methods: Iterable[int], *, class_version: int = 1, oui: int = 0) -> None:
         self._wanted |= {(mgmt_class, class_version, method) for method in methods}
 
@@ -221,12 +195,6 @@ class IbsimCarrier:
 
     # -- sockets --
 
-    def _next_tokens(self, count: int) -> int:
-        """The first of so many in a row; they go round."""
-        first = self._last + 1 if self._last + count < 1 << 32 else 1
-        self._last = first + count - 1
-        return first
-
     def _put(self, raw: bytes) -> bool:
         """False if the socket is full."""
         try:
@@ -241,6 +209,12 @@ class IbsimCarrier:
 
     def _gone(self, error: OSError) -> ConfigError:
         return ConfigError(f"{self._server} is gone: {error.strerror}")
+
+    def _go_on(self, wait_s: float) -> None:
+        if wait_s:
+            self._wait(wait_s)
+        self._read()
+        self._keep_up()
 
     def _keep_up(self) -> None:
         """Whatever is due, and into the socket what it takes."""

@@ -32,7 +32,7 @@ from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, vcrc_bytes
 from weft.wire.fields import Bits
 from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, Opcode
 from weft.wire.mad import QP1_Q_KEY
-from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, Trap
+from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, NoticeType, Trap
 from weft.wire.opcodes import EXTENDED_HEADERS
 from weft.wire.packet import bth_at
 from weft.wire.port_info import PortInfo
@@ -105,42 +105,39 @@ def refuse_gmp(devices: Devices, slot: int, mad: bytes | bytearray, dlid: int, p
 
 def bad_p_key(devices: Devices, slot: int, packet: bytes) -> None:
     """A packet with a P_Key that does not fit came to a port, or to a queue pair there: counted, and trap 257."""
-    if _only_counted(devices, slot, Trap.BAD_P_KEY, PortInfo.p_key_violations):
-        return
-    bth = bth_at(packet)
-    details = BadKeyDetails(key=BTH.p_key.get(packet, bth), **_ends(packet, bth))
-    devices.traps.bad_key(devices, slot, details)
+    if _is_news(devices, devices.own_slot(slot), Trap.BAD_P_KEY, PortInfo.p_key_violations):
+        bth = bth_at(packet)
+        details = BadKeyDetails.pack(key=BTH.p_key.get(packet, bth), **_ends(packet, bth))
+        devices.traps.raise_trap(devices, slot, Trap.BAD_P_KEY, NoticeType.SECURITY, details)
 
 
 def bad_q_key(devices: Devices, slot: int, packet: bytes) -> None:
     """A datagram with a wrong Q_Key came to a queue pair: counted, and trap 258."""
-    if _only_counted(devices, slot, Trap.BAD_Q_KEY, PortInfo.q_key_violations):
-        return
-    bth = bth_at(packet)
-    details = BadKeyDetails(key=DETH.q_key.get(packet, _deth(packet, bth)), **_ends(packet, bth))
-    devices.traps.bad_key(devices, slot, details, q_key=True)
+    if _is_news(devices, devices.own_slot(slot), Trap.BAD_Q_KEY, PortInfo.q_key_violations):
+        bth = bth_at(packet)
+        details = BadKeyDetails.pack(key=DETH.q_key.get(packet, _deth(packet, bth)), **_ends(packet, bth))
+        devices.traps.raise_trap(devices, slot, Trap.BAD_Q_KEY, NoticeType.SECURITY, details)
 
 
 def _bad_p_key_at_switch(devices: Devices, slot: int, packet: bytes, bth: int) -> None:
-    if _only_counted(devices, slot, Trap.BAD_SWITCH_P_KEY, PortInfo.p_key_violations):
+    """A port that enforces partitions dropped a packet: counted, and trap 259."""
+    if not _is_news(devices, slot, Trap.BAD_SWITCH_P_KEY, PortInfo.p_key_violations):
         return
     deth, is_global = _deth(packet, bth), LRH.lnh.get(packet) == LNH.GRH
     valid = _LIDS_P_KEY_SL | _QP2 | (_QP1 if deth != NONE else 0) | (_GIDS if is_global else 0)
-    details = BadSwitchPKeyDetails(data_valid=valid, p_key=BTH.p_key.get(packet, bth), **_ends(packet, bth))
-    devices.traps.bad_switch_p_key(devices, slot, details)
+    ends = _ends(packet, bth) | {"sw_lid_addr": devices.lid(slot), "port_no": devices.number(slot)}
+    details = BadSwitchPKeyDetails.pack(data_valid=valid, p_key=BTH.p_key.get(packet, bth), **ends)
+    devices.traps.raise_trap(devices, slot, Trap.BAD_SWITCH_P_KEY, NoticeType.SECURITY, details)
 
 
-def _only_counted(devices: Devices, slot: int, number: Trap, violations: Bits) -> bool:
-    """Count a packet with a wrong key, if the node has told of one and is not heard yet: then it sends no second trap.
+def _is_news(devices: Devices, slot: int, number: Trap, violations: Bits) -> bool:
+    """Count a packet with a wrong key. A node that has told of one and is not heard yet sends no second trap.
 
     A flood of packets is no flood of traps, as in Linux's drivers for adapters that have their agent in software.
     """
-    sender = devices.own_slot(slot)
-    if not any(key[0] == sender and key[1] == number for key in devices.traps.pending):
-        return False
-    info = devices.info(slot)
+    info, sender = devices.info(slot), devices.own_slot(slot)
     violations.set(info, min(violations.get(info) + 1, _MOST_VIOLATIONS))
-    return True
+    return not any(key[0] == sender and key[1] == number for key in devices.traps.pending)
 
 
 def _ends(packet: bytes, bth: int) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
 
 _DIRECTED = int(MgmtClass.SUBN_DIRECTED_ROUTE)
 _NO_LIDS = b"\xff\xff\xff\xff"  # DrSLID and DrDLID
+# Attributes of a subnet manager, not of an agent.
 _FOR_PROGRAMS = (int(SmpAttribute.SM_INFO), int(SmpAttribute.NOTICE))
 _UNANSWERED = (int(Method.SEND), int(Method.TRAP), int(Method.TRAP_REPRESS), int(Method.REPORT))
 _AGENTS = {int(MgmtClass.PERF): pma.answer, int(MgmtClass.CONG_CTRL): cca.answer}
@@ -167,7 +168,7 @@ class Subnet:
             at = path.end
         agent = sma.answer if smp else _AGENTS.get(mad[1])
         slid = devices.lid(slot)
-        program = smp and smp_for_program(mad) and not self._for_agent(at, mad)
+        program = smp and mad[17] in _FOR_PROGRAMS and not mad[16] and not self._for_agent(at, mad)
         if agent is None or program or mad[3] & RESPONSE:
             self._hand_over(at, slid, dlid, mad, index)
             return None
@@ -242,8 +243,3 @@ class Subnet:
 
     def lid(self, slot: int) -> int:
         return self.devices.lid(slot)
-
-
-def smp_for_program(smp: bytearray) -> bool:
-    """Does this attribute belong to a subnet manager, not to an agent?"""
-    return smp[17] in _FOR_PROGRAMS and not smp[16]

@@ -22,9 +22,7 @@ from weft.fabric.counters import Counter
 from weft.fabric.forwarding import Plane
 from weft.wire.mad import Method
 from weft.wire.notice import (
-    BadKeyDetails,
     BadMKeyDetails,
-    BadSwitchPKeyDetails,
     LinkStateDetails,
     LocalChangesDetails,
     Notice,
@@ -127,22 +125,6 @@ class Traps:
             dr_notice_return_path=bytes(smp[192 : 192 + hops]),
         )
         self.raise_trap(devices, slot, Trap.BAD_M_KEY, NoticeType.SECURITY, details)
-
-    def bad_key(self, devices: Plane, slot: int, details: BadKeyDetails, *, q_key: bool = False) -> None:
-        """257, or 258 for a Q_Key: a packet with a wrong key came to an adapter, which counts it."""
-        field = PortInfo.q_key_violations if q_key else PortInfo.p_key_violations
-        info = devices.info(devices.own_slot(slot))
-        field.set(info, min(field.get(info) + 1, 0xFFFF))
-        number = Trap.BAD_Q_KEY if q_key else Trap.BAD_P_KEY
-        self.raise_trap(devices, slot, number, NoticeType.SECURITY, details.raw)
-
-    def bad_switch_p_key(self, devices: Plane, slot: int, details: BadSwitchPKeyDetails) -> None:
-        """259: a switch's port that enforces partitions dropped a packet, and counts it."""
-        info = devices.info(slot)
-        count = min(PortInfo.p_key_violations.get(info) + 1, 0xFFFF)
-        PortInfo.p_key_violations.set(info, count)
-        filled = details.replace(sw_lid_addr=devices.lid(slot), port_no=devices.number(slot))
-        self.raise_trap(devices, slot, Trap.BAD_SWITCH_P_KEY, NoticeType.SECURITY, filled.raw)
 
     def watch(self, devices: Plane) -> None:
         """Raise 129 and 130 for ports whose counters say that a threshold was passed since the last look."""

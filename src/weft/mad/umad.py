@@ -31,6 +31,7 @@ from weft.mad.carrier import (
     Arrived,
     Lids,
     Mads,
+    Polled,
     as_rows,
     check_requests,
     number_requests,
@@ -77,10 +78,11 @@ class _Room:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
 
 
-class UmadCarrier:
+class UmadCarrier(Polled):
     """A port of an adapter of this machine; with no names the first that is Active."""
 
     def __init__(self, ca: str = "", port: int = 0) -> None:
+        super().__init__()
         self._library, self._libc = _library(), ctypes.CDLL(None, use_errno=True)
         self._ca, self._port = ca.encode() or None, port
         if self._library.umad_init() < 0:
@@ -94,11 +96,8 @@ class UmadCarrier:
         self._head_bytes = int(self._library.umad_size())
         self._agents: dict[tuple[int, int, int], int] = {}  # class, version, OUI -> agent that asks
         self._listening: set[int] = set()
-        self._last = 0  # token
         self._waiting: deque[tuple[int, Buffer, Address, int, int]] = deque()
         self._flying: dict[int, tuple[float, float]] = {}  # token -> when it is lost, whatever the kernel says; in s
-        self._done: dict[int, bytes | None] = {}
-        self._arrived: list[Arrived] = []
         self._out, self._in = _Room(self._head_bytes + MAD_BYTES), _Room(self._head_bytes + MAD_BYTES)
         self._length = ctypes.c_int()
         self._issm = -1
@@ -138,30 +137,6 @@ class UmadCarrier:
             self._drain()
         else:
             self._put(mark(mad), to, 0, RETRIES)  # without a timeout the kernel takes its own for segments
-
-    def unsent_bytes(self) -> int:
-        return self._transfers.unsent_bytes()
-
-    def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
-        until_s = time.monotonic() + wait_s
-        before = len(self._arrived)
-        while True:
-            left_s = until_s - time.monotonic()
-            ready = only in self._done if only is not None else self._done or len(self._arrived) > before
-            self._go_on(0.0 if ready else left_s)
-            if only is not None and only in self._done:
-                return [(only, self._done.pop(only))]
-            late = time.monotonic() >= until_s
-            if only is None and (self._done or len(self._arrived) > before or late):
-                done, self._done = list(self._done.items()), {}
-                return done
-            if only is not None and late:
-                return []
-
-    def arrivals(self) -> list[Arrived]:
-        self._read(0.0)
-        arrived, self._arrived = self._arrived, []
-        return arrived
 
     def register(self, mgmt_class: int, methods: Iterable[int], *, class_version: int = 1, oui: int = 0) -> None:
         mask = _Methods()
@@ -221,12 +196,6 @@ class UmadCarrier:
         kind = adapter.raw[_TYPE_AT : _TYPE_AT + _TYPE_BYTES].split(b"\0")[0]
         self._library.umad_release_ca(adapter)
         return kind == b"simulator"
-
-    def _next_tokens(self, count: int) -> int:
-        """The first of so many in a row; they go round."""
-        first = self._last + 1 if self._last + count < 1 << 32 else 1
-        self._last = first + count - 1
-        return first
 
     def _go_on(self, wait_s: float) -> None:
         """Read what is there, waiting for the first; then whatever is due."""
