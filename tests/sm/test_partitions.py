@@ -62,8 +62,8 @@ def test_default_is_limited_but_for_the_manager_where_the_file_does_not_speak_of
 
 def test_flags_are_those_of_the_broadcast_group():
     red = only("Red=0x10,ipoib,rate=7,mtu=5,sl=3,scope=2,scope=0xe,Q_Key=0x22,TClass=9,FlowLabel=0x12345:ALL;")
-    assert (red.rate, red.mtu, red.sl, red.scopes) == (7, 5, 3, (2, 14))
     (group,) = red.groups
+    assert (group.rate, group.mtu, group.sl, red.sl) == (7, 5, 3, 3)
     assert str(group.mgid) == "ff12:401b:8010:0000:0000:0000:ffff:ffff"
     assert (group.scope, group.q_key, group.t_class, group.flow_label) == (2, 0x22, 9, 0x12345)
 

@@ -179,8 +179,7 @@ def test_groups_without_mgids_are_those_of_ipoib():
     group = "<MulticastGroup><Create>1</Create><PKey>0x0010</PKey><MTU>4096</MTU><Rate>100g</Rate></MulticastGroup>"
     text = config(fabric("Red", "<PKey>0x10</PKey><Member>Hosts</Member>"), multicast=group)
     red = parse_virtual_fabrics(text).partitions.partitions[0]
-    assert red.ipoib
-    assert (red.rate, red.mtu, len(red.groups)) == (16, 5, 8)
+    assert (red.groups[0].rate, red.groups[0].mtu, len(red.groups)) == (16, 5, 8)
     assert str(red.groups[0].mgid) == "ff12:401b:8010:0000:0000:0000:ffff:ffff"
 
 

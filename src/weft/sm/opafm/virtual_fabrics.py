@@ -34,7 +34,6 @@ from weft.sm.pkey.partitions import (
     Membership,
     Partition,
     Partitions,
-    broadcast_mgid,
     with_p_key,
 )
 from weft.sm.qos.tables import Share
@@ -243,19 +242,7 @@ class _Reader:
         if p_key == DEFAULT_P_KEY:
             full.append((Everyone.SELF, Membership.FULL))
         members = tuple(Member(who=who, membership=membership) for who, membership in dict.fromkeys(limited + full))
-        ipoib = any(group.mgid == broadcast_mgid(p_key) for group in groups)
-        like = groups[0] if groups else Group(mgid=broadcast_mgid(p_key))
-        return Partition(
-            name=first.name,
-            p_key=p_key,
-            members=members,
-            ipoib=ipoib,
-            sl=first.qos.sl or 0,
-            rate=like.rate,
-            mtu=like.mtu,
-            q_key=like.q_key,
-            groups=tuple(groups),
-        )
+        return Partition(name=first.name, p_key=p_key, members=members, sl=first.qos.sl or 0, groups=tuple(groups))
 
     # -- shares -----------------------------------------------------------------------------------------------------
 

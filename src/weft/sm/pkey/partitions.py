@@ -87,25 +87,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """A partition. Rate, MTU and what follows are those of its IPoIB broadcast group, which `groups` has too."""
+    """A partition, and the groups that exist in it before anybody joins."""
 
     name: str
     p_key: int  # 15 bits
     members: tuple[Member, ...]
-    ipoib: bool = False
-    rate: int = DEFAULT_RATE
-    mtu: int = DEFAULT_MTU
     sl: int = 0  # counts where QoS is on
-    scopes: tuple[int, ...] = ()
-    q_key: int = 0
-    t_class: int = 0
-    flow_label: int = 0
     groups: tuple[Group, ...] = ()
-
-    @property
-    def index0(self) -> bool:
-        """Does any rule want its key at index 0?"""
-        return any(member.index0 for member in self.members)
 
     @property
     def label(self) -> str:
@@ -145,8 +133,6 @@ NO_FILE = Partitions(
             name="Default",
             p_key=DEFAULT_P_KEY,
             members=(Member(who=Everyone.ALL, membership=Membership.FULL),),
-            ipoib=True,
-            q_key=IPOIB_Q_KEY,
             groups=(Group(mgid=broadcast_mgid(DEFAULT_P_KEY), q_key=IPOIB_Q_KEY),),
         ),
     )

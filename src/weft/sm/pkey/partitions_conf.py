@@ -22,7 +22,7 @@ What OpenSM only logs, if at all, is a note here.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from weft.errors import ConfigError, FileError
@@ -69,8 +69,7 @@ class _Draft:
     p_key: int
     line: int
     members: list[Member] = field(default_factory=list)
-    flags: Flags = field(default_factory=Flags)
-    ipoib: bool = False
+    sl: int = 0
     groups: list[Group] = field(default_factory=list)
     said: dict[Everyone | int, Member] = field(default_factory=dict)  # who -> the last rule of the file on it
 
@@ -79,14 +78,8 @@ class _Draft:
         return f"{self.name}={self.p_key:#06x}"
 
     def finished(self) -> Partition:
-        return Partition(
-            name=self.name,
-            p_key=self.p_key,
-            members=tuple(self.members),
-            ipoib=self.ipoib,
-            groups=tuple(self.groups),
-            **asdict(self.flags),
-        )
+        members, groups = tuple(self.members), tuple(self.groups)
+        return Partition(name=self.name, p_key=self.p_key, members=members, sl=self.sl, groups=groups)
 
 
 @dataclass(slots=True)
@@ -201,20 +194,15 @@ class _Reader:
         return _Definition(partition, flags, membership, index0)
 
     def take_flags(self, partition: _Draft, flags: Flags, ipoib: bool) -> None:
-        of_broadcast = replace(flags, q_key=flags.q_key or IPOIB_Q_KEY)
-        if partition.line and partition.flags.sl != flags.sl:
-            self.note(
-                f"partition {partition.label} has sl={partition.flags.sl} before, now {flags.sl}: the last counts"
-            )
-        if not partition.line or (ipoib and not partition.ipoib):
-            partition.flags = replace(of_broadcast) if ipoib else replace(flags)
-        partition.flags.sl = flags.sl
+        if partition.line and partition.sl != flags.sl:
+            self.note(f"partition {partition.label} has sl={partition.sl} before, now {flags.sl}: the last counts")
+        partition.sl = flags.sl
         partition.line = partition.line or self.line
         if ipoib:
-            partition.ipoib = True
-            if of_broadcast.scopes:
+            if flags.scopes:
                 self.note("the broadcast group is link-local: scope= counts for groups of mgid= only")
-            self.add_groups(partition, replace(of_broadcast, scopes=()), broadcast_mgid(partition.p_key))
+            of_broadcast = replace(flags, q_key=flags.q_key or IPOIB_Q_KEY, scopes=())
+            self.add_groups(partition, of_broadcast, broadcast_mgid(partition.p_key))
 
     def default_membership(self, value: str | None, before: Membership) -> Membership:
         word = None if value is None else abbreviated(value, tuple(_MEMBERSHIPS))

@@ -80,18 +80,13 @@ class Directory:
 
     def _shared(self, one: int, wanted: int) -> NDArray[np.int64]:
         """[class] -> what ports of class `one` share with those of another."""
-        known = self._common.get((one, wanted))
-        if known is None:
-            known = self._common[one, wanted] = self._share(self._classes[1], one, wanted)
-        return known
-
-    @staticmethod
-    def _share(keys: NDArray[np.uint16], one: int, wanted: int) -> NDArray[np.int64]:
-        shared = np.zeros(len(keys), np.int64)
-        for key in keys[one].tolist():
-            if wanted == _ANY or not (key ^ wanted) & ~PKey.FULL_MEMBER:
-                shared[p_keys_match(keys, key).any(axis=1) & (shared == 0)] = key
-        return shared
+        if (one, wanted) not in self._common:
+            keys = self._classes[1]
+            self._common[one, wanted] = shared = np.zeros(len(keys), np.int64)
+            for key in keys[one].tolist():
+                if wanted == _ANY or not (key ^ wanted) & ~PKey.FULL_MEMBER:
+                    shared[p_keys_match(keys, key).any(axis=1) & (shared == 0)] = key
+        return self._common[one, wanted]
 
     def visible(self, source: int) -> NDArray[np.bool_]:
         """[slot] -> may this port know of it?"""

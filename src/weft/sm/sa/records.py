@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -29,16 +28,12 @@ _FULL_PORT_INFO = 0x80  # of `options`: speeds as they are, though old programs 
 _QDR = 4
 
 
-class Maker(Protocol):
-    def __call__(self, sa: Context, nodes: Nodes = None) -> Table: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """How records of an attribute are made, for some nodes; in `lids` any LID of a port means that port."""
 
     attribute: SaAttribute
-    make: Maker
+    make: Callable[..., Table]  # (context, nodes)
     is_kept: bool = True
     count: Callable[[Context, Nodes], int] | None = None  # where it can be too many
     lids: tuple[str, ...] = ("lid",)

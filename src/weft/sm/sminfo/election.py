@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 
 from weft.mad.carrier import Address
 from weft.sm.events import Event
@@ -42,6 +43,7 @@ _LOOK_ROUND = 10  # poll intervals between two looks of a master at the others
 _REMIND_S = 5.0  # between two traps to a master that should hand over
 _PATIENCE_S = 30.0  # with a lower master that does not; and how long one that refused is left alone
 _HANDOVER_RETRIES = 2
+_rank = attrgetter("rank")
 
 _ACTIVE = (SMState.DISCOVERING, SMState.STANDBY, SMState.MASTER)
 
@@ -356,7 +358,3 @@ class Election:
         """It must come from a standby, says the standard."""
         mad, to = tell_sm(other, SMControl.ACKNOWLEDGE, self.sm_info(SMState.STANDBY), m_key=self.m_key)
         self._ask(mad, to, lambda answer: Action.NOTHING)
-
-
-def _rank(other: OtherSm) -> tuple[int, int]:
-    return other.rank

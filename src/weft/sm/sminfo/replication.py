@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from weft.mad.carrier import Address
 from weft.sm.discovery.view import View
@@ -30,6 +31,11 @@ from weft.wire.sa_query import F, unpack_records
 
 _TIMEOUT_MS, _RETRIES = 1000, 1
 _WORTH_SAYING = 3
+_COPIED = {  # by their place in a Replica
+    SaAttribute.MC_MEMBER_RECORD: "groups",
+    SaAttribute.SERVICE_RECORD: "services",
+    SaAttribute.INFORM_INFO_RECORD: "subscriptions",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +77,7 @@ class Replication:
         if master is None or not master.lid or now_s < self._next_s:
             return []
         self._next_s = now_s + self._interval_s
-        return [
-            self._ask(master, SaAttribute.MC_MEMBER_RECORD, self._on_groups),
-            self._ask(master, SaAttribute.SERVICE_RECORD, self._on_services),
-            self._ask(master, SaAttribute.INFORM_INFO_RECORD, self._on_subscriptions),
-        ]
+        return [self._ask(master, attribute) for attribute in _COPIED]
 
     def take(self) -> Replica:
         """For a takeover. The next master's tables are others."""
@@ -85,23 +87,24 @@ class Replication:
     def next_due_s(self, master: OtherSm | None) -> float:
         return math.inf if master is None or not master.lid else self._next_s
 
-    def _ask(self, master: OtherSm, attribute: SaAttribute, heard: Callable[[bytes], None]) -> Question:
+    def _ask(self, master: OtherSm, attribute: SaAttribute) -> Question:
         return Question(
             mad=SaMad.pack(method=Method.GET_TABLE, attribute_id=attribute, sm_key=self._sa_key),
             to=Address(lid=master.lid),
             timeout_ms=_TIMEOUT_MS,
             retries=_RETRIES,
-            heard=partial(self._on_answer, master, attribute, heard),
+            heard=partial(self._on_answer, master, attribute),
         )
 
-    def _on_answer(
-        self, master: OtherSm, attribute: SaAttribute, heard: Callable[[bytes], None], answer: bytes | None
-    ) -> Action:
+    def _on_answer(self, master: OtherSm, attribute: SaAttribute, answer: bytes | None) -> Action:
         """What does not come, or makes no sense, leaves the copy as it was. A master that died is no news here."""
         try:
             if answer is not None:
                 before = self.replica.counts
-                heard(answer)
+                came: dict[str, Any] = {_COPIED[attribute]: records_in(answer, attribute.form)}
+                if attribute is SaAttribute.SERVICE_RECORD:
+                    came["services_s"] = self._clock()
+                self.replica = replace(self.replica, **came)
                 self._failures[attribute] = 0
                 if self.replica.counts != before:
                     self._changed()
@@ -113,15 +116,6 @@ class Replication:
         if self._failures[attribute] == _WORTH_SAYING:
             self._say(Event.OTHER_SM, f"{master}, asked for its {attribute.name}s, {fault}")
         return Action.NOTHING
-
-    def _on_groups(self, answer: bytes) -> None:
-        self.replica = replace(self.replica, groups=records_in(answer, MCMemberRecord))
-
-    def _on_services(self, answer: bytes) -> None:
-        self.replica = replace(self.replica, services=records_in(answer, ServiceRecord), services_s=self._clock())
-
-    def _on_subscriptions(self, answer: bytes) -> None:
-        self.replica = replace(self.replica, subscriptions=records_in(answer, InformInfoRecord))
 
 
 def records_in(answer: bytes, form: type[F]) -> tuple[F, ...]:
