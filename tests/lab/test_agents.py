@@ -27,15 +27,16 @@ class Program:
     got: list[tuple[bytes, int, int]] = field(default_factory=list)
 
     def register(self, mgmt_class: int, *methods: int, oui: int = 0) -> Agent:
-        return self.agents.register(
-            self.slot,
-            lambda *given: self.got.append(given),
+        asked = Agent(
+            slot=self.slot,
+            push=lambda *given: self.got.append(given),
             mgmt_class=mgmt_class,
             version=1,
             methods=sum(1 << method for method in methods),
             oui=oui,
             does_rmpp=False,
         )
+        return self.agents.register(asked)
 
 
 @pytest.fixture

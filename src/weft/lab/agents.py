@@ -12,7 +12,7 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.mad.subnet import Arrival, Subnet
 from weft.mad.transfers import Transfers, is_rmpp
@@ -28,13 +28,13 @@ class Agent:
     """Who gets the MADs of a class at a port, by `push`; `high_tid` marks its own requests."""
 
     slot: int
-    high_tid: int
     mgmt_class: int
     version: int
     methods: int  # bit n: method n
     oui: int
     does_rmpp: bool  # the program sends and gets whole messages
     push: Push
+    high_tid: int = 0
 
     def wants(self, mad: bytes) -> bool:
         if (mad[1], mad[2]) != (self.mgmt_class, self.version) or not self.methods >> (mad[3] & 0x7F) & 1:
@@ -68,28 +68,17 @@ class Agents:
         self._outbox: deque[tuple[int, bytes, int, int | None]] = deque()
         self._is_draining = False
 
-    def register(
-        self, slot: int, push: Push, *, mgmt_class: int, version: int, methods: int, oui: int, does_rmpp: bool
-    ) -> Agent:
-        """OSError if another has one of these methods here: two subnet managers cannot share a port."""
-        for other in self._at.get(slot, ()):
-            same = (other.mgmt_class, other.version, other.oui) == (mgmt_class, version, oui)
-            if same and other.methods & methods:
+    def register(self, agent: Agent) -> Agent:
+        """With its mark. OSError if another has one of its methods here: two subnet managers cannot share a port."""
+        for other in self._at.get(agent.slot, ()):
+            same = (other.mgmt_class, other.version, other.oui) == (agent.mgmt_class, agent.version, agent.oui)
+            if same and other.methods & agent.methods:
                 raise OSError(errno.EBUSY, "another program has these methods")
-        agent = Agent(
-            slot=slot,
-            high_tid=next(self._tids),
-            mgmt_class=mgmt_class,
-            version=version,
-            methods=methods,
-            oui=oui,
-            does_rmpp=does_rmpp,
-            push=push,
-        )
+        agent = replace(agent, high_tid=next(self._tids))
         self._by_tid[agent.high_tid] = agent
-        if not self._at.setdefault(slot, []):
-            self.subnet.attach(slot, self.deliver)
-        self._at[slot].append(agent)
+        if not self._at.setdefault(agent.slot, []):
+            self.subnet.attach(agent.slot, self.deliver)
+        self._at[agent.slot].append(agent)
         return agent
 
     def unregister(self, agent: Agent) -> None:

@@ -14,6 +14,7 @@ import itertools
 import struct
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from weft.errors import UnknownName
@@ -179,15 +180,16 @@ class Attachments(Streams[_Connection]):
         free = next((n for n in range(AGENTS_PER_PORT) if n not in port.agents), None)
         if free is None:
             raise OSError(errno.ENOMEM, "too many agents")
-        port.agents[free] = self.agents.register(
-            port.slot,
-            lambda message, lid, status, pkey: self._push(connection, free, message, lid, status, pkey),
+        asked_for = Agent(
+            slot=port.slot,
+            push=partial(self._push, connection, free),
             mgmt_class=mgmt_class,
             version=version,
             methods=high << 64 | low,
             oui=oui,
             does_rmpp=bool(rmpp_version) and not flags & USER_RMPP,
         )
+        port.agents[free] = self.agents.register(asked_for)
         self._make_hot(connection)
         return free
 

@@ -105,7 +105,8 @@ class MeteredPaths:
         path = MeteredPath(meter=meter, there=there.out, back=back.out, sl=sl, header_bytes=header_bytes)
         meter.clear()
         if self._is_timed:
-            meter.latency_ns, meter.byte_ps = self._time_of(there.out)
+            self._times = self._times or _times_of(devices)
+            meter.latency_ns, meter.byte_ps = self._times(there.out)
         meter.is_open = 1
         self._paths[meters, index] = path
         self.any_open = True
@@ -129,11 +130,6 @@ class MeteredPaths:
         if self._generation != self.devices.generation:
             self._generation = self.devices.generation
             self.close_all()
-
-    def _time_of(self, out: tuple[int, ...]) -> tuple[int, int]:
-        if self._times is None:
-            self._times = _times_of(self.devices)
-        return self._times(out)
 
     # -- counting -----------------------------------------------------------------------------------------------------
 

@@ -91,14 +91,9 @@ class Streams(Generic[S]):
                     self._flush(one)
                 if events & ~select.EPOLLOUT:
                     self._read(one)
-            elif fd == self._listener.fileno():
-                self._let_in()
-
-    def _let_in(self) -> None:
-        made = self._listener.accept()
-        if made is not None:
-            self._open[made.fileno()] = self._new(made)
-            self._epoll.register(made, select.EPOLLIN)
+            elif fd == self._listener.fileno() and (made := self._listener.accept()) is not None:
+                self._open[made.fileno()] = self._new(made)
+                self._epoll.register(made, select.EPOLLIN)
 
     def drop(self, one: S) -> None:
         if one in self:

@@ -104,13 +104,9 @@ class VerbsPorts:
     def send(self, program: Program, packets: list[bytes]) -> None:
         for packet in packets:
             self.subnet.send_packet(program.slot, packet)
-            if len(packet) > LRH.size and Lid.FIRST_MULTICAST <= LRH.dlid.get(packet) < Lid.PERMISSIVE:
-                self._copy_to_itself(program.slot, packet)
-
-    def _copy_to_itself(self, slot: int, packet: bytes) -> None:
-        """Of what a port sends to a group the fabric returns nothing: the adapter gives its own programs a copy."""
-        if self.devices.is_active(slot):
-            self._arrived(slot, packet)
+            to_group = len(packet) > LRH.size and Lid.FIRST_MULTICAST <= LRH.dlid.get(packet) < Lid.PERMISSIVE
+            if to_group and self.devices.is_active(program.slot):
+                self._arrived(program.slot, packet)  # the fabric returns nothing: an adapter gives its own a copy
 
     def _arrived(self, slot: int, packet: bytes) -> None:
         if (bth := bth_at(packet)) <= 0:
@@ -185,15 +181,16 @@ class VerbsPorts:
     def ask_administrator(self, slot: int, mad: bytes, answer: Callable[[bytes | None], None]) -> None:
         """Send it a MAD from a port; `answer` gets what it says, or None."""
         if slot not in self._asking:
-            self._asking[slot] = self._agents.register(
-                slot,
-                lambda message, lid, status, pkey_index: self._on_answer(slot, message, status),
+            asking = Agent(
+                slot=slot,
+                push=lambda message, lid, status, pkey_index: self._on_answer(slot, message, status),
                 mgmt_class=MgmtClass.SUBN_ADM,
                 version=_SA_VERSION,
                 methods=0,
                 oui=0,
                 does_rmpp=False,
             )
+            self._asking[slot] = self._agents.register(asking)
         transaction = next(self._transactions) & 0xFFFF_FFFF
         lid = PortInfo.master_sm_lid.get(self.devices.info(slot))
         if not lid:

@@ -139,14 +139,11 @@ class Adapter:
     def send(self, qp: QueuePair | EEContext, segment: Segment, to: object = None) -> None:
         segment.p_key = self.p_key(qp.settings.pkey_index)
         segment.source_qp = segment.source_qp or qp.number  # for the carrier, where no header says it
-        if isinstance(segment.payload, DeviceBytes) and not self._stays_on_gpu(segment):
-            segment.payload = segment.payload.to_host()
+        if isinstance(segment.payload, DeviceBytes):
+            answered = segment.service not in (Service.UC, Service.UD)
+            if not answered or not self.carrier.carries_device_bytes:  # else the other end answers when it has a copy
+                segment.payload = segment.payload.to_host()
         self.carrier.send(segment, qp.settings.destination if to is None else to, qp.settings.mtu_bytes)
-
-    def _stays_on_gpu(self, segment: Segment) -> bool:
-        """Whether the other end copies it: where it answers when it has, and the carrier brings it there."""
-        answered = segment.service not in (Service.UC, Service.UD)
-        return answered and self.carrier.carries_device_bytes
 
     def p_key(self, index: int) -> int:
         return self.p_keys[index] if index < len(self.p_keys) else 0

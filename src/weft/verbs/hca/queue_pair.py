@@ -256,14 +256,10 @@ class QueuePair:
         is_word = work.opcode == ibv_wr_opcode.IBV_WR_ATOMIC_WRITE  # which is part of the request
         if work.inline is not None and not is_word and len(work.inline) > self.inline_max:
             raise Refused(errno.EINVAL, f"{len(work.inline)} bytes are too many for inline: {self.inline_max} at most")
-        if self.unpolled + before >= self.send_capacity:
+        unpolled = self.record.posted - self.record.polled  # a polled completion frees its own place and all before it
+        if unpolled + before >= self.send_capacity:
             why = f"the send queue is full: {self.send_capacity} requests wait until a completion of theirs is polled"
             raise Refused(errno.ENOMEM, why)
-
-    @property
-    def unpolled(self) -> int:
-        """Send requests that have a place: a polled completion frees its own and all before it."""
-        return self.record.posted - self.record.polled
 
     def put_receive(self, request: bytes) -> bool:
         """What a program has packed, if nothing speaks against it; if something does, `post_receive` says what."""

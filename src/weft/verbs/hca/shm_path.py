@@ -3,7 +3,7 @@
     shm_path.post(request) -> bool      whether it is done; if not, `requester` has to send packets
 
 A carrier offers one where nothing can go wrong on the way: within a machine, or through a lab as long as its links are
-sound. `Far` is the memory of the other adapter, `meter` counts what would have crossed the wire and can close the path.
+sound. `meter` counts what would have crossed the wire and can close the path.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -35,23 +34,13 @@ _INLINE = int(IBV_SEND_INLINE)
 _FLAGS_AT = layout.SendRequest.offset("flags")
 
 
-class Far(Protocol):
-    """The memory of another adapter's queues, mapped here."""
-
-    @property
-    def address(self) -> int:
-        """Here."""
-        ...
-
-    @property
-    def process(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShmPeer:
     """What a carrier offers: to whom, as whom, how it is counted, and how to wake who waits there."""
 
-    far: Far
+    address: int  # of the memory of the other adapter's queues, mapped here
+    process: int
+    mapping: object  # the memory stays here as long as somebody has this
     source: object  # what it would say of packets that go there
     meter: layout.MeterRecord
     ring: Callable[[], None]
@@ -65,13 +54,13 @@ class ShmPath:
         self._qp, self._peer = qp, peer
         self.words = np.frombuffer(bytearray(execute.PATH_BYTES), np.int64)
         self._kernel, self._lock = entry(execute.post, self.words, b""), qp.adapter.lock
-        memory, far = qp.adapter.memory, peer.far
-        self.is_here = far.address == memory.address  # both ends are of this process
-        header, path = layout.Header.from_address(far.address), execute.fill_in(self.words)
+        memory = qp.adapter.memory
+        self.is_here = peer.address == memory.address  # both ends are of this process
+        header, path = layout.Header.from_address(peer.address), execute.fill_in(self.words)
         path.own, path.own_qp, path.own_process = memory.address, memory.address + qp.at, os.getpid()
-        path.far, path.far_begin, path.far_length = far.address, header.begin, header.length
-        path.far_qp = far.address + layout.queue_pair_at(qp.settings.dest_qp)
-        path.far_process, path.source, path.meter = far.process, mark(peer.source), ctypes.addressof(peer.meter)
+        path.far, path.far_begin, path.far_length = peer.address, header.begin, header.length
+        path.far_qp = peer.address + layout.queue_pair_at(qp.settings.dest_qp)
+        path.far_process, path.source, path.meter = peer.process, mark(peer.source), ctypes.addressof(peer.meter)
         path.max_sge, path.max_inline = qp.send_places_max, qp.inline_max
         self.request = layout.SendRequest.from_address(path.request)
 
@@ -114,7 +103,7 @@ class ShmPath:
         while code == execute.BUSY:
             time.sleep(0)
             if time.monotonic() - began_s > _BUSY_S:
-                atomic.break_lock(self._peer.far.address, lives)
+                atomic.break_lock(self._peer.address, lives)
                 began_s = time.monotonic()
             code = self._kernel(self.words, b"")  # they have it
         if code == execute.CLOSED:

@@ -49,21 +49,17 @@ class QueueMemory:
 
     def _map_most(self) -> None:
         sizes = _SHARED_BYTES if self.can_be_shared else _PRIVATE_BYTES
+        flags = mmap.MAP_SHARED if self.can_be_shared else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         for self.size in sizes:
             if self.can_be_shared:
                 self.file = runtime.memory("verbs", self.size)
             try:
-                self._map(mmap.MAP_SHARED if self.can_be_shared else mmap.MAP_PRIVATE)
+                self.bytes = mmap.mmap(self.file, self.size, flags | _NO_RESERVE)
+                break
             except OSError:  # the user may have fewer addresses (ulimit -v)
                 if self.size == sizes[-1]:
                     raise
                 os.close(self.file)
-            else:
-                return
-
-    def _map(self, flags: int) -> None:
-        flags |= _NO_RESERVE | (0 if self.can_be_shared else mmap.MAP_ANONYMOUS)
-        self.bytes = mmap.mmap(self.file, self.size, flags)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.bytes))
 
     def close(self) -> None:

@@ -50,7 +50,6 @@ class LabCarrier(Carrier):
         self.on_change: Callable[[list[ibv_event_type]], None] = lambda events: None
         self.paths = Paths(line, lambda: self.facts)
         self._peer_memories: PeerMemories | None = None
-        self._adapter: Adapter | None = None
         self.refused = 0  # packets that were none, or whose ICRC was wrong
         _vcrc_bytes(bytes(LRH.size))  # the kernel is loaded before a connection's clock runs
 
@@ -79,7 +78,6 @@ class LabCarrier(Carrier):
 
     def open(self, adapter: Adapter) -> None:
         """Let other programs have the memory of its queues, where the lab gives them leave."""
-        self._adapter = adapter
         self._peer_memories = PeerMemories(self.grants.handover, adapter, self.line.ring)
 
     def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
@@ -114,8 +112,8 @@ class LabCarrier(Carrier):
     def _told(self, event: int) -> None:
         if event == Event.CLIENT_REREGISTER:
             self.on_change([ibv_event_type.IBV_EVENT_CLIENT_REREGISTER])
-        elif event == Event.RING and self._adapter is not None:
-            self._adapter.was_rung()
+        elif event == Event.RING and self._peer_memories is not None:
+            self._peer_memories.adapter.was_rung()
 
     def _changed(self, facts: Facts) -> None:
         before, self.facts = self.facts, facts

@@ -113,7 +113,7 @@ class Line:
         self._inbox: deque[tuple[int, bytes]] = deque()
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        self._answers: dict[int, tuple[dict[str, Any], list[int]]] = {}
+        self._answers: dict[int, tuple[dict[str, Any], int]] = {}
         self._files: list[int] = []
         self._numbers = itertools.count(1)
 
@@ -201,8 +201,8 @@ class Line:
             if kind == Kind.ANSWER:
                 (number,) = NUMBER.unpack_from(body)
                 answer = json.loads(body[NUMBER.size :])
-                files = [self._files.pop(0)] if answer.pop("has_file", False) and self._files else []
-                self._answers[number] = answer, files
+                file = self._files.pop(0) if answer.pop("has_file", False) and self._files else -1
+                self._answers[number] = answer, file
             else:
                 self._inbox.append((kind, body))
 
@@ -249,10 +249,9 @@ class Line:
             if self.is_down or left_s <= 0:
                 raise _gone(self.path)
             self._poll(min(left_s, _SLICE_S))
-        answer, files = found
-        if "error" in answer:
-            raise ConfigError(answer["error"])
-        return answer, files[0] if files else -1
+        if "error" in found[0]:
+            raise ConfigError(found[0]["error"])
+        return found
 
 
 def _gone(path: str) -> SubnetError:

@@ -70,11 +70,9 @@ class MemoryGrants:
 
     def _ask(self, key: tuple[object, ...], meter: int) -> int | None:
         """The GUID of the port at the other end, if the lab opens the meter."""
-        names = "lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"
+        path = dict(zip(("lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"), key, strict=True))
         try:
-            found = self._line.ask("metered_path", _PATIENCE_S, meter=meter, **dict(zip(names, key, strict=True)))[
-                "guid"
-            ]
+            found = self._line.ask("metered_path", _PATIENCE_S, meter=meter, **path)["guid"]
         except (ConfigError, SubnetError):
             return None
         return int(found) if found else None

@@ -106,7 +106,6 @@ class ProcessCarrier(Loopback):
         self._readable = array.array("i", [0])  # bytes
         self._unread = array.array("i", [0])  # bytes
         self._peer_memories: PeerMemories | None = None
-        self._adapter: Adapter | None = None
         first = self._slot << _QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << _QUEUE_PAIR_BITS))
 
@@ -127,7 +126,6 @@ class ProcessCarrier(Loopback):
 
     def open(self, adapter: Adapter) -> None:
         """Let other processes have the memory of its queues."""
-        self._adapter = adapter
         self._peer_memories = PeerMemories(self._handover(self._slot), adapter, self._ring_here)
 
     def _handover(self, slot: int) -> Path:
@@ -238,8 +236,8 @@ class ProcessCarrier(Loopback):
                 return came
             if not runtime.is_from_trusted(ancillary):
                 continue
-            if data == _BELL and self._adapter is not None:
-                self._adapter.was_rung()
+            if data == _BELL and self._peer_memories is not None:
+                self._peer_memories.adapter.was_rung()
             else:
                 with contextlib.suppress(Malformed):
                     came.extend(self._taken(data))

@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from weft import runtime
 from weft.verbs.hca.adapter import Adapter
@@ -98,13 +97,6 @@ class PeerMemory:
         self._connection.close()
 
 
-class OwnMemory(NamedTuple):
-    """The memory of this process, as that of another would be."""
-
-    address: int
-    process: int
-
-
 class PeerMemories:
     """The adapters of other processes whose memory this one has, and the socket where they get this one's.
 
@@ -112,7 +104,7 @@ class PeerMemories:
     """
 
     def __init__(self, path: Path, adapter: Adapter, ring_here: Callable[[], None]) -> None:
-        self._path, self._adapter, self._ring_here = path, adapter, ring_here
+        self._path, self.adapter, self._ring_here = path, adapter, ring_here
         self._listener = Listener(path, adapter)
         self._known: dict[Path, PeerMemory] = {}
         self._meters: dict[Path, dict[int, MeterRecord]] = {}  # by address; closed when it is gone
@@ -144,16 +136,16 @@ class PeerMemories:
         from weft.verbs.hca.shm_path import ShmPeer
 
         if path == self._path:
-            own = OwnMemory(self._adapter.memory.address, os.getpid())
-            return ShmPeer(far=own, source=source, meter=meter, ring=self._rung)
+            own, process, ring = self.adapter.memory, os.getpid(), self._rung
+            return ShmPeer(address=own.address, process=process, mapping=own, source=source, meter=meter, ring=ring)
         far = self.far(path)
         if far is None:
             return None
         self._meters.setdefault(path, {})[ctypes.addressof(meter)] = meter
-        return ShmPeer(far=far, source=source, meter=meter, ring=ring)
+        return ShmPeer(address=far.address, process=far.process, mapping=far, source=source, meter=meter, ring=ring)
 
     def _rung(self) -> None:
-        self._adapter.was_rung()
+        self.adapter.was_rung()
         self._ring_here()
 
     def far(self, path: Path) -> PeerMemory | None:
