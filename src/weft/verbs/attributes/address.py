@@ -86,13 +86,8 @@ class GlobalRoute(PyverbsObject):
     traffic_class: Unsigned = Unsigned(8)
 
     def __str__(self) -> str:
-        return table(
-            DGID=self.dgid,
-            flow_label=self.flow_label,
-            sgid_index=self.sgid_index,
-            hop_limit=self.hop_limit,
-            traffic_class=self.traffic_class,
-        )
+        rest = {name: value for name, value in vars(self).items() if name != "raw_dgid"}
+        return table(DGID=self.dgid, **rest)
 
 
 class _OfRoute:

@@ -111,14 +111,14 @@ class Span(NamedTuple):
 
 def device_span(obj: Any) -> Span | None:
     """The memory of an object on a GPU, in one piece; None if the object is not on one."""
-    fields = _of_torch(obj) if callable(getattr(obj, "data_ptr", None)) else _of_interface(obj)
+    is_tensor = callable(getattr(obj, "data_ptr", None))
+    fields = _of_torch(obj) if is_tensor else of_interface(obj, "__cuda_array_interface__")
     if fields is None:
         return None
     address, nbytes, writable, owner, dense = fields
-    kind = type(obj)
-    name = f"{kind.__module__}.{kind.__name__}"
+    name = name_of(obj)
     if not dense:
-        raise PyverbsUserError(f"{name} does not lie in one piece: register a copy that does, it.contiguous()")
+        raise scattered(obj, "it.contiguous()")
     if not nbytes:
         return Span(0, 0, writable, owner, None)
     try:
@@ -130,6 +130,15 @@ def device_span(obj: Any) -> Span | None:
     return Span(address, nbytes, writable, owner, allocation)
 
 
+def scattered(obj: Any, way_out: str) -> PyverbsUserError:
+    return PyverbsUserError(f"{name_of(obj)} does not lie in one piece: register a copy that does, {way_out}")
+
+
+def name_of(obj: Any) -> str:
+    kind = type(obj)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
 def _of_torch(tensor: Any) -> tuple[int, int, bool, object, bool] | None:
     """Not by `__cuda_array_interface__`, which a tensor with a gradient or of 8-bit floats does not have."""
     if not getattr(tensor, "is_cuda", False):
@@ -138,17 +147,12 @@ def _of_torch(tensor: Any) -> tuple[int, int, bool, object, bool] | None:
     return int(tensor.data_ptr()), nbytes, True, tensor.untyped_storage(), bool(tensor.is_contiguous())
 
 
-def _of_interface(obj: Any) -> tuple[int, int, bool, object, bool] | None:
-    """By `__cuda_array_interface__`, versions 2 and 3."""
-    fields = getattr(obj, "__cuda_array_interface__", None)
-    if not isinstance(fields, dict):
+def of_interface(obj: Any, name: str) -> tuple[int, int, bool, object, bool] | None:
+    """By `__cuda_array_interface__`, versions 2 and 3, or `__array_interface__`, version 3."""
+    fields = getattr(obj, name, None)
+    if not isinstance(fields, dict) or not isinstance(fields.get("data"), tuple):
         return None
     address, read_only = fields["data"]
     shape, itemsize = fields["shape"], np.dtype(fields["typestr"]).itemsize
-    dense = fields.get("strides") in (None, dense_strides(shape, itemsize))
-    return int(address), math.prod(shape) * itemsize, not read_only, obj, dense
-
-
-def dense_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """In bytes, of an array without gaps whose last index runs fastest."""
-    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    strides = tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))  # the last runs fastest
+    return int(address), math.prod(shape) * itemsize, not read_only, obj, fields.get("strides") in (None, strides)

@@ -51,7 +51,7 @@ class CompiledLoop:
     engine = "compiled"
 
     def __init__(self, end: Endpoint, watch: Watch, paths: list[MemoryPath]) -> None:
-        self.end, self.watch, self._paths = end, watch, paths
+        self.end, self._is_in_vain, self._paths = end, watch, paths
         self._memory = end.port.ctx.adapter.memory
         self._requests = np.stack([path.words for path in paths])  # int64[queue pair, word of a path]
         self._records = [execute.fill_in(words) for words in self._requests]
@@ -183,7 +183,7 @@ class CompiledLoop:
         if self._pauses % _LOOK_EVERY:
             return
         self.end.port.ctx.adapter.progress()
-        if self.watch.is_over(time.monotonic() - self._quiet_since_s):
+        if self._is_in_vain(time.monotonic() - self._quiet_since_s):
             raise SubnetError("what was to come does not come, and nobody repeats it")
 
     def _send_packets(self, index: int, size_bytes: int, *, signaled: bool, meanwhile: Callable[[], None]) -> None:

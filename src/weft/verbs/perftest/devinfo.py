@@ -41,11 +41,8 @@ def main(words: Sequence[str]) -> str:
     if given.list:
         names = [f"\t{device.name.decode()}" for device in found]
         return "\n".join([f"{len(found)} HCA{'s' * (len(found) != 1)} found:", *names, ""])
-    if given.device:
-        name = find_device(given.device)
-        found = [device for device in found if device.name.decode() == name]
-    if not found:
-        raise ConfigError("there is no RDMA device: weft's adapter has no port here")
+    name = find_device(given.device)
+    found = [device for device in found if device.name.decode() == name or not given.device]
     return "\n".join(line for device in found for line in _device(device, given.ib_port, given.verbose))
 
 
@@ -101,7 +98,7 @@ def _limits(attr: DeviceAttr) -> list[str]:
         *(("max_srq_wr", "max_srq_sge") if attr.max_srq else ()),
         *("max_pkeys", "local_ca_ack_delay"),
     ]
-    odd = {  # pyverbs has one under another name, and one not at all
+    known = vars(attr) | {  # pyverbs has one under another name, and one not at all
         "max_raw_ipv6_qp": attr.max_raw_ipv6_qps,
         "max_total_mcast_qp_attach": attr.max_mcast_grp * attr.max_mcast_qp_attach,
     }
@@ -112,9 +109,9 @@ def _limits(attr: DeviceAttr) -> list[str]:
         _row("max_qp_wr", attr.max_qp_wr),
         _row("device_cap_flags", f"{attr.device_cap_flags:#010x}"),
         *_flags(attr.device_cap_flags, ibv_device_cap_flags, "IBV_DEVICE_"),
-        *(_row(name, getattr(attr, name)) for name in names),
+        *(_row(name, known[name]) for name in names),
         _row("atomic_cap", f"{_ATOMICS.get(attr.atomic_caps, 'invalid atomic capability')} ({int(attr.atomic_caps)})"),
-        *(_row(name, odd[name] if name in odd else getattr(attr, name)) for name in rest),
+        *(_row(name, known[name]) for name in rest),
     ]
 
 
@@ -184,6 +181,7 @@ def _of_port(name: str, value: Any) -> str:
 def _port_details(ctx: Context, number: int, attr: PortAttr, device: Device) -> list[str]:
     speed = attr.active_speed_ex or attr.active_speed
     shown = f"{LinkSpeed(speed).lane_tenths / 10:.1f} Gbps" if speed in set(LinkSpeed) else "invalid speed"
+    plain = ("sm_sl", "pkey_tbl_len", "gid_tbl_len", "subnet_timeout", "init_type_reply")
     lines = [
         _of_port("max_msg_sz", f"{attr.max_msg_sz:#x}"),
         _of_port("port_cap_flags", f"{attr.port_cap_flags:#010x}"),
@@ -191,11 +189,7 @@ def _port_details(ctx: Context, number: int, attr: PortAttr, device: Device) -> 
         _of_port("max_vl_num", f"{_LANES.get(attr.max_vl_num, 'invalid value')} ({attr.max_vl_num})"),
         _of_port("bad_pkey_cntr", f"{attr.bad_pkey_cntr:#x}"),
         _of_port("qkey_viol_cntr", f"{attr.qkey_viol_cntr:#x}"),
-        _of_port("sm_sl", attr.sm_sl),
-        _of_port("pkey_tbl_len", attr.pkey_tbl_len),
-        _of_port("gid_tbl_len", attr.gid_tbl_len),
-        _of_port("subnet_timeout", attr.subnet_timeout),
-        _of_port("init_type_reply", attr.init_type_reply),
+        *(_of_port(name, getattr(attr, name)) for name in plain),
         _of_port("active_width", f"{LANES.get(attr.active_width, 'invalid width')}X ({attr.active_width})"),
         _of_port("active_speed", f"{shown} ({speed})"),
     ]

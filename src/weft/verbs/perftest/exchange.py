@@ -137,17 +137,14 @@ class Listener:
             self._socket.listen(1)
         except OSError as error:
             self._socket.close()
-            raise ConfigError(_why_not_here(address, port, error)) from error
+            why = f"cannot listen on port {port} of {address}: {error.strerror or error}"
+            if error.errno == errno.EADDRINUSE:
+                why = f"port {port} of {address} is in use, by another server perhaps: give both ends another with -p"
+            raise ConfigError(why) from error
 
     def accept(self) -> Peer:
         with contextlib.closing(self._socket):
             return Peer(self._socket.accept()[0])
-
-
-def _why_not_here(address: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} of {address} is in use, by another server perhaps: give both ends another with -p"
-    return f"cannot listen on port {port} of {address}: {error.strerror or error}"
 
 
 def call(host: str, port: int) -> Peer:

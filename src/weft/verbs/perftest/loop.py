@@ -32,6 +32,8 @@ _LOOK_EVERY = 1024  # polls that found nothing, between two looks at the clock
 _SWITCH_S = 20e-6  # between the thread that spins and the adapter's own; Python's usual 5 ms would be the latency
 _now_ns: Callable[[], int] = time.perf_counter_ns
 Wait = Callable[[int], None]  # for the other's message of a turn
+# Asked now and then by who gets nothing, with the seconds since; True: it will not come. Raises if all is in vain.
+Watch = Callable[[float], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +43,6 @@ class Batch:
     number: int
     size_bytes: int
     iterations: int  # of each queue pair
-
-
-class Watch(Protocol):
-    """Asked now and then by who waits and gets nothing, and for how long; raises if it is in vain."""
-
-    def is_over(self, quiet_s: float) -> bool:
-        """True: what is still missing will not come."""
-        ...
 
 
 class Loop(Protocol):
@@ -71,7 +65,7 @@ class PythonLoop:
     engine = "python"
 
     def __init__(self, end: Endpoint, watch: Watch) -> None:
-        self.end, self.watch = end, watch
+        self.end, self._is_in_vain = end, watch
         self._idle, self._since_ns = 0, 0
         sys.setswitchinterval(_SWITCH_S)
 
@@ -180,7 +174,7 @@ class PythonLoop:
         time.sleep(0)  # the adapter's own thread may have what is waited for
         if self._idle % _LOOK_EVERY:
             return False
-        return self.watch.is_over((_now_ns() - self._since_ns) / 1e9)
+        return self._is_in_vain((_now_ns() - self._since_ns) / 1e9)
 
     def _give_up_if_over(self) -> None:
         if self._is_over():

@@ -40,9 +40,12 @@ def run_pair(server: Sequence[str], client: Sequence[str]) -> int:
                     status = second.wait()
                 finally:
                     _end(second)
-            if status == 0 and (of_server := _ended(first)) != 0:
-                raise SubnetError(f"the client is done, but the server ended with status {of_server}")
-            return status
+            if status != 0:
+                return status
+            first.communicate(timeout=10)  # it has nothing more to do than to print
+            if first.returncode != 0:
+                raise SubnetError(f"the client is done, but the server ended with status {first.returncode}")
+            return 0
         finally:
             _end(first)
 
@@ -62,12 +65,6 @@ def _start(command: Sequence[str], cpus: set[int], stdout: int | None) -> subpro
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, text=True, start_new_session=True)
     finally:
         os.sched_setaffinity(0, before)
-
-
-def _ended(process: subprocess.Popen[str]) -> int:
-    """Its status; it has nothing more to do than to print."""
-    process.communicate(timeout=10)
-    return process.returncode
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -14,6 +14,7 @@ end: all rows                           ->      prints them
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -37,7 +38,7 @@ from weft.verbs.perftest.kinds import Connection, Verb, parse_test
 from weft.verbs.perftest.loop import Batch, Loop
 from weft.verbs.perftest.plan import Plan, Seat, Style, parse
 from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Row, Times, bandwidth_row, row_of
-from weft.verbs.perftest.watch import Watch
+from weft.verbs.perftest.watch import is_over
 from weft.version import __version__
 
 WAITING = "* Waiting for client to connect... *"
@@ -81,7 +82,7 @@ class _End:
         self.end.connect([build(Address, one) for one in self.peer.told("addresses")])
         self.peer.send(connected=True)
         self.peer.told("connected")
-        self.loop = choose(self.end, Watch(self.peer, self.plan))
+        self.loop = choose(self.end, functools.partial(is_over, self.peer, self.plan))
         self.peer.send(engine=self.loop.engine)
         self.engines = (self.loop.engine, self.peer.told("engine"))
 
@@ -170,7 +171,7 @@ class _Client(_End):
             self._close()
 
     def _measure(self) -> None:
-        self.peer.send(hello={"plan": self.plan.facts(), "mtu_bytes": self.port.mtu_bytes})
+        self.peer.send(hello={"plan": asdict(self.plan), "mtu_bytes": self.port.mtu_bytes})
         server = self.peer.told("hello", "host", "mtu_bytes")
         exchange.check_host(self.seat.host, server["host"])
         self._connect(_smaller_mtu(self.plan, self.port, server["mtu_bytes"]))
@@ -232,18 +233,16 @@ class _Client(_End):
         self.peer.send(ran=True)
         arrived = self.peer.told("arrived", "right", "came", "row")
         self._check(batch, arrived)
-        return measured, None if arrived["row"] is None else _bandwidth(arrived["row"])
+        row = None if arrived["row"] is None else row_of(arrived["row"])
+        assert not isinstance(row, LatencyRow)
+        return measured, row
 
     def _check(self, batch: Batch, arrived: dict[str, Any]) -> None:
         """The bytes of this batch must be where they were sent to."""
         plan = self.plan
         if plan.verb is Verb.SEND and not plan.test.is_latency:
             self.lost += batch.iterations * plan.qps - arrived["came"]
-        expects = (
-            plan.verb is Verb.READ or plan.bidirectional or (plan.test.is_latency and plan.verb is not Verb.ATOMIC)
-        )
-        if plan.verb is Verb.ATOMIC:
-            expects = plan.bidirectional
+        expects = plan.verb is Verb.READ or plan.bidirectional or (plan.test.is_latency and not plan.verb.is_answered)
         here = not expects or self.end.has_arrived(batch.number, batch.size_bytes, batch.iterations)
         if here and arrived["right"]:
             return
@@ -264,7 +263,7 @@ class _Client(_End):
             "client": exchange.own_host(),
             "server": server,
             "device": self.port.ctx.name,
-            "options": self.plan.facts() | {"mtu_bytes": self.end.mtu_bytes, "sizes": self.end.sizes},
+            "options": asdict(self.plan) | {"mtu_bytes": self.end.mtu_bytes, "sizes": self.end.sizes},
             "host": {
                 "name": platform.node(),
                 "machine": platform.machine(),
@@ -283,12 +282,6 @@ def _smaller_mtu(plan: Plan, port: Port, theirs: int) -> int:
     if plan.mtu_bytes > most:
         raise ConfigError(f"mtu {plan.mtu_bytes} is more than the ports have: {most} at most")
     return plan.mtu_bytes or most
-
-
-def _bandwidth(facts: dict[str, Any]) -> BandwidthRow:
-    row = row_of(facts)
-    assert isinstance(row, BandwidthRow)
-    return row
 
 
 def _together(rows: Sequence[BandwidthRow]) -> BandwidthRow:

@@ -6,6 +6,7 @@ say "done" and close the connection. Clients of weft say more, so that both ends
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
@@ -23,7 +24,7 @@ from weft.verbs.perftest.engines import choose, load
 from weft.verbs.perftest.kinds import LIMITS, Connection, Test
 from weft.verbs.perftest.loop import Batch
 from weft.verbs.perftest.plan import Plan, Seat, made_of
-from weft.verbs.perftest.watch import Watch
+from weft.verbs.perftest.watch import is_over
 
 NAMES = {f"ibv_{kind.lower()}_pingpong": kind for kind in Connection}
 _SIZES = {Connection.RC: 4096, Connection.UC: 4096, Connection.UD: 1024}
@@ -121,13 +122,6 @@ def _address_in(text: bytes) -> Address:
     return Address(lid=lid, qpn=qpn, psn=psn, gid=gid, rkey=0, vaddr=0, outs=0)
 
 
-class _Alone:
-    """Of who has no connection to the other end any more: the transport tells what does not arrive."""
-
-    def is_over(self, quiet_s: float) -> bool:
-        return False
-
-
 def _serve_rdma_core(end: Endpoint, peer: exchange.Peer, mine: Address, other: Address, say: Say) -> None:
     plan, (size_bytes,) = end.plan, end.sizes
     load(end)
@@ -136,7 +130,8 @@ def _serve_rdma_core(end: Endpoint, peer: exchange.Peer, mine: Address, other: A
     peer.write(_text(mine))
     peer.read(len(b"done\0"))
     batch = Batch(number=1, size_bytes=size_bytes, iterations=plan.iterations)
-    _say_figures(choose(end, _Alone()).pingpong(batch, begins=False), batch, say)
+    loop = choose(end, lambda quiet_s: False)  # the connection to the other end may be over: the transport tells
+    _say_figures(loop.pingpong(batch, begins=False), batch, say)
 
 
 def _exchange_messages(end: Endpoint, peer: exchange.Peer, other: Address, say: Say) -> None:
@@ -148,7 +143,7 @@ def _exchange_messages(end: Endpoint, peer: exchange.Peer, other: Address, say: 
     end.fill_receives()
     peer.send(ready=True)
     peer.told("ready")
-    loop = choose(end, Watch(peer, plan))
+    loop = choose(end, functools.partial(is_over, peer, plan))
     peer.send(engine=loop.engine)
     peer.told("engine")
     _say_figures(loop.pingpong(batch, begins=not end.side), batch, say)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
 from weft.errors import ConfigError, UnknownName
@@ -98,9 +98,6 @@ class Plan:
         return min(self.cq_mod or (100 if size_bytes <= 8192 else 1), self.depth)
 
     # -- as words -----------------------------------------------------------------------------------------------------
-
-    def facts(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Plan:

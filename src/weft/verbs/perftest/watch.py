@@ -11,14 +11,10 @@ _LOST_AFTER_S = 5.0
 _QUIET_S = 0.2  # after the other end has said that it sent all
 
 
-class Watch:
-    def __init__(self, peer: Peer, plan: Plan) -> None:
-        self._peer, self._may_lose = peer, plan.connection is not Connection.RC
-
-    def is_over(self, quiet_s: float) -> bool:
-        """True: what is still missing will not come. Reliable connections tell that themselves."""
-        if self._peer.is_gone():
-            raise SubnetError("the other end is gone: it closed the connection")
-        if not self._may_lose:
-            return False
-        return quiet_s > _LOST_AFTER_S or (quiet_s > _QUIET_S and self._peer.says_something())
+def is_over(peer: Peer, plan: Plan, quiet_s: float) -> bool:
+    """True: what is still missing will not come. Reliable connections tell that themselves."""
+    if peer.is_gone():
+        raise SubnetError("the other end is gone: it closed the connection")
+    if plan.connection is Connection.RC:
+        return False
+    return quiet_s > _LOST_AFTER_S or (quiet_s > _QUIET_S and peer.says_something())

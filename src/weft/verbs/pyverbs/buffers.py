@@ -8,13 +8,12 @@ the bytearray, and to close the mmap.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from weft.verbs.errors import PyverbsUserError
-from weft.verbs.gpudirect.gpu import Span, dense_strides, device_span
+from weft.verbs.gpudirect.gpu import Span, device_span, name_of, of_interface, scattered
 
 
 def span(obj: Any) -> Span:
@@ -24,13 +23,13 @@ def span(obj: Any) -> Span:
     if callable(getattr(obj, "data_ptr", None)):
         return _of_tensor(obj)
     if getattr(getattr(obj, "dtype", None), "hasobject", False):
-        raise PyverbsUserError(f"{_name(obj)} holds objects of Python, which cannot be sent: only numbers can")
+        raise PyverbsUserError(f"{name_of(obj)} holds objects of Python, which cannot be sent: only numbers can")
     try:
         view = memoryview(obj)
     except (TypeError, ValueError, BufferError):  # numpy does not export all kinds of elements
         return _of_interface(obj)
     if not view.contiguous:
-        raise _scattered(obj, "numpy.ascontiguousarray(it)")
+        raise scattered(obj, "numpy.ascontiguousarray(it)")
     if not view.nbytes:
         return Span(0, 0, not view.readonly, view)
     array = np.frombuffer(view, np.uint8) if view.c_contiguous else np.asarray(view)
@@ -41,34 +40,22 @@ def _of_tensor(tensor: Any) -> Span:
     """torch's, which exports no buffer."""
     device = getattr(tensor.device, "type", tensor.device)
     if device != "cpu":
-        raise PyverbsUserError(f"{_name(tensor)} is in the memory of {tensor.device}, not of this process: it.cpu()")
+        raise PyverbsUserError(f"{name_of(tensor)} is in the memory of {tensor.device}, not of this process: it.cpu()")
     if not tensor.is_contiguous():
-        raise _scattered(tensor, "it.contiguous()")
+        raise scattered(tensor, "it.contiguous()")
     return Span(int(tensor.data_ptr()), int(tensor.numel() * tensor.element_size()), True, tensor)
 
 
 def _of_interface(obj: Any) -> Span:
-    """By `__array_interface__`, version 3."""
-    fields = getattr(obj, "__array_interface__", None)
-    if not isinstance(fields, dict) or not isinstance(fields.get("data"), tuple):
+    if (found := of_interface(obj, "__array_interface__")) is None:
         raise PyverbsUserError(
-            f"{_name(obj)} is no memory: neither an address nor an object with the buffer protocol,"
+            f"{name_of(obj)} is no memory: neither an address nor an object with the buffer protocol,"
             " __array_interface__ or data_ptr()"
         )
-    address, read_only = fields["data"]
-    itemsize = np.dtype(fields["typestr"]).itemsize
-    if fields.get("strides") not in (None, dense_strides(fields["shape"], itemsize)):
-        raise _scattered(obj, "numpy.ascontiguousarray(it)")
-    return Span(int(address), math.prod(fields["shape"]) * itemsize, not read_only, obj)
-
-
-def _scattered(obj: Any, way_out: str) -> PyverbsUserError:
-    return PyverbsUserError(f"{_name(obj)} does not lie in one piece: register a copy that does, {way_out}")
-
-
-def _name(obj: Any) -> str:
-    kind = type(obj)
-    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    address, nbytes, writable, owner, dense = found
+    if not dense:
+        raise scattered(obj, "numpy.ascontiguousarray(it)")
+    return Span(address, nbytes, writable, owner)
 
 
 def is_writable(address: int, length: int) -> bool:

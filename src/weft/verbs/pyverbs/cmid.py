@@ -67,6 +67,8 @@ class CMID(Groups):
     Made of `AddrInfo`, of a `CMEventChannel`, or of the CMEvent of a request that `listen_id` received.
     """
 
+    port_num = PORT
+
     def __init__(
         self,
         creator: AddrInfo | CMEventChannel | CMEvent | None = None,
@@ -126,10 +128,6 @@ class CMID(Groups):
     @property
     def dev_name(self) -> str:
         return hardware.present()[0].name
-
-    @property
-    def port_num(self) -> int:
-        return PORT
 
     @property
     def is_datagram(self) -> bool:

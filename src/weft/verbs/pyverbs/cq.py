@@ -61,7 +61,8 @@ class _Queue(PyverbsCM):
             raise self._refused(f"{cqe} entries: there can be 1 to {cqe_max}")
         if not 0 <= comp_vector < ctx.num_comp_vectors:
             raise self._refused(f"comp_vector {comp_vector}: there are 0 to {ctx.num_comp_vectors - 1}")
-        self.ctx, self.channel, self.comp_vector = ctx, channel, comp_vector
+        self.ctx = self.context = ctx
+        self.comp_channel, self.comp_vector = channel, comp_vector
         self.core = CompletionQueue(int(cqe), ctx.adapter.memory)
         self.core.on_event, self.core.on_overflow = self._on_event, self._on_overflow
         ctx.add_ref(self)
@@ -72,16 +73,8 @@ class _Queue(PyverbsCM):
         return PyverbsRDMAError("Failed to create a CQ", code, reason)
 
     @property
-    def context(self) -> Context:
-        return self.ctx
-
-    @property
     def cqe(self) -> int:
         return self.core.capacity
-
-    @property
-    def comp_channel(self) -> CompChannel | None:
-        return self.channel
 
     def req_notify(self, solicited_only: bool = False) -> None:
         """One event on the channel, when the next completion comes; or the next solicited or failed one."""
@@ -100,8 +93,8 @@ class _Queue(PyverbsCM):
         return found
 
     def _on_event(self) -> None:
-        if self.channel is not None:
-            self.channel.events.append(self)
+        if self.comp_channel is not None:
+            self.comp_channel.events.append(self)
 
     def _on_overflow(self) -> None:
         """A completion is lost, so no queue pair that uses this queue can be trusted."""
@@ -117,8 +110,8 @@ class _Queue(PyverbsCM):
     def _release(self) -> None:
         if users := self._users():
             raise PyverbsRDMAError("Failed to close CQ", errno.EBUSY, f"queue pair {users[0].number} uses it")
-        if self.channel is not None:
-            self.channel.events = deque(cq for cq in self.channel.events if cq is not self)
+        if (channel := self.comp_channel) is not None:
+            channel.events = deque(cq for cq in channel.events if cq is not self)
 
 
 class CQ(_Queue):
