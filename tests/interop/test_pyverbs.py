@@ -53,7 +53,7 @@ def real() -> dict[str, dict[str, int | list[str] | None]]:
 
 
 def ours(name: str) -> object:
-    return importlib.import_module(f"weft.verbs.{OTHER_NAMES.get(name, name)}")
+    return importlib.import_module(OTHER_NAMES.get(name, f"weft.verbs.pyverbs.{name}"))
 
 
 def parts_of(kind: type) -> set[str]:
