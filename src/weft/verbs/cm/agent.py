@@ -19,12 +19,12 @@ from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import PSN_MASK, Op, Segment, Service
 from weft.wire import cm
-from weft.wire.cm import CmAttribute
 from weft.wire.format import Format
 
 QP1, QP1_KEY = 1, 0x8001_0000
 _PORT_SPACE_SHIFT = 16
 _REMEMBERED = 1024
+_NUMBERS = {form: number for number, form in cm.ATTRIBUTES.items()}
 _ADDRESSES = 36  # bytes at the beginning of a request's private data: version, port, both addresses
 
 
@@ -60,8 +60,8 @@ class Agent(Datagrams):
             self._gone.append(ended.local_id)
         self._asked.pop((ended.to, ended.remote_id), None)
 
-    def say(self, attribute: CmAttribute, message: Format, *, to: tuple[int, int]) -> None:
-        mad = cm.CmMad(attribute_id=attribute, data=message.raw)
+    def say(self, message: Format, *, to: tuple[int, int]) -> None:
+        mad = cm.CmMad(attribute_id=_NUMBERS[type(message)], data=message.raw)
         segment = Segment(
             op=Op.SEND,
             service=Service.UD,
@@ -119,11 +119,10 @@ class Agent(Datagrams):
         if found is None:
             if isinstance(message, cm.Dreq) and number in self._gone:  # our answer was lost
                 gone = cm.Drep(local_comm_id=message.remote_comm_id, remote_comm_id=message.local_comm_id)
-                self.say(CmAttribute.DREP, gone, to=source)
+                self.say(gone, to=source)
             return
-        for form, act in _ACTS.items():
-            if isinstance(message, form):
-                act(found, message)
+        if (act := _ACTS.get(type(message))) is not None:
+            act(found, message)
         self.qp.adapter.note_time(self.qp)
 
     def _on_new(self, message: cm.Req | cm.SidrReq, source: tuple[int, int]) -> None:
@@ -132,7 +131,7 @@ class Agent(Datagrams):
         known = self._asked.get((source, number))
         if known is not None:
             if known.phase in (Phase.ACCEPTED, Phase.CONNECTED) and known.last is not None:
-                self.say(*known.last, to=known.to)  # our answer was lost
+                self.say(known.last, to=known.to)  # our answer was lost
             return
         listener = self.listeners.get(message.service_id)
         if listener is None and is_claimed(source[1], message.service_id):

@@ -18,11 +18,10 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.wire import cm
-from weft.wire.cm import CmAttribute
 from weft.wire.format import Format
 
 SIDR_REJECTED = 2
@@ -85,7 +84,7 @@ class Told:
 class Speaker(Protocol):
     """Queue pair 1, as far as a conversation needs it."""
 
-    def say(self, attribute: CmAttribute, message: Format, *, to: tuple[int, int]) -> None: ...
+    def say(self, message: Format, *, to: tuple[int, int]) -> None: ...
 
     def forget(self, ended: Conversation) -> None: ...
 
@@ -107,7 +106,7 @@ class Conversation:
     own: Side = field(default_factory=Side)
     far: Side = field(default_factory=Side)
     service: int = 0
-    last: tuple[CmAttribute, Format] | None = None  # what is repeated, by a clock or when it is asked for again
+    last: Format | None = None  # what is repeated, by a clock or when it is asked for again
     due_s: float | None = None
     left: int = 0
 
@@ -121,10 +120,8 @@ class Conversation:
     def connect(self, service: int, own: Side) -> None:
         self.service, self.own, self.is_active, self.phase = service, own, True, Phase.ASKED
         if self.is_datagram:
-            ask: Format = cm.SidrReq(
-                request_id=self.local_id, partition_key=0xFFFF, service_id=service, private_data=self._first(own)
-            )
-            self._ask(CmAttribute.SIDR_REQ, ask)
+            data = self._first(own)
+            self._ask(cm.SidrReq(request_id=self.local_id, partition_key=0xFFFF, service_id=service, private_data=data))
             return
         path = cm.ReqPath(local_port_gid=self.to[1], remote_port_gid=self.to[0], hop_limit=64, local_port_lid=0xFFFF)
         req = cm.Req(
@@ -144,7 +141,7 @@ class Conversation:
             primary=path,
             private_data=self._first(own),
         )
-        self._ask(CmAttribute.REQ, req)
+        self._ask(req)
 
     def accept(self, own: Side) -> None:
         self.own = own
@@ -152,9 +149,8 @@ class Conversation:
             self._answer_datagram(0, own)
             return
         self.phase = Phase.ACCEPTED
-        rep = cm.Rep(
-            local_comm_id=self.local_id,
-            remote_comm_id=self.remote_id,
+        rep = self._between(
+            cm.Rep,
             local_qpn=own.qp_num,
             starting_psn=own.psn,
             responder_resources=own.resources,
@@ -163,27 +159,26 @@ class Conversation:
             srq=own.srq,
             private_data=own.private_data,
         )
-        self._ask(CmAttribute.REP, rep)
+        self._ask(rep)
 
     def reject(self, private_data: bytes = b"", reason: cm.RejReason = cm.RejReason.CONSUMER_DEFINED) -> None:
         if self.is_datagram:
             self._answer_datagram(SIDR_REJECTED, Side(private_data=private_data))
         else:
-            self._say(CmAttribute.REJ, self._refusal(reason, private_data))
+            self._say(self._between(cm.Rej, reason=reason, private_data=private_data))
         self._end()
 
     def establish(self) -> None:
         """The queue pair takes messages from now on."""
         self.phase = Phase.CONNECTED
-        self._say(CmAttribute.RTU, cm.Rtu(local_comm_id=self.local_id, remote_comm_id=self.remote_id))
+        self._say(self._between(cm.Rtu))
 
     def disconnect(self) -> None:
         if self.phase in (Phase.CONNECTED, Phase.ACCEPTED, Phase.ANSWERED):
             self.phase = Phase.LEAVING
-            leave = cm.Dreq(local_comm_id=self.local_id, remote_comm_id=self.remote_id, remote_qpn_eecn=self.far.qp_num)
-            self._ask(CmAttribute.DREQ, leave)
+            self._ask(self._between(cm.Dreq, remote_qpn_eecn=self.far.qp_num))
         elif self.phase == Phase.LEFT:
-            self._say_left()
+            self._say(self._between(cm.Drep))
             self._end()
 
     def close(self) -> None:
@@ -193,7 +188,7 @@ class Conversation:
         elif self.phase == Phase.REQUESTED:
             self.reject()
         elif self.phase == Phase.ASKED and not self.is_datagram:
-            self._say(CmAttribute.REJ, self._refusal(cm.RejReason.TIMEOUT))
+            self._say(self._between(cm.Rej, reason=cm.RejReason.TIMEOUT))
         self._end()
 
     # -- what the other end says --------------------------------------------------------------------------------------
@@ -218,7 +213,7 @@ class Conversation:
 
     def on_dreq(self, dreq: cm.Dreq) -> None:
         if self.phase == Phase.LEAVING:  # both at once
-            self._say_left()
+            self._say(self._between(cm.Drep))
             self._end()
         elif self.phase in (Phase.CONNECTED, Phase.ACCEPTED, Phase.ANSWERED):
             self.phase, self.due_s = Phase.LEFT, None
@@ -271,27 +266,23 @@ class Conversation:
             private_data=own.private_data,
         )
         self.phase = Phase.CONNECTED
-        self._say(CmAttribute.SIDR_REP, rep)
+        self._say(rep)
 
-    def _refusal(self, reason: cm.RejReason, private_data: bytes = b"") -> cm.Rej:
-        return cm.Rej(
-            local_comm_id=self.local_id, remote_comm_id=self.remote_id, reason=reason, private_data=private_data
-        )
+    def _between(self, form: type[Format], **fields: Any) -> Format:
+        """A message of which both ends have the number."""
+        return form(local_comm_id=self.local_id, remote_comm_id=self.remote_id, **fields)
 
-    def _say_left(self) -> None:
-        self._say(CmAttribute.DREP, cm.Drep(local_comm_id=self.local_id, remote_comm_id=self.remote_id))
-
-    def _ask(self, attribute: CmAttribute, message: Format) -> None:
+    def _ask(self, message: Format) -> None:
         self.left, self.due_s = RETRIES, self.agent.now_s() + ANSWER_S
-        self._say(attribute, message)
+        self._say(message)
 
-    def _say(self, attribute: CmAttribute, message: Format) -> None:
-        self.last = (attribute, message)
+    def _say(self, message: Format) -> None:
+        self.last = message
         self._repeat()
 
     def _repeat(self) -> None:
         if self.last is not None:
-            self.agent.say(*self.last, to=self.to)
+            self.agent.say(self.last, to=self.to)
 
     def _end(self) -> None:
         self.phase, self.due_s = Phase.ENDED, None

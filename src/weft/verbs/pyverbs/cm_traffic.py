@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from weft.verbs import enums as e
 from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.attributes.text import qp_type_to_str
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wr_opcode
+from weft.verbs.enums.cm import rdma_port_space
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.queue_pair import TRANSITIONS
 from weft.verbs.pyverbs.addr import AH
@@ -31,6 +31,8 @@ MASKS = {  # of an RC queue pair on its way
 
 class Traffic(PyverbsCM):
     """What an identifier does with its queue pair, when it has one."""
+
+    port_space: int
 
     def __init__(self) -> None:
         self.ctx: Context | None = None
@@ -58,12 +60,13 @@ class Traffic(PyverbsCM):
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # `CMID` has them
+    @property
+    def is_datagram(self) -> bool:
+        return self.port_space in (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
 
-        @property
-        def is_datagram(self) -> bool: ...
-
-        def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]: ...
+    def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]:
+        """What a queue pair of the program needs to come to a state, and the mask of it."""
+        raise NotImplementedError
 
     @property
     def qp_type(self) -> ibv_qp_type:

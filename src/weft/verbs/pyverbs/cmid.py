@@ -129,10 +129,6 @@ class CMID(Groups):
     def dev_name(self) -> str:
         return hardware.present()[0].name
 
-    @property
-    def is_datagram(self) -> bool:
-        return self.port_space in (rdma_port_space.RDMA_PS_UDP, rdma_port_space.RDMA_PS_IPOIB)
-
     # -- events -------------------------------------------------------------------------------------------------------
 
     def _tell(self, told: Told) -> None:
@@ -350,7 +346,6 @@ class CMID(Groups):
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
     def init_qp_attr(self, qp_state: int) -> tuple[QPAttr, int]:
-        """What a queue pair of the program needs to come to a state, and the mask of it."""
         target = _S(qp_state)
         if target not in MASKS:
             raise PyverbsRDMAError("Failed to get QP attributes", errno.EINVAL, f"not for state {target.name}")

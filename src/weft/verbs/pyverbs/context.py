@@ -102,9 +102,7 @@ class Context(PyverbsCM):
             cmid.ctx = self
         elif name is None:
             raise PyverbsUserError("Device name must be provided")
-        self.hardware = self.handles.hardware = (
-            _behind(name) if self.handles.hardware is None else self.handles.hardware
-        )
+        self.hardware = self.handles.hardware = self.handles.hardware or _behind(name)
         self.adapter, self.name = self.hardware.adapter(), self.hardware.name
         self.hardware.watch(self)
         self._is_open = True

@@ -36,12 +36,8 @@ HUGE_PAGE_SIZE = 0x200000
 _MS_ASYNC = 1
 _SIZE_MAX = (1 << 64) - 1
 _REREG = e.IBV_REREG_MR_CHANGE_TRANSLATION | e.IBV_REREG_MR_CHANGE_PD | e.IBV_REREG_MR_CHANGE_ACCESS
-# What a connection's identifier grants with its three ways to register memory (rdma_reg_msgs, _write, _read).
-_OF_CONNECTION: dict[int, int] = {
-    e.IBV_ACCESS_LOCAL_WRITE: e.IBV_ACCESS_LOCAL_WRITE,
-    e.IBV_ACCESS_REMOTE_WRITE: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE,
-    e.IBV_ACCESS_REMOTE_READ: e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ,
-}
+# What a connection's identifier grants only together with IBV_ACCESS_LOCAL_WRITE (rdma_reg_write, rdma_reg_read).
+_OF_CONNECTION = (e.IBV_ACCESS_REMOTE_WRITE, e.IBV_ACCESS_REMOTE_READ)
 _c = ctypes.CDLL(None, use_errno=True)
 _c.msync.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
@@ -141,8 +137,8 @@ class MR(PyverbsCM):
     ) -> None:
         self.pd: PD | None = creator if isinstance(creator, PD) else creator.pd
         assert self.pd is not None
-        if not isinstance(creator, PD):
-            access = _OF_CONNECTION.get(access, access)
+        if not isinstance(creator, PD) and access in _OF_CONNECTION:
+            access |= e.IBV_ACCESS_LOCAL_WRITE
         self._given = given_memory(address)
         self.buf, self._size = whereabouts(address, int(length), self._given)
         self._own: Buffer | None = None

@@ -53,17 +53,11 @@ class DMMR(MR):
 class DmaBufMR(MR):
     """Memory of a graphics card by its dma-buf, which leads to no address that a driver would copy from."""
 
-    offset: int
-    dmabuf: object
-
     def __init__(
         self, pd: PD, length: int, access: int, dmabuf: object = None, offset: int = 0, gpu: int = 0, gtt: int = 0
     ) -> None:
-        raise PyverbsRDMAError(
-            f"Failed to register a dma-buf MR. length: {length}, access flags: {access}",
-            errno.EOPNOTSUPP,
-            _NO_DMA_BUF,
-        )
+        what = f"Failed to register a dma-buf MR. length: {length}, access flags: {access}"
+        raise PyverbsRDMAError(what, errno.EOPNOTSUPP, _NO_DMA_BUF)
 
 
 class Buf(PyverbsCM):

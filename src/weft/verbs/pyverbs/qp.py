@@ -186,11 +186,8 @@ class QPEx(QP):
     def wr_set_ud_addr(self, ah: AH, remote_qpn: int, remote_rkey: int) -> None:
         """`remote_rkey` is the Q_Key; pyverbs calls it so."""
         work = self._last
-        work.ah, work.remote_qp, work.q_key = (
-            self.ctx.hardware.address_vector(ah.attr),
-            remote_qpn & PSN_MASK,
-            remote_rkey,
-        )
+        work.ah = self.ctx.hardware.address_vector(ah.attr)
+        work.remote_qp, work.q_key = remote_qpn & PSN_MASK, remote_rkey
 
     def wr_set_rd_addr(self, eec: EEC, remote_qpn: int, remote_qkey: int) -> None:
         """Weft's own: by which EE context to whom."""
