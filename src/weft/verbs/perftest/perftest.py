@@ -72,7 +72,8 @@ class _End:
     engines: tuple[str, str]  # here and there
 
     def __init__(self, plan: Plan, seat: Seat, style: Style, say: Say) -> None:
-        self.plan, self.seat, self.style, self.say = plan, seat, style, say
+        self.plan, self.seat, self.style, self.say_data = plan, seat, style, say
+        self.say: Say = (lambda line: None) if style.json else say  # JSON stands alone
 
     def _connect(self, mtu_bytes: int) -> None:
         """Make the queue pairs, tell the other end of them, and wait until it is there too."""
@@ -98,15 +99,13 @@ class _End:
     # -- text ---------------------------------------------------------------------------------------------------------
 
     def _print_settings(self) -> None:
-        if not self.style.json:
-            for line in (*settings(self.end, self.loop.engine), report.LINE, *addresses(self.end), report.LINE):
-                self.say(line)
-            self.say(report.head(is_latency=self.plan.test.is_latency, gbits=self.style.gbits))
+        for line in (*settings(self.end, self.loop.engine), report.LINE, *addresses(self.end), report.LINE):
+            self.say(line)
+        self.say(report.head(is_latency=self.plan.test.is_latency, gbits=self.style.gbits))
 
     def _print_rows(self, rows: Sequence[Row]) -> None:
-        if not self.style.json:
-            for row in rows:
-                self.say(row.line(gbits=self.style.gbits))
+        for row in rows:
+            self.say(row.line(gbits=self.style.gbits))
 
 
 class _Server(_End):
@@ -115,9 +114,8 @@ class _Server(_End):
     def run(self) -> None:
         self.port = open_port(self.seat)
         listener = exchange.Listener(self.seat.bind, self.seat.port)
-        if not self.style.json:
-            for line in ("", _STARS, WAITING, _STARS):
-                self.say(line)
+        for line in ("", _STARS, WAITING, _STARS):
+            self.say(line)
         self.peer = listener.accept()
         try:
             self._serve()
@@ -138,8 +136,7 @@ class _Server(_End):
         while "batch" in (facts := self.peer.receive()):
             self._run(build(Batch, facts["batch"]))
         self._print_rows([row_of(row) for row in facts.get("end", ())])
-        if not self.style.json:
-            self.say(report.LINE)
+        self.say(report.LINE)
 
     def _run(self, batch: Batch) -> None:
         plan = self.plan
@@ -182,12 +179,11 @@ class _Client(_End):
             rows.append(self._measure_size(size_bytes))
             self._print_rows(rows[-1:])
         self.peer.send(end=[row.facts() for row in rows])
-        if not self.style.json:
-            self.say(report.LINE)
+        self.say(report.LINE)
         if self.lost:
             print(f"{self.lost} messages were lost: {self.plan.connection} does not repeat them", file=sys.stderr)
         if self.style.json:
-            self.say(json.dumps(self._facts(rows, server["host"]), indent=2))
+            self.say_data(json.dumps(self._facts(rows, server["host"]), indent=2))
 
     def _measure_size(self, size_bytes: int) -> Row:
         if not self.plan.duration_s:

@@ -53,6 +53,7 @@ class CompChannel(PyverbsCM):
 class _Queue(PyverbsCM):
     """What plain and extended queues share. A queue pair adds itself with `add_ref`: the queue's end is its end too."""
 
+    _what = "Failed to create a CQ"
     num_events = 0  # that the program got and has not acknowledged
 
     def _open(self, ctx: Context, cqe: int, channel: CompChannel | None, comp_vector: int) -> None:
@@ -70,7 +71,7 @@ class _Queue(PyverbsCM):
             channel.add_ref(self)
 
     def _refused(self, reason: str, code: int = errno.EINVAL) -> PyverbsRDMAError:
-        return PyverbsRDMAError("Failed to create a CQ", code, reason)
+        return PyverbsRDMAError(self._what, code, reason)
 
     @property
     def cqe(self) -> int:
@@ -200,6 +201,8 @@ class CQEX(_Queue):
         cq.end_poll()
     """
 
+    _what = "Failed to create extended CQ"
+
     def __init__(self, context: Context, init_attr: CqInitAttrEx | None = None) -> None:
         attr = init_attr or CqInitAttrEx()
         self._check(attr)
@@ -219,9 +222,6 @@ class CQEX(_Queue):
             raise self._refused(f"comp_mask {attr.comp_mask:#x} has unknown bits")
         if attr.comp_mask & e.IBV_CQ_INIT_ATTR_MASK_FLAGS and attr.flags & ~e.IBV_CREATE_CQ_ATTR_SINGLE_THREADED:
             raise self._refused("a queue that overflows always fails here", errno.EOPNOTSUPP)
-
-    def _refused(self, reason: str, code: int = errno.EINVAL) -> PyverbsRDMAError:
-        return PyverbsRDMAError("Failed to create extended CQ", code, reason)
 
     # -- polling ------------------------------------------------------------------------------------------------------
 
