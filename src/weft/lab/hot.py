@@ -56,8 +56,6 @@ class HotLines:
     def __init__(self, subnet: Subnet, epoll: select.epoll) -> None:
         self._subnet, self._epoll = subnet, epoll
         self._lines: dict[int, Line] = {}  # by file descriptor
-        self._nested: set[int] = set()
-        self._news: set[int] = set()  # file descriptors that the kernel has not heard of yet
         self._kernel: Callable[..., int] | None = None
         self._hot: Hot
         self._room = new_lines(_MOST_FILES, os.geteuid())
@@ -67,19 +65,20 @@ class HotLines:
 
     def add(self, fd: int, line: Line) -> None:
         if fd < _MOST_FILES:
-            self._lines[fd] = line
-            self._news.add(fd)
+            self._lines[fd], row = line, self._room.files[fd]
+            row[Of.SLOT], row[Of.TAG] = line.slot, line.tag
+            for agent, tid in line.tids.items():
+                row[Of.TIDS + agent] = tid
 
     def add_nested(self, fd: int) -> None:
         """An epoll with lines in it, which is itself in that of the server."""
         if fd < _MOST_FILES:
-            self._nested.add(fd)
-            self._news.add(fd)
+            self._room.files[fd, Of.KIND] = Kind.NESTED
 
     def forget(self, fd: int) -> None:
         """Before it is closed."""
         if self._lines.pop(fd, None) is not None:
-            self._news.add(fd)
+            self._room.files[fd] = 0
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._lines
@@ -93,7 +92,6 @@ class HotLines:
                 self._loading = threading.Thread(target=self._try_to_load, name="weft kernel", daemon=True)
                 self._loading.start()
             return self._epoll.poll(timeout_s)
-        self._tell_news()
         for fd, line in self._lines.items():
             self._room.files[fd, Of.KIND] = line.kind() if line.is_idle() else Kind.STRANGE
         why = self._kernel(self._hot.state(), self._room, self._epoll.fileno(), int(1000 * timeout_s))
@@ -101,18 +99,6 @@ class HotLines:
         if why == Why.REST:
             self._hand_back()
         return self._epoll.poll(0) if why == Why.READY else []
-
-    def _tell_news(self) -> None:
-        for fd in self._news:
-            row, line = self._room.files[fd], self._lines.get(fd)
-            row[:] = 0
-            if fd in self._nested:
-                row[Of.KIND] = Kind.NESTED
-            elif line is not None:
-                row[Of.SLOT], row[Of.TAG] = line.slot, line.tag
-                for agent, tid in line.tids.items():
-                    row[Of.TIDS + agent] = tid
-        self._news.clear()
 
     def _hand_back(self) -> None:
         """What the kernel took from a program and did not answer, or answered and could not send."""

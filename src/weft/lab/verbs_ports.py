@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.errors import ConfigError
 from weft.ids import Lid
-from weft.lab.adapters import Adapter, adapters_of
+from weft.lab.adapters import adapters_of
 from weft.lab.agents import Agent, Agents
 from weft.lab.metered_paths import MeteredPaths, Meters
 from weft.mad.subnet import Subnet
@@ -149,31 +149,32 @@ class VerbsPorts:
 
     def found(self, host: str) -> list[dict[str, object]]:
         """The devices of a host: one for each port of each adapter."""
-        return [self._device(adapter, port) for adapter, port in self._host_ports(host)]
+        return [self._device(name, slot) for name, slot in self._slots_of(host).items()]
 
     def find(self, host: str, device: str) -> int:
         """The slot of a host's device."""
-        there = {_name(adapter, port): (adapter, port) for adapter, port in self._host_ports(host)}
+        there = self._slots_of(host)
         if device not in there:
             raise ConfigError(f"{host} has no adapter {device}: there is {', '.join(there)}")
-        adapter, port = there[device]
-        return self.devices.slot(adapter.node, port)
+        return there[device]
 
-    def _host_ports(self, host: str) -> list[tuple[Adapter, int]]:
-        adapters = adapters_of(self.devices, host)
-        switches = [one for one in adapters if self.devices.is_switch[one.node]]
-        if switches:
-            raise ConfigError(f"{host} is a switch: RDMA programs run on hosts")
-        return [(one, port) for one in adapters for port in range(one.first_port, one.last_port + 1)]
+    def _slots_of(self, host: str) -> dict[str, int]:
+        """By device. A device has one port: that of a second port is named after both."""
+        there = {}
+        for adapter in adapters_of(self.devices, host):
+            if self.devices.is_switch[adapter.node]:
+                raise ConfigError(f"{host} is a switch: RDMA programs run on hosts")
+            for port in range(adapter.first_port, adapter.last_port + 1):
+                name = adapter.name if port == adapter.first_port else f"{adapter.name}.{port}"
+                there[name] = self.devices.slot(adapter.node, port)
+        return there
 
-    def _device(self, adapter: Adapter, port: int) -> dict[str, object]:
-        info = self.devices.node_info[adapter.node]
-        slot = self.devices.slot(adapter.node, port)
+    def _device(self, name: str, slot: int) -> dict[str, object]:
+        info = self.devices.node_info[self.devices.node_of[slot]]
         return {
-            "name": _name(adapter, port),
+            "name": name,
             "node_guid": NodeInfo.node_guid.get(info),
             "system_guid": NodeInfo.system_image_guid.get(info),
-            "port_guid": int.from_bytes(self.devices.port_guid(slot), "big"),
         }
 
     # -- the subnet administrator -------------------------------------------------------------------------------------
@@ -204,8 +205,3 @@ class VerbsPorts:
         answer = self._questions.pop((slot, int.from_bytes(message[12:16], "big")), None)
         if answer is not None:
             answer(None if status == errno.ETIMEDOUT else message)
-
-
-def _name(adapter: Adapter, port: int) -> str:
-    """A device has one port: that of a second port is named after both."""
-    return adapter.name if port == adapter.first_port else f"{adapter.name}.{port}"

@@ -35,15 +35,7 @@ from weft.verbs.shm import layout
 from weft.verbs.shm.layout import CompletionRecord
 
 S, M = ibv_qp_state, ibv_qp_attr_mask
-_RESET, _INIT, _RTR, _RTS, _SQD, _SQE, _ERR = (
-    S.IBV_QPS_RESET,
-    S.IBV_QPS_INIT,
-    S.IBV_QPS_RTR,
-    S.IBV_QPS_RTS,
-    S.IBV_QPS_SQD,
-    S.IBV_QPS_SQE,
-    S.IBV_QPS_ERR,
-)
+_RESET, _INIT, _RTR, _RTS, _SQD, _SQE, _ERR, _UNKNOWN = S
 _PKEY, _PORT, _ACCESS, _QKEY = M.IBV_QP_PKEY_INDEX, M.IBV_QP_PORT, M.IBV_QP_ACCESS_FLAGS, M.IBV_QP_QKEY
 _AV, _MTU, _DEST, _RQ_PSN = M.IBV_QP_AV, M.IBV_QP_PATH_MTU, M.IBV_QP_DEST_QPN, M.IBV_QP_RQ_PSN
 _DEST_RD, _MIN_RNR, _TIMEOUT = M.IBV_QP_MAX_DEST_RD_ATOMIC, M.IBV_QP_MIN_RNR_TIMER, M.IBV_QP_TIMEOUT
@@ -106,7 +98,7 @@ TRANSITIONS: dict[tuple[ibv_qp_state, ibv_qp_state], Masks] = {
         _XRC_RECV: (0, _PORT | _AV | _TIMEOUT | _DEST_RD | _ALT | _CUR | _PKEY | _ACCESS | _MIN_RNR | _MIG),
     },
     (_SQE, _RTS): {_UC: (0, _CUR | _ACCESS), _UD: (0, _CUR | _QKEY), _RD_QP: _IN_RTS[_RD_QP]},
-} | {(state, target): _NOTHING for state in S if state != S.IBV_QPS_UNKNOWN for target in (_RESET, _ERR)}
+} | {(state, target): _NOTHING for state in S if state != _UNKNOWN for target in (_RESET, _ERR)}
 del TRANSITIONS[_RESET, _ERR]
 
 
