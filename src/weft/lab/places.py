@@ -61,9 +61,7 @@ class Places:
         fabric = self.devices.fabric
         node = fabric.node_index.get(name)
         if node is None and name in fabric.server_index:
-            thing = fabric[name]
-            inside = [one.index for one in thing.nodes] if isinstance(thing, Server) else []
-            node = next((one for one in inside if one in self._managed), None)
+            node = next((one.index for one in fabric.find_server(name).nodes if one.index in self._managed), None)
         if node is None:
             node = self._by_description.get(name)
         match = _GUID.fullmatch(name)

@@ -30,48 +30,6 @@ _TURN_S = 5e-4
 _HELLO = b"weft verbs 1"
 
 
-class Listener:
-    """Of one adapter."""
-
-    def __init__(self, path: Path, adapter: Adapter) -> None:
-        self._adapter = adapter
-        self._takers: list[socket.socket] = []
-        runtime.clear(path.parent)
-        self._listener = runtime.Listener(path)
-
-    @property
-    def files(self) -> list[int]:
-        return [self._listener.fileno(), *(taker.fileno() for taker in self._takers)]
-
-    def serve(self) -> None:
-        """Give it to who waits, and forget who left."""
-        while (taker := self._listener.accept()) is not None:
-            self._takers.append(taker)
-            runtime.allow_tracing(self._takers)
-            self._share()
-            with contextlib.suppress(OSError):
-                socket.send_fds(taker, [_HELLO], [self._adapter.memory.file])
-        gone = [one for one in self._takers if has_ended(one)]
-        for taker in gone:
-            taker.close()
-            self._takers.remove(taker)
-        if gone:
-            runtime.allow_tracing(self._takers)
-
-    def _share(self) -> None:
-        """From now on all that is changed is changed so that others may look at any time."""
-        if not self._adapter.memory.is_shared:
-            with self._adapter.loading():
-                _load_kernels(self._adapter.memory.address)  # now, not with the lock held
-            with self._adapter.lock:
-                self._adapter.memory.is_shared = True
-
-    def close(self) -> None:
-        self._listener.close()
-        for one in self._takers:
-            one.close()
-
-
 class PeerMemory:
     """That of another process, at `address` here."""
 
@@ -105,7 +63,9 @@ class PeerMemories:
 
     def __init__(self, path: Path, adapter: Adapter, ring_here: Callable[[], None]) -> None:
         self._path, self.adapter, self._ring_here = path, adapter, ring_here
-        self._listener = Listener(path, adapter)
+        runtime.clear(path.parent)
+        self._listener = runtime.Listener(path)
+        self._takers: list[socket.socket] = []  # of who has this one's
         self._known: dict[Path, PeerMemory] = {}
         self._meters: dict[Path, dict[int, MeterRecord]] = {}  # by address; closed when it is gone
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
@@ -116,7 +76,8 @@ class PeerMemories:
         """Not in the thread that answers packets: letting somebody in may take until kernels are loaded."""
         while self._is_open:
             poller = select.poll()
-            for file in (self._news, *self._listener.files, *(far.file for far in list(self._known.values()))):
+            others = (*(one.fileno() for one in self._takers), *(far.file for far in list(self._known.values())))
+            for file in (self._news, self._listener.fileno(), *others):
                 if file >= 0:
                     poller.register(file, select.POLLIN)
             poller.poll()
@@ -126,10 +87,33 @@ class PeerMemories:
     def _tend(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._news)
-        self._listener.serve()
+        self._serve()
         for path, far in list(self._known.items()):
             if not far.is_alive:
                 self._forget(path)
+
+    def _serve(self) -> None:
+        """Give it to who waits, and forget who left."""
+        while (taker := self._listener.accept()) is not None:
+            self._takers.append(taker)
+            runtime.allow_tracing(self._takers)
+            self._share()
+            with contextlib.suppress(OSError):
+                socket.send_fds(taker, [_HELLO], [self.adapter.memory.file])
+        gone = [one for one in self._takers if has_ended(one)]
+        for taker in gone:
+            taker.close()
+            self._takers.remove(taker)
+        if gone:
+            runtime.allow_tracing(self._takers)
+
+    def _share(self) -> None:
+        """From now on all that is changed is changed so that others may look at any time."""
+        if not self.adapter.memory.is_shared:
+            with self.adapter.loading():
+                _load_kernels(self.adapter.memory.address)  # now, not with the lock held
+            with self.adapter.lock:
+                self.adapter.memory.is_shared = True
 
     def peer(self, path: Path, *, source: object, meter: MeterRecord, ring: Callable[[], None]) -> MemoryPeer | None:
         """The process at a socket, which `ring` wakes, or to this one."""
@@ -169,6 +153,8 @@ class PeerMemories:
         self._is_open = False
         os.eventfd_write(self._news, 1)
         self._listener.close()
+        for taker in self._takers:
+            taker.close()
         for path in list(self._known):
             self._forget(path)
 
