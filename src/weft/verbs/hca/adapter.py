@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from weft.ids import p_keys_match
-from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
+from weft.verbs.enums import ibv_event_type, ibv_qp_state
 from weft.verbs.gpudirect.gpu import DeviceBytes
 from weft.verbs.hca.carrier import TO_GROUP, Arrival, Carrier
 from weft.verbs.hca.datagram import Datagrams
@@ -28,7 +28,7 @@ from weft.verbs.hca.regions import Regions
 from weft.verbs.hca.requester import Requester
 from weft.verbs.hca.responder import Responder
 from weft.verbs.hca.segment import REQUESTS, Segment, Service
-from weft.verbs.hca.work import Refused, SendWork
+from weft.verbs.hca.work import Refused
 from weft.verbs.shm.queue_memory import Lock, QueueMemory
 
 _LOADING_S = 10.0
@@ -125,14 +125,6 @@ class Adapter:
         """It may have something to send."""
         if qp not in self._awake:
             self._awake.append(qp)
-
-    def do_here(self, qp: QueuePair, work: SendWork) -> ibv_wc_status:
-        """Requests that never leave: closing a key, binding a window."""
-        if work.window is not None:
-            return work.window.carry_out(qp.pd, qp.number)
-        assert work.invalidate is not None
-        closed = self.regions.invalidate(qp.pd, qp.number, work.invalidate)
-        return ibv_wc_status.IBV_WC_SUCCESS if closed else ibv_wc_status.IBV_WC_MW_BIND_ERR
 
     # -- moving -------------------------------------------------------------------------------------------------------
 

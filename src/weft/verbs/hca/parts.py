@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from weft.verbs.enums import ibv_wc_status
 from weft.verbs.hca.carrier import Carrier
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.regions import Regions
 from weft.verbs.hca.segment import Segment
-from weft.verbs.hca.work import SendWork
 from weft.verbs.shm.queue_memory import Lock, QueueMemory
 
 
@@ -74,8 +72,6 @@ class Host(Protocol):
     def p_key(self, index: int) -> int: ...
 
     def send(self, qp: Any, segment: Segment, to: object = None) -> None: ...
-
-    def do_here(self, qp: Any, work: SendWork) -> ibv_wc_status: ...
 
     def wake(self, qp: Any) -> None: ...
 

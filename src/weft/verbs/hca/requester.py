@@ -137,11 +137,15 @@ class Requester:
         """Binding a window, or closing a key: after everything before it is complete."""
         if self._cursor:
             return False
-        status = self.qp.adapter.do_here(self.qp, work)
+        qp, status = self.qp, ibv_wc_status.IBV_WC_SUCCESS
+        if work.window is not None:
+            status = work.window.carry_out(qp.pd, qp.number)
+        elif work.invalidate is None or not qp.adapter.regions.invalidate(qp.pd, qp.number, work.invalidate):
+            status = ibv_wc_status.IBV_WC_MW_BIND_ERR
         if status != ibv_wc_status.IBV_WC_SUCCESS:
             self._fail(work, status)
             return False
-        work.psn, work.done = self.qp.record.next_psn, True
+        work.psn, work.done = qp.record.next_psn, True
         return True
 
     def _unanswered(self) -> int:
