@@ -21,7 +21,7 @@ from weft.fabric.rates import speed
 from weft.lab.metered_paths import clean_path
 from weft.mad.carrier import Address
 from weft.mad.devices import Devices
-from weft.mad.host_paths import Rows, ask_paths, known
+from weft.mad.host_paths import Rows, known, path_request, path_rows
 from weft.mad.local import LocalCarrier
 from weft.mad.packets import carry
 from weft.routing.check import check
@@ -172,9 +172,11 @@ class Running:
         info = self.devices.info(slot)
         sgid = PortInfo.gid_prefix.get(info) << 64 | int(self.net.fabric.ports.guid[slot])
         carrier = LocalCarrier(self.net.subnet, slot, sleep=self.net.clock.sleep)
-        rows = ask_paths(carrier, Address(PortInfo.master_sm_lid.get(info)), sgid, meanwhile=self.net.manager.step)
+        token = carrier.send(path_request(sgid), Address(PortInfo.master_sm_lid.get(info)), timeout_ms=2000)
+        while not (found := carrier.poll(only=token)):
+            self.net.manager.step()
         carrier.close()
-        return rows
+        return path_rows(found[0][1])
 
     def packet(self, pair: Pair, size_bytes: int = SIZE_BYTES) -> tuple[int, dict[str, int]]:
         """Port of the devices, and what forwarding asks of a packet with this payload as its host was told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.patience import wait_until
 
@@ -53,7 +54,7 @@ def test_weft_leaves_in_the_devices_what_opensm_leaves(peer, tmp_path, conf):
             opensm.kill()
             opensm.wait()
         theirs = lab.server.call(lambda: {place: bytes(raw) for place, raw in kept.items()})
-        batch = congestion_mads(fabric, options)
+        batch = congestion_mads(fabric, options, np.zeros(len(fabric.ports), bool))
         assert len(batch.mads) == sets
 
         def by_weft() -> dict[tuple[int, int], bytes]:

@@ -20,7 +20,7 @@ from weft.mad.discover import directed_get
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.pkey.partitions import NO_FILE, Partitions
 from weft.sm.pkey.partitions_conf import parse_partitions
-from weft.sm.pkey.tables import PartEnforce, PKeyTables, wanted_pkeys
+from weft.sm.pkey.tables import PKeyTables, wanted_pkeys
 from weft.wire.smp import PKeyTable, SmpAttribute
 
 pytestmark = pytest.mark.interop
@@ -273,7 +273,7 @@ def test_keys_keep_the_indexes_at_which_they_were_found(judge):
 def test_only_switches_that_check_get_tables(judge, enforce):
     """ibsim's switches hold nothing before."""
     text = f"Red=0x10 : {H2}=full ;"
-    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, part_enforce=PartEnforce(enforce))
+    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, part_enforce=enforce)
     there = judge.sweep(text, f"part_enforce {enforce}")
     facing = NODES["leaf1"] + 2
     assert made.programmed[facing] == (enforce == "in")

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from weft.mad.carrier import HERE, Address
 from weft.mad.local import ManualClock
+from weft.sm.conf.options import Options
 from weft.sm.events import Event
 from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.sm_info import Action, Here, OtherSm, Question, is_sm_info, requester, tell_sm
@@ -28,11 +30,23 @@ DISCOVERING, STANDBY, MASTER, NOT_ACTIVE = SMState.DISCOVERING, SMState.STANDBY,
 class Bench:
     """One election with a clock that stands, and what it said."""
 
-    def __init__(self, state: SMState = DISCOVERING, **options: object) -> None:
+    def __init__(
+        self,
+        state: SMState = DISCOVERING,
+        *,
+        guid: int = 10,
+        mads_sent: Callable[[], int] = lambda: 0,
+        **options: Any,
+    ) -> None:
         self.clock = ManualClock()
         self.said: list[tuple[Event, str]] = []
-        options = {"guid": 10, "priority": 5, "poll_interval_s": INTERVAL_S, "poll_retries": RETRIES} | options
-        self.election = Election(clock=self.clock, say=lambda *said: self.said.append(said), **options)  # type: ignore[arg-type]
+        self.election = Election(
+            Options(**{"sm_priority": 5, "sm_key": 0} | options),
+            guid=guid,
+            clock=self.clock,
+            say=lambda *said: self.said.append(said),
+            mads_sent=mads_sent,
+        )
         if state == STANDBY:
             self.election.found_others([other(priority=9, state=MASTER)])
             self.ask()
@@ -139,7 +153,7 @@ def test_ignore_other_sm_ignores_even_a_higher_master() -> None:
 
 
 def test_inactive_it_stays_so_whatever_it_finds() -> None:
-    bench = Bench(NOT_ACTIVE, inactive=True)
+    bench = Bench(NOT_ACTIVE, sm_inactive=True)
     assert bench.election.found_others([]) == Action.NOTHING
     assert bench.election.state == NOT_ACTIVE
     assert bench.ask(100.0) == []
@@ -514,7 +528,9 @@ class Net:
         return self.managers[-1]
 
     def newborn(self, priority: int, guid: int) -> Election:
-        return Election(guid=guid, priority=priority, clock=self.clock, say=lambda event, text: None)
+        return Election(
+            Options(sm_priority=priority, sm_key=0), guid=guid, clock=self.clock, say=lambda event, text: None
+        )
 
     def kill_or_revive(self, one: Manager) -> None:
         one.alive = not one.alive

@@ -14,7 +14,7 @@ from weft.errors import FileError
 from weft.fabric.kinds import NodeKind
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
 from weft.sm.pkey.partitions_conf import parse_partitions, read_partitions
-from weft.sm.pkey.tables import INBOUND, OUTBOUND, PartEnforce, may_talk, wanted_pkeys
+from weft.sm.pkey.tables import INBOUND, OUTBOUND, may_talk, wanted_pkeys
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
 SLOT = {name: int(FABRIC.first_port[node]) for node, name in enumerate(FABRIC.nodes.name)}
@@ -317,7 +317,7 @@ def test_a_manager_that_is_not_a_full_member_of_default_is_named():
 )
 def test_switch_ports_facing_adapters_check_the_keys_of_what_is_attached(enforce, bits):
     text = f"Default=0x7fff: ALL, SELF=full;\nRed=0x10: {guid('h2'):#x}=both; Blue=0x20,indx0: {guid('h2'):#x};"
-    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, allow_both=True, part_enforce=PartEnforce(enforce))
+    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, allow_both=True, part_enforce=enforce)
     facing = int(FABRIC.ports.peer[SLOT["h2"] + 1])
     inner = [int(slot) for slot in np.concatenate((FABRIC.links.a, FABRIC.links.b)) if _between_switches(int(slot))]
     assert inner

@@ -263,9 +263,8 @@ class Two(Net):
         super().__init__("fat-tree:hosts=8,radix=4")
         self.carrier = self.at("h1/1")
         self.far = self.at("h6/1")
-        self.election = Election(
-            guid=self.far_guid, priority=9, clock=self.clock, say=lambda event, text: None, sm_key=4
-        )
+        options = Options(sm_priority=9, sm_key=4)
+        self.election = Election(options, guid=self.far_guid, clock=self.clock, say=lambda event, text: None)
         for carrier in (self.carrier, self.far):
             carrier.set_is_sm(True)
             carrier.register(MgmtClass.SUBN_LID_ROUTED, (Method.GET, Method.SET))

@@ -9,7 +9,6 @@ member = join_group(carrier, Address(sm_lid), gid, p_key)     and the group that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import cache
 from itertools import product
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from weft.errors import SubnetError
 from weft.fabric.paths import HostPaths
 from weft.fabric.rates import Technology, speeds
-from weft.mad.carrier import Address, Carrier
+from weft.mad.carrier import Address, Carrier, ask
 from weft.wire.bulk import column
 from weft.wire.mad import Method, Status
 from weft.wire.port_info import LANES
@@ -38,27 +37,23 @@ _WAIT_S = 0.05
 _BUSY_S = 120.0  # a manager that sweeps on a starved machine
 
 
-def ask_paths(
-    carrier: Carrier, sm: Address, sgid: int, dgid: int | None = None, *, meanwhile: Callable[[], object] | None = None
-) -> Rows:
-    """The records that the administrator has; `meanwhile` is called while it makes them, if it is in this thread."""
-    return path_rows(_ask(carrier, sm, path_request(sgid, dgid), meanwhile))
+def ask_paths(carrier: Carrier, sm: Address, sgid: int, dgid: int | None = None) -> Rows:
+    """The records that the administrator has."""
+    return path_rows(_ask(carrier, sm, path_request(sgid, dgid)))
 
 
-def join_group(
-    carrier: Carrier, sm: Address, gid: int, p_key: int, mgid: int = 0, meanwhile: Callable[[], object] | None = None
-) -> MCMemberRecord | None:
+def join_group(carrier: Carrier, sm: Address, gid: int, p_key: int, mgid: int = 0) -> MCMemberRecord | None:
     """A port becomes a full member, without an MGID of a group that is made for it; None if it may not."""
     given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
     if not mgid:
         given |= {"q_key": GROUP_Q_KEY, "p_key": p_key, "t_class": 0, "sl": 0, "flow_label": 0}
-    answer = _ask(carrier, sm, _member_request(Method.SET, given), meanwhile)
+    answer = _ask(carrier, sm, _member_request(Method.SET, given))
     return None if SaMad.status.get(answer) else MCMemberRecord.unpack(SaMad.unpack(answer).data)
 
 
 def leave_group(carrier: Carrier, sm: Address, gid: int, mgid: int) -> None:
     given = {"mgid": mgid, "port_gid": gid, "join_state": JoinState.FULL_MEMBER}
-    _ask(carrier, sm, _member_request(Method.DELETE, given), None)
+    _ask(carrier, sm, _member_request(Method.DELETE, given))
 
 
 def _member_request(method: Method, given: dict[str, int]) -> bytes:
@@ -66,16 +61,10 @@ def _member_request(method: Method, given: dict[str, int]) -> bytes:
     return SaMad.pack(method=method, attribute_id=SaAttribute.MC_MEMBER_RECORD, component_mask=mask, data=record.raw)
 
 
-def _ask(carrier: Carrier, sm: Address, request: bytes, meanwhile: Callable[[], object] | None) -> bytes:
+def _ask(carrier: Carrier, sm: Address, request: bytes) -> bytes:
     until_s = time.monotonic() + _BUSY_S
     while True:
-        token = carrier.send(request, sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
-        found: list[tuple[int, bytes | None]] = []
-        while not found:
-            if meanwhile is not None:
-                meanwhile()
-            found = carrier.poll(0.0 if meanwhile is not None else _WAIT_S, only=token)
-        answer = found[0][1]
+        answer = ask(carrier, request, sm, timeout_ms=_TIMEOUT_MS, retries=_RETRIES)
         if answer is None:
             raise NoAnswer(f"no answer from the subnet administrator at LID {sm.lid}: is it running, and within reach?")
         if SaMad.status.get(answer) != Status.BUSY or time.monotonic() > until_s:

@@ -62,18 +62,13 @@ def _fixed(devices: Devices) -> dict[str, Array]:
     fabric = devices.fabric
     is_switch = np.array(devices.is_switch, np.bool_)
     guid = np.where(is_switch[fabric.ports.node], fabric.nodes.guid[fabric.ports.node], fabric.ports.guid)
-    return {
-        "first": np.array(devices.first, np.int32),
-        "last_port": np.array(devices.last_port, np.int32),
+    numbers = ("first", "last_port", "row", "ports_with_0", "node_of", "cable")
+    return {name: np.array(getattr(devices, name), np.int32) for name in numbers} | {
         "is_switch": is_switch,
-        "row": np.array(devices.row, np.int32),
         "first_pair": np.array(devices.first_pair, np.int64),
-        "ports_with_0": np.array(devices.ports_with_0, np.int32),
         "node_info": devices.node_infos,
         "node_description": devices.node_descriptions,
         "switch_info": devices.tables.switch_info,
-        "node_of": np.array(devices.node_of, np.int32),
-        "cable": np.array(devices.cable, np.int32),
         "guid": guid.astype(">u8").view(np.uint8).reshape(-1, 8),
         "port_info": devices.tables.port_info,
         "fdr10": devices.tables.fdr10,

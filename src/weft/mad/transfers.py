@@ -86,11 +86,11 @@ def is_message(mad: Buffer) -> bool:
     return long or marked
 
 
-def mark(message: Buffer) -> bytearray:
+def mark(message: Buffer, kind: RmppType = RmppType.DATA) -> bytearray:
     """The header of a message says that it goes as RMPP, as a kernel wants it said."""
     marked = bytearray(message)
     RmppMad.rmpp_version.set(marked, 1)
-    RmppMad.rmpp_type.set(marked, RmppType.DATA)
+    RmppMad.rmpp_type.set(marked, kind)
     RmppMad.rmpp_flags.set(marked, RmppFlag.ACTIVE)
     return marked
 
@@ -245,9 +245,6 @@ def _key(mad: Buffer, lid: int, *, turned: bool = False) -> Key:
 
 
 def _abort(header: bytes) -> bytes:
-    made = bytearray(header.ljust(MAD_BYTES, b"\0"))
-    RmppMad.rmpp_version.set(made, 1)
-    RmppMad.rmpp_type.set(made, RmppType.ABORT)
-    RmppMad.rmpp_flags.set(made, RmppFlag.ACTIVE)
+    made = mark(header.ljust(MAD_BYTES, b"\0"), RmppType.ABORT)
     RmppMad.rmpp_status.set(made, RmppStatus.TOO_MANY_RETRIES)
     return bytes(made)

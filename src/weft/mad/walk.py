@@ -301,7 +301,7 @@ class _Walker:
         for row, is_so in zip(doubted.tolist(), still.tolist(), strict=True):
             kind, text = "changed", "the cable came or went in the middle of the sweep"
             if is_so:
-                guid = self._guid(node_info, node_of[far[row]])
+                guid = int(column(node_info, NodeInfo.node_guid)[node_of[far[row]]])
                 kind, text = "duplicate-guid", f"GUID 0x{guid:016x} is at more than one place, or lies"
             self._odd_cable(kind, text, node_of, first, near[row], far[row])
         good = agrees & (times[far] == 1) & ~loop
@@ -330,9 +330,6 @@ class _Walker:
         before = np.concatenate(self.port_info)[np.append(0, slots)[other] + at]
         same &= _is_up(info) == _is_up(before)
         return np.asarray(same & np.logical_and(*np.split(answered, 2)), bool)
-
-    def _guid(self, node_info: Rows, node: int) -> int:
-        return int.from_bytes(node_info[node, 12:20].tobytes(), "big")
 
     def _odd_cable(
         self, kind: str, text: str, node_of: NDArray[np.int64], first: NDArray[np.int64], near: int, far: int

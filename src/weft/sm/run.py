@@ -148,14 +148,8 @@ class SubnetManager:
         if answer is None:
             raise SubnetError("the node of this port does not answer NodeInfo: is it up?")
         self.election = Election(
+            options,
             guid=NodeInfo.unpack(answer, DATA).port_guid,
-            priority=options.sm_priority,
-            sm_key=options.sm_key,
-            m_key=options.m_key,
-            poll_interval_s=options.sminfo_polling_timeout_ms / 1000,
-            poll_retries=options.polling_retry_number,
-            ignore_other_sm=options.ignore_other_sm,
-            inactive=options.sm_inactive,
             clock=state.clock,
             say=state.log.say,
             mads_sent=lambda: state.sender.mads,

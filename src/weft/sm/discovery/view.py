@@ -257,18 +257,14 @@ def _links(walk: Walk) -> LinkColumns:
     ends = ends[read[ends] & read[walk.peer[ends]]]
     a, b = ends.astype(np.int32), walk.peer[ends]
     infos = walk.port_info[a]
+    fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
+    slow, ext, ext2 = (column(infos, field).astype(np.int64) for field in fields)
     return LinkColumns(
         a=a,
         b=b,
-        speed=_speed_index(infos),
+        speed=speed_by_bits()[join_speeds(slow, ext, ext2)],
         width=lanes_by_code()[column(infos, PortInfo.link_width_active).astype(np.int64)],
         medium=np.zeros(len(a), np.int8),
         length_m=np.zeros(len(a), np.float32),
         bit_error_rate=np.zeros(len(a), np.float64),
     )
-
-
-def _speed_index(infos: Rows) -> NDArray[np.int8]:
-    fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
-    slow, ext, ext2 = (column(infos, field).astype(np.int64) for field in fields)
-    return speed_by_bits()[join_speeds(slow, ext, ext2)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,15 +233,8 @@ def _wanted_groups(partitions: Partitions, view: View, life_time: int) -> Iterat
 
 def _as_record(group: WantedGroup, p_key: int, life_time: int) -> MCMemberRecord:
     return MCMemberRecord(
-        mgid=int(group.mgid),
+        **asdict(group),
         p_key=p_key | PKey.FULL_MEMBER,
-        q_key=group.q_key,
-        mtu=group.mtu,
-        rate=group.rate,
-        sl=group.sl,
         packet_life_time=life_time,
-        t_class=group.t_class,
-        flow_label=group.flow_label,
         hop_limit=0 if group.scope == LINK_LOCAL else _HOP_LIMIT,
-        scope=group.scope,
     )

@@ -69,7 +69,6 @@ class _Qos:
 
     name: str
     line: int
-    enabled: bool
     high_priority: bool
     percent: int | None
     sl: int | None
@@ -107,11 +106,11 @@ class _Reader:
         self.notes: list[str] = []
         self.groups = self.named("DeviceGroups", "DeviceGroup")
         self.qos = {
-            name: self.read_qos(element, name, True)
+            name: self.read_qos(element, name)
             for name, element in self.named("QOSGroups", "QOSGroup").items()
             if element.flag("Enable")
         }
-        self.without_qos = _Qos("no QoS", 0, False, False, None, None)
+        self.without_qos = _Qos("no QoS", 0, False, None, None)
 
     def read(self) -> VirtualFabrics:
         fabrics = [
@@ -246,7 +245,7 @@ class _Reader:
 
     # -- shares -----------------------------------------------------------------------------------------------------
 
-    def read_qos(self, element: Element, name: str, enabled: bool) -> _Qos:
+    def read_qos(self, element: Element, name: str) -> _Qos:
         for tag in _NOT_CARRIED:
             if element.number(tag, 0, 1 << 32) if tag != "HoqLife" else element.string(tag):
                 self.note(element, f"{tag} of {name} has no counterpart here: ignored")
@@ -255,7 +254,7 @@ class _Reader:
         if high and percent is not None:
             self.note(element, f"{name} has high priority: its bandwidth of {percent} % is ignored")
         sl = element.number("BaseSL", 0, _SERVICE_LEVELS - 1)
-        return _Qos(name, element.line, enabled, high, None if high else percent, sl)
+        return _Qos(name, element.line, high, None if high else percent, sl)
 
     def qos_of(self, element: Element, name: str) -> _Qos:
         group = element.find("QOSGroup")
@@ -265,7 +264,7 @@ class _Reader:
             if group.text not in self.qos:
                 raise group.refuse(f"an enabled QOSGroup, of {', '.join(self.qos) or 'which there are none'}")
             return self.qos[group.text]
-        return self.read_qos(element, name, True) if element.flag("QOS") else self.without_qos
+        return self.read_qos(element, name) if element.flag("QOS") else self.without_qos
 
     def shares(self, fabrics: list[_Fabric]) -> tuple[Share, ...]:
         used = list({id(fabric.qos): fabric.qos for fabric in fabrics}.values())
@@ -293,8 +292,9 @@ class _Reader:
     def divide(self, used: list[_Qos]) -> None:
         """What is left of 100 % goes in equal parts to who names none; the odd rest to those without QoS."""
         given = sum(qos.percent or 0 for qos in used)
-        open_ones = [qos for qos in used if qos.percent is None and not qos.high_priority and qos.enabled]
-        without = self.without_qos in used
+        with_qos = [qos for qos in used if qos is not self.without_qos]
+        open_ones = [qos for qos in with_qos if qos.percent is None and not qos.high_priority]
+        without = len(with_qos) < len(used)
         left = 100 - given
         if left < len(open_ones) + _LEAST_WITHOUT_QOS * without:
             raise self.root.refuse(

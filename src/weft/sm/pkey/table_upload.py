@@ -14,7 +14,7 @@ from weft.sm.conf.options import Options
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View, ranges
 from weft.sm.pkey.partitions import NO_FILE, Partitions
-from weft.sm.pkey.tables import PartEnforce, PKeyTables, wanted_pkeys
+from weft.sm.pkey.tables import PKeyTables, wanted_pkeys
 from weft.sm.sender import Sender
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
@@ -26,7 +26,7 @@ _BLOCK = 32  # P_Keys in a MAD
 def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Known) -> PKeyTables:
     """What every port shall hold, also into the view's tables."""
     # Has nobody said who may talk to whom, not even in a file without a word, switches have nothing to check.
-    part_enforce = PartEnforce.OFF if partitions == NO_FILE else PartEnforce(options.part_enforce)
+    part_enforce = "off" if partitions == NO_FILE else options.part_enforce
     chosen = wanted_pkeys(
         partitions,
         view.fabric,

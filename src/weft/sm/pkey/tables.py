@@ -12,7 +12,6 @@ All ports at once: the work is in arrays of one row per (partition, port).
 
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -28,23 +27,12 @@ from weft.sm.pkey.partitions import DEFAULT_P_KEY, Devices, Everyone, Membership
 
 FULL = PKey.FULL_MEMBER
 INBOUND, OUTBOUND = 2, 1  # of PortInfo's two bits
+# opensm.conf's part_enforce: in which direction switches check the P_Keys of packets at ports facing adapters.
+PART_ENFORCE = {"both": INBOUND | OUTBOUND, "in": INBOUND, "out": OUTBOUND, "off": 0}
 _NAMED = 4  # how many ports or keys a note names
 _LIMITED_MEMBER, _FULL_MEMBER, _BOTH_MEMBER = 0, 1, 2
 _CODE = {Membership.LIMITED: _LIMITED_MEMBER, Membership.FULL: _FULL_MEMBER, Membership.BOTH: _BOTH_MEMBER}
 _CAS = (NodeKind.HCA, NodeKind.AGGREGATION)
-
-
-class PartEnforce(enum.Enum):
-    """opensm.conf's part_enforce: in which direction switches check the P_Keys of packets at ports facing adapters."""
-
-    BOTH = "both"
-    IN = "in"
-    OUT = "out"
-    OFF = "off"
-
-    @property
-    def bits(self) -> int:
-        return {"both": INBOUND | OUTBOUND, "in": INBOUND, "out": OUTBOUND, "off": 0}[self.value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +83,7 @@ def wanted_pkeys(
     keep_indexes: bool = False,
     partition_cap: NDArray[np.integer] | None = None,
     enforcement_cap: NDArray[np.integer] | None = None,
-    part_enforce: PartEnforce = PartEnforce.BOTH,
+    part_enforce: str = "both",
 ) -> PKeyTables:
     """The P_Key tables of all ports for these partitions.
 
@@ -120,7 +108,8 @@ def wanted_pkeys(
         notes.append("the subnet manager's port is not a full member of Default: limited members cannot reach the SA")
     programmed = np.zeros(len(fabric.ports), bool)
     programmed[slots] = (fabric.ports.peer[slots] >= 0) | (fabric.ports.number[slots] == 0) | (slots == own_slot)
-    enforcement = _enforce(fabric, slots, table, programmed, _capacity(enforcement_cap, fabric), part_enforce, notes)
+    directions = PART_ENFORCE[part_enforce]
+    enforcement = _enforce(fabric, slots, table, programmed, _capacity(enforcement_cap, fabric), directions, notes)
     return PKeyTables(table=table, programmed=programmed, enforcement=enforcement, notes=tuple(notes))
 
 
@@ -307,7 +296,7 @@ def _enforce(
     table: NDArray[np.uint16],
     programmed: NDArray[np.bool_],
     cap: NDArray[np.int64],
-    part_enforce: PartEnforce,
+    directions: int,
     notes: list[str],
 ) -> NDArray[np.uint8]:
     """Switch ports that face adapters and routers get the keys of what is attached, and check them; others do not.
@@ -319,7 +308,7 @@ def _enforce(
     facing = (fabric.ports.number[slots] > 0) & (peer >= 0)
     facing[facing] = fabric.nodes.kind[fabric.ports.node[peer[facing]]] == NodeKind.SWITCH
     room = np.where(facing, cap[fabric.ports.node[peer]], 0)
-    if not part_enforce.bits:
+    if not directions:
         return enforcement
     ends, room = slots[room > 0], room[room > 0]
     switch_slots = fabric.ports.peer[ends]
@@ -329,7 +318,7 @@ def _enforce(
     table[switch_slots] = 0
     table[switch_slots, : keys.shape[1]] = keys
     programmed[switch_slots] = True
-    enforcement[switch_slots] = np.where(count <= room, part_enforce.bits, 0)
+    enforcement[switch_slots] = np.where(count <= room, directions, 0)
     full = switch_slots[count > room].tolist()
     if full:
         ports = _listed([fabric.port(slot).name for slot in full])

@@ -1,6 +1,6 @@
 """Congestion control as OpenSM sets it up: one set of thresholds for all switches, one set of rates for all adapters.
 
-    batch = congestion_mads(fabric, options)         LID-routed MADs of class 0x21, to every port that has a LID
+    batch = congestion_mads(fabric, options, unavailable)    LID-routed MADs of class 0x21, to every port that has a LID
 
 The options are OpenSM's `cc_...`. A table of one entry, which OpenSM sends as zeros, is sent as it is. The CC_Key is
 what the MADs carry, not one that is set. (InfiniBand Architecture volume 1, annex A10; OpenSM's
@@ -85,16 +85,14 @@ def rate_table(options: Options) -> tuple[CongestionControlTable, ...]:
     return tuple(CongestionControlTable(ccti_limit=len(rates) - 1, entry=block) for block in blocks)
 
 
-def congestion_mads(fabric: Fabric, options: Options, unavailable: NDArray[np.bool_] | None = None) -> Batch:
+def congestion_mads(fabric: Fabric, options: Options, unavailable: NDArray[np.bool_]) -> Batch:
     """Sets for every switch and every adapter's port that has a LID in the tables, ports of `unavailable` left out.
 
     `unavailable` is bool[slot]: ports that said before that they do not know the class.
     """
     lid, ports = fabric.tables.lid, fabric.ports
     kind = fabric.nodes.kind[ports.node]
-    due = lid > 0
-    if unavailable is not None:
-        due &= ~unavailable
+    due = (lid > 0) & ~unavailable
     switches = np.flatnonzero(due & (kind == NodeKind.SWITCH) & (ports.number == 0))
     adapters = np.flatnonzero(due & np.isin(kind, (NodeKind.HCA, NodeKind.AGGREGATION)))
     told = [(switches, CcAttribute.SWITCH_CONGESTION_SETTING, 0, switch_setting(options).raw)]

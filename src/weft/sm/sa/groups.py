@@ -59,10 +59,6 @@ class _Query:
         if self.has("rate_selector", "rate") and not RANK_OF_CODE[int(record.rate)]:
             raise _Refused(f"{int(record.rate)} is no rate")
 
-    def check_join_mask(self) -> None:
-        if not self.has("mgid", "port_gid", "join_state"):
-            raise _Refused("MGID, PortGID and JoinState are needed", SaStatus.INSUFFICIENT_COMPONENTS)
-
 
 # -- join and create --------------------------------------------------------------------------------------------------
 
@@ -85,7 +81,8 @@ def join(sa: Context, request: SaMad, slot: int) -> Reply:
 
 def _check(state: State, query: _Query) -> None:
     """What joining and leaving have in common; the default prefix stands for the subnet's own."""
-    query.check_join_mask()
+    if not query.has("mgid", "port_gid", "join_state"):
+        raise _Refused("MGID, PortGID and JoinState are needed", SaStatus.INSUFFICIENT_COMPONENTS)
     query.check_codes()
     prefix = Gid(query.record.port_gid).prefix
     if prefix not in (Gid.LINK_LOCAL_PREFIX, state.options.subnet_prefix):

@@ -22,6 +22,7 @@ from functools import partial
 from operator import attrgetter
 
 from weft.mad.carrier import Address
+from weft.sm.conf.options import Options
 from weft.sm.events import Event
 from weft.sm.sminfo.sm_info import (
     Action,
@@ -64,22 +65,16 @@ class Election:
 
     def __init__(
         self,
+        options: Options,
         *,
         guid: int,
-        priority: int,
         clock: Callable[[], float],
         say: Callable[[Event, str], None],
-        sm_key: int = 0,
-        m_key: int = 0,
-        poll_interval_s: float = 0.5,
-        poll_retries: int = 4,
-        ignore_other_sm: bool = False,
-        inactive: bool = False,
         mads_sent: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.guid, self.priority, self.sm_key, self.m_key = guid, priority, sm_key, m_key
-        self.poll_interval_s, self.poll_retries, self.ignore_other_sm = poll_interval_s, poll_retries, ignore_other_sm
-        self.state = SMState.NOT_ACTIVE if inactive else SMState.DISCOVERING
+        self.options, self.poll_interval_s = options, options.sminfo_polling_timeout_ms / 1000
+        self.guid, self.priority, self.sm_key, self.m_key = guid, options.sm_priority, options.sm_key, options.m_key
+        self.state = SMState.NOT_ACTIVE if options.sm_inactive else SMState.DISCOVERING
         self.others: tuple[OtherSm, ...] = ()  # of the last discovery, with what they said since
         self._clock, self._say, self._mads_sent = clock, say, mads_sent
         self._here = Here()
@@ -131,7 +126,7 @@ class Election:
         self._here = here or self._here
         if self.state not in (SMState.DISCOVERING, SMState.MASTER):
             return Action.NOTHING
-        self.others = () if self.ignore_other_sm else tuple(other for other in others if self._admits(other))
+        self.others = () if self.options.ignore_other_sm else tuple(other for other in others if self._admits(other))
         masters = [other for other in self.others if other.state == SMState.MASTER]
         if self.state == SMState.MASTER:
             return self._found_as_master(masters)
@@ -306,7 +301,7 @@ class Election:
         watch.misses += 1
         if watch.other.path is not None and watch.other.lid:
             watch.by_path = not watch.by_path
-        return 1 + watch.misses >= self.poll_retries
+        return 1 + watch.misses >= self.options.polling_retry_number
 
     # -- what others ask --------------------------------------------------------------------------------------------
 

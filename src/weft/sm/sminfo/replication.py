@@ -29,7 +29,7 @@ from weft.wire.mad import Method
 from weft.wire.sa import SA_HEADER_BYTES, InformInfoRecord, MCMemberRecord, SaAttribute, SaMad, SaStatus, ServiceRecord
 from weft.wire.sa_query import F, unpack_records
 
-_TIMEOUT_MS, _RETRIES = 1000, 1
+_TIMEOUT_MS, _RETRIES, _INTERVAL_S = 1000, 1, 2.0
 _WORTH_SAYING = 3
 _COPIED = {  # by their place in a Replica
     SaAttribute.MC_MEMBER_RECORD: "groups",
@@ -64,10 +64,9 @@ class Replication:
         say: Callable[[Event, str], None],
         sa_key: int,
         changed: Callable[[], None] = lambda: None,
-        copy_interval_s: float = 2.0,
     ) -> None:
         self.replica = Replica()
-        self._clock, self._say, self._sa_key, self._interval_s = clock, say, sa_key, copy_interval_s
+        self._clock, self._say, self._sa_key = clock, say, sa_key
         self._changed = changed  # called when there is more or less to show
         self._next_s = -math.inf
         self._failures: Counter[int] = Counter()  # of an attribute, without a success between
@@ -76,7 +75,7 @@ class Replication:
         """What to ask now; `master` is `Election.master`."""
         if master is None or not master.lid or now_s < self._next_s:
             return []
-        self._next_s = now_s + self._interval_s
+        self._next_s = now_s + _INTERVAL_S
         return [self._ask(master, attribute) for attribute in _COPIED]
 
     def take(self) -> Replica:

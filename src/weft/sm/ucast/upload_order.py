@@ -66,11 +66,6 @@ class UploadPlan:
     changed_entries: int  # of known rows that differ, of unknown ones that lead somewhere
     dropped_entries: int  # of these, those that drop packets until the last wave
 
-    @property
-    def blocks(self) -> int:
-        """How many writes that takes."""
-        return sum(len(wave.switch) for wave in self.waves)
-
 
 def plan_upload(
     far: NDArray[np.int32],
