@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from weft.sim.engine import Network
-from weft.sim.layout.rules import RULES, ack_bytes, first_header_bytes
-from weft.sim.traffic import Operation, Transport
+import weft
+from weft.routing.route import route
+from weft.sim.engine import Network, Options, Paths
+from weft.sim.layout.posting import post
+from weft.sim.layout.rules import fill_in
+from weft.sim.layout.wiring import wire
+from weft.sim.traffic import Operation, Traffic, Transport
 from weft.wire.headers import AETH, BTH, DETH, GRH, LRH, RETH, Opcode
 from weft.wire.packet import Packet
 from weft.wire.roce import FRAMING_BYTES, UDP, Ethernet, IPv4
@@ -31,7 +35,11 @@ def length_bytes(network: Network, opcode: Opcode, *more, payload=b"") -> int:
 @pytest.mark.parametrize("network", LINKS)
 @pytest.mark.parametrize(("kind", "headers"), FIRST.items())
 def test_headers_are_as_long_as_those_of_real_packets(network, kind, headers):
-    rules = RULES[network]
-    size_bytes = rules.header_bytes + first_header_bytes(rules, *kind) + 4096
-    assert size_bytes == length_bytes(network, *headers, payload=bytes(4096))
-    assert ack_bytes(rules) == length_bytes(network, Opcode.RC_ACKNOWLEDGE, AETH())
+    speed = "NDR" if network is Network.INFINIBAND else "400GbE"
+    fabric = route(weft.load(f"star:hosts=2,speed={speed}")).fabric
+    options, rules = fill_in(fabric, Options(network=network, paths=Paths.TABLE))
+    traffic = Traffic.of(fabric, [("h1", "h2", 4096)], operation=kind[0], transport=kind[1])
+    posting = post(wire(fabric, rules, options.switching), traffic, options, rules)
+    first = posting.messages[0]["first"]
+    assert posting.size_bytes[first] == length_bytes(network, *headers, payload=bytes(4096))
+    assert posting.size_bytes[posting.ack_size] == length_bytes(network, Opcode.RC_ACKNOWLEDGE, AETH())

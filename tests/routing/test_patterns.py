@@ -12,7 +12,7 @@ from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.routing.lids import assign_lids
-from weft.routing.patterns import bisection, host_ports, rails, ring, shift
+from weft.routing.patterns import bisection, host_ports, rails, shift
 
 
 def with_lids(fabric: Fabric) -> Fabric:
@@ -50,7 +50,7 @@ def test_a_shift_is_a_permutation_by_k_places(n, k):
 
 
 def test_a_ring_closes():
-    assert ring(3).tolist() == [[0, 1], [1, 2], [2, 0]]
+    assert shift(3, 1).tolist() == [[0, 1], [1, 2], [2, 0]]
 
 
 @given(n=st.integers(2, 41), seed=st.integers(0, 99))

@@ -66,11 +66,6 @@ class Subnet:
         tables.set_lmc(slice(None), self.lmc)
         return tables
 
-    @cached_property
-    def is_tree(self) -> bool:
-        """Are there switches above those that hosts plug into?"""
-        return bool((self.graph.hosts == 0).any())
-
     def switch_name(self, switch: int) -> str:
         return self.fabric.nodes.name[int(self.graph.switches[switch])]
 

@@ -19,7 +19,7 @@ class FatTree:
     guarantee = "complete, no deadlock, one lane, even load in trees"
 
     def route(self, subnet: Subnet, options: Options) -> Tables:
-        if not subnet.is_tree:
+        if (subnet.graph.hosts > 0).all():
             raise CannotRoute(
                 f"fat-tree routing needs a tree: every switch of {subnet.fabric.spec} has hosts, nothing is above them"
                 '\n  Route with engine="up-down", or "dfsssp".'

@@ -29,14 +29,9 @@ def host_ports(fabric: Fabric) -> NDArray[np.int32]:
 
 
 def shift(n_hosts: int, by: int) -> Flows:
-    """Every host to the one `by` places on: the steps of an all-to-all by the book."""
+    """Every host to the one `by` places on: the steps of an all-to-all by the book; by 1 the ring of a collective."""
     hosts = np.arange(n_hosts)
     return _flows(hosts, (hosts + by) % n_hosts)
-
-
-def ring(n_hosts: int) -> Flows:
-    """Every host to the next one: a ring collective."""
-    return shift(n_hosts, 1)
 
 
 def bisection(n_hosts: int, rng: np.random.Generator) -> Flows:

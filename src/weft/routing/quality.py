@@ -27,7 +27,7 @@ from weft.fabric.kernels.forwarding import arrays
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.routing.kernels.quality import follow
-from weft.routing.patterns import Flows, bisection, host_ports, rails, ring, shift
+from weft.routing.patterns import Flows, bisection, host_ports, rails, shift
 
 _AT_ONCE = 1 << 18  # flows that are followed together
 SHIFT_FLOWS = 1 << 21  # all shifts up to 1,448 hosts; of more, a sample with about so many flows in all
@@ -93,7 +93,7 @@ def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
     network = _Network(fabric)
     load = network.load_all_to_all()
     n = len(network.host)
-    patterns = [network.judge("all-to-all", n * (n - 1), load), network.judge_flows("ring", ring(n))]
+    patterns = [network.judge("all-to-all", n * (n - 1), load), network.judge_flows("ring", shift(n, 1))]
     if len(rail_flows := rails(fabric, network.host)):
         patterns.append(network.judge_flows("rails", rail_flows))
     return Quality(

@@ -99,7 +99,9 @@ def _route(subnet: Subnet, options: Options) -> Routing:
         raise UnknownName("routing engine", options.engine, ["auto", *ENGINES])
     if options.adaptive:
         add_port_groups(subnet, options, name, tables)
-    changed = None if subnet.previous is None else _count_changes(tables.lft, subnet.previous)
+    changed = None
+    if subnet.previous is not None:  # entries that lead somewhere now and led elsewhere, or nowhere, before
+        changed = int(((tables.lft != subnet.previous) & (tables.lft != NO_ROUTE)).sum())
     fabric = subnet.fabric.configured(tables)
     return Routing(fabric=fabric, engine=name, options=options, notes=notes, changed_entries=changed)
 
@@ -125,8 +127,3 @@ def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[np.uint8]:
     carried = np.full((len(new), lft.shape[1]), NO_ROUTE, np.uint8)
     carried[row] = lft[old_row]
     return carried
-
-
-def _count_changes(lft: NDArray[np.uint8], previous: NDArray[np.uint8]) -> int:
-    """Entries that lead somewhere now and led elsewhere, or nowhere, before."""
-    return int(((lft != previous) & (lft != NO_ROUTE)).sum())

@@ -28,7 +28,6 @@ What is left out, besides what the flow engine leaves out:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +38,7 @@ from weft.sim.engine import Options, Progress
 from weft.sim.flow.idle import list_idle
 from weft.sim.flow.outcome import collect
 from weft.sim.flow.plan import FlowPlan, plan
+from weft.sim.layout.posting import ranges, waves
 from weft.sim.result import NEVER, Result
 from weft.sim.traffic import Traffic
 
@@ -61,15 +61,15 @@ class AnalyticEngine:
         made = plan(fabric, traffic, options or Options())
         sums = _Sums(made)
         begin = time.perf_counter()
-        waves = done = 0
-        for wave, reached, counts in _waves(sums.arcs, sums.waits_for):
+        events = done = 0
+        for wave, reached, counts in waves(sums.arcs.first, sums.arcs.to, sums.waits_for):
             sums.send(wave)
             sums.release(wave, reached, counts)
-            waves, done = waves + 1, done + len(wave)
+            events, done = events + 1, done + len(wave)
             if progress is not None:
                 progress(done, len(sums.qp))
         sums.write(made)
-        return collect(made, traffic, self.name, waves, time.perf_counter() - begin)
+        return collect(made, traffic, self.name, events, time.perf_counter() - begin)
 
 
 # -- waves ------------------------------------------------------------------------------------------------------------
@@ -84,18 +84,6 @@ class _Arcs:
     by_ack: NDArray[np.bool_]  # [arc] -> it waits for room among the outstanding ones, not for the data
 
 
-def _waves(arcs: _Arcs, waits_for: Ints) -> Iterator[tuple[Ints, Ints, Ints]]:
-    """Messages that wait for none, then those that waited only for such, and so on; with the arcs of each."""
-    waits = waits_for.copy()
-    wave = np.flatnonzero(waits == 0)
-    while len(wave):
-        at, counts = _ranges(arcs.first, wave)
-        yield wave, at, counts
-        np.subtract.at(waits, arcs.to[at], 1)
-        wave = np.unique(arcs.to[at])
-        wave = wave[waits[wave] == 0]
-
-
 def _arcs(made: FlowPlan) -> tuple[_Arcs, Ints]:
     """Dependencies, and the limit of messages outstanding; and for how many arcs each message waits."""
     messages, window = made.state.messages, made.state.qps.window
@@ -108,7 +96,7 @@ def _arcs(made: FlowPlan) -> tuple[_Arcs, Ints]:
     if not window.any():
         return arcs, waits_for
     depth = np.zeros(len(messages), np.int64)
-    for number, (wave, _, _) in enumerate(_waves(arcs, waits_for)):
+    for number, (wave, _, _) in enumerate(waves(arcs.first, arcs.to, waits_for)):
         depth[wave] = number
     order = np.lexsort((messages.start_ps, depth, messages.qp))
     place = np.arange(len(order))
@@ -179,7 +167,7 @@ class _Sums:
 
     def _shared_ps(self, qp: Ints, row_bytes: Floats, ready_ps: Floats) -> Floats:
         """When the last byte of each message has left, by the link of its path that takes longest."""
-        at, counts = _ranges(self.link_first, qp)
+        at, counts = ranges(self.link_first, qp)
         row = np.repeat(np.arange(len(qp)), counts)
         order = np.lexsort((qp[row], ready_ps[row], self.link[at]))
         at, row = at[order], row[order]
@@ -292,13 +280,6 @@ class _Flows:
 
 
 # -- columns in segments ----------------------------------------------------------------------------------------------
-
-
-def _ranges(first: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Places of all entries of these rows, one row after the other; and how many each has."""
-    counts = first[rows + 1] - first[rows]
-    places: Ints = np.repeat(first[rows] - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
-    return places, counts
 
 
 def _begins(*sorted_columns: Ints) -> NDArray[np.bool_]:

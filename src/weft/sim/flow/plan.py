@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.sim.adaptive import POLICIES
-from weft.sim.engine import Network, Options
+from weft.sim.engine import Options
 from weft.sim.flow.paths import list_hops, list_nodes, sign_links
 from weft.sim.flow.state import CLASS, FLOW, LEVEL, RUN, Net, State
-from weft.sim.layout.paths import check_paths, check_subnets
+from weft.sim.layout.paths import check_paths
 from weft.sim.layout.posting import Posting, post
 from weft.sim.layout.records import NONE, Records, Selection, records
-from weft.sim.layout.rules import Rules, fill_in
+from weft.sim.layout.rules import fill_in
 from weft.sim.layout.wiring import Wiring, wire
 from weft.sim.packet.state import ENTRY
 from weft.sim.traffic import Traffic
@@ -28,7 +28,6 @@ class FlowPlan:
     """What a run needs, and what its indices mean."""
 
     options: Options  # with the defaults filled in
-    rules: Rules
     wiring: Wiring
     posting: Posting
     net: Net
@@ -45,16 +44,12 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
     wiring = wire(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
     _, first_of_qp = np.unique(posting.messages.qp, return_index=True)
-    one_each = posting.messages[first_of_qp]  # all messages of a queue pair go the same way
-    check_paths(wiring, posting, first_of_qp)
-    if options.network is Network.ROCE_V1 and options.routed:
-        check_subnets(wiring, one_each)
-    net, capacity = _net(
-        wiring, posting, POLICIES[str(options.paths)].selection, options.mtu_bytes + rules.header_bytes
-    )
+    check_paths(wiring, posting, options, first_of_qp)  # all messages of a queue pair go the same way
+    picks = POLICIES[str(options.paths)].selection
+    net, capacity = _net(wiring, posting, picks, options.mtu_bytes + rules.header_bytes)
     nodes = _Nodes(wiring, net, capacity)
     state = _state(wiring, posting, net, nodes)
-    return FlowPlan(options=options, rules=rules, wiring=wiring, posting=posting, net=net, state=state)
+    return FlowPlan(options=options, wiring=wiring, posting=posting, net=net, state=state)
 
 
 def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) -> tuple[Net, NDArray[np.float64]]:

@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.forwarding import HEADERS_BYTES, MANAGEMENT_VL, Reason
 from weft.fabric.kernels.forwarding import arrays, walk_all
+from weft.sim.engine import Network, Options
 from weft.sim.layout.posting import Posting
 from weft.sim.layout.records import NONE, Records, distinct_rows
 from weft.sim.layout.wiring import Wiring
 
 
-def check_paths(wiring: Wiring, posting: Posting, rows: NDArray[np.int64] | slice = slice(None)) -> None:
+def check_paths(
+    wiring: Wiring, posting: Posting, options: Options, rows: NDArray[np.int64] | slice = slice(None)
+) -> None:
     """Follow a packet of each of these messages, and back; refuse, by name, where one ends before its time."""
     fabric = wiring.fabric
     messages, mtu_bytes = posting.messages[rows], posting.mtu_bytes[rows]
@@ -44,9 +47,11 @@ def check_paths(wiring: Wiring, posting: Posting, rows: NDArray[np.int64] | slic
             f"no route: a packet from {here} to {there} ends at {place}: {Reason(int(ends.reason[row])).text}. "
             "`weft check` shows all that do not arrive"
         )
+    if options.network is Network.ROCE_V1 and options.routed:
+        _check_subnets(wiring, messages)
 
 
-def check_subnets(wiring: Wiring, messages: Records) -> None:
+def _check_subnets(wiring: Wiring, messages: Records) -> None:
     """RoCEv1 between switches that route IP: only below one leaf."""
     leaf = wiring.ports.owner[wiring.ports.peer]
     apart = np.flatnonzero(leaf[messages.src] != leaf[messages.dst])

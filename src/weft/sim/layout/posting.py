@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, Flow, Records, distinct_rows, records
-from weft.sim.layout.rules import Rules, ack_bytes, first_header_bytes
+from weft.sim.layout.rules import Rules, ack_bytes
 from weft.sim.layout.told import told_paths
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
@@ -72,7 +74,7 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages.delay_ps[:n] = traffic.delay_ps
     messages.start_ps[:n] = traffic.start_ps
     messages.finish_ps = messages.acked_ps = messages.next = messages.branch = NONE
-    _refuse_circles(wiring, traffic, messages, first, successors)
+    _refuse_circles(traffic, messages, first, successors)
     qps, hosts, ack_ps = _price(wiring, traffic, messages, whose, is_answer, mtu_bytes, rate_gbit_s, options, rules)
     return Posting(
         messages=messages,
@@ -132,25 +134,35 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
 
 
 def _refuse_circles(
-    wiring: Wiring, traffic: Traffic, messages: Records, first: NDArray[np.int64], successors: NDArray[np.int32]
+    traffic: Traffic, messages: Records, first: NDArray[np.int64], successors: NDArray[np.int32]
 ) -> None:
     """Take away, wave by wave, what waits for nothing more; what is left waits for itself."""
-    waits = messages.waits_for.astype(np.int64)
+    circle = np.ones(len(messages), np.bool_)
+    for wave, _, _ in waves(first, successors, messages.waits_for):
+        circle[wave] = False
+    if circle.any():
+        row = min(int(np.argmax(circle)), len(traffic) - 1)
+        raise ConfigError(f"message {row} waits for itself, by {circle.sum()} messages in a circle: cut a dependency")
+
+
+def waves(
+    first: NDArray[np.int64], to: NDArray[Any], waits_for: NDArray[Any]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Messages that wait for none, then those that waited only for such, and so on; with the `ranges` of each."""
+    waits = waits_for.astype(np.int64)
     wave = np.flatnonzero(waits == 0)
-    left = len(messages) - len(wave)
-    while left and len(wave):
-        counts = first[wave + 1] - first[wave]
-        starts = np.repeat(first[wave] - np.cumsum(counts) + counts, counts)
-        reached = successors[starts + np.arange(int(counts.sum()))]
-        np.subtract.at(waits, reached, 1)
-        wave = np.unique(reached)
+    while len(wave):
+        at, counts = ranges(first, wave)
+        yield wave, at, counts
+        np.subtract.at(waits, to[at], 1)
+        wave = np.unique(to[at])
         wave = wave[waits[wave] == 0]
-        left -= len(wave)
-    if left:
-        row = int(np.flatnonzero(waits > 0)[0])
-        raise ConfigError(
-            f"message {min(row, len(traffic) - 1)} waits for itself, by {left} messages in a circle: cut a dependency"
-        )
+
+
+def ranges(first: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places of all entries of these rows, one row after the other; and how many each has."""
+    counts = first[rows + 1] - first[rows]
+    return np.repeat(first[rows] - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum())), counts
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
@@ -169,17 +181,14 @@ def _cut(
     count = np.maximum(-(-payload // mtu), 1)
     if (count > np.iinfo(np.int32).max).any():
         raise ConfigError("a message has over 2**31 packets: send it in parts")
-    more = np.zeros((len(Operation), len(Transport)), np.int64)
-    for operation in Operation:
-        for transport in Transport:
-            more[operation, transport] = first_header_bytes(rules, operation, transport)
-    first_more = np.where(is_request, RETH.size, more[traffic.operation[whose], traffic.transport[whose]])
-    is_answer = (traffic.operation[whose] == Operation.READ) & ~is_request
-    first_more[is_answer] = AETH.size  # in the first and in the last packet
-
+    operation, transport = traffic.operation[whose], traffic.transport[whose]
+    is_answer = (operation == Operation.READ) & ~is_request
     to_group = traffic.mlid[whose] > 0
-    first_more[to_group] = 0
     each_more = np.where(to_group, GRH.size + DETH.size, 0)  # it is cut into datagrams
+    bare = to_group | (~is_answer & ~is_request & (rules.flow is Flow.DROP))
+    # What the first packet of a message carries more than the others; an answer also has it in the last.
+    kinds = (bare, is_answer, is_request, transport == Transport.UD, operation == Operation.WRITE)
+    first_more = np.select(kinds, (0, AETH.size, RETH.size, DETH.size, RETH.size))
 
     def on_wire(size: NDArray[np.int64]) -> NDArray[np.int64]:
         return -(-size // 4) * 4 + rules.header_bytes + each_more

@@ -12,9 +12,8 @@ from weft.sim.congestion import CONTROLS, Control
 from weft.sim.engine import CongestionControl, Network, Options, Paths
 from weft.sim.layout.congestion import is_set
 from weft.sim.layout.records import Flow
-from weft.sim.traffic import Operation, Transport
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES
-from weft.wire.headers import AETH, BTH, DETH, GRH, LRH, RETH
+from weft.wire.headers import AETH, BTH, GRH, LRH
 from weft.wire.roce import FRAMING_BYTES, UDP, Ethernet, IPv4
 
 _FRAME_BYTES = Ethernet.size + FRAMING_BYTES
@@ -35,6 +34,15 @@ class Rules:
     largest_mtu_bytes: int
 
 
+_INFINIBAND = Rules(
+    technology=Technology.INFINIBAND,
+    flow=Flow.CREDITS,
+    paths=Paths.TABLE,
+    congestion_control=CongestionControl.NONE,
+    header_bytes=LRH.size + BTH.size + ICRC_BYTES + VCRC_BYTES,
+    mtu_bytes=4096,
+    largest_mtu_bytes=4096,
+)
 _ROCE = Rules(
     technology=Technology.ETHERNET,
     flow=Flow.PAUSE,
@@ -45,30 +53,19 @@ _ROCE = Rules(
     largest_mtu_bytes=4096,
 )
 RULES = {
-    Network.INFINIBAND: Rules(
-        technology=Technology.INFINIBAND,
-        flow=Flow.CREDITS,
-        paths=Paths.TABLE,
-        congestion_control=CongestionControl.NONE,
-        header_bytes=LRH.size + BTH.size + ICRC_BYTES + VCRC_BYTES,
-        mtu_bytes=4096,
-        largest_mtu_bytes=4096,
-    ),
-    Network.OMNI_PATH: Rules(
+    Network.INFINIBAND: _INFINIBAND,
+    Network.OMNI_PATH: replace(
+        _INFINIBAND,
         technology=Technology.OMNI_PATH,
-        flow=Flow.CREDITS,
-        paths=Paths.TABLE,
-        congestion_control=CongestionControl.NONE,
         header_bytes=LRH.size + BTH.size + _KDETH_BYTES + ICRC_BYTES,
         mtu_bytes=8192,
         largest_mtu_bytes=10_240,
     ),
     Network.ROCE: _ROCE,
     Network.ROCE_V1: replace(_ROCE, header_bytes=_FRAME_BYTES + GRH.size + BTH.size + ICRC_BYTES),
-    Network.TCP: Rules(
-        technology=Technology.ETHERNET,
+    Network.TCP: replace(
+        _ROCE,
         flow=Flow.DROP,
-        paths=Paths.ECMP,
         congestion_control=CongestionControl.NONE,
         header_bytes=_FRAME_BYTES + IPv4.size + _TCP_BYTES,
         mtu_bytes=8960,
@@ -129,15 +126,6 @@ def control(name: str, network: Network) -> Control:
     """That of this name; TCP has one of its own accord."""
     own = network is Network.TCP and name == CongestionControl.NONE
     return CONTROLS[CongestionControl.RENO if own else name]
-
-
-def first_header_bytes(rules: Rules, operation: Operation, transport: Transport) -> int:
-    """What the first packet of a message carries more than the others."""
-    if rules.flow is Flow.DROP:
-        return 0
-    if transport is Transport.UD:
-        return DETH.size
-    return RETH.size if operation is Operation.WRITE else 0
 
 
 def ack_bytes(rules: Rules) -> int:

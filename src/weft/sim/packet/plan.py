@@ -12,8 +12,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
 from weft.sim.adaptive import POLICIES
 from weft.sim.congestion import NEVER_BYTES, Parameters, Ports
-from weft.sim.engine import Network, Options
-from weft.sim.layout.paths import arbitration, check_paths, check_subnets, count_vls, host_vls
+from weft.sim.engine import Options
+from weft.sim.layout.paths import arbitration, check_paths, count_vls, host_vls
 from weft.sim.layout.posting import Posting, post
 from weft.sim.layout.records import NONE, Flow, Records, Selection, distinct_rows, records
 from weft.sim.layout.rules import Rules, control, fill_in
@@ -57,7 +57,6 @@ class PacketPlan:
     """What a run needs, and what its indices mean."""
 
     options: Options  # with the defaults filled in
-    rules: Rules
     wiring: Wiring
     posting: Posting
     trees: Trees
@@ -69,9 +68,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     options, rules = fill_in(fabric, options)
     wiring = wire(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
-    check_paths(wiring, posting)
-    if options.network is Network.ROCE_V1 and options.routed:
-        check_subnets(wiring, posting.messages)
+    check_paths(wiring, posting, options)
     n_vls = count_vls(wiring, np.concatenate((posting.messages.sl, posting.messages.back_sl)))
     trees = grow(wiring, posting, n_vls)
     full_bytes = int(posting.size_bytes.max())
@@ -133,7 +130,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     )
     run.free_chunk, run.free_chunks = lines.free_chunk, lines.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
-    return PacketPlan(options=options, rules=rules, wiring=wiring, posting=posting, trees=trees, state=state)
+    return PacketPlan(options=options, wiring=wiring, posting=posting, trees=trees, state=state)
 
 
 def _give_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
