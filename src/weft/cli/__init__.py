@@ -66,17 +66,16 @@ VERBS_COMMANDS = {
     "ibv_ud_pingpong": "Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST].",
 }
 _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+_RUNNERS = {"exec", *VERBS_COMMANDS}
 # Of a program that is run: its flags, its `--`. No word has a NUL, so none ends our options.
 _OWN_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": [], "end_of_options_delimiter": "\0"}
-for _name, _help in COMMANDS.items():
-    app.command(f"weft.cli.{_name}:{_name}", name=_name, help=_help, sort_key=list(COMMANDS).index(_name))
-for _place, (_name, _help) in enumerate(LAB_COMMANDS.items(), len(COMMANDS)):
+_ALL = COMMANDS | LAB_COMMANDS | VERBS_COMMANDS
+for _place, (_name, _help) in enumerate(_ALL.items()):
+    _module = "lab" if _name in LAB_COMMANDS else "verbs" if _name in VERBS_COMMANDS else _name
     _function = f"{_name}_" if _name in ("exec", "break") else _name  # words of Python
-    _flags = _OWN_FLAGS if _name == "exec" else {}  # those of the program
-    app.command(f"weft.cli.lab:{_function}", name=_name, help=_help, sort_key=_place, **_flags)
-for _place, (_name, _help) in enumerate(VERBS_COMMANDS.items(), len(COMMANDS) + len(LAB_COMMANDS)):
-    app.command(f"weft.cli.verbs:{_name}", name=_name, help=_help, sort_key=_place, **_OWN_FLAGS)
-app.register_install_completion_command(sort_key=len(COMMANDS) + len(LAB_COMMANDS) + len(VERBS_COMMANDS))
+    _flags = _OWN_FLAGS if _name in _RUNNERS else {}
+    app.command(f"weft.cli.{_module}:{_function}", name=_name, help=_help, sort_key=_place, **_flags)
+app.register_install_completion_command(sort_key=len(_ALL))
 
 
 def main() -> None:
@@ -119,7 +118,7 @@ def _without_plugins(words: list[str]) -> list[str]:
             use(plugin if equals else next(coming, ""))
             continue
         left.append(word)
-        if word == "exec" or word in VERBS_COMMANDS:
+        if word in _RUNNERS:
             left += coming
     return left
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from weft.fabric.summary import Summary
-    from weft.fabric.views import Node, Port, Server
+    from weft.fabric.views import Port
 
 
 def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None:
@@ -26,17 +26,20 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
     """
     from weft.fabric.spec import load
     from weft.fabric.summary import summarise
-    from weft.fabric.views import Port
+    from weft.fabric.views import Port, Server
 
     with progress_bar(f"reading {spec}"):
         fabric = load(spec)
     if name is not None:
         thing = fabric[name]
-        ports = [thing] if isinstance(thing, Port) else _ports(thing)
+        things = thing.nodes if isinstance(thing, Server) else [thing]
+        ports = [port for one in things for port in ([one] if isinstance(one, Port) else one.ports)]
+        rows = [_port_row(port) for port in ports]
         if form.is_data:
-            print_data(form, [_port_row(port) for port in ports])
+            print_data(form, rows)
         else:
-            _print_ports(console(), name, ports)
+            heads = ("port", "kind", "port GUID", "LID", "plugged into", "speed", "Gbit/s", "medium", "m", "BER")
+            console().print(table(name, heads, [tuple(row.values()) for row in rows]))
         return
     with progress_bar("counting"):
         summary = summarise(fabric)
@@ -80,13 +83,6 @@ def _plural(word: str, count: int) -> str:
     return word if count == 1 else word + ("es" if word.endswith("witch") else "s")
 
 
-def _ports(thing: Node | Server) -> list[Port]:
-    from weft.fabric.views import Node
-
-    nodes = [thing] if isinstance(thing, Node) else thing.nodes
-    return [port for node in nodes for port in node.ports]
-
-
 def _port_row(port: Port) -> dict[str, str | int | float | None]:
     link = port.link
     return {
@@ -101,9 +97,3 @@ def _port_row(port: Port) -> dict[str, str | int | float | None]:
         "length_m": link.length_m if link else None,
         "bit_error_rate": link.bit_error_rate if link else None,
     }
-
-
-def _print_ports(out: Console, name: str, ports: list[Port]) -> None:
-    rows = [_port_row(port) for port in ports]
-    heads = ("port", "kind", "port GUID", "LID", "plugged into", "speed", "Gbit/s", "medium", "m", "BER")
-    out.print(table(name, heads, [tuple(row.values()) for row in rows]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -63,17 +63,15 @@ def sm_options(flags: SmFlags) -> Options:
     from weft.sm.conf.options import Options, parse_engines, read_options
 
     options = read_options(flags.config) if flags.config else Options()
-    if flags.partitions is not None and flags.partitions.suffix == ".xml":
-        options = replace(options, virtual_fabrics_file=flags.partitions)
-    elif flags.partitions is not None:
-        options = replace(options, partition_config_file=flags.partitions)
-    if flags.priority is not None:
-        options = replace(options, sm_priority=flags.priority)
-    if flags.engine:
-        options = replace(options, routing_engine=parse_engines(flags.engine))
-    if flags.qos:
-        options = replace(options, qos=True)
-    return replace(options, state_file=flags.state) if flags.state is not None else options
+    is_opafm = flags.partitions is not None and flags.partitions.suffix == ".xml"
+    told: dict[str, Any] = {
+        "virtual_fabrics_file" if is_opafm else "partition_config_file": flags.partitions,
+        "sm_priority": flags.priority,
+        "routing_engine": parse_engines(flags.engine) if flags.engine else None,
+        "qos": flags.qos or None,
+        "state_file": flags.state,
+    }
+    return replace(options, **{name: value for name, value in told.items() if value is not None})
 
 
 def dump_folder(flags: SmFlags, options: Options) -> Path | None:

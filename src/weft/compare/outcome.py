@@ -103,7 +103,19 @@ class Outcome:
 
     @property
     def why(self) -> str:
-        return _why(self)
+        """The bottleneck, in a sentence or two."""
+        moving = 100 * self.parts_us.get("data", 0.0) / self.time_us
+        if self.bound == "latency":
+            return (
+                f"{100 - moving:.0f} % of the time is not data: GPUs start, fill their pipelines and wait for each "
+                f"other, and a step between two servers takes {self.networks[self.pattern].step_us:.2g} µs."
+            )
+        if self.bound != "adapters":
+            limit = _INSIDE.get(self.bound, self.bound)
+            return f"{moving:.0f} % of the time is data, and the limit is {limit}, not the network."
+        line_gbyte_s = gbyte_s(self.cluster.nic_gbit_s)
+        carried = f"each of {self.cluster.nics} adapters carries {self.adapter_gbyte_s:.1f} of {line_gbyte_s:g} GB/s"
+        return f"{moving:.0f} % of the time is data: {carried}{_held_up(self, line_gbyte_s)}."
 
     @property
     def _each(self) -> list[tuple[Call, Estimate]]:
@@ -166,11 +178,36 @@ class Comparison:
 
     @property
     def finding(self) -> str:
-        return _finding(self)
+        """One sentence on time, one on money."""
+        best, worst = self.fastest, self.slowest
+        takes = "takes" if sum(call.count for call in self.job.calls) == 1 else "take"
+        time = f"{show_time(best.time_us)} ({three(best.bus_gbyte_s)} GB/s bus bandwidth)"
+        said = f"On {self.gpus:,} GPUs {self.job} {takes} {time} with {best.wire.label}"
+        if worst is not best:
+            said += f", and {_longer(worst, best)} with {worst.wire.label}"
+        return f"{said}. {_money(self)}".strip()
 
     @property
     def trust(self) -> str:
-        return _trust(self)
+        """What the figures rest on, and what they leave out."""
+        held = [one for one in self.outcomes if one.published.runs]
+        bare = [one.wire.name for one in self.outcomes if not one.published.runs]
+        checked = ""
+        if held:
+            errors = ", ".join(f"{one.wire.name} {100 * one.published.worst:.0f} %" for one in held)
+            servers = max(one.published.servers for one in held)
+            checked += f"Beside published nccl-tests of about this size, on up to {servers} servers, weft is at most "
+            checked += f"so much off: {errors}; constants were fitted to some of these. "
+        if bare:
+            either = bare[0] if len(bare) == 1 else f"{', '.join(bare[:-1])} or {bare[-1]}"
+            checked += f"No published run is like {either}. "
+        engine = self.fastest.results[self.fastest.pattern].engine
+        return (
+            f"{checked}Rates and latencies are those of the {engine} engine over each fabric's own routes; times are "
+            "closed form for what NCCL would choose, with nothing else on the network. Left out: congestion control, "
+            "pauses and losses, by which incasts hurt RoCE and TCP more; SHARP; jitter; computing that hides "
+            "communication. Prices are weak."
+        )
 
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -194,17 +231,6 @@ class Comparison:
 # -- in words ----------------------------------------------------------------------------------------------------------
 
 
-def _finding(found: Comparison) -> str:
-    """One sentence on time, one on money."""
-    best, worst = found.fastest, found.slowest
-    takes = "takes" if sum(call.count for call in found.job.calls) == 1 else "take"
-    time = f"{show_time(best.time_us)} ({three(best.bus_gbyte_s)} GB/s bus bandwidth)"
-    said = f"On {found.gpus:,} GPUs {found.job} {takes} {time} with {best.wire.label}"
-    if worst is not best:
-        said += f", and {_longer(worst, best)} with {worst.wire.label}"
-    return f"{said}. {_money(found)}".strip()
-
-
 def _money(found: Comparison) -> str:
     """What the fastest costs of those that have a price, and the fastest of those that cost less."""
     priced = [one for one in found.outcomes if one.bill.complete]
@@ -225,23 +251,9 @@ def _longer(one: Outcome, best: Outcome) -> str:
     ratio = one.time_us / best.time_us
     if ratio < 1.0005:
         return "as long"
-    return f"{100 * (ratio - 1):.2g} % longer" if ratio < 1.995 else f"{_times(ratio)} as long"
-
-
-def _why(one: Outcome) -> str:
-    """The bottleneck of one fabric, in a sentence or two."""
-    moving = 100 * one.parts_us.get("data", 0.0) / one.time_us
-    if one.bound == "latency":
-        return (
-            f"{100 - moving:.0f} % of the time is not data: GPUs start, fill their pipelines and wait for each other, "
-            f"and a step between two servers takes {one.networks[one.pattern].step_us:.2g} µs."
-        )
-    if one.bound != "adapters":
-        limit = _INSIDE.get(one.bound, one.bound)
-        return f"{moving:.0f} % of the time is data, and the limit is {limit}, not the network."
-    line_gbyte_s = gbyte_s(one.cluster.nic_gbit_s)
-    carried = f"each of {one.cluster.nics} adapters carries {one.adapter_gbyte_s:.1f} of {line_gbyte_s:g} GB/s"
-    return f"{moving:.0f} % of the time is data: {carried}{_held_up(one, line_gbyte_s)}."
+    if ratio < 1.995:
+        return f"{100 * (ratio - 1):.2g} % longer"
+    return f"{ratio:.1f} times as long" if ratio < 10 else f"{ratio:,.0f} times as long"
 
 
 def _held_up(one: Outcome, line_gbyte_s: float) -> str:
@@ -260,32 +272,3 @@ def _held_up(one: Outcome, line_gbyte_s: float) -> str:
     if slot != card.pcie_per_port:
         return f", because the server's slots speak {slot} and the card is made for {card.pcie_per_port}"
     return ""
-
-
-def _trust(found: Comparison) -> str:
-    """What the figures rest on, and what they leave out."""
-    held = [one for one in found.outcomes if one.published.runs]
-    bare = [one.wire.name for one in found.outcomes if not one.published.runs]
-    checked = ""
-    if held:
-        errors = ", ".join(f"{one.wire.name} {100 * one.published.worst:.0f} %" for one in held)
-        servers = max(one.published.servers for one in held)
-        checked += f"Beside published nccl-tests of about this size, on up to {servers} servers, weft is at most "
-        checked += f"so much off: {errors}; constants were fitted to some of these. "
-    if bare:
-        checked += f"No published run is like {_either(bare)}. "
-    engine = found.fastest.results[found.fastest.pattern].engine
-    return (
-        f"{checked}Rates and latencies are those of the {engine} engine over each fabric's own routes; times are "
-        "closed form for what NCCL would choose, with nothing else on the network. Left out: congestion control, "
-        "pauses and losses, by which incasts hurt RoCE and TCP more; SHARP; jitter; computing that hides "
-        "communication. Prices are weak."
-    )
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.1f} times" if ratio < 10 else f"{ratio:,.0f} times"
-
-
-def _either(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -298,13 +297,9 @@ def _to_csv(fabric: Fabric, traffic: Traffic) -> str:
     writer.writerow(COLUMNS)
     for one in _messages(fabric, traffic):
         sl, after = "" if one.sl is None else one.sl, " ".join(map(str, one.after))
-        cells = (one.src, one.dst, one.size, _shortest(one.start_ns), after, sl, one.operation, one.transport, one.qp)
-        writer.writerow(cells)
+        start_ns = int(one.start_ns) if one.start_ns.is_integer() else one.start_ns
+        writer.writerow((one.src, one.dst, one.size, start_ns, after, sl, one.operation, one.transport, one.qp))
     return out.getvalue()
-
-
-def _shortest(ns: float) -> str:
-    return str(int(ns)) if math.floor(ns) == ns else repr(ns)
 
 
 def _to_json(fabric: Fabric, traffic: Traffic) -> bytes:

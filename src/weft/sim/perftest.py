@@ -72,20 +72,15 @@ def measure(
     fabric: Fabric, client: str, server: str, settings: Settings, sizes: Sequence[int]
 ) -> Iterator[BandwidthRow | LatencyRow]:
     """A row for each size, on a fabric that is prepared."""
-    ends = _ends(fabric, client, server)
+    ends = find_host_port(fabric, client), find_host_port(fabric, server)
+    if ends[0] == ends[1]:
+        raise ConfigError(f"client and server are both {client}: a test needs two hosts")
     for size_bytes in sizes:
         if not 1 <= size_bytes <= _LARGEST:
             raise ConfigError(f"size {size_bytes} is not from 1 byte to 2 GiB")
     for size_bytes in sizes:
         run = _measure_latency if settings.test.is_latency else _measure_bandwidth
         yield run(fabric, ends, settings, size_bytes)
-
-
-def _ends(fabric: Fabric, client: str, server: str) -> tuple[int, int]:
-    ends = find_host_port(fabric, client), find_host_port(fabric, server)
-    if ends[0] == ends[1]:
-        raise ConfigError(f"client and server are both {client}: a test needs two hosts")
-    return ends
 
 
 # -- bandwidth --------------------------------------------------------------------------------------------------------

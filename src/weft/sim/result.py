@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -174,7 +175,9 @@ class Result:
         """The run in figures, as `--json` prints it."""
         arrived = self.finish_ps != NEVER
         latency_us = self.latency_ps[arrived] / 1e6
-        middle = {f"p{p}": float(np.percentile(latency_us, p)) for p in (50, 99, 99.9)} if arrived.any() else {}
+        kinds: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
+        kinds |= {f"p{p}": partial(np.percentile, q=p) for p in (50, 99, 99.9)}
+        trouble = ("corrupted_packets", "dropped_packets", "marked_packets", "pauses")
         return {
             "weft": __version__,
             "engine": self.engine,
@@ -194,19 +197,9 @@ class Result:
             "last_arrival_ps": self.last_arrival_ps,
             "skipped_ps": self.skipped_ps,
             "goodput_gbit_s": self.goodput_gbit_s,
-            "latency_us": {
-                "min": float(latency_us.min()),
-                "mean": float(latency_us.mean()),
-                "max": float(latency_us.max()),
-            }
-            | middle
-            if arrived.any()
-            else {},
+            "latency_us": {name: float(of(latency_us)) for name, of in kinds.items()} if arrived.any() else {},
             "retransmitted": int(self.retransmitted.sum()),
-            "corrupted_packets": int(self.use.corrupted_packets.sum()),
-            "dropped_packets": int(self.use.dropped_packets.sum()),
-            "marked_packets": int(self.use.marked_packets.sum()),
-            "pauses": int(self.use.pauses.sum()),
+            **{name: int(getattr(self.use, name).sum()) for name in trouble},
             "digest": self.digest(),
         } | ({} if self.groups is None else {"copies": self._copies(self.groups)})
 

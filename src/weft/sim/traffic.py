@@ -136,11 +136,7 @@ def find_host_port(fabric: Fabric, name: str) -> int:
         slots = [thing.slot]
     else:
         nodes = [thing] if isinstance(thing, Node) else list(thing.nodes) if isinstance(thing, Server) else []
-        slots = [
-            int(fabric.first_port[node.index]) + number
-            for node in nodes
-            for number in range(1, int(fabric.nodes.n_ports[node.index]) + 1)
-        ]
+        slots = [port.slot for node in nodes for port in node.ports]
     for slot in slots:
         link = fabric.ports.link[slot]
         kind = fabric.nodes.kind[fabric.ports.node[slot]]

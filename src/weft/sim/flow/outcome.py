@@ -58,17 +58,11 @@ def _port_use(made: FlowPlan) -> tuple[PortUse, int]:
     add_use(net, net.src, net.dst, net.dlid, sent_bytes, sent_packets, xmit_bytes, xmit_packets)
     ack_bytes = acks * int(posting.size_bytes[posting.ack_size])
     add_use(net, net.dst, net.src, net.slid, ack_bytes, acks, xmit_bytes, xmit_packets)
-
-    def spread(column: NDArray[np.float64]) -> NDArray[np.int64]:
-        found = np.zeros(len(wiring.fabric.ports), np.int64)
-        found[wiring.slot] = np.rint(column).astype(np.int64)
-        return found
-
-    nothing = spread(np.zeros(len(wiring.ports)))
+    spread, nothing = wiring.by_slot, np.zeros(len(wiring.fabric.ports), np.int64)
     return PortUse(
-        xmit_bytes=spread(xmit_bytes),
-        xmit_packets=spread(xmit_packets),
-        busy_ps=spread(xmit_bytes * 8_000 / wiring.port_rate_gbit_s),
+        xmit_bytes=spread(np.rint(xmit_bytes)),
+        xmit_packets=spread(np.rint(xmit_packets)),
+        busy_ps=spread(np.rint(xmit_bytes * 8_000 / wiring.port_rate_gbit_s)),
         xmit_wait_ps=nothing,
         queue_peak_bytes=nothing,
         buffer_peak_bytes=nothing,

@@ -46,6 +46,12 @@ class Wiring:
     def name(self, port: int) -> str:
         return self.fabric.port(int(self.slot[port])).name
 
+    def by_slot(self, column: NDArray[Any]) -> NDArray[np.int64]:
+        """What is by port, by slot of the fabric; 0 for those that are not in the run."""
+        found = np.zeros(len(self.fabric.ports), np.int64)
+        found[self.slot] = column
+        return found
+
 
 def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
     """Lay out the ports that speak the rules' technology, and those of GPUs whose NVLinks are joined."""

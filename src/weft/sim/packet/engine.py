@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,14 +143,7 @@ def refuse_silence(state: State) -> None:
 
 def _port_use(made: PacketPlan, state: State) -> PortUse:
     """What the ports did, by slot of the fabric."""
-    slot, n_slots = made.wiring.slot, len(made.wiring.fabric.ports)
-
-    def spread(column: NDArray[Any]) -> NDArray[np.int64]:
-        found = np.zeros(n_slots, np.int64)
-        found[slot] = column
-        return found
-
-    ports, plugs = state.ports, state.plugs
+    spread, ports, plugs = made.wiring.by_slot, state.ports, state.plugs
     n_vls = int(state.run.n_vls[0])
     return PortUse(
         xmit_bytes=spread(ports.xmit_bytes),
