@@ -54,14 +54,7 @@ class Wires:
             for piece in pieces
         ]
 
-    def line(
-        self,
-        bundle: Bundle,
-        points: Points,
-        crowd: int,
-        boxes: tuple[int, int],
-        names: tuple[str, str] | None = None,
-    ) -> Line:
+    def line(self, bundle: Bundle, points: Points, crowd: int, boxes: tuple[int, int], names: tuple[str, str]) -> Line:
         """A bundle as a line among `crowd` others: the more there are, the finer they get."""
         width, opacity = self._stroke(bundle, crowd)
         return Line(

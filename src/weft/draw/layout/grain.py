@@ -10,7 +10,7 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.draw.layout.bands import Band, Cluster, Rack, Stack
 from weft.draw.scene import text_width
@@ -34,24 +34,17 @@ class Detail(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grain:
+    """As it is or, before one is chosen, with the most rows and the greatest width that it may have."""
+
     detail: Detail
     host_width: float
     host_height: float
-    rows: int  # of hosts in a rack
+    rows: int = 1  # of hosts in a rack
     width: float  # of the whole picture at this grain
 
     @property
     def is_named(self) -> bool:
         return self.detail in (Detail.INSIDE, Detail.NAMED, Detail.TALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Size:
-    detail: Detail
-    width: float
-    height: float
-    most_rows: int
-    limit: float  # of the whole picture
 
 
 def choose_grain(stack: Stack, names: Sequence[str], rails: int, inside: tuple[float, float] | None) -> Grain:
@@ -62,30 +55,28 @@ def choose_grain(stack: Stack, names: Sequence[str], rails: int, inside: tuple[f
     least = _width(stack, sizes[-1], 1)  # what the switches take, however small the hosts
     is_divisible = any(usual % columns == 0 for columns in range(2, usual))
     for evenly, size in [(True, size) for size in sizes[:-1] if is_divisible] + [(False, size) for size in sizes]:
-        for rows in range(1, size.most_rows + 1):
+        for rows in range(1, size.rows + 1):
             if evenly and usual % math.ceil(usual / rows):
                 continue  # the last row of most racks would have gaps
             width = _width(stack, size, rows)
-            if width <= max(size.limit, least):
-                return Grain(detail=size.detail, host_width=size.width, host_height=size.height, rows=rows, width=width)
+            if width <= max(size.width, least):
+                return replace(size, rows=rows, width=width)
     raise SimulationBug("no grain fits, not even blocks")
 
 
-def _sizes(names: Sequence[str], rails: int, inside: tuple[float, float] | None) -> Iterator[_Size]:
+def _sizes(names: Sequence[str], rails: int, inside: tuple[float, float] | None) -> Iterator[Grain]:
     longest = max((text_width(name, _NAME_SIZE) for name in names), default=0.0)
     if inside:
-        yield _Size(detail=Detail.INSIDE, width=inside[0] + 16, height=inside[1], most_rows=1, limit=2400)
+        yield Grain(detail=Detail.INSIDE, host_width=inside[0] + 16, host_height=inside[1], width=2400)
     level = max(28.0, longest + 8, 5.0 * rails + 6)
-    yield _Size(detail=Detail.NAMED, width=level, height=30.0, most_rows=1, limit=1500)
+    yield Grain(detail=Detail.NAMED, host_width=level, host_height=30.0, width=1500)
     upright = max(15.0, 3.2 * rails + 4)
-    yield _Size(detail=Detail.TALL, width=upright, height=min(longest + 12, 130), most_rows=1, limit=1900)
+    yield Grain(detail=Detail.TALL, host_width=upright, host_height=min(longest + 12, 130), width=1900)
     for cell in (12.0, 10.0, 8.0, 6.5, 5.0, 4.0):
         height = cell if rails == 1 else rails * max(cell * 0.5, 2.5) + 3
-        limit = 1700 if cell > 6 else 2300
-        yield _Size(
-            detail=Detail.CELLS, width=cell, height=height, most_rows=max(int(_TALLEST_BLOCK / height), 1), limit=limit
-        )
-    yield _Size(detail=Detail.BLOCK, width=0.0, height=26.0, most_rows=1, limit=2300)
+        rows, width = max(int(_TALLEST_BLOCK / height), 1), 1700 if cell > 6 else 2300
+        yield Grain(detail=Detail.CELLS, host_width=cell, host_height=height, rows=rows, width=width)
+    yield Grain(detail=Detail.BLOCK, host_width=0.0, host_height=26.0, width=2300)
 
 
 def switch_pitch(count: int) -> float:
@@ -128,10 +119,10 @@ def cluster_gap(band: Band, pitch: dict[int, float]) -> float:
     return _CLUSTER_GAP if len(band.clusters) <= 40 else rack_gap(pitch)
 
 
-def _width(stack: Stack, size: _Size, rows: int) -> float:
+def _width(stack: Stack, size: Grain, rows: int) -> float:
     pitch = pitches(stack)
     return max(
-        sum(cluster_width(cluster, pitch, size.width, rows) for cluster in band.clusters)
+        sum(cluster_width(cluster, pitch, size.host_width, rows) for cluster in band.clusters)
         + cluster_gap(band, pitch) * (len(band.clusters) - 1)
         for band in stack.bands
     )

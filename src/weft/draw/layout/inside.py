@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.draw.layout.painter import Painter, middle_of
+from weft.draw.layout.painter import Painter
 from weft.draw.parts import Parts
 from weft.draw.scene import Box, Role, fit
 from weft.fabric.files.hostlist import natural
@@ -92,10 +92,9 @@ def _device(painter: Painter, node: int, x: float, y: float, width: float) -> in
 
 
 def _wires(painter: Painter, host: int, box: dict[int, int], place: dict[int, tuple[float, float]]) -> None:
-    wires = painter.wires
     links = np.array(painter.parts.inner_links[host], np.int64)
     a, b = (end[links] for end in painter.parts.fabric.link_nodes)
-    bundles = wires.bundles(links, a, b)
+    bundles = painter.wires.bundles(links, a, b)
     names = painter.parts.fabric.nodes.name
     for bundle in bundles:
         low, high = sorted((bundle.a, bundle.b), key=lambda node: -place[node][1])
@@ -103,6 +102,4 @@ def _wires(painter: Painter, host: int, box: dict[int, int], place: dict[int, tu
         start, bow = (x0, y0 - _HEIGHT / 2), ((x0 + x1) / 2, y0 - _HEIGHT / 2 - _GAP * 0.7)
         points = (start, (x1, y1 + _HEIGHT / 2)) if y0 != y1 else (start, bow, (x1, start[1]))
         ends = (box[low], box[high])
-        painter.canvas.lines.append(wires.line(bundle, points, 2 * len(bundles), ends, (names[low], names[high])))
-        if bundle.bad:
-            painter.mark(bundle.links[0], *middle_of(points))
+        painter.line(bundle, points, 2 * len(bundles), ends, (names[low], names[high]))

@@ -182,11 +182,14 @@ class Painter:
         """Lines between parts along a route, the strong and the bad last, on top."""
         names = self.parts.names
         for bundle in sorted(bundles, key=lambda bundle: (bundle.bad, self.wires.peak(bundle.links))):
-            points = route(bundle)
             ends = (self.box[bundle.a], self.box[bundle.b])
-            self.canvas.lines.append(self.wires.line(bundle, points, crowd, ends, (names[bundle.a], names[bundle.b])))
-            if bundle.bad:
-                self.mark(bundle.links[0], *middle_of(points))
+            self.line(bundle, route(bundle), crowd, ends, (names[bundle.a], names[bundle.b]))
+
+    def line(self, bundle: Bundle, points: Points, crowd: int, boxes: tuple[int, int], names: tuple[str, str]) -> None:
+        """A bundle between two boxes as a line among `crowd` others, with a circle around a bad one."""
+        self.canvas.lines.append(self.wires.line(bundle, points, crowd, boxes, names))
+        if bundle.bad:
+            self.mark(bundle.links[0], *middle_of(points))
 
     def remaining_lines(self) -> None:
         """Straight lines for links that no layout had in mind, such as those between hosts."""

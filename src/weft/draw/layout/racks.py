@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from weft.draw.layout.painter import Painter, middle_of
+from weft.draw.layout.painter import Painter
 from weft.draw.scene import text_width
 
 _NAME_GAP, _NAME_HEIGHT = 24.0, 22.0
@@ -85,7 +85,7 @@ class Racks:
 
     def draw_lines(self, crowd: int) -> None:
         """Cables of the hosts: one by one, or to cells one stem, besides those that are bad or go elsewhere."""
-        painter, wires, parts = self.painter, self.painter.wires, self.painter.parts
+        painter, parts = self.painter, self.painter.parts
         cables = [
             (link, host if self.named or switch != home else len(parts), switch)
             for home, hosts in self.hosts.items()
@@ -94,13 +94,11 @@ class Racks:
             for switch in (painter.other_end(host, link),)
         ]
         links, ends, switches = np.array(cables, np.int64).reshape(-1, 3).T
-        for bundle in wires.bundles(links, ends, switches, apart=self.named):
+        for bundle in painter.wires.bundles(links, ends, switches, apart=self.named):
             foot, box, name = self._foot(bundle.a, bundle.b, bundle.links[0], bad=bundle.bad)
             start = self._start.get(bundle.b, painter.bottom.get(bundle.b, foot))
             names = (parts.names[bundle.b], name)
-            painter.canvas.lines.append(wires.line(bundle, (start, foot), crowd, (painter.box[bundle.b], box), names))
-            if bundle.bad:
-                painter.mark(bundle.links[0], *middle_of((start, foot)))
+            painter.line(bundle, (start, foot), crowd, (painter.box[bundle.b], box), names)
 
     def _foot(self, end: int, switch: int, link: int, *, bad: bool) -> tuple[tuple[float, float], int, str]:
         """Where a line ends, the box there, and its name."""
