@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import faults
@@ -47,7 +45,6 @@ FAULTS: dict[str, Callable[[Fabric], Fabric]] = {
     "slow": lambda fabric: faults.slow(fabric, "leaf2/3", "1xSDR"),
     "kill a switch": lambda fabric: faults.kill(fabric, "spine1"),
     "kill a server": lambda fabric: faults.kill(fabric, "h3"),
-    "remove_random_links": lambda fabric: faults.remove_random_links(fabric, 0.3, seed=7),
 }
 
 
@@ -131,31 +128,6 @@ def test_a_dead_server_goes_with_all_that_is_in_it():
     assert len(broken.nodes) == 1 + len(fabric["dgx2"].nodes)
 
 
-@given(st.floats(0, 1), st.integers(0, 1000))
-def test_random_cables_go_by_count_between_switches_and_by_seed(fraction, seed):
-    fabric = fat_tree(32, radix=8)
-    broken = faults.remove_random_links(fabric, fraction, seed)
-    uplinks = len(fabric.links) - 32
-    assert len(fabric.links) - len(broken.links) == round(fraction * uplinks)
-    assert all(hca.peers for hca in broken.hcas)
-    again = faults.remove_random_links(fabric, fraction, seed)
-    assert np.array_equal(again.ports.peer, broken.ports.peer)
-
-
-def test_random_cables_of_hosts_go_only_where_asked_for():
-    fabric = load("star:2,server=dgx-h100")
-    assert len(faults.remove_random_links(fabric, 1, seed=1).links) == len(fabric.links)
-    bare = faults.remove_random_links(fabric, 1, seed=1, between_switches_only=False)
-    assert len(fabric.links) - len(bare.links) == 16
-    assert not bare.network_links.any()
-
-
-def test_another_seed_pulls_other_cables():
-    fabric = fat_tree(32, radix=8)
-    peers = {faults.remove_random_links(fabric, 0.5, seed).ports.peer.tobytes() for seed in range(10)}
-    assert len(peers) == 10
-
-
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -167,7 +139,6 @@ def test_another_seed_pulls_other_cables():
         (lambda fabric: faults.slow(fabric, "leaf1/1", "100GbE"), "cannot fall back to 100GbE"),
         (lambda fabric: faults.slow(fabric, "leaf1/1", "3xSDR"), "no width 3x"),
         (lambda fabric: faults.kill(fabric, "leaf1/1"), "leaf1/1 is a port: kill takes a node or a server"),
-        (lambda fabric: faults.remove_random_links(fabric, 1.5, seed=1), "fraction 1.5 of links is not from 0 to 1"),
     ],
 )
 def test_a_fault_that_cannot_be_is_refused(fault, message):
@@ -184,7 +155,6 @@ def test_what_is_not_there_cannot_break():
         faults.remove_link(fabric, "leaf1")
 
 
-def test_what_was_done_is_written_down_with_the_seed():
-    fabric = faults.remove_random_links(faults.kill(load("fat-tree:hosts=32,radix=8"), "spine1"), 0.5, seed=7)
-    assert fabric.changes[0] == "killed spine1"
-    assert fabric.changes[1].endswith("at random, seed 7")
+def test_what_was_done_is_written_down():
+    fabric = faults.remove_link(faults.kill(load("fat-tree:hosts=32,radix=8"), "spine1"), "leaf2/6")
+    assert fabric.changes == ("killed spine1", "removed the cable of leaf2/6")

@@ -7,9 +7,9 @@ import itertools
 import networkx as nx
 import numpy as np
 import pytest
+from tests.broken import pull_cables
 
 import weft
-from weft.fabric import faults
 from weft.fabric.kinds import NodeKind
 from weft.routing.engine import Options, Subnet
 from weft.routing.layers import fill_sl2vl, find_layers
@@ -53,7 +53,7 @@ def test_no_layer_has_a_circle(spec):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_layer_has_a_circle_in_broken_fabrics(seed):
-    broken = faults.remove_random_links(weft.load("torus:5x4x3"), 0.15, seed)
+    broken = pull_cables(weft.load("torus:5x4x3"), 0.15, seed)
     graph, lft, layer = layers_of(broken, MinHop())
     assert all(nx.is_directed_acyclic_graph(one) for one in dependencies(graph, lft, layer).values())
 

@@ -70,21 +70,6 @@ def kill(fabric: Fabric, name: str) -> Fabric:
     return fabric.subset(keep_nodes=~dead).changed(f"killed {name}")
 
 
-def remove_random_links(fabric: Fabric, fraction: float, seed: int, *, between_switches_only: bool = True) -> Fabric:
-    """Pull a fraction of the network's cables, rounded to whole ones; the same seed pulls the same."""
-    if not 0 <= fraction <= 1:
-        raise ConfigError(f"fraction {fraction} of links is not from 0 to 1")
-    a, b = (fabric.nodes.kind[end] for end in fabric.link_nodes)
-    cables = fabric.network_links & (a != NodeKind.AGGREGATION) & (b != NodeKind.AGGREGATION)
-    if between_switches_only:
-        cables &= (a == NodeKind.SWITCH) & (b == NodeKind.SWITCH)
-    candidates = np.flatnonzero(cables)
-    keep = np.ones(len(fabric.links), bool)
-    count = round(fraction * len(candidates))
-    keep[np.random.default_rng(seed).choice(candidates, count, replace=False)] = False
-    return fabric.subset(keep_links=keep).changed(f"removed {count} of {len(candidates)} cables at random, seed {seed}")
-
-
 def _link_at(fabric: Fabric, port_name: str) -> Link:
     link = fabric.find_port(port_name).link
     if link is None:
