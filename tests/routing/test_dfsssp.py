@@ -9,7 +9,7 @@ from tests.broken import pull_cables
 
 import weft
 from weft.fabric import faults
-from weft.routing import layers
+from weft.routing import engine, layers
 from weft.routing.check import check
 from weft.routing.engine import CannotRoute, Options, Subnet
 from weft.routing.quality import measure
@@ -122,7 +122,8 @@ def test_too_few_lanes_say_how_many_it_takes():
 
 
 def test_more_lanes_than_there_can_be(monkeypatch):
-    monkeypatch.setattr(layers, "MOST_LAYERS", 2)
+    for module in (engine, layers):
+        monkeypatch.setattr(module, "MOST_VLS", 2)
     with pytest.raises(CannotRoute, match="needs more than 2 virtual lanes"):
         routed(weft.load("torus:5x5"), max_vls=2)
 

@@ -6,13 +6,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from weft.cli.arguments import LabName
+
 
 def diag(
     tool: str = "",
     /,
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True)],
     at: str = "",
-    lab: str = "",
+    lab: LabName = "",
     ibsim: str = "",
     umad: str | None = None,
 ) -> None:
@@ -26,8 +28,6 @@ def diag(
         Those of the tool.
     at
         The host to ask from: a name of the lab, of ibsim's net its id. Else the first.
-    lab
-        A running lab, if more than one runs.
     ibsim
         The name of a running ibsim's sockets (IBSIM_SOCKNAME), instead of a lab.
     umad

@@ -111,14 +111,8 @@ def _prompt(entry: Entry) -> None:
         control.end(entry)
 
 
-def down(*, lab: str = "") -> None:
-    """End a lab.
-
-    Parameters
-    ----------
-    lab
-        Its name, if more than one runs.
-    """
+def down(*, lab: LabName = "") -> None:
+    """End a lab."""
     from weft.lab import control, registry
 
     entry = registry.find(lab)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import TABLES, File, Form
+from weft.cli.arguments import TABLES, File, Form, LabName
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags, sm_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def sm(
     /,
     *,
     on: Literal["lab", "ibsim", "umad"] | None = None,
-    lab: str = "",
+    lab: LabName = "",
     ibsim: str = "",
     umad: str = "",
     flags: Annotated[SmFlags, Parameter(name="*")] = NOTHING,
@@ -39,8 +39,6 @@ def sm(
         `run`, or `status`.
     on
         A running lab, the default; ibsim; or umad: this machine's adapters, or what `weft exec HOST` puts before them.
-    lab
-        A running lab, if more than one runs.
     ibsim
         The name of a running ibsim's sockets (IBSIM_SOCKNAME); else sim.
     umad

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from weft.collectives.cluster import Cluster
@@ -215,10 +215,7 @@ class Comparison:
             "weft": __version__,
             "spec": self.spec,
             "job": self.job.name,
-            "calls": [
-                {"collective": call.collective, "size_bytes": call.size_bytes, "count": call.count}
-                for call in self.job.calls
-            ],
+            "calls": [asdict(call) for call in self.job.calls],
             "servers": self.servers,
             "gpus": self.gpus,
             "seed": self.seed,

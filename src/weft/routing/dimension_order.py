@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
-from weft.routing.engine import CannotRoute, Options, Subnet
+from weft.routing.engine import CannotRoute, Options, Subnet, require_vls
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.product import BACK, FULL, ON, RING, route_by_dimensions
 from weft.routing.layers import fill_sl2vl
@@ -96,11 +96,7 @@ def _check_vls(subnet: Subnet, options: Options, rings: int) -> None:
             f"dimension-order routing of {subnet.fabric.spec} needs a bit of the service level for each of its {rings} "
             f'rings, and there are {MOST_RINGS}\n  Route with engine="dfsssp", or "up-down".'
         )
-    if rings and options.max_vls < 2:
-        raise CannotRoute(
-            f"dimension-order routing of {subnet.fabric.spec} needs 2 virtual lanes, the ports have {options.max_vls}"
-            '\n  Route with engine="up-down", which needs one.'
-        )
+    require_vls(subnet, options, DimensionOrder.name, 2 if rings else 1)
 
 
 def _steps(net: Neighbours, grid: Product) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
-from weft.routing.engine import CannotRoute, Options, Subnet
+from weft.routing.engine import CannotRoute, Options, Subnet, require_vls
 from weft.routing.graph import SwitchGraph
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.balance import route_least_loaded
@@ -58,7 +58,8 @@ class Dragonfly:
         _check_groups(subnet, net, group)
         through = _intermediate_groups(graph, net, group)
         has_detours = bool((through != group[graph.at]).any())
-        _check_vls(subnet, options, 2 + has_detours * (2 if spine.any() else 1))
+        needed = 2 + has_detours * (2 if spine.any() else 1)
+        require_vls(subnet, options, self.name, needed, ", or without LMC" if has_detours else "")
         tables = _fill(subnet, options, group, spine, through)
         _set_vls(subnet, tables, group, spine, has_detours)
         if has_detours or spine.any():
@@ -179,15 +180,6 @@ def _fill(
 
 
 # -- virtual lanes ----------------------------------------------------------------------------------------------------
-
-
-def _check_vls(subnet: Subnet, options: Options, needed: int) -> None:
-    if needed > options.max_vls:
-        or_no_detours = ", or without LMC" if needed > 2 else ""
-        raise CannotRoute(
-            f"dragonfly routing of {subnet.fabric.spec} needs {needed} virtual lanes, the ports have {options.max_vls}"
-            f'\n  Route with engine="up-down", which needs one{or_no_detours}.'
-        )
 
 
 def _set_vls(

@@ -19,6 +19,7 @@ from weft.fabric.tables import Tables
 from weft.routing.graph import SwitchGraph, switch_graph
 from weft.routing.orientation import default_root
 
+MOST_VLS = 15  # data lanes of InfiniBand: VL 0 to 14
 NO_PREVIOUS = np.empty((0, 0), np.uint8)
 
 
@@ -37,7 +38,7 @@ class Options:
     root: str = ""  # switch that up/down calls the top; empty: chosen by the engine
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_vls <= 15:
+        if not 1 <= self.max_vls <= MOST_VLS:
             raise ConfigError(f"max_vls {self.max_vls} is not from 1 to 15: InfiniBand has 15 data lanes")
 
 
@@ -79,6 +80,16 @@ class Subnet:
         if not len(found):
             raise ConfigError(f"{name} is not a switch: a root must be one")
         return int(found[0])
+
+
+def require_vls(subnet: Subnet, options: Options, engine: str, needed: int, otherwise: str = "") -> None:
+    """Refuse ports with fewer lanes than the engine needs; `otherwise`: what else would do."""
+    if needed > options.max_vls:
+        count = needed if needed <= MOST_VLS else f"more than {MOST_VLS}"
+        raise CannotRoute(
+            f"{engine} routing of {subnet.fabric.spec} needs {count} virtual lanes, the ports have {options.max_vls}"
+            f'\n  Route with engine="up-down", which needs one{otherwise}.'
+        )
 
 
 class RoutingEngine(Protocol):

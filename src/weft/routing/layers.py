@@ -21,23 +21,16 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import SERVICE_LEVELS, Tables
-from weft.routing.engine import CannotRoute, Options, Subnet
+from weft.routing.engine import MOST_VLS, Options, Subnet, require_vls
 from weft.routing.graph import SwitchGraph
 from weft.routing.kernels.layers import fill_layer, find_edges
-
-MOST_LAYERS = 15  # data lanes of InfiniBand: VL 0 to 14
 
 
 def spread_over_vls(subnet: Subnet, options: Options, tables: Tables, engine: str) -> None:
     """Give every path of complete forwarding tables a service level, so that none can deadlock. One is left unsaid."""
     layer = find_layers(subnet.graph, tables.lft)
     needed = int(layer.max(initial=0)) + 1
-    if needed > options.max_vls:
-        raise CannotRoute(
-            f"{engine} routing of {subnet.fabric.spec} needs {_count(needed)} virtual lanes, "
-            f"the ports have {options.max_vls}"
-            '\n  Route with engine="up-down", which needs one, or allow more lanes.'
-        )
+    require_vls(subnet, options, engine, needed, ", or allow more lanes")
     if needed > 1:
         tables.path_sl[:, subnet.graph.lid] = layer.T
         # A service level that no path has maps to some lane that the ports have.
@@ -45,20 +38,16 @@ def spread_over_vls(subnet: Subnet, options: Options, tables: Tables, engine: st
 
 
 def find_layers(graph: SwitchGraph, lft: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8[destination, switch] -> layer of the path from there; MOST_LAYERS means that there are not enough."""
+    """uint8[destination, switch] -> layer of the path from there; MOST_VLS means that there are not enough."""
     via = np.empty((len(graph.lid), graph.n_switches), np.int32)
     find_edges(graph.first, graph.port, graph.lid, graph.at, lft, via)
     degree = np.diff(graph.first)
     base = np.concatenate(([0], np.cumsum(degree[graph.far])))
     layer = np.zeros(via.shape, np.uint8)
-    for current in range(MOST_LAYERS):
+    for current in range(MOST_VLS):
         if not fill_layer(graph.first, graph.near, graph.far, graph.back, base, via, layer, current):
             break
     return layer
-
-
-def _count(needed: int) -> str:
-    return str(needed) if needed <= MOST_LAYERS else f"more than {MOST_LAYERS}"
 
 
 def fill_sl2vl(
