@@ -18,17 +18,8 @@ from weft.verbs.errors import PyverbsError, PyverbsRDMAError, PyverbsUserError
 from weft.verbs.gpudirect.cuda import Allocation, CudaError, allocation_at
 from weft.verbs.gpudirect.gpu import DeviceBytes, Part, Span
 from weft.verbs.hca.regions import WHOLE_SPACE, Region
+from weft.verbs.pyverbs import mem_alloc
 from weft.verbs.pyverbs.buffers import is_writable, span
-from weft.verbs.pyverbs.mem_alloc import (
-    MAP_ANONYMOUS_,
-    MAP_HUGETLB_,
-    MAP_PRIVATE_,
-    first_bytes,
-    mmap,
-    munmap,
-    read,
-    write,
-)
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.shm.queue_memory import Block, QueueMemory
 
@@ -50,8 +41,8 @@ class Buffer:
         try:
             if huge:
                 self.length = -(-length // HUGE_PAGE_SIZE) * HUGE_PAGE_SIZE
-                flags = MAP_PRIVATE_ | MAP_ANONYMOUS_ | MAP_HUGETLB_
-                self.address = mmap(length=self.length, flags=flags, fd=-1)
+                flags = mem_alloc.MAP_PRIVATE_ | mem_alloc.MAP_ANONYMOUS_ | mem_alloc.MAP_HUGETLB_
+                self.address = mem_alloc.mmap(length=self.length, flags=flags, fd=-1)
             else:
                 self._block = Block(memory, length)
                 self.address = self._block.address
@@ -61,7 +52,7 @@ class Buffer:
     def free(self) -> None:
         """What is not of huge pages goes with this object."""
         if self.is_huge:
-            munmap(self.address, self.length)
+            mem_alloc.munmap(self.address, self.length)
 
 
 def check_access(what: str, access: int) -> None:
@@ -230,15 +221,15 @@ class MR(PyverbsCM):
     def write(self, data: str | bytes, length: int, offset: int = 0) -> None:
         self._check_bytes(length, offset)
         if self.region.device is not None:
-            self.region.device.put(self.buf + offset, first_bytes(data, length))
+            self.region.device.put(self.buf + offset, mem_alloc.first_bytes(data, length))
             return
-        write(self.buf, data, length, offset)
+        mem_alloc.write(self.buf, data, length, offset)
 
     def read(self, length: int, offset: int) -> bytes:
         self._check_bytes(length, offset)
         if self.region.device is not None:
             return bytes(DeviceBytes((Part(self.region.device, self.buf + offset, length),)))
-        return read(self.buf, length, offset)
+        return mem_alloc.read(self.buf, length, offset)
 
     def _check_bytes(self, length: int, offset: int) -> None:
         if offset < 0:
