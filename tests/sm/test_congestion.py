@@ -100,7 +100,7 @@ def kept(subnet: Subnet, port: str, attribute: CcAttribute, block: int, form):
 def test_every_switch_and_every_adapter_keeps_what_the_options_say(subnet):
     options = options_of(VALUES)
     fabric = subnet.devices.fabric
-    batch = congestion_mads(fabric, options)
+    batch = congestion_mads(fabric, options, np.zeros(len(fabric.ports), bool))
     assert len(batch.mads) == len(fabric.switches) + 3 * len(fabric.hcas)
     answers = send(subnet, batch)
     assert {answer[5] for answer in answers} == {0}
@@ -117,7 +117,7 @@ def test_every_switch_and_every_adapter_keeps_what_the_options_say(subnet):
 
 def test_mads_are_sets_of_class_0x21_with_the_key_to_the_lids_of_their_nodes(subnet):
     fabric = subnet.devices.fabric
-    batch = congestion_mads(fabric, options_of({"cc_key": "0x1234"}))
+    batch = congestion_mads(fabric, options_of({"cc_key": "0x1234"}), np.zeros(len(fabric.ports), bool))
     mads = [CcMad.unpack(mad.tobytes()) for mad in batch.mads]
     assert {(mad.mgmt_class, mad.class_version, mad.method, mad.cc_key) for mad in mads} == {
         (0x21, 2, Method.SET, 0x1234)
