@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import weft
 from weft.errors import FileError
+from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
-from weft.sm.pkey.partitions_conf import parse_partitions, read_partitions
+from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.sm.pkey.tables import INBOUND, OUTBOUND, may_talk, wanted_pkeys
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
@@ -173,7 +174,7 @@ def test_a_clean_file_has_no_notes():
 def test_what_opensm_refuses_is_refused_with_its_line(text, line, tmp_path):
     (tmp_path / "p.conf").write_text(text, newline="")
     with pytest.raises(FileError, match="OpenSM would drop the whole file") as caught:
-        read_partitions(tmp_path / "p.conf", qos=False)
+        parse_partitions(read_text(tmp_path / "p.conf"), qos=False)
     assert caught.value.line == line
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft.errors import FileError
-from weft.sm.opafm.virtual_fabrics import Share, VirtualFabrics, parse_virtual_fabrics, read_virtual_fabrics
+from weft.sm.opafm.virtual_fabrics import Share, VirtualFabrics, parse_virtual_fabrics
 from weft.sm.pkey.partitions import Devices, Everyone
 from weft.sm.pkey.tables import wanted_pkeys
 
@@ -243,13 +243,12 @@ def test_any_text_is_refused_with_a_reason(text):
         parse_virtual_fabrics(f"<Config>{text}</Config>")
 
 
-def test_an_instance_adds_to_what_is_common(tmp_path):
+def test_an_instance_adds_to_what_is_common():
     own = fabric("Mine", "<PKey>0x20</PKey><Member>Hosts</Member>")
     fm = f"<Fm><VirtualFabrics>{own}</VirtualFabrics></Fm>"
-    path = tmp_path / "opafm.xml"
-    path.write_text(config("").replace("</Config>", f"{fm}{fm.replace('Mine', 'Other')}</Config>"))
-    assert [one.name for one in read_virtual_fabrics(path).partitions.partitions] == ["Admin", "Mine"]
-    assert [one.name for one in read_virtual_fabrics(path, 1).partitions.partitions] == ["Admin", "Other"]
+    text = config("").replace("</Config>", f"{fm}{fm.replace('Mine', 'Other')}</Config>")
+    assert [one.name for one in parse_virtual_fabrics(text).partitions.partitions] == ["Admin", "Mine"]
+    assert [one.name for one in parse_virtual_fabrics(text, instance=1).partitions.partitions] == ["Admin", "Other"]
 
 
 def test_what_infiniband_cannot_tell_is_noted():

@@ -44,15 +44,15 @@ def read_configuration(options: Options) -> Configuration:
     """ConfigError if one of the files cannot be used. Those who read them are imported for them."""
     partitions, qos = NO_FILE, options.port_qos
     if options.virtual_fabrics_file is not None:
-        from weft.sm.opafm.virtual_fabrics import read_virtual_fabrics
+        from weft.sm.opafm.virtual_fabrics import parse_virtual_fabrics
 
-        fabrics = read_virtual_fabrics(options.virtual_fabrics_file)
+        fabrics = parse_virtual_fabrics(read_text(options.virtual_fabrics_file), options.virtual_fabrics_file)
         partitions = fabrics.partitions
         qos = from_shares(fabrics.shares) if fabrics.shares else qos
     elif (file := named_file(options.partition_config_file)) is not None:
-        from weft.sm.pkey.partitions_conf import read_partitions
+        from weft.sm.pkey.partitions_conf import parse_partitions
 
-        partitions = read_partitions(file, qos=options.qos)
+        partitions = parse_partitions(read_text(file), file, qos=options.qos)
     policy = None
     if options.qos and (file := named_file(options.qos_policy_file)) is not None:
         from weft.sm.qos.policy import parse_policy

@@ -248,12 +248,12 @@ class _QosList:
     def read(self, text: str, before: Any) -> Any:
         if text == UNSET:
             return None
-        return _qos.read_sl2vl(text) if self.part == "sl2vl" else _qos.read_vlarb(text)
+        return tuple(int(vl, 0) for vl in text.split(",")) if self.part == "sl2vl" else _qos.read_vlarb(text)
 
     def write(self, value: Any) -> list[str]:
         if value is None:
             return [UNSET]
-        return [_qos.write_sl2vl(value) if self.part == "sl2vl" else _qos.write_vlarb(value)]
+        return [",".join(map(str, value)) if self.part == "sl2vl" else _qos.write_vlarb(value)]
 
     def holds(self, value: Any) -> bool:
         try:

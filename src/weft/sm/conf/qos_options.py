@@ -100,11 +100,3 @@ def read_vlarb(text: str) -> VlWeights:
 
 def write_vlarb(entries: VlWeights) -> str:
     return ",".join(f"{vl}:{weight}" for vl, weight in entries)
-
-
-def read_sl2vl(text: str) -> tuple[int, ...]:
-    return tuple(int(vl, 0) for vl in text.split(","))
-
-
-def write_sl2vl(vls: tuple[int, ...]) -> str:
-    return ",".join(map(str, vls))

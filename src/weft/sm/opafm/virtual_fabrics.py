@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.errors import FileError
-from weft.fabric.files.text import read_text
 from weft.ids import Gid
 from weft.sm.opafm.xml import Element, mgid_of, parse, pattern_of
 from weft.sm.pkey.partitions import (
@@ -87,13 +86,8 @@ class _Fabric:
     limited: list[Who] = field(default_factory=list)
 
 
-def read_virtual_fabrics(path: Path, instance: int = 0) -> VirtualFabrics:
-    """The Virtual Fabrics of one instance of the fabric manager: those common to all, and its own."""
-    return parse_virtual_fabrics(read_text(path), path, instance)
-
-
 def parse_virtual_fabrics(text: str, path: Path | str = "opafm.xml", instance: int = 0) -> VirtualFabrics:
-    """The same of a file's text."""
+    """Those of one instance of the fabric manager, in a file's text: those common to all, and its own."""
     return _Reader(parse(text, path), path, instance).read()
 
 

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from weft.errors import ConfigError, FileError
-from weft.fabric.files.text import read_text
 from weft.ids import Gid
 from weft.sm.pkey.conf_groups import IP_SIGNATURES, Flags, refusal
 from weft.sm.pkey.conf_words import BLANKS, abbreviated, split, strtoul
@@ -49,11 +48,6 @@ _LONGEST_LINE = 4094  # OpenSM's buffer; it reads what is beyond as another line
 # In the order in which OpenSM compares them; the first that the word begins is meant.
 _WHO = ("ALL", "ALL_CAS", "ALL_SWITCHES", "ALL_ROUTERS", "SELF")
 _MEMBERSHIPS = {"full": Membership.FULL, "both": Membership.BOTH, "limited": Membership.LIMITED}
-
-
-def read_partitions(path: Path, *, qos: bool) -> Partitions:
-    """The partitions of a file that exists; without one, take `NO_FILE`."""
-    return parse_partitions(read_text(path), path, qos=qos)
 
 
 def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bool = True) -> Partitions:

@@ -86,11 +86,6 @@ class Election:
         self._look_round_s = self._remind_s = -math.inf
 
     @property
-    def act_count(self) -> int:
-        """Grows as long as we do something."""
-        return (self._mads_sent() + self._questions) & 0xFFFF_FFFF
-
-    @property
     def rank(self) -> tuple[int, int]:
         return self.priority, -self.guid
 
@@ -114,7 +109,7 @@ class Election:
         return SMInfo(
             guid=self.guid,
             sm_key=self.sm_key,
-            act_count=self.act_count,
+            act_count=(self._mads_sent() + self._questions) & 0xFFFF_FFFF,  # grows as long as we do something
             priority=self.priority,
             sm_state=self.state if state is None else state,
         )

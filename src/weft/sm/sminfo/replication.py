@@ -24,7 +24,7 @@ from weft.sm.mcast.groups import Groups
 from weft.sm.services import Services
 from weft.sm.sminfo.sm_info import Action, OtherSm, Question
 from weft.sm.state import State
-from weft.wire.format import Format, Malformed
+from weft.wire.format import Malformed
 from weft.wire.mad import Method
 from weft.wire.sa import SA_HEADER_BYTES, InformInfoRecord, MCMemberRecord, SaAttribute, SaMad, SaStatus, ServiceRecord
 from weft.wire.sa_query import F, unpack_records
@@ -126,12 +126,7 @@ def records_in(answer: bytes, form: type[F]) -> tuple[F, ...]:
         raise Malformed(f"status {status:#06x}")
     offset = SaMad.attribute_offset.get(answer)
     records = unpack_records(form, answer[SA_HEADER_BYTES:], offset) if offset else []
-    return tuple(record for record in records if not _is_blank(record))
-
-
-def _is_blank(record: Format) -> bool:
-    """Padding of a MAD that came without its length."""
-    return not any(record.raw)
+    return tuple(record for record in records if any(record.raw))  # a MAD that came without its length is padded
 
 
 def load_replica(state: State, view: View, copy: Replica) -> None:
