@@ -49,6 +49,18 @@ def is_host(fabric: Fabric, slot: int) -> bool:
     return bool(fabric.tables.switch_row[fabric.ports.node[slot]] < 0)
 
 
+class Host(LocalCarrier):
+    """Its subnet manager is in this thread, and takes a step whenever somebody waits for an answer."""
+
+    def __init__(self, net: ManagedSubnet, slot: int) -> None:
+        super().__init__(net.subnet, slot, sleep=net.clock.sleep)
+        self._net = net
+
+    def poll(self, wait_s: float = 0.0, *, only: int | None = None) -> list[tuple[int, bytes | None]]:
+        self._net.manager.step()
+        return super().poll(0.0, only=only)
+
+
 class Running:
     """A managed subnet in which hosts have joined groups."""
 
@@ -86,9 +98,9 @@ class Running:
             if not self.devices.is_active(slot):
                 continue
             gid = PortInfo.gid_prefix.get(info) << 64 | int(self.fabric.ports.guid[slot])
-            carrier = LocalCarrier(self.net.subnet, slot, sleep=self.net.clock.sleep)
+            carrier = Host(self.net, slot)
             sm = Address(PortInfo.master_sm_lid.get(info))
-            member = join_group(carrier, sm, gid, 0xFFFF, mgid, self.net.manager.step)
+            member = join_group(carrier, sm, gid, 0xFFFF, mgid)
             carrier.close()
             if member is not None:
                 self.members[slot] = member
