@@ -53,6 +53,9 @@ class DMMR(MR):
 class DmaBufMR(MR):
     """Memory of a graphics card by its dma-buf, which leads to no address that a driver would copy from."""
 
+    dmabuf: object = None
+    offset = 0
+
     def __init__(
         self, pd: PD, length: int, access: int, dmabuf: object = None, offset: int = 0, gpu: int = 0, gtt: int = 0
     ) -> None:
