@@ -25,12 +25,14 @@ class Counting:
 
     def __init__(self, net):
         self._carrier, self._net, self.sets = net.carrier, net, Counter()
+        self.patience = set()  # timeouts and retries that it was told
 
     def __getattr__(self, name):
         return getattr(self._carrier, name)
 
     def exchange(self, mads, to=None, **how):
         sets = column(mads, DirectedSmp.attribute_id)[column(mads, DirectedSmp.method) == Method.SET]
+        self.patience.add((how["timeout_ms"], how["retries"]))
         self.sets.update(SmpAttribute(one).name for one in sets.tolist() if to is None)
         return self._net.exchange(mads, to, **how)
 
@@ -85,6 +87,10 @@ def test_a_sweep_brings_a_dark_subnet_up(spec):
     assert verdict.ok, verdict.explain()
     assert set(sm.view.state[sm.view.plugged].tolist()) == {int(PortState.ACTIVE)}
     assert sm.events("SUBNET_UP")
+
+
+def test_all_mads_of_a_sweep_wait_as_long_as_the_options_say(net):
+    assert Sm(net, transaction_timeout_ms=777, transaction_retries=5).carrier.patience == {(777, 5)}
 
 
 def test_what_the_view_says_of_ports_is_what_they_say():

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import select
 import socket
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ class Stream:
 S = TypeVar("S", bound=Stream)
 
 
-class Streams(Generic[S]):
+class Streams(ABC, Generic[S]):
     """At a path that it makes and takes away again."""
 
     def __init__(self, path: Path, new: Callable[[socket.socket], S]) -> None:
@@ -46,17 +47,17 @@ class Streams(Generic[S]):
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
 
+    @abstractmethod
     def _take(self, one: S) -> None:
         """Look at what it has received."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _forget(self, one: S) -> None:
         """It has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slots(self) -> list[int]:
         """Of every port that a program has open."""
-        raise NotImplementedError
 
     def after_round(self) -> None:
         """Something was done: a MAD, a command, a packet."""

@@ -16,6 +16,7 @@ administrator, goes and comes whole; its segments (RMPP) are the carrier's affai
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,7 +63,7 @@ class Arrived:
     source: Address
 
 
-class Polled:
+class Polled(ABC):
     """What carriers over a socket or a device have in common; `_go_on` reads, waiting for the first, and sends."""
 
     _last = 0  # token
@@ -72,8 +73,8 @@ class Polled:
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
 
-    def _go_on(self, wait_s: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _go_on(self, wait_s: float) -> None: ...
 
     def _next_tokens(self, count: int) -> int:
         """The first of so many in a row; they go round."""

@@ -316,7 +316,7 @@ class IbsimCarrier(Polled):
         A lab also sends back what a manager has not answered in the time that libibmad gives it. It may need longer,
         and its answer still arrives: how long that is waited for is the caller's word.
         """
-        if mad[1] == _SA or mad[16:18] == _SM_INFO:
+        if mad[1] == _SA or (mad[1] in SMP_CLASSES and mad[16:18] == _SM_INFO):
             return
         token = int.from_bytes(mad[12:16], "big")
         flying = self._flying.get(token)

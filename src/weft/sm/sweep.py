@@ -57,7 +57,8 @@ class Report:
 
 def discover(state: State) -> View:
     """Walk the subnet; what is odd is said, and left out."""
-    view = make_view(walk(state.sender, m_key=state.sender.m_key))
+    sender = state.sender
+    view = make_view(walk(sender, timeout_ms=sender.timeout_ms, retries=sender.retries, m_key=sender.m_key))
     if state.view is not None:
         state.flaps.note(state.view, view, state.clock())
     flapping, why = state.flaps.flapping(view, state.clock())
