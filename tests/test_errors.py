@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from weft import errors
-from weft.errors import FileError, UnknownName, WeftError
+from weft.errors import FileError, UnknownName, WeftError, find_named
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_classes():
@@ -24,6 +26,13 @@ def test_an_unknown_name_suggests_near_ones():
 
 def test_an_unknown_name_lists_all_when_they_are_few():
     assert "there are aa, bb, cc, dd" in str(UnknownName("server", "zzz", ["aa", "bb", "cc", "dd"]))
+
+
+def test_a_name_is_found_in_any_case_and_as_it_is_written_first():
+    known = {"NDR": 1, "ndr": 2, "Edr": 3}
+    assert [find_named("speed", name, known) for name in ("NDR", "ndr", "eDR")] == [1, 2, 3]
+    with pytest.raises(UnknownName, match=r"there is no speed 'XDR'; did you mean NDR"):
+        find_named("speed", "XDR", known)
 
 
 def test_a_file_error_gives_place_read_and_expected():

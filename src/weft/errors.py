@@ -13,8 +13,11 @@ Every message names the thing as the operator knows it, the value, the rule, and
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
+
+_Thing = TypeVar("_Thing")
 
 
 class WeftError(Exception):
@@ -38,6 +41,14 @@ class UnknownName(ConfigError):
             message += f"\n  {hint}"
         super().__init__(message)
         self.name = name
+
+
+def find_named(what: str, name: str, known: Mapping[str, _Thing], hint: str = "") -> _Thing:
+    """What is known by that name, in any case."""
+    key = name if name in known else {one.lower(): one for one in known}.get(name.lower())
+    if key is None:
+        raise UnknownName(what, name, known, hint)
+    return known[key]
 
 
 class FileError(ConfigError):

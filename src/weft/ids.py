@@ -59,10 +59,6 @@ class Lid(_Id):
             raise ConfigError(f"Lid {text!r} is not a number: write {cls.example}, or 0x0001") from None
 
     @property
-    def is_unicast(self) -> bool:
-        return 0 < self < self.FIRST_MULTICAST
-
-    @property
     def is_multicast(self) -> bool:
         return self.FIRST_MULTICAST <= self < self.PERMISSIVE
 

@@ -294,12 +294,12 @@ def allow_tracing(guests: Sequence[socket.socket]) -> None:
     """
     allowed = {peer(one).pid for one in guests}
     who = allowed.pop() if len(allowed) == 1 else _ANY_PROCESS if allowed else 0
-    _c().prctl(_PR_SET_PTRACER, ctypes.c_ulong(who), 0, 0, 0)  # EINVAL where nothing is restricted
+    libc().prctl(_PR_SET_PTRACER, ctypes.c_ulong(who), 0, 0, 0)  # EINVAL where nothing is restricted
 
 
 @functools.cache
-def _c() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+def libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from weft.version import __version__
 
 app = App(
     name="weft",
+    help_format="plaintext",  # of this page: a reader of markdown costs a sixth of its time
     help="A complete InfiniBand fabric in software.\n\n"
-    "SPEC is a topology, `superpod:su=1` or `fat-tree:hosts=1024,switch=QM9700` (`weft topologies` lists them), "
+    "SPEC is a topology, superpod:su=1 or fat-tree:hosts=1024,switch=QM9700 (weft topologies lists them), "
     "or the path of a file: a lab file, ibnetdiscover output, an OpenSM dump, a cable plan; - is standard input.\n\n"
     "--plugin FILE.py or --plugin MODULE adds what that has: topologies, routing engines, file formats and more.",
     version=__version__,
@@ -73,7 +74,7 @@ _ALL = COMMANDS | LAB_COMMANDS | VERBS_COMMANDS
 for _place, (_name, _help) in enumerate(_ALL.items()):
     _module = "lab" if _name in LAB_COMMANDS else "verbs" if _name in VERBS_COMMANDS else _name
     _function = f"{_name}_" if _name in ("exec", "break") else _name  # words of Python
-    _flags = _OWN_FLAGS if _name in _RUNNERS else {}
+    _flags = _OWN_FLAGS if _name in _RUNNERS else {} if _name == "scenario" else {"help_format": "markdown"}
     app.command(f"weft.cli.{_module}:{_function}", name=_name, help=_help, sort_key=_place, **_flags)
 app.register_install_completion_command(sort_key=len(_ALL))
 

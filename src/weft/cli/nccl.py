@@ -163,14 +163,9 @@ def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Siz
 
 def _pick(what: str, name: str, known: type[_Label]) -> _Label | None:
     """By NCCL's label, in any case."""
-    from weft.errors import UnknownName
+    from weft.errors import find_named
 
-    if not name:
-        return None
-    for one in known:
-        if one.label.lower() == name.lower():
-            return one
-    raise UnknownName(what, name, [one.label for one in known])
+    return find_named(what, name, {one.label: one for one in known}) if name else None
 
 
 def _place(spec: str, servers: str) -> Ranks:

@@ -86,7 +86,7 @@ def perf(
     report_gbits
         Bandwidth in Gb/sec, not MiB/sec.
     """
-    from weft.errors import ConfigError, UnknownName
+    from weft.errors import ConfigError, find_named
     from weft.sim.engine import Options
     from weft.sim.perftest import Settings
     from weft.sim.traffic import Transport
@@ -113,8 +113,6 @@ def perf(
         raise ConfigError(f"{test} needs two hosts and a fabric: weft perf {test} h1 h2 star:hosts=2")
     if size and all_sizes:
         raise ConfigError("-a runs all sizes: leave out -s, or -a")
-    if connection.upper() not in Transport.__members__:
-        raise UnknownName("connection type", connection, Transport.__members__)
     chosen: dict[str, Any] = {"network": network, "memory": memory}  # by name: Options knows which there are
     settings = Settings(
         test=kind,
@@ -122,7 +120,7 @@ def perf(
         qps=qps,
         tx_depth=kind.depth(tx_depth),
         outs=outstanding_reads,
-        connection=Transport[connection.upper()],
+        connection=find_named("connection type", connection, Transport.__members__),
         bidirectional=bidirectional,
         options=Options(**chosen, mtu_bytes=mtu),
     )

@@ -29,7 +29,11 @@ def _question(name: str) -> str:
         return str(broken).splitlines()[0]
 
 
-scenario = App(name="scenario", help="Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.")
+scenario = App(
+    name="scenario",
+    help="Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
+    help_format="markdown",
+)
 for _name in SCENARIOS:
     scenario.command(f"{__name__}:{_name}", name=_name, help=_question(_name))
 

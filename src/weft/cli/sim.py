@@ -140,7 +140,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
 
 def _parameters(messages: Messages) -> dict[str, Any]:
     """What was given, as a pattern takes it."""
-    from weft.errors import UnknownName
+    from weft.errors import find_named
     from weft.sim.traffic import Operation, Transport
     from weft.units import parse_size_bytes
 
@@ -156,10 +156,7 @@ def _parameters(messages: Messages) -> dict[str, Any]:
     for kinds, name in ((Operation, messages.operation), (Transport, messages.transport)):
         if name is not None:
             what = kinds.__name__.lower()
-            known = {kind.name.lower(): kind for kind in kinds}
-            if name not in known:
-                raise UnknownName(what, name, known)
-            given[what] = known[name]
+            given[what] = find_named(what, name, {kind.name.lower(): kind for kind in kinds})
     return given
 
 

@@ -16,20 +16,18 @@ def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
     name
         A topology, to show its parameters: `fat-tree`.
     """
-    from weft.errors import UnknownName
+    from weft.errors import find_named
     from weft.fabric.spec import describe
 
     known = {entry.name: entry for entry in describe()}
-    if name is not None and name not in known:
-        raise UnknownName("topology", name, known)
+    entry = find_named("topology", name, known) if name is not None else None
     if form.is_data:
-        print_data(form, [asdict(entry) for entry in known.values() if name in (None, entry.name)], "parameters")
-    elif name is None:
-        rows = [(entry.name, entry.summary, entry.example) for entry in known.values()]
+        print_data(form, [asdict(one) for one in known.values() if entry in (None, one)], "parameters")
+    elif entry is None:
+        rows = [(one.name, one.summary, one.example) for one in known.values()]
         note = "Parameters: weft topologies NAME"
         console().print(table("Topologies", ("topology", "what it is", "example"), rows, note))
     else:
-        entry = known[name]
         rows = [
             (p.name, p.meaning, "required" if p.required else "" if p.default is None else str(p.default))
             for p in entry.parameters

@@ -20,7 +20,7 @@ from weft.collectives.cluster import Cluster
 from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective
-from weft.errors import UnknownName
+from weft.errors import find_named
 
 SMALL_BYTES = 64 << 10  # up to which time is latency
 CURVE_BYTES = 1_000_000  # above which the curve is promised
@@ -128,10 +128,7 @@ def runs() -> tuple[Run, ...]:
 
 
 def find(name: str) -> Run:
-    for one in runs():
-        if one.name == name:
-            return one
-    raise UnknownName("run", name, [one.name for one in runs()], "`weft nccl calibration` lists them.")
+    return find_named("run", name, {one.name: one for one in runs()}, "`weft nccl calibration` lists them.")
 
 
 def compare(run: Run) -> tuple[Figure, ...]:

@@ -11,7 +11,7 @@ from weft.collectives.cluster import Cluster
 from weft.collectives.graphs import search
 from weft.collectives.network import Network, Networks, Pattern
 from weft.collectives.times import times
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError, find_named
 from weft.fabric.rates import Technology, parse_label, speeds
 from weft.fabric.timing import LineTiming, timings
 from weft.sim import engine as sim
@@ -37,9 +37,7 @@ def ideal_networks(
     """
     if cluster.nodes < 2:
         raise ConfigError(f"{cluster}: a network is between two nodes or more")
-    if network not in list(sim.Network):
-        raise UnknownName("network", network, list(sim.Network))
-    kind = sim.Network(network)
+    kind = find_named("network", network, {str(one): one for one in sim.Network})
     rules = RULES[kind]
     rate_gbit_s, line = _line(cluster, rules.technology, speed)
     payload = rules.mtu_bytes / (rules.mtu_bytes + rules.header_bytes)

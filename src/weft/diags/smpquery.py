@@ -7,7 +7,7 @@ from functools import partial
 
 from weft.diags import show
 from weft.diags.ask import Target, get_smp, parse, parse_target
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError, find_named
 from weft.mad.carrier import Carrier
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import (
@@ -117,9 +117,7 @@ def smpquery(carrier: Carrier, arguments: Sequence[str]) -> str:
     given = parse("smpquery", arguments, "D", positional=("operation", "destination", "port"))
     if not given.destination:
         raise ConfigError("smpquery OPERATION LID [PORT], or smpquery -D OPERATION 0,1,3 [PORT]")
-    operation = _OPERATIONS.get(given.operation.lower())
-    if operation is None:
-        raise UnknownName("operation of smpquery", given.operation, _OPERATIONS)
+    operation = find_named("operation of smpquery", given.operation, _OPERATIONS)
     port = int(given.port, 0) if given.port.isalnum() else 0
     return operation(carrier, parse_target(given.destination, given.D), port)
 

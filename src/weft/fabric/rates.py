@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, SimulationBug, UnknownName
+from weft.errors import ConfigError, SimulationBug, find_named
 from weft.wire.port_info import LANES, LinkSpeed
 
 
@@ -105,16 +105,9 @@ def speeds() -> tuple[Speed, ...]:
 
 
 @cache
-def _by_name() -> dict[str, Speed]:
-    return {speed.name.lower(): speed for speed in speeds()}
-
-
 def speed(name: str) -> Speed:
     """The speed of that name, in any case: `speed("ndr")`."""
-    try:
-        return _by_name()[name.lower()]
-    except KeyError:
-        raise UnknownName("speed", name, [s.name for s in speeds()], "`weft links` lists them all.") from None
+    return find_named("speed", name, {one.name: one for one in speeds()}, "`weft links` lists them all.")
 
 
 @cache

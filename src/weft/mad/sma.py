@@ -20,7 +20,7 @@ from collections.abc import Callable
 from weft.mad import m_key, sma_adaptive, sma_tables
 from weft.mad.devices import NONE, Devices
 from weft.mad.port_settings import set_port_info
-from weft.wire.mad import Method, MgmtClass, Status
+from weft.wire.mad import Method, Status
 from weft.wire.port_info import MlnxExtendedPortInfo, PortInfo, PortInfoExtended
 from weft.wire.smp import LedInfo, SmpAttribute, SwitchInfo
 
@@ -247,4 +247,3 @@ HANDLERS: dict[int, Handler] = {
     for method, handler in zip((Method.GET, Method.SET), pair, strict=True)
     if handler is not None
 }
-CLASSES = (int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE))

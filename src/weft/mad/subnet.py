@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from weft.fabric.model import Fabric
 from weft.fabric.tables import PKEY_ENTRIES
 from weft.mad import cca, packets, pma, sma, transit
+from weft.mad.carrier import SMP_CLASSES
 from weft.mad.devices import NONE, MadPath
 from weft.mad.power_up import switch_on
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, MgmtClass
@@ -79,7 +80,7 @@ class Subnet:
 
     def _hand_over(self, at: int, slid: int, dlid: int, mad: bytearray, pkey_index: int = 0) -> None:
         arrival = Arrival(self.devices.own_slot(at), slid, dlid, bytes(mad), pkey_index)
-        if mad[1] not in sma.CLASSES:
+        if mad[1] not in SMP_CLASSES:
             self.pkey_indexes[arrival.slot, slid] = pkey_index
         taken = any(receiver(arrival) for receiver in list(self._receivers.get(arrival.slot, ())))
         self.lost = not (taken or self.deliver(arrival))
@@ -155,7 +156,7 @@ class Subnet:
         return None if self.lost else smp
 
     def _send_by_lid(self, slot: int, mad: bytearray, dlid: int, pkey_index: int | None = 0) -> bytearray | None:
-        devices, smp = self.devices, mad[1] in sma.CLASSES
+        devices, smp = self.devices, mad[1] in SMP_CLASSES
         self.lost = True
         if devices.node_of[slot] in devices.dead:
             return None

@@ -37,6 +37,7 @@ from weft.mad.carrier import (
     number_requests,
 )
 from weft.mad.transfers import Transfers, ends_at, is_message, is_segment, mark
+from weft.runtime import libc
 from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, RESPONSE, MgmtClass, RmppMad, RmppType
 
@@ -83,7 +84,7 @@ class UmadCarrier(Polled):
 
     def __init__(self, ca: str = "", port: int = 0) -> None:
         super().__init__()
-        self._library, self._libc = _library(), ctypes.CDLL(None, use_errno=True)
+        self._library = _library()
         self._ca, self._port = ca.encode() or None, port
         if self._library.umad_init() < 0:
             raise ConfigError("libibumad finds no InfiniBand: is the module ib_umad loaded, or the preload set?")
@@ -149,12 +150,12 @@ class UmadCarrier(Polled):
     def set_is_sm(self, on: bool) -> None:
         """By the device that is open for as long as a subnet manager runs."""
         if self._issm >= 0:
-            self._libc.close(self._issm)  # as a program would, so that a preload sees it
+            libc().close(self._issm)  # as a program would, so that a preload sees it
             self._issm = -1
         if on:
             path = ctypes.create_string_buffer(256)
             self._library.umad_get_issm_path(self._ca, self._port, path, len(path))
-            self._issm = self._libc.open(path, os.O_NONBLOCK)
+            self._issm = libc().open(path, os.O_NONBLOCK)
             if self._issm < 0:
                 raise ConfigError(f"cannot open {path.value.decode()}: {os.strerror(ctypes.get_errno())}")
 

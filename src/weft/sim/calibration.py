@@ -16,7 +16,7 @@ from importlib.resources import files
 import msgspec
 
 import weft.fabric.spec
-from weft.errors import UnknownName
+from weft.errors import find_named
 from weft.fabric.build import FabricBuilder
 from weft.fabric.catalog import cable_for
 from weft.fabric.model import Fabric
@@ -98,10 +98,8 @@ def measurements() -> tuple[Measurement, ...]:
 
 
 def find(name: str) -> Measurement:
-    for one in measurements():
-        if one.name == name:
-            return one
-    raise UnknownName("measurement", name, [one.name for one in measurements()], "`weft perf calibration` lists them.")
+    known = {one.name: one for one in measurements()}
+    return find_named("measurement", name, known, "`weft perf calibration` lists them.")
 
 
 def run(measurement: Measurement, sizes: Sequence[int] = ()) -> Iterator[Figure]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft.errors import UnknownName
+from weft.errors import find_named
 from weft.sim.analytic import AnalyticEngine
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.packet.engine import PacketEngine
@@ -16,6 +16,4 @@ ENGINES: dict[str, Engine] = {engine.name: engine for engine in (PacketEngine(),
 
 
 def find_engine(name: str) -> Engine:
-    if name not in ENGINES:
-        raise UnknownName("engine", name, ENGINES)
-    return ENGINES[name]
+    return find_named("engine", name, ENGINES)

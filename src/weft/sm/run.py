@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.errors import ConfigError, SubnetError, WeftError
-from weft.mad.carrier import Address, Arrived, Carrier, ask
+from weft.mad.carrier import SMP_CLASSES, Address, Arrived, Carrier, ask
 from weft.mad.walk import DATA
 from weft.sm.conf.options import Options, named_file
 from weft.sm.configuration import load_configuration
@@ -140,7 +140,7 @@ class SubnetManager:
         before = read_status(options.state_file) if options.state_file else None
         if before is not None:
             state.remembered.update({int(guid, 16): lid for guid, lid in before.lids.items()})
-        for mgmt_class in (MgmtClass.SUBN_LID_ROUTED, MgmtClass.SUBN_DIRECTED_ROUTE):
+        for mgmt_class in SMP_CLASSES:
             self.carrier.register(mgmt_class, _SMP_METHODS)
         self.carrier.register(MgmtClass.SUBN_ADM, _SA_METHODS, class_version=2)
         node_info = DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, m_key=options.m_key)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple, TypeVar
 
-from weft.errors import UnknownName
+from weft.errors import find_named
 from weft.wire.fields import Buffer, Numbers, Part, Reserved
 from weft.wire.format import Format, Malformed
 
@@ -52,9 +52,7 @@ def component_mask(form: type[Format], *names: str) -> int:
     known = {component.name: n for n, component in enumerate(components(form)) if component.name}
     mask = 0
     for name in names:
-        if name not in known:
-            raise UnknownName(f"component of {form.__name__}", name, known)
-        mask |= 1 << known[name]
+        mask |= 1 << find_named(f"component of {form.__name__}", name, known)
     return mask
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError, find_named
 from weft.fabric.kinds import Medium
 from weft.fabric.rates import Speed, Technology, parse_label, read_catalog
 
@@ -281,11 +281,8 @@ def find(name: str) -> Entry:
 
 
 def _pick(among: Sequence[_Kind], what: str, name: str) -> _Kind:
-    for entry in among:
-        if entry.name.lower() == name.lower():
-            return entry
-    known = [entry.name for entry in among]
-    raise UnknownName(f"{what} in the catalog", name, known, "`weft catalog` lists them all.")
+    known = {entry.name: entry for entry in among}
+    return find_named(f"{what} in the catalog", name, known, "`weft catalog` lists them all.")
 
 
 def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | Adapter | None:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.errors import ConfigError, FileError, UnknownName
+from weft.errors import ConfigError, FileError, find_named
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.streams import is_stream
 from weft.fabric.files.text import first_look
@@ -122,7 +122,7 @@ def read(path: Path | str) -> Fabric:
 def write(fabric: Fabric, path: Path | str, format: str | None = None) -> None:  # noqa: A002
     """Write a fabric, whole or not at all, in this format or in that of the file's name."""
     path = Path(path)
-    chosen = _format_named(format) if format is not None else _format_of(path)
+    chosen = find_named("format", format, FORMATS) if format is not None else _format_of(path)
     if chosen.name == "opensm" and path.suffix != ".lst" and not is_stream(path):
         _write_dumps(fabric, path)
     elif chosen.name == "lab" and path.suffix == ".toml":
@@ -133,7 +133,7 @@ def write(fabric: Fabric, path: Path | str, format: str | None = None) -> None: 
 
 def to_text(fabric: Fabric, format: str) -> str:  # noqa: A002
     """What `write` would put into a file of this format."""
-    chosen = _format_named(format)
+    chosen = find_named("format", format, FORMATS)
     spell = getattr(import_module(chosen.module), chosen.function)
     text: str = spell(fabric, _first_server(fabric)) if chosen.name == "nccl" else spell(fabric)
     return text
@@ -156,12 +156,6 @@ def _first_server(fabric: Fabric) -> str:
     if not len(inside):
         raise ConfigError(f"{fabric.spec} has no GPUs: NCCL's topology file is that of a server such as dgx-h100")
     return fabric.servers[int(inside[0])]
-
-
-def _format_named(name: str) -> Format:
-    if name not in FORMATS:
-        raise UnknownName("format", name, FORMATS)
-    return FORMATS[name]
 
 
 def _format_of(path: Path) -> Format:

@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from weft.mad.carrier import HERE, Address
+from weft.mad.carrier import HERE, SMP_CLASSES, Address
 from weft.mad.walk import DATA, directed, statuses
 from weft.sm.discovery.view import View
 from weft.sm.events import Event
@@ -139,8 +139,7 @@ def described(info: SMInfo, *, path: bytes | None = None, lid: int = 0, name: st
 
 def is_sm_info(mad: bytes) -> bool:
     """Is it a question to a subnet manager about SMInfo?"""
-    smp = mad[1] in (MgmtClass.SUBN_LID_ROUTED, _DIRECTED)
-    return smp and not mad[3] & RESPONSE and Smp.attribute_id.get(mad) == SmpAttribute.SM_INFO
+    return mad[1] in SMP_CLASSES and not mad[3] & RESPONSE and Smp.attribute_id.get(mad) == SmpAttribute.SM_INFO
 
 
 def ask_sm(other: OtherSm, *, by_path: bool, m_key: int) -> tuple[bytes, Address]:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, SubnetError, UnknownName
+from weft.errors import ConfigError, SubnetError, find_named
 from weft.units import parse_size_bytes
 from weft.verbs.errors import PyverbsError
 from weft.verbs.perftest import exchange
@@ -34,11 +34,10 @@ Say = Callable[[str], None]
 
 def main(name: str, words: Sequence[str], say: Say) -> None:
     """One end, until both have sent and received all."""
-    if name not in NAMES:
-        raise UnknownName("program", name, NAMES)
+    connection = find_named("program", name, NAMES)
     given = _arguments(name).parse_args(list(words))
     sizes = (parse_size_bytes(given.size),)
-    plan = made_of(given, Plan, test=Test.SEND_LAT, sizes=sizes, connection=NAMES[name], inline_bytes=0)
+    plan = made_of(given, Plan, test=Test.SEND_LAT, sizes=sizes, connection=connection, inline_bytes=0)
     try:
         _run(plan, made_of(given, Seat), with_events=given.events, say=say)
     except PyverbsError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError, find_named
 from weft.units import parse_size_bytes
 from weft.verbs.perftest.arguments import Arguments, number
 from weft.verbs.perftest.kinds import LIMITS, WORD_BYTES, Connection, Test, Verb, check_limits
@@ -195,9 +195,4 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _one_of(what: str, kind: type[enum.StrEnum]) -> Callable[[str], enum.StrEnum]:
-    def pick(name: str) -> enum.StrEnum:
-        if name.upper() not in kind.__members__:
-            raise UnknownName(what, name, list(kind))
-        return kind[name.upper()]
-
-    return pick
+    return lambda name: find_named(what, name, kind.__members__)

@@ -12,6 +12,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.runtime import libc
 from weft.verbs.gpudirect.cuda import Allocation
 from weft.verbs.gpudirect.gpu import DeviceBytes, Part
 
@@ -62,11 +63,6 @@ def _can_populate() -> bool:
     page = mmap.mmap(-1, mmap.PAGESIZE)
     at = ctypes.addressof(ctypes.c_char.from_buffer(page))
     return bool(libc().madvise(ctypes.c_void_p(at), ctypes.c_size_t(len(page)), _POPULATE_READ) == 0)
-
-
-@functools.cache
-def libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 def address_of(data: bytes) -> int:

@@ -20,7 +20,6 @@ from types import TracebackType
 
 from weft import runtime
 from weft.verbs.shm import layout
-from weft.verbs.shm.memory import libc
 from weft.verbs.shm.record import Record
 
 _PAGE_BYTES = mmap.PAGESIZE
@@ -102,7 +101,7 @@ class QueueMemory:
         if self._is_copy:
             return  # the other's memory is not ours to empty
         if self.can_be_shared:
-            libc().fallocate(self.file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(at), ctypes.c_long(size_bytes))
+            runtime.libc().fallocate(self.file, _PUNCH_HOLE | _KEEP_SIZE, ctypes.c_long(at), ctypes.c_long(size_bytes))
         else:
             self.bytes.madvise(mmap.MADV_DONTNEED, at, size_bytes)
 
@@ -143,7 +142,7 @@ class Block:
 
 def _map_at(address: int, size_bytes: int, flags: int, file: int) -> None:
     """Instead of what is there: records and addresses stay what they are."""
-    call, protection = libc().mmap, mmap.PROT_READ | mmap.PROT_WRITE
+    call, protection = runtime.libc().mmap, mmap.PROT_READ | mmap.PROT_WRITE
     call.restype = ctypes.c_void_p
     begin, size, offset = ctypes.c_void_p(address), ctypes.c_size_t(size_bytes), ctypes.c_long(0)
     if call(begin, size, protection, flags | _FIXED, file, offset) != address:

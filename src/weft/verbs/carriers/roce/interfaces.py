@@ -9,6 +9,8 @@ import socket
 import struct
 from collections.abc import Iterator
 
+from weft.runtime import libc
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _SIOCGIFMTU = 0x8921
 _ADDRESS_AT = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}  # in a sockaddr: where, and how long
@@ -44,9 +46,8 @@ def mtu_of(address: Address) -> int | None:
 
 def _addresses() -> Iterator[tuple[bytes, Address, int]]:
     """Name of an interface, address, mask."""
-    library = ctypes.CDLL(None, use_errno=True)
     first = ctypes.POINTER(_Entry)()
-    if library.getifaddrs(ctypes.byref(first)):
+    if libc().getifaddrs(ctypes.byref(first)):
         raise OSError(ctypes.get_errno(), "getifaddrs")
     try:
         entry = first
@@ -56,7 +57,7 @@ def _addresses() -> Iterator[tuple[bytes, Address, int]]:
                 yield entry.contents.name, own, int(mask) if mask is not None else -1
             entry = entry.contents.next
     finally:
-        library.freeifaddrs(first)
+        libc().freeifaddrs(first)
 
 
 def _read(at: int | None) -> Address | None:
