@@ -139,7 +139,7 @@ def test_who_may_trace_is_the_guest_then_any_then_nobody(place, monkeypatch):
             assert option == 0x59616D61  # PR_SET_PTRACER of Linux's prctl.h
             named.append(who.value)
 
-    monkeypatch.setattr(runtime, "_c", C)
+    monkeypatch.setattr(runtime, "libc", C)
     monkeypatch.setattr(runtime, "peer", lambda guest: runtime.Credentials(guest, 0, 0))
     for guests in ([], [7], [7, 7], [7, 8], [8], []):
         runtime.allow_tracing(guests)
