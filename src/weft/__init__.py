@@ -5,8 +5,10 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
 
     cli                            one module per command; no logic
     scenarios                      claims of the documents, each a small program with a number
+    study                          very many runs: grids of options and seeds, here or on a Ray cluster, one table
     lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
+    training                       a job: transformer, parallel, gpu, communication, step; traces/ of others
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
     verbs                          HOST: software adapter; pyverbs/ (API), hca/ (RC UC UD RD), shm/, carriers/, cm/
