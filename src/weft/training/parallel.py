@@ -1,0 +1,241 @@
+"""How a transformer is cut over GPUs: the sizes of the parallel groups, and which ranks form each.
+
+Ranks are in Megatron's default order, tp-cp-ep-dp-pp, the first fastest: of 16 GPUs with tp=2, cp=2, dp=2, pp=2
+
+    rank   0  1 | 2  3 | 4  5 | 6  7 || 8 ...
+    tp     one group of neighbours    ||
+    cp     {0,2} {1,3} {4,6} {5,7}    ||  the next stage of the pipeline
+    dp     {0,4} {1,5} {2,6} {3,7}    ||
+
+Experts are cut on a grid of their own in the same ranks (Megatron Core's parallel folding): etp, then ep, then edp.
+A Layout agrees with itself from the moment it is made; `check` holds it to a transformer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError, UnknownName, find_named
+from weft.training.transformer import Transformer
+
+RECOMPUTE = ("none", "selective", "full")
+PRECISIONS = ("bf16", "fp16", "fp8")
+KINDS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Parallel sizes in Megatron's words."""
+
+    gpus: int
+    tp: int = 1  # tensor
+    pp: int = 1  # pipeline: stages
+    vp: int = 1  # virtual stages: chunks of layers that a stage has (interleaved schedule)
+    cp: int = 1  # context: pieces of a sequence
+    ep: int = 1  # experts are spread over so many
+    etp: int = 0  # tensor parallel inside an expert; 0: as tp
+    micro_batch: int = 1  # sequences
+    global_batch: int  # sequences
+    seq: int
+    sequence_parallel: bool = True  # with tp > 1: norms and residuals are cut along the sequence
+    zero: int = (
+        1  # 0 none, 1 optimizer states sharded (distributed optimizer), 2 and gradients, 3 and parameters (FSDP)
+    )
+    recompute: str = "none"  # selective: attention's core; full: a layer's input alone is kept
+    precision: str = "bf16"
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
+    tp_comm_overlap: bool = True
+    overlap_p2p: bool = True
+    fused_attention: bool = True  # flash attention; False: scores are written to memory (before 2022)
+
+    def __post_init__(self) -> None:
+        for field in ("gpus", "tp", "pp", "vp", "cp", "ep", "micro_batch", "global_batch", "seq"):
+            if getattr(self, field) < 1:
+                raise ConfigError(f"{field} = {getattr(self, field)}; it is a number from 1 up")
+        if self.etp < 0:
+            raise ConfigError(f"etp = {self.etp}; it is a number from 1 up, or 0 for that of tp")
+        if self.zero not in range(4):
+            raise ConfigError(f"zero = {self.zero}; the stages of ZeRO are 0, 1, 2 and 3")
+        find_named("recompute", self.recompute, dict.fromkeys(RECOMPUTE))
+        find_named("precision", self.precision, dict.fromkeys(PRECISIONS))
+        self._check_ranks()
+        self._check_batch()
+
+    def _check_ranks(self) -> None:
+        unit = self.tp * self.pp * self.cp
+        if self.gpus % unit:
+            raise ConfigError(
+                f"gpus = {self.gpus} is not a multiple of tp*pp*cp = {self.tp}*{self.pp}*{self.cp} = {unit}; "
+                f"nearest: gpus = {_multiples(self.gpus, unit)}"
+            )
+        stage, unit = self.gpus // self.pp, self.expert_tp * self.ep
+        if stage % unit:
+            fitting = _divisors(self.ep, stage // self.expert_tp) if stage % self.expert_tp == 0 else ""
+            way_out = f"ep = {fitting}" if fitting else f"etp = {_divisors(self.expert_tp, stage)}"
+            raise ConfigError(
+                f"ep*etp = {self.ep}*{self.expert_tp} = {unit} does not divide gpus/pp = {stage}, "
+                f"the GPUs that hold the experts of a stage; nearest: {way_out}"
+            )
+
+    def _check_batch(self) -> None:
+        unit = self.dp * self.micro_batch
+        if self.global_batch % unit:
+            raise ConfigError(
+                f"global_batch = {self.global_batch} is not a multiple of dp*micro_batch = {self.dp}*{self.micro_batch}"
+                f" = {unit}; nearest: global_batch = {_multiples(self.global_batch, unit)}"
+            )
+        if self.vp > 1 and self.pp == 1:
+            raise ConfigError(f"vp = {self.vp} interleaves the stages of a pipeline, and pp = 1: set vp = 1 or pp > 1")
+        if self.vp > 1 and self.micro_batches % self.pp:
+            raise ConfigError(
+                f"micro-batches = global_batch/(dp*micro_batch) = {self.micro_batches} is not a multiple of "
+                f"pp = {self.pp}, as the interleaved schedule (vp = {self.vp}) needs; set vp = 1, or nearest: "
+                f"global_batch = {_multiples(self.global_batch, unit * self.pp)}"
+            )
+        if self.cp > 1 and self.seq % (2 * self.cp):
+            raise ConfigError(
+                f"seq = {self.seq} is not a multiple of 2*cp = {2 * self.cp} (each rank has an early and a late piece, "
+                f"so that causal attention is balanced); nearest: seq = {_multiples(self.seq, 2 * self.cp)}"
+            )
+        if self.cuts_sequence and self.seq % (self.cp * self.tp):
+            raise ConfigError(
+                f"seq = {self.seq} is not a multiple of cp*tp = {self.cp}*{self.tp}, as sequence parallel needs; "
+                f"nearest: seq = {_multiples(self.seq, self.cp * self.tp)}"
+            )
+
+    @property
+    def dp(self) -> int:
+        return self.gpus // (self.tp * self.pp * self.cp)
+
+    @property
+    def expert_tp(self) -> int:
+        return self.etp or self.tp
+
+    @property
+    def edp(self) -> int:
+        """Copies of an expert."""
+        return self.gpus // (self.pp * self.ep * self.expert_tp)
+
+    @property
+    def micro_batches(self) -> int:
+        """Of one pipeline, in a step."""
+        return self.global_batch // (self.dp * self.micro_batch)
+
+    @property
+    def cuts_sequence(self) -> bool:
+        """Whether norms and residuals are cut: sequence parallel, where there is a tensor group to cut over."""
+        return self.sequence_parallel and self.tp > 1
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch, on one rank: what the matrices of a layer multiply."""
+        return self.micro_batch * self.seq // self.cp
+
+    def chunks(self, layers: int) -> tuple[tuple[int, ...], ...]:
+        """Layers by [stage][virtual chunk]; a token passes the first chunk of every stage, then the second of each.
+
+        The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
+        """
+        size, missing = _chunk(layers, self.pp * self.vp)
+        counts = np.full((self.vp, self.pp), size)
+        counts[-1, -1] -= (missing + 1) // 2
+        counts[0, 0] -= missing // 2
+        return tuple(tuple(int(count) for count in stage) for stage in counts.T)
+
+    def ranks(self, kind: str) -> NDArray[np.int64]:
+        """[group, member] of all groups of that kind, in the order of their first ranks."""
+        world = np.arange(self.gpus)
+        if kind in ("ep", "etp", "edp"):
+            axes = ("pp", "edp", "ep", "etp")
+            grid = world.reshape(self.pp, self.edp, self.ep, self.expert_tp)
+        elif kind in KINDS:
+            axes = ("pp", "dp", "cp", "tp")
+            grid = world.reshape(self.pp, self.dp, self.cp, self.tp)
+        else:
+            raise UnknownName("kind of group", kind, KINDS)
+        members = [axes.index(name) for name in kind.split("-")]
+        size = int(np.prod([grid.shape[axis] for axis in members]))
+        return np.moveaxis(grid, members, range(-len(members), 0)).reshape(-1, size)
+
+
+def check(layout: Layout, transformer: Transformer) -> None:
+    """Whether this transformer can be cut so."""
+    for field, value, size in (
+        ("heads", transformer.heads, "tp"),
+        ("ffn", transformer.ffn, "tp"),
+        ("experts", transformer.experts, "ep"),
+        ("expert_ffn", transformer.expert_ffn, "etp"),
+    ):
+        parts = layout.expert_tp if size == "etp" else getattr(layout, size)
+        if value % parts:
+            raise ConfigError(
+                f"{transformer.name}: {field} = {value} does not divide by {size} = {parts}; "
+                f"nearest: {size} = {_divisors(parts, value)}"
+            )
+    if not transformer.experts and layout.ep > 1:
+        raise ConfigError(f"{transformer.name} is dense: ep = {layout.ep} has no experts to spread; set ep = 1")
+    if transformer.kv_heads % layout.tp and layout.tp % transformer.kv_heads:
+        fitting = [
+            tp for tp in _dividing(transformer.heads) if not (transformer.kv_heads % tp and tp % transformer.kv_heads)
+        ]
+        raise ConfigError(
+            f"{transformer.name}: kv_heads = {transformer.kv_heads} neither divides by tp = {layout.tp} nor divides it "
+            f"(then each rank has a copy of one); nearest: tp = {_around(layout.tp, fitting)}"
+        )
+    if transformer.learned_positions and layout.seq > transformer.seq:
+        raise ConfigError(
+            f"{transformer.name} has learned positions for {transformer.seq} tokens: seq = {layout.seq} is too long; "
+            f"set seq to {transformer.seq} at most"
+        )
+    _check_chunks(layout, transformer)
+
+
+def _check_chunks(layout: Layout, transformer: Transformer) -> None:
+    layers, parts = transformer.layers, layout.pp * layout.vp
+    if not _cuts(layers, parts):
+        fitting = {
+            "pp": [pp for pp in range(1 if layout.vp == 1 else 2, layers + 1) if _cuts(layers, pp * layout.vp)],
+            "vp": [vp for vp in range(1, layers + 1) if _cuts(layers, layout.pp * vp)],
+        }
+        near = [f"{size} = {_around(getattr(layout, size), sizes)}" for size, sizes in fitting.items() if sizes]
+        raise ConfigError(
+            f"{transformer.name}: layers = {layers} do not divide by pp*vp = {layout.pp}*{layout.vp} = {parts}, "
+            f"even with up to three fewer in the first and last chunk; nearest: {', or '.join(near) or f'pp = {layers}, vp = 1'}"
+        )
+
+
+def _chunk(layers: int, parts: int) -> tuple[int, int]:
+    """Layers of a full chunk, and how many the first and the last chunk lack together."""
+    size = -(-layers // parts)
+    return size, size * parts - layers
+
+
+def _cuts(layers: int, parts: int) -> bool:
+    """Evenly, or as Megatron accounts for embedding and loss (126 layers in 16), or as DeepSeek-V3's 61 in 16."""
+    size, missing = _chunk(layers, parts)
+    return missing == 0 or (missing <= 3 and parts > 1 and size > (missing + 1) // 2)
+
+
+def _dividing(number: int) -> list[int]:
+    return [part for part in range(1, number + 1) if number % part == 0]
+
+
+def _divisors(wanted: int, number: int) -> str:
+    return _around(wanted, _dividing(number))
+
+
+def _multiples(number: int, unit: int) -> str:
+    below = number // unit * unit
+    return f"{below} or {below + unit}" if below else f"{unit}"
+
+
+def _around(wanted: int, fitting: Iterable[int]) -> str:
+    """The nearest below and the nearest above."""
+    fitting = list(fitting)
+    below, above = [one for one in fitting if one < wanted], [one for one in fitting if one > wanted]
+    return " or ".join(str(one) for one in (*below[-1:], *above[:1]))

@@ -1,0 +1,260 @@
+"""What is trained: a decoder-only transformer, by the shapes of its matrices.
+
+    find("llama3-70b")                     a preset of models.toml, each with its source
+    replace(find("gpt3-175b"), layers=48)  any other shape
+
+Everything else follows from the shapes: parameters, floating-point operations, and (weft.training.memory) bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from weft.errors import ConfigError, find_named
+
+Shapes = dict[str, tuple[int, int]]  # name of a matrix -> inputs, outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """Layers of attention and feed-forward between an input and an output embedding.
+
+    With `experts`, the feed-forward of a layer is a mixture of them after the first `dense_layers`. With `kv_lora`,
+    attention is multi-head latent: `head_dim` is then the part of a key without position, `rope_dim` that with it.
+    """
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int  # inner width of a dense feed-forward layer
+    gated: bool  # SwiGLU, GeGLU: three matrices, not two
+    vocab: int
+    seq: int  # tokens of a sequence as it is usually trained
+    tied: bool = False  # input and output embedding are one matrix
+    learned_positions: bool = False
+    experts: int = 0
+    topk: int = 0
+    expert_ffn: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    q_lora: int = 0
+    kv_lora: int = 0
+    rope_dim: int = 0
+    v_head_dim: int = 0
+    bias: bool = False  # of every matrix and norm but the embeddings and the router
+    qkv_bias: bool = False  # Qwen 2: of that matrix alone
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq"):
+            if getattr(self, field) < 1:
+                raise ConfigError(f"{self.name}: {field} = {getattr(self, field)}; it is a number from 1 up")
+        for field in ("experts", "topk", "expert_ffn", "shared_experts", "dense_layers", *_LATENT):
+            if getattr(self, field) < 0:
+                raise ConfigError(f"{self.name}: {field} = {getattr(self, field)}; it is a number from 0 up")
+        if self.heads % self.kv_heads:
+            raise ConfigError(
+                f"{self.name}: heads = {self.heads} is not a multiple of kv_heads = {self.kv_heads}; "
+                f"every key is shared by as many queries (set kv_heads = {self.heads} where none is shared)"
+            )
+        self._check_experts()
+        if self.kv_lora and not (self.rope_dim and self.v_head_dim):
+            raise ConfigError(f"{self.name}: kv_lora = {self.kv_lora} (latent attention) needs rope_dim and v_head_dim")
+
+    def _check_experts(self) -> None:
+        if not self.experts:
+            if self.topk or self.expert_ffn or self.shared_experts or self.dense_layers:
+                raise ConfigError(f"{self.name}: topk, expert_ffn, shared_experts and dense_layers need experts > 0")
+            return
+        if not 1 <= self.topk <= self.experts:
+            raise ConfigError(f"{self.name}: topk = {self.topk} of experts = {self.experts}; it is 1 to {self.experts}")
+        if not self.expert_ffn:
+            raise ConfigError(f"{self.name}: experts = {self.experts} need expert_ffn, the inner width of one")
+        if self.dense_layers >= self.layers:
+            raise ConfigError(
+                f"{self.name}: dense_layers = {self.dense_layers} of layers = {self.layers} leave none with experts; "
+                "set experts = 0 for a dense model"
+            )
+
+    # Shapes: what one of `tp` ranks multiplies, as Megatron cuts them (Shoeybi et al.): first by columns, then by rows.
+
+    @property
+    def qk_dim(self) -> int:
+        """Width of a head's query and key."""
+        return self.head_dim + self.rope_dim if self.kv_lora else self.head_dim
+
+    @property
+    def v_dim(self) -> int:
+        """Width of a head's value."""
+        return self.v_head_dim if self.kv_lora else self.head_dim
+
+    def attention_matrices(self, tp: int = 1) -> Shapes:
+        """With more ranks than keys, each rank has a copy of one. What latent attention projects down to is not cut."""
+        heads = self.heads // tp
+        out = {"proj": (heads * self.v_dim, self.hidden)}
+        if not self.kv_lora:
+            return {"qkv": (self.hidden, (heads + 2 * max(self.kv_heads // tp, 1)) * self.head_dim), **out}
+        if self.q_lora:
+            queries = {"q_down": (self.hidden, self.q_lora), "q_up": (self.q_lora, heads * self.qk_dim)}
+        else:
+            queries = {"q": (self.hidden, heads * self.qk_dim)}
+        keys = {
+            "kv_down": (self.hidden, self.kv_lora + self.rope_dim),
+            "kv_up": (self.kv_lora, heads * (self.head_dim + self.v_head_dim)),
+        }
+        return {**queries, **keys, **out}
+
+    def dense_matrices(self, tp: int = 1) -> Shapes:
+        """Gate and up are one product, as frameworks fuse them."""
+        return self._feed_forward(self.ffn // tp)
+
+    def expert_matrices(self, tp: int = 1) -> Shapes:
+        """One routed expert."""
+        return self._feed_forward(self.expert_ffn // tp)
+
+    def shared_matrices(self, tp: int = 1) -> Shapes:
+        """All shared experts of a layer: every token goes through them, so that they are as one."""
+        return self._feed_forward(self.shared_experts * self.expert_ffn // tp)
+
+    def _feed_forward(self, width: int) -> Shapes:
+        return {"up": (self.hidden, (2 if self.gated else 1) * width), "down": (width, self.hidden)}
+
+    def count(self, shapes: Shapes) -> int:
+        """Parameters of these matrices, with their biases."""
+        biased = shapes if self.bias else {"qkv"} & shapes.keys() if self.qkv_bias else ()
+        return sum(inputs * outputs for inputs, outputs in shapes.values()) + sum(shapes[name][1] for name in biased)
+
+    # Parameters.
+
+    @property
+    def attention_parameters(self) -> int:
+        """Of one layer."""
+        return self.count(self.attention_matrices())
+
+    @property
+    def dense_parameters(self) -> int:
+        """Of the feed-forward of one dense layer."""
+        return self.count(self.dense_matrices())
+
+    @property
+    def expert_parameters(self) -> int:
+        """Of one routed expert."""
+        return self.count(self.expert_matrices()) if self.experts else 0
+
+    @property
+    def shared_parameters(self) -> int:
+        """Of all shared experts of one layer."""
+        return self.count(self.shared_matrices()) if self.shared_experts else 0
+
+    @property
+    def router_parameters(self) -> int:
+        """Of one layer with experts."""
+        return self.hidden * self.experts
+
+    @property
+    def norm_parameters(self) -> int:
+        """Of one layer: before attention, before the feed-forward, and inside latent attention."""
+        return 2 * self.final_norm_parameters + (self.q_lora + self.kv_lora if self.kv_lora else 0)
+
+    @property
+    def final_norm_parameters(self) -> int:
+        return self.hidden * (2 if self.bias else 1)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Of the input: one row for each word, and for each place where positions are learned."""
+        return self.hidden * (self.vocab + (self.seq if self.learned_positions else 0))
+
+    @property
+    def head_parameters(self) -> int:
+        """Of an output embedding that is a matrix of its own."""
+        return 0 if self.tied else self.hidden * self.vocab
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers with experts: the last so many."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    def has_experts(self, layer: int) -> bool:
+        """Of the layer with that number, from 0."""
+        return bool(self.experts) and layer >= self.dense_layers
+
+    def layer_parameters(self, layer: int) -> int:
+        """Of the layer with that number, from 0."""
+        return self._layer(layer, self.experts)
+
+    def _layer(self, layer: int, experts: int) -> int:
+        shell = self.attention_parameters + self.norm_parameters
+        if not self.has_experts(layer):
+            return shell + self.dense_parameters
+        return shell + self.router_parameters + self.shared_parameters + experts * self.expert_parameters
+
+    @property
+    def parameters(self) -> int:
+        """All."""
+        return self._parameters(self.experts)
+
+    @property
+    def active_parameters(self) -> int:
+        """Those that one token meets: of the routed experts `topk`."""
+        return self._parameters(self.topk)
+
+    def _parameters(self, experts: int) -> int:
+        ends = self.embedding_parameters + self.head_parameters + self.final_norm_parameters
+        dense = self.layers - self.moe_layers
+        return ends + dense * self._layer(0, 0) * bool(dense) + self.moe_layers * self._layer(self.layers - 1, experts)
+
+    # Operations.
+
+    def flop_per_token(self, seq: int) -> float:
+        """Model FLOPs of forward and backward, nothing recomputed.
+
+        6 for each parameter of a matrix that a token meets (the input embedding is a look-up, norms and biases are no
+        matrices), and attention in full, not only its causal half, as Megatron and NVIDIA's published MFU count: for
+        GPT, 72 l h² (1 + s/6h + V/12lh) (Narayanan et al., SC'21).
+        """
+        scores = self.heads * (self.qk_dim + self.v_dim) * seq
+        attention = self.layers * (_products(self.attention_matrices()) + scores)
+        dense = (self.layers - self.moe_layers) * _products(self.dense_matrices())
+        expert = self.topk * _products(self.expert_matrices()) + _products(self.shared_matrices())
+        mixture = self.moe_layers * (self.router_parameters + expert)
+        return 6.0 * (attention + dense + mixture + self.hidden * self.vocab)
+
+
+_LATENT = ("q_lora", "kv_lora", "rope_dim", "v_head_dim")
+
+
+def _products(shapes: Shapes) -> int:
+    return sum(inputs * outputs for inputs, outputs in shapes.values())
+
+
+@cache
+def presets() -> Mapping[str, Transformer]:
+    """Published models by name, as models.toml has them."""
+    import tomllib
+
+    tables = tomllib.loads(files("weft.training").joinpath("models.toml").read_text(encoding="utf-8"))
+    return {name: _preset(name, table) for name, table in tables.items()}
+
+
+def _preset(name: str, table: dict[str, Any]) -> Transformer:
+    source = f"{table.pop('source')} ({table.pop('date')})"
+    return shape(name=name, source=source, **table)
+
+
+def shape(*, heads: int, hidden: int, **others: Any) -> Transformer:
+    """With what most models have where nothing is said: a key for every query, and heads as wide as hidden has room."""
+    usual = {"kv_heads": heads, "head_dim": hidden // max(heads, 1)}
+    return Transformer(heads=heads, hidden=hidden, **{**usual, **others})
+
+
+def find(name: str) -> Transformer:
+    """A preset by its name, in any case."""
+    return find_named("model", name, presets())
