@@ -202,10 +202,11 @@ def _check_chunks(layout: Layout, transformer: Transformer) -> None:
             "pp": [pp for pp in range(1 if layout.vp == 1 else 2, layers + 1) if _cuts(layers, pp * layout.vp)],
             "vp": [vp for vp in range(1, layers + 1) if _cuts(layers, layout.pp * vp)],
         }
-        near = [f"{size} = {_around(getattr(layout, size), sizes)}" for size, sizes in fitting.items() if sizes]
+        nearest = [f"{size} = {_around(getattr(layout, size), sizes)}" for size, sizes in fitting.items() if sizes]
         raise ConfigError(
             f"{transformer.name}: layers = {layers} do not divide by pp*vp = {layout.pp}*{layout.vp} = {parts}, "
-            f"even with up to three fewer in the first and last chunk; nearest: {', or '.join(near) or f'pp = {layers}, vp = 1'}"
+            "even with up to three fewer in the first and last chunk; nearest: "
+            + (", or ".join(nearest) or f"pp = {layers}, vp = 1")
         )
 
 
