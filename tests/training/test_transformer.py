@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from weft.errors import ConfigError, UnknownName
-from weft.training.transformer import Transformer, find, presets
+from weft.training.transformer import Transformer, find, presets, reshape
 
 EXACT = {  # as the published checkpoints have them
     "llama2-7b": 6_738_415_616,
@@ -148,3 +148,15 @@ def test_a_shape_that_cannot_be_is_refused(changed: dict[str, int], message: str
     model: Transformer = find("llama3-70b")
     with pytest.raises(ConfigError, match=message):
         replace(model, **changed)
+
+
+def test_another_shape_keeps_what_follows_from_it():
+    gpt = reshape(find("gpt3-175b"), hidden=2048, heads=16, ffn=8192)
+    assert (gpt.kv_heads, gpt.head_dim, gpt.layers) == (16, 128, 96)
+    llama = reshape(find("llama3-70b"), heads=32)
+    assert (llama.kv_heads, llama.head_dim) == (8, 256)
+    assert reshape(find("deepseek-v3"), layers=4).head_dim == 128
+    with pytest.raises(ConfigError, match="hidden = 8192 does not divide by heads = 24; set head_dim"):
+        reshape(find("llama3-70b"), heads=24)
+    with pytest.raises(ConfigError, match="heads = 0; it is a number from 1 up"):
+        reshape(find("llama3-70b"), heads=0)

@@ -1,17 +1,21 @@
 """What is trained: a decoder-only transformer, by the shapes of its matrices.
 
     find("llama3-70b")                     a preset of models.toml, each with its source
-    replace(find("gpt3-175b"), layers=48)  any other shape
+    find("my-model/config.json")           or a Hugging Face configuration
+    reshape(find("gpt3-175b"), layers=48)  any other shape
 
 Everything else follows from the shapes: parameters, floating-point operations, and (weft.training.memory) bytes.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError, find_named
@@ -249,12 +253,31 @@ def _preset(name: str, table: dict[str, Any]) -> Transformer:
     return shape(name=name, source=source, **table)
 
 
-def shape(*, heads: int, hidden: int, **others: Any) -> Transformer:
-    """With what most models have where nothing is said: a key for every query, and heads as wide as hidden has room."""
-    usual = {"kv_heads": heads, "head_dim": hidden // max(heads, 1)}
-    return Transformer(heads=heads, hidden=hidden, **{**usual, **others})
+def shape(*, name: str, heads: int, hidden: int, **others: Any) -> Transformer:
+    """With what most models have where nothing is said: a key for every query, and heads that fill the hidden width."""
+    if "head_dim" not in others and heads > 0:
+        if hidden % heads:
+            raise ConfigError(
+                f"{name}: hidden = {hidden} does not divide by heads = {heads}; set head_dim, their width"
+            )
+        others["head_dim"] = hidden // heads
+    return Transformer(name=name, heads=heads, hidden=hidden, **{"kv_heads": heads, "head_dim": 0, **others})
+
+
+def reshape(model: Transformer, **changes: Any) -> Transformer:
+    """Another shape. Unless they are given too, the width of heads and the number of keys follow as in `shape`."""
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    if model.head_dim * model.heads == model.hidden and not model.kv_lora:
+        del fields["head_dim"]
+    if model.kv_heads == model.heads:
+        del fields["kv_heads"]
+    return shape(**fields | changes)
 
 
 def find(name: str) -> Transformer:
-    """A preset by its name, in any case."""
-    return find_named("model", name, presets())
+    """A preset by its name, in any case, or the Hugging Face configuration at that path."""
+    if os.sep in name or name.endswith(".json"):
+        from weft.training.hugging_face import read_config
+
+        return shape(**read_config(Path(name)))
+    return find_named("model", name, presets(), "The path of a Hugging Face config.json is a model too.")

@@ -1,0 +1,147 @@
+"""The shape of a transformer from the config.json that Hugging Face keeps beside its weights.
+
+Most families call the same thing by the same key; GPT-2 and BLOOM have older ones. What a file does not say because
+it is always so in its family (GPT-2's biases, Nemotron's ungated feed-forward) is in `_FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from weft.errors import FileError
+from weft.fabric.files.text import read_text
+
+_GPT = {"gated": False, "bias": True}
+_FAMILIES: dict[str, dict[str, bool]] = {
+    "gpt2": {**_GPT, "tied": True, "learned_positions": True},
+    "gpt_neox": _GPT,
+    "bloom": {**_GPT, "tied": True},
+    "nemotron": {"gated": False},
+    "qwen2": {"qkv_bias": True},
+    "qwen2_moe": {"qkv_bias": True},
+}
+_GATES = ("silu", "swiglu", "gelu_pytorch_tanh")  # activations that come with a gate, outside those families
+# Layers that are not all alike, with the value that says they are. A wrong shape is worse than none.
+_MIXED = {
+    "moe_layer_freq": 1,
+    "decoder_sparse_step": 1,
+    "interleave_moe_layer_step": 1,
+    "mlp_only_layers": [],
+    "hybrid_override_pattern": None,
+    "is_encoder_decoder": False,
+}
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The fields of a Transformer, as a config.json or that of a folder has them."""
+    file = path / "config.json" if path.is_dir() else path
+    config = _Config(file)
+    family = _FAMILIES.get(config.family, {})
+    for key, plain in _MIXED.items():
+        if config.table.get(key, plain) != plain:
+            read = f'"{key}": {json.dumps(config.table[key])}'
+            raise FileError(
+                file, None, read, "a decoder whose layers are all of one kind (of experts: after the first)"
+            )
+    biased = family.get("bias", False)
+    return {
+        "name": file.resolve().parent.name if file.name == "config.json" else file.stem,
+        "source": str(file),
+        **_sizes(config),
+        **_experts(config),
+        **_latent(config),
+        "gated": family.get("gated", config.text("hidden_act", "hidden_activation", usual="silu") in _GATES),
+        "tied": config.flag("tie_word_embeddings", usual=family.get("tied", False)),
+        "learned_positions": family.get("learned_positions", False),
+        "bias": biased,
+        "qkv_bias": config.flag("attention_bias", usual=family.get("qkv_bias", False)) and not biased,
+    }
+
+
+class _Config:
+    """The table of a file. A value is asked for by all names that it has in some family."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        try:
+            table = json.loads(read_text(file))
+        except json.JSONDecodeError as error:
+            raise FileError(file, error.lineno, error.msg, "JSON") from None
+        except RecursionError:
+            raise FileError(file, None, "brackets in brackets without end", "JSON") from None
+        if not isinstance(table, dict):
+            raise FileError(file, None, type(table).__name__, "a JSON object, as Hugging Face's config.json is")
+        text = table.get("text_config")  # of a model that also sees
+        self.table: dict[str, Any] = {**table, **text} if isinstance(text, dict) else table
+        self.family = self.text("model_type", usual="")
+
+    def number(self, *keys: str, usual: int | None = None) -> int:
+        value = self._value(keys, usual)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FileError(self.file, None, f'"{self._key(keys)}": {json.dumps(value)}', "a whole number")
+        return value
+
+    def flag(self, key: str, usual: bool) -> bool:
+        value = self._value((key,), usual)
+        if not isinstance(value, bool):
+            raise FileError(self.file, None, f'"{key}": {json.dumps(value)}', "true or false")
+        return value
+
+    def text(self, *keys: str, usual: str) -> str:
+        return str(self._value(keys, usual))
+
+    def _key(self, keys: tuple[str, ...]) -> str | None:
+        return next((key for key in keys if self.table.get(key) is not None), None)
+
+    def _value(self, keys: tuple[str, ...], usual: Any) -> Any:
+        key = self._key(keys)
+        if key is None and usual is None:
+            raise FileError(self.file, None, f"no {' or '.join(keys)}", "it, to know the shape of the transformer")
+        return usual if key is None else self.table[key]
+
+
+def _sizes(config: _Config) -> dict[str, int]:
+    heads = config.number("num_attention_heads", "n_head")
+    hidden = config.number("hidden_size", "n_embd", "n_embed")
+    width = 4 * hidden if config.family in ("gpt2", "bloom") else None
+    sizes = {
+        "layers": config.number("num_hidden_layers", "n_layer"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": config.number("num_key_value_heads", usual=heads),
+        "ffn": config.number("intermediate_size", "n_inner", usual=width),
+        "vocab": config.number("vocab_size"),
+        "seq": config.number("max_position_embeddings", "n_positions", "seq_length"),
+    }
+    if config.table.get("head_dim") is not None and not config.table.get("kv_lora_rank"):
+        sizes["head_dim"] = config.number("head_dim")
+    return sizes
+
+
+def _experts(config: _Config) -> dict[str, int]:
+    experts = config.number("n_routed_experts", "num_local_experts", "num_experts", usual=0)
+    if not experts:
+        return {}
+    width = config.number("moe_intermediate_size", "intermediate_size")
+    shared = config.number("shared_expert_intermediate_size", usual=0) // width
+    return {
+        "experts": experts,
+        "topk": config.number("num_experts_per_tok"),
+        "expert_ffn": width,
+        "shared_experts": config.number("n_shared_experts", usual=shared),
+        "dense_layers": config.number("first_k_dense_replace", usual=0),
+    }
+
+
+def _latent(config: _Config) -> dict[str, int]:
+    if not config.number("kv_lora_rank", usual=0):
+        return {}
+    return {
+        "q_lora": config.number("q_lora_rank", usual=0),
+        "kv_lora": config.number("kv_lora_rank"),
+        "head_dim": config.number("qk_nope_head_dim"),
+        "rope_dim": config.number("qk_rope_head_dim"),
+        "v_head_dim": config.number("v_head_dim"),
+    }

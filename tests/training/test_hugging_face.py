@@ -1,0 +1,181 @@
+"""Shapes from config.json files as the families write them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from weft.errors import ConfigError, FileError
+from weft.training.transformer import find
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "vocab_size": 128256,
+}
+MIXTRAL = LLAMA | {
+    "model_type": "mixtral",
+    "max_position_embeddings": 32768,
+    "num_experts_per_tok": 2,
+    "num_local_experts": 8,
+    "vocab_size": 32000,
+    "head_dim": None,
+}
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "first_k_dense_replace": 3,
+    "hidden_act": "silu",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "max_position_embeddings": 163840,
+    "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+NEMOTRON = LLAMA | {
+    "model_type": "nemotron",
+    "hidden_act": "relu2",
+    "hidden_size": 18432,
+    "intermediate_size": 73728,
+    "max_position_embeddings": 4096,
+    "num_attention_heads": 96,
+    "num_hidden_layers": 96,
+    "vocab_size": 256000,
+}
+GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024, "vocab_size": 50257}
+NEOX = {
+    "model_type": "gpt_neox",
+    "hidden_act": "gelu_fast",
+    "hidden_size": 6144,
+    "intermediate_size": 24576,
+    "max_position_embeddings": 2048,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 44,
+    "tie_word_embeddings": False,
+    "vocab_size": 50432,
+}
+QWEN2 = LLAMA | {
+    "model_type": "qwen2",
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_attention_heads": 28,
+    "num_hidden_layers": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+}
+BLOOM = {
+    "model_type": "bloom",
+    "n_embed": 14336,
+    "n_head": 112,
+    "n_layer": 70,
+    "seq_length": 2048,
+    "vocab_size": 250880,
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(config: object) -> str:
+        folder = tmp_path / "my-model"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return str(folder / "config.json")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("config", "preset"),
+    [
+        (LLAMA, "llama3-8b"),
+        (MIXTRAL, "mixtral-8x7b"),
+        (DEEPSEEK, "deepseek-v3"),
+        (NEMOTRON, "nemotron4-340b"),
+        (BLOOM, "bloom-176b"),
+    ],
+)
+def test_a_configuration_gives_the_shape_of_its_preset(written, config, preset):
+    read, known = find(written(config)), find(preset)
+    assert read.name == "my-model"
+    assert read == replace(known, name="my-model", seq=read.seq, source=read.source)
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"), [(GPT2, 124_439_808), (NEOX, 20_554_567_680), (QWEN2, 7_615_616_512)]
+)
+def test_parameters_are_those_of_the_checkpoint(written, config, parameters):
+    assert find(written(config)).parameters == parameters
+
+
+def test_a_folder_and_the_text_of_a_model_that_sees_are_read(written, tmp_path):
+    written({"model_type": "mllama", "text_config": LLAMA, "vision_config": {"hidden_size": 1280}})
+    assert find(str(tmp_path / "my-model")).parameters == find("llama3-8b").parameters
+
+
+def test_a_configuration_without_a_known_family_is_read_by_the_common_keys(written):
+    assert find(written(LLAMA | {"model_type": "newest"})).parameters == find("llama3-8b").parameters
+
+
+def test_shared_experts_are_counted_in_widths_of_one(written):
+    """Qwen 1.5 MoE A2.7B: four times as wide."""
+    qwen = MIXTRAL | {"model_type": "qwen2_moe", "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632}
+    assert find(written(qwen)).shared_experts == 4
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in LLAMA if key.startswith(("num_h", "num_a", "hidden_s", "v", "i", "max"))]
+)
+def test_a_missing_key_is_named(written, key):
+    with pytest.raises(FileError, match=rf"read 'no {key}.*expected it, to know the shape"):
+        find(written({name: value for name, value in LLAMA.items() if name != key}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"hidden_size": "4096"}, '"hidden_size": "4096".*expected a whole number'),
+        ({"num_hidden_layers": True}, '"num_hidden_layers": true.*expected a whole number'),
+        ({"tie_word_embeddings": 1}, '"tie_word_embeddings": 1.*expected true or false'),
+        ({"decoder_sparse_step": 2}, '"decoder_sparse_step": 2.*expected a decoder whose layers are all of one kind'),
+        ({"is_encoder_decoder": True}, '"is_encoder_decoder": true.*expected a decoder'),
+        ({"num_key_value_heads": 5}, "my-model: heads = 32 is not a multiple of kv_heads = 5"),
+    ],
+)
+def test_what_cannot_be_a_shape_is_refused(written, changed, message):
+    with pytest.raises(ConfigError, match=message):
+        find(written(LLAMA | changed))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{,}", ":1: read .*expected JSON"), ("[1]", "read 'list', expected a JSON")]
+)
+def test_what_is_no_json_object_is_refused(tmp_path, text, message):
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(FileError, match=message):
+        find(str(tmp_path / "config.json"))
+
+
+def test_a_path_without_a_file_is_named():
+    with pytest.raises(FileError, match="no such file"):
+        find("nowhere/config.json")
