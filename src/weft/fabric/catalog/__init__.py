@@ -121,10 +121,13 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nvlinks: int
     pcie: str
     sm: int  # compute capability: 90 is 9.0
+    sms: int  # streaming multiprocessors
     power_w: float
     vendor_id: int  # of PCI
     device_id: int
     peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
+    sustained: float  # share of the peak that a long job has
+    sustained_source: str
 
     @property
     def summary(self) -> str:

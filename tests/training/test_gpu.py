@@ -1,0 +1,135 @@
+"""How long a GPU computes: held to what an H200 did, and to what no GPU can beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.rates import read_catalog
+from weft.training.gpu import Gpu
+
+HOST_BOUND_US = 25  # below, the measured time is that of the host
+ATTENTION: dict[str, Any] = {"batch": 1, "head_dim": 128, "fused": True}
+
+
+@pytest.fixture(scope="module")
+def measured() -> Any:
+    return read_catalog("gpu_compute.toml")["measured"]
+
+
+@pytest.fixture
+def h200() -> Gpu:
+    return Gpu.of("H200")
+
+
+@pytest.mark.parametrize(("precision", "median", "tenth"), [("bf16", 0.03, 0.085), ("fp8", 0.04, 0.095)])
+def test_products_take_what_they_took(measured: Any, h200: Gpu, precision: str, median: float, tenth: float) -> None:
+    """All 567 shapes; half are within the median error, nine of ten within the other, and neither side wins."""
+    errors = []
+    for m, block in measured[f"{precision}_us"].items():
+        for n, row in zip(measured["n"], block, strict=True):
+            for k, took_us in zip(measured["k"], row, strict=True):
+                if took_us > HOST_BOUND_US:
+                    errors.append(1e6 * h200.matmul_s(int(m), n, k, precision) / took_us - 1)
+    assert len(errors) > 450
+    assert np.median(np.abs(errors)) < median
+    assert np.percentile(np.abs(errors), 90) < tenth
+    assert abs(np.mean(errors)) < 0.02
+
+
+def test_attention_takes_what_it_took(measured: Any, h200: Gpu) -> None:
+    for seq, heads, head_dim, forward_us, backward_us in measured["attention"]["cudnn"]:
+        if seq < 2048:
+            continue  # the host is slower
+        shape = ATTENTION | {"heads": heads, "kv_heads": heads, "queries": seq, "keys": seq, "head_dim": head_dim}
+        assert 1e6 * h200.attention_s(**shape, causal=True, backward=False) == pytest.approx(forward_us, rel=0.05)
+        assert 1e6 * h200.attention_s(**shape, causal=True, backward=True) == pytest.approx(backward_us, rel=0.13)
+
+
+def test_passes_over_memory_take_what_they_took(measured: Any, h200: Gpu) -> None:
+    """Kernels differ by how well they are written; Adam and the norm of today's models are near."""
+    for what, share in {
+        "add": 0.25,
+        "copy": 0.25,
+        "layer_norm": 0.3,
+        "gelu": 0.2,
+        "rms_norm": 0.1,
+        "adam": 0.1,
+    }.items():
+        moved_bytes, took_us = measured["passes"][what][-1]
+        assert 1e6 * h200.pass_s(moved_bytes) == pytest.approx(took_us, rel=share), what
+    parameters = measured["passes"]["adam"][-1][0] / 28  # PyTorch's step writes no bf16 copy
+    assert h200.adam_s(parameters) == pytest.approx(h200.adam_s(parameters, moved_bytes=28) * 30 / 28)
+
+
+@pytest.mark.parametrize("name", [gpu.name for gpu in catalog.gpus()])
+def test_no_product_beats_peak_or_memory(name: str) -> None:
+    gpu = Gpu.of(name)
+    for precision, tflop_s in gpu.entry.peak_tflop_s.items():
+        size = 1 if precision == "fp8" else 2
+        for m, n, k in ((1, 8192, 8192), (64, 4096, 28672), (777, 5120, 640), (8192, 8192, 8192)):
+            took_s = gpu.matmul_s(m, n, k, precision)
+            assert took_s > 2 * m * n * k / (gpu.entry.sustained * tflop_s * 1e12) * (1 - 1e-9)
+            assert took_s > (size * (m + n) * k + 2 * m * n) / gpu.memory_byte_s
+
+
+def test_the_same_chip_with_slower_memory_is_slower_where_memory_binds() -> None:
+    h100, h200 = Gpu.of("h100"), Gpu.of("H200")
+    assert h100.matmul_s(16, 16384, 16384, "bf16") == pytest.approx(
+        4800 / 3350 * h200.matmul_s(16, 16384, 16384, "bf16")
+    )
+    assert h100.matmul_s(16384, 16384, 16384, "bf16") == pytest.approx(
+        h200.matmul_s(16384, 16384, 16384, "bf16"), rel=0.01
+    )
+
+
+def test_one_tile_too_many_is_a_wave_more(h200: Gpu) -> None:
+    """132 tiles of 128 x 256 fill the SMs once; 133 need a second wave, of smaller tiles at best."""
+    full_s = h200.matmul_s(132 * 128, 256, 8192, "bf16")
+    assert h200.matmul_s(133 * 128, 256, 8192, "bf16") > 1.2 * full_s
+    assert h200.matmul_s(131 * 128, 256, 8192, "bf16") == full_s
+
+
+def test_experts_in_one_kernel_share_the_waves(h200: Gpu) -> None:
+    """32 experts with 128 tokens each: alone each leaves most SMs idle."""
+    assert h200.matmul_s(128, 4096, 4096, "bf16", count=32) < 32 * h200.matmul_s(128, 4096, 4096, "bf16")
+    assert h200.matmul_s(128, 4096, 4096, "bf16", count=32) > h200.matmul_s(4096, 4096, 4096, "bf16") * (1 - 1e-9)
+
+
+def test_gradients_in_fp32_cost_their_way_to_memory(h200: Gpu) -> None:
+    """Of a weight of 8192 x 8192, six bytes more for each element, at nine tenths of the bandwidth."""
+    to_bf16_s = h200.matmul_s(8192, 8192, 4096, "bf16")
+    assert h200.matmul_s(8192, 8192, 4096, "bf16", result_bytes=8) - to_bf16_s == pytest.approx(
+        6 * 8192**2 / (0.9 * 4.8e12), rel=0.05
+    )
+
+
+def test_causal_attention_is_half_of_it_when_long_and_less_where_queries_are_the_last_keys(h200: Gpu) -> None:
+    long = ATTENTION | {"heads": 32, "kv_heads": 8, "keys": 65536, "backward": False}
+    whole_s = h200.attention_s(**long, queries=65536, causal=False)
+    assert h200.attention_s(**long, queries=65536, causal=True) == pytest.approx(whole_s / 2, rel=0.02)
+    assert h200.attention_s(**long, queries=16384, causal=True) == pytest.approx(whole_s / 4 * 7 / 8, rel=0.02)
+
+
+def test_scores_in_memory_cost_more_than_their_passes(h200: Gpu) -> None:
+    shape: dict[str, Any] = {"batch": 2, "heads": 12, "kv_heads": 12, "queries": 2048, "keys": 2048, "head_dim": 128}
+    scores = 2 * 12 * 2048**2
+    for backward, passes_bytes in ((False, 9), (True, 11)):
+        fused_s = h200.attention_s(**shape, causal=True, backward=backward, fused=True)
+        unfused_s = h200.attention_s(**shape, causal=True, backward=backward, fused=False)
+        assert unfused_s > h200.pass_s(scores * passes_bytes) > fused_s
+
+
+def test_fp8_casts_are_passes(h200: Gpu) -> None:
+    assert h200.fp8_cast_s(8192 * 8192) == h200.pass_s(4 * 8192 * 8192)
+
+
+def test_a_format_that_a_gpu_lacks_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)number format of A100.*fp8.*bf16"):
+        Gpu.of("a100").matmul_s(512, 512, 512, "fp8")
+    with pytest.raises(ConfigError, match="H1000"):
+        Gpu.of("H1000")
