@@ -1,6 +1,6 @@
 """What a GPU does in training: matrix products, attention, passes over memory. Run on an idle GPU with PyTorch.
 
-    python benchmarks/gpu_compute.py > measured.json
+    python benchmarks/gpu_compute.py [bf16 fp8 layers ...] > measured.json
 
 The constants of src/weft/fabric/catalog/gpu_compute.toml come from it, and the measurements stand there too. Random
 numbers, not zeros: a GPU at its power limit runs slower the more bits toggle. It is warmed up first, and each shape
@@ -24,6 +24,33 @@ SIZES = (512, 1024, 2048, 4096, 6144, 8192, 12288, 16384, 28672)
 ROWS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 RUN_S, WARM_UP_S = 0.04, 6.0
 GUESS_TFLOP_S = {"bf16": 600, "fp8": 1200}  # only for how often to repeat
+LAYERS = {  # n and k, of one GPU
+    "gpt3-175b, tp 8": ((4608, 12288), (12288, 1536), (6144, 12288), (12288, 6144)),
+    "gpt3-175b, tp 4": ((9216, 12288), (12288, 3072), (12288, 12288)),
+    "gpt-7.5b": ((12288, 4096), (4096, 4096), (16384, 4096), (4096, 16384), (51200, 4096)),
+    "llama3-8b": ((6144, 4096), (28672, 4096), (4096, 14336), (128256, 4096)),
+    "llama3-70b, tp 4": ((2560, 8192), (8192, 2048), (14336, 8192), (8192, 7168)),
+    "llama3-405b, tp 8": ((2304, 16384), (16384, 2048), (13312, 16384), (16384, 6656)),
+    "nemotron4-15b, tp 2": ((4096, 6144), (6144, 3072), (12288, 6144), (6144, 12288)),
+}
+EXPERTS = (  # how many, m, n, k of each
+    (8, 512, 28672, 4096),
+    (8, 2048, 28672, 4096),
+    (8, 2048, 4096, 14336),
+    (32, 256, 4096, 7168),
+    (32, 1024, 4096, 7168),
+    (32, 1024, 7168, 2048),
+)
+HEADS = ((12, 2048, 2048, 128), (12, 2048, 128, 2048), (96, 2048, 2048, 128), (96, 2048, 128, 2048))
+ATTENTION = (  # batch, seq, heads, kv_heads, head_dim, causal
+    (1, 8192, 16, 2, 128, True),
+    (1, 8192, 32, 8, 128, True),
+    (4, 2048, 12, 12, 128, True),
+    (2, 4096, 32, 32, 128, True),
+    (1, 4096, 16, 16, 128, False),
+    (1, 8192, 16, 16, 128, False),
+    (1, 8192, 16, 16, 64, True),
+)
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
 
 
@@ -61,28 +88,90 @@ def product(m: int, n: int, k: int, precision: str) -> Callable[[], object]:
     return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=out)
 
 
+def layers() -> Iterator[dict[str, Any]]:
+    """Linear layers of models, of so many tokens: forward, and the gradients of the input and of the weight.
+
+    The latter is added to a sum in fp32, as Megatron does.
+    """
+    for (model, shapes), m in itertools.product(LAYERS.items(), (2048, 8192)):
+        for n, k in shapes:
+            y, w, x = normal(m, n), normal(n, k), normal(m, k)
+            total = torch.zeros(n, k, device="cuda")
+            calls: dict[str, Callable[[], object]] = {
+                "forward_us": lambda x=x, w=w, y=y: torch.matmul(x, w.t(), out=y),
+                "input_us": lambda x=x, w=w, y=y: torch.matmul(y, w, out=x),
+                "weight_us": lambda x=x, total=total, y=y: torch.addmm(
+                    total, y.t(), x, out_dtype=torch.float32, out=total
+                ),
+                "fp8_us": product(m, n, k, "fp8"),
+            }
+            guess_us = 2 * m * n * k / GUESS_TFLOP_S["bf16"] / 1e6 + 5
+            times_us = {}
+            for what, call in calls.items():
+                # Sums grow, and what is multiplied again and again overflows: the numbers stay random.
+                y.normal_(), x.normal_(), total.zero_()
+                times_us[what] = timed_us(call, guess_us)
+            yield {"model": model, "m": m, "n": n, "k": k} | times_us
+
+
+def experts() -> Iterator[dict[str, float]]:
+    """Products of experts in one kernel."""
+    for count, m, n, k in EXPERTS:
+        x, w = normal(count * m, k), normal(count, n, k)
+        ends = torch.arange(m, count * m + 1, m, device="cuda", dtype=torch.int32)
+        guess_us = 2 * count * m * n * k / GUESS_TFLOP_S["bf16"] / 1e6 + 5
+
+        def call(x: torch.Tensor = x, w: torch.Tensor = w, ends: torch.Tensor = ends) -> object:
+            return torch._grouped_mm(x, w.transpose(1, 2), offs=ends)
+
+        yield {"count": count, "m": m, "n": n, "k": k, "us": timed_us(call, guess_us)}
+
+
+def batched() -> Iterator[dict[str, float]]:
+    """Products of heads, as attention was before it was fused."""
+    for count, m, n, k in HEADS:
+        a, b, out = normal(count, m, k), normal(count, n, k), normal(count, m, n)
+        guess_us = 2 * count * m * n * k / GUESS_TFLOP_S["bf16"] / 1e6 + 5
+        call_us = timed_us(lambda a=a, b=b, out=out: torch.bmm(a, b.transpose(1, 2), out=out), guess_us)
+        yield {"count": count, "m": m, "n": n, "k": k, "us": call_us}
+
+
+def small() -> Iterator[dict[str, float]]:
+    """Products of few rows, launched as a graph: what the GPU takes where the host is not in the way."""
+    for m, (n, k) in itertools.product((16, 128, 512, 1024), ((1024, 1024), (4096, 1024), (4096, 4096), (8192, 8192))):
+        call = product(m, n, k, "bf16")
+        call()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(20):
+                call()
+        yield {"m": m, "n": n, "k": k, "us": round(timed_us(graph.replay, 400) / 20, 2)}
+
+
 def attention() -> Iterator[dict[str, Any]]:
-    """Causal, of one sequence; forward, and backward alone."""
+    """Forward, and backward alone. First causal, of one sequence; then what cuDNN does with other shapes."""
     for backend, seq, heads in itertools.product(BACKENDS, (1024, 2048, 4096, 8192, 16384), (8, 16, 24)):
-        with sdpa_kernel(BACKENDS[backend]):
-            forward_us, backward_us = attend(seq, heads, 128)
-        shape = {"backend": backend, "seq": seq, "heads": heads, "dim": 128}
-        yield shape | {"forward_us": forward_us, "backward_us": backward_us}
+        yield {"backend": backend} | attend(backend, 1, seq, heads, heads, 128, True)
+    for batch, seq, heads, kv_heads, dim, causal in ATTENTION:
+        yield {"backend": "cudnn"} | attend("cudnn", batch, seq, heads, kv_heads, dim, causal)
 
 
-def attend(seq: int, heads: int, dim: int) -> tuple[float, float]:
-    q, k, v = (normal(1, heads, seq, dim, requires_grad=True) for _ in range(3))
+def attend(backend: str, batch: int, seq: int, heads: int, kv_heads: int, dim: int, causal: bool) -> dict[str, Any]:
+    q, k, v = (normal(batch, n, seq, dim, requires_grad=True) for n in (heads, kv_heads, kv_heads))
 
     def forward() -> torch.Tensor:
-        return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=heads != kv_heads)
 
     def backward() -> object:
         return torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)
 
-    flop = 2 * heads * seq * seq * dim
-    out = forward()
-    gradient = torch.randn_like(out)
-    return timed_us(forward, flop / 400e6 + 10), timed_us(backward, 2.5 * flop / 300e6 + 10)
+    flop = (2 if causal else 4) * batch * heads * seq * seq * dim
+    with sdpa_kernel(BACKENDS[backend]):
+        out = forward()
+        gradient = torch.randn_like(out)
+        forward_us, backward_us = timed_us(forward, flop / 400e6 + 10), timed_us(backward, 2.5 * flop / 300e6 + 10)
+    shape = {"batch": batch, "seq": seq, "heads": heads, "kv_heads": kv_heads, "dim": dim, "causal": causal}
+    return shape | {"forward_us": forward_us, "backward_us": backward_us}
 
 
 def passes() -> Iterator[dict[str, Any]]:
@@ -122,7 +211,16 @@ def warm_up() -> None:
 
 
 def main() -> None:
-    begun = time.monotonic()
+    parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "bf16": lambda: products("bf16"),
+        "fp8": lambda: products("fp8"),
+        "layers": layers,
+        "experts": experts,
+        "batched": batched,
+        "small": small,
+        "attention": attention,
+        "passes": passes,
+    }
     warm_up()
     empty = torch.empty(1, device="cuda")
     found: dict[str, Any] = {
@@ -130,12 +228,10 @@ def main() -> None:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "kernel_us": timed_us(lambda: empty.fill_(0.0), 5),
-        "bf16": list(products("bf16")),
-        "fp8": list(products("fp8")),
-        "attention": list(attention()),
-        "passes": list(passes()),
     }
-    json.dump(found | {"wall_s": round(time.monotonic() - begun, 1)}, sys.stdout)
+    for part in sys.argv[1:] or parts:
+        found[part] = list(parts[part]())
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":
