@@ -20,6 +20,7 @@ from weft.collectives.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.collectives.tree import parents, twin_parents
 from weft.errors import ConfigError
+from weft.fabric.model import Fabric
 from weft.sim import engine as sim
 from weft.sim.analytic import AnalyticEngine
 from weft.sim.engine import Options
@@ -52,36 +53,56 @@ def measure(
     if len(ranks.servers) < 2:
         raise ConfigError(f"{ranks.servers[0]} is alone: a network is measured between two servers or more")
     results, networks = {}, {}
-    clock, options = engine or AnalyticEngine(), options or Options()
     for pattern in patterns:
         traffic = pattern_traffic(ranks, pattern, connections)
-        result = clock.run(ranks.fabric, traffic, options)
-        small = clock.run(ranks.fabric, _one_each(traffic), options)
-        step_ps = int(small.latency_ps.max())
-        sent = np.bincount(traffic.src, traffic.size_bytes)
-        adapter_gbyte_s = float(sent.max()) * 1000 / (result.last_arrival_ps - step_ps)
-        kind = Network
-        if result.options.network is sim.Network.TCP:
-            kind, adapter_gbyte_s = TcpNetwork, min(adapter_gbyte_s, tcp_gbyte_s(connections))
-        networks[pattern] = kind(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s)
-        results[pattern] = result
+        networks[pattern], results[pattern] = measure_traffic(
+            ranks.fabric, traffic, options or Options(), connections=connections, engine=engine
+        )
     return Measured(networks=networks, results=results)
+
+
+def measure_traffic(
+    fabric: Fabric,
+    traffic: Traffic,
+    options: Options,
+    *,
+    connections: int = CONNECTIONS,
+    engine: Engine | None = None,
+) -> tuple[Network, Result]:
+    """What each adapter gets while all of these messages are under way, and how long a small one takes."""
+    clock = engine or AnalyticEngine()
+    result = clock.run(fabric, traffic, options)
+    small = clock.run(fabric, _one_each(traffic), options)
+    step_ps = int(small.latency_ps.max())
+    sent = np.bincount(traffic.src, traffic.size_bytes)
+    adapter_gbyte_s = float(sent.max()) * 1000 / (result.last_arrival_ps - step_ps)
+    kind = Network
+    if result.options.network is sim.Network.TCP:
+        kind, adapter_gbyte_s = TcpNetwork, min(adapter_gbyte_s, tcp_gbyte_s(connections))
+    return kind(step_us=step_ps / 1e6, adapter_gbyte_s=adapter_gbyte_s), result
 
 
 def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIONS) -> Traffic:
     """A message for each edge, rail and connection; its bytes are the edge's share."""
-    src, dst = _edges(pattern, len(ranks.servers))
-    ends = [np.repeat(ranks.adapters[servers].ravel(), connections) for servers in (src, dst)]
+    src, dst = edges(pattern, len(ranks.servers))
+    description = f"{pattern} over {len(ranks.servers)} servers and {ranks.rails} rails"
+    return edge_traffic(ranks.adapters[src].ravel(), ranks.adapters[dst].ravel(), description, connections)
+
+
+def edge_traffic(
+    src: NDArray[np.int32], dst: NDArray[np.int32], description: str, connections: int = CONNECTIONS
+) -> Traffic:
+    """A message for each edge between ports and each of its connections, all edges with the same bytes."""
     return Traffic.make(
-        ends[0],
-        ends[1],
+        np.repeat(src, connections),
+        np.repeat(dst, connections),
         _EDGE_BYTES // connections,
-        qp=np.tile(np.arange(connections), len(src) * ranks.rails),
-        description=f"{pattern} over {len(ranks.servers)} servers and {ranks.rails} rails",
+        qp=np.tile(np.arange(connections), len(src)),
+        description=description,
     )
 
 
-def _edges(pattern: Pattern, servers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def edges(pattern: Pattern, servers: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Senders and receivers. All edges of a pattern carry the same."""
     every = np.arange(servers)
     if pattern is Pattern.RING:

@@ -1,0 +1,142 @@
+"""How long the collectives of a job take: every kind of group, all groups of that kind at once.
+
+    over = OverFabric(place(fabric), layout)                  a fabric with its routes, and what is broken in it
+    over = Ideal(from_server("dgx-h100", nodes=16), layout)   every adapter at its rate: for search
+    over.time_s("dp-cp", Collective.REDUCE_SCATTER, 1 << 30)
+
+Groups of one kind work in step, so what each of them gets is what it gets while all of them send: their rings, or
+pairs, are run over the fabric together (`weft.collectives.measure`), and NCCL's closed form
+(`weft.collectives.estimate`) makes times of it. A group's members in one server form a ring over NVLink; each brings the adapter of its rail.
+Collectives of different kinds that happen to overlap do not slow each other down here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.cluster import Cluster, from_fabric
+from weft.collectives.estimate import PAIRWISE, estimate
+from weft.collectives.ideal import ideal_networks
+from weft.collectives.kinds import Collective
+from weft.collectives.measure import edge_traffic, edges, measure_traffic
+from weft.collectives.network import Network, Networks, Pattern
+from weft.collectives.ranks import Ranks
+from weft.errors import ConfigError
+from weft.sim.engine import Options
+from weft.sim.flow.engine import FlowEngine
+from weft.sim.result import Engine
+from weft.training.parallel import Layout
+
+_RING = (Pattern.RING, Pattern.TREE)
+
+
+class Communication(ABC):
+    """Times of collectives in the groups of a layout, remembered."""
+
+    def __init__(self, cluster: Cluster, layout: Layout) -> None:
+        self.cluster, self.layout = cluster, layout  # the cluster has all servers of the job
+        self._times_s: dict[tuple[str, Collective, int], float] = {}
+        self._networks: dict[tuple[str, Pattern], Network] = {}
+
+    @abstractmethod
+    def _measure(self, kind: str, pattern: Pattern) -> Network:
+        """What every group of a kind gets between servers."""
+
+    def time_s(self, kind: str, collective: Collective, size_bytes: float) -> float:
+        """In each group of that kind. The size is nccl-tests': the larger of a rank's two buffers."""
+        key = kind, collective, max(1, round(size_bytes))
+        if key not in self._times_s:
+            self._times_s[key] = self._time_s(*key)
+        return self._times_s[key]
+
+    def _time_s(self, kind: str, collective: Collective, size_bytes: int) -> float:
+        size, per_server = self._shape(kind)
+        if size == 1:
+            return 0.0
+        nics = max(1, per_server * self.cluster.nics // self.cluster.gpus)
+        part = replace(self.cluster, gpus=per_server, nodes=size // per_server, nics=nics)
+        made = estimate(part, collective, size_bytes, networks=self._networks_of(kind, collective, part.nodes))
+        return made.time_us / 1e6
+
+    def send_s(self, size_bytes: float) -> float:
+        """From a stage of the pipeline to the next, all of them at once."""
+        size, per_server = self._shape("pp")
+        inside = size == per_server
+        pair = replace(self.cluster, gpus=2 if inside else 1, nodes=1 if inside else 2, nics=1)
+        if size == 1:
+            return 0.0
+        networks = self._networks_of("pp", Collective.SEND_RECV, pair.nodes)
+        return estimate(pair, Collective.SEND_RECV, max(1, round(size_bytes)), networks=networks).time_us / 1e6
+
+    def _networks_of(self, kind: str, collective: Collective, servers: int) -> Networks:
+        if servers == 1:
+            return {}
+        patterns = (Pattern.PAIRS,) if collective in PAIRWISE else _RING
+        for pattern in patterns:
+            if (kind, pattern) not in self._networks:
+                self._networks[kind, pattern] = self._measure(kind, pattern)
+        return {pattern: self._networks[kind, pattern] for pattern in patterns}
+
+    def _shape(self, kind: str) -> tuple[int, int]:
+        """Members of a group, and how many of them share a server."""
+        servers = self.layout.ranks(kind)[0] // self.cluster.gpus
+        size, counts = len(servers), np.unique(servers, return_counts=True)[1]
+        across = len(counts)
+        if (counts != counts[0]).any():
+            raise ConfigError(
+                f"a {kind} group of {size} lies on {across} servers of {self.cluster.gpus} GPUs, not as many on each: "
+                f"let tp, tp*cp and tp*cp*dp divide {self.cluster.gpus}, or be multiples of it"
+            )
+        return size, size // across
+
+
+class Ideal(Communication):
+    """Over a network without flaws, or one that is said: `networks` as `ideal_networks` makes them."""
+
+    def __init__(self, cluster: Cluster, layout: Layout, networks: Networks | None = None) -> None:
+        super().__init__(cluster, layout)
+        self._given = networks
+
+    @cached_property
+    def _ideal(self) -> Networks:
+        return self._given or ideal_networks(self.cluster)
+
+    def _measure(self, kind: str, pattern: Pattern) -> Network:
+        return self._ideal[pattern]
+
+
+class OverFabric(Communication):
+    """Over a routed fabric, by an engine: flows unless told."""
+
+    def __init__(
+        self, ranks: Ranks, layout: Layout, options: Options | None = None, engine: Engine | None = None
+    ) -> None:
+        super().__init__(from_fabric(ranks.fabric, ranks.servers), layout)
+        if len(ranks) != layout.gpus:
+            raise ConfigError(f"a layout of {layout.gpus} GPUs on {len(ranks)} of {ranks.fabric.spec}: give it as many")
+        self._ranks, self._options, self._engine = ranks, options or Options(), engine or FlowEngine()
+
+    def _measure(self, kind: str, pattern: Pattern) -> Network:
+        groups, ranks = self.layout.ranks(kind), self._ranks
+        _, per_server = self._shape(kind)
+        server, rail = groups // ranks.per_server, ranks.rail_of[groups % ranks.per_server]
+        on = server[:, ::per_server]  # [group, server]
+        src, dst = _chain(on.shape[1]) if kind == "pp" else edges(pattern, on.shape[1])
+        rails = rail[:, :per_server]  # [group, member]: those of its first server; others are reached over NVLink
+        ends = [ranks.adapters[on[:, end, None], rails[:, None, :]].ravel() for end in (src, dst)]
+        description = f"{len(groups):,} {kind} groups of {groups.shape[1]}, {pattern}"
+        return measure_traffic(
+            ranks.fabric, edge_traffic(ends[0], ends[1], description), self._options, engine=self._engine
+        )[0]
+
+
+def _chain(stages: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Activations down the pipeline and gradients up; with virtual stages the last sends to the first too."""
+    every = np.arange(stages)
+    after = np.roll(every, -1)
+    return np.concatenate((every, after)), np.concatenate((after, every))

@@ -1,0 +1,230 @@
+"""What one GPU does for one micro-batch in one layer: kernels, and collectives that it waits for.
+
+                 norm  gather  qkv  attention  proj  scatter  add  norm  gather  up  act  down  scatter  add
+    compute      ####          ###  #########  ####           ###  ####          ##  ###  ####           ###
+    tp                 ======                        =======             ======                =======
+
+With sequence parallel (Korthikanti et al.) the tensor group gathers before the first product of a block and scatters
+sums after the last; without, it adds both ways with an all-reduce. Backward mirrors it, each product becomes two, and
+the gathered input is gathered once more for the gradient of the weight. Where a framework overlaps a gather or a
+scatter with the product beside it (`tp_comm_overlap`, Transformer Engine's userbuffers), the product is cut into as
+many pieces as the group has ranks, and all but one piece hides communication.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from weft.collectives.kinds import Collective
+from weft.training.communication import Communication
+from weft.training.gpu import BF16_BYTES, Gpu
+from weft.training.parallel import Layout
+from weft.training.transformer import Shapes, Transformer
+
+FP32_BYTES = 4
+_ACCUMULATE_BYTES = 2 * FP32_BYTES  # of a gradient: read and written, added over micro-batches
+
+
+class Time(dict[str, float]):
+    """Seconds by part; of communication those that nothing hides."""
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.values())
+
+    def add(self, part: str, seconds: float) -> None:
+        self[part] = self.get(part, 0.0) + seconds
+
+    def add_all(self, other: Time, times: float = 1) -> None:
+        for part, seconds in other.items():
+            self.add(part, times * seconds)
+
+
+class Layers:
+    """Times of layers and of the two ends of a transformer, on one GPU of a layout."""
+
+    def __init__(self, transformer: Transformer, layout: Layout, gpu: Gpu, over: Communication) -> None:
+        self.transformer, self.layout, self.gpu, self.over = transformer, layout, gpu, over
+        self._activation_bytes = layout.tokens * transformer.hidden * BF16_BYTES
+        self._cut = layout.tp if layout.cuts_sequence else 1
+
+    # -- a layer ------------------------------------------------------------------------------------------------------
+
+    def forward(self, has_experts: bool) -> Time:
+        time = Time()
+        self._attention_block(time, backward=False)
+        self._feed_forward(time, has_experts, backward=False)
+        return time
+
+    def backward(self, has_experts: bool) -> Time:
+        """With what is computed once more."""
+        time = self.forward(has_experts) if self.layout.recompute == "full" else Time()
+        self._attention_block(time, backward=True)
+        self._feed_forward(time, has_experts, backward=True)
+        if self.layout.recompute == "selective":
+            self._attention(time, backward=False)
+        return time
+
+    def _attention_block(self, time: Time, *, backward: bool) -> None:
+        matrices = self.transformer.attention_matrices(self.layout.tp)
+        *first, last = matrices
+        self._norm_and_residual(time, backward)
+        self._linear(time, {name: matrices[name] for name in first}, backward, gathers=True)
+        self._pass(time, matrices["proj"][0] * 2, backward)  # positions, or a transpose
+        self._attention(time, backward=backward)
+        self._linear(time, {last: matrices[last]}, backward, gathers=False)
+
+    def _feed_forward(self, time: Time, has_experts: bool, *, backward: bool) -> None:
+        self._norm_and_residual(time, backward)
+        if has_experts:
+            self._experts(time, backward)
+        else:
+            self._gated(time, self.transformer.dense_matrices(self.layout.tp), backward)
+
+    def _gated(self, time: Time, matrices: Shapes, backward: bool) -> None:
+        self._linear(time, {"up": matrices["up"]}, backward, gathers=True)
+        self._pass(time, matrices["up"][1] + matrices["down"][0], backward)
+        self._linear(time, {"down": matrices["down"]}, backward, gathers=False)
+
+    def _norm_and_residual(self, time: Time, backward: bool) -> None:
+        """Norm reads and writes; the addition, with dropout or bias, reads two and writes one."""
+        self._pass(time, 5 * self.transformer.hidden / self._cut, backward)
+
+    def _pass(self, time: Time, elements_per_token: float, backward: bool) -> None:
+        """Over activations. Backward reads what forward read, and the gradient too."""
+        moved = self.layout.tokens * elements_per_token * BF16_BYTES * (1.5 if backward else 1)
+        time.add("memory", self.gpu.pass_s(moved))
+
+    def _linear(self, time: Time, matrices: Shapes, backward: bool, *, gathers: bool) -> None:
+        """Products with the collective at their side: before the first, or after the last."""
+        products_s = 0.0
+        for inputs, outputs in matrices.values():
+            products_s += self._product_s(self.layout.tokens, inputs, outputs, backward)
+        time.add("products", products_s)
+        self._tensor_collective(time, products_s, gathers=gathers, backward=backward)
+
+    def _product_s(self, rows: int, inputs: int, outputs: int, backward: bool, count: int = 1) -> float:
+        gpu, precision = self.gpu, self.layout.precision
+        casts_s = gpu.fp8_cast_s(count * rows * (outputs if backward else inputs)) if precision == "fp8" else 0.0
+        if not backward:
+            return casts_s + gpu.matmul_s(rows, outputs, inputs, precision, count)
+        into_gradient_s = gpu.matmul_s(outputs, inputs, rows, precision, count, result_bytes=_ACCUMULATE_BYTES)
+        return casts_s + gpu.matmul_s(rows, inputs, outputs, precision, count) + into_gradient_s
+
+    def _tensor_collective(self, time: Time, products_s: float, *, gathers: bool, backward: bool) -> None:
+        layout, size = self.layout, self._activation_bytes
+        if layout.tp == 1:
+            return
+        if not layout.cuts_sequence:
+            if gathers == backward:  # forward adds after the last product, backward before the first
+                time.add("tp", self.over.time_s("tp", Collective.ALL_REDUCE, size))
+            return
+        hidden_s = products_s * (layout.tp - 1) / layout.tp if layout.tp_comm_overlap else 0.0
+        kind = Collective.ALL_GATHER if gathers != backward else Collective.REDUCE_SCATTER
+        seconds = self.over.time_s("tp", kind, size)
+        rest = seconds / layout.tp if layout.tp_comm_overlap else 0.0  # the last piece has no product beside it
+        time.add("tp", max(seconds - hidden_s, rest))
+        if backward and gathers:  # the input once more, beside the gradient of that input
+            again_s = self.over.time_s("tp", Collective.ALL_GATHER, size)
+            time.add("tp", max(0.0, again_s - products_s / 2))
+
+    # -- attention ----------------------------------------------------------------------------------------------------
+
+    def _attention(self, time: Time, *, backward: bool) -> None:
+        """With context parallel, keys and values go round a ring, and each round hides behind the one before."""
+        layout, one = self.layout, self.transformer
+        heads, kv_heads = one.heads // layout.tp, max(1, one.kv_heads // layout.tp)
+        tokens = layout.seq // layout.cp
+        whole = self.gpu.attention_s(
+            batch=layout.micro_batch,
+            heads=heads,
+            kv_heads=kv_heads,
+            queries=tokens,
+            keys=tokens,
+            head_dim=(one.qk_dim + one.v_dim) // 2,
+            causal=True,
+            backward=backward,
+            fused=layout.fused_attention,
+        )
+        time.add("attention", whole)
+        if layout.cp == 1:
+            return
+        half = self.gpu.attention_s(
+            batch=layout.micro_batch,
+            heads=heads,
+            kv_heads=kv_heads,
+            queries=tokens,
+            keys=tokens // 2,
+            head_dim=(one.qk_dim + one.v_dim) // 2,
+            causal=False,
+            backward=backward,
+            fused=layout.fused_attention,
+        )
+        moved = layout.micro_batch * tokens * kv_heads * (one.qk_dim + one.v_dim) * BF16_BYTES
+        round_s = self.over.time_s("cp", Collective.SEND_RECV, moved * (2 if backward else 1))
+        time.add("attention", (layout.cp - 1) * half)
+        time.add("cp", (layout.cp - 1) * max(0.0, round_s - half))
+
+    # -- experts ------------------------------------------------------------------------------------------------------
+
+    def _experts(self, time: Time, backward: bool) -> None:
+        """Tokens go to the GPUs of their experts and come back; experts are taken to be equally busy."""
+        layout, one = self.layout, self.transformer
+        own = layout.tokens / self._cut  # tokens that this GPU sends
+        routed = own * one.topk
+        sent_bytes = routed * one.hidden * BF16_BYTES
+        time.add("products", self._product_s(round(own), one.hidden, one.experts, backward))
+        for _ in range(2):  # there and back: sorted by expert, sent, and gathered in the tensor group of the expert
+            self._pass(time, 2 * one.hidden * one.topk / self._cut, backward)
+            time.add("ep", self.over.time_s("ep", Collective.ALL_TO_ALL, sent_bytes))
+        if layout.expert_tp > 1:
+            gathered = sent_bytes * layout.expert_tp
+            for kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
+                time.add("ep", self.over.time_s("etp", kind, gathered))
+        local = one.experts // layout.ep
+        rows = max(1, round(routed * layout.expert_tp / local))
+        matrices = one.expert_matrices(layout.expert_tp)
+        for inputs, outputs in matrices.values():
+            time.add("products", self._product_s(rows, inputs, outputs, backward, local))
+        width = matrices["up"][1] + matrices["down"][0]
+        self._pass(time, width * routed * layout.expert_tp / layout.tokens, backward)
+        if one.shared_experts:
+            self._gated(time, one.shared_matrices(layout.tp), backward)
+
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def embedding(self) -> tuple[Time, Time]:
+        """Forward and backward of the input: a look-up, then the sum of the tensor group's parts."""
+        times = []
+        for backward in (False, True):
+            time = Time()
+            self._pass(time, 2 * self.transformer.hidden, backward)
+            if self.layout.tp > 1:
+                kind = Collective.REDUCE_SCATTER if self.layout.cuts_sequence else Collective.ALL_REDUCE
+                kind = Collective.ALL_GATHER if backward and self.layout.cuts_sequence else kind
+                if self.layout.cuts_sequence or not backward:
+                    time.add("tp", self.over.time_s("tp", kind, self._activation_bytes))
+            times.append(time)
+        return times[0], times[1]
+
+    @cached_property
+    def head(self) -> tuple[Time, Time]:
+        """Forward and backward of the output: norm, product with every word, softmax in fp32."""
+        words = self.transformer.vocab / self.layout.tp
+        times = []
+        for backward in (False, True):
+            time = Time()
+            self._pass(time, 2 * self.transformer.hidden / self._cut, backward)
+            # Never in fp8: recipes keep embeddings and the output in 16 bits.
+            rows, inputs, outputs = self.layout.tokens, self.transformer.hidden, round(words)
+            product_s = self.gpu.matmul_s(rows, outputs, inputs, "bf16")
+            if backward:
+                product_s += self.gpu.matmul_s(outputs, inputs, rows, "bf16", result_bytes=_ACCUMULATE_BYTES)
+            time.add("products", product_s)
+            # In 16 bits from the product, in fp32 to the largest, to the sum, and to the gradient.
+            passes = (BF16_BYTES + 2 * FP32_BYTES) if backward else (BF16_BYTES + 4 * FP32_BYTES)
+            time.add("memory", self.gpu.pass_s(self.layout.tokens * words * passes))
+            self._tensor_collective(time, product_s, gathers=True, backward=backward)
+            times.append(time)
+        return times[0], times[1]

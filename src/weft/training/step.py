@@ -1,0 +1,232 @@
+"""One optimizer step: every micro-batch through the pipeline, gradients summed, parameters changed.
+
+    step = run_step(find("gpt3-175b"), layout, Gpu.of("H100"), over)
+    step.step_s, step.tokens_per_s, step.mfu, step.parts
+
+    params   |gather|                                                        |gather...      first use waits for it
+    stages   | F F F ... F B F B ... B B B B |                               pipeline.py
+    grads                            |scatter scatter|                       beside the last backwards
+    end                                              |norm|adam|
+
+All data-parallel copies of a pipeline do the same, so one is run; collectives between them take what they take while
+all are at it (`communication`). What is not hidden behind compute is in the step's parts under the group's name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.collectives.kinds import Collective
+from weft.training import pipeline
+from weft.training.communication import Communication
+from weft.training.gpu import BF16_BYTES, Gpu
+from weft.training.layers import FP32_BYTES, Layers, Time
+from weft.training.parallel import Layout, check
+from weft.training.transformer import Transformer
+
+BUCKET_PARAMETERS = 40_000_000  # Megatron's: gradients are summed in pieces, each when its layers are done
+GRADIENT_BYTES = FP32_BYTES  # Megatron sums in fp32
+_PARTS = ("products", "attention", "memory", "tp", "cp", "ep", "pp", "bubble", "dp", "optimizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """How long, and where the time went: `parts` are seconds of a mean stage, and add up to the step."""
+
+    transformer: Transformer
+    layout: Layout
+    gpu: Gpu
+    step_s: float
+    parts: dict[str, float]
+    schedule: pipeline.Schedule
+    reduced_s: NDArray[np.float64]  # [stage] -> when its gradients are summed
+    optimizer_s: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.layout.global_batch * self.layout.seq / self.step_s
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs, as Megatron counts them, over the peak of the precision."""
+        peak = self.layout.gpus * self.gpu.peak_flop_s(self.layout.precision)
+        return self.tokens_per_s * self.transformer.flop_per_token(self.layout.seq) / peak
+
+
+def run_step(transformer: Transformer, layout: Layout, gpu: Gpu, over: Communication, *, slowest: float = 1.0) -> Step:
+    """`slowest` is how many times longer one GPU computes than the others: all wait for it."""
+    check(layout, transformer)
+    layers = Layers(transformer, layout, gpu, over)
+    counts = layout.chunks(transformer.layers)
+    forward, backward = _chunk_times(layers, counts)
+    owned = _parameters(transformer, layout, counts)
+    sharded = _Sharded(layout, over, owned, counts)
+    forward_s, backward_s = (_seconds(times, slowest) for times in (forward, backward))
+    if layout.zero == 3:
+        forward_s, backward_s = sharded.hidden(forward_s, backward=False), sharded.hidden(backward_s, backward=True)
+    sent = layout.tokens * transformer.hidden * BF16_BYTES / layout.tp
+    ready_s = sharded.ready_s(forward_s) if layout.overlap_param_gather else None
+    schedule = pipeline.run(
+        forward_s,
+        backward_s,
+        layout.micro_batches,
+        send_s=over.send_s(sent) if layout.pp > 1 else 0.0,
+        overlap=layout.overlap_p2p and layout.vp > 1,
+        ready_s=ready_s,
+    )
+    reduced_s = sharded.reduced_s(schedule, backward_s)
+    optimizer_s = gpu.adam_s(float((owned.dense / sharded.copies + owned.experts / sharded.expert_copies).sum(1).max()))
+    after_s = 0.0 if layout.overlap_param_gather else float(sharded.gather_s().sum(1).max())
+    step_s = float(reduced_s.max()) + optimizer_s + after_s
+    parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s)
+    return Step(
+        transformer=transformer,
+        layout=layout,
+        gpu=gpu,
+        step_s=step_s,
+        parts=parts,
+        schedule=schedule,
+        reduced_s=reduced_s,
+        optimizer_s=optimizer_s,
+    )
+
+
+def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[list[list[Time]], list[list[Time]]]:
+    """Forward and backward of a micro-batch by [stage][chunk]; layers are dealt chunk by chunk, stage by stage."""
+    one = layers.transformer
+    kinds = sorted({one.has_experts(layer) for layer in range(one.layers)})
+    passes = {kind: (layers.forward(kind), layers.backward(kind)) for kind in kinds}
+    stages, chunks = len(counts), len(counts[0])
+    made = tuple([[Time() for _ in range(chunks)] for _ in range(stages)] for _ in range(2))
+    layer = 0
+    for chunk in range(chunks):
+        for stage in range(stages):
+            these = range(layer, layer + counts[stage][chunk])
+            experts = sum(one.has_experts(number) for number in these)
+            layer += len(these)
+            for kind, times in ((True, experts), (False, len(these) - experts)):
+                for way in range(2):
+                    if times:
+                        made[way][stage][chunk].add_all(passes[kind][way], times)
+    for way in range(2):
+        made[way][0][0].add_all(layers.embedding[way])
+        made[way][-1][-1].add_all(layers.head[way])
+    return made[0], made[1]
+
+
+def _seconds(times: list[list[Time]], slowest: float) -> NDArray[np.float64]:
+    made = np.array([[time.total_s for time in stage] for stage in times])
+    made[int(made.sum(1).argmax())] *= slowest
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Owned:
+    """Parameters on one GPU by [stage, chunk]: those that every data-parallel copy has, and those of experts."""
+
+    dense: NDArray[np.float64]
+    experts: NDArray[np.float64]
+
+
+def _parameters(one: Transformer, layout: Layout, counts: tuple[tuple[int, ...], ...]) -> _Owned:
+    shape = len(counts), len(counts[0])
+    dense, experts = np.zeros(shape), np.zeros(shape)
+    layer = 0
+    for chunk in range(shape[1]):
+        for stage in range(shape[0]):
+            for number in range(layer, layer + counts[stage][chunk]):
+                of_experts = one.experts * one.expert_parameters if one.has_experts(number) else 0
+                experts[stage, chunk] += of_experts / layout.ep / layout.expert_tp
+                dense[stage, chunk] += (one.layer_parameters(number) - of_experts) / layout.tp
+            layer += counts[stage][chunk]
+    dense[0, 0] += one.embedding_parameters / layout.tp
+    dense[-1, -1] += one.hidden * one.vocab / layout.tp  # a copy of it where they are tied
+    return _Owned(dense=dense, experts=experts)
+
+
+class _Sharded:
+    """What data-parallel copies do together: sum gradients, and gather parameters where each keeps a part (ZeRO)."""
+
+    def __init__(self, layout: Layout, over: Communication, owned: _Owned, counts: tuple[tuple[int, ...], ...]) -> None:
+        self.layout, self.over, self.owned = layout, over, owned
+        self.copies = layout.dp * layout.cp if layout.zero else 1
+        self.expert_copies = layout.edp if layout.zero else 1
+        least = max(BUCKET_PARAMETERS, 1_000_000 * layout.dp)
+        by_size = np.maximum(1, np.ceil((owned.dense + owned.experts) / least))
+        self.buckets: NDArray[np.float64] = np.array(counts, float) if layout.zero == 3 else by_size
+
+    def _each_s(self, collective: Collective, bytes_each: int) -> NDArray[np.float64]:
+        """[stage, chunk] -> seconds for the parameters of a chunk, bucket after bucket."""
+        made = np.zeros_like(self.owned.dense)
+        for kind, many in (("dp-cp", self.owned.dense), ("edp", self.owned.experts)):
+            for at, parameters in np.ndenumerate(many):
+                if parameters:
+                    buckets = float(self.buckets[at])
+                    made[at] += buckets * self.over.time_s(kind, collective, parameters / buckets * bytes_each)
+        return made
+
+    def gather_s(self) -> NDArray[np.float64]:
+        """[stage, chunk] -> seconds to bring the changed parameters to all copies."""
+        if self.layout.zero in (0, 3):
+            return np.zeros_like(self.owned.dense)
+        return self._each_s(Collective.ALL_GATHER, BF16_BYTES)
+
+    def ready_s(self, forward_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[stage, chunk] -> when its first forward may begin: first layers are there, the last ones come in time."""
+        each_s = self.gather_s()
+        all_s = np.cumsum(each_s, axis=1)
+        rest = 1 - 1 / self.buckets
+        made: NDArray[np.float64] = np.maximum(all_s - each_s * rest, all_s - forward_s * rest)
+        return made
+
+    def reduced_s(self, schedule: pipeline.Schedule, backward_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[stage] -> when all gradients are summed: each bucket after its layers, one after the other."""
+        last_s = schedule.end_s[:, :, :, 1].max(axis=2)  # [stage, chunk]
+        done_s: NDArray[np.float64] = last_s.max(axis=1)
+        if self.layout.zero == 3:
+            return done_s
+        kind = Collective.REDUCE_SCATTER if self.layout.zero else Collective.ALL_REDUCE
+        each_s = self._each_s(kind, GRADIENT_BYTES)
+        if not self.layout.overlap_grad_reduce:
+            done_s += each_s.sum(axis=1)
+            return done_s
+        done_s = np.zeros(len(last_s))
+        for chunk in range(last_s.shape[1] - 1, -1, -1):
+            bucket_s = each_s[:, chunk] / self.buckets[:, chunk]
+            first_s = last_s[:, chunk] - backward_s[:, chunk] * (1 - 1 / self.buckets[:, chunk])
+            done_s = np.maximum(np.maximum(done_s, first_s) + each_s[:, chunk], last_s[:, chunk] + bucket_s)
+        return done_s
+
+    def hidden(self, compute_s: NDArray[np.float64], *, backward: bool) -> NDArray[np.float64]:
+        """ZeRO 3: a layer's parameters are gathered while the one before computes, the first with nothing before it;
+        backward does so again, and scatters gradients."""
+        moved_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES)
+        first_s = moved_s / self.buckets
+        if backward:
+            moved_s = moved_s + self._each_s(Collective.REDUCE_SCATTER, GRADIENT_BYTES)
+        made: NDArray[np.float64] = np.maximum(compute_s, moved_s) + first_s
+        return made
+
+
+def _parts(
+    times: list[list[Time]], layout: Layout, schedule: pipeline.Schedule, step_s: float, optimizer_s: float
+) -> dict[str, float]:
+    """Seconds of a mean stage. Before the first forward and after the last backward stages wait for their copies in
+    other pipelines; what is left in between is the bubble."""
+    made = Time(dict.fromkeys(_PARTS, 0.0))
+    for stage in times:
+        for time in stage:
+            made.add_all(time, layout.micro_batches / layout.pp)
+    made["optimizer"] = optimizer_s
+    made["dp"] = float(schedule.begin_s.min() + step_s - optimizer_s - schedule.end_s.max())
+    made["bubble"] = step_s - made.total_s
+    return made
+
+
+def slowest_of(gpus: int, spread: float) -> float:
+    """How many times longer than a mean GPU the slowest of so many takes, their times being normal."""
+    return 1 + spread * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25)) if gpus > 1 else 1.0

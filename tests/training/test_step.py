@@ -1,0 +1,98 @@
+"""One optimizer step: what must hold whatever the constants are."""
+
+from dataclasses import replace
+
+import pytest
+
+from weft.collectives.cluster import from_server
+from weft.errors import ConfigError
+from weft.training.communication import Ideal
+from weft.training.gpu import Gpu
+from weft.training.parallel import Layout
+from weft.training.step import Step, run_step, slowest_of
+from weft.training.transformer import find
+
+H100 = Gpu.of("H100")
+
+
+def step(model: str = "llama3-8b", slowest: float = 1.0, **given) -> Step:
+    layout = Layout(**{"gpus": 64, "tp": 2, "global_batch": 128, "seq": 4096, **given})
+    over = Ideal(from_server("dgx-h100", nodes=layout.gpus // 8), layout)
+    return run_step(find(model), layout, H100, over, slowest=slowest)
+
+
+LAYOUTS = [
+    {},
+    {"tp": 8},
+    {"tp": 4, "pp": 4},
+    {"tp": 4, "pp": 4, "vp": 2},
+    {"cp": 4},
+    {"tp": 1, "zero": 3},
+    {"zero": 0, "overlap_grad_reduce": False},
+    {"sequence_parallel": False, "recompute": "full"},
+    {"precision": "fp8"},
+    {"model": "mixtral-8x7b", "ep": 8},
+    {"model": "mixtral-8x7b", "tp": 4, "ep": 2, "pp": 2},
+]
+
+
+@pytest.mark.parametrize("given", LAYOUTS, ids=str)
+def test_parts_add_up_to_the_step(given):
+    made = step(**given)
+    assert sum(made.parts.values()) == pytest.approx(made.step_s)
+    assert all(seconds >= -1e-9 for seconds in made.parts.values())
+    assert 0.05 < made.mfu < 0.75
+    assert made.tokens_per_s == pytest.approx(128 * 4096 / made.step_s)
+
+
+def test_twice_the_batch_takes_twice_as_long_but_for_the_ends():
+    once, twice = step(), step(global_batch=256)
+    inside = sum(once.parts[part] for part in ("products", "attention", "memory", "tp"))
+    assert twice.step_s - once.step_s == pytest.approx(inside, rel=0.01)
+
+
+def test_computing_forward_again_costs_a_forward():
+    """A third more products, but for the output embedding: one for every two of backward and one of forward."""
+    none, full = step(global_batch=1024), step(global_batch=1024, recompute="full")
+    assert full.parts["products"] / none.parts["products"] == pytest.approx(4 / 3, abs=0.05)
+
+
+def test_what_is_not_hidden_shows():
+    hidden = step(zero=1, global_batch=64)
+    shown = step(zero=1, global_batch=64, overlap_grad_reduce=False, overlap_param_gather=False)
+    assert shown.parts["dp"] > 2 * hidden.parts["dp"]
+    assert step(tp=8, tp_comm_overlap=False).parts["tp"] > 2 * step(tp=8).parts["tp"]
+
+
+def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
+    plain, cut = (step("gpt3-175b", gpus=128, tp=4, pp=8, vp=vp, seq=2048, global_batch=64) for vp in (1, 4))
+    assert plain.parts["bubble"] / plain.step_s > 0.2
+    assert cut.parts["bubble"] < plain.parts["bubble"] / 2
+
+
+def test_all_wait_for_the_slowest_gpu():
+    assert step(slowest=1.1).step_s / step().step_s == pytest.approx(1.1, abs=0.02)
+    piped = [step(tp=4, pp=4, global_batch=256, slowest=slowest).step_s for slowest in (1.0, 1.1)]
+    assert 1.05 < piped[1] / piped[0] < 1.1
+
+
+def test_the_slowest_of_more_gpus_is_slower():
+    assert slowest_of(1, 0.02) == 1.0
+    few, many = slowest_of(128, 0.015), slowest_of(2048, 0.015)
+    assert few == pytest.approx(1 + 0.015 * 2.6, abs=0.002)  # expected maxima of normal samples: 2.6, 3.5
+    assert many == pytest.approx(1 + 0.015 * 3.5, abs=0.002)
+
+
+def test_the_same_model_on_a_slower_network_takes_longer_only_where_it_waits_for_it():
+    layout = Layout(gpus=64, tp=8, global_batch=64, seq=4096)
+    fast = from_server("dgx-h100", nodes=8)
+    slow = replace(fast, nic_gbit_s=25)
+    steps = [run_step(find("llama3-70b"), layout, H100, Ideal(cluster, layout)) for cluster in (fast, slow)]
+    assert steps[1].parts["dp"] > 3 * steps[0].parts["dp"]
+    for part in ("products", "attention", "memory", "tp"):
+        assert steps[1].parts[part] == steps[0].parts[part]
+
+
+def test_a_layout_that_does_not_fit_the_model_is_refused_before_it_runs():
+    with pytest.raises(ConfigError, match="does not divide by tp"):
+        step("gpt3-175b", tp=64, seq=2048, global_batch=64)
