@@ -47,6 +47,7 @@ class Layout:
     )
     recompute: str = "none"  # selective: attention's core; full: a layer's input alone is kept
     precision: str = "bf16"
+    grad_reduce_in_fp32: bool = True  # Megatron's default for bf16; NVIDIA's performance recipes set it off
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = True
@@ -127,6 +128,11 @@ class Layout:
         return self.global_batch // (self.dp * self.micro_batch)
 
     @property
+    def gradient_bytes(self) -> int:
+        """Of one gradient, in memory and on its way."""
+        return 4 if self.grad_reduce_in_fp32 and self.precision != "fp16" else 2
+
+    @property
     def cuts_sequence(self) -> bool:
         """Whether norms and residuals are cut: sequence parallel, where there is a tensor group to cut over."""
         return self.sequence_parallel and self.tp > 1
@@ -135,6 +141,11 @@ class Layout:
     def tokens(self) -> int:
         """Of a micro-batch, on one rank: what the matrices of a layer multiply."""
         return self.micro_batch * self.seq // self.cp
+
+    @property
+    def residual_tokens(self) -> int:
+        """Of those, the ones whose norms and residuals this rank has."""
+        return self.tokens // self.tp if self.cuts_sequence else self.tokens
 
     def chunks(self, layers: int) -> tuple[tuple[int, ...], ...]:
         """Layers by [stage][virtual chunk]; a token passes the first chunk of every stage, then the second of each.
@@ -161,6 +172,38 @@ class Layout:
         members = [axes.index(name) for name in kind.split("-")]
         size = int(np.prod([grid.shape[axis] for axis in members]))
         return np.moveaxis(grid, members, range(-len(members), 0)).reshape(-1, size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one rank of a stage holds. Experts apart: their copies are in other groups (edp, not dp-cp)."""
+
+    dense_layers: int
+    moe_layers: int
+    parameters: int
+    expert_parameters: int
+
+
+def share(layout: Layout, transformer: Transformer, stage: int) -> Share:
+    """Of the stage with that number, from 0. The input embedding is on the first, the output one on the last."""
+    sizes = np.array(layout.chunks(transformer.layers)).T.ravel()  # in the order of the model
+    first = np.cumsum(sizes) - sizes
+    dense = transformer.layers - transformer.moe_layers
+    of_stage = slice(stage, None, layout.pp)
+    dense_layers = int(np.clip(dense - first, 0, sizes)[of_stage].sum())
+    moe_layers = int(sizes[of_stage].sum()) - dense_layers
+
+    model, tp = transformer, layout.tp
+    shell = model.count(model.attention_matrices(tp)) + model.norm_parameters
+    mixture = model.router_parameters + (model.count(model.shared_matrices(tp)) if model.shared_experts else 0)
+    parameters = dense_layers * (shell + model.count(model.dense_matrices(tp))) + moe_layers * (shell + mixture)
+    rows = -(-model.vocab // tp) * model.hidden
+    if stage == 0:
+        parameters += rows + model.embedding_parameters - model.vocab * model.hidden
+    if stage == layout.pp - 1:
+        parameters += model.final_norm_parameters + (0 if model.tied and layout.pp == 1 else rows)
+    experts = moe_layers * (model.experts // layout.ep) * model.count(model.expert_matrices(layout.expert_tp))
+    return Share(dense_layers=dense_layers, moe_layers=moe_layers, parameters=parameters, expert_parameters=experts)
 
 
 def check(layout: Layout, transformer: Transformer) -> None:

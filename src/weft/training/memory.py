@@ -1,0 +1,188 @@
+"""Bytes on one GPU, by what they are for, and whether they fit.
+
+States, for each parameter (Rajbhandari et al., ZeRO; the bytes are those of Megatron Core's manual): the weight, its
+gradient, and Adam's two moments with the weight in single precision, each sharded or not by the stage of ZeRO.
+
+Activations, for each layer and micro-batch in flight (Korthikanti et al., Reducing Activation Recomputation in Large
+Transformer Models): what the backward pass reads again. For GPT with sequence length s, micro-batch b, width h, and a
+heads that is s b h (34 + 5 a s / h) bytes over all tensor ranks; fused attention writes no scores and has no second
+term. The first stage of a pipeline holds the most micro-batches, the last one the logits: the fullest counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from weft.errors import ConfigError
+from weft.training.parallel import Layout, Share, check, share
+from weft.training.transformer import Transformer
+
+# CUDA context and libraries about 1 GB, NCCL's buffers 1 to 2 GB with a communicator for each kind of group, the rest
+# for what the allocator cannot use between blocks. Not measured here; what is left of a GPU after it is a bound.
+RESERVE_BYTES = 4 << 30
+_GB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Bytes on each GPU of one stage."""
+
+    weights_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    logits_bytes: int
+    reserve_bytes: int = RESERVE_BYTES
+    stage: int
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes by what they are for."""
+        return {
+            field.name.removesuffix("_bytes"): getattr(self, field.name)
+            for field in fields(self)
+            if field.name.endswith("_bytes")
+        }
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.parts.values())
+
+    def fits(self, memory_gbyte: float) -> bool:
+        """Of a GPU sold with so many GB: its maker counts in powers of 1024 (an A100 of 80 GB has 81,920 MiB)."""
+        return self.total_bytes <= memory_gbyte * _GB
+
+
+def footprint(layout: Layout, transformer: Transformer) -> Footprint:
+    """Of the fullest stage."""
+    stages = (_stage(layout, transformer, stage) for stage in range(layout.pp))
+    return max(stages, key=lambda one: one.total_bytes)
+
+
+def _stage(layout: Layout, transformer: Transformer, stage: int) -> Footprint:
+    held = share(layout, transformer, stage)
+    weights, gradients, optimizer = _states(layout, held)
+    last = stage == layout.pp - 1
+    return Footprint(
+        weights_bytes=weights,
+        gradients_bytes=gradients,
+        optimizer_bytes=optimizer,
+        activations_bytes=_activations(layout, transformer, stage, held),
+        logits_bytes=4 * layout.tokens * transformer.vocab // layout.tp if last else 0,
+        stage=stage,
+    )
+
+
+def _states(layout: Layout, held: Share) -> tuple[int, int, int]:
+    """Weights, gradients, optimizer. What ZeRO gathers is whole for one layer, with overlap also for the next."""
+    of_weight = 2  # in FP8 one for the weight and one for its transpose, as Hopper multiplies
+    of_optimizer = 12 if layout.gradient_bytes == 4 else 16  # gradients of 16 bits are copied to 32
+    layers = held.dense_layers + held.moe_layers
+    weights = gradients = optimizer = 0
+    for parameters, copies in (
+        (held.parameters, layout.dp * layout.cp),
+        (held.expert_parameters, layout.edp),
+    ):
+        sharded, layer = -(-parameters // copies), parameters // layers
+        gathered = layer * (2 if layout.overlap_param_gather else 1)
+        weights += of_weight * (min(sharded + gathered, parameters) if layout.zero >= 3 else parameters)
+        gradients += layout.gradient_bytes * (min(sharded + layer, parameters) if layout.zero >= 2 else parameters)
+        optimizer += of_optimizer * (sharded if layout.zero >= 1 else parameters)
+    return weights, gradients, optimizer
+
+
+def chunks_in_flight(layout: Layout, stage: int) -> int:
+    """Forward passes of a chunk of layers that wait for their backward pass, at most, on that stage.
+
+    1F1B: one micro-batch for each stage from here to the last. Interleaved: all chunks of the warm-up and one more.
+    """
+    behind = layout.pp - stage - 1
+    warm_up = behind if layout.vp == 1 else 2 * behind + (layout.vp - 1) * layout.pp
+    return min(warm_up + 1, layout.micro_batches * layout.vp)
+
+
+def _activations(layout: Layout, transformer: Transformer, stage: int, held: Share) -> int:
+    dense = layer_activations(layout, transformer, experts=False)
+    mixture = layer_activations(layout, transformer, experts=True) if held.moe_layers else 0
+    if layout.recompute == "full":  # the input of each layer, and one layer at a time whole
+        kept = (held.dense_layers + held.moe_layers) * 2 * layout.residual_tokens * transformer.hidden
+        working = max(dense if held.dense_layers else 0, mixture)
+    else:
+        kept, working = held.dense_layers * dense + held.moe_layers * mixture, 0
+    return chunks_in_flight(layout, stage) * kept // layout.vp + working
+
+
+def layer_activations(layout: Layout, transformer: Transformer, *, experts: bool) -> int:
+    """Bytes that one layer keeps of one micro-batch on one rank, without full recomputation."""
+    model, tokens, cut = transformer, layout.tokens, layout.residual_tokens
+    of_matrix = 1 if layout.precision == "fp8" else 2  # what a matrix product reads again
+    norms = 2 * 2 * cut * model.hidden  # their inputs
+    inputs = 2 * of_matrix * cut * model.hidden  # of the first matrices of attention and feed-forward
+    masks = 2 * cut * model.hidden if model.bias else 0  # of dropout: models with biases are trained with it
+    total = norms + inputs + masks + _attention(layout, model)
+    inner = 2 * (2 if model.gated else 1) + of_matrix  # bytes around the activation function, for each of its width
+    if not experts:
+        return total + inner * tokens * (model.ffn // layout.tp)
+    routed = cut * model.topk  # as many as each rank sends it gets back, in balance
+    total += inner * tokens * (model.shared_experts * model.expert_ffn // layout.tp)
+    total += routed * (inner * model.expert_ffn + (of_matrix * layout.expert_tp + 2) * model.hidden)
+    return total + 4 * cut * model.experts  # the router's probabilities
+
+
+def _attention(layout: Layout, model: Transformer) -> int:
+    """Queries, keys, values and the result; scores where they are written; for latent attention also the latents."""
+    tokens, heads = layout.tokens, model.heads // layout.tp
+    keys = heads if model.kv_lora else max(model.kv_heads // layout.tp, 1)
+    of_matrix = 1 if layout.precision == "fp8" else 2
+    width = 2 * (heads * model.qk_dim + keys * (model.qk_dim + model.v_dim)) + of_matrix * heads * model.v_dim
+    latents = 2 * 2 * (model.q_lora + model.kv_lora) + 2 * model.rope_dim if model.kv_lora else 0
+    if layout.fused_attention:
+        scores = 4 * heads * tokens  # the sum of each row, to make the others again
+    elif layout.recompute == "selective":
+        scores = 0
+    else:
+        scores = 5 * heads * tokens * layout.seq  # softmax, its dropout's mask and result
+    return tokens * width + layout.residual_tokens * latents + scores
+
+
+def check_fits(layout: Layout, transformer: Transformer, memory_gbyte: float) -> Footprint:
+    """The footprint, or an error that says by how much it is too large and what would help."""
+    need = footprint(layout, transformer)
+    if need.fits(memory_gbyte):
+        return need
+    parts = ", ".join(f"{name} {size / _GB:.1f}" for name, size in need.parts.items())
+    over = need.total_bytes / _GB - memory_gbyte
+    smaller = dict(_smaller(layout, transformer))
+    helping = [change for change, after in smaller.items() if after.fits(memory_gbyte)]
+    best = min(smaller, key=lambda change: smaller[change].total_bytes, default="")
+    if helping:
+        advice = f"It fits with {', or '.join(helping[:3])}."
+    elif best and smaller[best].total_bytes < need.total_bytes:
+        advice = f"Most helps {best}: {smaller[best].total_bytes / _GB:.1f} GB. Then cut it over more GPUs."
+    else:
+        advice = "Cut it over more GPUs."
+    raise ConfigError(
+        f"{transformer.name} does not fit into {memory_gbyte:g} GB: stage {need.stage} needs "
+        f"{need.total_bytes / _GB:.1f} GB on each GPU, {over:.1f} GB too many ({parts})\n  {advice}"
+    )
+
+
+def _smaller(layout: Layout, transformer: Transformer) -> Iterator[tuple[str, Footprint]]:
+    """One thing changed on the same GPUs, in the order of what it costs."""
+    changes: list[dict[str, Any]] = [
+        {"fused_attention": True},
+        *({"zero": stage} for stage in range(layout.zero + 1, 4)),
+        {"micro_batch": layout.micro_batch // 2},
+        {"recompute": "selective"},
+        *({size: 2 * getattr(layout, size)} for size in ("ep", "pp", "tp", "cp")),
+        {"recompute": "full"},
+    ]
+    for change in changes:
+        try:
+            changed = replace(layout, **change)
+            check(changed, transformer)
+        except ConfigError:
+            continue
+        yield ", ".join(f"{name} = {value}" for name, value in change.items()), footprint(changed, transformer)

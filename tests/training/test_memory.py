@@ -1,0 +1,190 @@
+"""Bytes on a GPU, held to the closed forms of the papers and to layouts that were run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.training.memory import check_fits, chunks_in_flight, footprint, layer_activations
+from weft.training.parallel import Layout, check, share
+from weft.training.transformer import find, presets, reshape
+
+GPT3 = find("gpt3-175b")
+S, B, H, A = 2048, 1, 12_288, 96
+UNFUSED = Layout(gpus=8, global_batch=8, seq=S, fused_attention=False)
+
+
+def per_layer(layout: Layout) -> float:
+    """In units of s b h."""
+    return layer_activations(layout, GPT3, experts=False) / (S * B * H)
+
+
+def test_a_layer_keeps_what_the_paper_counts():
+    """Korthikanti et al., table 2; for GPT-3 they print 5 a s / h = 80."""
+    scores = 5 * A * S / H
+    assert scores == 80
+    assert per_layer(UNFUSED) == 34 + scores
+    t = 8
+    assert per_layer(replace(UNFUSED, tp=t, sequence_parallel=False)) == 10 + 24 / t + scores / t
+    assert per_layer(replace(UNFUSED, tp=t)) == (34 + scores) / t
+    assert per_layer(replace(UNFUSED, tp=t, recompute="selective")) == 34 / t
+
+
+def test_fused_attention_keeps_no_scores():
+    """Only a sum of 4 bytes for each row of each head, so that twice the sequence takes twice the bytes."""
+    fused = replace(UNFUSED, fused_attention=True)
+    assert per_layer(fused) == 34 + 4 * A / H
+    llama = find("llama3-8b")
+    short, long = (layer_activations(replace(fused, seq=seq), llama, experts=False) for seq in (8192, 16_384))
+    assert long == 2 * short
+
+
+def test_full_recomputation_keeps_the_input_of_each_layer_and_one_layer_whole():
+    """Korthikanti et al., table 2: 2 s b h for each layer."""
+    layout = replace(UNFUSED, recompute="full")
+    assert footprint(layout, GPT3).activations_bytes == S * H * (2 * 96 + 34 + 80)
+
+
+def test_context_parallel_cuts_all_activations():
+    layout = replace(UNFUSED, fused_attention=True)
+    assert per_layer(replace(layout, cp=2)) == per_layer(layout) / 2
+
+
+def test_fp8_keeps_the_inputs_of_matrices_in_one_byte():
+    """Of the 34, the inputs of four matrices: 2 + 2 + 2 + 8 become half."""
+    fused = replace(UNFUSED, fused_attention=True)
+    assert per_layer(replace(fused, precision="fp8")) == per_layer(fused) - 7
+
+
+def test_a_mixture_keeps_each_token_once_for_each_expert_that_it_goes_to():
+    """Mixtral: as a dense layer, but the inner width twice, inputs and results of experts, and the router's choice."""
+    model, layout = find("mixtral-8x7b"), replace(UNFUSED, fused_attention=True)
+    dense, mixture = (layer_activations(layout, model, experts=which) for which in (False, True))
+    inner, ends, router = 6 * model.ffn, 2 * (2 + 2) * model.hidden, 4 * 8
+    assert mixture - dense == S * (inner + ends + router)
+    assert layer_activations(replace(layout, ep=8), model, experts=True) == mixture
+
+
+def test_the_stages_of_a_pipeline_hold_one_micro_batch_fewer_each():
+    layout = Layout(gpus=4, pp=4, global_batch=8, seq=S)
+    assert [chunks_in_flight(layout, stage) for stage in range(4)] == [4, 3, 2, 1]
+    assert [chunks_in_flight(replace(layout, global_batch=2), stage) for stage in range(4)] == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize(("pp", "vp"), [(4, 2), (8, 12), (8, 3)])
+def test_the_interleaved_schedule_holds_more_on_the_first_stage(pp, vp):
+    """Korthikanti et al., section 4.2.3: all layers' worth times 1 + (p - 1) / (p m), with m the chunks of a stage."""
+    layout = Layout(gpus=pp, pp=pp, vp=vp, global_batch=8 * pp, seq=S)
+    assert chunks_in_flight(layout, 0) / vp * (96 / pp) == pytest.approx(96 * (1 + (pp - 1) / (pp * vp)))
+    assert footprint(layout, GPT3).activations_bytes == pytest.approx(
+        chunks_in_flight(layout, 0) * 96 // (pp * vp) * layer_activations(layout, GPT3, experts=False)
+    )
+
+
+def test_the_last_stage_holds_the_logits():
+    layout = Layout(gpus=2, pp=2, global_batch=2, seq=8192, recompute="full")
+    wide = reshape(find("llama3-8b"), vocab=1_000_000)
+    need = footprint(layout, wide)
+    assert (need.stage, need.logits_bytes) == (1, 4 * 8192 * 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("precision", "in_fp32", "zero", "bytes_each"),
+    [
+        ("bf16", True, 0, 18),
+        ("bf16", True, 1, 6 + 12 / 64),
+        ("fp16", True, 0, 20),
+        ("fp16", True, 1, 4 + 16 / 64),
+        ("bf16", False, 1, 4 + 16 / 64),
+    ],
+)
+def test_states_take_the_bytes_of_the_manual(precision, in_fp32, zero, bytes_each):
+    """Megatron Core's manual, Distributed Optimizer: bytes of one parameter with 64 copies."""
+    layout = Layout(
+        gpus=64, global_batch=64, seq=S, precision=precision, grad_reduce_in_fp32=in_fp32, zero=zero, recompute="full"
+    )
+    need, model = footprint(layout, find("gpt-7.5b")), find("gpt-7.5b")
+    states = need.weights_bytes + need.gradients_bytes + need.optimizer_bytes
+    assert states == pytest.approx(model.parameters * bytes_each, rel=1e-6)
+
+
+def test_each_stage_of_zero_shards_one_thing_more():
+    """Rajbhandari et al., figure 1; of what is gathered again there is one layer whole, and the next on its way."""
+    model, copies = find("gpt-7.5b"), 64
+    needs = [footprint(Layout(gpus=copies, global_batch=64, seq=S, zero=zero), model) for zero in range(4)]
+    whole, layer = model.parameters, model.parameters // 36
+    assert [need.optimizer_bytes for need in needs] == [12 * whole, *[12 * -(-whole // copies)] * 3]
+    assert [need.gradients_bytes for need in needs] == [4 * whole] * 2 + [4 * (-(-whole // copies) + layer)] * 2
+    assert [need.weights_bytes for need in needs] == [2 * whole] * 3 + [2 * (-(-whole // copies) + 2 * layer)]
+
+
+@pytest.mark.parametrize("name", presets())
+def test_the_stages_hold_the_model_between_them(name):
+    """Tied embeddings are on the first and on the last stage."""
+    model = find(name)
+    layout = Layout(gpus=32, pp=4, ep=8 if model.experts else 1, global_batch=32, seq=model.seq)
+    check(layout, model)
+    shares = [share(layout, model, stage) for stage in range(4)]
+    held = sum(one.parameters + layout.ep * one.expert_parameters for one in shares)
+    assert held == model.parameters + model.tied * model.vocab * model.hidden
+    assert sum(one.dense_layers for one in shares) == model.layers - model.moe_layers
+    assert sum(one.moe_layers for one in shares) == model.moe_layers
+
+
+def test_dense_layers_of_a_mixture_are_on_the_first_stage():
+    layout = Layout(gpus=1024, pp=16, ep=64, global_batch=1024, seq=4096)
+    first, second = (share(layout, find("deepseek-v3"), stage) for stage in range(2))
+    assert (first.dense_layers, first.moe_layers, second.dense_layers, second.moe_layers) == (3, 0, 0, 4)
+
+
+RECIPE = {"grad_reduce_in_fp32": False}
+SC21 = {"zero": 0, "precision": "fp16", "recompute": "full", "fused_attention": False, "sequence_parallel": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("gpt3-175b", {"gpus": 128, "tp": 4, "pp": 8, "vp": 12, "global_batch": 256, **RECIPE}),
+        ("llama3-8b", {"gpus": 8, "cp": 2, "global_batch": 128, **RECIPE}),
+        ("nemotron4-15b", {"gpus": 16, "tp": 2, "micro_batch": 2, "global_batch": 64, **RECIPE}),
+        ("gpt-5b", {"gpus": 16, "micro_batch": 4, "global_batch": 64, "zero": 3, **RECIPE}),
+        ("gpt-1.7b", {"gpus": 32, "global_batch": 512, **SC21}),
+        ("gpt-7.5b", {"gpus": 128, "tp": 4, "global_batch": 512, **SC21}),
+        ("gpt-39.1b", {"gpus": 512, "tp": 8, "pp": 2, "global_batch": 1536, **SC21}),
+        ("gpt-145.6b", {"gpus": 1536, "tp": 8, "pp": 8, "global_batch": 2304, **SC21}),
+        ("gpt-529.6b", {"gpus": 2520, "tp": 8, "pp": 35, "global_batch": 2520, **SC21}),
+        ("gpt-1008b", {"gpus": 3072, "tp": 8, "pp": 64, "global_batch": 3072, **SC21}),
+    ],
+)
+def test_what_was_run_on_80_gb_fits(name, options):
+    model = find(name)
+    check_fits(Layout(seq=model.seq, **options), model, 80)
+
+
+def test_too_large_says_by_how_much_and_what_helps():
+    layout = Layout(gpus=64, tp=8, global_batch=64, seq=8192)
+    with pytest.raises(ConfigError, match="llama3-70b does not fit into 80 GB: stage 0 needs") as refused:
+        check_fits(layout, find("llama3-70b"), 80)
+    need = footprint(layout, find("llama3-70b"))
+    over = need.total_bytes / 2**30 - 80
+    assert f"{over:.1f} GB too many (weights 16.4, gradients 32.9, " in str(refused.value)
+    assert "It fits with zero = 2, or zero = 3, or pp = 2." in str(refused.value)
+    for change in ({"zero": 2}, {"zero": 3}, {"pp": 2}):
+        check_fits(replace(layout, **change), find("llama3-70b"), 80)
+
+
+def test_what_no_single_change_makes_fit_is_told_so():
+    with pytest.raises(ConfigError, match=r"Most helps zero = 3: \d+.\d GB. Then cut it over more GPUs"):
+        check_fits(Layout(gpus=8, global_batch=8, seq=8192), find("llama3-405b"), 80)
+    with pytest.raises(ConfigError, match="\n  Cut it over more GPUs"):
+        check_fits(Layout(gpus=1, global_batch=1, seq=8192, recompute="full"), find("llama3-405b"), 80)
+
+
+def test_a_gpu_is_full_at_its_last_byte():
+    layout = Layout(gpus=8, global_batch=8, seq=8192)
+    need = footprint(layout, find("llama3-8b"))
+    assert need.total_bytes == sum(need.parts.values()) > 18 * 10**9
+    assert need.fits(need.total_bytes / 2**30)
+    assert not need.fits((need.total_bytes - 1) / 2**30)
