@@ -67,6 +67,36 @@ def test_a_mixture_keeps_each_token_once_for_each_expert_that_it_goes_to():
     assert layer_activations(replace(layout, ep=8), model, experts=True) == mixture
 
 
+def test_a_layer_without_biases_keeps_no_masks_and_only_its_own_keys():
+    """Llama 3 8B, bytes of a token: norms and inputs, queries, 8 keys and values, result, three inner widths, sums."""
+    kept = layer_activations(replace(UNFUSED, fused_attention=True), find("llama3-8b"), experts=False)
+    assert kept == S * (8 * 4096 + 2 * (32 + 8 + 8 + 32) * 128 + 6 * 14_336 + 4 * 32)
+
+
+def test_latent_attention_keeps_latents_and_all_its_heads():
+    """DeepSeek-V3, bytes of a token; its mixture sends each to 8 experts of width 2048 and to a shared one."""
+    layout = Layout(gpus=8, global_batch=8, seq=S)
+    heads = 2 * 128 * (192 + 192 + 128 + 128) + 4 * 128
+    latents = 4 * (1536 + 512) + 2 * 64
+    experts = 6 * 2048 * (8 + 1) + 8 * (2 + 2) * 7168 + 4 * 256
+    assert layer_activations(layout, find("deepseek-v3"), experts=True) == S * (8 * 7168 + heads + latents + experts)
+
+
+def test_experts_that_are_cut_see_the_tokens_of_all_their_ranks():
+    """Of two tensor ranks each has half of the tokens, but gathers the other half before its half of the experts."""
+    model, layout = find("mixtral-8x7b"), Layout(gpus=8, tp=2, global_batch=8, seq=S)
+    cut, whole = (layer_activations(replace(layout, etp=etp), model, experts=True) for etp in (2, 1))
+    assert cut - whole == S // 2 * 2 * 2 * model.hidden
+
+
+def test_a_mixture_is_kept_for_all_its_layers_and_its_states_have_copies_of_their_own():
+    model, layout = find("mixtral-8x7b"), Layout(gpus=8, ep=4, global_batch=8, seq=S)
+    need, held = footprint(layout, model), share(layout, model, 0)
+    assert need.activations_bytes == 32 * layer_activations(layout, model, experts=True)
+    assert held.expert_parameters == 32 * 2 * model.expert_parameters
+    assert need.optimizer_bytes == 12 * (-(-held.parameters // 8) + held.expert_parameters // 2)
+
+
 def test_the_stages_of_a_pipeline_hold_one_micro_batch_fewer_each():
     layout = Layout(gpus=4, pp=4, global_batch=8, seq=S)
     assert [chunks_in_flight(layout, stage) for stage in range(4)] == [4, 3, 2, 1]

@@ -18,6 +18,7 @@ EXACT = {  # as the published checkpoints have them
     "llama3-405b": 405_853_388_800,
     "mixtral-8x7b": 46_702_792_704,
     "mixtral-8x22b": 140_620_634_112,
+    "deepseek-v3": 671_026_419_200 - 58 * 256,  # its routers have a bias that no gradient trains
     "bloom-176b": 176_247_271_424 - 2 * 14_336,  # BLOOM has one norm more, after its input embedding
 }
 PRINTED = {  # in billions, as the papers round them
@@ -95,6 +96,33 @@ def test_operations_are_those_that_megatron_counts(name):
     megatron = 12 * model.layers * h**2 * (attention + feed_forward + logits)
     routers = 6 * model.layers * model.router_parameters
     assert model.flop_per_token(s) == pytest.approx(megatron + routers, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "seq", "flop"),
+    [
+        ("llama3-8b", 8192, 20_937_965_568 + 33_822_867_456 + 3_152_019_456),
+        ("llama3-70b", 8192, 136_902_082_560 + 338_228_674_560 + 6_304_038_912),
+        ("nemotron4-15b", 4096, 93_994_352_640),
+        ("nemotron4-340b", 4096, 510_966_890_496 + 1_565_515_579_392 + 28_311_552_000),
+        ("gpt3-175b", 2048, 376_883_380_224 + 695_784_701_952 + 3_774_873_600),
+        ("gpt-5b", 2048, 12_079_595_520 + 19_327_352_832 + 1_258_291_200),
+    ],
+)
+def test_operations_are_those_that_nvidia_prints(name, seq, flop):
+    """DGX Cloud Benchmarking: attention, feed-forward and output embedding of one token (Nemotron: from 25.05 on)."""
+    assert find(name).flop_per_token(seq) == flop
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "batch", "step_s", "mfu_percent"),
+    [("gpt3-175b", 128, 256, 8.91, 49.93), ("gpt3-175b", 2048, 4096, 9.02, 49.32), ("gpt-5b", 128, 512, 0.651, 41.56)],
+)
+def test_utilization_is_as_printed(name, gpus, batch, step_s, mfu_percent):
+    """DGX Cloud Benchmarking 24.11.1, H100 in BF16; of GPT-3 it takes 2.20E+15 a sequence, rounded from 2.2046."""
+    model = find(name)
+    flop_s = batch * model.seq * model.flop_per_token(model.seq) / step_s
+    assert 100 * flop_s / (gpus * 989e12) == pytest.approx(mfu_percent, rel=0.0025)
 
 
 def test_latent_attention_counts_queries_with_and_values_without_position():

@@ -1,7 +1,7 @@
 """The shape of a transformer from the config.json that Hugging Face keeps beside its weights.
 
 Most families call the same thing by the same key; GPT-2 and BLOOM have older ones. What a file does not say because
-it is always so in its family (GPT-2's biases, Nemotron's ungated feed-forward) is in `_FAMILIES`.
+it is always so in its family (GPT-2's biases, Qwen 2's of queries and keys) is in `_FAMILIES`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ _FAMILIES: dict[str, dict[str, bool]] = {
     "gpt2": {**_GPT, "tied": True, "learned_positions": True},
     "gpt_neox": _GPT,
     "bloom": {**_GPT, "tied": True},
-    "nemotron": {"gated": False},
     "qwen2": {"qkv_bias": True},
     "qwen2_moe": {"qkv_bias": True},
 }

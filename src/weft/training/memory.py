@@ -134,7 +134,7 @@ def layer_activations(layout: Layout, transformer: Transformer, *, experts: bool
 def _attention(layout: Layout, model: Transformer) -> int:
     """Queries, keys, values and the result; scores where they are written; for latent attention also the latents."""
     tokens, heads = layout.tokens, model.heads // layout.tp
-    keys = heads if model.kv_lora else max(model.kv_heads // layout.tp, 1)
+    keys = max(model.kv_heads // layout.tp, 1)
     of_matrix = 1 if layout.precision == "fp8" else 2
     width = 2 * (heads * model.qk_dim + keys * (model.qk_dim + model.v_dim)) + of_matrix * heads * model.v_dim
     latents = 2 * 2 * (model.q_lora + model.kv_lora) + 2 * model.rope_dim if model.kv_lora else 0
