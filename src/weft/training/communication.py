@@ -6,8 +6,8 @@
 
 Groups of one kind work in step, so what each of them gets is what it gets while all of them send: their rings, or
 pairs, are run over the fabric together (`weft.collectives.measure`), and NCCL's closed form
-(`weft.collectives.estimate`) makes times of it. A group's members in one server form a ring over NVLink; each brings the adapter of its rail.
-Collectives of different kinds that happen to overlap do not slow each other down here.
+(`weft.collectives.estimate`) makes times of it. A group's members in one server form a ring over NVLink; each brings
+the adapter of its rail. Collectives of different kinds that happen to overlap do not slow each other down here.
 """
 
 from __future__ import annotations
