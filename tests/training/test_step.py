@@ -9,7 +9,7 @@ from weft.errors import ConfigError
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu
 from weft.training.parallel import Layout
-from weft.training.step import Step, run_step, slowest_of
+from weft.training.step import Step, run_step
 from weft.training.transformer import find
 
 H100 = Gpu.of("H100")
@@ -77,8 +77,8 @@ def test_all_wait_for_the_slowest_gpu():
 
 
 def test_the_slowest_of_more_gpus_is_slower():
-    assert slowest_of(1, 0.02) == 1.0
-    few, many = slowest_of(128, 0.015), slowest_of(2048, 0.015)
+    assert H100.slowest_of(1) == 1.0
+    few, many = H100.slowest_of(128), H100.slowest_of(2048)
     assert few == pytest.approx(1 + 0.015 * 2.6, abs=0.002)  # expected maxima of normal samples: 2.6, 3.5
     assert many == pytest.approx(1 + 0.015 * 3.5, abs=0.002)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
+from statistics import NormalDist
 
 import msgspec
 
@@ -56,9 +57,14 @@ class _Memory(msgspec.Struct, frozen=True):
     launch_us: float
 
 
+class _Variation(msgspec.Struct, frozen=True):
+    spread: float
+
+
 class _Constants(msgspec.Struct, frozen=True):
     """Those of kernels, of any GPU; explained in `catalog/gpu_compute.toml`."""
 
+    variation: _Variation
     product: _Product
     attention: _Attention
     memory: _Memory
@@ -90,6 +96,12 @@ class Gpu:
     def memory_byte_s(self) -> float:
         """Bandwidth of its memory, as the datasheet has it."""
         return 1e9 * self.entry.memory_gbyte_s
+
+    def slowest_of(self, count: int) -> float:
+        """How many times longer than a mean one the slowest of so many takes: the expected largest of normal times."""
+        if count == 1:
+            return 1.0
+        return 1 + _constants().variation.spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
     def matmul_s(
         self, m: int, n: int, k: int, precision: str, count: int = 1, *, result_bytes: int = BF16_BYTES

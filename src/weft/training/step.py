@@ -15,7 +15,6 @@ all are at it (`communication`). What is not hidden behind compute is in the ste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from weft.training.transformer import Transformer
 
 BUCKET_PARAMETERS = 40_000_000  # Megatron's: gradients are summed in pieces, each when its layers are done
 GRADIENT_BYTES = FP32_BYTES  # Megatron sums in fp32
-_PARTS = ("products", "attention", "memory", "tp", "cp", "ep", "pp", "bubble", "dp", "optimizer")
+_PARTS = ("products", "attention", "memory", "tp", "cp", "ep", "slowest", "bubble", "dp", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,9 +56,13 @@ class Step:
         return self.tokens_per_s * self.transformer.flop_per_token(self.layout.seq) / peak
 
 
-def run_step(transformer: Transformer, layout: Layout, gpu: Gpu, over: Communication, *, slowest: float = 1.0) -> Step:
-    """`slowest` is how many times longer one GPU computes than the others: all wait for it."""
+def run_step(
+    transformer: Transformer, layout: Layout, gpu: Gpu, over: Communication, *, slowest: float | None = None
+) -> Step:
+    """`slowest` is how many times longer the slowest GPU computes than the mean, and all wait for it; None: as so many
+    of them differ."""
     check(layout, transformer)
+    slowest = gpu.slowest_of(layout.gpus) if slowest is None else slowest
     layers = Layers(transformer, layout, gpu, over)
     counts = layout.chunks(transformer.layers)
     forward, backward = _chunk_times(layers, counts)
@@ -82,7 +85,7 @@ def run_step(transformer: Transformer, layout: Layout, gpu: Gpu, over: Communica
     optimizer_s = gpu.adam_s(float((owned.dense / sharded.copies + owned.experts / sharded.expert_copies).sum(1).max()))
     after_s = 0.0 if layout.overlap_param_gather else float(sharded.gather_s().sum(1).max())
     step_s = float(reduced_s.max()) + optimizer_s + after_s
-    parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s)
+    parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s, slowest)
     return Step(
         transformer=transformer,
         layout=layout,
@@ -213,20 +216,21 @@ class _Sharded:
 
 
 def _parts(
-    times: list[list[Time]], layout: Layout, schedule: pipeline.Schedule, step_s: float, optimizer_s: float
+    times: list[list[Time]],
+    layout: Layout,
+    schedule: pipeline.Schedule,
+    step_s: float,
+    optimizer_s: float,
+    slowest: float,
 ) -> dict[str, float]:
-    """Seconds of a mean stage. Before the first forward and after the last backward stages wait for their copies in
+    """Seconds of a mean stage, which waits for the one with the slowest GPU. Before the first forward and after the last backward stages wait for their copies in
     other pipelines; what is left in between is the bubble."""
     made = Time(dict.fromkeys(_PARTS, 0.0))
     for stage in times:
         for time in stage:
             made.add_all(time, layout.micro_batches / layout.pp)
+    made["slowest"] = (slowest - 1) * made.total_s
     made["optimizer"] = optimizer_s
     made["dp"] = float(schedule.begin_s.min() + step_s - optimizer_s - schedule.end_s.max())
     made["bubble"] = step_s - made.total_s
     return made
-
-
-def slowest_of(gpus: int, spread: float) -> float:
-    """How many times longer than a mean GPU the slowest of so many takes, their times being normal."""
-    return 1 + spread * NormalDist().inv_cdf((gpus - 0.375) / (gpus + 0.25)) if gpus > 1 else 1.0
