@@ -223,8 +223,11 @@ def _parts(
     optimizer_s: float,
     slowest: float,
 ) -> dict[str, float]:
-    """Seconds of a mean stage, which waits for the one with the slowest GPU. Before the first forward and after the last backward stages wait for their copies in
-    other pipelines; what is left in between is the bubble."""
+    """Seconds of a mean stage, which waits for the one with the slowest GPU.
+
+    Before the first forward and after the last backward stages wait for their copies in other pipelines; what is left
+    in between is the bubble.
+    """
     made = Time(dict.fromkeys(_PARTS, 0.0))
     for stage in times:
         for time in stage:
