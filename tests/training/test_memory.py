@@ -8,7 +8,7 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.training.memory import check_fits, chunks_in_flight, footprint, layer_activations
-from weft.training.parallel import Layout, check, share
+from weft.training.parallel import Layout, check, shares
 from weft.training.transformer import find, presets, reshape
 
 GPT3 = find("gpt3-175b")
@@ -91,7 +91,7 @@ def test_experts_that_are_cut_see_the_tokens_of_all_their_ranks():
 
 def test_a_mixture_is_kept_for_all_its_layers_and_its_states_have_copies_of_their_own():
     model, layout = find("mixtral-8x7b"), Layout(gpus=8, ep=4, global_batch=8, seq=S)
-    need, held = footprint(layout, model), share(layout, model, 0)
+    need, held = footprint(layout, model), shares(layout, model)
     assert need.activations_bytes == 32 * layer_activations(layout, model, experts=True)
     assert held.expert_parameters == 32 * 2 * model.expert_parameters
     assert need.optimizer_bytes == 12 * (-(-held.parameters // 8) + held.expert_parameters // 2)
@@ -156,17 +156,31 @@ def test_the_stages_hold_the_model_between_them(name):
     model = find(name)
     layout = Layout(gpus=32, pp=4, ep=8 if model.experts else 1, global_batch=32, seq=model.seq)
     check(layout, model)
-    shares = [share(layout, model, stage) for stage in range(4)]
-    held = sum(one.parameters + layout.ep * one.expert_parameters for one in shares)
-    assert held == model.parameters + model.tied * model.vocab * model.hidden
-    assert sum(one.dense_layers for one in shares) == model.layers - model.moe_layers
-    assert sum(one.moe_layers for one in shares) == model.moe_layers
+    held = shares(layout, model)
+    all_held = (held.parameters + layout.ep * held.expert_parameters).sum()
+    assert all_held == model.parameters + model.tied * model.vocab * model.hidden
+    assert held.dense_layers.sum() == model.layers - model.moe_layers
+    assert held.moe_layers.sum() == model.moe_layers
 
 
 def test_dense_layers_of_a_mixture_are_on_the_first_stage():
     layout = Layout(gpus=1024, pp=16, ep=64, global_batch=1024, seq=4096)
-    first, second = (share(layout, find("deepseek-v3"), stage) for stage in range(2))
-    assert (first.dense_layers, first.moe_layers, second.dense_layers, second.moe_layers) == (3, 0, 0, 4)
+    held = shares(layout, find("deepseek-v3"))
+    assert held.dense_layers.ravel().tolist() == [3, *[0] * 15]
+    assert held.moe_layers.ravel().tolist() == [0, *[4] * 14, 2]
+
+
+def test_chunks_of_a_stage_are_not_neighbours():
+    """Of six layers, the first five dense: stages have chunks 0, 2, 4 and 1, 3, 5."""
+    mixed = reshape(find("mixtral-8x7b"), layers=6, dense_layers=5)
+    held = shares(Layout(gpus=2, pp=2, vp=3, global_batch=2, seq=S), mixed)
+    assert held.moe_layers.tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert held.dense_layers.tolist() == [[1, 1, 1], [1, 1, 0]]
+
+
+def test_tied_embeddings_of_one_stage_are_there_once():
+    model = find("gpt-5b")
+    assert shares(Layout(gpus=1, global_batch=1, seq=S), model).parameters.tolist() == [[model.parameters]]
 
 
 RECIPE = {"grad_reduce_in_fp32": False}

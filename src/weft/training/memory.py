@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from weft.errors import ConfigError
-from weft.training.parallel import Layout, Share, check, share
+from weft.training.parallel import Layout, check, shares
 from weft.training.transformer import Transformer
 
 # CUDA context and libraries about 1 GB, NCCL's buffers 1 to 2 GB with a communicator for each kind of group, the rest
@@ -57,12 +59,23 @@ class Footprint:
 
 def footprint(layout: Layout, transformer: Transformer) -> Footprint:
     """Of the fullest stage."""
-    stages = (_stage(layout, transformer, stage) for stage in range(layout.pp))
+    held = shares(layout, transformer)
+    columns = (held.dense_layers, held.moe_layers, held.parameters, held.expert_parameters)
+    by_stage = np.stack([column.sum(axis=1) for column in columns], axis=1)
+    stages = (_stage(layout, transformer, stage, _Held(*held)) for stage, held in enumerate(by_stage.tolist()))
     return max(stages, key=lambda one: one.total_bytes)
 
 
-def _stage(layout: Layout, transformer: Transformer, stage: int) -> Footprint:
-    held = share(layout, transformer, stage)
+class _Held(NamedTuple):
+    """By a rank of one stage."""
+
+    dense_layers: int
+    moe_layers: int
+    parameters: int
+    expert_parameters: int
+
+
+def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held) -> Footprint:
     weights, gradients, optimizer = _states(layout, held)
     last = stage == layout.pp - 1
     return Footprint(
@@ -75,7 +88,7 @@ def _stage(layout: Layout, transformer: Transformer, stage: int) -> Footprint:
     )
 
 
-def _states(layout: Layout, held: Share) -> tuple[int, int, int]:
+def _states(layout: Layout, held: _Held) -> tuple[int, int, int]:
     """Weights, gradients, optimizer. What ZeRO gathers is whole for one layer, with overlap also for the next."""
     of_weight = 2  # in FP8 one for the weight and one for its transpose, as Hopper multiplies
     of_optimizer = 12 if layout.gradient_bytes == 4 else 16  # gradients of 16 bits are copied to 32
@@ -103,7 +116,7 @@ def chunks_in_flight(layout: Layout, stage: int) -> int:
     return min(warm_up + 1, layout.micro_batches * layout.vp)
 
 
-def _activations(layout: Layout, transformer: Transformer, stage: int, held: Share) -> int:
+def _activations(layout: Layout, transformer: Transformer, stage: int, held: _Held) -> int:
     dense = layer_activations(layout, transformer, experts=False)
     mixture = layer_activations(layout, transformer, experts=True) if held.moe_layers else 0
     if layout.recompute == "full":  # the input of each layer, and one layer at a time whole

@@ -174,36 +174,35 @@ class Layout:
         return np.moveaxis(grid, members, range(-len(members), 0)).reshape(-1, size)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """What one rank of a stage holds. Experts apart: their copies are in other groups (edp, not dp-cp)."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shares:
+    """What one rank holds, by [stage, chunk]. Experts apart: their copies are in other groups (edp, not dp-cp)."""
 
-    dense_layers: int
-    moe_layers: int
-    parameters: int
-    expert_parameters: int
+    dense_layers: NDArray[np.int64]
+    moe_layers: NDArray[np.int64]
+    parameters: NDArray[np.int64]
+    expert_parameters: NDArray[np.int64]
 
 
-def share(layout: Layout, transformer: Transformer, stage: int) -> Share:
-    """Of the stage with that number, from 0. The input embedding is on the first, the output one on the last."""
-    sizes = np.array(layout.chunks(transformer.layers)).T.ravel()  # in the order of the model
-    first = np.cumsum(sizes) - sizes
-    dense = transformer.layers - transformer.moe_layers
-    of_stage = slice(stage, None, layout.pp)
-    dense_layers = int(np.clip(dense - first, 0, sizes)[of_stage].sum())
-    moe_layers = int(sizes[of_stage].sum()) - dense_layers
-
+def shares(layout: Layout, transformer: Transformer) -> Shares:
+    """The input embedding is in the first chunk, the output one in the last: a copy of it, where they are tied."""
     model, tp = transformer, layout.tp
+    sizes = np.array(layout.chunks(model.layers))
+    in_order = sizes.T.ravel()
+    first = (np.cumsum(in_order) - in_order).reshape(sizes.T.shape).T  # number of a chunk's first layer
+    dense_layers = np.clip(model.layers - model.moe_layers - first, 0, sizes)
+    moe_layers = sizes - dense_layers
+
     shell = model.count(model.attention_matrices(tp)) + model.norm_parameters
     mixture = model.router_parameters + (model.count(model.shared_matrices(tp)) if model.shared_experts else 0)
     parameters = dense_layers * (shell + model.count(model.dense_matrices(tp))) + moe_layers * (shell + mixture)
     rows = -(-model.vocab // tp) * model.hidden
-    if stage == 0:
-        parameters += rows + model.embedding_parameters - model.vocab * model.hidden
-    if stage == layout.pp - 1:
-        parameters += model.final_norm_parameters + (0 if model.tied and layout.pp == 1 else rows)
-    experts = moe_layers * (model.experts // layout.ep) * model.count(model.expert_matrices(layout.expert_tp))
-    return Share(dense_layers=dense_layers, moe_layers=moe_layers, parameters=parameters, expert_parameters=experts)
+    parameters[0, 0] += rows + model.embedding_parameters - model.vocab * model.hidden
+    parameters[-1, -1] += model.final_norm_parameters + (0 if model.tied and layout.pp == 1 else rows)
+    experts = (model.experts // layout.ep) * model.count(model.expert_matrices(layout.expert_tp))
+    return Shares(
+        dense_layers=dense_layers, moe_layers=moe_layers, parameters=parameters, expert_parameters=moe_layers * experts
+    )
 
 
 def check(layout: Layout, transformer: Transformer) -> None:

@@ -23,12 +23,11 @@ from weft.collectives.kinds import Collective
 from weft.training import pipeline
 from weft.training.communication import Communication
 from weft.training.gpu import BF16_BYTES, Gpu
-from weft.training.layers import FP32_BYTES, Layers, Time
-from weft.training.parallel import Layout, check
+from weft.training.layers import Layers, Time
+from weft.training.parallel import Layout, Shares, check, shares
 from weft.training.transformer import Transformer
 
 BUCKET_PARAMETERS = 40_000_000  # Megatron's: gradients are summed in pieces, each when its layers are done
-GRADIENT_BYTES = FP32_BYTES  # Megatron sums in fp32
 _PARTS = ("products", "attention", "memory", "tp", "cp", "ep", "slowest", "bubble", "dp", "optimizer")
 
 
@@ -66,7 +65,7 @@ def run_step(
     layers = Layers(transformer, layout, gpu, over)
     counts = layout.chunks(transformer.layers)
     forward, backward = _chunk_times(layers, counts)
-    owned = _parameters(transformer, layout, counts)
+    owned = shares(layout, transformer)
     sharded = _Sharded(layout, over, owned, counts)
     forward_s, backward_s = (_seconds(times, slowest) for times in (forward, backward))
     if layout.zero == 3:
@@ -82,7 +81,9 @@ def run_step(
         ready_s=ready_s,
     )
     reduced_s = sharded.reduced_s(schedule, backward_s)
-    optimizer_s = gpu.adam_s(float((owned.dense / sharded.copies + owned.experts / sharded.expert_copies).sum(1).max()))
+    optimizer_s = gpu.adam_s(
+        float((owned.parameters / sharded.copies + owned.expert_parameters / sharded.expert_copies).sum(1).max())
+    )
     after_s = 0.0 if layout.overlap_param_gather else float(sharded.gather_s().sum(1).max())
     step_s = float(reduced_s.max()) + optimizer_s + after_s
     parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s, slowest)
@@ -127,45 +128,21 @@ def _seconds(times: list[list[Time]], slowest: float) -> NDArray[np.float64]:
     return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Owned:
-    """Parameters on one GPU by [stage, chunk]: those that every data-parallel copy has, and those of experts."""
-
-    dense: NDArray[np.float64]
-    experts: NDArray[np.float64]
-
-
-def _parameters(one: Transformer, layout: Layout, counts: tuple[tuple[int, ...], ...]) -> _Owned:
-    shape = len(counts), len(counts[0])
-    dense, experts = np.zeros(shape), np.zeros(shape)
-    layer = 0
-    for chunk in range(shape[1]):
-        for stage in range(shape[0]):
-            for number in range(layer, layer + counts[stage][chunk]):
-                of_experts = one.experts * one.expert_parameters if one.has_experts(number) else 0
-                experts[stage, chunk] += of_experts / layout.ep / layout.expert_tp
-                dense[stage, chunk] += (one.layer_parameters(number) - of_experts) / layout.tp
-            layer += counts[stage][chunk]
-    dense[0, 0] += one.embedding_parameters / layout.tp
-    dense[-1, -1] += one.hidden * one.vocab / layout.tp  # a copy of it where they are tied
-    return _Owned(dense=dense, experts=experts)
-
-
 class _Sharded:
     """What data-parallel copies do together: sum gradients, and gather parameters where each keeps a part (ZeRO)."""
 
-    def __init__(self, layout: Layout, over: Communication, owned: _Owned, counts: tuple[tuple[int, ...], ...]) -> None:
+    def __init__(self, layout: Layout, over: Communication, owned: Shares, counts: tuple[tuple[int, ...], ...]) -> None:
         self.layout, self.over, self.owned = layout, over, owned
         self.copies = layout.dp * layout.cp if layout.zero else 1
         self.expert_copies = layout.edp if layout.zero else 1
         least = max(BUCKET_PARAMETERS, 1_000_000 * layout.dp)
-        by_size = np.maximum(1, np.ceil((owned.dense + owned.experts) / least))
+        by_size = np.maximum(1, np.ceil((owned.parameters + owned.expert_parameters) / least))
         self.buckets: NDArray[np.float64] = np.array(counts, float) if layout.zero == 3 else by_size
 
     def _each_s(self, collective: Collective, bytes_each: int) -> NDArray[np.float64]:
         """[stage, chunk] -> seconds for the parameters of a chunk, bucket after bucket."""
-        made = np.zeros_like(self.owned.dense)
-        for kind, many in (("dp-cp", self.owned.dense), ("edp", self.owned.experts)):
+        made = np.zeros(self.owned.parameters.shape)
+        for kind, many in (("dp-cp", self.owned.parameters), ("edp", self.owned.expert_parameters)):
             for at, parameters in np.ndenumerate(many):
                 if parameters:
                     buckets = float(self.buckets[at])
@@ -175,7 +152,7 @@ class _Sharded:
     def gather_s(self) -> NDArray[np.float64]:
         """[stage, chunk] -> seconds to bring the changed parameters to all copies."""
         if self.layout.zero in (0, 3):
-            return np.zeros_like(self.owned.dense)
+            return np.zeros(self.owned.parameters.shape)
         return self._each_s(Collective.ALL_GATHER, BF16_BYTES)
 
     def ready_s(self, forward_s: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -193,7 +170,7 @@ class _Sharded:
         if self.layout.zero == 3:
             return done_s
         kind = Collective.REDUCE_SCATTER if self.layout.zero else Collective.ALL_REDUCE
-        each_s = self._each_s(kind, GRADIENT_BYTES)
+        each_s = self._each_s(kind, self.layout.gradient_bytes)
         if not self.layout.overlap_grad_reduce:
             done_s += each_s.sum(axis=1)
             return done_s
@@ -210,7 +187,7 @@ class _Sharded:
         moved_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES)
         first_s = moved_s / self.buckets
         if backward:
-            moved_s = moved_s + self._each_s(Collective.REDUCE_SCATTER, GRADIENT_BYTES)
+            moved_s = moved_s + self._each_s(Collective.REDUCE_SCATTER, self.layout.gradient_bytes)
         made: NDArray[np.float64] = np.maximum(compute_s, moved_s) + first_s
         return made
 
