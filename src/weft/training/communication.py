@@ -13,14 +13,15 @@ the adapter of its rail. Collectives of different kinds that happen to overlap d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.collectives.cluster import Cluster, from_fabric
-from weft.collectives.estimate import PAIRWISE, estimate
+from weft.collectives.estimate import estimate
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import edge_traffic, edges, measure_traffic
@@ -32,7 +33,23 @@ from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine
 from weft.training.parallel import Layout
 
-_RING = (Pattern.RING, Pattern.TREE)
+
+class _Measured(Mapping[Pattern, Network]):
+    """Networks that are measured when a collective looks at them."""
+
+    def __init__(self, measure: Callable[[Pattern], Network]) -> None:
+        self._measure, self._found = measure, dict[Pattern, Network]()
+
+    def __getitem__(self, pattern: Pattern) -> Network:
+        if pattern not in self._found:
+            self._found[pattern] = self._measure(pattern)
+        return self._found[pattern]
+
+    def __iter__(self) -> Iterator[Pattern]:
+        return iter(Pattern)
+
+    def __len__(self) -> int:
+        return len(Pattern)
 
 
 class Communication(ABC):
@@ -41,7 +58,7 @@ class Communication(ABC):
     def __init__(self, cluster: Cluster, layout: Layout) -> None:
         self.cluster, self.layout = cluster, layout  # the cluster has all servers of the job
         self._times_s: dict[tuple[str, Collective, int], float] = {}
-        self._networks: dict[tuple[str, Pattern], Network] = {}
+        self._networks: dict[str, Networks] = {}
 
     @abstractmethod
     def _measure(self, kind: str, pattern: Pattern) -> Network:
@@ -60,7 +77,7 @@ class Communication(ABC):
             return 0.0
         nics = max(1, per_server * self.cluster.nics // self.cluster.gpus)
         part = replace(self.cluster, gpus=per_server, nodes=size // per_server, nics=nics)
-        made = estimate(part, collective, size_bytes, networks=self._networks_of(kind, collective, part.nodes))
+        made = estimate(part, collective, size_bytes, networks=self._networks_of(kind))
         return made.time_us / 1e6
 
     def send_s(self, size_bytes: float) -> float:
@@ -70,17 +87,12 @@ class Communication(ABC):
         pair = replace(self.cluster, gpus=2 if inside else 1, nodes=1 if inside else 2, nics=1)
         if size == 1:
             return 0.0
-        networks = self._networks_of("pp", Collective.SEND_RECV, pair.nodes)
-        return estimate(pair, Collective.SEND_RECV, max(1, round(size_bytes)), networks=networks).time_us / 1e6
+        size_bytes = max(1, round(size_bytes))
+        made = estimate(pair, Collective.SEND_RECV, size_bytes, networks=self._networks_of("pp"))
+        return made.time_us / 1e6
 
-    def _networks_of(self, kind: str, collective: Collective, servers: int) -> Networks:
-        if servers == 1:
-            return {}
-        patterns = (Pattern.PAIRS,) if collective in PAIRWISE else _RING
-        for pattern in patterns:
-            if (kind, pattern) not in self._networks:
-                self._networks[kind, pattern] = self._measure(kind, pattern)
-        return {pattern: self._networks[kind, pattern] for pattern in patterns}
+    def _networks_of(self, kind: str) -> Networks:
+        return self._networks.setdefault(kind, _Measured(partial(self._measure, kind)))
 
     def _shape(self, kind: str) -> tuple[int, int]:
         """Members of a group, and how many of them share a server."""
