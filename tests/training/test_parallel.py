@@ -135,6 +135,7 @@ def test_an_unknown_kind_of_group_is_refused():
         ("mixtral-8x7b", {}, {"ep": 3}, "experts = 8 does not divide by ep = 3; nearest: ep = 2 or 4"),
         ("mixtral-8x7b", {"expert_ffn": 14_338}, {"etp": 4}, "expert_ffn = 14338 does not divide by etp = 4"),
         ("llama3-8b", {}, {"ep": 2}, "llama3-8b is dense: ep = 2 has no experts"),
+        ("mixtral-8x7b", {}, {"tp": 2, "sequence_parallel": False}, "with tp = 2 and without sequence_parallel"),
         ("llama3-8b", {}, {"pp": 9}, r"layers = 32 do not divide by pp\*vp = 9\*1 = 9, .*; nearest: pp = 8 or 11"),
         ("llama3-8b", {}, {"pp": 2, "vp": 12}, r"pp\*vp = 2\*12 = 24, .*; nearest: vp = 8 or 16"),
         ("llama3-8b", {}, {"pp": 64}, "nearest: pp = 32$"),

@@ -219,8 +219,7 @@ def check(layout: Layout, transformer: Transformer) -> None:
                 f"{transformer.name}: {field} = {value} does not divide by {size} = {parts}; "
                 f"nearest: {size} = {_divisors(parts, value)}"
             )
-    if not transformer.experts and layout.ep > 1:
-        raise ConfigError(f"{transformer.name} is dense: ep = {layout.ep} has no experts to spread; set ep = 1")
+    _check_experts(layout, transformer)
     if transformer.kv_heads % layout.tp and layout.tp % transformer.kv_heads:
         fitting = [
             tp for tp in _dividing(transformer.heads) if not (transformer.kv_heads % tp and tp % transformer.kv_heads)
@@ -235,6 +234,16 @@ def check(layout: Layout, transformer: Transformer) -> None:
             f"set seq to {transformer.seq} at most"
         )
     _check_chunks(layout, transformer)
+
+
+def _check_experts(layout: Layout, transformer: Transformer) -> None:
+    if not transformer.experts and layout.ep > 1:
+        raise ConfigError(f"{transformer.name} is dense: ep = {layout.ep} has no experts to spread; set ep = 1")
+    if transformer.experts and layout.tp > 1 and not layout.sequence_parallel:
+        raise ConfigError(
+            f"{transformer.name} has experts: with tp = {layout.tp} and without sequence_parallel every rank of a "
+            "tensor group would send them the same tokens; set sequence_parallel, or tp = 1"
+        )
 
 
 def _check_chunks(layout: Layout, transformer: Transformer) -> None:
