@@ -59,6 +59,12 @@ def test_a_token_meets_as_many_parameters_as_published(name, total, active, digi
     assert (round(model.parameters / 1e9, digits), round(met / 1e9, digits)) == (total, active)
 
 
+@pytest.mark.parametrize(("name", "billions"), [("grok1-314b", 314), ("gpt-5b", 5)])
+def test_parameters_are_about_those_of_the_name(name, billions):
+    """Which is all that was published: xAI's 314B are 315.7B by the shapes that it published too."""
+    assert find(name).parameters / 1e9 == pytest.approx(billions, rel=0.011)
+
+
 def test_embeddings_of_nemotron_are_as_many_as_printed():
     """Nemotron-4 340B: 9.4 billion of embeddings and 331.6 billion others."""
     model = find("nemotron4-340b")
