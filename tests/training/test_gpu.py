@@ -12,7 +12,7 @@ from weft.fabric import catalog
 from weft.fabric.rates import read_catalog
 from weft.training.gpu import Gpu
 
-HOST_BOUND_US = 25  # below, the measured time is that of the host
+HOST_BOUND_US = 25  # below, what was measured is the host
 ATTENTION: dict[str, Any] = {"batch": 1, "head_dim": 128, "fused": True}
 
 
@@ -26,9 +26,16 @@ def h200() -> Gpu:
     return Gpu.of("H200")
 
 
-@pytest.mark.parametrize(("precision", "median", "tenth"), [("bf16", 0.03, 0.085), ("fp8", 0.04, 0.095)])
-def test_products_take_what_they_took(measured: Any, h200: Gpu, precision: str, median: float, tenth: float) -> None:
-    """All 567 shapes; half are within the median error, nine of ten within the other, and neither side wins."""
+def check(errors: list[float], *, median: float, tenth: float, mean: float) -> None:
+    """Half of the errors are below one bound, nine of ten below the other, and they lean to neither side."""
+    assert np.median(np.abs(errors)) < median
+    assert np.percentile(np.abs(errors), 90) < tenth
+    assert abs(np.mean(errors)) < mean
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_products_take_what_they_took(measured: Any, h200: Gpu, precision: str) -> None:
+    """567 shapes in either precision, less those that the host held up."""
     errors = []
     for m, block in measured[f"{precision}_us"].items():
         for n, row in zip(measured["n"], block, strict=True):
@@ -36,18 +43,47 @@ def test_products_take_what_they_took(measured: Any, h200: Gpu, precision: str, 
                 if took_us > HOST_BOUND_US:
                     errors.append(1e6 * h200.matmul_s(int(m), n, k, precision) / took_us - 1)
     assert len(errors) > 450
-    assert np.median(np.abs(errors)) < median
-    assert np.percentile(np.abs(errors), 90) < tenth
-    assert abs(np.mean(errors)) < 0.02
+    check(errors, median=0.035, tenth=0.1, mean=0.02)
+
+
+def test_layers_of_models_take_what_they_took(measured: Any, h200: Gpu) -> None:
+    """Forward, the two products backward, of which the second adds to a sum in fp32, and forward in fp8."""
+    errors: dict[str, list[float]] = {}
+    for rows in (rows for model, rows in measured["layers"].items() if model != "columns"):
+        for m, n, k, *took_us in rows:
+            predicted_s = {
+                "forward": h200.matmul_s(m, n, k, "bf16"),
+                "input": h200.matmul_s(m, k, n, "bf16"),
+                "weight": h200.matmul_s(n, k, m, "bf16", result_bytes=8),
+                "fp8": h200.matmul_s(m, n, k, "fp8"),
+            }
+            for (what, s), us in zip(predicted_s.items(), took_us, strict=True):
+                errors.setdefault(what, []).append(1e6 * s / us - 1)
+    for one in errors.values():
+        check(one, median=0.045, tenth=0.11, mean=0.05)
+
+
+def test_experts_and_heads_in_one_kernel_take_what_they_took(measured: Any, h200: Gpu) -> None:
+    for count, m, n, k, took_us in measured["grouped"]["experts"]:
+        assert 1e6 * h200.matmul_s(m, n, k, "bf16", count) == pytest.approx(took_us, rel=0.17)
+    for count, m, n, k, took_us in measured["grouped"]["heads"]:
+        assert 1e6 * h200.matmul_s(m, n, k, "bf16", count) == pytest.approx(took_us, rel=0.35)
+
+
+def test_few_rows_take_what_memory_takes(measured: Any, h200: Gpu) -> None:
+    for m, n, k, took_us in measured["small"]["bf16"]:
+        if took_us > HOST_BOUND_US:
+            assert 1e6 * h200.matmul_s(m, n, k, "bf16") == pytest.approx(took_us, rel=0.15)
 
 
 def test_attention_takes_what_it_took(measured: Any, h200: Gpu) -> None:
-    for seq, heads, head_dim, forward_us, backward_us in measured["attention"]["cudnn"]:
-        if seq < 2048:
-            continue  # the host is slower
-        shape = ATTENTION | {"heads": heads, "kv_heads": heads, "queries": seq, "keys": seq, "head_dim": head_dim}
-        assert 1e6 * h200.attention_s(**shape, causal=True, backward=False) == pytest.approx(forward_us, rel=0.05)
-        assert 1e6 * h200.attention_s(**shape, causal=True, backward=True) == pytest.approx(backward_us, rel=0.13)
+    """Causal or not, with few heads of keys or many, narrow or wide."""
+    for batch, seq, heads, kv_heads, head_dim, causal, *took_us in measured["attention"]["cudnn"]:
+        shape = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "causal": causal}
+        for backward, host_us, us, within in zip((False, True), (50, 150), took_us, (0.06, 0.13), strict=True):
+            if us > host_us:
+                predicted_s = h200.attention_s(**shape, queries=seq, keys=seq, backward=backward, fused=True)
+                assert 1e6 * predicted_s == pytest.approx(us, rel=within), (shape, seq)
 
 
 def test_passes_over_memory_take_what_they_took(measured: Any, h200: Gpu) -> None:
@@ -87,17 +123,9 @@ def test_the_same_chip_with_slower_memory_is_slower_where_memory_binds() -> None
     )
 
 
-def test_one_tile_too_many_is_a_wave_more(h200: Gpu) -> None:
-    """132 tiles of 128 x 256 fill the SMs once; 133 need a second wave, of smaller tiles at best."""
-    full_s = h200.matmul_s(132 * 128, 256, 8192, "bf16")
-    assert h200.matmul_s(133 * 128, 256, 8192, "bf16") > 1.2 * full_s
-    assert h200.matmul_s(131 * 128, 256, 8192, "bf16") == full_s
-
-
-def test_experts_in_one_kernel_share_the_waves(h200: Gpu) -> None:
-    """32 experts with 128 tokens each: alone each leaves most SMs idle."""
-    assert h200.matmul_s(128, 4096, 4096, "bf16", count=32) < 32 * h200.matmul_s(128, 4096, 4096, "bf16")
-    assert h200.matmul_s(128, 4096, 4096, "bf16", count=32) > h200.matmul_s(4096, 4096, 4096, "bf16") * (1 - 1e-9)
+def test_experts_in_one_kernel_are_launched_once(h200: Gpu) -> None:
+    one_s = h200.matmul_s(16, 512, 512, "bf16")
+    assert h200.matmul_s(16, 512, 512, "bf16", count=32) < 2 * one_s
 
 
 def test_gradients_in_fp32_cost_their_way_to_memory(h200: Gpu) -> None:
@@ -115,13 +143,16 @@ def test_causal_attention_is_half_of_it_when_long_and_less_where_queries_are_the
     assert h200.attention_s(**long, queries=16384, causal=True) == pytest.approx(whole_s / 4 * 7 / 8, rel=0.02)
 
 
-def test_scores_in_memory_cost_more_than_their_passes(h200: Gpu) -> None:
+def test_unfused_attention_is_its_products_and_passes_of_scores(h200: Gpu) -> None:
+    """Softmax reads and writes two bytes, dropout too, with a mask of one; backward, softmax reads one matrix more."""
     shape: dict[str, Any] = {"batch": 2, "heads": 12, "kv_heads": 12, "queries": 2048, "keys": 2048, "head_dim": 128}
     scores = 2 * 12 * 2048**2
-    for backward, passes_bytes in ((False, 9), (True, 11)):
-        fused_s = h200.attention_s(**shape, causal=True, backward=backward, fused=True)
+    to_scores_s = h200.matmul_s(2048, 2048, 128, "bf16", count=24)
+    from_scores_s = h200.matmul_s(2048, 128, 2048, "bf16", count=24)
+    for backward, passes_bytes, narrow in ((False, 4 + 5, 1), (True, 5 + 6, 3)):
         unfused_s = h200.attention_s(**shape, causal=True, backward=backward, fused=False)
-        assert unfused_s > h200.pass_s(scores * passes_bytes) > fused_s
+        assert unfused_s == pytest.approx(to_scores_s + narrow * from_scores_s + h200.pass_s(scores * passes_bytes))
+        assert unfused_s > 2 * h200.attention_s(**shape, causal=True, backward=backward, fused=True)
 
 
 def test_fp8_casts_are_passes(h200: Gpu) -> None:

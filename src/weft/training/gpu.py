@@ -2,25 +2,21 @@
 
     Gpu.of("H100").matmul_s(8192, 12288, 12288, "bf16")
 
-A product is cut into tiles, and every SM computes one tile at a time; the SM with the most of them ends last:
+A product multiplies at the share of the peak that power sustains, and then writes its result:
 
-     n                        waves = ceil(tiles / SMs)       6 tiles on 4 SMs: 2 waves, as long as 8 tiles
-    ┌────┬────┬────┐          tile  = multiply along k, at the SM's part of the sustained peak
-  m │ t0 │ t1 │ t2 │                + write the result, at its part of the bandwidth
-    ├────┼────┼────┤          time  = waves x tile; of the tile shapes, and of the ways to split k, the fastest
-    │ t3 │ t4 │ t5 │
-    └────┴────┴────┘          but no less than memory takes for the three matrices, or the host for the launch
+    time = max(flop / sustained peak + bytes of the result / bandwidth,
+               bytes of all three matrices / bandwidth,
+               launch by the host)
 
-The constants are in `catalog/gpus.toml` and `catalog/gpu_compute.toml`; docs/design/0019-compute.md compares them with
-what was measured. Backward of a linear layer is two more products: `matmul_s(m, k, n)` for the gradient of its input,
-and `matmul_s(n, k, m)` for that of its weight.
+Tiles, waves of tiles and interpolation of what was measured predict no better: docs/design/0019-compute.md has the
+errors. The constants are in `catalog/gpus.toml` and `catalog/gpu_compute.toml`. Backward of a linear layer is two more
+products: `matmul_s(m, k, n)` for the gradient of its input, and `matmul_s(n, k, m)` for that of its weight.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
 from statistics import NormalDist
 
 import msgspec
@@ -31,30 +27,22 @@ from weft.fabric.rates import read_catalog
 
 BF16_BYTES = 2
 FP8_BYTES = 1
-ADAM_BYTES = (
-    30  # of a parameter: gradient, parameter and two moments read in fp32, the last three written, and its bf16 copy
-)
+# Of a parameter: gradient, value and two moments are read in fp32, the last three written, and a copy in bf16.
+ADAM_BYTES = 4 * 4 + 3 * 4 + BF16_BYTES
 
 
-class _Product(msgspec.Struct, frozen=True):
-    tiles: tuple[tuple[int, int], ...]
-    splits: tuple[int, ...]
-    partial_bytes: int
+class _Kernel(msgspec.Struct, frozen=True):
+    memory: float
     launch_us: float
 
 
 class _Attention(msgspec.Struct, frozen=True):
     tile: int
+    narrow: int
     forward: float
     backward: float
     forward_us: float
     backward_us: float
-
-
-class _Memory(msgspec.Struct, frozen=True):
-    product: float
-    fused: float
-    launch_us: float
 
 
 class _Variation(msgspec.Struct, frozen=True):
@@ -65,9 +53,9 @@ class _Constants(msgspec.Struct, frozen=True):
     """Those of kernels, of any GPU; explained in `catalog/gpu_compute.toml`."""
 
     variation: _Variation
-    product: _Product
+    product: _Kernel
+    passes: _Kernel
     attention: _Attention
-    memory: _Memory
 
 
 @cache
@@ -110,9 +98,13 @@ class Gpu:
 
         `result_bytes` go to and from memory for an element of the result: 8 where it is added to gradients in fp32.
         """
-        rate_flop_s = self.entry.sustained * self.peak_flop_s(precision)
+        product = _constants().product
         operand_bytes = FP8_BYTES if precision == "fp8" else BF16_BYTES
-        return _matmul_s(m, n, k, count, operand_bytes, result_bytes, rate_flop_s, self.memory_byte_s, self.entry.sms)
+        multiply_s = 2 * m * n * k / (self.entry.sustained * self.peak_flop_s(precision))
+        byte_s = product.memory * self.memory_byte_s
+        read_s = operand_bytes * (m + n) * k / byte_s
+        write_s = result_bytes * m * n / byte_s
+        return max(1e-6 * product.launch_us, count * (max(multiply_s, read_s) + write_s))
 
     def attention_s(
         self,
@@ -136,13 +128,14 @@ class Gpu:
             return self._unfused_attention_s(batch * heads, queries, keys, head_dim, backward)
         kernel = _constants().attention
         products = 5 if backward else 2
+        width = max(head_dim, kernel.narrow)
+        # A tile on the diagonal is computed whole. Work is uneven then, and SMs do not end together: from the first to
+        # the last it takes half of the longest piece.
+        seen = min(keys, keys - (queries - kernel.tile) / 2) if causal else keys
+        flop = 2 * products * width * batch * heads * queries * seen
+        tail_flop = products * width * kernel.tile * keys * self.entry.sms if causal else 0
         rate_flop_s = (kernel.backward if backward else kernel.forward) * self.peak_flop_s("bf16")
         start_s = 1e-6 * (kernel.backward_us if backward else kernel.forward_us)
-        # A tile on the diagonal is computed whole.
-        seen = keys - (queries - kernel.tile) / 2 if causal else keys
-        flop = 2 * products * head_dim * batch * heads * queries * seen
-        # SMs end at different times: on the average half of the longest piece of work before the last one.
-        tail_flop = products * head_dim * kernel.tile * keys * self.entry.sms
         moved_bytes = products * BF16_BYTES * head_dim * batch * (heads * queries + kv_heads * keys)
         return start_s + max((flop + tail_flop) / rate_flop_s, moved_bytes / self.memory_byte_s)
 
@@ -158,8 +151,8 @@ class Gpu:
 
     def pass_s(self, moved_bytes: float) -> float:
         """Time of a kernel that reads and writes so many bytes and computes little: norms, activations, additions."""
-        memory = _constants().memory
-        return max(1e-6 * memory.launch_us, moved_bytes / (memory.fused * self.memory_byte_s))
+        passes = _constants().passes
+        return max(1e-6 * passes.launch_us, moved_bytes / (passes.memory * self.memory_byte_s))
 
     def adam_s(self, parameters: float, moved_bytes: int = ADAM_BYTES) -> float:
         """Time of a fused Adam step over so many parameters, of which each moves so many bytes."""
@@ -172,29 +165,3 @@ class Gpu:
         since Hopper multiplies fp8 only along rows, and a backward product goes along the other side.
         """
         return self.pass_s(elements * (BF16_BYTES + 2 * FP8_BYTES))
-
-
-@cache
-def _matmul_s(
-    m: int,
-    n: int,
-    k: int,
-    count: int,
-    operand_bytes: int,
-    result_bytes: int,
-    rate_flop_s: float,
-    memory_byte_s: float,
-    sms: int,
-) -> float:
-    product, memory = _constants().product, _constants().memory
-    byte_s = memory.product * memory_byte_s
-    fastest_s = float("inf")
-    for high, wide in product.tiles:
-        tiles = count * ceil(m / high) * ceil(n / wide)
-        for split in product.splits:
-            multiply_s = 2 * high * wide * k / split / (rate_flop_s / sms)
-            element_bytes = result_bytes if split == 1 else max(result_bytes, product.partial_bytes)
-            write_s = high * wide * element_bytes / (byte_s / sms)
-            fastest_s = min(fastest_s, ceil(tiles * split / sms) * (multiply_s + write_s))
-    moved_bytes = count * (operand_bytes * (m + n) * k + result_bytes * m * n)
-    return max(1e-6 * product.launch_us, fastest_s, moved_bytes / byte_s)
