@@ -9,8 +9,8 @@ A product multiplies at the share of the peak that power sustains, and then writ
                launch by the host)
 
 Waves of tiles, and interpolation of what was measured, predict no better within the noise: docs/design/0019-compute.md
-has the errors. The constants are in `catalog/gpus.toml` and `catalog/gpu_compute.toml`. Backward of a linear layer is two more
-products: `matmul_s(m, k, n)` for the gradient of its input, and `matmul_s(n, k, m)` for that of its weight.
+has the errors. The constants are in `catalog/gpus.toml` and `catalog/gpu_compute.toml`. Backward of a linear layer is
+two more products: `matmul_s(m, k, n)` for the gradient of its input, and `matmul_s(n, k, m)` for that of its weight.
 """
 
 from __future__ import annotations
