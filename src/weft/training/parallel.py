@@ -268,9 +268,9 @@ def _chunk(layers: int, parts: int) -> tuple[int, int]:
 
 
 def _cuts(layers: int, parts: int) -> bool:
-    """Evenly, or as Megatron accounts for embedding and loss (126 layers in 16), or as DeepSeek-V3's 61 in 16."""
+    """Evenly, or as Megatron accounts for embedding and loss (Llama 3's 126 in 16 or 128), or DeepSeek-V3's 61."""
     size, missing = _chunk(layers, parts)
-    return missing == 0 or (missing <= 3 and parts > 1 and size > (missing + 1) // 2)
+    return missing == 0 or (missing <= 3 and parts > 1 and size >= (missing + 1) // 2)
 
 
 def _dividing(number: int) -> list[int]:

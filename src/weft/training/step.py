@@ -137,7 +137,7 @@ class _Sharded:
         self.expert_copies = layout.edp if layout.zero else 1
         least = max(BUCKET_PARAMETERS, 1_000_000 * layout.dp)
         by_size = np.maximum(1, np.ceil((owned.parameters + owned.expert_parameters) / least))
-        self.buckets: NDArray[np.float64] = np.array(counts, float) if layout.zero == 3 else by_size
+        self.buckets: NDArray[np.float64] = np.maximum(counts, 1.0) if layout.zero == 3 else by_size
 
     def _each_s(self, collective: Collective, bytes_each: int) -> NDArray[np.float64]:
         """[stage, chunk] -> seconds for the parameters of a chunk, bucket after bucket."""
