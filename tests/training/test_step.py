@@ -64,6 +64,14 @@ def test_what_is_not_hidden_shows():
     assert step(tp=8, tp_comm_overlap=False).parts["tp"] > 2 * step(tp=8).parts["tp"]
 
 
+def test_what_experts_exchange_hides_behind_another_micro_batch():
+    given = {"model": "mixtral-8x7b", "tp": 2, "ep": 8}
+    shown, hidden = step(**given), step(**given, overlap_moe=True)
+    assert shown.parts["ep"] > 0.2 * shown.step_s
+    assert hidden.parts["ep"] < 0.1 * shown.parts["ep"]
+    assert hidden.parts["products"] == shown.parts["products"]
+
+
 def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
     plain, cut = (step("gpt3-175b", gpus=128, tp=4, pp=8, vp=vp, seq=2048, global_batch=64) for vp in (1, 4))
     assert plain.parts["bubble"] / plain.step_s > 0.2

@@ -54,7 +54,7 @@ class Layers:
         time = Time()
         self._attention_block(time, backward=False)
         self._feed_forward(time, has_experts, backward=False)
-        return time
+        return self._behind_another(time)
 
     def backward(self, has_experts: bool) -> Time:
         """With what is computed once more."""
@@ -63,6 +63,12 @@ class Layers:
         self._feed_forward(time, has_experts, backward=True)
         if self.layout.recompute == "selective":
             self._attention(time, backward=False)
+        return self._behind_another(time)
+
+    def _behind_another(self, time: Time) -> Time:
+        """What experts exchange, hidden as far as the compute of a layer reaches."""
+        if self.layout.overlap_moe and "ep" in time:
+            time["ep"] = max(0.0, 2 * time["ep"] - time.total_s)
         return time
 
     def _attention_block(self, time: Time, *, backward: bool) -> None:

@@ -52,6 +52,7 @@ class Layout:
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = True
     overlap_p2p: bool = True
+    overlap_moe: bool = False  # experts' exchanges behind another micro-batch's compute (DualPipe, Megatron's 1F1B)
     fused_attention: bool = True  # flash attention; False: scores are written to memory (before 2022)
 
     def __post_init__(self) -> None:
