@@ -88,6 +88,24 @@ def product(m: int, n: int, k: int, precision: str) -> Callable[[], object]:
     return lambda: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=out)
 
 
+def accumulators() -> Iterator[dict[str, float]]:
+    """FP8 with fast accumulators, as forward has them, and with split ones, as Transformer Engine has in backward."""
+    one = torch.ones((), device="cuda")
+    for m, size in itertools.product((2048, 4096, 8192), (4096, 6144, 8192, 12288)):
+        a, b = (normal(rows, size).to(torch.float8_e4m3fn) for rows in (m, size))
+        guess_us = 2 * m * size * size / GUESS_TFLOP_S["fp8"] / 1e6 + 5
+        fast_us, split_us = (
+            timed_us(
+                lambda a=a, b=b, fast=fast: torch._scaled_mm(
+                    a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=fast
+                ),
+                guess_us,
+            )
+            for fast in (True, False)
+        )
+        yield {"m": m, "n": size, "k": size, "fast_us": fast_us, "split_us": split_us}
+
+
 def layers() -> Iterator[dict[str, Any]]:
     """Linear layers of models, of so many tokens: forward, and the gradients of the input and of the weight.
 
@@ -214,6 +232,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "bf16": lambda: products("bf16"),
         "fp8": lambda: products("fp8"),
+        "accumulators": accumulators,
         "layers": layers,
         "experts": experts,
         "batched": batched,
