@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.collectives.ranks import place
+from weft.collectives.ranks import place, subset
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import faults
 from weft.fabric.nvlink import join_nvlinks
@@ -59,3 +59,30 @@ def test_servers_that_differ_are_refused_by_name():
     fabric = faults.remove_link(weft.load("superpod:su=1,servers=3"), "dgx2/mlx5_0/1")
     with pytest.raises(ConfigError, match=r"dgx1 has 8 adapters .* dgx2 has 7"):
         place(fabric)
+
+
+def test_some_ranks_keep_their_ports():
+    ranks = place(join_nvlinks(weft.load("superpod:su=1,servers=4")))
+    rail = subset(ranks, (25, 1, 9, 17))  # GPU 1 of every server, in any order
+    assert (rail.servers, rail.per_server, rail.rails) == (("dgx1", "dgx2", "dgx3", "dgx4"), 1, 1)
+    assert (rail.port == ranks.port[[1, 9, 17, 25]]).all()
+    half = subset(ranks, (*range(4, 8), *range(20, 24)))
+    assert (half.servers, half.per_server, half.rails) == (("dgx1", "dgx3"), 4, 4)
+    assert (half.nvlink == ranks.nvlink[[4, 5, 6, 7, 20, 21, 22, 23]]).all()
+
+
+def test_some_ranks_on_other_rails_keep_their_ports_too():
+    ranks = place(weft.load("superpod:su=1,servers=2"))
+    assert (subset(ranks, (3, 12)).port == ranks.port[[3, 12]]).all()
+
+
+def test_some_ranks_that_share_rails_share_them_still():
+    fabric = faults.remove_link(weft.load("superpod:su=1,servers=1"), "dgx1/mlx5_0/1")
+    ranks = place(fabric)
+    assert (subset(ranks, (0, 1, 2)).port == ranks.port[:3]).all()
+    assert subset(ranks, (0, 1, 2)).rails == len(np.unique(ranks.port[:3]))
+
+
+def test_unequal_shares_of_servers_are_refused():
+    with pytest.raises(ConfigError, match="a group of 3 ranks has 2 on dgx1 and 1 on dgx2"):
+        subset(place(weft.load("superpod:su=1,servers=2")), (0, 1, 8))

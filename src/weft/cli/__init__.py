@@ -36,6 +36,7 @@ COMMANDS = {
     "sim": "Run traffic over a fabric: times, goodput, latency, the busiest links.",
     "perf": "Measure bandwidth or latency between two hosts as perftest does; or run all published measurements again.",
     "nccl": "Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.",
+    "replay": "Run a job's trace on a fabric: Chakra, PyTorch's profiler, SimAI, GOAL; how long, where the time goes.",
     "compare": "Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.",
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "topologies": "List the topologies, their parameters and an example of each.",

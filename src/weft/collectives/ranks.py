@@ -81,6 +81,34 @@ def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
     )
 
 
+def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:
+    """Some ranks of a job, in the order of their servers: as many on each. They keep their adapters."""
+    chosen = np.array(sorted(members))
+    servers, count = np.unique(ranks.server[chosen], return_counts=True)
+    odd = np.flatnonzero(count != count[0])
+    if len(odd):
+        one, other = ranks.servers[servers[0]], ranks.servers[servers[odd[0]]]
+        raise ConfigError(
+            f"a group of {len(chosen)} ranks has {count[0]} on {one} and {count[odd[0]]} on {other}: "
+            f"collectives run on groups with as many ranks on each of their servers. Name other servers"
+        )
+    per_server = int(count[0])
+    rails = ranks.rail_of[chosen % ranks.per_server].reshape(-1, per_server)
+    if (rails == rails[0]).all():
+        used, rail_of = np.unique(rails[0], return_inverse=True)
+        adapters = ranks.adapters[servers][:, used] if ranks.rails else ranks.adapters[servers]
+    else:  # rank by rank: what has the same number on all servers is a rail
+        adapters, rail_of = ranks.port[chosen].reshape(-1, per_server), np.arange(per_server)
+    return Ranks(
+        fabric=ranks.fabric,
+        servers=tuple(ranks.servers[server] for server in servers.tolist()),
+        per_server=per_server,
+        nvlink=ranks.nvlink[chosen],
+        adapters=adapters,
+        rail_of=rail_of.astype(np.int32),
+    )
+
+
 def _gpus(fabric: Fabric) -> NDArray[np.intp]:
     """GPUs, which are hosts where NVLinks are joined: so by their models."""
     known = {one.name for one in catalog.gpus()}

@@ -1,0 +1,1 @@
+"""Traces of others: read, checked, and run over any fabric by any engine."""

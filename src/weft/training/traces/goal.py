@@ -1,0 +1,119 @@
+"""GOAL schedules, as LogGOPSim and ATLAHS read them in text.
+
+    num_ranks 2
+    rank 0 {
+    l1: calc 1000
+    l2: send 8b to 1 tag 0 cpu 0 nic 0
+    l2 requires l1
+    }
+
+`calc` counts nanoseconds. `requires` waits for the end of a node, `irequires` for its begin. A send is over when all of
+it has arrived. `cpu` and `nic` are read and not used: calculations of a rank that do not wait for each other run at
+once, where LogGOPSim does one at a time on each cpu.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from weft.errors import FileError
+from weft.training.traces.trace import Kind, Label, Node, Trace, refuse_missing
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_WORLD = re.compile(r"num_ranks\s+(\d+)")
+_RANK = re.compile(r"rank\s+(\d+)\s*\{")
+_OPERATION = re.compile(
+    r"(?:(?P<label>[A-Za-z]\w*)\s*:\s*)?"
+    r"(?:(?P<kind>send|recv)\s+(?P<size>\d+)b\s+(?:to|from)\s+(?P<peer>-?\d+)(?:\s+tag\s+(?P<tag>-?\d+))?"
+    r"|calc\s+(?P<calc>\d+))"
+    r"(?:\s+(?:cpu|nic)\s+\d+)*;?"
+)
+_WAIT = re.compile(r"(?P<label>[A-Za-z]\w*)\s+(?P<how>i?requires)\s+(?P<other>[A-Za-z]\w*);?")
+
+
+def is_goal(head: str) -> bool:
+    return _COMMENT.sub(" ", head).lstrip().startswith("num_ranks")
+
+
+def read_goal(path: Path, text: str) -> Trace:
+    """All ranks are in one file."""
+    bare = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+    reader = _Reader(path)
+    for number, line in enumerate(bare.split("\n"), 1):
+        if line.strip():
+            reader.take(number, line.strip())
+    reader.end()
+    files = {rank: str(path) for rank in reader.ranks}
+    refuse_missing(files, reader.world, str(path))
+    ranks = tuple(tuple(reader.ranks[rank].values()) for rank in range(reader.world))
+    return Trace(source=str(path), format="GOAL", files=(str(path),) * reader.world, ranks=ranks, groups={})
+
+
+class _Reader:
+    """Line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.world = 0
+        self.ranks: dict[int, dict[Label, Node]] = {}
+        self.open: dict[Label, Node] | None = None
+
+    def take(self, number: int, line: str) -> None:
+        if not self.world:
+            found = _WORLD.fullmatch(line)
+            if found is None or not int(found[1]):
+                raise FileError(self.path, number, line, "num_ranks and how many")
+            self.world = int(found[1])
+        elif self.open is None:
+            self._begin(number, line)
+        elif line == "}":
+            self.open = None
+        elif found := _OPERATION.fullmatch(line):
+            self._operate(number, line, found, self.open)
+        elif found := _WAIT.fullmatch(line):
+            self._wait(number, found, self.open)
+        else:
+            raise FileError(self.path, number, line, "send, recv, calc, requires or irequires, or a closing brace")
+
+    def end(self) -> None:
+        if not self.world:
+            raise FileError(self.path, None, "no line", "num_ranks and how many")
+        if self.open is not None:
+            raise FileError(self.path, None, "the end of the file", "a closing brace of the last rank")
+
+    def _begin(self, number: int, line: str) -> None:
+        found = _RANK.fullmatch(line)
+        if found is None:
+            raise FileError(self.path, number, line, "rank N { and its operations, a line each")
+        rank = int(found[1])
+        if rank >= self.world or rank in self.ranks:
+            raise FileError(self.path, number, line, f"each rank of 0 to {self.world - 1} once")
+        self.open = self.ranks[rank] = {}
+
+    def _operate(self, number: int, line: str, found: re.Match[str], nodes: dict[Label, Node]) -> None:
+        label = found["label"] or number
+        if label in nodes:
+            raise FileError(self.path, number, line, f"another label: this rank has a {label}")
+        if found["calc"]:
+            duration_ps = int(found["calc"]) * 1000
+            nodes[label] = Node(id=label, name=f"calc {label}", kind=Kind.COMPUTE, duration_ps=duration_ps)
+            return
+        peer, tag = int(found["peer"]), int(found["tag"] or 0)
+        if peer < 0 or tag < 0:
+            raise FileError(self.path, number, line, "a rank and a tag: who of several comes first is not known before")
+        kind = Kind(found["kind"])
+        nodes[label] = Node(
+            id=label, name=f"{kind} {label}", kind=kind, size_bytes=int(found["size"]), peer=peer, tag=tag
+        )
+
+    def _wait(self, number: int, found: re.Match[str], nodes: dict[Label, Node]) -> None:
+        for label in (found["label"], found["other"]):
+            if label not in nodes:
+                raise FileError(self.path, number, found[0], f"labels of this rank, and above it there is no {label}")
+        node, other = nodes[found["label"]], found["other"]
+        if found["how"] == "requires":
+            nodes[node.id] = replace(node, after=(*node.after, other))
+        else:
+            nodes[node.id] = replace(node, after_start=(*node.after_start, other))

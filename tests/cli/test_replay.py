@@ -1,0 +1,70 @@
+"""`weft replay`, run as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOAL = """num_ranks 2
+rank 0 {
+a: calc 2000000
+b: send 1000000b to 1 tag 0
+b requires a
+}
+rank 1 {
+a: recv 1000000b from 0 tag 0
+b: calc 1000000
+b requires a
+}
+"""
+
+
+@pytest.fixture
+def message(tmp_path: Path) -> str:
+    path = tmp_path / "message.goal"
+    path.write_text(GOAL)
+    return str(path)
+
+
+def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "weft", "replay", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_a_trace_as_json_with_its_timeline(message, tmp_path):
+    done = weft(message, "--fabric", "star:hosts=2", "--json", "--trace-out", str(tmp_path / "out.json"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["format"], found["engine"], found["method"]) == ("GOAL", "flow", "together")
+    assert found["nodes"] == {"compute": 2, "collective": 0, "send": 1, "recv": 1}
+    assert 3e-3 < found["total_s"] < 3.1e-3
+    assert [one["compute_s"] for one in found["ranks"]] == pytest.approx([2e-3, 1e-3])
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    assert {one["name"] for one in events if one["ph"] == "X"} >= {"calc a", "send b", "wait: recv a", "recv a"}
+
+
+def test_a_table_and_the_same_as_csv(message):
+    table = weft(message, "--fabric", "star:hosts=2", "--servers", "2")
+    assert "GOAL, 2 ranks, 2 compute, 1 send, 1 recv" in table.stdout
+    rows = list(csv.DictReader(io.StringIO(weft(message, "--fabric", "star:hosts=2", "--csv").stdout)))
+    assert list(rows[0]) == ["rank", "compute_s", "exposed_s", "waiting_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--fabric", "star:hosts=2", "--servers", "1"), "has 2 ranks, and star:hosts=2 has 1 on these 1 servers"),
+        (("--fabric", "star:hosts=2", "--engine", "flou"), "did you mean flow?"),
+        (("none.et", "--fabric", "star:hosts=2"), "none.et: read 'no such file'"),
+    ],
+)
+def test_what_cannot_be_run_is_said_with_status_2(message, arguments, said):
+    done = weft(message, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
