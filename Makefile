@@ -42,8 +42,10 @@ wheel: $(VENV)/bin/python
 	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft-*.whl
 	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
 
-# The outside judges, from Debian's packages.
-peers:
+# The outside judges: Ray and Arrow, which are too large for `make test` to fetch, and programs from Debian's packages.
+peers: $(VENV)/bin/python
+	@$(PIP) -e '.[parquet,ray]'
+	@chown -R --reference=. $(VENV)  # root's, after sudo make peers, `make test` could not add to it
 	@./peers.sh
 
 # rdma-core's own tests, unmodified, on weft's adapter; last line: N passed, N failed, N skipped.
@@ -58,6 +60,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/sm.py --rows 648 3456
 	$(BIN)/python benchmarks/verbs.py
+	$(BIN)/python benchmarks/study.py
 
 $(VENV)/bin/python:
 	@echo "weft: making $(VENV)"

@@ -5,12 +5,14 @@ Without one of them a test skips and says how to get it; where CI=true is in the
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.interop.ibdm import proof
@@ -23,11 +25,21 @@ def find_peer(program: str) -> str:
     """The path of a program; Debian keeps some where not every PATH looks."""
     found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found is None:
-        absent = f"{program} is not installed: make peers"
-        if os.environ.get("CI") == "true":
-            pytest.fail(absent)
-        pytest.skip(absent)
+        _do_without(program)
     return found
+
+
+def find_module(name: str) -> None:
+    """The same for a package of Python."""
+    if importlib.util.find_spec(name) is None:
+        _do_without(name)
+
+
+def _do_without(what: str) -> NoReturn:
+    absent = f"{what} is not installed: make peers"
+    if os.environ.get("CI") == "true":
+        pytest.fail(absent)
+    pytest.skip(absent)
 
 
 @pytest.fixture(scope="session")

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from tests.interop.conftest import find_module
 
 
 def test_an_absent_peer_skips_with_the_way_to_get_it(peer, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no-such-program is not installed: make peers"):
         peer("no-such-program")
+    with pytest.raises(pytest.skip.Exception, match="no_such_module is not installed: make peers"):
+        find_module("no_such_module")
 
 
 def test_an_absent_peer_is_a_failure_where_all_should_be_there(peer, monkeypatch):
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="no-such-program is not installed: make peers"):
         peer("no-such-program")
+    with pytest.raises(pytest.fail.Exception, match="no_such_module is not installed: make peers"):
+        find_module("no_such_module")

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from rich.text import Text
 from weft.cli.arguments import Form
 
 Cell = str | int | float | None
+_kept: ContextVar[list[dict[str, Any]] | None] = ContextVar("kept", default=None)
 
 
 class _Screen(Console):
@@ -35,14 +37,29 @@ def console() -> Console:
 
 def print_data(form: Form, facts: Any, *records: str) -> None:
     """The facts as JSON; or as CSV, where those under these names are the rows, else the facts themselves."""
-    if form.json:
+    kept = _kept.get()
+    if form.json and kept is None:
         print(json.dumps(facts, indent=2, default=str))
         return
     rows = [dict(_cells(one)) for one in _records(facts, records)]
+    if kept is not None:
+        kept += json.loads(json.dumps(rows, default=str))
+        return
     columns = dict.fromkeys(column for row in rows for column in row)
     to = csv.DictWriter(sys.stdout, [*columns], lineterminator="\n")
     to.writeheader()
     to.writerows(rows)
+
+
+@contextmanager
+def keep_rows() -> Iterator[list[dict[str, Any]]]:
+    """For who runs a command instead of a user: rows as of its CSV come here, in kinds that JSON has."""
+    rows: list[dict[str, Any]] = []
+    before = _kept.set(rows)
+    try:
+        yield rows
+    finally:
+        _kept.reset(before)
 
 
 def _records(facts: Any, names: Sequence[str]) -> list[dict[str, Any]]:

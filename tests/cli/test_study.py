@@ -1,0 +1,167 @@
+"""`weft study`, run as a user runs it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.patience import PATIENCE_S, wait_until
+
+from weft.cli import app
+from weft.cli.study import run_one
+from weft.errors import ConfigError
+from weft.study.table import OF_MACHINE
+
+# A shell may have told its children not to mind Ctrl-C.
+MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from weft.cli import main; main()"
+STUDY = ("study", "show", "{spec}", "--grid", "spec=star:hosts=2;star:hosts=3;pipe;star:hosts=4", "--workers", "1")
+
+
+def start(folder: Path, *words: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", MAIN, *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True)
+
+
+def weft(folder: Path, *words: str) -> tuple[int, str, str]:
+    with start(folder, *words) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, out, err
+
+
+def places(folder: Path) -> list[int]:
+    """Of the runs that are in the journal, as they ended."""
+    journal = folder / "out.csv.journal"
+    lines = journal.read_text().split("\n")[1:-1] if journal.exists() else []
+    return [json.loads(line)["place"] for line in lines]
+
+
+@pytest.fixture
+def half_way(tmp_path):
+    """A study whose third run waits for a pipe that nobody writes: there it is until it is ended."""
+    os.mkfifo(tmp_path / "pipe")
+    with start(tmp_path, *STUDY, "-o", "out.csv") as process:
+        wait_until(lambda: len(places(tmp_path)) == 2, "two runs", lambda: process.poll() is None)
+        (worker,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        yield tmp_path, process, int(worker)
+        process.kill()
+
+
+def is_gone(pid: int) -> bool:
+    """Or a zombie, where nobody looks after orphans."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def go_on(folder: Path) -> None:
+    """The same command again, and it is as if nothing had happened."""
+    before = (folder / "out.csv.journal").read_bytes()
+    assert not (folder / "out.csv").exists()
+    (folder / "pipe").unlink()
+    app(["export", "star:hosts=5", "-o", str(folder / "pipe"), "--format", "ibnetdiscover"])
+    assert weft(folder, *STUDY, "-o", "out.csv") == (0, "out.csv: written, 4 runs, 0 failed\n", "")
+    assert (folder / "out.csv.journal").read_bytes().startswith(before)
+    assert places(folder) == [0, 1, 2, 3]
+    assert weft(folder, *STUDY, "-o", "whole.csv")[0] == 0
+    assert (folder / "out.csv").read_bytes() == (folder / "whole.csv").read_bytes()
+
+
+def test_after_kill_9_the_same_command_goes_on_where_it_was(half_way):
+    folder, process, worker = half_way
+    process.kill()
+    process.wait()
+    wait_until(lambda: is_gone(worker), "that the worker ends, which nobody would hear")
+    go_on(folder)
+
+
+def test_ctrl_c_ends_it_with_what_has_run(half_way):
+    folder, process, worker = half_way
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert said == "weft: stopped. What has run is in out.csv.journal: the same command goes on.\n"
+    assert is_gone(worker)
+    assert places(folder) == [0, 1]
+
+
+def test_a_run_that_fails_is_a_row_and_the_status_says_so(tmp_path):
+    status, out, err = weft(tmp_path, "study", "show", "{s}", "--grid", "s=star:hosts=2;star:hsts=2", "-o", "o.csv")
+    assert (status, out) == (1, "o.csv: written, 2 runs, 1 failed\n")
+    assert "1 of 2 runs failed, the first by: " in err
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "o.csv").read_text())))
+    assert rows[0]["status"] == "ok"
+    assert (rows[-1]["s"], rows[-1]["status"]) == ("star:hsts=2", "error")
+    assert "hsts" in rows[-1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["simm", "--grid", "a=1"], "there is no command 'simm'; did you mean sim"),
+        (["up", "star:hosts=4", "--grid", "name=a"], "weft up has no --json"),
+        (["study", "--grid", "a=1"], "weft study has no --json"),
+        (["sim", "star:hosts=4", "--grid", "sze=1M"], "Unknown option: --sze. Did you mean --size?"),
+        (["sim", "star:hosts=4", "--grid", "seed=1,x"], "--seed=x: Invalid value for --seed: 'x' is no whole number"),
+        (["sim", "--grid", "seed=1"], "parameter SPEC requires an argument"),
+        (["sim", "star:hosts=4", "--seed", "1", "--grid", "seed=1"], "--seed specified multiple times"),
+        (["sim", "star:hosts=4", "--csv", "--grid", "seed=1"], "leave out one"),
+    ],
+)
+def test_what_the_command_does_not_take_is_refused_before_anything_runs(words, said, tmp_path):
+    with pytest.raises(ConfigError) as refused:
+        app(["study", *words, "-o", str(tmp_path / "out.csv")])
+    assert said in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sim star:hosts=4 --engine analytic",
+        "nccl all_reduce superpod:su=1 --servers 2 -b 1M -e 2M",
+        "compare superpod:su=1 --servers 2 --fabrics ndr,hdr",
+        "perf write_bw h1 h2 star:hosts=2 -s 2,64K",
+        "show superpod:su=1",
+        "scenario",
+    ],
+)
+def test_rows_are_those_of_csv(line, capsys):
+    """Numbers are numbers; and twice the same, but for how long weft took."""
+    app([*line.split(), "--csv"])
+    printed = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    rows = run_one(line.split())
+    assert capsys.readouterr().out == ""
+    assert len(rows) == len(printed) >= 1
+    for row, shown in zip(rows, printed, strict=True):
+        for name in row.keys() - OF_MACHINE:
+            assert shown[name] == ("" if row[name] is None else str(row[name])), name
+
+
+def test_whoever_waits_at_a_terminal_sees_that_something_happens(tmp_path):
+    shows, terminal = pty.openpty()
+    with start(tmp_path, "study", "show", "{s}", "--grid", "s=star:hosts=2", "-o", "out.csv", stderr=terminal):
+        os.close(terminal)
+        drawn = b""
+        with suppress(OSError):  # a terminal's way to end
+            while some := os.read(shows, 1 << 16):
+                drawn += some
+        os.close(shows)
+    assert "1 runs" in drawn.decode()
+
+
+def test_own_defaults_are_not_in_a_study(tmp_path, monkeypatch, capsys):
+    """They would be others on another machine. These would make every run fail."""
+    (tmp_path / "defaults.toml").write_text("[show]\ncsv = true\n")
+    monkeypatch.setenv("WEFT_DEFAULTS", str(tmp_path / "defaults.toml"))
+    app(["study", "show", "{s}", "--grid", "s=star:hosts=2", "-o", str(tmp_path / "out.csv")])
+    assert "1 runs, 0 failed" in capsys.readouterr().out

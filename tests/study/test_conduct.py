@@ -1,0 +1,163 @@
+"""Studies of runs that are made for these tests: a module that workers import says what a run does."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.study.conduct import conduct
+from weft.study.grid import Study, read
+
+CALL = "runs_of_a_test:run_one"
+MODULE = """
+import os, signal, sys, time
+from pathlib import Path
+from weft.errors import ConfigError, SimulationBug
+
+def run_one(words):
+    with open("ran", "a") as log:
+        log.write(words[-1] + "\\n")
+    match words[-1]:
+        case "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "leaves":
+            sys.exit("with these words")
+        case "refused":
+            raise ConfigError("this is wrong\\n  That is the way out.")
+        case "bug":
+            raise SimulationBug("one and one are three")
+        case "broken":
+            return {}["key"]
+        case "waits":
+            while not Path("go").exists():
+                time.sleep(0.01)
+        case "goes":
+            Path("go").touch()
+        case "prints":
+            print("this is no answer", flush=True)
+    return [{"word": words[-1], "wall_s": time.time(), "pid.wall_s": os.getpid()}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "runs_of_a_test.py").write_text(MODULE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def study(values: str) -> Study:
+    return read(["x"], [f"a={values}"])
+
+
+def table(folder) -> list[dict[str, str]]:
+    with (folder / "out.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_what_one_run_does_wrong_is_in_its_row_and_the_others_go_on(folder):
+    conduct(study("dies,leaves,refused,bug,broken,prints,fine"), CALL, folder / "out.csv", workers=1)
+    rows = {row["a"]: row for row in table(folder)}
+    assert [name for name, row in rows.items() if row["status"] == "ok"] == ["prints", "fine"]
+    assert rows["fine"]["word"] == "fine"
+    assert rows["dies"]["error"].startswith("its process ended by SIGKILL: most likely memory ran out")
+    assert rows["leaves"]["error"] == "its process ended by status 1: with these words"
+    assert rows["refused"]["error"] == "this is wrong That is the way out."
+    assert rows["bug"]["error"] == "SimulationBug: one and one are three"
+    assert rows["broken"]["error"] == "KeyError: 'key'"
+
+
+def test_rows_stand_in_the_order_of_the_grid_whatever_order_runs_end_in(folder):
+    """The first waits for the last."""
+    conduct(study("waits,b,c,goes"), CALL, folder / "out.csv", workers=2)
+    ended = [json.loads(line)["place"] for line in (folder / "out.csv.journal").read_text().splitlines()[1:]]
+    assert ended.index(0) >= 2
+    assert [row["a"] for row in table(folder)] == ["waits", "b", "c", "goes"]
+
+
+def test_one_process_runs_many_runs(folder):
+    outcomes = conduct(study("1..9"), CALL, folder / "out.csv", workers=1)
+    assert len({outcome.rows[0]["pid.wall_s"] for outcome in outcomes.values()}) == 1
+
+
+def test_a_study_again_runs_what_failed_and_nothing_else(folder):
+    conduct(study("fine,refused"), CALL, folder / "out.csv", workers=1)
+    first = (folder / "out.csv").read_bytes()
+    conduct(study("fine,refused"), CALL, folder / "out.csv", workers=1)
+    assert (folder / "ran").read_text().split() == ["fine", "refused", "refused"]
+    assert (folder / "out.csv").read_bytes() == first
+    conduct(study("fine,refused"), CALL, folder / "out.csv", workers=1, restart=True)
+    assert (folder / "ran").read_text().split().count("fine") == 2
+
+
+def test_half_a_line_at_the_end_of_a_journal_is_a_run_that_has_not_been(folder):
+    """As a machine leaves it whose power went."""
+    conduct(study("b,c"), CALL, folder / "out.csv", workers=1)
+    journal, whole = folder / "out.csv.journal", (folder / "out.csv").read_bytes()
+    journal.write_bytes(journal.read_bytes()[:-20])
+    conduct(study("b,c"), CALL, folder / "out.csv", workers=1)
+    assert (folder / "ran").read_text().split() == ["b", "c", "c"]
+    assert (folder / "out.csv").read_bytes() == whole
+    assert [json.loads(line).get("place") for line in journal.read_text().splitlines()] == [None, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "grid", "said"),
+    [
+        (["x"], ["a=b,c"], "a was b,c,d, and is b,c"),
+        (["y"], ["a=b,c,d"], "run was x, and is y"),
+        (["x"], ["a=b,c,d", "e=1"], "e was absent, and is 1"),
+    ],
+)
+def test_a_changed_study_does_not_go_on_with_the_journal_of_another(words, grid, said, folder):
+    conduct(study("b,c,d"), CALL, folder / "out.csv", workers=1)
+    with pytest.raises(ConfigError, match=f"is of another study: {said}\n  --restart begins anew"):
+        conduct(read(words, grid), CALL, folder / "out.csv", workers=1)
+
+
+def test_lists_in_another_order_are_another_study(folder):
+    """Runs would be taken for others."""
+    conduct(read(["x"], ["a=1,2", "b=3,4"]), CALL, folder / "out.csv", workers=1)
+    with pytest.raises(ConfigError, match="its lists were in another order"):
+        conduct(read(["x"], ["b=3,4", "a=1,2"]), CALL, folder / "out.csv", workers=1)
+
+
+def test_results_of_another_weft_are_not_mixed_in(folder, monkeypatch):
+    conduct(study("b"), CALL, folder / "out.csv", workers=1)
+    monkeypatch.setattr("weft.study.conduct.__version__", "99.0")
+    with pytest.raises(ConfigError, match=r"weft was .*, and is 99\.0"):
+        conduct(study("b"), CALL, folder / "out.csv", workers=1)
+
+
+@pytest.mark.parametrize("text", ["my diary", "my diary\n", "[1]\n"])
+def test_a_file_that_is_no_journal_is_left_alone(text, folder):
+    (folder / "out.csv.journal").write_text(text)
+    with pytest.raises(ConfigError, match="is no journal of a study: remove it"):
+        conduct(study("b"), CALL, folder / "out.csv", workers=1)
+    assert (folder / "out.csv.journal").read_text() == text
+
+
+def test_two_studies_do_not_write_one_journal(folder):
+    def again(done: int, of: int) -> None:
+        with pytest.raises(ConfigError, match="a study is running that writes it"):
+            conduct(study("b"), CALL, folder / "out.csv", workers=1)
+
+    conduct(study("b"), CALL, folder / "out.csv", workers=1, progress=again)
+
+
+@pytest.mark.parametrize(
+    ("name", "workers", "said"),
+    [
+        ("out.xlsx", 1, "there is no form of a table '.xlsx'"),
+        ("no/out.csv", 1, "cannot write .*no/out.csv.journal"),
+        ("out.csv", 0, "--workers 0: a study needs at least 1"),
+    ],
+)
+def test_what_could_not_be_written_is_refused_before_anything_runs(name, workers, said, folder):
+    with pytest.raises(ConfigError, match=said):
+        conduct(study("b"), CALL, folder / name, workers=workers)
+    assert not (folder / "ran").exists()
