@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
-from weft.units import format_gbit_s, gbyte_s, parse_size_bytes, transfer_ps
+from weft.units import format_count, format_gbit_s, gbyte_s, parse_count, parse_size_bytes, transfer_ps
 
 
 def test_a_4_kib_packet_takes_81920_ps_at_400_gbit_s():
@@ -31,3 +31,11 @@ def test_no_text_makes_the_size_parser_fail_otherwise(text):
 
 def test_rates_print_as_short_as_they_are_true():
     assert [format_gbit_s(r) for r in (400, 13.636363, 2.5, 1600)] == ["400", "13.64", "2.5", "1,600"]
+
+
+def test_counts_are_powers_of_a_thousand():
+    assert [parse_count("tokens", text) for text in ("7", "500M", "300b", "1.5T")] == [7, 500e6, 300e9, 1.5e12]
+    assert [format_count(count) for count in (7, 500e6, 300e9, 1.5e12)] == ["7", "500M", "300B", "1.5T"]
+    for wrong in ("", "T", "-1B", "0", "nan", "inf", "15X"):
+        with pytest.raises(ConfigError, match="write 500M, 300B or 15T"):
+            parse_count("tokens", wrong)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from weft.errors import ConfigError
 
 _SIZE_SUFFIXES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_COUNT_SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def gbyte_s(rate_gbit_s: float) -> float:
@@ -35,6 +36,25 @@ def format_size_bytes(size_bytes: int) -> str:
     units = {suffix: unit for suffix, unit in _SIZE_SUFFIXES.items() if size_bytes and size_bytes % unit == 0}
     suffix = list(units or [""])[-1]
     return f"{size_bytes // _SIZE_SUFFIXES[suffix]}{suffix}"
+
+
+def parse_count(what: str, text: str) -> float:
+    """Of `500M`, `300B`, `15T`, `1.5T`: powers of 1000, as people count tokens and parameters."""
+    bare = text.strip().upper()
+    number, suffix = (bare[:-1], bare[-1]) if bare and bare[-1] in _COUNT_SUFFIXES else (bare, "")
+    try:
+        count = float(number) * _COUNT_SUFFIXES[suffix]
+    except ValueError:
+        count = 0.0
+    if not 0 < count < float("inf"):
+        raise ConfigError(f"{what} {text!r} are not a number above 0: write 500M, 300B or 15T")
+    return count
+
+
+def format_count(count: float) -> str:
+    """As `parse_count` reads it: `15T`."""
+    suffix = [name for name, unit in _COUNT_SUFFIXES.items() if count >= unit][-1] if count >= 1 else ""
+    return f"{count / _COUNT_SUFFIXES[suffix]:.4g}{suffix}"
 
 
 def format_gbit_s(rate_gbit_s: float) -> str:

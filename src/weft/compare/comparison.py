@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from weft.collectives.cluster import Cluster, from_fabric
 from weft.collectives.estimate import Estimate, estimate
+from weft.collectives.interconnect import options_of, template_of
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
@@ -18,7 +19,7 @@ from weft.collectives.ranks import place
 from weft.compare.job import Job
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.published import published
-from weft.compare.recable import natural, recable, template_of
+from weft.compare.recable import natural, recable
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -26,7 +27,6 @@ from weft.fabric.model import Fabric
 from weft.fabric.prices import make_bill
 from weft.routing.engine import Options as Routing
 from weft.routing.route import route
-from weft.sim.engine import Memory, Network, Options, Paths
 
 USUAL = ("ndr", "roce-400", "eth-100-tcp", "hdr", "xdr", "opa-100")
 SIZES_BYTES = tuple(1 << power for power in range(10, 35))  # of the curve, 1 KiB to 16 GiB
@@ -82,15 +82,7 @@ def _count_servers(fabric: Fabric, servers: int | None) -> int:
 def _run(wire: Interconnect, fabric: Fabric, job: Job, count: int, seed: int) -> Outcome:
     routed = route(fabric, Routing(adaptive=True)).fabric
     names = routed.servers[:count]
-    network = Network(wire.network)
-    options = Options(
-        seed=seed,
-        network=network,
-        paths=Paths(wire.paths),
-        # NCCL's sockets send from host memory, which the GPU's kernel itself writes: no copy engine takes part.
-        memory=Memory.HOST if network is Network.TCP else Memory.GPUDIRECT,
-    )
-    measured = measure(place(routed, names), options, patterns=_patterns(job))
+    measured = measure(place(routed, names), options_of(wire, seed), patterns=_patterns(job))
     cluster = from_fabric(routed, names)
     return Outcome(
         wire=wire,

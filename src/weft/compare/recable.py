@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weft.collectives.interconnect import respec, template_of
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
-from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
-from weft.fabric.spec import is_topology, load, parse, rewrite
+from weft.fabric.spec import is_topology, load
 
 
 def recable(spec: str, wires: Sequence[Interconnect]) -> list[Fabric]:
@@ -27,7 +27,7 @@ def recable(spec: str, wires: Sequence[Interconnect]) -> list[Fabric]:
         for wire in wires:
             _refuse_other(fabric, wire)
         return [fabric for _ in wires]
-    return [_build(_respec(spec, wire, template, len(fabric.servers)), wire) for wire in wires]
+    return [_build(respec(spec, wire, template, len(fabric.servers)), wire) for wire in wires]
 
 
 def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
@@ -67,29 +67,3 @@ def _refuse_other(fabric: Fabric, wire: Interconnect) -> None:
 
 def _speeds(fabric: Fabric) -> set[str]:
     return {speeds()[index].name for index in set(fabric.links.speed[fabric.network_links].tolist())}
-
-
-def template_of(fabric: Fabric) -> catalog.Server:
-    """What the servers are; all must be alike and have GPUs."""
-    cpus = {node.model for node in map(fabric.node, fabric.of_kind(NodeKind.CPU).tolist())}
-    known = [one.name for one in catalog.servers() if one.gpus]
-    if not len(fabric.of_kind(NodeKind.GPU)) or not cpus:
-        raise ConfigError(
-            f"{fabric.spec} has no servers with GPUs, and compare runs collectives between GPUs: "
-            f"give server={' or '.join(known)}, fat-tree:hosts=16,server=dgx-h100"
-        )
-    if len(cpus) > 1:
-        raise ConfigError(f"{fabric.spec} has servers of more kinds, {', '.join(sorted(cpus))}: compare one kind")
-    return catalog.server(cpus.pop())
-
-
-def _respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int) -> str:
-    """Switch and card of the fabric; the number of servers stays."""
-    box = catalog.server(template.name.partition("+")[0]).equipped(catalog.adapter(wire.adapter))
-    name, given = parse(spec)
-    size: dict[str, object] = {}
-    if name == "superpod":  # a unit has as many servers as half the ports of a leaf
-        half = int(given.get("radix") or catalog.switch(wire.switch).ports) // 2
-        units = -(-servers // half)
-        size = {"su": units, "servers": None if servers == units * half else servers}
-    return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)

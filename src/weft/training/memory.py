@@ -24,7 +24,7 @@ from weft.training.transformer import Transformer
 # CUDA context and libraries about 1 GB, NCCL's buffers 1 to 2 GB with a communicator for each kind of group, the rest
 # for what the allocator cannot use between blocks. Not measured here; what is left of a GPU after it is a bound.
 RESERVE_BYTES = 4 << 30
-_GB = 1 << 30
+GB = 1 << 30  # as makers of GPUs count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Footprint:
 
     def fits(self, memory_gbyte: float) -> bool:
         """Of a GPU sold with so many GB: its maker counts in powers of 1024 (an A100 of 80 GB has 81,920 MiB)."""
-        return self.total_bytes <= memory_gbyte * _GB
+        return self.total_bytes <= memory_gbyte * GB
 
 
 def footprint(layout: Layout, transformer: Transformer) -> Footprint:
@@ -165,20 +165,20 @@ def check_fits(layout: Layout, transformer: Transformer, memory_gbyte: float) ->
     need = footprint(layout, transformer)
     if need.fits(memory_gbyte):
         return need
-    parts = ", ".join(f"{name} {size / _GB:.1f}" for name, size in need.parts.items())
-    over = need.total_bytes / _GB - memory_gbyte
+    parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in need.parts.items())
+    over = need.total_bytes / GB - memory_gbyte
     smaller = dict(_smaller(layout, transformer))
     helping = [change for change, after in smaller.items() if after.fits(memory_gbyte)]
     best = min(smaller, key=lambda change: smaller[change].total_bytes, default="")
     if helping:
         advice = f"It fits with {', or '.join(helping[:3])}."
     elif best and smaller[best].total_bytes < need.total_bytes:
-        advice = f"Most helps {best}: {smaller[best].total_bytes / _GB:.1f} GB. Then cut it over more GPUs."
+        advice = f"Most helps {best}: {smaller[best].total_bytes / GB:.1f} GB. Then cut it over more GPUs."
     else:
         advice = "Cut it over more GPUs."
     raise ConfigError(
         f"{transformer.name} does not fit into {memory_gbyte:g} GB: stage {need.stage} needs "
-        f"{need.total_bytes / _GB:.1f} GB on each GPU, {over:.1f} GB too many ({parts})\n  {advice}"
+        f"{need.total_bytes / GB:.1f} GB on each GPU, {over:.1f} GB too many ({parts})\n  {advice}"
     )
 
 

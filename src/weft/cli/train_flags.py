@@ -1,0 +1,112 @@
+"""What `weft train` can be told, in groups; a string below a field is its help, with the default in brackets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.cli.arguments import TABLES, Form, Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How the model is cut, in Megatron's words; with none of the sizes, the fastest layout is searched."""
+
+    tp: Whole | None = None
+    """Tensor parallel: GPUs that share every matrix. [1]"""
+    pp: Whole | None = None
+    """Pipeline parallel: stages. [1]"""
+    vp: Whole | None = None
+    """Virtual stages: chunks of layers that each stage has, interleaved. [1]"""
+    cp: Whole | None = None
+    """Context parallel: pieces of a sequence. [1]"""
+    ep: Whole | None = None
+    """Expert parallel: GPUs over which experts are spread. [1]"""
+    etp: Whole | None = None
+    """Tensor parallel inside an expert. [as --tp]"""
+    dp: Whole | None = None
+    """Data parallel: copies. [GPUs / (tp × pp × cp); without --gpus it says how many those are]"""
+    micro_batch: Whole | None = None
+    """Sequences that go through a stage at once. [1]"""
+    zero: Whole | None = None
+    """Sharded over copies: 0 nothing, 1 optimizer, 2 and gradients, 3 and parameters (FSDP). [1]"""
+    recompute: str | None = None
+    """What backward computes once more: none, selective (attention) or full. [none]"""
+    global_batch: Whole | None = None
+    """Sequences of a step. [2 for each GPU]"""
+    seq: Whole | None = None
+    """Tokens of a sequence. [as the model is usually trained]"""
+    precision: str = "bf16"
+    """bf16, fp16 or fp8."""
+    sequence_parallel: bool = True
+    """With --tp: norms and residuals are cut along the sequence."""
+    overlap_grad_reduce: bool = True
+    """Gradients are summed beside the last backward passes."""
+    overlap_param_gather: bool = True
+    """Parameters are gathered beside the first forward passes."""
+    tp_comm_overlap: bool = True
+    """Tensor-parallel collectives hide behind the products beside them."""
+    overlap_p2p: bool = True
+    """Interleaved stages send while they compute."""
+    grad_reduce_in_fp32: bool = True
+    """Gradients are summed in 32 bits; else in 16."""
+    fused_attention: bool = True
+    """Flash attention; else scores go through memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Of the model, where it is another than the preset's."""
+
+    layers: Whole | None = None
+    """How many."""
+    hidden: Whole | None = None
+    """Width of a token between layers."""
+    ffn: Whole | None = None
+    """Inner width of a feed-forward layer."""
+    heads: Whole | None = None
+    """Of attention."""
+    kv_heads: Whole | None = None
+    """Keys and values that heads share."""
+    head_dim: Whole | None = None
+    """Width of a head."""
+    vocab: Whole | None = None
+    """Words."""
+    experts: Whole | None = None
+    """Of a layer; 0 for a dense model."""
+    topk: Whole | None = None
+    """Experts that a token goes to."""
+    expert_ffn: Whole | None = None
+    """Inner width of an expert."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """What it runs on."""
+
+    gpus: Whole | None = None
+    """How many. [all of a fabric that is given as SPEC]"""
+    fabric: str | None = None
+    """By name as in `weft catalog`: ndr, roce-400, eth-100-tcp, a SuperPOD of it; or a topology, or the path of a file.
+    [that of the server's adapters]"""
+    server: str = "dgx-h100"
+    """With a fabric by name: dgx-a100, dgx-h100 or dgx-b200."""
+    network: str | None = None
+    """infiniband, omni-path, roce, roce-v1 or tcp. [as the fabric's]"""
+    paths: str | None = None
+    """table, adaptive, ecmp or spray. [as the fabric's]"""
+    engine: str = "flow"
+    """flow (fair rates), analytic (closed forms over the routes) or packet (every packet, for a slice)."""
+    seed: Whole = 1
+    """Of the hashes by which Ethernet switches choose paths."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """What is asked, printed and written."""
+
+    tokens: str | None = None
+    """How long until so many are seen: 15T, 300B."""
+    form: Form = TABLES
+
+
+NO_CUT, NO_SHAPE, NO_WHERE, NO_OUTPUTS = Cut(), Shape(), Where(), Outputs()  # nothing was given

@@ -1,0 +1,47 @@
+"""A fabric of the catalog between the servers of a job: what to build, and by which rules it runs.
+
+superpod:su=1 + hdr  ->  superpod:su=2,server=dgx-h100+ConnectX-6,servers=32,switch=QM8700
+"""
+
+from __future__ import annotations
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.catalog import Interconnect
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.spec import parse, rewrite
+from weft.sim.engine import Memory, Network, Options, Paths
+
+
+def template_of(fabric: Fabric) -> catalog.Server:
+    """What the servers are; all must be alike and have GPUs."""
+    cpus = {node.model for node in map(fabric.node, fabric.of_kind(NodeKind.CPU).tolist())}
+    known = [one.name for one in catalog.servers() if one.gpus]
+    if not len(fabric.of_kind(NodeKind.GPU)) or not cpus:
+        raise ConfigError(
+            f"{fabric.spec} has no servers with GPUs, and a job runs on GPUs: "
+            f"give server={' or '.join(known)}, fat-tree:hosts=16,server=dgx-h100"
+        )
+    if len(cpus) > 1:
+        raise ConfigError(f"{fabric.spec} has servers of more kinds, {', '.join(sorted(cpus))}: a job runs on one kind")
+    return catalog.server(cpus.pop())
+
+
+def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int) -> str:
+    """The same topology with the switch and the card of that fabric, for so many servers."""
+    box = catalog.server(template.name.partition("+")[0]).equipped(catalog.adapter(wire.adapter))
+    name, given = parse(spec)
+    size: dict[str, object] = {}
+    if name == "superpod":  # a unit has as many servers as half the ports of a leaf
+        half = int(given.get("radix") or catalog.switch(wire.switch).ports) // 2
+        units = -(-servers // half)
+        size = {"su": units, "servers": None if servers == units * half else servers}
+    return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)
+
+
+def options_of(wire: Interconnect, seed: int) -> Options:
+    """NCCL's sockets send from host memory, which the GPU's kernel itself writes: no copy engine takes part."""
+    network = Network(wire.network)
+    memory = Memory.HOST if network is Network.TCP else Memory.GPUDIRECT
+    return Options(seed=seed, network=network, paths=Paths(wire.paths), memory=memory)

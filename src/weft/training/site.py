@@ -1,0 +1,147 @@
+"""Where a job runs: servers that are alike, and the fabric between them.
+
+find_site("ndr", gpus=1024, server="dgx-h100")      a fabric of the catalog: a SuperPOD of so many servers
+find_site("fat-tree:hosts=64,server=dgx-h100")      a topology, or the path of a file: all of it, or its first GPUs
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from weft.collectives.cluster import Cluster, from_server
+from weft.collectives.ideal import ideal_networks
+from weft.collectives.interconnect import options_of, respec, template_of
+from weft.collectives.measure import measure
+from weft.collectives.network import Networks
+from weft.collectives.ranks import Ranks, place
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.catalog import Interconnect
+from weft.fabric.files.streams import STANDARD
+from weft.fabric.model import Fabric
+from weft.fabric.spec import load
+from weft.sim.engine import Memory, Network, Options
+from weft.sim.perftest import prepare
+from weft.training.communication import Communication, Ideal, OverFabric
+from weft.training.gpu import Gpu
+from weft.training.parallel import Layout
+
+if TYPE_CHECKING:
+    from weft.sim.result import Engine
+
+PACKET_GPUS = 256  # more take minutes: each of their edges carries 256 MiB, packet by packet
+_TIERS = 3  # switches between two servers, where no fabric is built to count them
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Site:
+    """Built and routed when a job first asks for it."""
+
+    name: str
+    spec: str
+    template: catalog.Server
+    servers: int
+    options: Options
+    wire: Interconnect | None = None  # None: the spec is a topology or file of one's own
+    given: Fabric | None = None
+
+    @property
+    def gpus(self) -> int:
+        return self.servers * self.template.gpus
+
+    @property
+    def gpu(self) -> Gpu:
+        return Gpu.of(self.template.gpu)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        return from_server(self.template.name, nodes=self.servers)
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        fabric = prepare(self.given or load(self.spec))
+        return place(fabric, fabric.servers[: self.servers])
+
+    @cached_property
+    def networks(self) -> Networks:
+        """For search: of a fabric of the catalog every adapter at its rate; of another what it gives to whole rings."""
+        if self.servers == 1:
+            return {}
+        if self.wire is None:
+            return measure(self.ranks, self.options).networks
+        network = str(self.options.network or self.wire.network)
+        return ideal_networks(self.cluster, network=network, speed=self.wire.speed, switches=_TIERS)
+
+    def over(self, layout: Layout, engine: Engine | None = None) -> Communication:
+        """By an engine over the fabric's routes; without one in closed form."""
+        if engine is None or self.servers == 1:
+            return Ideal(self.cluster, layout, self.networks)
+        if engine.name == "packet" and self.gpus > PACKET_GPUS:
+            raise ConfigError(
+                f"{self.gpus:,} GPUs are too many for the packet engine, which takes {PACKET_GPUS} at most: take a "
+                f"slice, --gpus {PACKET_GPUS}, or the flow engine"
+            )
+        return OverFabric(self.ranks, layout, self.options, engine)
+
+
+def find_site(
+    fabric: str | None = None,
+    *,
+    gpus: int | None = None,
+    server: str = "dgx-h100",
+    seed: int = 1,
+    network: str | None = None,
+    paths: str | None = None,
+) -> Site:
+    """By the name of a fabric of the catalog, by default that of the server's own adapters; or by a spec."""
+    if fabric and (any(mark in fabric for mark in ":/.") or fabric == STANDARD or os.path.exists(fabric)):
+        return _of_spec(fabric, gpus, seed, network, paths)
+    template = catalog.server(server)
+    if not template.gpus:
+        known = [one.name for one in catalog.servers() if one.gpus]
+        raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(known)}")
+    wire = catalog.interconnect(fabric) if fabric else _own(template)
+    if gpus is None:
+        raise ConfigError(f"{wire.name} joins as many GPUs as there are: say how many, --gpus 1024")
+    servers = _servers(gpus, template)
+    spec = respec("superpod:su=1", wire, template, servers)
+    box = catalog.server(template.name).equipped(catalog.adapter(wire.adapter))
+    options = _changed(options_of(wire, seed), network, paths)
+    return Site(name=wire.name, spec=spec, template=box, servers=servers, options=options, wire=wire)
+
+
+def _of_spec(spec: str, gpus: int | None, seed: int, network: str | None, paths: str | None) -> Site:
+    fabric = load(spec)
+    template = template_of(fabric)
+    servers = len(fabric.servers) if gpus is None else _servers(gpus, template)
+    if servers > len(fabric.servers):
+        raise ConfigError(
+            f"{gpus:,} GPUs, and {spec} has {len(fabric.servers):,} × {template.name} with "
+            f"{len(fabric.servers) * template.gpus:,}: give as many at most, or a larger fabric"
+        )
+    options = _changed(Options(seed=seed, memory=Memory.GPUDIRECT), network, paths)
+    return Site(name=spec, spec=spec, template=template, servers=servers, options=options, given=fabric)
+
+
+def _own(template: catalog.Server) -> Interconnect:
+    """The fabric of the catalog for the adapters that the server has."""
+    return next(wire for wire in catalog.interconnects() if wire.adapter == template.compute_adapter)
+
+
+def _servers(gpus: int, template: catalog.Server) -> int:
+    each = template.gpus
+    if gpus < 1 or gpus % each:
+        below = gpus // each * each
+        near = f"{below} or {below + each}" if below > 0 else f"{each}"
+        raise ConfigError(f"gpus = {gpus} is not a multiple of the {each} GPUs of a {template.name}; nearest: {near}")
+    return gpus // each
+
+
+def _changed(options: Options, network: str | None, paths: str | None) -> Options:
+    if network is not None:
+        memory = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
+        options = replace(options, network=network, memory=memory)  # type: ignore[arg-type]  # Options knows the names
+    return options if paths is None else replace(options, paths=paths)

@@ -1,0 +1,43 @@
+"""Where a job runs."""
+
+import pytest
+
+from weft.errors import FileError
+from weft.fabric.spec import load
+from weft.sim.engine import Memory, Network, Paths
+from weft.training.site import find_site
+
+
+@pytest.mark.parametrize(
+    ("server", "fabric", "spec", "template"),
+    [
+        ("dgx-h100", None, "superpod:su=4,switch=QM9700", "dgx-h100"),
+        ("dgx-a100", None, "superpod:su=7,server=dgx-a100,servers=128,switch=QM8700", "dgx-a100"),
+        ("dgx-h100", "roce-400", None, "dgx-h100+ConnectX-7-EN"),
+        ("dgx-h100", "eth-100-tcp", None, "dgx-h100+ConnectX-5-EN"),
+    ],
+)
+def test_a_fabric_by_name_joins_so_many_servers(server, fabric, spec, template):
+    site = find_site(fabric, gpus=1024, server=server)
+    assert (site.gpus, site.servers, site.template.name) == (1024, 128, template)
+    assert spec in (None, site.spec)
+    assert len(load(site.spec).servers) == 128
+
+
+def test_the_rules_are_those_of_the_fabric_unless_told():
+    tcp = find_site("eth-100-tcp", gpus=16).options
+    assert (tcp.network, tcp.paths, tcp.memory) == (Network.TCP, Paths.ECMP, Memory.HOST)
+    told = find_site("ndr", gpus=16, paths="table", seed=3).options
+    assert (told.network, told.paths, told.memory, told.seed) == (Network.INFINIBAND, Paths.TABLE, Memory.GPUDIRECT, 3)
+
+
+def test_one_server_needs_no_fabric():
+    assert find_site("ndr", gpus=8).networks == {}
+
+
+def test_a_file_with_any_name_is_a_fabric(tmp_path, monkeypatch):
+    """And is told from a misspelt fabric of the catalog."""
+    (tmp_path / "mine").write_text("no fabric")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileError, match="mine"):
+        find_site("mine")
