@@ -17,6 +17,7 @@ SMALL = {
     "bad-link": ("--hosts", "8", "--size", "1M", "--steps", "1", "--bit-error-rate", "1e-6", "--ack-timeout", "6"),
     "ib-vs-ethernet": ("--servers", "2", "--size", "1M"),
     "gpudirect": (),
+    "real-jobs": ("--servers", "8"),
     "sm-faults": ("--fabric", "fat-tree:hosts=16,radix=8", "--links", "2", "--switches", "1"),
     "sm-failover": (),
 }

@@ -61,14 +61,14 @@ def test_a_checkpoint_takes_as_long_as_the_ports_of_storage_or_its_disks():
 
 
 def test_a_network_of_its_own_takes_what_its_ports_take():
-    own = route(load("fat-tree:hosts=10,speed=100GbE"), Routing(adaptive=True)).fabric
+    own = route(load("fat-tree:hosts=12,speed=100GbE"), Routing(adaptive=True)).fabric
     store = apart(own, RANKS, Options(network=Network.TCP))
     sizes = checkpoint_bytes(LAYOUT, MODEL)
     saved = store.write(sizes)
     assert saved.limit == "network"
-    assert saved.network_s == pytest.approx(sizes.sum() / 2 / 12.5e9, rel=0.05)
-    with pytest.raises(ConfigError, match="for storage"):
-        apart(route(load("fat-tree:hosts=8,speed=100GbE"), Routing(adaptive=True)).fabric, RANKS)
+    assert saved.network_s == pytest.approx(sizes.sum() / 4 / 12.5e9, rel=0.05)
+    with pytest.raises(ConfigError, match="2 more for each storage server"):
+        apart(route(load("fat-tree:hosts=9,speed=100GbE"), Routing(adaptive=True)).fabric, RANKS)
 
 
 def test_a_step_takes_longer_while_a_checkpoint_is_written_on_the_same_fabric():

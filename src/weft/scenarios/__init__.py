@@ -29,6 +29,7 @@ _OWN = {
     "bad-link": "One cable loses packets: which jobs become slower, by how much, and how is it found?",
     "ib-vs-ethernet": "InfiniBand or Ethernet: which claims about latency, processors, loss and all-reduce hold?",
     "gpudirect": "What does it cost when data between GPUs is copied through host memory?",
+    "real-jobs": "Which jobs are ten times as fast on InfiniBand, which 1.2 times, and what do mixed fabrics cost?",
     "sm-faults": "Every cable and every switch fails once: what does the subnet manager make of it?",
     "sm-failover": "The subnet manager is killed: what goes on, what stops, and for how long?",
 }

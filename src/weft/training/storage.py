@@ -1,7 +1,7 @@
 """Checkpoints and training data: what goes between a job and its file system, how long it takes, and whom it slows.
 
     store = sharing(ranks, ["dgx33", "dgx34"])            the file system is on the fabric that the GPUs talk over
-    store = apart(load("fat-tree:hosts=34,..."), ranks)   or on one of its own, with an adapter for each server
+    store = apart(load("fat-tree:hosts=36,..."), ranks)   or on one of its own, with an adapter for each server
     saved = store.write(checkpoint_bytes(layout, transformer))
     saved.seconds, saved.limit
     OverFabric(ranks, layout, options, engine=Busy(store.writes()))     a step while the checkpoint is written
@@ -143,18 +143,20 @@ def sharing(ranks: Ranks, servers: Sequence[str], options: Options | None = None
 
 
 def apart(fabric: Fabric, ranks: Ranks, options: Options | None = None) -> Store:
-    """On a fabric of its own, routed: its first hosts are the job's servers, all others storage."""
-    job = len(ranks.servers)
-    if len(fabric.servers) <= job:
+    """On a fabric of its own, routed: its first hosts are adapters of the job's servers, others those of storage."""
+    job, adapters = len(ranks.servers), constants()["appliance"]["adapters"]
+    more = len(fabric.servers) - job
+    if more < adapters or more % adapters:
         raise ConfigError(
-            f"{fabric.spec} has {len(fabric.servers)} hosts, and the job takes {job}: give it more, for storage"
+            f"{fabric.spec} has {len(fabric.servers)} hosts, and the job takes {job}: "
+            f"give it {adapters} more for each storage server"
         )
     ports = place(fabric).adapters
     return Store(
         fabric=fabric,
         clients=np.repeat(ports[:job, 0], ranks.per_server),
         ports=ports[job:].T.ravel(),
-        servers=len(fabric.servers) - job,
+        servers=more // adapters,
         options=options or Options(),
     )
 

@@ -1,0 +1,97 @@
+"""Servers with GPUs and one of the fabrics of the catalog between them: what jobs take there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, log2
+from typing import Any
+
+from weft.collectives.cluster import Cluster, from_fabric
+from weft.collectives.estimate import estimate
+from weft.collectives.interconnect import options_of, respec
+from weft.collectives.kinds import Collective
+from weft.collectives.measure import measure
+from weft.collectives.network import Networks, Pattern
+from weft.collectives.ranks import Ranks, place
+from weft.fabric import catalog
+from weft.fabric.catalog import Interconnect
+from weft.fabric.spec import load
+from weft.sim.engine import Options
+from weft.sim.perftest import prepare
+from weft.training.communication import Ideal
+from weft.training.gpu import Gpu
+from weft.training.parallel import Layout
+from weft.training.step import run_step
+from weft.training.transformer import Transformer
+
+GPU = Gpu.of("H100")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cabled:
+    """The servers of a job. Without networks, nobody waits for another server: what is left is compute and NVLink."""
+
+    cluster: Cluster
+    ranks: Ranks
+    options: Options
+    networks: Networks
+
+    @property
+    def gpus(self) -> int:
+        return self.cluster.ranks
+
+    def train_s(self, one: Transformer, **given: Any) -> float:
+        """Of a step."""
+        layout = Layout(**{"gpus": self.gpus, "seq": one.seq, **given})
+        over = (Ideal if self.networks else _Inside)(self.cluster, layout, self.networks)
+        return run_step(one, layout, GPU, over).step_s
+
+    def all_to_all_s(self, size_bytes: int) -> float:
+        if not self.networks:
+            return 0.0
+        return estimate(self.cluster, Collective.ALL_TO_ALL, size_bytes, networks=self.networks).time_us / 1e6
+
+    def send_s(self, size_bytes: int) -> float:
+        """From a GPU to one of another server, all at once."""
+        if not self.networks:
+            return 0.0
+        pair = replace(self.cluster, gpus=1, nodes=2, nics=1)
+        return estimate(pair, Collective.SEND_RECV, size_bytes, networks=self.networks).time_us / 1e6
+
+    def small_all_reduce_s(self) -> float:
+        """MPI's of a number: recursive doubling between servers, a message each way in every round."""
+        if not self.networks:
+            return 0.0
+        return ceil(log2(self.cluster.nodes)) * self.networks[Pattern.PAIRS].step_us / 1e6
+
+    def alone(self) -> Cabled:
+        """Nobody waits for another server."""
+        return replace(self, networks={})
+
+
+class _Inside(Ideal):
+    """Groups in one server take their time; those over several take none."""
+
+    def time_s(self, kind: str, collective: Collective, size_bytes: float) -> float:
+        return super().time_s(kind, collective, size_bytes) if self._is_inside(kind) else 0.0
+
+    def send_s(self, size_bytes: float) -> float:
+        return super().send_s(size_bytes) if self._is_inside("pp") else 0.0
+
+    def _is_inside(self, kind: str) -> bool:
+        size, per_server = self._shape(kind)
+        return size == per_server
+
+
+def cable(wire: Interconnect, servers: int, seed: int, *, more: int = 0) -> Cabled:
+    """So many DGX H100 for the job, and some more on the same fabric, after them."""
+    spec = respec("superpod:su=1", wire, catalog.server("dgx-h100"), servers + more)
+    routed = prepare(load(spec))
+    options = options_of(wire, seed)
+    ranks = place(routed, routed.servers[:servers])
+    return Cabled(
+        cluster=from_fabric(routed, ranks.servers),
+        ranks=ranks,
+        options=options,
+        networks=measure(ranks, options).networks,
+    )

@@ -1,0 +1,63 @@
+"""Real jobs: speed-ups follow from how long a job waits, and storage does what its network lets it."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.scenarios import real_jobs
+
+
+@pytest.fixture(scope="module")
+def found():
+    return real_jobs.run(servers=8)
+
+
+def test_a_speed_up_is_what_the_job_waits_less(found):
+    """Amdahl: compute is the same on both."""
+    for one in found.figures["jobs"].values():
+        compute_s = one["slow_s"] * (1 - one["slow_waits"])
+        assert compute_s == pytest.approx(one["fast_s"] * (1 - one["fast_waits"]), rel=1e-6)
+        assert one["speedup"] == pytest.approx(one["slow_s"] / one["fast_s"])
+        assert 0 <= one["fast_waits"] <= one["slow_waits"] < 1
+
+
+def test_jobs_go_from_none_to_more_than_ten_times(found):
+    times = {name: one["speedup"] for name, one in found.figures["jobs"].items()}
+    assert list(times.values()) == sorted(times.values())
+    assert times["8B, a job in each server"] == 1
+    assert times["inference, a replica on each GPU"] < 1.001
+    assert 1.05 < times["70B, tensor and pipeline, 8 sequences a GPU"] < 1.3
+    assert 9 < times["8B data-parallel, 1 sequence a GPU"] < times["Fourier transform, 1 GiB a GPU"]
+    assert max(times.values()) < 49.05 / 1.725  # what an adapter gets on each: no job gains more
+
+
+def test_less_compute_for_the_same_messages_gains_more(found):
+    jobs = found.figures["jobs"]
+    for little, much in (
+        ("solver, 64³ cells a GPU", "solver, 256³ cells a GPU"),
+        ("8B data-parallel, 1 sequence a GPU", "8B data-parallel, 16 sequences a GPU"),
+    ):
+        assert jobs[little]["speedup"] > 2 * jobs[much]["speedup"]
+
+
+def test_mixed_fabrics_cost_what_nothing_hides(found):
+    stored = found.figures["storage"]
+    waits, background, tokens, pictures = stored["rows"].values()
+    disks_gbyte_s, ethernet_gbyte_s = 2 * 65, 4 * 12.5
+    assert waits["speedup"] == pytest.approx(disks_gbyte_s / ethernet_gbyte_s, rel=0.05)
+    assert background["speedup"] == tokens["speedup"] == 1
+    assert pictures["speedup"] >= 1
+    assert stored["checkpoint_bytes"] == pytest.approx(14 * 70.55e9, rel=0.01)
+
+
+def test_a_checkpoint_on_the_lane_of_the_job_blocks_it(found):
+    stored = found.figures["storage"]
+    assert stored["one_lane"] > 5 > 2 > stored["fair_shares"] > 1
+    assert stored["own_lane"] == pytest.approx(1, abs=0.02)
+    assert stored["step_one_lane_s"] > 2 * stored["step_s"]
+
+
+def test_servers_that_layouts_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match="multiple of 4 from 8 up"):
+        real_jobs.run(servers=10)
