@@ -20,6 +20,7 @@ def test_a_speed_up_is_what_the_job_waits_less(found):
         assert compute_s == pytest.approx(one["fast_s"] * (1 - one["fast_waits"]), rel=1e-6)
         assert one["speedup"] == pytest.approx(one["slow_s"] / one["fast_s"])
         assert 0 <= one["fast_waits"] <= one["slow_waits"] < 1
+    assert found.figures["jobs"]["mixture of experts over servers"]["fast_waits"] > 0.1  # nothing hides its all-to-all
 
 
 def test_jobs_go_from_none_to_more_than_ten_times(found):
