@@ -180,8 +180,8 @@ def _sentence(found: dict[str, Any], stored: dict[str, Any]) -> str:
         f"Ethernet a checkpoint for which the job waits takes {rows[0]['speedup']:.1f} times as long, one in the "
         f"background {rows[1]['speedup']:.1f} times, steps that read tokens {rows[2]['speedup']:.1f} times, steps that "
         f"read decoded pictures {rows[3]['speedup']:.1f} times. But storage on InfiniBand needs a lane of its own: on "
-        f"that of the job a checkpoint makes a ring {stored['one_lane']:.0f} times as slow and a step of 1 sequence a GPU "
-        f"{stored['step_one_lane_s'] / stored['step_s']:.1f} times, on its own {stored['own_lane']:.2f} times."
+        f"that of the job a checkpoint makes a ring {stored['one_lane']:.0f} times as slow and a step of 1 sequence a "
+        f"GPU {stored['step_one_lane_s'] / stored['step_s']:.1f} times, on its own {stored['own_lane']:.2f} times."
     )
 
 
