@@ -28,7 +28,9 @@ STUDY = ("study", "show", "{spec}", "--grid", "spec=star:hosts=2;star:hosts=3;pi
 
 def start(folder: Path, *words: str, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", MAIN, *words]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+    )
 
 
 def weft(folder: Path, *words: str) -> tuple[int, str, str]:
@@ -86,7 +88,7 @@ def test_after_kill_9_the_same_command_goes_on_where_it_was(half_way):
 
 def test_ctrl_c_ends_it_with_what_has_run(half_way):
     folder, process, worker = half_way
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as terminals do: to all that run there
     _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert said == "weft: stopped. What has run is in out.csv.journal: the same command goes on.\n"

@@ -36,7 +36,7 @@ def cluster() -> Iterator[str]:
     find_module("ray")
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER],
-        env=os.environ | LOOPBACK,
+        env=os.environ | LOOPBACK | {"WEFT_DEFAULTS": "defaults of another user"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

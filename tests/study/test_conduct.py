@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +33,11 @@ def run_one(words):
         case "broken":
             return {}["key"]
         case "waits":
+            Path("pid").write_text(str(os.getpid()))
             while not Path("go").exists():
+                time.sleep(0.01)
+        case "follows":
+            while not Path("pid").exists():
                 time.sleep(0.01)
         case "goes":
             Path("go").touch()
@@ -77,6 +82,16 @@ def test_rows_stand_in_the_order_of_the_grid_whatever_order_runs_end_in(folder):
     ended = [json.loads(line)["place"] for line in (folder / "out.csv.journal").read_text().splitlines()[1:]]
     assert ended.index(0) >= 2
     assert [row["a"] for row in table(folder)] == ["waits", "b", "c", "goes"]
+
+
+def test_nothing_goes_on_when_a_study_is_given_up(folder):
+    def give_up(done: int, of: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conduct(study("follows,waits"), CALL, folder / "out.csv", workers=2, progress=give_up)
+    assert not Path(f"/proc/{(folder / 'pid').read_text()}").exists()
 
 
 def test_one_process_runs_many_runs(folder):

@@ -76,7 +76,7 @@ def study(
 
 def _check(asked: Study) -> None:
     """Does the command take every value that it will be given? As far as can be said without running it."""
-    os.environ["WEFT_DEFAULTS"] = ""  # as in workers
+    os.environ["WEFT_DEFAULTS"] = ""  # here and in workers: a study says all itself, and is the same everywhere
     for run in asked.samples():
         _parse(run.words)
 

@@ -33,7 +33,6 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=self._said,  # no terminal: runs draw no bars of their own
             env=os.environ | settings(),
-            start_new_session=True,  # Ctrl-C is for the study, which ends them
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -33,9 +33,9 @@ class Outcome:
 
 
 def settings() -> dict[str, str]:
-    """Variables of every worker: it is one of as many as there are cores, and what runs is all in its command line."""
+    """Variables of every worker: it is one of as many as there are cores, and knows plugins and defaults of here."""
     alone = dict.fromkeys(("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    return alone | {"WEFT_DEFAULTS": "", "WEFT_PLUGINS": os.environ.get("WEFT_PLUGINS", "")}
+    return alone | {name: os.environ.get(name, "") for name in ("WEFT_DEFAULTS", "WEFT_PLUGINS")}
 
 
 def perform(call: str, words: list[str]) -> Outcome:
