@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from tests.training.traces.made import routed
@@ -14,6 +15,7 @@ from weft.collectives.ranks import place
 from weft.collectives.run import run_program
 from weft.collectives.writers import program
 from weft.errors import ConfigError, FileError
+from weft.training.traces.chakra import read_chakra
 from weft.training.traces.link import link
 from weft.training.traces.read import read
 from weft.training.traces.replay import replay
@@ -196,3 +198,31 @@ def test_a_dependency_that_is_not_there_is_named(tmp_path):
         ConfigError, match=r"job.0.et: node 2 \(node 2\) of rank 0 waits for node 77, which is not there"
     ):
         link(trace)
+
+
+def test_a_node_whose_field_goes_beyond_it_is_refused(tmp_path):
+    path = write(tmp_path, []) / "job.0.et"
+    path.write_bytes(path.read_bytes() + b"\x04\x08\x01\x12\x09")  # of 4 bytes, with a name of 9
+    with pytest.raises(FileError, match="field 2 goes beyond its end"):
+        read([path])
+
+
+def test_any_damage_is_refused_by_name_or_does_no_harm(tmp_path):
+    """500 files with three bytes changed: a complaint about the input, never a crash."""
+    ranks = [
+        [node(1, COMP, us=3, stream=1), node(2, COLL, after=(1,), comm_type=0, comm_size=64, pg_name="g", comm_tag=1)],
+        [node(1, SEND, comm_size=8, comm_dst=0, comm_tag=2), node(2, COLL, comm_type=0, comm_size=64, pg_name="g")],
+    ]
+    folder, rng = write(tmp_path, *ranks), np.random.default_rng(1)
+    files = {rank: folder / f"job.{rank}.et" for rank in range(2)}
+    data = {rank: path.read_bytes() for rank, path in files.items()}
+    refused = 0
+    for _ in range(500):
+        broken = bytearray(data[0])
+        for at in rng.integers(len(broken), size=3).tolist():
+            broken[at] = int(rng.integers(256))
+        try:
+            link(read_chakra(files, data | {0: bytes(broken)}, "made"))
+        except ConfigError:
+            refused += 1
+    assert refused > 250

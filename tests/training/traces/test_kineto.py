@@ -158,6 +158,9 @@ def test_one_name_for_two_groups_is_two(tmp_path):
         ([kernel(0, 1, "ncclKernel_AllReduce_RING")], "its 'Collective name' and sizes: PyTorch 2.3"),
         ([{"ph": "X", "cat": "cpu_op", "name": "aten::add", "ts": 0, "dur": 1}], "no kernel"),
         ([nccl(0, 1, "send")], "no 'Dst Rank'"),
+        ([nccl(0, 1, **{"In msg nelems": "many"})], "invalid literal for int"),
+        ([kernel(0, 1) | {"ts": "soon"}], "gemm: could not convert string to float"),
+        (["gemm"], "the JSON of PyTorch's profiler"),
     ],
 )
 def test_events_that_cannot_be_run_are_named(tmp_path, events, said):

@@ -91,3 +91,9 @@ def test_messages_without_a_partner_are_named(one, other, said):
 def test_two_nodes_of_one_name_are_refused():
     with pytest.raises(ConfigError, match="two nodes of rank 0 are called 1: 'kernel 1' and 'kernel 1'"):
         link(trace([compute(1, 5), compute(1, 5)]))
+
+
+@pytest.mark.parametrize("node", [compute(7, 10**16), compute(7, -1), talk(7, 1 << 50)])
+def test_sizes_and_times_that_no_clock_holds_are_named(node):
+    with pytest.raises(ConfigError, match=r"made.0: node 7 \(.* 7\) of rank 0 has .* up to 4 TiB and 1,000 s go"):
+        link(trace([node]))

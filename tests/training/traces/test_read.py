@@ -115,6 +115,8 @@ def test_the_observers_json_is_communication_in_order(tmp_path, name, members):
         ({"collective_name": "allfoo"}, r"node 5 \(allfoo\).*there is no collective 'allfoo'"),
         ({"collective_name": "send"}, "does not say to whom it sends"),
         ({"dtype": "Quux"}, "there is no dtype 'Quux'"),
+        ({"in_msg_nelems": "many"}, "invalid literal for int"),
+        ({"pg_name": None}, "no 'pg_name'"),
     ],
 )
 def test_what_the_observer_leaves_out_is_named(tmp_path, attributes, said):

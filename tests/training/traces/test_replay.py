@@ -138,6 +138,18 @@ def test_groups_in_a_server_talk_over_nvlink():
     assert near < far / 3
 
 
+@pytest.mark.parametrize("engine", ["flow", "analytic"])
+def test_messages_in_a_server_go_over_nvlink(engine):
+    """Rank 0 sends to rank 1 of its server, then to rank 8 of the next."""
+    times = []
+    for peer in (1, 8):
+        lines = {rank: ["c: calc 1"] for rank in range(16)}
+        lines[0] = [f"s: send {64 << 20}b to {peer} tag 0"]
+        lines[peer] = [f"r: recv {64 << 20}b from 0 tag 0"]
+        times.append(replay(goal(16, lines), routed("superpod:su=1"), engine=engine).total_s)
+    assert times[0] < times[1] / 3
+
+
 def test_the_closed_form_is_nccls():
     """Groups of one GPU on each of four servers: together they are the rings of all adapters."""
     fabric, size_bytes = routed("superpod:su=1"), 64 << 20
@@ -192,6 +204,14 @@ def test_ranks_that_do_the_same_are_run_once_where_they_are_many(monkeypatch):
 def test_more_ranks_than_gpus_are_refused():
     with pytest.raises(ConfigError, match=r"has 5 ranks, and star:hosts=4 has 4 on its 4 servers"):
         replay(trace(*([compute(1, MS)] for _ in range(5))), routed("star:hosts=4"))
+
+
+def test_a_trace_longer_than_engines_count_is_refused():
+    nodes = [compute(1, 9 * 10**14), compute(2, 9 * 10**14), talk(3, 8, 2)]
+    made, fabric = trace(nodes, nodes), routed("star:hosts=2")
+    with pytest.raises(ConfigError, match="takes over 1,000 s: run less of it, or use the analytic engine"):
+        replay(made, fabric)
+    assert replay(made, fabric, engine="analytic").total_s == pytest.approx(1800, rel=1e-6)
 
 
 def test_a_group_with_unequal_shares_of_servers_is_refused():

@@ -121,7 +121,8 @@ class _Raw:
             return Node(kind=Kind.COLLECTIVE, lane=f"group {group}", size_bytes=size_bytes * parts, **common)
         peer = self._whole(path, "comm_dst" if self.type == _SEND else "comm_src")
         kinds = {_SEND: Kind.SEND, _RECV: Kind.RECV}
-        return Node(kind=kinds[self.type], size_bytes=size_bytes, peer=peer, tag=int(has.get("comm_tag", 0)), **common)
+        tag = self._whole(path, "comm_tag") if "comm_tag" in has else 0
+        return Node(kind=kinds[self.type], size_bytes=size_bytes, peer=peer, tag=tag, **common)
 
     def _root(self, path: Path, members: tuple[int, ...]) -> int:
         if "root_rank" not in self.attributes:

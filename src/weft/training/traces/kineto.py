@@ -32,7 +32,7 @@ class _Work(NamedTuple):
 
     begin_ps: int
     end_ps: int
-    stream: int
+    stream: str
     name: str
     args: dict[str, Any] | None  # of communication
 
@@ -67,15 +67,15 @@ class _File:
         try:
             raw = msgspec.json.decode(content)
             self.events = [one for one in raw["traceEvents"] if one.get("ph") == "X"]
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
+            info = raw.get("distributedInfo") or {}
+            self.rank, self.world = int(info.get("rank", 0)), int(info.get("world_size", 1))
+            self.members = {str(one.get("pg_name")): listed(one.get("ranks")) for one in info.get("pg_config", ())}
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise FileError(path, None, str(error), "the JSON of PyTorch's profiler, with traceEvents") from None
-        info = raw.get("distributedInfo") or {}
         if "rank" not in info and not alone:
             raise FileError(
                 path, None, "no distributedInfo", "rank and world_size there: profile after init_process_group"
             )
-        self.rank, self.world = int(info.get("rank", 0)), int(info.get("world_size", 1))
-        self.members = {str(one.get("pg_name")): listed(one.get("ranks")) for one in info.get("pg_config", ())}
 
     def nodes(self, groups: Groups) -> tuple[Node, ...]:
         work = self._work()
@@ -94,21 +94,28 @@ class _File:
             for event in self.events
             if event.get("name") == "record_param_comms" and _NAME in event.get("args", {})
         }
-        on_gpu = sorted((one for one in self.events if one.get("cat") in _ON_GPU), key=lambda one: float(one["ts"]))
+        on_gpu = [one for one in self.events if one.get("cat") in _ON_GPU]
         if not on_gpu:
             raise FileError(self.path, None, "no kernel", "what ran on a GPU: profile with ProfilerActivity.CUDA")
-        first_us = float(on_gpu[0]["ts"])
+        timed = [(self._us(one, "ts"), one) for one in on_gpu]
+        first_us = min(us for us, _ in timed)
         found = []
-        for event in on_gpu:
+        for us, event in sorted(timed, key=lambda one: one[0]):
             args = event.get("args", {})
             name = str(event["name"])
             talk = args if _NAME in args else calls.get(args.get("External id")) if name.startswith("nccl") else None
             if talk is None and name.startswith("nccl"):
                 raise FileError(self.path, None, name, f"its {_NAME!r} and sizes: PyTorch 2.3 and later write them")
-            begin_ps = round((float(event["ts"]) - first_us) * 1e6)
-            end_ps = begin_ps + round(float(event.get("dur", 0)) * 1e6)
-            found.append(_Work(begin_ps, end_ps, int(args.get("stream", 0)), name, talk))
+            begin_ps = round((us - first_us) * 1e6)
+            end_ps = begin_ps + round(self._us(event, "dur") * 1e6)
+            found.append(_Work(begin_ps, end_ps, str(args.get("stream", 0)), name, talk))
         return found
+
+    def _us(self, event: dict[str, Any], key: str) -> float:
+        try:
+            return float(event[key])
+        except (KeyError, TypeError, ValueError) as error:
+            raise FileError(self.path, None, f"{event.get('name')}: {error}", f"{key} in microseconds") from None
 
     def group(self, args: dict[str, Any]) -> tuple[int, ...]:
         """Ranks of a communication: as the list of groups has them, or as it has them itself."""
@@ -143,7 +150,7 @@ class _Writer:
     def __init__(self, file: _File, groups: Groups) -> None:
         self.file, self.groups = file, groups
         self.made: list[Node] = []
-        self.on_stream: dict[int, list[tuple[int, int]]] = {}  # ends and numbers of what ran there, in order
+        self.on_stream: dict[str, list[tuple[int, int]]] = {}  # ends and numbers of what ran there, in order
         self.talked: list[tuple[int, int]] = []  # of communication, in order
 
     def write(self, blocks: list[_Work], talks: list[_Work]) -> tuple[Node, ...]:
@@ -186,7 +193,7 @@ class _Writer:
             members = self.file.group(args)
             group = self.groups.name(str(args.get("Process Group Description") or args["Process Group Name"]), members)
             return {"kind": Kind.COLLECTIVE, "collective": find_collective(name), "size_bytes": size, "group": group}
-        except (ConfigError, KeyError) as error:
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
             raise FileError(self.file.path, None, f"{work.name[:40]} ({name})", f"what can be run: {why}") from None
 

@@ -16,6 +16,8 @@ from weft.errors import ConfigError
 from weft.training.traces.trace import Kind, Label, Node, Trace, refuse_bad_groups
 
 NONE = -1
+LONGEST_PS = 10**15  # engines count to 4 times as much
+LARGEST_BYTES = 1 << 42
 _SHOWN = 6  # nodes of a circle
 
 
@@ -101,6 +103,11 @@ def _named(trace: Trace, rank: int) -> tuple[list[list[int]], list[list[int]]]:
                 f"{file}: two nodes of rank {rank} are called {node.id}: {own[place[node.id]].name!r} and {node.name!r}"
             )
         place[node.id] = at
+        if not 0 <= node.duration_ps <= LONGEST_PS or not 0 <= node.size_bytes <= LARGEST_BYTES:
+            raise ConfigError(
+                f"{file}: node {node.id} ({node.name}) of rank {rank} has {node.size_bytes:,} bytes and takes "
+                f"{node.duration_ps / 1e12:,.6g} s: up to {LARGEST_BYTES >> 40} TiB and {LONGEST_PS / 1e12:,.0f} s go"
+            )
 
     def find(node: Node, label: Label) -> int:
         if label not in place:

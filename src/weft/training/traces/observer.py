@@ -30,7 +30,7 @@ def read_observer(files: dict[int, Path], data: dict[int, bytes], source: str) -
     world = max(files) + 1
     refuse_missing({rank: str(path) for rank, path in files.items()}, world, source)
     groups = Groups()
-    ranks = tuple(_Host(files[rank], data[rank], groups, world).nodes(rank) for rank in range(world))
+    ranks = tuple(_Host(files[rank], data[rank], groups).nodes() for rank in range(world))
     return Trace(
         source=source,
         format=JSON,
@@ -44,16 +44,16 @@ def read_observer(files: dict[int, Path], data: dict[int, bytes], source: str) -
 class _Host:
     """The file of one rank."""
 
-    def __init__(self, path: Path, data: bytes, groups: Groups, world: int) -> None:
-        self.path, self.groups, self.world = path, groups, world
+    def __init__(self, path: Path, data: bytes, groups: Groups) -> None:
+        self.path, self.groups = path, groups
         try:
             self.raw: list[dict[str, Any]] = msgspec.json.decode(data)["nodes"]
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            self.members: dict[str, tuple[int, ...]] = {}
+            for node in self.raw:
+                if str(node.get("name", "")).startswith("## process_group:init"):
+                    self._init(node)
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise FileError(path, None, str(error), f"the JSON of {JSON}") from None
-        self.members: dict[str, tuple[int, ...]] = {}
-        for node in self.raw:
-            if str(node.get("name", "")).startswith("## process_group:init"):
-                self._init(node)
 
     def _init(self, node: dict[str, Any]) -> None:
         """Process groups with their ranks; a list that is empty means all."""
@@ -61,7 +61,7 @@ class _Host:
             for group in json.loads(text):
                 self.members[str(group["pg_name"])] = listed(group["ranks"]) or tuple(range(group["group_size"]))
 
-    def nodes(self, rank: int) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[Node, ...]:
         found = []
         for node in self.raw:
             if node.get("name") == "record_param_comms":
@@ -70,12 +70,12 @@ class _Host:
                     expected = "collective_name among its attributes: PyTorch 2.5 and later write it"
                     raise FileError(self.path, None, f"node {node['id']} (record_param_comms)", expected)
                 if has["collective_name"] not in IGNORED:
-                    found.append(self._node(rank, node["id"], has))
+                    found.append(self._node(node["id"], has))
         if not found:
             raise FileError(self.path, None, "no record_param_comms", "communication: was it profiled with NCCL?")
         return tuple(found)
 
-    def _node(self, rank: int, number: int, has: dict[str, Any]) -> Node:
+    def _node(self, number: int, has: dict[str, Any]) -> Node:
         name = str(has["collective_name"])
         try:
             if name in (SEND, RECV):
@@ -83,10 +83,9 @@ class _Host:
             kind = find_collective(name)
             size = size_bytes(int(has["in_msg_nelems"]), int(has["out_msg_nelems"]), str(has["dtype"]))
             members = self._members(has)
-        except (ConfigError, KeyError) as error:
-            raise FileError(
-                self.path, None, f"node {number} ({name})", f"communication that can be run: {error}"
-            ) from None
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise FileError(self.path, None, f"node {number} ({name})", f"what can be run: {why}") from None
         return Node(
             id=number,
             name=name,

@@ -77,6 +77,8 @@ def zigzag(value: int) -> int:
 
 def real(value: bytes) -> float:
     """double and float."""
+    if len(value) not in (4, 8):
+        raise Broken(f"a real number of {len(value)} bytes")
     found: float = struct.unpack("<d" if len(value) == 8 else "<f", value)[0]
     return found
 

@@ -24,7 +24,7 @@ from weft.sim.engine import Options, Progress
 from weft.sim.result import Engine
 from weft.sim.traffic import Traffic
 from weft.training.traces.alone import ports
-from weft.training.traces.link import NONE, Linked, Meeting
+from weft.training.traces.link import LONGEST_PS, NONE, Linked, Meeting
 from weft.training.traces.programs import write
 from weft.training.traces.times import Times
 from weft.training.traces.trace import Kind
@@ -192,6 +192,11 @@ def run_together(
         wanted_ps = np.array([wait.over_ps for wait in waits], np.int64)
         if not len(waits) or (runs and (wanted_ps == start_ps).all()):
             return _times(linked, begun, ended), runs
+        if wanted_ps.max() > LONGEST_PS:
+            raise ConfigError(
+                f"{linked.trace.source} takes over {LONGEST_PS / 1e12:,.0f} s: run less of it, "
+                f"or use the analytic engine"
+            )
         result = engine.run(ranks.fabric, _traffic(linked, messages, waits), options, progress=progress)
         start_ps, finish_ps = result.start_ps, result.finish_ps
     raise ConfigError(
@@ -225,15 +230,17 @@ def _later(wait: Wait, ps: int) -> Wait:
 
 
 def _waits(messages: Messages, begun: list[Wait], finish_ps: Ints) -> list[Wait]:
-    """What each message waits for."""
+    """What each message waits for: its two ranks, or the messages of its program."""
     first, after, finish = messages.after_first.tolist(), messages.after.tolist(), finish_ps.tolist()
+    pairs: dict[tuple[int, int], Wait] = {}
     waits = []
     for number, (src, dst) in enumerate(messages.gates.tolist()):
-        needed = after[first[number] : first[number + 1]]
-        some = [begun[src]] if src == dst else [begun[src], begun[dst]]
-        if needed:
-            some.append(Wait(0, max(finish[other] for other in needed), 0, tuple(needed)))
-        waits.append(_latest(some))
+        if (src, dst) not in pairs:
+            pairs[src, dst] = begun[src] if src == dst else _latest([begun[src], begun[dst]])
+        ranks, needed = pairs[src, dst], after[first[number] : first[number + 1]]
+        last_ps = max((finish[other] for other in needed), default=NONE)
+        by_program = Wait(ranks.floor_ps, last_ps, 0, tuple(needed))
+        waits.append(by_program if last_ps > ranks.last_ps else ranks)
     return waits
 
 
