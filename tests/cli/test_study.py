@@ -33,12 +33,6 @@ def start(folder: Path, *words: str, stderr: int = subprocess.PIPE) -> subproces
     )
 
 
-def weft(folder: Path, *words: str) -> tuple[int, str, str]:
-    with start(folder, *words) as process:
-        out, err = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, out, err
-
-
 def places(folder: Path) -> list[int]:
     """Of the runs that are in the journal, as they ended."""
     journal = folder / "out.csv.journal"
@@ -65,25 +59,22 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def go_on(folder: Path) -> None:
-    """The same command again, and it is as if nothing had happened."""
-    before = (folder / "out.csv.journal").read_bytes()
-    assert not (folder / "out.csv").exists()
-    (folder / "pipe").unlink()
-    app(["export", "star:hosts=5", "-o", str(folder / "pipe"), "--format", "ibnetdiscover"])
-    assert weft(folder, *STUDY, "-o", "out.csv") == (0, "out.csv: written, 4 runs, 0 failed\n", "")
-    assert (folder / "out.csv.journal").read_bytes().startswith(before)
-    assert places(folder) == [0, 1, 2, 3]
-    assert weft(folder, *STUDY, "-o", "whole.csv")[0] == 0
-    assert (folder / "out.csv").read_bytes() == (folder / "whole.csv").read_bytes()
-
-
-def test_after_kill_9_the_same_command_goes_on_where_it_was(half_way):
+def test_after_kill_9_the_same_command_goes_on_where_it_was(half_way, monkeypatch, capsys):
     folder, process, worker = half_way
     process.kill()
     process.wait()
     wait_until(lambda: is_gone(worker), "that the worker ends, which nobody would hear")
-    go_on(folder)
+    before = (folder / "out.csv.journal").read_bytes()
+    assert not (folder / "out.csv").exists()
+    monkeypatch.chdir(folder)
+    (folder / "pipe").unlink()
+    app(["export", "star:hosts=5", "-o", "pipe", "--format", "ibnetdiscover"])
+    app([*STUDY, "-o", "out.csv"])
+    assert capsys.readouterr() == ("pipe: written\nout.csv: written, 4 runs, 0 failed\n", "")
+    assert (folder / "out.csv.journal").read_bytes().startswith(before)
+    assert places(folder) == [0, 1, 2, 3]
+    app([*STUDY, "-o", "whole.csv"])  # as if nothing had happened
+    assert (folder / "out.csv").read_bytes() == (folder / "whole.csv").read_bytes()
 
 
 def test_ctrl_c_ends_it_with_what_has_run(half_way):
@@ -96,11 +87,12 @@ def test_ctrl_c_ends_it_with_what_has_run(half_way):
     assert places(folder) == [0, 1]
 
 
-def test_a_run_that_fails_is_a_row_and_the_status_says_so(tmp_path):
-    status, out, err = weft(tmp_path, "study", "show", "{s}", "--grid", "s=star:hosts=2;star:hsts=2", "-o", "o.csv")
-    assert (status, out) == (1, "o.csv: written, 2 runs, 1 failed\n")
-    assert "1 of 2 runs failed, the first by: " in err
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "o.csv").read_text())))
+def test_a_run_that_fails_is_a_row_and_the_status_says_so(tmp_path, capsys):
+    output = tmp_path / "out.csv"
+    with pytest.raises(SystemExit, match=r"1 of 2 runs failed, the first by: .*hsts"):
+        app(["study", "show", "{s}", "--grid", "s=star:hosts=2;star:hsts=2", "-o", str(output)])
+    assert capsys.readouterr().out == f"{output}: written, 2 runs, 1 failed\n"
+    rows = list(csv.DictReader(io.StringIO(output.read_text())))
     assert rows[0]["status"] == "ok"
     assert (rows[-1]["s"], rows[-1]["status"]) == ("star:hsts=2", "error")
     assert "hsts" in rows[-1]["error"]

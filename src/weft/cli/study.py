@@ -75,24 +75,30 @@ def study(
 
 
 def _check(asked: Study) -> None:
-    """Does the command take every value that it will be given? As far as can be said without running it."""
+    """Does the command take the values that it will be given? As far as can be said without running it."""
+    from weft.cli import COMMANDS, app
+    from weft.errors import ConfigError, UnknownName
+
     os.environ["WEFT_DEFAULTS"] = ""  # here and in workers: a study says all itself, and is the same everywhere
     for run in asked.samples():
-        _parse(run.words)
+        if run.words[0] not in app:
+            raise UnknownName("command", run.words[0], COMMANDS)
+        try:
+            _parse(run.words)
+        except ConfigError:
+            arguments = app.parse_commands(run.words)[1][-1].assemble_argument_collection()
+            if any("--json" in one.names for one in arguments):
+                raise
+            raise ConfigError(
+                f"weft {run.words[0]} has no --json, and a study makes its table of that: sim, nccl, compare have"
+            ) from None
 
 
 def _parse(words: Sequence[str]) -> tuple[Any, Any]:
     """The function of a command and its arguments, with --json."""
-    from weft.cli import COMMANDS, app
-    from weft.errors import ConfigError, UnknownName
+    from weft.cli import app
+    from weft.errors import ConfigError
 
-    if words[0] not in app:
-        raise UnknownName("command", words[0], COMMANDS)
-    command = app.parse_commands(words)[1][-1]
-    if not any("--json" in argument.names for argument in command.assemble_argument_collection()):
-        raise ConfigError(
-            f"weft {words[0]} has no --json, and a study makes its table of that: sim, nccl, compare have"
-        )
     try:
         return app.parse_args([*words, "--json"], exit_on_error=False, print_error=False)[:2]
     except CycloptsError as error:

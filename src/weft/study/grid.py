@@ -28,6 +28,7 @@ from weft.errors import ConfigError, FileError, UnknownName
 Value = str | int | float | bool
 FILES = {".toml": tomllib.loads, ".json": json.loads}
 _MOST = 1_000_000  # runs of a study
+_SOME = 20  # values that are looked at before anything runs: each takes as long as a short run
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 _PLACE = re.compile(r"\{([A-Za-z][\w-]*)\}")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -40,6 +41,12 @@ class Axis:
 
     names: tuple[str, ...]
     values: tuple[tuple[Value, ...], ...]
+
+    def telling(self) -> Sequence[tuple[Value, ...]]:
+        """After the first, those that tell whether all can be: of numbers the ends, of others not more than some."""
+        if all(type(one) in (int, float) for row in self.values for one in row) and len(self.names) == 1:
+            return [min(self.values), max(self.values)]
+        return self.values[1:_SOME]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +91,11 @@ class Study:
         return (self._run(place, values) for place, values in enumerate(chosen))
 
     def samples(self) -> Iterator[Run]:
-        """Few runs in which every value is: enough to see whether a command takes them."""
+        """Few runs that tell whether a command takes all values."""
         first = [axis.values[0] for axis in self.axes]
         yield self._run(0, first)
         for i, axis in enumerate(self.axes):
-            for value in axis.values[1:]:
+            for value in axis.telling():
                 yield self._run(0, [*first[:i], value, *first[i + 1 :]])
 
     def _run(self, place: int, chosen: Sequence[tuple[Value, ...]]) -> Run:
