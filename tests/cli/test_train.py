@@ -61,8 +61,8 @@ def test_csv_has_one_row(capsys):
 
 
 def test_without_a_layout_the_fastest_is_taken(capsys):
-    found = json_of(capsys, "llama3-8b", "--gpus", "8")
-    given = json_of(capsys, "llama3-8b", "--gpus", "8", "--tp", "2")
+    found = json_of(capsys, "llama3-8b", "--gpus", "8", "--seq", "2048")
+    given = json_of(capsys, "llama3-8b", "--gpus", "8", "--seq", "2048", "--tp", "2")
     assert found["step_s"] <= given["step_s"]
 
 
@@ -123,4 +123,92 @@ def test_a_wrong_input_is_refused_before_anything_runs(arguments, error, says, m
     monkeypatch.setattr("weft.training.job.run_step", fail)
     monkeypatch.setattr("weft.training.search.run_step", fail)
     with pytest.raises(error, match=says):
+        app(["train", *arguments])
+
+
+def test_fabrics_side_by_side(capsys, tmp_path):
+    path = tmp_path / "bars.svg"
+    flags = (*SMALL, "--engine", "analytic", "--compare", "ndr,eth-100-tcp")
+    runs = json_of(capsys, *flags)["runs"]
+    assert [run["fabric"] for run in runs] == ["ndr", "eth-100-tcp"]
+    assert runs[0]["slower"] == 1.0 < runs[1]["slower"] == pytest.approx(runs[1]["step_s"] / runs[0]["step_s"])
+    app(["train", *flags, "--picture", str(path), "--tokens", "1T"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("llama3-8b on dgx-h100: tp 2; micro-batch 1; ZeRO 1\n")
+    for words in ("times as long", "days", "eth-100-tcp", f"{path}: written"):
+        assert words in printed
+    assert "MFU" in path.read_text()
+
+
+def test_a_scaling_curve(capsys, tmp_path):
+    path = tmp_path / "scale.svg"
+    flags = ("llama3-8b", "--tp", "2", "--engine", "analytic", "--scale", "8..32")
+    weak = json_of(capsys, *flags)["runs"]
+    assert [run["gpus"] for run in weak] == [8, 16, 32]
+    assert [run["options"]["layout"]["global_batch"] for run in weak] == [16, 32, 64]
+    assert weak[0]["efficiency"] == 1.0 >= weak[-1]["efficiency"] > 0.9
+    strong = json_of(capsys, *flags, "--global-batch", "64", "--strong")["runs"]
+    assert {run["options"]["layout"]["global_batch"] for run in strong} == {64}
+    assert strong[0]["step_s"] > 3 * strong[-1]["step_s"]
+    app(["train", *flags, "--picture", str(path)])
+    assert "scaling, %" in capsys.readouterr().out
+    assert "weak scaling" in path.read_text()
+
+
+def test_the_best_layouts(capsys):
+    flags = ("llama3-8b", "--gpus", "8", "--search", "--micro-batch", "1", "--vp", "1")
+    found = json_of(capsys, *flags)["layouts"]
+    times = [one["step_s"] for one in found]
+    assert times == sorted(times)
+    assert {one["micro_batch"] for one in found} == {1}
+    app(["train", *flags])
+    printed = capsys.readouterr().out
+    assert f"The best of {len(found)} layouts" in printed
+    assert "Run it: --" in printed
+
+
+def test_a_timeline_and_a_trace(capsys, tmp_path):
+    picture, trace = tmp_path / "step.svg", tmp_path / "step.json"
+    app(
+        [
+            "train",
+            "llama3-8b",
+            "--gpus",
+            "8",
+            "--tp",
+            "2",
+            "--pp",
+            "2",
+            "--timeline",
+            str(picture),
+            "--trace",
+            str(trace),
+        ]
+    )
+    assert capsys.readouterr().out.endswith(f"{picture}: written\n{trace}: written\n")
+    for words in ("stage 0", "stage 1", "forward", "backward", "gradients summed"):
+        assert words in picture.read_text()
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"forward 1", "backward 8", "gradients", "parameters", "optimizer"} <= names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "which model"),
+        (("llama3-8b", "--scale", "64..8"), "not numbers of GPUs that grow"),
+        (("llama3-8b", "--scale", "8..x"), "write 8..16384"),
+        (("llama3-8b", "--scale", "8,16", "--gpus", "8"), "--scale stands instead of --gpus"),
+        (("llama3-8b", "--compare", "ndr,hdr", "--fabric", "ndr"), "--compare stands instead of --fabric"),
+        (("llama3-8b", "--gpus", "8", "--compare", "ndr,ndr"), "each once"),
+        (("llama3-8b", "--gpus", "8", "--search", "--compare", "ndr"), "leave out one of them"),
+        (("llama3-8b", "--gpus", "8", "--picture", "x.png"), "add one of them"),
+        (("llama3-8b", "--gpus", "8", "--strong"), "add --scale"),
+        (("llama3-8b", "--gpus", "8", "--timeline", "x.gif"), "the suffix says what to write"),
+        (("llama3-8b", "--gpus", "8", "--trace", "x.png"), "the suffix says what to write: .json"),
+        (("llama3-8b", "--scale", "8..32", "--tp", "2", "--pp", "16"), "is not a multiple of"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused(arguments, says):
+    with pytest.raises(ConfigError, match=says):
         app(["train", *arguments])

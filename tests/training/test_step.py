@@ -78,6 +78,13 @@ def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
     assert cut.parts["bubble"] < plain.parts["bubble"] / 2
 
 
+def test_without_a_pipeline_there_is_no_bubble():
+    """What ZeRO 3 gathers and nothing hides is for the copies' sake."""
+    made = step(tp=1, zero=3, global_batch=64)
+    assert made.parts["bubble"] == pytest.approx(0.0, abs=1e-9)
+    assert made.parts["dp"] > 0.0
+
+
 def test_all_wait_for_the_slowest_gpu():
     assert step(slowest=1.1).step_s / step().step_s == pytest.approx(1.1, abs=0.02)
     piped = [step(tp=4, pp=4, global_batch=256, slowest=slowest).step_s for slowest in (1.0, 1.1)]

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from weft.cli import train_tables as tables
 from weft.cli.arguments import NAMES_FILE
-from weft.cli.output import Cell, console, print_data, progress_bar, table
+from weft.cli.output import print_data, progress_bar, say_written
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
 
 if TYPE_CHECKING:
     from weft.training.job import Run
+    from weft.training.parallel import Layout
+    from weft.training.scaling import Curve
     from weft.training.site import Site
     from weft.training.transformer import Transformer
 
-_TRUST = (
-    "How far to trust it: docs/training.md has published steps beside weft's. Left out: failures, input, evaluation."
-)
-
 
 def train(
-    model: Annotated[str, NAMES_FILE],
+    model: Annotated[str, NAMES_FILE] = "",
     /,
     *,
     where: Annotated[Where, Parameter(name="*", group="What it runs on")] = NO_WHERE,
@@ -38,39 +38,74 @@ def train(
         By name, llama3-70b or gpt3-175b; or the path of a Hugging Face config.json.
     """
     from weft.sim.engines import find_engine
-    from weft.training.job import run_job
-    from weft.training.parallel import Layout
+    from weft.units import parse_count
 
-    tokens = _tokens(outputs.tokens)
+    _check(where, outputs)
+    tokens = None if outputs.tokens is None else parse_count("tokens", outputs.tokens)
     one = _model(model, shape)
     engine = find_engine(where.engine)
-    site = _site(where, cut)
-    given = _given(cut, one, site.gpus)
-    with progress_bar(f"{one.name} on {site.name}") as change:
-        fields = given if _is_cut(cut) else _best(one, site, given, change)
-        layout = Layout(gpus=site.gpus, **fields)
-        change(description=f"{where.engine} engine over {site.spec}", total=None)
-        run = run_job(one, layout, site, engine)
-    if outputs.form.is_data:
-        print_data(outputs.form, _facts(run, tokens))
-    else:
-        _print(run, tokens)
+    sites = _sites(where, cut, outputs)
+    if outputs.search:
+        _search(one, sites[0][0], cut, outputs)
+        return
+    with progress_bar(f"{one.name} on {where.fabric or 'its fabric'}") as change:
+        layouts = _layouts(one, sites, cut, outputs.strong, change)
+        curves = _run(one, sites, layouts, engine, change)
+    _write(curves, outputs)
+    _tell(curves, tokens, outputs)
 
 
 # -- what was asked ---------------------------------------------------------------------------------------------------
 
 
-def _tokens(text: str | None) -> float | None:
-    from weft.units import parse_count
+def _check(where: Where, outputs: Outputs) -> None:
+    """Refuse before a long run what makes no sense together, or could not be written after it."""
+    from weft.draw.chart import check_suffix
+    from weft.errors import ConfigError
 
-    return None if text is None else parse_count("tokens", text)
+    many = outputs.compare is not None or outputs.scale is not None
+    for flag, given, clash, other in (
+        ("--compare", outputs.compare, where.fabric, "--fabric"),
+        ("--scale", outputs.scale, where.gpus, "--gpus"),
+        ("--search", outputs.search, many, "--compare and --scale"),
+        ("--search", outputs.search, outputs.picture or outputs.timeline or outputs.trace, "pictures"),
+        ("--timeline and --trace", outputs.timeline or outputs.trace, many, "--compare and --scale"),
+    ):
+        if given and clash:
+            raise ConfigError(f"{flag} stands instead of {other}: leave out one of them")
+    if outputs.picture is not None and not many:
+        raise ConfigError("--picture draws what --scale or --compare finds: add one of them; --timeline draws one step")
+    if outputs.strong and outputs.scale is None:
+        raise ConfigError("--strong says how --scale scales: add --scale 8..1024")
+    for path in filter(None, (outputs.picture, outputs.timeline)):
+        check_suffix(path)
+    if outputs.trace is not None:
+        check_suffix(outputs.trace, (".json",))
 
 
 def _model(name: str, shape: Shape) -> Transformer:
-    from weft.training.transformer import find, reshape
+    from weft.errors import ConfigError
+    from weft.training.transformer import find, presets, reshape
 
+    if not name:
+        raise ConfigError(f"which model? Give one of {', '.join(presets())}, or the path of a config.json")
     changes = {field: value for field, value in asdict(shape).items() if value is not None}
     return reshape(find(name), **changes) if changes else find(name)
+
+
+def _sites(where: Where, cut: Cut, outputs: Outputs) -> list[list[Site]]:
+    """By fabric, then by size."""
+    from weft.errors import ConfigError
+    from weft.training.scaling import parse_sizes
+
+    names: list[str | None] = [where.fabric]
+    if outputs.compare is not None:
+        names = [name.strip() for name in outputs.compare.split(",") if name.strip()]
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice or not names:
+            raise ConfigError(f"--compare {outputs.compare}: name fabrics, each once: ndr,roce-400,eth-100-tcp")
+    sizes = [where.gpus] if outputs.scale is None else parse_sizes(outputs.scale)
+    return [[_site(replace(where, fabric=name, gpus=gpus), cut) for gpus in sizes] for name in names]
 
 
 def _site(where: Where, cut: Cut) -> Site:
@@ -79,14 +114,8 @@ def _site(where: Where, cut: Cut) -> Site:
 
     each = (cut.tp or 1) * (cut.pp or 1) * (cut.cp or 1)
     gpus = cut.dp * each if where.gpus is None and cut.dp is not None else where.gpus
-    site = find_site(
-        where.fabric,
-        gpus=gpus,
-        server=where.server,
-        seed=where.seed,
-        network=where.network,
-        paths=where.paths,
-    )
+    rules = {"network": where.network, "paths": where.paths}
+    site = find_site(where.fabric, gpus=gpus, server=where.server, seed=where.seed, **rules)
     if cut.dp is not None and cut.dp * each != site.gpus:
         raise ConfigError(
             f"dp*tp*pp*cp = {cut.dp}*{cut.tp or 1}*{cut.pp or 1}*{cut.cp or 1} = {cut.dp * each} and there are "
@@ -103,80 +132,105 @@ def _given(cut: Cut, one: Transformer, gpus: int) -> dict[str, Any]:
     return {"global_batch": SEQUENCES_PER_GPU * gpus, "seq": one.seq} | given
 
 
-def _is_cut(cut: Cut) -> bool:
-    """Whether one of the sizes was given: Megatron's defaults are then the others."""
+# -- layouts ----------------------------------------------------------------------------------------------------------
+
+
+def _layouts(
+    one: Transformer, sites: Sequence[Sequence[Site]], cut: Cut, strong: bool, change: Any
+) -> list[list[Layout]]:
+    """By fabric, then by size: as given, with Megatron's defaults for the other sizes; the fastest where none is given.
+
+    All must divide and fit before one is run.
+    """
+    from weft.training.memory import check_fits
+    from weft.training.parallel import Layout, check
+    from weft.training.scaling import grow
     from weft.training.search import SIZES
 
-    return cut.dp is not None or any(getattr(cut, size) is not None for size in SIZES)
-
-
-def _best(one: Transformer, site: Site, given: dict[str, Any], change: Any) -> dict[str, Any]:
-    from weft.training.search import SIZES, search
-
-    change(description=f"layouts of {one.name}")
-    best = search(one, site, given, lambda done, of: change(completed=done, total=of))[0].layout
-    return given | {size: getattr(best, size) for size in SIZES}
-
-
-# -- one job ----------------------------------------------------------------------------------------------------------
-
-
-def _facts(run: Run, tokens: float | None) -> dict[str, Any]:
-    from weft.version import __version__
-
-    asked = {} if tokens is None else {"tokens": tokens, "days": run.days(tokens)}
-    return {"weft": __version__, **run.report(), **asked}
-
-
-def _print(run: Run, tokens: float | None) -> None:
-    out = console()
-    for name, said in _headline(run, tokens).items():
-        out.print(f"{name:<13} {said}", markup=False)
-    out.print()
-    out.print(table("Where the time goes", ("part", "seconds", "%", "what"), _where(run)))
-    out.print(_TRUST, markup=False)
-    out.print(f"{run.engine} engine over {run.site.spec}; seed {run.site.options.seed}", markup=False)
-
-
-def _headline(run: Run, tokens: float | None) -> dict[str, str]:
-    from weft.training.words import show_layout, show_memory
-    from weft.units import format_count
-
-    step, one = run.step, run.step.transformer
-    per_gpu = step.tokens_per_s / run.site.gpus
-    flop = step.mfu * run.site.gpu.peak_flop_s(run.layout.precision) / 1e12
-    said = {
-        "model": f"{one.name}, {one.parameters / 1e9:,.1f} B parameters",
-        "on": f"{run.site.gpus:,} × {run.site.template.gpu} in {run.site.servers:,} × {run.site.template.name}",
-        "layout": show_layout(run.layout),
-        "step": f"{step.step_s:.4g} s for {run.layout.global_batch:,} sequences of {run.layout.seq:,} tokens",
-        "tokens/s": f"{step.tokens_per_s:,.0f}, {per_gpu:,.0f} on each GPU",
-        "MFU": f"{100 * step.mfu:.1f} % of the peak in {run.layout.precision}, {flop:,.0f} TFLOP/s on each GPU",
-        "memory": show_memory(run),
-    }
-    if tokens is not None:
-        said["time to train"] = f"{run.days(tokens):,.1f} days for {format_count(tokens)} tokens, nothing broken"
-    return said
-
-
-_PARTS = {
-    "products": "matrix products",
-    "attention": "attention",
-    "memory": "norms, activations, residuals: passes over memory",
-    "tp": "tensor parallel, not hidden",
-    "cp": "context parallel, not hidden",
-    "ep": "expert parallel: tokens to their experts and back",
-    "slowest": "waiting for the slowest GPU",
-    "bubble": "pipeline bubble, with sends that nothing hides",
-    "dp": "gradients and parameters of the copies, not hidden",
-    "optimizer": "Adam",
-}
-
-
-def _where(run: Run) -> list[tuple[Cell, ...]]:
-    step = run.step
-    return [
-        (part, round(seconds, 4), round(100 * seconds / step.step_s, 1), _PARTS[part])
-        for part, seconds in step.parts.items()
-        if seconds > 0
+    first, given = sites[0][0], _given(cut, one, sites[0][0].gpus)
+    batches = [grow(given["global_batch"], first.gpus, site.gpus, strong=strong) for site in sites[0]]
+    if cut.dp is None and all(getattr(cut, size) is None for size in SIZES):
+        return [
+            [
+                _fastest(one, site, given | {"global_batch": batch}, change)
+                for site, batch in zip(row, batches, strict=True)
+            ]
+            for row in sites
+        ]
+    made = [
+        Layout(gpus=site.gpus, **given | {"global_batch": batch}) for site, batch in zip(sites[0], batches, strict=True)
     ]
+    for each in made:
+        check(each, one)
+        check_fits(each, one, first.gpu.entry.memory_gbyte)
+    return [made for _ in sites]
+
+
+def _fastest(one: Transformer, site: Site, given: dict[str, Any], change: Any) -> Layout:
+    from weft.training.search import search
+
+    change(description=f"layouts of {one.name} on {site.gpus:,} GPUs, {site.name}")
+    return search(one, site, given, lambda done, of: change(completed=done, total=of))[0].layout
+
+
+def _search(one: Transformer, site: Site, cut: Cut, outputs: Outputs) -> None:
+    from weft.training.search import search
+
+    with progress_bar(f"layouts of {one.name}") as change:
+        found = search(one, site, _given(cut, one, site.gpus), lambda done, of: change(completed=done, total=of))
+    if outputs.form.is_data:
+        print_data(outputs.form, tables.search_facts(found, site), "layouts")
+    else:
+        tables.print_search(found, site)
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _run(
+    one: Transformer, sites: Sequence[Sequence[Site]], layouts: Sequence[Sequence[Layout]], engine: Any, change: Any
+) -> list[Curve]:
+    from weft.training.job import run_job
+    from weft.training.scaling import Curve
+
+    curves, done, of = [], 0, sum(map(len, sites))
+    for row, cuts in zip(sites, layouts, strict=True):
+        runs: list[Run] = []
+        for site, layout in zip(row, cuts, strict=True):
+            change(description=f"{engine.name} engine over {site.spec}", completed=done, total=of if of > 1 else None)
+            runs.append(run_job(one, layout, site, engine))
+            done += 1
+        curves.append(Curve(runs=tuple(runs)))
+    return curves
+
+
+def _write(curves: Sequence[Curve], outputs: Outputs) -> None:
+    from weft.training.profile import draw_timeline, spans
+    from weft.training.scaling import draw_parts, draw_scaling
+    from weft.training.timeline import write_chrome
+
+    run = curves[0].runs[0]
+    if outputs.timeline is not None:
+        draw_timeline(outputs.timeline, run)
+    if outputs.trace is not None:
+        write_chrome(spans(run.step), outputs.trace)
+    if outputs.picture is not None and outputs.scale is not None:
+        draw_scaling(outputs.picture, curves, strong=outputs.strong)
+    elif outputs.picture is not None:
+        draw_parts(outputs.picture, [curve.runs[0] for curve in curves])
+
+
+def _tell(curves: Sequence[Curve], tokens: float | None, outputs: Outputs) -> None:
+    from weft.training.scaling import report
+
+    many = outputs.compare is not None or outputs.scale is not None
+    if outputs.form.is_data and many:
+        print_data(outputs.form, report(curves), "runs")
+    elif outputs.form.is_data:
+        print_data(outputs.form, tables.facts(curves[0].runs[0], tokens))
+    else:
+        if many:
+            tables.print_runs(curves, tokens)
+        else:
+            tables.print_run(curves[0].runs[0], tokens)
+        say_written(outputs.picture, outputs.timeline, outputs.trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import TABLES, Form, Whole
+from weft.cli.arguments import TABLES, File, Form, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,8 @@ class Cut:
     """Tensor-parallel collectives hide behind the products beside them."""
     overlap_p2p: bool = True
     """Interleaved stages send while they compute."""
+    overlap_moe: bool = False
+    """Tokens on their way to experts hide behind another micro-batch (DualPipe)."""
     grad_reduce_in_fp32: bool = True
     """Gradients are summed in 32 bits; else in 16."""
     fused_attention: bool = True
@@ -106,6 +108,20 @@ class Outputs:
 
     tokens: str | None = None
     """How long until so many are seen: 15T, 300B."""
+    search: bool = False
+    """Find the fastest layouts that fit, in closed form; sizes that are given are kept."""
+    compare: str | None = None
+    """The same job on these fabrics, by commas: ndr,roce-400,eth-100-tcp."""
+    scale: str | None = None
+    """From so many GPUs to so many, doubling: 8..16384; or 8,64,512. The batch grows along, from --global-batch."""
+    strong: bool = False
+    """With --scale: the same batch at every size."""
+    picture: File = None
+    """What --scale or --compare found, .png, .svg or .pdf."""
+    timeline: File = None
+    """What every stage does when, .png, .svg or .pdf."""
+    trace: File = None
+    """The same for Perfetto or chrome://tracing, .json."""
     form: Form = TABLES
 
 

@@ -41,7 +41,8 @@ class Step:
     step_s: float
     parts: dict[str, float]
     schedule: pipeline.Schedule
-    reduced_s: NDArray[np.float64]  # [stage] -> when its gradients are summed
+    gathered_s: NDArray[np.float64]  # [stage, chunk] -> how long its parameters are gathered, beside compute or after
+    summed_s: NDArray[np.float64]  # [stage, chunk, begin or end] of the sum of its gradients over all copies
     optimizer_s: float
 
     @property
@@ -68,8 +69,10 @@ def run_step(
     owned = shares(layout, transformer)
     sharded = _Sharded(layout, over, owned, counts)
     forward_s, backward_s = (_seconds(times, slowest) for times in (forward, backward))
+    computed_s = forward_s + backward_s
     if layout.zero == 3:
         forward_s, backward_s = sharded.hidden(forward_s, backward=False), sharded.hidden(backward_s, backward=True)
+    gathers_s = float((forward_s + backward_s - computed_s).sum()) * layout.micro_batches / layout.pp
     sent = layout.tokens * transformer.hidden * BF16_BYTES / layout.tp
     ready_s = sharded.ready_s(forward_s) if layout.overlap_param_gather else None
     schedule = pipeline.run(
@@ -80,13 +83,14 @@ def run_step(
         overlap=layout.overlap_p2p and layout.vp > 1,
         ready_s=ready_s,
     )
-    reduced_s = sharded.reduced_s(schedule, backward_s)
+    summed_s = sharded.summed_s(schedule, backward_s)
     optimizer_s = gpu.adam_s(
         float((owned.parameters / sharded.copies + owned.expert_parameters / sharded.expert_copies).sum(1).max())
     )
-    after_s = 0.0 if layout.overlap_param_gather else float(sharded.gather_s().sum(1).max())
-    step_s = float(reduced_s.max()) + optimizer_s + after_s
-    parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s, slowest)
+    gathered_s = sharded.gather_s()
+    after_s = 0.0 if layout.overlap_param_gather else float(gathered_s.sum(1).max())
+    step_s = float(summed_s.max()) + optimizer_s + after_s
+    parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s, slowest, gathers_s)
     return Step(
         transformer=transformer,
         layout=layout,
@@ -94,7 +98,8 @@ def run_step(
         step_s=step_s,
         parts=parts,
         schedule=schedule,
-        reduced_s=reduced_s,
+        gathered_s=gathered_s,
+        summed_s=summed_s,
         optimizer_s=optimizer_s,
     )
 
@@ -163,23 +168,24 @@ class _Sharded:
         made: NDArray[np.float64] = np.maximum(all_s - each_s * rest, all_s - forward_s * rest)
         return made
 
-    def reduced_s(self, schedule: pipeline.Schedule, backward_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """[stage] -> when all gradients are summed: each bucket after its layers, one after the other."""
+    def summed_s(self, schedule: pipeline.Schedule, backward_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[stage, chunk] -> when the sum of its gradients begins and ends: each bucket after its layers, one after the
+        other. With ZeRO 3 it is inside of backward."""
         last_s = schedule.end_s[:, :, :, 1].max(axis=2)  # [stage, chunk]
-        done_s: NDArray[np.float64] = last_s.max(axis=1)
+        made = np.stack((last_s, last_s), axis=-1)
         if self.layout.zero == 3:
-            return done_s
+            return made
         kind = Collective.REDUCE_SCATTER if self.layout.zero else Collective.ALL_REDUCE
         each_s = self._each_s(kind, self.layout.gradient_bytes)
-        if not self.layout.overlap_grad_reduce:
-            done_s += each_s.sum(axis=1)
-            return done_s
-        done_s = np.zeros(len(last_s))
+        overlap = self.layout.overlap_grad_reduce
+        done_s = np.zeros(len(last_s)) if overlap else last_s.max(axis=1)
         for chunk in range(last_s.shape[1] - 1, -1, -1):
             bucket_s = each_s[:, chunk] / self.buckets[:, chunk]
-            first_s = last_s[:, chunk] - backward_s[:, chunk] * (1 - 1 / self.buckets[:, chunk])
-            done_s = np.maximum(np.maximum(done_s, first_s) + each_s[:, chunk], last_s[:, chunk] + bucket_s)
-        return done_s
+            early_s = backward_s[:, chunk] * (1 - 1 / self.buckets[:, chunk]) if overlap else 0.0
+            made[:, chunk, 0] = np.maximum(done_s, last_s[:, chunk] - early_s)
+            done_s = np.maximum(made[:, chunk, 0] + each_s[:, chunk], last_s[:, chunk] + bucket_s)
+            made[:, chunk, 1] = done_s
+        return made
 
     def hidden(self, compute_s: NDArray[np.float64], *, backward: bool) -> NDArray[np.float64]:
         """ZeRO 3: a layer's parameters are gathered while the one before computes, the first with nothing before it;
@@ -199,11 +205,12 @@ def _parts(
     step_s: float,
     optimizer_s: float,
     slowest: float,
+    gathers_s: float,
 ) -> dict[str, float]:
     """Seconds of a mean stage, which waits for the one with the slowest GPU.
 
-    Before the first forward and after the last backward stages wait for their copies in other pipelines; what is left
-    in between is the bubble.
+    Before the first forward and after the last backward stages wait for their copies in other pipelines, with ZeRO 3
+    in between too (`gathers_s`); what is left is the bubble.
     """
     made = Time(dict.fromkeys(_PARTS, 0.0))
     for stage in times:
@@ -211,6 +218,6 @@ def _parts(
             made.add_all(time, layout.micro_batches / layout.pp)
     made["slowest"] = (slowest - 1) * made.total_s
     made["optimizer"] = optimizer_s
-    made["dp"] = float(schedule.begin_s.min() + step_s - optimizer_s - schedule.end_s.max())
+    made["dp"] = gathers_s + float(schedule.begin_s.min() + step_s - optimizer_s - schedule.end_s.max())
     made["bubble"] = step_s - made.total_s
     return made

@@ -1,4 +1,4 @@
-"""Layouts and memory as people read them."""
+"""Layouts, memory and parts of a step as people read them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,31 @@ from weft.training.job import Run
 from weft.training.memory import GB
 from weft.training.parallel import Layout
 
+PARTS = {
+    "products": "matrix products",
+    "attention": "attention",
+    "memory": "norms, activations, residuals: passes over memory",
+    "tp": "tensor parallel, not hidden",
+    "cp": "context parallel, not hidden",
+    "ep": "expert parallel: tokens to their experts and back",
+    "slowest": "waiting for the slowest GPU",
+    "bubble": "pipeline bubble, with sends that nothing hides",
+    "dp": "gradients and parameters of the copies, not hidden",
+    "optimizer": "Adam",
+}
 
-def show_layout(layout: Layout) -> str:
-    """`tp 8, pp 4, vp 12, dp 32; micro-batch 4 × 16; ZeRO 1`: sizes that are 1 are left out, but for dp."""
-    sizes = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "vp", "cp", "ep") if getattr(layout, name) > 1]
-    experts = [f"etp {layout.etp}"] if layout.etp else []
-    said = (
-        f"{', '.join([*sizes, *experts, f'dp {layout.dp}'])}; micro-batch {layout.micro_batch} × {layout.micro_batches}"
-    )
-    again = "" if layout.recompute == "none" else f"; recompute {layout.recompute}"
-    return f"{said}; ZeRO {layout.zero}{again}"
+
+def show_layout(layout: Layout, *, copies: bool = True) -> str:
+    """`tp 8, pp 4, vp 12, dp 32; micro-batch 4 × 16; ZeRO 1`: sizes that are 1 are left out, but for dp.
+
+    Without `copies`, only what stays the same when there are more of them.
+    """
+    said = [f"{name} {getattr(layout, name)}" for name in ("tp", "pp", "vp", "cp", "ep") if getattr(layout, name) > 1]
+    said += [f"etp {layout.etp}"] if layout.etp else []
+    said += [f"dp {layout.dp}"] if copies else []
+    batch = f"micro-batch {layout.micro_batch}" + (f" × {layout.micro_batches}" if copies else "")
+    again = [] if layout.recompute == "none" else [f"recompute {layout.recompute}"]
+    return "; ".join([*([", ".join(said)] if said else []), batch, f"ZeRO {layout.zero}", *again])
 
 
 def show_memory(run: Run) -> str:

@@ -1,0 +1,165 @@
+"""What `weft train` prints: one run, runs side by side, layouts that were searched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.cli.output import Cell, console, table
+
+if TYPE_CHECKING:
+    from weft.training.job import Run
+    from weft.training.scaling import Curve
+    from weft.training.search import Found
+    from weft.training.site import Site
+
+_TRUST = (
+    "How far to trust it: docs/training.md has published steps beside weft's. Left out: failures, input, evaluation."
+)
+_BEST = 10  # layouts that are shown
+
+
+# -- one run ----------------------------------------------------------------------------------------------------------
+
+
+def facts(run: Run, tokens: float | None) -> dict[str, Any]:
+    from weft.version import __version__
+
+    asked = {} if tokens is None else {"tokens": tokens, "days": run.days(tokens)}
+    return {"weft": __version__, **run.report(), **asked}
+
+
+def print_run(run: Run, tokens: float | None) -> None:
+    out = console()
+    for name, said in _headline(run, tokens).items():
+        out.print(f"{name:<13} {said}", markup=False)
+    out.print()
+    out.print(table("Where the time goes", ("part", "seconds", "%", "what"), _where(run)))
+    out.print(_TRUST, markup=False)
+    out.print(f"{run.engine} engine over {run.site.spec}; seed {run.site.options.seed}", markup=False)
+
+
+def _headline(run: Run, tokens: float | None) -> dict[str, str]:
+    from weft.training.words import show_layout, show_memory
+    from weft.units import format_count
+
+    step, one = run.step, run.step.transformer
+    per_gpu = step.tokens_per_s / run.site.gpus
+    flop = step.mfu * run.site.gpu.peak_flop_s(run.layout.precision) / 1e12
+    said = {
+        "model": f"{one.name}, {one.parameters / 1e9:,.1f} B parameters",
+        "on": f"{run.site.gpus:,} × {run.site.template.gpu} in {run.site.servers:,} × {run.site.template.name}",
+        "layout": show_layout(run.layout),
+        "step": f"{step.step_s:.4g} s for {run.layout.global_batch:,} sequences of {run.layout.seq:,} tokens",
+        "tokens/s": f"{step.tokens_per_s:,.0f}, {per_gpu:,.0f} on each GPU",
+        "MFU": f"{100 * step.mfu:.1f} % of the peak in {run.layout.precision}, {flop:,.0f} TFLOP/s on each GPU",
+        "memory": show_memory(run),
+    }
+    if tokens is not None:
+        said["time to train"] = f"{run.days(tokens):,.1f} days for {format_count(tokens)} tokens, nothing broken"
+    return said
+
+
+def _where(run: Run) -> list[tuple[Cell, ...]]:
+    from weft.training.words import PARTS
+
+    step = run.step
+    return [
+        (part, round(seconds, 4), round(100 * seconds / step.step_s, 1), PARTS[part])
+        for part, seconds in step.parts.items()
+        if seconds > 0
+    ]
+
+
+# -- runs side by side ------------------------------------------------------------------------------------------------
+
+
+def print_runs(curves: Sequence[Curve], tokens: float | None) -> None:
+    from weft.training.words import show_layout
+
+    first = curves[0].runs[0]
+    columns = ["fabric", "GPUs", "batch", "step, s", "tokens/s", "MFU, %"]
+    columns += ["times as long"] if len(curves) > 1 else []
+    columns += ["scaling, %"] if len(curves[0].runs) > 1 else []
+    columns += ["days"] if tokens is not None else []
+    columns += ["waits, %"]
+    cuts = {show_layout(run.layout, copies=False) for curve in curves for run in curve.runs}
+    columns += ["layout"] if len(cuts) > 1 else []
+    fastest = [min(curve.runs[at].step.step_s for curve in curves) for at in range(len(curves[0].runs))]
+    rows: list[list[Cell]] = []
+    for curve in curves:
+        for run, best_s in zip(curve.runs, fastest, strict=True):
+            step = run.step
+            row: list[Cell] = [curve.name, run.site.gpus, run.layout.global_batch, step.step_s, step.tokens_per_s]
+            row.append(round(100 * step.mfu, 1))
+            row += [round(step.step_s / best_s, 3)] if len(curves) > 1 else []
+            row += [round(100 * curve.efficiency(run), 1)] if len(curve.runs) > 1 else []
+            row += [round(run.days(tokens), 1)] if tokens is not None else []
+            row.append(_waits(run))
+            rows.append([*row, show_layout(run.layout)] if len(cuts) > 1 else row)
+    out = console()
+    same = f": {cuts.pop()}" if len(cuts) == 1 else ", on each the fastest layout"
+    out.print(f"{first.step.transformer.name} on {first.site.template.name.partition('+')[0]}{same}", markup=False)
+    out.print(table("", columns, rows))
+    out.print(_TRUST, markup=False)
+    out.print(f"{first.engine} engine; seed {first.site.options.seed}", markup=False)
+
+
+def _waits(run: Run) -> str:
+    """`dp 12, bubble 3`: what is not computing, the largest first, nothing below a half."""
+    step = run.step
+    parts = {part: 100 * step.parts[part] / step.step_s for part in ("tp", "cp", "ep", "bubble", "dp")}
+    shown = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
+    return ", ".join(f"{part} {share:.0f}" for share, part in shown)
+
+
+# -- layouts ----------------------------------------------------------------------------------------------------------
+
+
+def search_facts(found: Sequence[Found], site: Site) -> dict[str, Any]:
+    """All of them, the fastest first."""
+    from dataclasses import asdict
+
+    from weft.version import __version__
+
+    return {
+        "weft": __version__,
+        "model": found[0].step.transformer.name,
+        "fabric": site.name,
+        "gpus": site.gpus,
+        "layouts": [
+            {
+                "step_s": one.step.step_s,
+                "tokens_per_s": one.step.tokens_per_s,
+                "mfu": one.step.mfu,
+                "memory_bytes": one.footprint.total_bytes,
+                **asdict(one.layout),
+                "dp": one.layout.dp,
+            }
+            for one in found
+        ],
+    }
+
+
+def print_search(found: Sequence[Found], site: Site) -> None:
+    from weft.training.memory import GB
+
+    columns = ("tp", "pp", "vp", "cp", "ep", "dp", "micro-batch", "ZeRO", "recompute", "step, s", "MFU, %", "GB")
+    rows = [
+        (
+            *(getattr(one.layout, size) for size in ("tp", "pp", "vp", "cp", "ep", "dp", "micro_batch", "zero")),
+            one.layout.recompute,
+            one.step.step_s,
+            round(100 * one.step.mfu, 1),
+            round(one.footprint.total_bytes / GB, 1),
+        )
+        for one in found[:_BEST]
+    ]
+    best, out = found[0], console()
+    out.print(f"{best.step.transformer.name} on {site.gpus:,} × {site.template.gpu}, {site.name}", markup=False)
+    out.print(table("", columns, rows))
+    out.print(f"The best of {len(found):,} layouts that divide and fit, in closed form.", markup=False)
+    flags = {name: getattr(best.layout, name) for name in ("tp", "pp", "vp", "cp", "ep", "micro_batch", "zero")}
+    said = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in flags.items() if value > 1)
+    again = "" if best.layout.recompute == "none" else f" --recompute {best.layout.recompute}"
+    out.print(f"Run it: {said or '--tp 1'}{again}", markup=False)

@@ -1,0 +1,129 @@
+"""The same job on more GPUs, and on other fabrics.
+
+grow(128, 64, 4096)                   the batch of 64 GPUs on 4,096: each GPU has the same work (weak scaling)
+grow(128, 64, 4096, strong=True)      the same batch, cut over more copies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, pairwise
+from pathlib import Path
+from typing import Any
+
+from weft.draw.chart import COLOURS, FAINT, titled_chart
+from weft.errors import ConfigError
+from weft.training.job import Run
+from weft.training.words import PARTS, show_layout
+from weft.version import __version__
+
+
+def parse_sizes(text: str) -> list[int]:
+    """`8..1024` doubles from the first to the last; `8,64,96` are these."""
+    first, dots, last = text.partition("..")
+    try:
+        sizes = [int(one) for one in ((first, last) if dots else text.split(","))]
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[0] < 1 or any(after <= before for before, after in pairwise(sizes)):
+        raise ConfigError(f"--scale {text} is not numbers of GPUs that grow: write 8..16384, or 8,64,512")
+    if not dots:
+        return sizes
+    return [sizes[0] << power for power in range((sizes[1] // sizes[0]).bit_length())]
+
+
+def grow(batch: int, before: int, gpus: int, *, strong: bool = False) -> int:
+    """The global batch on other GPUs than before."""
+    return batch if strong else batch * gpus // before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """Runs of one fabric, from the fewest GPUs to the most."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def name(self) -> str:
+        return self.runs[0].site.name
+
+    def efficiency(self, run: Run) -> float:
+        """Tokens/s of a GPU, of those that it had at the first size."""
+        first = self.runs[0]
+        return run.step.tokens_per_s / run.site.gpus / (first.step.tokens_per_s / first.site.gpus)
+
+
+def report(curves: Sequence[Curve]) -> dict[str, Any]:
+    """As `--json` prints it: `slower` is a step's time, of the fastest fabric's at that size."""
+    fastest = {run.site.gpus: run.step.step_s for curve in curves for run in curve.runs}
+    for curve in curves:
+        for run in curve.runs:
+            fastest[run.site.gpus] = min(fastest[run.site.gpus], run.step.step_s)
+    runs = [
+        run.report() | {"efficiency": curve.efficiency(run), "slower": run.step.step_s / fastest[run.site.gpus]}
+        for curve in curves
+        for run in curve.runs
+    ]
+    return {"weft": __version__, "runs": runs}
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def draw_scaling(path: Path | str, curves: Sequence[Curve], *, strong: bool) -> None:
+    """Tokens/s over GPUs with the straight line that they would follow, and MFU beside it."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    title = f"{curves[0].runs[0].step.transformer.name}, {'strong' if strong else 'weak'} scaling"
+    with titled_chart(path, title, _note(curves[0].runs[-1]), panels=2) as (rates, shares):
+        for curve, colour in zip(curves, cycle(COLOURS), strict=False):
+            gpus = [run.site.gpus for run in curve.runs]
+            look: dict[str, Any] = {"color": colour, "marker": "o", "markersize": 4, "linewidth": 1.8}
+            rates.plot(gpus, [run.step.tokens_per_s for run in curve.runs], label=curve.name, **look)
+            shares.plot(gpus, [100 * run.step.mfu for run in curve.runs], label=curve.name, **look)
+        best = max(curves, key=lambda curve: curve.runs[0].step.tokens_per_s).runs
+        each = best[0].step.tokens_per_s / best[0].site.gpus
+        ends = [best[0].site.gpus, best[-1].site.gpus]
+        rates.plot(ends, [each * gpus for gpus in ends], color=FAINT, linestyle="--", linewidth=1.2, label="linear")
+        rates.set_yscale("log")
+        rates.set_ylabel("tokens/s (logarithmic)")
+        shares.set_ylabel("MFU (%)")
+        shares.set_ylim(bottom=0)
+        for axes in (rates, shares):
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(gpus)
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+            axes.tick_params(axis="x", rotation=45)
+            axes.set_xlabel("GPUs (logarithmic)")
+        rates.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:,.0f}"))
+        rates.legend(loc="upper left")
+
+
+def draw_parts(path: Path | str, runs: Sequence[Run]) -> None:
+    """Where a step's time goes on each fabric, as bars."""
+    one = runs[0]
+    title = f"{one.step.transformer.name} on {one.site.gpus:,} × {one.site.template.gpu}: one step"
+    with titled_chart(path, title, _note(one)) as (axes,):
+        left = [0.0] * len(runs)
+        for part, colour in zip(PARTS, cycle((*COLOURS, "#c3a35c", "#34495e")), strict=False):
+            seconds = [run.step.parts[part] for run in runs]
+            if max(seconds) > 0.002 * max(run.step.step_s for run in runs):
+                axes.barh([run.site.name for run in runs], seconds, left=left, color=colour, label=part, height=0.6)
+            left = [before + more for before, more in zip(left, seconds, strict=True)]
+        for row, run in enumerate(runs):
+            said = f" {run.step.step_s:.3g} s, MFU {100 * run.step.mfu:.0f} %"
+            axes.text(run.step.step_s, row, said, va="center", fontsize=8.5)
+        axes.set_xlim(0, 1.2 * max(run.step.step_s for run in runs))
+        axes.set_ylim(len(runs) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("time of a step (s)")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02))
+
+
+def _note(run: Run) -> str:
+    return (
+        f"{run.site.gpus:,} GPUs: {show_layout(run.layout)}, {run.layout.global_batch:,} sequences of "
+        f"{run.layout.seq:,} tokens; {run.engine} engine, seed {run.site.options.seed}; weft {__version__}"
+    )
