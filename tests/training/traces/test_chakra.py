@@ -185,6 +185,13 @@ def test_nodes_that_cannot_be_run_are_named(tmp_path, made, said):
         read([write(tmp_path, [made])])
 
 
+def test_other_files_beside_them_do_no_harm(tmp_path):
+    folder = write(tmp_path, [node(1, COMP, us=1)])
+    (folder / "chakra_metadata.yaml").write_text("model: made")
+    (folder / "comm_group.json").write_text('{"0": [0]}')
+    assert len(read([folder]).ranks) == 1
+
+
 def test_missing_ranks_are_named(tmp_path):
     folder = write(tmp_path, *([node(1, COMP, us=1)] for _ in range(4)))
     (folder / "job.1.et").unlink()

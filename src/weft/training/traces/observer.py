@@ -1,13 +1,16 @@
 """What PyTorch's ExecutionTraceObserver writes, "1.1.1-chakra.0.0.4" and the like: the host, a file a rank.
 
-Communication is in nodes `record_param_comms`, with name, type, elements and group since 1.1.0. Times are not in it: so
-a rank does its communication in the order of the file and computes nothing.
+With NCCL communication is nodes `record_param_comms`, with name, type, elements and group since 1.1.0. Other backends
+leave the operators, `c10d::allreduce_` and the like, with their tensors and without the group: that is known where
+there is only one. Times are not in it: so a rank does its communication in the order of the file and computes nothing.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from weft.training.traces.pytorch import IGNORED, RECV, SEND, Groups, find_colle
 from weft.training.traces.trace import Kind, Node, Trace, refuse_missing
 
 JSON = "PyTorch's ExecutionTraceObserver"
+_OPERATOR, _LANE = "c10d::", "communication"
 _NOTE = "the host's trace has no times: nothing is computed, and communication goes in the order of the file"
 
 
@@ -62,39 +66,62 @@ class _Host:
                 self.members[str(group["pg_name"])] = listed(group["ranks"]) or tuple(range(group["group_size"]))
 
     def nodes(self) -> tuple[Node, ...]:
-        found = []
-        for node in self.raw:
-            if node.get("name") == "record_param_comms":
-                has = {one["name"]: one["value"] for one in node.get("attrs", ())}
-                if "collective_name" not in has:
-                    expected = "collective_name among its attributes: PyTorch 2.5 and later write it"
-                    raise FileError(self.path, None, f"node {node['id']} (record_param_comms)", expected)
-                if has["collective_name"] not in IGNORED:
-                    found.append(self._node(node["id"], has))
+        calls = [node for node in self.raw if node.get("name") == "record_param_comms"]
+        operators = [node for node in self.raw if str(node.get("name", "")).startswith(_OPERATOR)]
+        made = map(self._recorded, calls) if calls else map(self._operated, operators)
+        found = tuple(node for node in made if node is not None)
         if not found:
-            raise FileError(self.path, None, "no record_param_comms", "communication: was it profiled with NCCL?")
-        return tuple(found)
+            raise FileError(self.path, None, "no record_param_comms or c10d operator", "communication between ranks")
+        return found
 
-    def _node(self, number: int, has: dict[str, Any]) -> Node:
+    def _recorded(self, node: dict[str, Any]) -> Node | None:
+        """Of NCCL; None for what moves nothing."""
+        has = {one["name"]: one["value"] for one in node.get("attrs", ())}
+        if "collective_name" not in has:
+            expected = "collective_name among its attributes: PyTorch 2.5 and later write it"
+            raise FileError(self.path, None, f"node {node['id']} (record_param_comms)", expected)
         name = str(has["collective_name"])
-        try:
+        if name in IGNORED:
+            return None
+        with self._complaints(node, name):
             if name in (SEND, RECV):
                 raise ConfigError("the observer does not say to whom it sends")
-            kind = find_collective(name)
             size = size_bytes(int(has["in_msg_nelems"]), int(has["out_msg_nelems"]), str(has["dtype"]))
             members = self._members(has)
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
-            why = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise FileError(self.path, None, f"node {number} ({name})", f"what can be run: {why}") from None
+            return self._collective(node, name, size, str(has.get("pg_desc") or has["pg_name"]), members)
+
+    def _operated(self, node: dict[str, Any]) -> Node:
+        """Of any backend: the tensors say how much, and sends to whom."""
+        name = str(node["name"]).removeprefix(_OPERATOR).rstrip("_")
+        with self._complaints(node, name):
+            values = node["inputs"]["values"]
+            size = max((_tensor_bytes(one) for one in values), default=0)
+            if name in (SEND, RECV):
+                common = {"id": node["id"], "name": name, "lane": _LANE, "size_bytes": size}
+                return Node(kind=Kind(name), peer=int(values[2]), tag=int(values[3]), **common)
+            if len(self.members) != 1:
+                raise ConfigError(f"it is not said in which of {len(self.members)} process groups")
+            ((group, members),) = self.members.items()
+            return self._collective(node, name, size, group, members)
+
+    def _collective(self, node: dict[str, Any], name: str, size: int, group: str, members: tuple[int, ...]) -> Node:
         return Node(
-            id=number,
+            id=node["id"],
             name=name,
             kind=Kind.COLLECTIVE,
-            lane="communication",
-            collective=kind,
+            lane=_LANE,
+            collective=find_collective(name),
             size_bytes=size,
-            group=self.groups.name(str(has.get("pg_desc") or has["pg_name"]), members),
+            group=self.groups.name(group, members),
         )
+
+    @contextmanager
+    def _complaints(self, node: dict[str, Any], name: str) -> Iterator[None]:
+        try:
+            yield
+        except (ConfigError, LookupError, TypeError, ValueError) as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise FileError(self.path, None, f"node {node.get('id')} ({name})", f"what can be run: {why}") from None
 
     def _members(self, has: dict[str, Any]) -> tuple[int, ...]:
         known = self.members.get(str(has["pg_name"]))
@@ -102,3 +129,12 @@ class _Host:
             return known
         start, stride, size = (int(has[key]) for key in ("global_rank_start", "global_rank_stride", "pg_size"))
         return tuple(range(start, start + size * max(stride, 1), max(stride, 1)))
+
+
+def _tensor_bytes(value: Any) -> int:
+    """Of a tensor, [its number, its storage's, offset, elements, bytes of each, device], or of all in a list."""
+    if not isinstance(value, list):
+        return 0
+    if len(value) == 6 and isinstance(value[5], str):
+        return int(value[3]) * int(value[4])
+    return sum(map(_tensor_bytes, value))

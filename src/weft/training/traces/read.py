@@ -52,7 +52,8 @@ def _paths(names: Sequence[str | Path]) -> list[Path]:
     for name in names:
         path = Path(name)
         if path.is_dir():
-            below = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+            whole = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+            below = [one for one in whole if one.suffix == ".et"] or whole  # beside those lie notes of their makers
         elif path.exists() or not glob.has_magic(str(name)):
             below = [path]
         else:
