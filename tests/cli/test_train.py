@@ -212,3 +212,13 @@ def test_a_timeline_and_a_trace(capsys, tmp_path):
 def test_what_makes_no_sense_together_is_refused(arguments, says):
     with pytest.raises(ConfigError, match=says):
         app(["train", *arguments])
+
+
+def test_validate_prints_published_steps_beside_wefts(capsys):
+    told = json_of(capsys, "--validate")
+    assert len(told["rows"]) > 40
+    assert told["mean_error"] < 0.1
+    row = next(row for row in told["rows"] if row["name"] == "gpt3-175b, 128 H100, BF16, 25.02")
+    assert row["error"] == pytest.approx(row["step_s"] / 8.309 - 1)
+    app(["train", "--validate"])
+    assert "47 steps, off by" in capsys.readouterr().out

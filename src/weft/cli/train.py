@@ -12,6 +12,7 @@ from weft.cli import train_tables as tables
 from weft.cli.arguments import NAMES_FILE
 from weft.cli.output import print_data, progress_bar, say_written
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
+from weft.cli.train_validation import print_validation
 
 if TYPE_CHECKING:
     from weft.training.job import Run
@@ -35,11 +36,14 @@ def train(
     Parameters
     ----------
     model
-        By name, llama3-70b or gpt3-175b; or the path of a Hugging Face config.json.
+        By name, llama3-70b or gpt3-175b; or the path of a Hugging Face config.json. Needed but for --validate.
     """
     from weft.sim.engines import find_engine
     from weft.units import parse_count
 
+    if outputs.validate:
+        print_validation(outputs.form)
+        return
     _check(where, outputs)
     tokens = None if outputs.tokens is None else parse_count("tokens", outputs.tokens)
     one = _model(model, shape)
@@ -88,7 +92,7 @@ def _model(name: str, shape: Shape) -> Transformer:
     from weft.training.transformer import find, presets, reshape
 
     if not name:
-        raise ConfigError(f"which model? Give one of {', '.join(presets())}, or the path of a config.json")
+        raise ConfigError(f"which model? Give one of {', '.join(presets())}, the path of a config.json, or --validate")
     changes = {field: value for field, value in asdict(shape).items() if value is not None}
     return reshape(find(name), **changes) if changes else find(name)
 

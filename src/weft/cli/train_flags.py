@@ -122,6 +122,8 @@ class Outputs:
     """What every stage does when, .png, .svg or .pdf."""
     trace: File = None
     """The same for Perfetto or chrome://tracing, .json."""
+    validate: bool = False
+    """Print published steps beside weft's, and run nothing else."""
     form: Form = TABLES
 
 

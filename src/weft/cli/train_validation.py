@@ -33,7 +33,7 @@ def print_validation(form: Form) -> None:
         for row in rows
     ]
     note = (
-        f"{len(rows)} steps, off by {100 * mean_error:.1f} % in the mean. One set of constants for each type of GPU and "
+        f"{len(rows)} steps, off by {100 * mean_error:.1f} % in the mean. One set of constants for each type of GPU, "
         "none for a row; an ideal network. Sources: --json."
     )
     console().print(table("Published steps beside weft's", columns, lines, note))
