@@ -8,6 +8,7 @@ import weft
 from weft.collectives.cluster import from_server
 from weft.collectives.estimate import estimate
 from weft.collectives.kinds import Collective
+from weft.collectives.measure import CONNECTIONS
 from weft.collectives.ranks import place
 from weft.errors import ConfigError
 from weft.fabric.faults import slow
@@ -77,3 +78,13 @@ def test_a_group_that_straddles_servers_unevenly_is_refused():
 def test_a_job_has_as_many_gpus_as_its_servers(fabric):
     with pytest.raises(ConfigError, match="a layout of 32 GPUs on 64"):
         OverFabric(place(fabric), layout(gpus=32))
+
+
+def test_where_nothing_tells_connections_apart_one_stands_for_all(fabric, monkeypatch):
+    """Adaptive routing spreads each over all ports."""
+    times = []
+    for _ in range(2):
+        over = OverFabric(place(fabric), layout(tp=2), OPTIONS)
+        times.append(over.time_s("dp-cp", Collective.ALL_GATHER, 1 << 28))
+        monkeypatch.setattr(OverFabric, "_connections", CONNECTIONS)
+    assert times[0] == pytest.approx(times[1], rel=1e-3)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from weft.collectives.cluster import from_fabric
 from weft.errors import FileError
 from weft.fabric.spec import load
 from weft.sim.engine import Memory, Network, Paths
@@ -29,6 +30,12 @@ def test_the_rules_are_those_of_the_fabric_unless_told():
     assert (tcp.network, tcp.paths, tcp.memory) == (Network.TCP, Paths.ECMP, Memory.HOST)
     told = find_site("ndr", gpus=16, paths="table", seed=3).options
     assert (told.network, told.paths, told.memory, told.seed) == (Network.INFINIBAND, Paths.TABLE, Memory.GPUDIRECT, 3)
+
+
+@pytest.mark.parametrize("name", ["ndr", "xdr", "roce-100", "opa-400"])
+def test_a_fabric_that_is_built_whole_has_the_cluster_of_its_template(name):
+    site = find_site(name, gpus=16)
+    assert site.cluster == from_fabric(site.ranks.fabric)
 
 
 def test_one_server_needs_no_fabric():

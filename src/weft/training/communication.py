@@ -24,11 +24,12 @@ from weft.collectives.cluster import Cluster, from_fabric
 from weft.collectives.estimate import estimate
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Collective
-from weft.collectives.measure import edge_traffic, edges, measure_traffic
+from weft.collectives.measure import CONNECTIONS, edge_traffic, edges, measure_traffic
 from weft.collectives.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.errors import ConfigError
-from weft.sim.engine import Options
+from weft.sim.engine import Network as NetworkRules
+from weft.sim.engine import Options, Paths
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine
 from weft.training.parallel import Layout
@@ -123,12 +124,17 @@ class Ideal(Communication):
 
 
 class OverFabric(Communication):
-    """Over a routed fabric, by an engine: flows unless told."""
+    """Over a routed fabric, by an engine: flows unless told. Who built it whole knows its cluster."""
 
     def __init__(
-        self, ranks: Ranks, layout: Layout, options: Options | None = None, engine: Engine | None = None
+        self,
+        ranks: Ranks,
+        layout: Layout,
+        options: Options | None = None,
+        engine: Engine | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
-        super().__init__(from_fabric(ranks.fabric, ranks.servers), layout)
+        super().__init__(cluster or from_fabric(ranks.fabric, ranks.servers), layout)
         if len(ranks) != layout.gpus:
             raise ConfigError(f"a layout of {layout.gpus} GPUs on {len(ranks)} of {ranks.fabric.spec}: give it as many")
         self._ranks, self._options, self._engine = ranks, options or Options(), engine or FlowEngine()
@@ -142,9 +148,14 @@ class OverFabric(Communication):
         rails = rail[:, :per_server]  # [group, member]: those of its first server; others are reached over NVLink
         ends = [ranks.adapters[on[:, end, None], rails[:, None, :]].ravel() for end in (src, dst)]
         description = f"{len(groups):,} {kind} groups of {groups.shape[1]}, {pattern}"
-        return measure_traffic(
-            ranks.fabric, edge_traffic(ends[0], ends[1], description), self._options, engine=self._engine
-        )[0]
+        traffic = edge_traffic(ends[0], ends[1], description, self._connections)
+        return measure_traffic(ranks.fabric, traffic, self._options, engine=self._engine)[0]
+
+    @property
+    def _connections(self) -> int:
+        """Between two adapters. Where neither hashes nor processors tell them apart, one stands for all of them."""
+        alike = self._options.paths in (Paths.ADAPTIVE, Paths.SPRAY) and self._options.network is not NetworkRules.TCP
+        return 1 if alike else CONNECTIONS
 
 
 def _chain(stages: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

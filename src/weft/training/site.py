@@ -84,7 +84,8 @@ class Site:
                 f"{self.gpus:,} GPUs are too many for the packet engine, which takes {PACKET_GPUS} at most: take a "
                 f"slice, --gpus {PACKET_GPUS}, or the flow engine"
             )
-        return OverFabric(self.ranks, layout, self.options, engine)
+        whole = None if self.wire is None else self.cluster  # what is built new has no broken cable to look for
+        return OverFabric(self.ranks, layout, self.options, engine, whole)
 
 
 def find_site(
