@@ -12,6 +12,7 @@ from weft.cli import train_tables as tables
 from weft.cli.arguments import NAMES_FILE
 from weft.cli.output import print_data, progress_bar, say_written
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
+from weft.cli.train_trouble import NO_TROUBLE, Trouble, check_trouble, print_trouble, trouble_facts
 from weft.cli.train_validation import print_validation
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def train(
     where: Annotated[Where, Parameter(name="*", group="What it runs on")] = NO_WHERE,
     cut: Annotated[Cut, Parameter(name="*", group="How it is cut")] = NO_CUT,
     shape: Annotated[Shape, Parameter(name="*", group="Another shape of the model")] = NO_SHAPE,
+    trouble: Annotated[Trouble, Parameter(name="*", group="What goes wrong")] = NO_TROUBLE,
     outputs: Annotated[Outputs, Parameter(name="*", group="What is asked, printed and written")] = NO_OUTPUTS,
 ) -> None:
     """Train a transformer on a fabric: step time, tokens/s, MFU, memory, where the time goes.
@@ -49,14 +51,16 @@ def train(
     one = _model(model, shape)
     engine = find_engine(where.engine)
     sites = _sites(where, cut, outputs)
+    check_trouble(trouble, sites[0][0], outputs)
     if outputs.search:
         _search(one, sites[0][0], cut, outputs)
         return
     with progress_bar(f"{one.name} on {where.fabric or 'its fabric'}") as change:
         layouts = _layouts(one, sites, cut, outputs.strong, change)
         curves = _run(one, sites, layouts, engine, change)
+        told = trouble_facts(curves[0].runs[0], trouble, engine, tokens)
     _write(curves, outputs)
-    _tell(curves, tokens, outputs)
+    _tell(curves, tokens, told, outputs)
 
 
 # -- what was asked ---------------------------------------------------------------------------------------------------
@@ -224,17 +228,18 @@ def _write(curves: Sequence[Curve], outputs: Outputs) -> None:
         draw_parts(outputs.picture, [curve.runs[0] for curve in curves])
 
 
-def _tell(curves: Sequence[Curve], tokens: float | None, outputs: Outputs) -> None:
+def _tell(curves: Sequence[Curve], tokens: float | None, told: dict[str, Any], outputs: Outputs) -> None:
     from weft.training.scaling import report
 
     many = outputs.compare is not None or outputs.scale is not None
     if outputs.form.is_data and many:
         print_data(outputs.form, report(curves), "runs")
     elif outputs.form.is_data:
-        print_data(outputs.form, tables.facts(curves[0].runs[0], tokens))
+        print_data(outputs.form, tables.facts(curves[0].runs[0], tokens) | told)
     else:
         if many:
             tables.print_runs(curves, tokens)
         else:
             tables.print_run(curves[0].runs[0], tokens)
+            print_trouble(told)
         say_written(outputs.picture, outputs.timeline, outputs.trace)

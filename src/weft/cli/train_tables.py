@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from weft.training.site import Site
 
 _TRUST = (
-    "How far to trust it: docs/training.md has published steps beside weft's. Left out: failures, input, evaluation."
+    "How far to trust it: docs/training.md has published steps beside weft's. Left out: input, evaluation, and "
+    "failures (--fault, --goodput)."
 )
 _BEST = 10  # layouts that are shown
 

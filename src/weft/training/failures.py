@@ -29,6 +29,7 @@ from weft.errors import ConfigError, find_named
 from weft.fabric import faults
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.views import Port, Server
 from weft.routing.route import Routing, reroute
 from weft.sim.engine import Network
 from weft.training.goodput import constants
@@ -64,6 +65,14 @@ class Fault:
         if self.kind == "slow":
             return faults.slow(fabric, self.where, self.label)
         return faults.kill(fabric, self.where) if self.kind == "dead" else faults.remove_link(fabric, self.where)
+
+    def ports(self, fabric: Fabric) -> list[int]:
+        """Slots of what is broken: both ends of a cable, or all ports of a node or server."""
+        thing = fabric[self.where]
+        if isinstance(thing, Port):
+            return [port.slot for port in (thing, thing.peer) if port is not None]
+        nodes = thing.nodes if isinstance(thing, Server) else [thing]
+        return [port.slot for node in nodes for port in node.ports]
 
 
 def parse_fault(text: str) -> Fault:
@@ -125,8 +134,9 @@ class Disturbance:
     under: Step | None  # while the fault lasts and routes lead around it; None: no step is made then
     outage_s: float  # until the network is well again, or routed around; infinity: never
     stands_s: float  # how long the job makes no progress; infinity: until it is started again
-    cut_off: tuple[str, ...]  # adapters that lost their only cable
+    cut_off: tuple[str, ...]  # adapters that lost their only cable, and GPUs that are gone
     changed_entries: int  # of forwarding tables
+    on_its_way: bool = True  # whether the job sends anything over what broke
 
     @property
     def survives(self) -> bool:
@@ -148,6 +158,7 @@ class Disturbance:
             "survives": self.survives,
             "cut_off": list(self.cut_off),
             "changed_entries": self.changed_entries,
+            "on_its_way": self.on_its_way,
         }
 
 
@@ -159,12 +170,26 @@ def disturb(
     before: Step | None = None,
     retries: Retries | None = None,
     reroute_s: float | None = None,
+    used: NDArray[np.bool_] | None = None,
 ) -> Disturbance:
     """Break the fabric, route it again as the subnet manager does, changing few entries, and run the step on it.
 
     Without `retries`, those of reliable connections. `reroute_s`: from the fault to new tables in the switches.
+    `used` [port slot] are those that the job sends through: nobody notices what breaks elsewhere.
     """
     broken = fault.break_(routing.fabric)
+    before = before or step_on(routing.fabric)
+    if used is not None and not used[fault.ports(routing.fabric)].any():
+        return Disturbance(
+            fault=fault,
+            before=before,
+            under=before,
+            outage_s=0.0,
+            stands_s=0.0,
+            cut_off=(),
+            changed_entries=0,
+            on_its_way=False,
+        )
     cut_off = _cut_off(routing.fabric, broken)
     around_s = constants()["reroute"]["seconds"] if reroute_s is None else reroute_s
     outage_s = 0.0 if fault.kind == "slow" else fault.lasts_s if cut_off else min(fault.lasts_s, around_s)
@@ -173,7 +198,7 @@ def disturb(
     again = reroute(broken, routing) if goes_on else None
     return Disturbance(
         fault=fault,
-        before=before or step_on(routing.fabric),
+        before=before,
         under=step_on(again.fabric) if again is not None else None,
         outage_s=outage_s,
         stands_s=waits.stands_s(outage_s) if outage_s else 0.0,
@@ -183,12 +208,13 @@ def disturb(
 
 
 def _cut_off(before: Fabric, after: Fabric) -> tuple[str, ...]:
-    """Adapters that had a network cable and have none, or are gone with their server."""
-    left = _cabled(after)
-    return tuple(name for name in _cabled(before) if name not in left)
+    """Adapters that had a network cable and have none, and GPUs that are gone."""
+    left = _needed(after)
+    return tuple(name for name in _needed(before) if name not in left)
 
 
-def _cabled(fabric: Fabric) -> dict[str, None]:
+def _needed(fabric: Fabric) -> dict[str, None]:
     ends = np.concatenate([nodes[fabric.network_links] for nodes in fabric.link_nodes])
     adapters = np.unique(ends[fabric.nodes.kind[ends] == NodeKind.HCA])
-    return dict.fromkeys(fabric.nodes.name[node] for node in adapters.tolist())
+    nodes = (*adapters.tolist(), *fabric.of_kind(NodeKind.GPU).tolist())
+    return dict.fromkeys(fabric.nodes.name[node] for node in nodes)

@@ -1,0 +1,120 @@
+"""What `weft train` says of faults and failures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli.output import Cell, console, table
+from weft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from weft.cli.train_flags import Outputs
+    from weft.sim.result import Engine
+    from weft.training.job import Run
+    from weft.training.site import Site
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """What goes wrong."""
+
+    fault: Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)] = ()
+    """In the middle of the job, each alone: slow:leaf1/3=4xHDR, cut:leaf1/40, flap:dgx1/mlx5_0/1@5s or dead:spine1."""
+    goodput: str | None = None
+    """What part of the time is training, by a published failure rate: llama3, rsc-1 or rsc-2."""
+    checkpoint_minutes: float | None = None
+    """With --goodput: minutes between two checkpoints. [the best]"""
+    checkpoint_waits: bool = False
+    """With --goodput: the job waits until a checkpoint is on disks; else until it is in the memory of the hosts."""
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_minutes is not None and not 0 < self.checkpoint_minutes < 1e6:
+            raise ConfigError(f"--checkpoint-minutes {self.checkpoint_minutes:g} is not a time above 0")
+        if self.goodput is None and (self.checkpoint_minutes is not None or self.checkpoint_waits):
+            raise ConfigError("--checkpoint-minutes and --checkpoint-waits are part of --goodput: add --goodput llama3")
+
+
+NO_TROUBLE = Trouble()
+
+
+def check_trouble(trouble: Trouble, site: Site, outputs: Outputs) -> None:
+    """Refuse before a long run what could not be said after it."""
+    from weft.training.goodput import find_rate
+    from weft.training.trouble import find_faults
+
+    if trouble != NO_TROUBLE and (outputs.search or outputs.compare or outputs.scale):
+        raise ConfigError("--fault and --goodput are of one job: leave out --search, --compare and --scale")
+    find_faults(site, trouble.fault)
+    if trouble.goodput is not None:
+        find_rate(trouble.goodput)
+
+
+def trouble_facts(run: Run, trouble: Trouble, engine: Engine, tokens: float | None) -> dict[str, Any]:
+    """`faults` and `goodput` of the JSON, where they are asked for."""
+    from weft.training.goodput import find_rate
+    from weft.training.trouble import checkpoint_of, disturb_run, find_faults, goodput_of
+
+    made: dict[str, Any] = {}
+    if trouble.fault:
+        made["faults"] = [hurt.report() for hurt in disturb_run(run, find_faults(run.site, trouble.fault), engine)]
+    if trouble.goodput is not None:
+        saved = checkpoint_of(run, waits=trouble.checkpoint_waits)
+        interval_s = 60 * (trouble.checkpoint_minutes or 0)
+        found = goodput_of(run, find_rate(trouble.goodput), saved, interval_s=interval_s)
+        days = {} if tokens is None else {"days": run.days(tokens) / found.ettr}
+        made["goodput"] = {**found.report(), "checkpoint": asdict(saved), **days}
+    return made
+
+
+def print_trouble(facts: dict[str, Any]) -> None:
+    out = console()
+    if "faults" in facts:
+        columns = ("fault", "step s", "times as long", "stands still s", "entries changed", "what happens")
+        out.print(table("Faults", columns, [_row(one) for one in facts["faults"]]))
+    if "goodput" in facts:
+        out.print(table("Goodput", ("what", "value"), _goodput(facts["goodput"])))
+
+
+def _row(one: dict[str, Any]) -> tuple[Cell, ...]:
+    return (
+        one["fault"],
+        one["under_step_s"],
+        one["slowdown"],
+        one["stands_s"],
+        one["changed_entries"],
+        _what(one),
+    )
+
+
+def _what(one: dict[str, Any]) -> str:
+    cut_off = one["cut_off"]
+    who = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
+    if not one["survives"]:
+        return f"{who}the job ends, and starts again from its checkpoint"
+    if not one["on_its_way"]:
+        return "the job sends nothing there"
+    if one["outage_s"] == 0:
+        return "all wait for the slow cable"
+    return f"{who}goes on with the next try" if cut_off else "goes on over other routes"
+
+
+def _goodput(one: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    parts = {name: f"{100 * part:.2f} %" for name, part in one["parts"].items()}
+    saved = one["checkpoint"]
+    rows: list[tuple[Cell, ...]] = [
+        ("training (ETTR)", parts["training"]),
+        ("checkpoints", f"{parts['checkpoint']}, {saved['blocks_s']:.2g} s every {one['interval_s'] / 60:.1f} minutes"),
+        (
+            "restarts",
+            f"{parts['restart']}, {one['restart_s']:g} s after a failure every {one['mttf_s'] / 3600:.3g} hours",
+        ),
+        ("done again", parts["lost"]),
+        ("a checkpoint", f"{saved['total_bytes'] / 1e9:,.0f} GB, on disks after {saved['written_s']:.1f} s"),
+        ("failure rate", f"{one['rate']}: {one['source']}"),
+    ]
+    if "days" in one:
+        rows.append(("time to train", f"{one['days']:,.1f} days with failures"))
+    return rows

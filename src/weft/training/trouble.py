@@ -1,0 +1,94 @@
+"""What goes wrong with a job of `weft train`: faults in the middle of it, and failures for as long as it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+
+from weft.collectives.ranks import Ranks, place
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import Routing
+from weft.sim.engine import Network, Options, Progress
+from weft.sim.result import Engine, Result
+from weft.sim.traffic import Traffic
+from weft.training.communication import OverFabric
+from weft.training.failures import Disturbance, Fault, disturb, parse_fault, retries_of
+from weft.training.goodput import SERVER_GPUS, Goodput, Rate
+from weft.training.job import Run
+from weft.training.site import Site
+from weft.training.step import Step, run_step
+from weft.training.storage import checkpoint_bytes, constants, copy_s
+
+_SERVERS_OF_STORAGE = 32  # of a job for each storage server: a SuperPOD's scalable unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What is written, how long that takes, and how long the job waits for it."""
+
+    total_bytes: int
+    written_s: float
+    blocks_s: float
+
+
+class _Noting:
+    """An engine that notes which ports were sent through. What is inside the servers of a job is always used."""
+
+    def __init__(self, engine: Engine, ranks: Ranks) -> None:
+        self._engine, self.name = engine, engine.name
+        nodes, port_node = ranks.fabric.nodes, ranks.fabric.ports.node
+        own = np.isin(nodes.server, [ranks.fabric.find_server(name).index for name in ranks.servers])
+        self.used = (own & (nodes.kind != NodeKind.HCA))[port_node]
+
+    def run(
+        self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
+    ) -> Result:
+        result = self._engine.run(fabric, traffic, options, progress=progress)
+        self.used |= result.use.xmit_packets > 0
+        return result
+
+
+def find_faults(site: Site, texts: Sequence[str]) -> list[Fault]:
+    """Refuses what is no fault, or not of this fabric."""
+    found = [parse_fault(text) for text in texts]
+    for fault in found:
+        fault.break_(site.ranks.fabric)
+    return found
+
+
+def disturb_run(run: Run, faults: Sequence[Fault], engine: Engine) -> list[Disturbance]:
+    """Each fault alone, on the routes that the subnet manager makes of those of before."""
+    site, fabric = run.site, run.site.ranks.fabric
+
+    def step_on(broken: Fabric, clock: Engine = engine) -> Step:
+        ranks = place(broken, site.ranks.servers)
+        return run_step(run.step.transformer, run.layout, site.gpu, OverFabric(ranks, run.layout, site.options, clock))
+
+    noting = _Noting(engine, site.ranks)
+    before = step_on(fabric, noting)
+    routing = Routing(fabric=fabric, engine="auto", options=RoutingOptions(adaptive=True), notes=())
+    retries = retries_of(site.options.network or Network.INFINIBAND)
+    return [disturb(routing, fault, step_on, before=before, retries=retries, used=noting.used) for fault in faults]
+
+
+def checkpoint_of(run: Run, *, waits: bool) -> Checkpoint:
+    """On a storage server for every 32 of the job, with a network of their own that is as fast as its disks.
+
+    The job waits until all is written, or only until it is in the memory of the hosts.
+    """
+    sizes = checkpoint_bytes(run.layout, run.step.transformer)
+    servers = ceil(run.site.servers / _SERVERS_OF_STORAGE)
+    written_s = float(sizes.sum()) / (servers * constants()["appliance"]["write_gbyte_s"] * 1e9)
+    return Checkpoint(total_bytes=int(sizes.sum()), written_s=written_s, blocks_s=written_s if waits else copy_s(sizes))
+
+
+def goodput_of(run: Run, rate: Rate, checkpoint: Checkpoint, *, interval_s: float = 0.0) -> Goodput:
+    """With the best interval unless told, in which at least one checkpoint is written."""
+    nodes = ceil(run.site.gpus / SERVER_GPUS)
+    made = Goodput(nodes=nodes, rate=rate, blocks_s=checkpoint.blocks_s, interval_s=interval_s)
+    return made if interval_s else replace(made, interval_s=max(made.interval_s, checkpoint.written_s))

@@ -1,0 +1,103 @@
+"""Faults and failures of a job of `weft train`, as a user asks for them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from weft.cli import app
+from weft.errors import ConfigError, UnknownName
+from weft.sim.flow.engine import FlowEngine
+from weft.training.goodput import find_rate
+from weft.training.job import run_job
+from weft.training.parallel import Layout
+from weft.training.site import find_site
+from weft.training.transformer import find
+from weft.training.trouble import checkpoint_of, disturb_run, find_faults, goodput_of
+
+JOB = ("train", "llama3-8b", "--fabric", "fat-tree:hosts=8,server=dgx-h100,radix=32", "--tp", "4")
+
+
+def json_of(capsys, *more):
+    app([*JOB, *more, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def run():
+    layout = Layout(gpus=64, tp=8, global_batch=64, seq=4096)
+    return run_job(find("llama3-8b"), layout, find_site("fat-tree:hosts=10,server=dgx-h100,radix=32", gpus=64))
+
+
+def hurt(run, fault):
+    return disturb_run(run, find_faults(run.site, [fault]), FlowEngine())[0]
+
+
+def test_what_breaks_where_the_job_sends_nothing_is_not_noticed(run):
+    """The last two servers are not the job's."""
+    for fault in ("dead:dgx9", "flap:dgx10/mlx5_0/1@60s", "slow:dgx9/mlx5_0/1=4xHDR"):
+        quiet = hurt(run, fault)
+        assert not quiet.on_its_way
+        assert (quiet.stands_s, quiet.slowdown) == (0, 1)
+    assert hurt(run, "slow:dgx8/mlx5_0/1=4xSDR").slowdown > 1
+
+
+def test_a_gpu_or_a_server_that_dies_ends_the_job_even_where_it_needs_no_network(run):
+    alone = run_job(find("llama3-8b"), Layout(gpus=8, tp=8, global_batch=8, seq=4096), find_site("ndr", gpus=8))
+    for job, fault in ((run, "dead:dgx1/gpu3"), (run, "dead:dgx2"), (alone, "dead:dgx1"), (alone, "dead:dgx1/gpu0")):
+        assert not hurt(job, fault).survives
+    assert not hurt(alone, "dead:leaf1").on_its_way
+
+
+def test_a_checkpoint_blocks_until_it_is_in_host_memory_or_on_disks(run):
+    background, waits = (checkpoint_of(run, waits=waits) for waits in (False, True))
+    assert background.total_bytes == waits.total_bytes == pytest.approx(14 * 8.03e9, rel=0.01)
+    assert waits.blocks_s == waits.written_s == pytest.approx(waits.total_bytes / 65e9)
+    assert background.blocks_s < waits.blocks_s
+
+
+def test_checkpoints_do_not_overtake_each_other(run):
+    rate = find_rate("rsc-1")
+    saved = checkpoint_of(run, waits=False)
+    assert goodput_of(run, rate, saved).interval_s > saved.written_s
+    slow = replace(saved, written_s=1e6)
+    assert goodput_of(run, rate, slow).interval_s == 1e6
+    assert goodput_of(run, rate, slow, interval_s=60).interval_s == 60
+
+
+def test_weft_train_tells_of_faults_and_goodput(capsys):
+    said = json_of(
+        capsys, "--fault", "dead:spine1", "--fault", "flap:dgx1/mlx5_0/1@60s", "--goodput", "llama3", "--tokens", "1T"
+    )
+    spine, flap = said["faults"]
+    assert spine["survives"]
+    assert spine["before_step_s"] == pytest.approx(said["step_s"])
+    assert (flap["survives"], flap["stands_s"], flap["cut_off"]) == (False, None, ["dgx1/mlx5_0"])
+    assert said["goodput"]["nodes"] == 8
+    assert said["goodput"]["days"] == pytest.approx(said["days"] / said["goodput"]["ettr"])
+    assert "faults" not in json_of(capsys)
+
+
+def test_the_tables_say_what_happens(capsys):
+    app([*JOB, "--fault", "flap:dgx1/mlx5_0/1@5s", "--goodput", "rsc-2", "--checkpoint-waits"])
+    printed = capsys.readouterr().out
+    for words in ("8.59", "dgx1/mlx5_0 cut off: goes on with the next try", "training (ETTR)", "rsc-2: Revisiting"):
+        assert words in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--fault", "dead:spine99"), "spine99"),
+        (("--fault", "spine1"), "KIND:WHERE"),
+        (("--fault", "dead:spine1", "--search"), "leave out --search"),
+        (("--checkpoint-waits",), "add --goodput"),
+        (("--goodput", "llama3", "--checkpoint-minutes", "-1"), "above 0"),
+    ],
+)
+def test_trouble_that_cannot_be_is_refused_before_the_step_is_run(flags, why, monkeypatch):
+    monkeypatch.setattr("weft.training.job.run_job", lambda *_: pytest.fail("it ran"))
+    with pytest.raises(ConfigError, match=why):
+        app([*JOB, *flags])
+    with pytest.raises(UnknownName, match="llama3"):
+        app([*JOB, "--goodput", "llama"])
