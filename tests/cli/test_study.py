@@ -125,6 +125,7 @@ def test_what_the_command_does_not_take_is_refused_before_anything_runs(words, s
         "nccl all_reduce superpod:su=1 --servers 2 -b 1M -e 2M",
         "compare superpod:su=1 --servers 2 --fabrics ndr,hdr",
         "perf write_bw h1 h2 star:hosts=2 -s 2,64K",
+        "train llama3-8b --gpus 16 --tp 2",
         "show superpod:su=1",
         "scenario",
     ],

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+
 import pytest
+from tests.conftest import ROOT
 from tests.interop.conftest import find_module
 
 
@@ -20,3 +24,11 @@ def test_an_absent_peer_is_a_failure_where_all_should_be_there(peer, monkeypatch
         peer("no-such-program")
     with pytest.raises(pytest.fail.Exception, match="no_such_module is not installed: make peers"):
         find_module("no_such_module")
+
+
+def test_what_is_large_comes_by_make_peers_and_not_by_make_test():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert {"parquet", "ray"} <= extras.keys()
+    assert ".[parquet,ray]" in makefile.partition("\npeers:")[2].partition("\n\n")[0]
+    assert not [one for one in extras["test"] if re.search("ray|arrow|parquet", one)]
