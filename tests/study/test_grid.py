@@ -95,6 +95,7 @@ def test_samples_have_every_text_and_the_ends_of_numbers():
         (["x"], ["a=9..1"], "a=9..1 must go up"),
         (["x"], ["a=1..99999999999"], "must go up, and by less than 1,000,000"),
         (["x"], ["a=1..5000", "b=1..5000"], "25,000,000 runs are more than the 1,000,000"),
+        (["x"], [f"a={'9' * 500}", f"b={'9' * 500}..{'9' * 500}", "c=2..1"], "c=2..1 must go up"),
         (["x"], ["a b=1"], "'a b' is no name of a flag"),
         (["x{hsts}"], ["hosts=1"], "there is no list of values for '{hsts}'; did you mean hosts?"),
         (["no.toml"], [], "cannot read no.toml"),
@@ -111,6 +112,7 @@ def test_a_grid_that_cannot_be_is_refused_by_name(words, grid, said):
     [
         ("run = ", "expected TOML"),
         ("[grid]\na = [1]", "expected run ="),
+        ('run = "x \'y"', "quotes that end"),
         ('run = "x"\ngrid = 3', "a list of values for each name"),
         ('run = "x"\ngird = 3', "did you mean grid?"),
         ('run = "x"\n[grid]\na = []', "a has no values"),

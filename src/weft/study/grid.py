@@ -31,7 +31,7 @@ _MOST = 1_000_000  # runs of a study
 _SOME = 20  # values that are looked at before anything runs: each takes as long as a short run
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 _PLACE = re.compile(r"\{([A-Za-z][\w-]*)\}")
-_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_RANGE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})")
 _HOW = "write --grid size=64K,1M, --grid seed=1..10, or with ; between values that have commas"
 
 
@@ -168,7 +168,10 @@ def _read_file(path: Path) -> tuple[list[str], dict[str, Any]]:
     grid = facts.get("grid", {})
     if not isinstance(grid, dict):
         raise FileError(path, None, json.dumps(grid), "[grid], with a list of values for each name")
-    return shlex.split(facts["run"]), grid
+    try:
+        return shlex.split(facts["run"]), grid
+    except ValueError:
+        raise FileError(path, None, facts["run"], "words, and quotes that end") from None
 
 
 def _axis(key: str, given: Any) -> Axis:
@@ -177,9 +180,8 @@ def _axis(key: str, given: Any) -> Axis:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"grid: {name!r} is no name of a flag or of a place in braces: {_HOW}")
     values = _split(key, given, together=len(names) > 1) if isinstance(given, str) else given
-    rows = [
-        tuple(one) if isinstance(one, list) else (one,) for one in (values if isinstance(values, list) else [given])
-    ]
+    listed = values if isinstance(values, list) else [values]
+    rows = [tuple(one) if isinstance(one, list) else (one,) for one in listed]
     if not rows:
         raise ConfigError(f"grid: {key} has no values: {_HOW}")
     for row in rows:
@@ -227,6 +229,6 @@ def _value(text: str) -> Value:
             number = kind(text)
         except ValueError:
             continue
-        if str(number) == text and math.isfinite(number):
+        if str(number) == text and (kind is int or math.isfinite(number)):
             return number
     return text

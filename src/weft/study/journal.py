@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ class Journal:
         self.path = path
         self.outcomes: dict[int, Outcome] = {}
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._file = path.open("a+b")  # what is written comes last, wherever was read
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         try:
@@ -39,7 +40,8 @@ class Journal:
         self.outcomes[place] = outcome
 
     def close(self) -> None:
-        os.close(self._file)
+        with suppress(OSError):  # of a full disk, which `_append` has told
+            self._file.close()
 
     def _lock(self) -> None:
         try:
@@ -48,7 +50,8 @@ class Journal:
             raise ConfigError(f"{self.path}: a study is running that writes it: wait, or choose another -o") from None
 
     def _resume(self, head: dict[str, Any], restart: bool) -> None:
-        text = b"" if restart else self.path.read_bytes()
+        self._file.seek(0)
+        text = b"" if restart else self._file.read()
         whole = text[: text.rfind(b"\n") + 1]  # the last line may be half of one
         lines = [self._read(line) for line in (whole or text).splitlines()]
         if lines:
@@ -56,8 +59,7 @@ class Journal:
         for line in lines[1:]:
             place = line.pop("place")
             self.outcomes[place] = Outcome(**line)
-        os.ftruncate(self._file, len(whole))
-        os.lseek(self._file, 0, os.SEEK_END)
+        self._file.truncate(len(whole))
         if not whole:
             self._append(head)
 
@@ -80,7 +82,8 @@ class Journal:
 
     def _append(self, facts: dict[str, Any]) -> None:
         try:
-            os.write(self._file, json.dumps(facts).encode() + b"\n")
+            self._file.write(json.dumps(facts).encode() + b"\n")
+            self._file.flush()
             os.fsync(self._file)
         except OSError as error:
             raise ConfigError(f"cannot write {self.path}: {error.strerror}") from None
