@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -175,4 +176,19 @@ def test_two_studies_do_not_write_one_journal(folder):
 def test_what_could_not_be_written_is_refused_before_anything_runs(name, workers, said, folder):
     with pytest.raises(ConfigError, match=said):
         conduct(study("b"), CALL, folder / name, workers=workers)
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "ray", "said"),
+    [
+        ("ray", "out.csv", "auto", "--ray needs Ray: pip install 'weft[ray]'"),
+        ("pyarrow", "out.parquet", None, "Parquet needs pyarrow: pip install 'weft[parquet]'; or write .csv"),
+    ],
+)
+def test_what_an_extra_brings_is_asked_for_by_its_name(module, name, ray, said, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError) as refused:
+        conduct(study("b"), CALL, folder / name, workers=1, ray=ray)
+    assert said in str(refused.value)
     assert not (folder / "ran").exists()
