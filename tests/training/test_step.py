@@ -1,15 +1,17 @@
 """One optimizer step: what must hold whatever the constants are."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from weft.collectives.cluster import from_server
+from weft.collectives.kinds import Collective
 from weft.errors import ConfigError
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu
-from weft.training.parallel import Layout
-from weft.training.step import Step, run_step
+from weft.training.parallel import Layout, shares
+from weft.training.step import BUCKET_PARAMETERS, Step, run_step
 from weft.training.transformer import find
 
 H100 = Gpu.of("H100")
@@ -76,6 +78,17 @@ def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
     plain, cut = (step("gpt3-175b", gpus=128, tp=4, pp=8, vp=vp, seq=2048, global_batch=64) for vp in (1, 4))
     assert plain.parts["bubble"] / plain.step_s > 0.2
     assert cut.parts["bubble"] < plain.parts["bubble"] / 2
+
+
+def test_gradients_are_summed_for_as_long_as_their_collective_takes():
+    """Bucket after bucket, where none waits for its layers."""
+    layout = Layout(gpus=64, tp=2, global_batch=128, seq=4096, overlap_grad_reduce=False)
+    over = Ideal(from_server("dgx-h100", nodes=8), layout)
+    begin_s, end_s = run_step(find("llama3-8b"), layout, H100, over).summed_s[0, 0]
+    parameters = float(shares(layout, find("llama3-8b")).parameters.sum())
+    buckets = math.ceil(parameters / BUCKET_PARAMETERS)
+    bucket_s = over.time_s("dp-cp", Collective.REDUCE_SCATTER, 4 * parameters / buckets)
+    assert end_s - begin_s == pytest.approx(buckets * bucket_s)
 
 
 def test_without_a_pipeline_there_is_no_bubble():
