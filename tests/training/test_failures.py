@@ -7,6 +7,7 @@ import pytest
 
 from weft.collectives.ranks import place
 from weft.errors import ConfigError, UnknownName
+from weft.fabric.faults import kill
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.routing.check import check
@@ -99,6 +100,14 @@ def test_a_leaf_that_dies_ends_the_job():
     assert not dead.survives
     assert dead.under is None
     assert len(dead.cut_off) == 32
+
+
+def test_the_last_spine_that_dies_ends_the_job_though_every_adapter_has_its_cable():
+    last = route(kill(load("fat-tree:hosts=16,server=dgx-h100"), "spine2"))
+    dead = disturb(last, parse_fault("dead:spine1"), step_on, before=BEFORE)
+    assert not dead.survives
+    assert dead.under is None
+    assert dead.cut_off == ()
 
 
 def test_a_shorter_timeout_wakes_the_job_sooner_and_kills_it_sooner():

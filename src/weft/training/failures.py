@@ -30,6 +30,7 @@ from weft.fabric import faults
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.views import Port, Server
+from weft.routing.engine import CannotRoute
 from weft.routing.route import Routing, reroute
 from weft.sim.engine import Network
 from weft.training.goodput import constants
@@ -192,10 +193,11 @@ def disturb(
         )
     cut_off = _cut_off(routing.fabric, broken)
     around_s = constants()["reroute"]["seconds"] if reroute_s is None else reroute_s
-    outage_s = 0.0 if fault.kind == "slow" else fault.lasts_s if cut_off else min(fault.lasts_s, around_s)
+    again = None if cut_off else _around(broken, routing)
+    outage_s = 0.0 if fault.kind == "slow" else fault.lasts_s if again is None else min(fault.lasts_s, around_s)
+    if fault.kind != "slow" and fault.lasts_s <= around_s:
+        again = None  # it is over before
     waits = retries or retries_of(Network.INFINIBAND)
-    goes_on = not cut_off and (fault.kind == "slow" or fault.lasts_s > around_s)
-    again = reroute(broken, routing) if goes_on else None
     return Disturbance(
         fault=fault,
         before=before,
@@ -205,6 +207,14 @@ def disturb(
         cut_off=cut_off,
         changed_entries=(again.changed_entries or 0) if again is not None else 0,
     )
+
+
+def _around(broken: Fabric, routing: Routing) -> Routing | None:
+    """None where the fabric is in pieces: no route leads from one to the other."""
+    try:
+        return reroute(broken, routing)
+    except CannotRoute:
+        return None
 
 
 def _cut_off(before: Fabric, after: Fabric) -> tuple[str, ...]:
