@@ -206,6 +206,10 @@ def test_a_timeline_and_a_trace(capsys, tmp_path):
         (("llama3-8b", "--gpus", "8", "--strong"), "add --scale"),
         (("llama3-8b", "--gpus", "8", "--timeline", "x.gif"), "the suffix says what to write"),
         (("llama3-8b", "--gpus", "8", "--trace", "x.png"), "the suffix says what to write: .json"),
+        (
+            ("llama3-8b", "--scale", "8,16384", "--tp", "2", "--compare", "ndr,eth-100-tcp"),
+            "eth-100-tcp cannot be cabled",
+        ),
         (("llama3-8b", "--scale", "8..32", "--tp", "2", "--pp", "16"), "is not a multiple of"),
     ],
 )

@@ -232,3 +232,9 @@ def test_a_gpu_is_full_at_its_last_byte():
     assert need.total_bytes == sum(need.parts.values()) > 18 * 10**9
     assert need.fits(need.total_bytes / 2**30)
     assert not need.fits((need.total_bytes - 1) / 2**30)
+
+
+def test_a_stage_without_a_layer_holds_its_end_of_the_model():
+    """Llama 3's 126 layers on 128 stages: the first has the input alone, the last the output."""
+    layout = Layout(gpus=128, pp=128, global_batch=128, seq=8192)
+    assert footprint(layout, find("llama3-405b")).total_bytes > 0

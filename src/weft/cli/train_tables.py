@@ -68,7 +68,7 @@ def _where(run: Run) -> list[tuple[Cell, ...]]:
     return [
         (part, round(seconds, 4), round(100 * seconds / step.step_s, 1), PARTS[part])
         for part, seconds in step.parts.items()
-        if seconds > 0
+        if seconds > 1e-6 * step.step_s
     ]
 
 

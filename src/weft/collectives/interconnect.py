@@ -10,7 +10,7 @@ from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.spec import parse, rewrite
+from weft.fabric.spec import load, parse, rewrite
 from weft.sim.engine import Memory, Network, Options, Paths
 
 
@@ -38,6 +38,14 @@ def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int
         units = -(-servers // half)
         size = {"su": units, "servers": None if servers == units * half else servers}
     return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)
+
+
+def build(spec: str, wire: Interconnect) -> Fabric:
+    """That spec, which is one of this fabric."""
+    try:
+        return load(spec)
+    except ConfigError as error:
+        raise ConfigError(f"{wire.name} cannot be cabled: {error}\n  Leave {wire.name} out of the fabrics.") from error
 
 
 def options_of(wire: Interconnect, seed: int) -> Options:

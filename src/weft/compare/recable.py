@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.collectives.interconnect import respec, template_of
+from weft.collectives.interconnect import build, respec, template_of
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -27,7 +27,7 @@ def recable(spec: str, wires: Sequence[Interconnect]) -> list[Fabric]:
         for wire in wires:
             _refuse_other(fabric, wire)
         return [fabric for _ in wires]
-    return [_build(respec(spec, wire, template, len(fabric.servers)), wire) for wire in wires]
+    return [build(respec(spec, wire, template, len(fabric.servers)), wire) for wire in wires]
 
 
 def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
@@ -44,13 +44,6 @@ def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:
             f"{_WAY_OUT}"
         )
     return found
-
-
-def _build(spec: str, wire: Interconnect) -> Fabric:
-    try:
-        return load(spec)
-    except ConfigError as error:
-        raise ConfigError(f"{wire.name} cannot be cabled: {error}\n  Leave {wire.name} out of the fabrics.") from error
 
 
 _WAY_OUT = "Give a topology spec, superpod:su=1 or fat-tree:hosts=16,server=dgx-h100: its cables can be changed"

@@ -92,7 +92,7 @@ def _states(layout: Layout, held: _Held) -> tuple[int, int, int]:
     """Weights, gradients, optimizer. What ZeRO gathers is whole for one layer, with overlap also for the next."""
     of_weight = 2  # in FP8 one for the weight and one for its transpose, as Hopper multiplies
     of_optimizer = 12 if layout.gradient_bytes == 4 else 16  # gradients of 16 bits are copied to 32
-    layers = held.dense_layers + held.moe_layers
+    layers = max(1, held.dense_layers + held.moe_layers)  # an end of the model may stand alone
     weights = gradients = optimizer = 0
     for parameters, copies in (
         (held.parameters, layout.dp * layout.cp),

@@ -89,7 +89,7 @@ def draw_scaling(path: Path | str, curves: Sequence[Curve], *, strong: bool) -> 
         rates.set_yscale("log")
         rates.set_ylabel("tokens/s (logarithmic)")
         shares.set_ylabel("MFU (%)")
-        shares.set_ylim(bottom=0)
+        shares.set_ylim(0, 1.05 * max(100 * run.step.mfu for curve in curves for run in curve.runs))
         for axes in (rates, shares):
             axes.set_xscale("log", base=2)
             axes.set_xticks(gpus)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weft.collectives.cluster import Cluster, from_server
 from weft.collectives.ideal import ideal_networks
-from weft.collectives.interconnect import options_of, respec, template_of
+from weft.collectives.interconnect import build, options_of, respec, template_of
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks
 from weft.collectives.ranks import Ranks, place
@@ -38,15 +38,18 @@ _TIERS = 3  # switches between two servers, where no fabric is built to count th
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Site:
-    """Built and routed when a job first asks for it."""
+    """Routed when a job first asks for it."""
 
     name: str
-    spec: str
+    fabric: Fabric
     template: catalog.Server
     servers: int
     options: Options
-    wire: Interconnect | None = None  # None: the spec is a topology or file of one's own
-    given: Fabric | None = None
+    wire: Interconnect | None = None  # None: a topology or file of one's own
+
+    @property
+    def spec(self) -> str:
+        return self.fabric.spec
 
     @property
     def gpus(self) -> int:
@@ -62,7 +65,7 @@ class Site:
 
     @cached_property
     def ranks(self) -> Ranks:
-        fabric = prepare(self.given or load(self.spec))
+        fabric = prepare(self.fabric)
         return place(fabric, fabric.servers[: self.servers])
 
     @cached_property
@@ -108,10 +111,10 @@ def find_site(
     if gpus is None:
         raise ConfigError(f"{wire.name} joins as many GPUs as there are: say how many, --gpus 1024")
     servers = _servers(gpus, template)
-    spec = respec("superpod:su=1", wire, template, servers)
+    cabled = build(respec("superpod:su=1", wire, template, servers), wire)
     box = catalog.server(template.name).equipped(catalog.adapter(wire.adapter))
     options = _changed(options_of(wire, seed), network, paths)
-    return Site(name=wire.name, spec=spec, template=box, servers=servers, options=options, wire=wire)
+    return Site(name=wire.name, fabric=cabled, template=box, servers=servers, options=options, wire=wire)
 
 
 def _of_spec(spec: str, gpus: int | None, seed: int, network: str | None, paths: str | None) -> Site:
@@ -124,7 +127,7 @@ def _of_spec(spec: str, gpus: int | None, seed: int, network: str | None, paths:
             f"{len(fabric.servers) * template.gpus:,}: give as many at most, or a larger fabric"
         )
     options = _changed(Options(seed=seed, memory=Memory.GPUDIRECT), network, paths)
-    return Site(name=spec, spec=spec, template=template, servers=servers, options=options, given=fabric)
+    return Site(name=spec, fabric=fabric, template=template, servers=servers, options=options)
 
 
 def _own(template: catalog.Server) -> Interconnect:
