@@ -151,7 +151,8 @@ def test_whoever_waits_at_a_terminal_sees_that_something_happens(tmp_path):
             while some := os.read(shows, 1 << 16):
                 drawn += some
         os.close(shows)
-    assert "1 runs" in drawn.decode()
+    assert "0 of 1 runs" in drawn.decode()
+    assert "1 of 1 runs" in drawn.decode()
 
 
 def test_own_defaults_are_not_in_a_study(tmp_path, monkeypatch, capsys):

@@ -55,7 +55,7 @@ def study(
     asked = read(words, grid)
     _check(asked)
     try:
-        with progress_bar(f"{len(asked):,} runs") as change:
+        with progress_bar("starting") as change:
             outcomes = conduct(
                 asked,
                 _CALL,
@@ -63,7 +63,7 @@ def study(
                 workers=workers,
                 ray=ray,
                 restart=restart,
-                progress=lambda done, of: change(completed=done, total=of),
+                progress=lambda done, of: change(description=f"{done:,} of {of:,} runs", completed=done, total=of),
             )
     except KeyboardInterrupt:
         print(f"weft: stopped. What has run is in {journal_path(output)}: the same command goes on.", file=sys.stderr)
