@@ -46,7 +46,7 @@ def replay(
     from weft.training.traces.read import read
     from weft.training.traces.replay import replay as run
 
-    find_engine(engine)
+    find_engine(engine)  # before files are read
     trace = read(traces)
     on = prepare(load(fabric))
     with progress_bar("messages") as change:

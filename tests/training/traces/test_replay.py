@@ -37,7 +37,8 @@ def test_a_ring_in_goal_takes_what_its_program_takes(engine):
 @pytest.mark.parametrize("engine", ["flow", "packet", "analytic"])
 def test_a_collective_takes_what_its_program_takes(engine):
     fabric, size_bytes = routed("star:hosts=4"), 1 << 20
-    found = replay(trace(*([talk(1, size_bytes)] for _ in range(4))), fabric, engine=engine)
+    found = replay(trace(*([talk(1, size_bytes)] for _ in range(4))), fabric, engine=engine.title())
+    assert found.engine == engine
     ring = program("all_reduce", "ring", nodes=4)
     timed = run_program(ring, place(fabric), size_bytes, engine=find_engine(engine))
     assert found.total_s == pytest.approx(timed.time_ps * 1e-12, rel=1e-12)

@@ -89,26 +89,25 @@ def replay(
     ranks, joined = _place(trace, fabric, servers)
     if options is None:
         options = Options(memory=Memory.GPUDIRECT if (joined.nvlink >= 0).all() else Memory.HOST)
-    spread = None if not trace.alike else _linked_if_small(trace)
-    linked = spread or link(trace, (0,) if trace.alike else None)
-    whole = spread is not None or not trace.alike
-    messages = count_messages(linked, joined) if engine != "analytic" and whole else 0
-    if engine != "analytic" and whole and messages <= MOST_MESSAGES:
+    whole = not trace.alike or _few(trace)
+    linked = link(trace, None if whole else (0,))
+    about = {"spec": fabric.spec, "engine": clock.name}
+    if clock.name != "analytic" and whole and count_messages(linked, joined) <= MOST_MESSAGES:
         times, runs = run_together(linked, joined, clock, options, progress)
-        return _replay(linked, times, spec=fabric.spec, engine=engine, method="together", runs=runs)
-    if engine == "packet":
+        return _replay(linked, times, method="together", runs=runs, **about)
+    if clock.name == "packet":
         raise ConfigError(
             f"{trace.source} has over {MOST_MESSAGES:,} messages, too many to run packet by packet: use --engine flow"
         )
     alone = Clock(trace=trace, ranks=ranks, joined=joined, options=options, engine=clock)
-    return _replay(linked, run_alone(linked, alone), spec=fabric.spec, engine=engine, method="alone", runs=0)
+    return _replay(linked, run_alone(linked, alone), method="alone", runs=0, **about)
 
 
-def _linked_if_small(trace: Trace) -> Linked | None:
-    """All ranks, though all do the same, if together they are few."""
-    own = trace.ranks[0]
-    least = sum(node.kind is Kind.COLLECTIVE for node in own) * len(trace.ranks)
-    return link(trace) if least <= MOST_MESSAGES and len(own) * len(trace.ranks) <= MOST_NODES else None
+def _few(trace: Trace) -> bool:
+    """Ranks that all do the same: can all be run, or must one stand for them?"""
+    own, world = trace.ranks[0], len(trace.ranks)
+    talks = sum(node.kind is Kind.COLLECTIVE for node in own)
+    return talks * world <= MOST_MESSAGES and len(own) * world <= MOST_NODES
 
 
 def _place(trace: Trace, fabric: Fabric, servers: Sequence[str] | None) -> tuple[Ranks, Ranks]:
