@@ -56,6 +56,13 @@ def test_a_checkpoint_blocks_until_it_is_in_host_memory_or_on_disks(run):
     assert background.blocks_s < waits.blocks_s
 
 
+def test_storage_on_the_fabric_of_the_job_slows_its_steps(run):
+    own, shared = checkpoint_of(run, waits=True), checkpoint_of(run, waits=True, storage=["dgx9", "dgx10"])
+    assert own.beside_step_s is None
+    assert shared.written_s == pytest.approx(own.written_s / 2)  # two servers, not one
+    assert shared.beside_step_s > run.step.step_s * 1.001
+
+
 def test_checkpoints_do_not_overtake_each_other(run):
     rate = find_rate("rsc-1")
     saved = checkpoint_of(run, waits=False)
@@ -91,6 +98,8 @@ def test_the_tables_say_what_happens(capsys):
         (("--fault", "dead:spine99"), "spine99"),
         (("--fault", "spine1"), "KIND:WHERE"),
         (("--fault", "dead:spine1", "--search"), "leave out --search"),
+        (("--storage", "dgx8"), "dgx8 is a server of the job"),
+        (("--storage", "dgx99"), "dgx99"),
         (("--checkpoint-waits",), "add --goodput"),
         (("--goodput", "llama3", "--checkpoint-minutes", "-1"), "above 0"),
     ],

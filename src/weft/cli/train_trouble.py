@@ -29,12 +29,19 @@ class Trouble:
     """With --goodput: minutes between two checkpoints. [the best]"""
     checkpoint_waits: bool = False
     """With --goodput: the job waits until a checkpoint is on disks; else until it is in the memory of the hosts."""
+    storage: str | None = None
+    """Servers of the fabric, beside those of the job, that store checkpoints: dgx33,dgx34. [others, on a network of
+    their own]"""
 
     def __post_init__(self) -> None:
         if self.checkpoint_minutes is not None and not 0 < self.checkpoint_minutes < 1e6:
             raise ConfigError(f"--checkpoint-minutes {self.checkpoint_minutes:g} is not a time above 0")
         if self.goodput is None and (self.checkpoint_minutes is not None or self.checkpoint_waits):
             raise ConfigError("--checkpoint-minutes and --checkpoint-waits are part of --goodput: add --goodput llama3")
+
+    @property
+    def storage_servers(self) -> list[str]:
+        return [name.strip() for name in (self.storage or "").split(",") if name.strip()]
 
 
 NO_TROUBLE = Trouble()
@@ -43,11 +50,14 @@ NO_TROUBLE = Trouble()
 def check_trouble(trouble: Trouble, site: Site, outputs: Outputs) -> None:
     """Refuse before a long run what could not be said after it."""
     from weft.training.goodput import find_rate
+    from weft.training.storage import sharing
     from weft.training.trouble import find_faults
 
     if trouble != NO_TROUBLE and (outputs.search or outputs.compare or outputs.scale):
-        raise ConfigError("--fault and --goodput are of one job: leave out --search, --compare and --scale")
+        raise ConfigError("--fault, --goodput and --storage are of one job: leave out --search, --compare and --scale")
     find_faults(site, trouble.fault)
+    if trouble.storage is not None:
+        sharing(site.ranks, trouble.storage_servers)
     if trouble.goodput is not None:
         find_rate(trouble.goodput)
 
@@ -60,12 +70,15 @@ def trouble_facts(run: Run, trouble: Trouble, engine: Engine, tokens: float | No
     made: dict[str, Any] = {}
     if trouble.fault:
         made["faults"] = [hurt.report() for hurt in disturb_run(run, find_faults(run.site, trouble.fault), engine)]
+    if trouble.goodput is None and trouble.storage is None:
+        return made
+    saved = checkpoint_of(run, waits=trouble.checkpoint_waits, storage=trouble.storage_servers)
+    made["checkpoint"] = asdict(saved)
     if trouble.goodput is not None:
-        saved = checkpoint_of(run, waits=trouble.checkpoint_waits)
         interval_s = 60 * (trouble.checkpoint_minutes or 0)
         found = goodput_of(run, find_rate(trouble.goodput), saved, interval_s=interval_s)
         days = {} if tokens is None else {"days": run.days(tokens) / found.ettr}
-        made["goodput"] = {**found.report(), "checkpoint": asdict(saved), **days}
+        made["goodput"] = found.report() | days
     return made
 
 
@@ -74,6 +87,8 @@ def print_trouble(facts: dict[str, Any]) -> None:
     if "faults" in facts:
         columns = ("fault", "step s", "times as long", "stands still s", "entries changed", "what happens")
         out.print(table("Faults", columns, [_row(one) for one in facts["faults"]]))
+    if "checkpoint" in facts:
+        out.print(table("Checkpoint", ("what", "value"), _checkpoint(facts["checkpoint"])))
     if "goodput" in facts:
         out.print(table("Goodput", ("what", "value"), _goodput(facts["goodput"])))
 
@@ -101,18 +116,25 @@ def _what(one: dict[str, Any]) -> str:
     return f"{who}goes on with the next try" if cut_off else "goes on over other routes"
 
 
+def _checkpoint(one: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = [
+        ("size", f"{one['total_bytes'] / 1e9:,.0f} GB"),
+        ("written after", f"{one['written_s']:.3g} s, as fast as the {one['limit']}"),
+        ("the job waits", f"{one['blocks_s']:.3g} s"),
+    ]
+    if one["beside_step_s"] is not None:
+        rows.append(("a step meanwhile", f"{one['beside_step_s']:.4g} s"))
+    return rows
+
+
 def _goodput(one: dict[str, Any]) -> list[tuple[Cell, ...]]:
     parts = {name: f"{100 * part:.2f} %" for name, part in one["parts"].items()}
-    saved = one["checkpoint"]
+    failure = f"{one['restart_s']:g} s after a failure every {one['mttf_s'] / 3600:.3g} hours"
     rows: list[tuple[Cell, ...]] = [
         ("training (ETTR)", parts["training"]),
-        ("checkpoints", f"{parts['checkpoint']}, {saved['blocks_s']:.2g} s every {one['interval_s'] / 60:.1f} minutes"),
-        (
-            "restarts",
-            f"{parts['restart']}, {one['restart_s']:g} s after a failure every {one['mttf_s'] / 3600:.3g} hours",
-        ),
+        ("checkpoints", f"{parts['checkpoint']}, one every {one['interval_s'] / 60:.1f} minutes"),
+        ("restarts", f"{parts['restart']}, {failure}"),
         ("done again", parts["lost"]),
-        ("a checkpoint", f"{saved['total_bytes'] / 1e9:,.0f} GB, on disks after {saved['written_s']:.1f} s"),
         ("failure rate", f"{one['rate']}: {one['source']}"),
     ]
     if "days" in one:

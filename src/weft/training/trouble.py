@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 
 import numpy as np
@@ -22,9 +23,10 @@ from weft.training.goodput import SERVER_GPUS, Goodput, Rate
 from weft.training.job import Run
 from weft.training.site import Site
 from weft.training.step import Step, run_step
-from weft.training.storage import checkpoint_bytes, constants, copy_s
+from weft.training.storage import Busy, Transfer, checkpoint_bytes, constants, copy_s, sharing
 
 _SERVERS_OF_STORAGE = 32  # of a job for each storage server: a SuperPOD's scalable unit
+_WRITE_BYTES_S = constants()["appliance"]["write_gbyte_s"] * 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,9 @@ class Checkpoint:
 
     total_bytes: int
     written_s: float
+    limit: str  # who is slowest: disks or network
     blocks_s: float
+    beside_step_s: float | None = None  # of a step while it is written over the same fabric; None: it has its own
 
 
 class _Noting:
@@ -53,6 +57,13 @@ class _Noting:
         return result
 
 
+def _step_on(run: Run, fabric: Fabric, engine: Engine) -> Step:
+    """The same job on the same servers of another state of the fabric."""
+    ranks = place(fabric, run.site.ranks.servers)
+    over = OverFabric(ranks, run.layout, run.site.options, engine)
+    return run_step(run.step.transformer, run.layout, run.site.gpu, over)
+
+
 def find_faults(site: Site, texts: Sequence[str]) -> list[Fault]:
     """Refuses what is no fault, or not of this fabric."""
     found = [parse_fault(text) for text in texts]
@@ -64,27 +75,34 @@ def find_faults(site: Site, texts: Sequence[str]) -> list[Fault]:
 def disturb_run(run: Run, faults: Sequence[Fault], engine: Engine) -> list[Disturbance]:
     """Each fault alone, on the routes that the subnet manager makes of those of before."""
     site, fabric = run.site, run.site.ranks.fabric
-
-    def step_on(broken: Fabric, clock: Engine = engine) -> Step:
-        ranks = place(broken, site.ranks.servers)
-        return run_step(run.step.transformer, run.layout, site.gpu, OverFabric(ranks, run.layout, site.options, clock))
-
     noting = _Noting(engine, site.ranks)
-    before = step_on(fabric, noting)
+    before = _step_on(run, fabric, noting)
     routing = Routing(fabric=fabric, engine="auto", options=RoutingOptions(adaptive=True), notes=())
     retries = retries_of(site.options.network or Network.INFINIBAND)
-    return [disturb(routing, fault, step_on, before=before, retries=retries, used=noting.used) for fault in faults]
+    return [
+        disturb(routing, fault, partial(_step_on, run, engine=engine), before=before, retries=retries, used=noting.used)
+        for fault in faults
+    ]
 
 
-def checkpoint_of(run: Run, *, waits: bool) -> Checkpoint:
-    """On a storage server for every 32 of the job, with a network of their own that is as fast as its disks.
-
-    The job waits until all is written, or only until it is in the memory of the hosts.
+def checkpoint_of(run: Run, *, waits: bool, storage: Sequence[str] = ()) -> Checkpoint:
+    """To these servers of the fabric, over the fabric that the job uses; else to one for every 32 of the job, over a
+    network that is as fast as their disks. The job waits until all is written, or until it is in the hosts' memory.
     """
     sizes = checkpoint_bytes(run.layout, run.step.transformer)
-    servers = ceil(run.site.servers / _SERVERS_OF_STORAGE)
-    written_s = float(sizes.sum()) / (servers * constants()["appliance"]["write_gbyte_s"] * 1e9)
-    return Checkpoint(total_bytes=int(sizes.sum()), written_s=written_s, blocks_s=written_s if waits else copy_s(sizes))
+    if storage:
+        store = sharing(run.site.ranks, storage, run.site.options)
+        saved, beside_step_s = store.write(sizes), _step_on(run, run.site.ranks.fabric, Busy(store.writes())).step_s
+    else:
+        disks_s = float(sizes.sum()) / (ceil(run.site.servers / _SERVERS_OF_STORAGE) * _WRITE_BYTES_S)
+        saved, beside_step_s = Transfer(total_bytes=int(sizes.sum()), network_s=0.0, disks_s=disks_s), None
+    return Checkpoint(
+        total_bytes=saved.total_bytes,
+        written_s=saved.seconds,
+        limit=saved.limit,
+        blocks_s=saved.seconds if waits else copy_s(sizes),
+        beside_step_s=beside_step_s,
+    )
 
 
 def goodput_of(run: Run, rate: Rate, checkpoint: Checkpoint, *, interval_s: float = 0.0) -> Goodput:
