@@ -49,22 +49,12 @@ def test_a_trace_as_json_with_its_timeline(message, tmp_path):
     assert {one["name"] for one in events if one["ph"] == "X"} >= {"calc a", "send b", "wait: recv a", "recv a"}
 
 
-def test_a_table_and_the_same_as_csv(message):
-    table = weft(message, "--fabric", "star:hosts=2", "--servers", "2")
-    assert "GOAL, 2 ranks, 2 compute, 1 send, 1 recv" in table.stdout
+def test_ranks_as_csv(message):
     rows = list(csv.DictReader(io.StringIO(weft(message, "--fabric", "star:hosts=2", "--csv").stdout)))
-    assert list(rows[0]) == ["rank", "compute_s", "exposed_s", "waiting_s"]
+    assert [list(row) for row in rows] == [["rank", "compute_s", "exposed_s", "waiting_s"]] * 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--fabric", "star:hosts=2", "--servers", "1"), "has 2 ranks, and star:hosts=2 has 1 on these 1 servers"),
-        (("--fabric", "star:hosts=2", "--engine", "flou"), "did you mean flow?"),
-        (("none.et", "--fabric", "star:hosts=2"), "none.et: read 'no such file'"),
-    ],
-)
-def test_what_cannot_be_run_is_said_with_status_2(message, arguments, said):
-    done = weft(message, *arguments)
+def test_what_cannot_be_run_is_said_with_status_2(message):
+    done = weft(message, "--fabric", "star:hosts=2", "--servers", "1")
     assert done.returncode == 2
-    assert said in done.stderr
+    assert "has 2 ranks, and star:hosts=2 has 1 on these 1 servers" in done.stderr
