@@ -45,7 +45,8 @@ def build(spec: str, wire: Interconnect) -> Fabric:
     try:
         return load(spec)
     except ConfigError as error:
-        raise ConfigError(f"{wire.name} cannot be cabled: {error}\n  Leave {wire.name} out of the fabrics.") from error
+        way_out = f"Take fewer servers, or leave {wire.name} out."
+        raise ConfigError(f"{wire.name} cannot be cabled: {error}\n  {way_out}") from error
 
 
 def options_of(wire: Interconnect, seed: int) -> Options:
