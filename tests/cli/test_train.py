@@ -46,7 +46,7 @@ def test_json_has_the_figures_the_parts_the_options_the_seed_and_the_version(cap
     memory = said["memory"]
     assert sum(memory["parts_bytes"].values()) == memory["total_bytes"] == 80 * 2**30 - memory["free_bytes"]
     options = said["options"]
-    assert options.keys() == {"layout", "transformer", "site", "engine"}
+    assert options.keys() == {"layout", "transformer", "site", "engine", "slowest"}
     assert (options["layout"]["tp"], options["layout"]["dp"], options["layout"]["micro_batches"]) == (2, 8, 4)
     assert options["site"]["spec"] == "superpod:su=1,servers=2,switch=QM9700"
     assert options["engine"] == "flow"
@@ -226,3 +226,12 @@ def test_validate_prints_published_steps_beside_wefts(capsys):
     assert row["error"] == pytest.approx(row["step_s"] / 8.309 - 1)
     app(["train", "--validate"])
     assert "47 steps, off by" in capsys.readouterr().out
+
+
+def test_all_wait_for_a_slow_gpu(capsys):
+    flags = (*SMALL, "--engine", "analytic")
+    usual, slow = (json_of(capsys, *flags, "--slowest", times) for times in ("1", "1.3"))
+    assert slow["step_s"] / usual["step_s"] == pytest.approx(1.3, abs=0.02)
+    assert slow["options"]["slowest"] == 1.3
+    with pytest.raises(ConfigError, match=r"takes 0\.9 times as long as the mean"):
+        app(["train", *flags, "--slowest", "0.9"])

@@ -57,7 +57,7 @@ def train(
         return
     with progress_bar(f"{one.name} on {where.fabric or 'its fabric'}") as change:
         layouts = _layouts(one, sites, cut, outputs.strong, change)
-        curves = _run(one, sites, layouts, engine, change)
+        curves = _run(one, sites, layouts, engine, where.slowest, change)
         told = trouble_facts(curves[0].runs[0], trouble, engine, tokens)
     _write(curves, outputs)
     _tell(curves, tokens, told, outputs)
@@ -196,7 +196,12 @@ def _search(one: Transformer, site: Site, cut: Cut, outputs: Outputs) -> None:
 
 
 def _run(
-    one: Transformer, sites: Sequence[Sequence[Site]], layouts: Sequence[Sequence[Layout]], engine: Any, change: Any
+    one: Transformer,
+    sites: Sequence[Sequence[Site]],
+    layouts: Sequence[Sequence[Layout]],
+    engine: Any,
+    slowest: float | None,
+    change: Any,
 ) -> list[Curve]:
     from weft.training.job import run_job
     from weft.training.scaling import Curve
@@ -206,7 +211,7 @@ def _run(
         runs: list[Run] = []
         for site, layout in zip(row, cuts, strict=True):
             change(description=f"{engine.name} engine over {site.spec}", completed=done, total=of if of > 1 else None)
-            runs.append(run_job(one, layout, site, engine))
+            runs.append(run_job(one, layout, site, engine, slowest=slowest))
             done += 1
         curves.append(Curve(runs=tuple(runs)))
     return curves

@@ -96,6 +96,8 @@ class Where:
     """infiniband, omni-path, roce, roce-v1 or tcp. [as the fabric's]"""
     paths: str | None = None
     """table, adaptive, ecmp or spray. [as the fabric's]"""
+    slowest: float | None = None
+    """How many times longer than the mean the slowest GPU computes, 1.3: all wait for it. [as so many GPUs differ]"""
     engine: str = "flow"
     """flow (fair rates), analytic (closed forms over the routes) or packet (every packet, for a slice)."""
     seed: Whole = 1

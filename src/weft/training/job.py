@@ -74,15 +74,23 @@ class Run:
                     "paths": site.options.paths,
                 },
                 "engine": self.engine,
+                "slowest": step.slowest,
             },
             "seed": site.options.seed,
         }
 
 
-def run_job(transformer: Transformer, layout: Layout, site: Site, engine: Engine | None = None) -> Run:
+def run_job(
+    transformer: Transformer,
+    layout: Layout,
+    site: Site,
+    engine: Engine | None = None,
+    *,
+    slowest: float | None = None,
+) -> Run:
     """By flows unless told. What does not divide or does not fit is named before anything runs."""
     check(layout, transformer)
     held = check_fits(layout, transformer, site.gpu.entry.memory_gbyte)
     clock = engine or FlowEngine()
-    step = run_step(transformer, layout, site.gpu, site.over(layout, clock))
+    step = run_step(transformer, layout, site.gpu, site.over(layout, clock), slowest=slowest)
     return Run(site=site, step=step, footprint=held, engine=clock.name)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.collectives.kinds import Collective
+from weft.errors import ConfigError
 from weft.training import pipeline
 from weft.training.communication import Communication
 from weft.training.gpu import BF16_BYTES, Gpu
@@ -40,6 +41,7 @@ class Step:
     gpu: Gpu
     step_s: float
     parts: dict[str, float]
+    slowest: float  # how many times longer than the mean the slowest GPU takes
     schedule: pipeline.Schedule
     gathered_s: NDArray[np.float64]  # [stage, chunk] -> how long its parameters are gathered, beside compute or after
     summed_s: NDArray[np.float64]  # [stage, chunk, begin or end] of the sum of its gradients over all copies
@@ -62,6 +64,8 @@ def run_step(
     """`slowest` is how many times longer the slowest GPU computes than the mean, and all wait for it; None: as so many
     of them differ."""
     check(layout, transformer)
+    if slowest is not None and slowest < 1:
+        raise ConfigError(f"the slowest GPU takes {slowest:g} times as long as the mean: that is 1 or more")
     slowest = gpu.slowest_of(layout.gpus) if slowest is None else slowest
     layers = Layers(transformer, layout, gpu, over)
     counts = layout.chunks(transformer.layers)
@@ -97,6 +101,7 @@ def run_step(
         gpu=gpu,
         step_s=step_s,
         parts=parts,
+        slowest=slowest,
         schedule=schedule,
         gathered_s=gathered_s,
         summed_s=summed_s,

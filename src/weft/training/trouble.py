@@ -61,7 +61,7 @@ def _step_on(run: Run, fabric: Fabric, engine: Engine) -> Step:
     """The same job on the same servers of another state of the fabric."""
     ranks = place(fabric, run.site.ranks.servers)
     over = OverFabric(ranks, run.layout, run.site.options, engine)
-    return run_step(run.step.transformer, run.layout, run.site.gpu, over)
+    return run_step(run.step.transformer, run.layout, run.site.gpu, over, slowest=run.step.slowest)
 
 
 def find_faults(site: Site, texts: Sequence[str]) -> list[Fault]:
