@@ -66,6 +66,15 @@ def test_what_is_not_hidden_shows():
     assert step(tp=8, tp_comm_overlap=False).parts["tp"] > 2 * step(tp=8).parts["tp"]
 
 
+def test_gradients_that_are_sharded_are_summed_for_every_micro_batch():
+    """ZeRO 2: on a slow network each of the micro-batches pays what ZeRO 1 pays once."""
+    layouts = [Layout(gpus=16, zero=zero, global_batch=128, seq=2048) for zero in (1, 2)]
+    slow = replace(from_server("dgx-h100", nodes=2), nic_gbit_s=10)
+    one, two = (run_step(find("llama3-8b"), layout, H100, Ideal(slow, layout)) for layout in layouts)
+    assert two.parts["dp"] > 3 * one.parts["dp"]
+    assert step(zero=2).step_s == pytest.approx(step(zero=1).step_s, rel=0.05)  # on a fast one it is hidden
+
+
 def test_what_experts_exchange_hides_behind_another_micro_batch():
     given = {"model": "mixtral-8x7b", "tp": 2, "ep": 8}
     shown, hidden = step(**given), step(**given, overlap_moe=True)

@@ -74,7 +74,7 @@ def run_step(
     sharded = _Sharded(layout, over, owned, counts)
     forward_s, backward_s = (_seconds(times, slowest) for times in (forward, backward))
     computed_s = forward_s + backward_s
-    if layout.zero == 3:
+    if layout.zero >= 2:
         forward_s, backward_s = sharded.hidden(forward_s, backward=False), sharded.hidden(backward_s, backward=True)
     gathers_s = float((forward_s + backward_s - computed_s).sum()) * layout.micro_batches / layout.pp
     sent = layout.tokens * transformer.hidden * BF16_BYTES / layout.tp
@@ -175,10 +175,10 @@ class _Sharded:
 
     def summed_s(self, schedule: pipeline.Schedule, backward_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """[stage, chunk] -> when the sum of its gradients begins and ends: each bucket after its layers, one after the
-        other. With ZeRO 3 it is inside of backward."""
+        other. With ZeRO 2 and 3 it is inside of every backward."""
         last_s = schedule.end_s[:, :, :, 1].max(axis=2)  # [stage, chunk]
         made = np.stack((last_s, last_s), axis=-1)
-        if self.layout.zero == 3:
+        if self.layout.zero >= 2:
             return made
         kind = Collective.REDUCE_SCATTER if self.layout.zero else Collective.ALL_REDUCE
         each_s = self._each_s(kind, self.layout.gradient_bytes)
@@ -193,13 +193,15 @@ class _Sharded:
         return made
 
     def hidden(self, compute_s: NDArray[np.float64], *, backward: bool) -> NDArray[np.float64]:
-        """ZeRO 3: a layer's parameters are gathered while the one before computes, the first with nothing before it;
-        backward does so again, and scatters gradients."""
-        moved_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES)
-        first_s = moved_s / self.buckets
+        """ZeRO 2 and 3: backward of each micro-batch scatters its gradients. ZeRO 3: both passes gather a layer's
+        parameters while the one before computes, the first with nothing before it."""
+        gathered_s = np.zeros_like(compute_s)
+        if self.layout.zero == 3:
+            gathered_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES)
+        moved_s = gathered_s
         if backward:
-            moved_s = moved_s + self._each_s(Collective.REDUCE_SCATTER, self.layout.gradient_bytes)
-        made: NDArray[np.float64] = np.maximum(compute_s, moved_s) + first_s
+            moved_s = gathered_s + self._each_s(Collective.REDUCE_SCATTER, self.layout.gradient_bytes)
+        made: NDArray[np.float64] = np.maximum(compute_s, moved_s) + gathered_s / self.buckets
         return made
 
 
@@ -214,8 +216,8 @@ def _parts(
 ) -> dict[str, float]:
     """Seconds of a mean stage, which waits for the one with the slowest GPU.
 
-    Before the first forward and after the last backward stages wait for their copies in other pipelines, with ZeRO 3
-    in between too (`gathers_s`); what is left is the bubble.
+    Before the first forward and after the last backward stages wait for their copies in other pipelines, with ZeRO 2
+    and 3 in between too (`gathers_s`); what is left is the bubble.
     """
     made = Time(dict.fromkeys(_PARTS, 0.0))
     for stage in times:
