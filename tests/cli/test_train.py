@@ -112,6 +112,7 @@ def test_what_is_not_hidden_takes_longer(capsys):
         (("llama3-70b", "--gpus", "8"), ConfigError, r"in no layout .* GB more than it has"),
         (("llama3-8b", "--gpus", "512", "--tp", "2", "--engine", "packet"), ConfigError, "takes 256 at most"),
         (("llama3-8b", "--gpus", "16", "--engine", "flaw"), UnknownName, "did you mean flow"),
+        (("llama3-8b", "--gpus", "16", "--precision", "fp4"), UnknownName, "no precision 'fp4'; did you mean fp8"),
         (("llama3-8b", "--gpus", "16", "--dp", "4"), ConfigError, "leave out --dp"),
         (("llama3-8b", "--gpus", "16", "--tokens", "15X"), ConfigError, "write 500M, 300B or 15T"),
     ],

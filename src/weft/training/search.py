@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, UnknownName
 from weft.training.memory import GB, Footprint, footprint
 from weft.training.parallel import RECOMPUTE, Layout, check
 from weft.training.site import Site
@@ -66,6 +66,8 @@ def layouts(transformer: Transformer, site: Site, given: Mapping[str, Any]) -> l
             try:
                 layout = Layout(gpus=site.gpus, **{**given, **fields, "recompute": recompute})
                 check(layout, transformer)
+            except UnknownName:
+                raise
             except ConfigError:
                 break
             held = footprint(layout, transformer)
