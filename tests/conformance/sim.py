@@ -47,6 +47,7 @@ def check_engine(engine: Engine, spec: str) -> None:
     check_repeats(engine, fabric)
     check_dependencies(engine, fabric)
     check_starts(engine, fabric)
+    check_order_of_starts(engine, fabric)
     check_more_is_never_faster(engine, fabric)
     check_leaves_the_fabric_alone(engine, fabric)
     check_refusals(engine, fabric)
@@ -113,6 +114,23 @@ def check_starts(engine: Engine, fabric: weft.Fabric) -> None:
     )
     assert later.start_ps[0] == 123_456_789
     assert later.latency_ps[0] == now.latency_ps[0]
+
+
+def check_order_of_starts(engine: Engine, fabric: weft.Fabric) -> None:
+    """On one queue pair a message that will start later, though its turn was known sooner, holds up none before it."""
+    a, b, c = hosts_of(fabric)[:3]
+    later_ps = 10**9
+    traffic = Traffic.make(
+        [c, a, c, a],
+        [a, b, a, b],
+        [8, 8, 1 << 20, 8],
+        after=[[], [0], [], [2]],
+        delay_ps=[0, later_ps, 0, 0],
+        qp=[0, 0, 1, 0],
+    )
+    result = engine.run(fabric, traffic)
+    assert result.start_ps[3] < result.start_ps[1]
+    assert result.finish_ps[3] < later_ps < result.finish_ps[1]
 
 
 def check_more_is_never_faster(engine: Engine, fabric: weft.Fabric) -> None:

@@ -39,6 +39,8 @@ def run_moments(s, budget):
                 _on_delivered(s, a)
             elif kind == Kind.READY:
                 _on_ready(s, a)
+            elif kind == Kind.POSTED:
+                _on_posted(s, a)
             else:
                 s.flows[a].wakes = 0
                 _start_next(s, a)
@@ -140,9 +142,16 @@ def _on_delivered(s, index):
         following.free_ps = max(following.free_ps, message.finish_ps)
         if following.waits_for == 0:
             following.start_ps = max(following.start_ps, following.free_ps + following.delay_ps)
-            qp = s.qps[following.qp]
-            qp.posted_ps = max(qp.posted_ps, following.start_ps + following.lead_ps)
-            schedule(Agenda(s.run, s.agenda), qp.posted_ps, Kind.READY, s.successors[at], 0)
+            schedule(Agenda(s.run, s.agenda), following.start_ps, Kind.POSTED, s.successors[at], 0)
+
+
+@part
+def _on_posted(s, index):
+    """It starts, behind all that its queue pair has been given so far."""
+    message = s.messages[index]
+    qp = s.qps[message.qp]
+    qp.posted_ps = max(qp.posted_ps, s.run[0].now_ps + message.lead_ps)
+    schedule(Agenda(s.run, s.agenda), qp.posted_ps, Kind.READY, index, 0)
 
 
 # -- rates ------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ class Kind(enum.IntEnum):
     DELIVERED = 0  # a: message
     READY = 1  # a: message
     WAKE = 2  # a: flow, whose next message may start
+    POSTED = 3  # a: message; it waited for others, and starts
 
 
 class Stop(enum.IntEnum):

@@ -19,7 +19,7 @@ from weft.sim.packet.delay_lines import (
 )
 from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
-from weft.sim.packet.nic import new_packet, on_control, on_message_ready, send_next, wake_qp
+from weft.sim.packet.nic import new_packet, on_control, on_message_posted, on_message_ready, send_next, wake_qp
 from weft.sim.packet.pacing import speed_up
 from weft.sim.packet.receive import accept, on_packet_at_host
 from weft.sim.packet.reliability import ASK, ASKS, GIVES_UP, on_lost, on_timeout
@@ -244,6 +244,8 @@ def _on_odd_event(s, kind, a, b):
         p = a
     elif kind == Kind.READY:
         p = on_message_ready(s, a)
+    elif kind == Kind.POSTED:
+        on_message_posted(s, a)
     elif kind == Kind.TURN:
         enqueue(s, b, a)
         p = s.queues[b].port

@@ -194,6 +194,15 @@ def wake_qp(s, qp_index):
 
 
 @part
+def on_message_posted(s, message_index):
+    """It starts, behind all that its queue pair has been given so far."""
+    message = s.messages[message_index]
+    qp = s.qps[message.qp]
+    qp.posted_ps = max(qp.posted_ps, s.run[0].now_ps + message.lead_ps)
+    schedule(s, qp.posted_ps, Kind.READY, message_index, 0)
+
+
+@part
 def on_message_ready(s, message_index):
     """Its work request has been read, and the first bytes are there."""
     message = s.messages[message_index]

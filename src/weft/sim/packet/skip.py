@@ -15,6 +15,7 @@ from weft.errors import ConfigError
 from weft.sim.packet.plan import PacketPlan
 from weft.sim.packet.state import CHUNK_EVENTS, DELAY_LINE_BITS, EMPTY, Kind, State
 
+_STARTS = (Kind.READY, Kind.POSTED)
 _COUNTED = (("ports", "xmit_bytes"), ("ports", "xmit_packets"), ("plugs", "wait_ps"))
 
 
@@ -92,7 +93,7 @@ def _next_start_ps(state: State) -> int:
     line = state.lines[_ready_line(state)]
     times = [int(state.events[line.head].time_ps)] if line.head != line.tail else []
     agenda = state.agenda[: int(state.run[0].agenda)]
-    times += agenda.time_ps[agenda.kind == Kind.READY].tolist()
+    times += agenda.time_ps[np.isin(agenda.kind, _STARTS)].tolist()
     return min(times, default=1 << 52)
 
 
@@ -115,7 +116,7 @@ def _shift(state: State, by_ps: int) -> None:
     for node in range(width - 1, 0, -1):
         tree[node] = min(tree[2 * node], tree[2 * node + 1])
     agenda = state.agenda[: int(state.run[0].agenda)]
-    agenda.time_ps[agenda.kind != Kind.READY] += by_ps  # READY entries are later than all of these
+    agenda.time_ps[~np.isin(agenda.kind, _STARTS)] += by_ps  # messages that start are later than all of these
     state.run.now_ps += by_ps
     state.qps.clock_ps += by_ps
     state.qps.paced_ps += by_ps

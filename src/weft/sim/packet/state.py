@@ -40,6 +40,7 @@ class Kind(enum.IntEnum):
     ACCEPT = 8  # a: packet; the host has processed it
     TIMEOUT = 9  # a: queue pair
     RATE = 10  # a: queue pair; time to send faster again
+    POSTED = 11  # a: message; it waited for others, and starts
 
 
 class Carries(enum.IntEnum):
