@@ -158,7 +158,9 @@ def test_a_scaling_curve(capsys, tmp_path):
 
 def test_the_best_layouts(capsys):
     flags = ("llama3-8b", "--gpus", "8", "--search", "--micro-batch", "1", "--vp", "1")
-    found = json_of(capsys, *flags)["layouts"]
+    told = json_of(capsys, *flags)
+    assert (told["seed"], told["server"], told["spec"]) == (1, "dgx-h100", "superpod:su=1,servers=1,switch=QM9700")
+    found = told["layouts"]
     times = [one["step_s"] for one in found]
     assert times == sorted(times)
     assert {one["micro_batch"] for one in found} == {1}

@@ -128,6 +128,9 @@ def search_facts(found: Sequence[Found], site: Site) -> dict[str, Any]:
         "model": found[0].step.transformer.name,
         "fabric": site.name,
         "gpus": site.gpus,
+        "spec": site.spec,
+        "server": site.template.name,
+        "seed": site.options.seed,
         "layouts": [
             {
                 "step_s": one.step.step_s,
