@@ -71,8 +71,13 @@ def test_flows_and_closed_forms_agree(fabric):
 
 def test_a_group_that_straddles_servers_unevenly_is_refused():
     uneven = Ideal(from_server("dgx-h100", nodes=3), layout(gpus=24, tp=2, pp=2, global_batch=6))
-    with pytest.raises(ConfigError, match="a dp group of 6 lies on 2 servers of 8 GPUs, not as many on each"):
+    with pytest.raises(ConfigError, match="dp groups of 6 do not all lie evenly on servers of 8 GPUs"):
         uneven.time_s("dp", Collective.ALL_GATHER, 1 << 20)
+    third = Ideal(from_server("dgx-h100", nodes=3), layout(gpus=24, tp=2, cp=3, global_batch=4, seq=6144))
+    with pytest.raises(
+        ConfigError, match="cp groups of 3 do not all"
+    ):  # only some lie in one server
+        third.time_s("cp", Collective.ALL_GATHER, 1 << 20)
 
 
 def test_a_job_has_as_many_gpus_as_its_servers(fabric):

@@ -11,7 +11,6 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import msgspec
 
@@ -21,6 +20,7 @@ from weft.collectives.estimate import Estimate, estimate
 from weft.collectives.ideal import ideal_networks
 from weft.collectives.kinds import Algorithm, Collective
 from weft.errors import find_named
+from weft.fabric.rates import read_data
 
 SMALL_BYTES = 64 << 10  # up to which time is latency
 CURVE_BYTES = 1_000_000  # above which the curve is promised
@@ -121,9 +121,7 @@ class Figure:
 
 @cache
 def runs() -> tuple[Run, ...]:
-    import tomllib
-
-    tables = tomllib.loads(files("weft.collectives").joinpath("calibration.toml").read_text(encoding="utf-8"))
+    tables = read_data("weft.collectives", "calibration.toml")
     return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Run, ...])
 
 

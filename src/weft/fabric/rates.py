@@ -82,11 +82,16 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return self.name if len(self.widths) == 1 else f"{width}x{self.name}"
 
 
-def read_catalog(file: str) -> dict[str, Any]:
-    """One of the TOML files of the catalog."""
+def read_data(package: str, file: str) -> dict[str, Any]:
+    """A TOML file of weft's own."""
     import tomllib
 
-    return tomllib.loads(files("weft.fabric").joinpath("catalog", file).read_text(encoding="utf-8"))
+    return tomllib.loads(files(package).joinpath(file).read_text(encoding="utf-8"))
+
+
+def read_catalog(file: str) -> dict[str, Any]:
+    """One of those of the catalog."""
+    return read_data("weft.fabric", f"catalog/{file}")
 
 
 @cache

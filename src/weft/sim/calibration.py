@@ -11,7 +11,6 @@ import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import msgspec
 
@@ -20,6 +19,7 @@ from weft.errors import find_named
 from weft.fabric.build import FabricBuilder
 from weft.fabric.catalog import cable_for
 from weft.fabric.model import Fabric
+from weft.fabric.rates import read_data
 from weft.fabric.servers import add_servers
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.perftest import LatencyRow, Settings, Test, measure, prepare
@@ -91,9 +91,7 @@ class Figure:
 
 @cache
 def measurements() -> tuple[Measurement, ...]:
-    import tomllib
-
-    tables = tomllib.loads(files("weft.sim").joinpath("calibration.toml").read_text(encoding="utf-8"))
+    tables = read_data("weft.sim", "calibration.toml")
     return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Measurement, ...])
 
 

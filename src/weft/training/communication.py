@@ -84,10 +84,10 @@ class Communication(ABC):
     def send_s(self, size_bytes: float) -> float:
         """From a stage of the pipeline to the next, all of them at once."""
         size, per_server = self._shape("pp")
-        inside = size == per_server
-        pair = replace(self.cluster, gpus=2 if inside else 1, nodes=1 if inside else 2, nics=1)
         if size == 1:
             return 0.0
+        inside = size == per_server
+        pair = replace(self.cluster, gpus=2 if inside else 1, nodes=1 if inside else 2, nics=1)
         size_bytes = max(1, round(size_bytes))
         made = estimate(pair, Collective.SEND_RECV, size_bytes, networks=self._networks_of("pp"))
         return made.time_us / 1e6
@@ -97,15 +97,17 @@ class Communication(ABC):
 
     def _shape(self, kind: str) -> tuple[int, int]:
         """Members of a group, and how many of them share a server."""
-        servers = self.layout.ranks(kind)[0] // self.cluster.gpus
-        size, counts = len(servers), np.unique(servers, return_counts=True)[1]
-        across = len(counts)
-        if (counts != counts[0]).any():
+        servers = self.layout.ranks(kind) // self.cluster.gpus  # [group, member], in order
+        size = servers.shape[1]
+        moves = np.diff(servers, axis=1) > 0  # to another server
+        per_server = size // (1 + int(moves[0].sum()))
+        even = np.arange(1, size) % per_server == 0
+        if (moves != even).any():
             raise ConfigError(
-                f"a {kind} group of {size} lies on {across} servers of {self.cluster.gpus} GPUs, not as many on each: "
+                f"{kind} groups of {size} do not all lie evenly on servers of {self.cluster.gpus} GPUs: "
                 f"let tp, tp*cp and tp*cp*dp divide {self.cluster.gpus}, or be multiples of it"
             )
-        return size, size // across
+        return size, per_server
 
 
 class Ideal(Communication):

@@ -14,15 +14,14 @@ failure, u restart, t interval, w the time that a checkpoint blocks. Where failu
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from math import exp, expm1, sqrt
 from typing import Any
 
 from weft.errors import ConfigError, find_named
+from weft.fabric.rates import read_data
 
 _DAY_S = 86_400
 SERVER_GPUS = 8  # of the servers that the rates were counted on
@@ -31,7 +30,7 @@ SERVER_GPUS = 8  # of the servers that the rates were counted on
 @cache
 def constants() -> dict[str, Any]:
     """failures.toml."""
-    return tomllib.loads(files("weft.training").joinpath("failures.toml").read_text(encoding="utf-8"))
+    return read_data("weft.training", "failures.toml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

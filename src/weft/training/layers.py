@@ -206,11 +206,11 @@ class Layers:
         for backward in (False, True):
             time = Time()
             self._pass(time, 2 * self.transformer.hidden, backward)
-            if self.layout.tp > 1:
-                kind = Collective.REDUCE_SCATTER if self.layout.cuts_sequence else Collective.ALL_REDUCE
-                kind = Collective.ALL_GATHER if backward and self.layout.cuts_sequence else kind
-                if self.layout.cuts_sequence or not backward:
-                    time.add("tp", self.over.time_s("tp", kind, self._activation_bytes))
+            if self.layout.cuts_sequence:
+                kind = Collective.ALL_GATHER if backward else Collective.REDUCE_SCATTER
+                time.add("tp", self.over.time_s("tp", kind, self._activation_bytes))
+            elif not backward:
+                time.add("tp", self.over.time_s("tp", Collective.ALL_REDUCE, self._activation_bytes))
             times.append(time)
         return times[0], times[1]
 

@@ -13,11 +13,9 @@ A checkpoint blocks the job until all is written, or (`copy_s`) only until it is
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from weft.collectives.ranks import Ranks, place
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.fabric.rates import read_data
 from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Options, Progress
 from weft.sim.flow.engine import FlowEngine
@@ -43,7 +42,7 @@ _WEIGHT, _NO_LIMIT = 64, 255  # 4 KiB; what has priority may take all
 @cache
 def constants() -> dict[str, Any]:
     """storage.toml."""
-    return tomllib.loads(files("weft.training").joinpath("storage.toml").read_text(encoding="utf-8"))
+    return read_data("weft.training", "storage.toml")
 
 
 def checkpoint_bytes(layout: Layout, transformer: Transformer) -> NDArray[np.int64]:

@@ -14,11 +14,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError, find_named
+from weft.fabric.rates import read_data
 
 Shapes = dict[str, tuple[int, int]]  # name of a matrix -> inputs, outputs
 
@@ -242,9 +242,7 @@ def _products(shapes: Shapes) -> int:
 @cache
 def presets() -> Mapping[str, Transformer]:
     """Published models by name, as models.toml has them."""
-    import tomllib
-
-    tables = tomllib.loads(files("weft.training").joinpath("models.toml").read_text(encoding="utf-8"))
+    tables = read_data("weft.training", "models.toml")
     return {name: _preset(name, table) for name, table in tables.items()}
 
 

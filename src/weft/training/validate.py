@@ -8,17 +8,16 @@ One set of constants for each type of GPU, and none for a row. The network is ta
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import msgspec
 
 from weft.collectives.cluster import from_server
 from weft.fabric import catalog
+from weft.fabric.rates import read_data
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu
 from weft.training.parallel import Layout
@@ -52,7 +51,7 @@ class Row:
 
 @cache
 def published() -> tuple[Published, ...]:
-    tables = tomllib.loads(files("weft.training").joinpath("published.toml").read_text(encoding="utf-8"))
+    tables = read_data("weft.training", "published.toml")
     return msgspec.convert([{**table, "name": name} for name, table in tables.items()], tuple[Published, ...])
 
 
