@@ -74,9 +74,7 @@ def test_a_group_that_straddles_servers_unevenly_is_refused():
     with pytest.raises(ConfigError, match="dp groups of 6 do not all lie evenly on servers of 8 GPUs"):
         uneven.time_s("dp", Collective.ALL_GATHER, 1 << 20)
     third = Ideal(from_server("dgx-h100", nodes=3), layout(gpus=24, tp=2, cp=3, global_batch=4, seq=6144))
-    with pytest.raises(
-        ConfigError, match="cp groups of 3 do not all"
-    ):  # only some lie in one server
+    with pytest.raises(ConfigError, match="cp groups of 3 do not all"):  # only some lie in one server
         third.time_s("cp", Collective.ALL_GATHER, 1 << 20)
 
 

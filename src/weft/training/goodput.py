@@ -15,7 +15,7 @@ failure, u restart, t interval, w the time that a checkpoint blocks. Where failu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import exp, expm1, sqrt
 from typing import Any
@@ -65,7 +65,7 @@ class Goodput:
     nodes: int  # servers of 8 GPUs
     rate: Rate
     blocks_s: float  # how long a checkpoint keeps the job from training
-    restart_s: float = constants()["restart"]["seconds"]
+    restart_s: float = field(default_factory=lambda: float(constants()["restart"]["seconds"]))
     interval_s: float = 0.0  # of training between two checkpoints
 
     def __post_init__(self) -> None:

@@ -26,7 +26,6 @@ from weft.training.step import Step, run_step
 from weft.training.storage import Busy, Transfer, checkpoint_bytes, constants, copy_s, sharing
 
 _SERVERS_OF_STORAGE = 32  # of a job for each storage server: a SuperPOD's scalable unit
-_WRITE_BYTES_S = constants()["appliance"]["write_gbyte_s"] * 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +93,8 @@ def checkpoint_of(run: Run, *, waits: bool, storage: Sequence[str] = ()) -> Chec
         store = sharing(run.site.ranks, storage, run.site.options)
         saved, beside_step_s = store.write(sizes), _step_on(run, run.site.ranks.fabric, Busy(store.writes())).step_s
     else:
-        disks_s = float(sizes.sum()) / (ceil(run.site.servers / _SERVERS_OF_STORAGE) * _WRITE_BYTES_S)
+        write_byte_s = constants()["appliance"]["write_gbyte_s"] * 1e9
+        disks_s = float(sizes.sum()) / (ceil(run.site.servers / _SERVERS_OF_STORAGE) * write_byte_s)
         saved, beside_step_s = Transfer(total_bytes=int(sizes.sum()), network_s=0.0, disks_s=disks_s), None
     return Checkpoint(
         total_bytes=saved.total_bytes,
