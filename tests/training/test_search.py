@@ -58,5 +58,5 @@ def test_groups_that_do_not_lie_evenly_on_servers_are_left_out():
     site = find_site("ndr", gpus=24)
     given = BATCH | {"global_batch": 48, "tp": 1, "cp": 1, "vp": 1, "micro_batch": 1}
     assert {one.layout.pp for one in search(find("llama3-8b"), site, given)} >= {1}
-    with pytest.raises(ConfigError, match="not as many on each"):
+    with pytest.raises(ConfigError, match="do not all lie evenly"):
         search(find("llama3-8b"), site, given | {"pp": 2})
