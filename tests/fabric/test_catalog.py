@@ -212,3 +212,13 @@ def test_a_dgx_spreads_all_nvlinks_and_has_a_rail_for_each_gpu(name: str) -> Non
         gpus = [child for child in children if child.startswith("gpu")]
         if gpus:  # beside each GPU hangs the adapter of its rail
             assert {template.compute[int(gpu.removeprefix("gpu"))] for gpu in gpus} <= set(children)
+
+
+@pytest.mark.parametrize(
+    ("name", "height_u"),
+    [("dgx-a100", 6), ("dgx-h100", 8), ("dgx-b200", 10), ("QM8700", 1), ("QM9700", 1), ("Q3400", 4), ("SN5600", 2)],
+)
+def test_boxes_fill_what_their_manuals_say_of_a_rack(name: str, height_u: int) -> None:
+    entry = catalog.find(name)
+    assert isinstance(entry, catalog.Switch | catalog.Server)
+    assert entry.height_u == height_u

@@ -83,6 +83,7 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     vendor: str
     cages: int
     cage: str  # the connector: QSFP56, OSFP
+    height_u: int  # of a rack
     latency_ns: float | None = None  # port to port, as the vendor claims
     sharp: bool = False  # reduces in the network
 
@@ -151,6 +152,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     compute_adapter: str
     compute: tuple[str, ...]  # device names, one for each rail
+    height_u: int  # of a rack
     storage_adapter: str = ""
     storage: tuple[str, ...] = ()
     gpu: str = ""
