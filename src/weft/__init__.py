@@ -9,7 +9,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
     advise                         do I need InfiniBand: answer, reasons, the runs that show it, when it flips
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
-    plan                           WHAT TO BUY: size; room, racks, cables; bill; audit of what stands, growth without outage
+    plan                           WHAT TO BUY: size; room, racks, cables; bill; audit of what stands; growth
     training                       a job: transformer, parallel, gpu, communication, step; traces/ of others
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)

@@ -1,6 +1,6 @@
 """Curves as SVG: both axes logarithmic, so that twice as fast is the same distance everywhere; labels at the ends.
 
-Colours and fonts are those of the page around it (`report.css`).
+Colours and fonts are those of the page around it (`report.css`, `draw/page.css`).
 """
 
 from __future__ import annotations

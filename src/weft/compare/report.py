@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.words import show_time, show_usd, without_price
 from weft.draw import lay_out
-from weft.draw.svg import body, both_styles, clean, view_box
+from weft.draw.page import make_page, picture, prose, table
+from weft.draw.svg import clean
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.files.streams import suffix_of
@@ -25,17 +25,7 @@ _PARTS = {
     "pipeline": "pipeline: filling and draining",
     "data": "data: bytes move",
 }
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>weft compare {spec}</title>
-<style>{style}</style>
-</head>
-<body>
-<h1>Which fabric for {spec}? {servers}, {gpus:,} GPUs, {job}</h1>
+_BODY = """<h1>Which fabric for {spec}? {servers}, {gpus:,} GPUs, {job}</h1>
 <p class="finding">{finding}</p>
 <p class="trust"><b>How far to trust it.</b> {trust}</p>
 {table}
@@ -47,10 +37,7 @@ _PAGE = """<!doctype html>
 {heat}
 <h2>What it costs</h2>
 {costs}
-<footer>{footer}</footer>
-</body>
-</html>
-"""
+<footer>{footer}</footer>"""
 
 
 def check_path(path: Path) -> None:
@@ -63,26 +50,22 @@ def check_path(path: Path) -> None:
 
 def to_html(found: Comparison) -> str:
     template = found.outcomes[0].template.name.partition("+")[0]
-    return _PAGE.format(
+    content = _BODY.format(
         spec=clean(found.spec),
-        style=files("weft.compare").joinpath("report.css").read_text("utf-8"),
         servers=clean(f"{found.servers:,} × {template}"),
         gpus=found.gpus,
         job=clean(str(found.job)),
-        finding=_prose(found.finding),
-        trust=_prose(found.trust),
+        finding=prose(found.finding),
+        trust=prose(found.trust),
         table=_table(found),
-        why="".join(f"<dt>{_name(one)}</dt><dd>{_prose(one.why)}</dd>" for one in found.outcomes),
+        why="".join(f"<dt>{_name(one)}</dt><dd>{prose(one.why)}</dd>" for one in found.outcomes),
         curves=_curves(found),
         heat=_heat(found),
         costs=_costs(found),
         footer=_footer(found),
     )
-
-
-def _prose(text: str) -> str:
-    """A number and its unit stay on one line."""
-    return re.sub(r"(?<=\d) (?=%|µs|ms|s\b|GB/s|million|thousand|GPUs)", "&nbsp;", clean(text))
+    style = files("weft.compare").joinpath("report.css").read_text("utf-8")
+    return make_page(f"weft compare {found.spec}", content, style=style)
 
 
 def _colour(one: Outcome) -> str:
@@ -113,7 +96,7 @@ _HEADS = {  # what decides comes first, and a class for each
 
 def _table(found: Comparison) -> str:
     key = "".join(f'<span><i class="swatch {part}"></i>{told}</span>' for part, told in _PARTS.items())
-    return f'{_grid(_HEADS, [_cells(found, one) for one in found.outcomes])}<p class="note key">{key}</p>'
+    return f'{table(_HEADS, [_cells(found, one) for one in found.outcomes])}<p class="note key">{key}</p>'
 
 
 def _cells(found: Comparison, one: Outcome) -> tuple[str, ...]:
@@ -136,21 +119,6 @@ def _cells(found: Comparison, one: Outcome) -> tuple[str, ...]:
         f"{one.bill.count('switch'):,}<br><small>{clean(one.wire.switch)}</small>",
         clean(show_usd(one.bill)),
     )
-
-
-def _grid(heads: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
-    """A table; each cell says what it is of, for screens that have no room for columns."""
-    head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in heads.items())
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{kind}" data-of="{name}">{cell}</td>'
-            for (name, kind), cell in zip(heads.items(), row, strict=True)
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
 
 
 # -- curves -----------------------------------------------------------------------------------------------------------
@@ -232,14 +200,7 @@ def _heat_of(one: Outcome) -> str:
         metric_label="busy, % of the time",
         title=one.fabric.spec,
     )
-    frame = f'style="aspect-ratio:{scene.width:.0f}/{scene.height:.0f}"'
-    fit = "html{overflow:hidden}body{margin:0}svg{width:100%;height:auto;display:block}"
-    page = f"<style>{fit}{both_styles(scene)}</style><svg {view_box(scene)}>{body(scene)}</svg>"
-    crowd = f'<p class="note">{clean(str(one.crowd))}</p>' if one.crowd is not None else ""
-    return (
-        f"<figure><figcaption>{clean(told)}</figcaption>"
-        f'<iframe {frame} title="{clean(told)}" srcdoc="{clean(page)}"></iframe>{crowd}</figure>'
-    )
+    return picture(scene, told, note=str(one.crowd) if one.crowd is not None else "")
 
 
 # -- money and provenance ---------------------------------------------------------------------------------------------
@@ -262,7 +223,7 @@ def _costs(found: Comparison) -> str:
         left_out = clean(without_price(one.bill)) or "nothing"
         rows.append((_name(one), *bought, clean(show_usd(one.bill)), f"<small>{left_out}</small>"))
     note = "Bands from the catalog, low to high, from weak sources: put in your own quotes. Servers are not in it."
-    return f'{_grid(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{note}</p>'
+    return f'{table(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{note}</p>'
 
 
 def _price(price_usd: tuple[float, float] | None) -> str:

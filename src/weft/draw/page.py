@@ -1,0 +1,63 @@
+"""A report as one HTML page that opens without a network: light and dark, on narrow screens, on paper."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+
+from weft.draw.scene import Scene
+from weft.draw.svg import body, both_styles, clean, view_box
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+{content}
+</body>
+</html>
+"""
+
+
+def make_page(title: str, content: str, *, style: str = "") -> str:
+    """The page around what a report says; its own style comes after that of all pages."""
+    shared = files("weft.draw").joinpath("page.css").read_text("utf-8")
+    return _PAGE.format(title=clean(title), style=shared + style, content=content)
+
+
+def prose(text: str) -> str:
+    """A number and its unit stay on one line."""
+    return re.sub(r"(?<=\d) (?=%|µs|ms|s\b|k?W\b|MW\b|m\b|GB/s|million|thousand|GPUs)", "&nbsp;", clean(text))
+
+
+def table(heads: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
+    """Of columns, each with its class; each cell says what it is of, for screens that have no room for columns."""
+    head = "".join(f'<th class="{kind}">{name}</th>' for name, kind in heads.items())
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f'<td class="{kind}" data-of="{name}">{cell}</td>'
+            for (name, kind), cell in zip(heads.items(), row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
+
+
+def picture(scene: Scene, told: str, note: str = "") -> str:
+    """A scene under its caption, in a frame of its own: the style sheets of two pictures would meet in one page."""
+    frame = f'style="aspect-ratio:{scene.width:.0f}/{scene.height:.0f}"'
+    fit = "html{overflow:hidden}body{margin:0}svg{width:100%;height:auto;display:block}"
+    page = f"<style>{fit}{both_styles(scene)}</style><svg {view_box(scene)}>{body(scene)}</svg>"
+    below = f'<p class="note">{clean(note)}</p>' if note else ""
+    return (
+        f"<figure><figcaption>{clean(told)}</figcaption>"
+        f'<iframe {frame} title="{clean(told)}" srcdoc="{clean(page)}"></iframe>{below}</figure>'
+    )
