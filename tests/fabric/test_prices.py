@@ -1,45 +1,141 @@
-"""What a fabric costs: every switch, card and network cable once, and what has no price is said."""
+"""Prices: sourced, sane, and yours before weft's; a file that is wrong is refused with its line."""
 
 from __future__ import annotations
 
-import weft
-from weft.fabric import catalog, faults
-from weft.fabric.prices import make_bill
+import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import FileError
+from weft.fabric import catalog
+from weft.fabric.prices import ELECTRICITY, Price, default_of, read_prices
+from weft.fabric.rates import Technology, speeds
+
+OFFER = 'source = "an offer"\ndate = 2026-11-02\n'
 
 
-def test_a_bill_counts_switches_cards_and_network_cables() -> None:
-    """A SuperPOD of 32 DGX H100: NVIDIA's own table has 8 leaves, 4 spines and 512 cables."""
-    bill = make_bill(weft.load("superpod:su=1"))
-    assert [(item.kind, item.name, item.count) for item in bill.items] == [
-        ("switch", "QM9700", 12),
-        ("adapter", "ConnectX-7", 256),
-        ("cable", "NDR-DAC", 256),
-        ("cable", "NDR-SR4", 256),
+def write(folder: Path, text: str) -> Path:
+    path = folder / "quotes.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_price_of_weft_names_its_source_and_is_said_to_be_weak() -> None:
+    (own,) = read_prices().layers
+    assert len(own) > 8
+    for name, price in own.items():
+        assert len(price.source) > 20, name
+        assert price.date >= datetime.date(2026, 1, 1)
+        assert price.weak  # no vendor prints prices
+
+
+def test_what_has_no_price_of_its_own_has_the_documents() -> None:
+    """Adapters 3,000 to 5,000 against 1,000 to 2,000, ports 500 to 1,000 against 200 to 400, cables 50 to 200."""
+    prices = read_prices()
+    bands = {
+        name: (price.low_usd, price.high_usd)
+        for name in ("ConnectX-7", "ConnectX-7-EN", "QM9700", "SN5400", "SN2700", "HDR-DAC", "HDR-AOC")
+        if (price := prices.of(catalog.find(name)))
+    }
+    assert bands == {
+        "ConnectX-7": (3_000, 5_000),
+        "ConnectX-7-EN": (1_000, 2_000),
+        "QM9700": (64 * 500, 64 * 1_000),
+        "SN5400": (64 * 200, 64 * 400),
+        "SN2700": (12_000, 12_000),
+        "HDR-DAC": (50, 100),
+        "HDR-AOC": (200, 200),
+    }
+
+
+def test_only_omni_path_has_no_price() -> None:
+    parts = [*catalog.switches(), *catalog.adapters(), *catalog.cables()]
+    missing = [part for part in parts if read_prices().of(part) is None]
+    assert {part.technology for part in missing if isinstance(part, catalog.Switch | catalog.Adapter)} == {
+        Technology.OMNI_PATH
+    }
+    assert not [part for part in missing if isinstance(part, catalog.Cable)]
+
+
+def test_the_order_of_media_is_the_order_of_prices() -> None:
+    """`cable_for` goes by medium: a short copper cable is not dearer than optics."""
+    prices = read_prices()
+    for line in speeds():
+        made = sorted((one for one in catalog.cables() if line.name in one.speeds), key=lambda one: one.medium)
+        bands = [(price.low_usd, price.high_usd) for one in made if (price := prices.of(one))]
+        assert bands == sorted(bands)
+        assert [high for _, high in bands] == sorted(high for _, high in bands)
+
+
+def test_a_file_of_yours_stands_before_weft_by_name(tmp_path: Path) -> None:
+    quotes = {"qm9700": "14_500", '"Ethernet switch port"': "[150, 300]", "dgx-h100": "300_000"}
+    prices = read_prices(write(tmp_path, "".join(f"[{name}]\nusd = {usd}\n{OFFER}" for name, usd in quotes.items())))
+    assert prices.of(catalog.switch("QM9700")) == Price(
+        low_usd=14_500, high_usd=14_500, source="an offer", date=datetime.date(2026, 11, 2)
+    )
+    sn2700 = prices.of(catalog.switch("SN2700"))  # yours for all ports goes before weft's for this switch
+    assert sn2700 is not None
+    assert (sn2700.low_usd, sn2700.high_usd) == (32 * 150, 32 * 300)
+    server = prices.of(catalog.server("dgx-h100"))
+    assert server is not None
+    assert str(server) == "300,000"
+    for name in ("QM8700", "ConnectX-7", "NDR-SR4"):
+        assert prices.of(catalog.find(name)) == read_prices().of(catalog.find(name))
+    assert prices.named(ELECTRICITY) == read_prices().named(ELECTRICITY)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[QM9701]\nusd = 1\n", r"quotes.toml:1: read 'QM9701', expected .*did you mean .*QM9700"),
+        ('["Infiniband port"]\nusd = 1\n', r"did you mean .*InfiniBand switch port"),
+        ("\nQM9700 = 3\n", r"quotes.toml:2: read '3', expected one number or a band"),
+        (f"[QM9700]\nusd = [3, 1]\n{OFFER}", r"quotes.toml:2: read '\[3, 1\]', expected one number or a band"),
+        (f"[QM9700]\nusd = -1\n{OFFER}", r"quotes.toml:2: read '-1', expected one number or a band"),
+        (f"[QM9700]\nusd = nan\n{OFFER}", r"quotes.toml:2: read 'nan'"),
+        (f"[QM9700]\nusd = inf\n{OFFER}", r"quotes.toml:2: read 'inf'"),
+        (f"[QM9700]\nusd = 'dear'\n{OFFER}", r"quotes.toml:2: read 'dear', expected a number or a list"),
+        ("[QM9700]\nusd = 1\ndate = 2026-11-02\n", r"quotes.toml:1: .* expected a mapping with source"),
+        ("[QM9700]\nusd = 1\nsource = 'x'\n", r"quotes.toml:1: .* expected a mapping with date"),
+        ("[QM9700]\nusd = 1\nsource = ' '\ndate = 2026-11-02\n", r"quotes.toml:3: read ' ', expected who says so"),
+        ("[QM9700]\nusd = 1\nsource = 'x'\ndate = 'soon'\n", r"quotes.toml:4: read 'soon', expected a day"),
+        (f"[QM9700]\nusd = 1\neur = 1\n{OFFER}", r"quotes.toml:3: read 'eur', expected .*usd"),
+        (f"[QM9700]\nusd = 1\n{OFFER}[qm9700]\nusd = 2\n{OFFER}", r"quotes.toml:5: read 'qm9700', expected another"),
+        ("QM9700 =", r"quotes.toml:1: .*TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_line(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=says):
+        read_prices(write(tmp_path, text))
+
+
+_NUMBERS = st.one_of(st.floats(), st.integers(-(10**20), 10**20))
+
+
+@given(usd=st.one_of(_NUMBERS, st.lists(_NUMBERS, max_size=3)), source=st.text("ab \\n", max_size=4))
+def test_a_file_is_read_as_written_or_refused(usd, source, tmp_path_factory) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.toml"
+    path.write_text(f"[QM9700]\nusd = {usd}\nsource = '{source}'\ndate = 2026-11-02\n")
+    try:
+        price = read_prices(path).of(catalog.switch("QM9700"))
+    except FileError:
+        return
+    low, high = usd if isinstance(usd, list) else (usd, usd)
+    assert price is not None
+    assert (price.low_usd, price.high_usd, price.source) == (float(low), float(high), source)
+    assert 0 <= price.low_usd <= price.high_usd < float("inf")
+
+
+def test_defaults_go_by_what_a_part_is() -> None:
+    names = [default_of(catalog.find(name)) for name in ("QM9700", "SN5400", "ConnectX-7", "CN5000", "NDR-SR4", "H100")]
+    assert names == [
+        "InfiniBand switch port",
+        "Ethernet switch port",
+        "InfiniBand adapter",
+        "Omni-Path switch port",
+        "transceivers and fibre",
+        "",
     ]
-    assert bill.count("cable") == 512
-
-
-def test_the_sum_is_of_what_has_a_price_and_the_rest_is_said() -> None:
-    bill = make_bill(weft.load("superpod:su=1"))
-    prices = [catalog.find(name).price_usd for name in ("QM9700", "ConnectX-7", "NDR-SR4")]
-    assert all(prices)
-    for end, told in ((0, bill.low_usd), (1, bill.high_usd)):
-        assert told == sum(n * price[end] for n, price in zip((12, 256, 256), prices, strict=True) if price)
-    assert [str(item) for item in bill.missing] == ["256 × NDR-DAC"]
-    assert bill.complete  # switches and adapters have prices
-    assert bill.report()["without_price"] == ["256 × NDR-DAC"]
-
-
-def test_a_fabric_whose_switches_have_no_price_is_not_cheap() -> None:
-    assert not make_bill(weft.load("star:hosts=2,server=host-xdr")).complete
-
-
-def test_two_ports_of_a_dual_port_card_are_one_card() -> None:
-    fabric = weft.load("fat-tree:hosts=3,server=dgx-h100+ConnectX-7-2P")
-    (adapters,) = [item for item in make_bill(fabric).items if item.kind == "adapter"]
-    assert (adapters.name, adapters.count) == ("ConnectX-7-2P", 12)  # 24 ports
-
-
-def test_a_cable_that_was_pulled_is_not_paid_for() -> None:
-    fabric = faults.remove_link(weft.load("superpod:su=1"), "leaf1/64")
-    assert make_bill(fabric).count("cable") == 511

@@ -18,6 +18,7 @@ def compare(
     job: str = "all_reduce:1G",
     fabrics: str | None = None,
     servers: Whole | None = None,
+    prices: File = None,
     report: File = None,
     seed: Whole = 1,
     form: Form = TABLES,
@@ -34,6 +35,8 @@ def compare(
         Which, by commas, the names as in `weft catalog`. [ndr,roce-400,eth-100-tcp,hdr,xdr,opa-100]
     servers
         Only the first so many servers take part. [all]
+    prices
+        Your own prices, a TOML file; weft's own are weak. `weft catalog` has the names.
     report
         Write a page with curves, the fabric and its busy cables, .html; it needs no network.
     seed
@@ -43,10 +46,11 @@ def compare(
     from weft.compare.job import parse_job
     from weft.compare.report import check_path, to_html
     from weft.fabric.files.atomic import write_atomically
+    from weft.fabric.prices import read_prices
 
     if report is not None:
         check_path(report)
-    asked = parse_job(job)
+    asked, known = parse_job(job), read_prices(prices)
     names = None if fabrics is None else [name.strip() for name in fabrics.split(",") if name.strip()]
     with progress_bar(f"reading {spec}") as change:
         found = run(
@@ -55,6 +59,7 @@ def compare(
             names,
             servers=servers,
             seed=seed,
+            prices=known,
             progress=lambda label: change(description=f"running {label}"),
         )
     if report is not None:

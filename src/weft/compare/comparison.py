@@ -24,7 +24,8 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.model import Fabric
-from weft.fabric.prices import make_bill
+from weft.fabric.prices import Prices, read_prices
+from weft.plan.bill import bill_of
 from weft.routing.engine import Options as Routing
 from weft.routing.route import route
 
@@ -42,6 +43,7 @@ def compare(
     *,
     servers: int | None = None,
     seed: int = 1,
+    prices: Prices | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run the job over each of these fabrics of the catalog, on all servers of the spec or on the first so many."""
@@ -52,7 +54,7 @@ def compare(
     for wire, fabric in zip(wires, cabled, strict=True):
         if progress is not None:
             progress(wire.label)
-        outcomes.append(_run(wire, fabric, job, count, seed))
+        outcomes.append(_run(wire, fabric, job, count, seed, prices or read_prices()))
     return Comparison(
         spec=spec, job=job, servers=count, gpus=outcomes[0].cluster.ranks, seed=seed, outcomes=tuple(outcomes)
     )
@@ -79,7 +81,7 @@ def _count_servers(fabric: Fabric, servers: int | None) -> int:
     return count
 
 
-def _run(wire: Interconnect, fabric: Fabric, job: Job, count: int, seed: int) -> Outcome:
+def _run(wire: Interconnect, fabric: Fabric, job: Job, count: int, seed: int, prices: Prices) -> Outcome:
     routed = route(fabric, Routing(adaptive=True)).fabric
     names = routed.servers[:count]
     measured = measure(place(routed, names), options_of(wire, seed), patterns=_patterns(job))
@@ -91,7 +93,7 @@ def _run(wire: Interconnect, fabric: Fabric, job: Job, count: int, seed: int) ->
         cluster=cluster,
         networks=measured.networks,
         results=measured.results,
-        bill=make_bill(fabric),
+        bill=bill_of(fabric, prices),
         job=job,
         estimates=_estimates(cluster, job, measured.networks),
         by_size=_by_size(cluster, job.leading.collective, measured.networks),

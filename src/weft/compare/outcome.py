@@ -17,7 +17,7 @@ from weft.compare.words import show_time, show_usd, three
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.model import Fabric
-from weft.fabric.prices import Bill
+from weft.plan.bill import Bill
 from weft.sim.result import Result
 from weft.units import gbyte_s
 from weft.version import __version__

@@ -15,6 +15,7 @@ from weft.draw.svg import clean
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.files.streams import suffix_of
+from weft.fabric.prices import Price
 from weft.sim.figures import format_size
 from weft.units import format_size_bytes
 from weft.version import __version__
@@ -214,7 +215,7 @@ def _costs(found: Comparison) -> str:
     for one in found.outcomes:
         bought = (
             "<br>".join(
-                f"{clean(str(item))}<br><small>{_price(item.price_usd)}</small>"
+                f"{clean(str(item))}<br><small>{_price(item.price)}</small>"
                 for item in one.bill.items
                 if item.kind == kind
             )
@@ -222,15 +223,12 @@ def _costs(found: Comparison) -> str:
         )
         left_out = clean(without_price(one.bill)) or "nothing"
         rows.append((_name(one), *bought, clean(show_usd(one.bill)), f"<small>{left_out}</small>"))
-    note = "Bands from the catalog, low to high, from weak sources: put in your own quotes. Servers are not in it."
+    note = "Bands, low to high, from weak sources: put in your own, --prices FILE. Servers are not in it."
     return f'{table(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{note}</p>'
 
 
-def _price(price_usd: tuple[float, float] | None) -> str:
-    if price_usd is None:
-        return "no price"
-    low, high = (f"{usd:,.0f}" for usd in price_usd)
-    return f"{low} USD each" if low == high else f"{low} to {high} USD each"
+def _price(price: Price | None) -> str:
+    return "no price" if price is None else f"{price} USD each"
 
 
 def _footer(found: Comparison) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weft.fabric.prices import Bill
+from weft.plan.bill import Bill
 
 
 def show_time(us: float) -> str:

@@ -1,130 +1,152 @@
-"""What a fabric costs: its switches, adapters and cables at the catalog's prices.
+"""What parts cost: bands in USD, each with its source and its date.
 
-    bill = make_bill(weft.load("superpod:su=1"))
-    bill.low_usd, bill.high_usd          the sum of what has a price
-    bill.missing                         what has none, and is not in the sum
+prices = read_prices()                       weft's own, catalog/prices.toml: weak all of them
+prices = read_prices(Path("quotes.toml"))    yours before weft's, name by name; the form is the same
+prices.of(catalog.switch("QM9700"))          its own price, or its ports at the default; None where none is known
 
-Prices are bands from weak sources (`weft catalog NAME` tells which); servers, racks, power and people are not here.
+QM9700 = { usd = 14_500, source = "offer 4711", date = 2026-11-02 }
+"InfiniBand switch port" = { usd = [400, 600], source = "last year's offers", date = 2025-12-01 }
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+import datetime
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from weft.errors import FileError, UnknownName, find_named
 from weft.fabric import catalog
-from weft.fabric.kinds import Medium, NodeKind
-from weft.fabric.model import Fabric
-from weft.fabric.rates import speeds
+from weft.fabric.files.lab.document import Document, Struct
+from weft.fabric.kinds import Medium
+from weft.fabric.rates import Technology
+
+ELECTRICITY = "kWh of electricity"
+_MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet", Technology.OMNI_PATH: "Omni-Path"}
+_CABLES = {
+    Medium.DAC: "DAC cable",
+    Medium.ACC: "ACC cable",
+    Medium.AOC: "AOC cable",
+    Medium.TRANSCEIVER: "transceivers and fibre",
+}
+_FORM = 'one number or a band [low, high] of USD from 0 up: { usd = [400, 600], source = "...", date = 2026-11-02 }'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """A line of a bill."""
+class Price:
+    """Of one."""
 
-    kind: str  # switch, adapter, cable
-    name: str  # in the catalog, or what is known of it
-    count: int
-    price_usd: tuple[float, float] | None = None  # of one, low and high
+    low_usd: float
+    high_usd: float
+    source: str
+    date: datetime.date
+    weak: bool = False  # names no model, or nobody who sells stands behind it
 
-    @property
-    def low_usd(self) -> float:
-        return self.count * self.price_usd[0] if self.price_usd else 0.0
-
-    @property
-    def high_usd(self) -> float:
-        return self.count * self.price_usd[1] if self.price_usd else 0.0
-
-    def __str__(self) -> str:
-        return f"{self.count:,} × {self.name}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bill:
-    """All that makes a fabric, in the order switches, adapters, cables."""
-
-    items: tuple[Item, ...]
-
-    @property
-    def low_usd(self) -> float:
-        return sum(item.low_usd for item in self.items)
-
-    @property
-    def high_usd(self) -> float:
-        return sum(item.high_usd for item in self.items)
-
-    @property
-    def missing(self) -> tuple[Item, ...]:
-        """What the catalog has no price for."""
-        return tuple(item for item in self.items if item.price_usd is None)
-
-    @property
-    def complete(self) -> bool:
-        """Have at least the switches and the adapters a price? Cables alone would make a dear fabric look cheap."""
-        return not any(item.kind != "cable" for item in self.missing)
-
-    def count(self, kind: str) -> int:
-        return sum(item.count for item in self.items if item.kind == kind)
+    def times(self, ports: int) -> Price:
+        """Of so many ports together."""
+        low, high = ports * self.low_usd, ports * self.high_usd
+        return replace(self, low_usd=low, high_usd=high, source=f"{self.source}; times {ports} ports")
 
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        return {
-            "low_usd": self.low_usd,
-            "high_usd": self.high_usd,
-            "items": [
-                {"kind": one.kind, "name": one.name, "count": one.count, "price_usd": one.price_usd}
-                for one in self.items
-            ],
-            "without_price": [str(item) for item in self.missing],
-        }
+        band = (self.low_usd, self.high_usd)
+        return {"usd": band, "source": self.source, "date": str(self.date), "weak": self.weak}
+
+    def __str__(self) -> str:
+        low, high = (f"{usd:,.0f}" if usd >= 10 else f"{usd:g}" for usd in (self.low_usd, self.high_usd))
+        return low if low == high else f"{low} to {high}"
 
 
-def make_bill(fabric: Fabric) -> Bill:
-    """Switches, adapters that have a network cable, and network cables of a fabric."""
-    return Bill(items=(*_switches(fabric), *_adapters(fabric), *_cables(fabric)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Who is asked first stands first: a price of yours for all ports goes before weft's for one switch."""
+
+    layers: tuple[Mapping[str, Price], ...]
+
+    def of(self, entry: catalog.Entry) -> Price | None:
+        """Of a switch, an adapter, a server, or what one link takes of a cable."""
+        for quotes in self.layers:
+            if entry.name in quotes:
+                return quotes[entry.name]
+            if (default := default_of(entry)) in quotes:
+                price = quotes[default]
+                return price.times(entry.ports) if isinstance(entry, catalog.Switch) else price
+        return None
+
+    def named(self, name: str) -> Price | None:
+        """As a file names it, a part or a default: `ELECTRICITY`."""
+        return next((quotes[name] for quotes in self.layers if name in quotes), None)
 
 
-def _switches(fabric: Fabric) -> list[Item]:
-    known = {one.name: one.price_usd for one in catalog.switches()}
-    models = Counter(node.model or "switch of unknown model" for node in fabric.switches)
-    return [Item(kind="switch", name=name, count=n, price_usd=known.get(name)) for name, n in sorted(models.items())]
+def default_of(entry: catalog.Entry) -> str:
+    """Under which name stands what it costs if it has no price of its own; empty: under none."""
+    match entry:
+        case catalog.Switch():
+            return f"{_MAKERS[entry.technology]} switch port"
+        case catalog.Adapter():
+            return f"{_MAKERS[entry.technology]} adapter"
+        case catalog.Cable():
+            return _CABLES[entry.medium]
+    return ""
 
 
-def _adapters(fabric: Fabric) -> list[Item]:
-    """Cards: two ports of a dual-port card are two nodes and one card."""
-    known = {one.name: one for one in catalog.adapters()}
-    ends = np.concatenate([nodes[fabric.network_links] for nodes in fabric.link_nodes])
-    plugged = np.intersect1d(ends, fabric.of_kind(NodeKind.HCA)).tolist()
-    models = Counter(fabric.node(index).model or "adapter of unknown model" for index in plugged)
-    items = []
-    for name, ports in sorted(models.items()):
-        card = known.get(name)
-        cards = -(-ports // card.ports) if card else ports
-        items.append(Item(kind="adapter", name=name, count=cards, price_usd=card.price_usd if card else None))
-    return items
+def read_prices(path: Path | None = None) -> Prices:
+    """Weft's own, behind those of a file."""
+    return Prices(layers=(_own(),) if path is None else (_read(path), _own()))
 
 
-def _cables(fabric: Fabric) -> list[Item]:
-    links, network = fabric.links, fabric.network_links
-    columns = (links.speed, links.width, links.medium, links.length_m)
-    kinds = Counter(zip(*(column[network].tolist() for column in columns), strict=True))
-    found: Counter[tuple[str, tuple[float, float] | None]] = Counter()
-    for (speed, width, medium, length_m), count in kinds.items():
-        cable = _cable(speeds()[speed].name, Medium(medium), length_m)
-        unknown = f"{speeds()[speed].label(width)} cable"
-        found[(cable.name, cable.price_usd) if cable else (unknown, None)] += count
-    items = [Item(kind="cable", name=name, count=n, price_usd=price) for (name, price), n in found.items()]
-    return sorted(items, key=lambda item: item.name)
+@cache
+def _own() -> Mapping[str, Price]:
+    with files("weft.fabric").joinpath("catalog/prices.toml").open(encoding="utf-8") as file:
+        return _read(Path(file.name))
 
 
-def _cable(speed: str, medium: Medium, length_m: float) -> catalog.Cable | None:
-    """The shortest of this medium that reaches; None where length or medium is not known, or none is made."""
-    reaching = [
-        cable
-        for cable in catalog.cables()
-        if speed in cable.speeds and cable.medium is medium and 0 < length_m <= cable.length_m[1]
-    ]
-    return min(reaching, key=lambda cable: cable.length_m[1], default=None)
+class _Quote(Struct):
+    usd: float | tuple[float, float]
+    source: str
+    date: datetime.date
+    weak: bool = False
+
+
+def _read(path: Path) -> Mapping[str, Price]:
+    document = Document.load(path)
+    if not isinstance(document.data, dict):
+        document.refuse((), f"names of parts, each with {_FORM}")
+    quotes: dict[str, Price] = {}
+    for name in document.data:
+        known = _known(document, name)
+        if known in quotes:
+            raise FileError(path, document.line((name,)), name, f"another name: {known} has a price already")
+        quotes[known] = _price(document, name)
+    return quotes
+
+
+def _known(document: Document, name: str) -> str:
+    try:
+        return find_named("part or default price", name, {one: one for one in _names()}, "`weft catalog` lists parts.")
+    except UnknownName as error:
+        raise FileError(document.path, document.line((name,)), name, f"what can have a price: {error}") from None
+
+
+def _price(document: Document, name: str) -> Price:
+    if not isinstance(document.at((name,)), dict):
+        document.refuse((name,), _FORM)
+    quote = document.convert((name,), _Quote)
+    low, high = quote.usd if isinstance(quote.usd, tuple) else (quote.usd, quote.usd)
+    if not 0 <= low <= high < math.inf:
+        document.refuse((name, "usd"), _FORM)
+    if not quote.source.strip():
+        document.refuse((name, "source"), "who says so: an offer, a page, a table")
+    return Price(low_usd=low, high_usd=high, source=quote.source, date=quote.date, weak=quote.weak)
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    """All that can have a price."""
+    parts = [*catalog.switches(), *catalog.adapters(), *catalog.servers(), *catalog.cables()]
+    kinds = [f"{maker} {kind}" for maker in _MAKERS.values() for kind in ("adapter", "switch port")]
+    return (*(part.name for part in parts), *kinds, *_CABLES.values(), ELECTRICITY)

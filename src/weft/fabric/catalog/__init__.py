@@ -4,7 +4,7 @@
     catalog.server("dgx-h100").rails      catalog.cable_for("NDR", 30)       the cheapest medium that reaches
     catalog.interconnect("roce-400")      catalog.server("dgx-h100+ConnectX-8")   with another card in every rail
 
-Every entry names its source and the day it was read; a price is a band with a source of its own, or absent.
+Every entry names its source and the day it was read. Prices are in `weft.fabric.prices`.
 """
 
 from __future__ import annotations
@@ -31,19 +31,11 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     source: str
     date: datetime.date
     note: str = ""
-    price_usd: tuple[float, float] | None = None  # low, high
-    price_source: str = ""
 
     @property
     def summary(self) -> str:
         """What it is, in a few words."""
         return self.name
-
-    def __post_init__(self) -> None:
-        if (self.price_usd is None) != (self.price_source == ""):
-            raise ValueError(f"{self.name}: a price and its source come together")
-        if self.price_usd is not None and not 0 <= self.price_usd[0] <= self.price_usd[1]:
-            raise ValueError(f"{self.name}: a price is a band from low to high")
 
 
 class _Line(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -194,7 +186,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A cable, or two transceivers and a fibre. Power and price are those of one link."""
+    """A cable, or two transceivers and a fibre: what one link takes."""
 
     kind: ClassVar[str] = "cable"
 

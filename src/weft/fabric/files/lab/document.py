@@ -75,6 +75,8 @@ class Document:
             self.refuse_key((*place, unknown[1]), getattr(type_, "__struct_fields__", ()))
         if missing := re.search(r"missing required field `(.*)`", message):
             self.refuse(outer, f"a mapping with {missing[1]}")
+        if message.startswith("Invalid RFC3339 encoded date"):
+            self.refuse(place, "a day: 2026-11-02")
         message = message.removeprefix("Expected ").partition(", got ")[0]
         self.refuse(place, re.sub(r"`([^`]*)`", lambda match: _in_words(match[1]), message))
 
