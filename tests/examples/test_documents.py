@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import find_dump
+from tests.examples.warm import warm_weft
 
 import weft
 from weft.draw import draw
@@ -36,9 +37,16 @@ def blocks(document: Path, *, on_dumps: bool) -> list[tuple[str, str]]:
     return [(language, text) for language, text in found if bool(_DUMP.search(text)) is on_dumps]
 
 
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder, warm_weft(Path(folder), environment()) as program:
+        yield program
+
+
 @pytest.fixture
-def _own_labs(monkeypatch) -> Iterator[None]:
+def _own_labs(warm, monkeypatch) -> Iterator[None]:
     """A runtime folder of the document's own; paths of sockets must be short."""
+    monkeypatch.setenv("PATH", f"{warm}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield
@@ -48,8 +56,7 @@ def _own_labs(monkeypatch) -> Iterator[None]:
 
 def environment() -> dict[str, str]:
     """What is printed is the same in every country: `ls` sorts by locale."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return os.environ | {"PATH": path, "COLUMNS": "120", "LC_ALL": "C.UTF-8"}
+    return os.environ | {"COLUMNS": "120", "LC_ALL": "C.UTF-8"}
 
 
 def steps(block: str) -> list[tuple[str, list[str]]]:

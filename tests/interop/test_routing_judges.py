@@ -326,8 +326,12 @@ def test_weft_and_ibdmchk_agree_on_opensms_tables(request, court, by_opensm, nam
 
 @pytest.mark.slow
 def test_opensm_on_selene(court, by_opensm, selene_dump):
-    """Its min-hop paths are as long as weft's, pair by pair. They can deadlock: both judges see it, weft by name."""
-    fabric = by_opensm(weft.load(str(selene_dump)))
+    """Its min-hop paths are as long as weft's, pair by pair. They can deadlock: both judges see it, weft by name.
+
+    All its switches, and every second server: ibdmchk walks every pair, and with all it takes a minute.
+    """
+    whole = weft.load(str(selene_dump))
+    fabric = by_opensm(whole.subset((whole.nodes.kind == NodeKind.SWITCH) | (whole.nodes.server % 2 == 0)))
     future = court.pool.submit(court.judge, fabric, shell=True)
     ours = route(fabric, Options(engine="min-hop")).fabric
     assert np.array_equal(ours.tables.lid, fabric.tables.lid)

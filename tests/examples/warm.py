@@ -1,0 +1,98 @@
+"""A `weft` that starts at once: one process has imported all of it, and forks for each command.
+
+Starting Python and importing takes half a second, and the documents have 140 commands. What a command reads, writes,
+finds in its environment and returns is its own, as of any process. That `weft` also starts cold other tests see.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import weft
+
+_CLIENT = """
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as to:
+    to.connect({address!r})
+    socket.send_fds(to, [b"x"], [0, 1, 2])
+    to.sendall(json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode())
+    to.shutdown(socket.SHUT_WR)
+    sys.exit(to.recv(1)[0])
+"""
+
+
+@contextmanager
+def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
+    """A folder for PATH, with this `weft` in it."""
+    address, client, program = folder / "warm", folder / "client.py", folder / "weft"
+    client.write_text(_CLIENT.format(address=str(address)), encoding="utf-8")
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISs {client} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    command = [sys.executable, "-m", __name__, str(address)]
+    with subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        try:
+            yield folder
+        finally:
+            server.terminate()
+
+
+def _serve(address: str) -> None:
+    house = Path(weft.__file__).parents[1]
+    files = [path.relative_to(house).with_suffix("").parts for path in sorted(house.glob("weft/**/*.py"))]
+    for name in (*map(".".join, files), "matplotlib.backends.backend_agg"):
+        if not name.startswith(("weft.__main__", "weft.verbs.", "weft.cli.scenario")):  # programs; what plugins add to
+            importlib.import_module(name.removesuffix(".__init__"))
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        print("ready", flush=True)
+        while True:
+            asked, _ = listener.accept()
+            if not os.fork():
+                listener.close()
+                return _attend(asked)
+            asked.close()
+
+
+def _attend(asked: socket.socket) -> None:
+    """Run the command in a process of its own, since it may end in any way, and tell its status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, descriptors, _, _ = socket.recv_fds(asked, 1, 3)
+    with asked.makefile("rb") as told:
+        words, folder, environment = json.load(told)
+    command = os.fork()
+    if not command:
+        asked.close()
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv = words
+        from weft.cli import main
+
+        main()
+    for descriptor in descriptors:
+        os.close(descriptor)
+    status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+    asked.sendall(bytes([status % 256]))
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1])
