@@ -11,19 +11,17 @@ from weft.collectives.measure import pattern_traffic
 from weft.collectives.network import Pattern
 from weft.collectives.ranks import place
 from weft.fabric.spec import load
-from weft.routing.engine import Options as Routing
 from weft.routing.route import route
-from weft.scenarios.cabled import Cabled
-from weft.sim.engine import Network, Options
+from weft.sim.engine import Options
 from weft.sim.packet.engine import PacketEngine
+from weft.training.cabled import Cabled
 from weft.training.parallel import Layout
 from weft.training.storage import (
     STORAGE_SL,
     Store,
     Transfer,
-    apart,
+    beside,
     checkpoint_bytes,
-    constants,
     copy_s,
     give_lane,
     sharing,
@@ -54,10 +52,8 @@ def waits(free_s: float, fast_s: float, slow_s: float, why: str) -> dict[str, An
 def run_storage(fast: Cabled, seed: int) -> dict[str, Any]:
     """Compute on InfiniBand; the file system there too, or on Ethernet with an adapter for each server."""
     ranks, servers = fast.ranks, fast.cluster.nodes
-    ports = servers + STORAGE_SERVERS * constants()["appliance"]["adapters"]
-    ethernet = route(load(f"fat-tree:hosts={ports},speed=100GbE"), Routing(adaptive=True)).fabric
     on = sharing(ranks, ranks.fabric.servers[servers:], fast.options)
-    off = apart(ethernet, ranks, Options(seed=seed, network=Network.TCP))
+    off = beside(ranks, STORAGE_SERVERS, seed)
     one, each = find("llama3-70b"), 8
     cut: dict[str, Any] = {"tp": 8, "pp": 4, "vp": 2, "global_batch": each * fast.gpus, "seq": 4096}
     sizes = checkpoint_bytes(Layout(gpus=fast.gpus, **cut), one)

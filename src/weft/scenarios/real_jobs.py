@@ -19,9 +19,9 @@ import numpy as np
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.scenarios.cabled import GPU, Cabled, cable
 from weft.scenarios.finding import Finding
 from weft.scenarios.mixed import STORAGE_SERVERS, run_storage, waits
+from weft.training.cabled import Cabled, cable
 from weft.training.gpu import BF16_BYTES
 from weft.training.transformer import find
 
@@ -41,7 +41,7 @@ COLUMNS = ("job", "InfiniBand s", "Ethernet s", "times as fast", "waits, InfiniB
 def _answers(on: Cabled) -> float:
     """Every GPU answers requests of its own: for each token all weights are read; question and answer are small."""
     words, request_bytes = 512, 4096
-    return words * GPU.pass_s(BF16_BYTES * find("llama3-8b").parameters) + 2 * on.send_s(request_bytes)
+    return words * on.gpu.pass_s(BF16_BYTES * find("llama3-8b").parameters) + 2 * on.send_s(request_bytes)
 
 
 def _one_server(on: Cabled) -> float:
@@ -52,14 +52,14 @@ def _one_server(on: Cabled) -> float:
 def _fft(on: Cabled) -> float:
     """Three passes over a GiB on each GPU and back, two transposes between them."""
     size_bytes = 1 << 30
-    return 3 * GPU.pass_s(2 * size_bytes) + 2 * on.all_to_all_s(size_bytes)
+    return 3 * on.gpu.pass_s(2 * size_bytes) + 2 * on.all_to_all_s(size_bytes)
 
 
 def _solver(on: Cabled, edge: int) -> float:
     """An iteration of conjugate gradients: a cube of cells on each GPU, 8 GPUs of a server a larger one, so that three
     of six faces go to other servers; a matrix of seven entries of 12 bytes in a row, ten passes over vectors."""
     cells = edge**3
-    return GPU.pass_s(cells * (7 * 12 + 10 * 8)) + 3 * on.send_s(8 * edge**2) + 2 * on.small_all_reduce_s()
+    return on.gpu.pass_s(cells * (7 * 12 + 10 * 8)) + 3 * on.send_s(8 * edge**2) + 2 * on.mpi_all_reduce_s(8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,11 @@ from weft.collectives.ranks import Ranks, place
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.rates import read_data
+from weft.fabric.spec import load
 from weft.fabric.timing import timings
-from weft.sim.engine import Memory, Options, Progress
+from weft.routing.engine import Options as Routing
+from weft.routing.route import route
+from weft.sim.engine import Memory, Network, Options, Progress
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine, Result
 from weft.sim.traffic import PATH_SL, Traffic
@@ -158,6 +161,13 @@ def apart(fabric: Fabric, ranks: Ranks, options: Options | None = None) -> Store
         servers=more // adapters,
         options=options or Options(),
     )
+
+
+def beside(ranks: Ranks, servers: int, seed: int) -> Store:
+    """So many storage servers on 100G Ethernet and TCP, with an adapter for each server of the job."""
+    ports = len(ranks.servers) + servers * constants()["appliance"]["adapters"]
+    ethernet = route(load(f"fat-tree:hosts={ports},speed=100GbE"), Routing(adaptive=True)).fabric
+    return apart(ethernet, ranks, Options(seed=seed, network=Network.TCP))
 
 
 class Busy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, log2
 from typing import Any
 
 from weft.collectives.cluster import Cluster, from_fabric
@@ -11,7 +10,8 @@ from weft.collectives.estimate import estimate
 from weft.collectives.interconnect import options_of, respec
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
-from weft.collectives.network import Networks, Pattern
+from weft.collectives.mpi import all_reduce_us
+from weft.collectives.network import Networks
 from weft.collectives.ranks import Ranks, place
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -24,13 +24,12 @@ from weft.training.parallel import Layout
 from weft.training.step import run_step
 from weft.training.transformer import Transformer
 
-GPU = Gpu.of("H100")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cabled:
     """The servers of a job. Without networks, nobody waits for another server: what is left is compute and NVLink."""
 
+    gpu: Gpu
     cluster: Cluster
     ranks: Ranks
     options: Options
@@ -43,8 +42,8 @@ class Cabled:
     def train_s(self, one: Transformer, **given: Any) -> float:
         """Of a step."""
         layout = Layout(**{"gpus": self.gpus, "seq": one.seq, **given})
-        over = (Ideal if self.networks else _Inside)(self.cluster, layout, self.networks)
-        return run_step(one, layout, GPU, over).step_s
+        over = (Ideal if self.networks else Inside)(self.cluster, layout, self.networks)
+        return run_step(one, layout, self.gpu, over).step_s
 
     def all_to_all_s(self, size_bytes: int) -> float:
         if not self.networks:
@@ -58,18 +57,19 @@ class Cabled:
         pair = replace(self.cluster, gpus=1, nodes=2, nics=1)
         return estimate(pair, Collective.SEND_RECV, size_bytes, networks=self.networks).time_us / 1e6
 
-    def small_all_reduce_s(self) -> float:
-        """MPI's of a number: recursive doubling between servers, a message each way in every round."""
+    def mpi_all_reduce_s(self, size_bytes: int) -> float:
+        """Between servers, of processors."""
         if not self.networks:
             return 0.0
-        return ceil(log2(self.cluster.nodes)) * self.networks[Pattern.PAIRS].step_us / 1e6
+        one = self.cluster
+        return all_reduce_us(self.networks, nodes=one.nodes, nics=one.nics, size_bytes=size_bytes) / 1e6
 
     def alone(self) -> Cabled:
         """Nobody waits for another server."""
         return replace(self, networks={})
 
 
-class _Inside(Ideal):
+class Inside(Ideal):
     """Groups in one server take their time; those over several take none."""
 
     def time_s(self, kind: str, collective: Collective, size_bytes: float) -> float:
@@ -83,13 +83,15 @@ class _Inside(Ideal):
         return size == per_server
 
 
-def cable(wire: Interconnect, servers: int, seed: int, *, more: int = 0) -> Cabled:
-    """So many DGX H100 for the job, and some more on the same fabric, after them."""
-    spec = respec("superpod:su=1", wire, catalog.server("dgx-h100"), servers + more)
+def cable(wire: Interconnect, servers: int, seed: int, *, more: int = 0, server: str = "dgx-h100") -> Cabled:
+    """So many servers for the job, and some more on the same fabric, after them."""
+    template = catalog.server(server)
+    spec = respec("superpod:su=1", wire, template, servers + more)
     routed = prepare(load(spec))
     options = options_of(wire, seed)
     ranks = place(routed, routed.servers[:servers])
     return Cabled(
+        gpu=Gpu.of(template.gpu),
         cluster=from_fabric(routed, ranks.servers),
         ranks=ranks,
         options=options,
