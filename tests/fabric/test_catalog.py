@@ -141,11 +141,18 @@ def test_entries_refuse_fields_they_do_not_know() -> None:
 def test_the_cheapest_medium_that_reaches_is_chosen(name: str, length_m: float, medium: Medium) -> None:
     cable = catalog.cable_for(name, length_m)
     assert cable.medium is medium
-    assert length_m <= cable.length_m[1]
+    assert length_m <= cable.reach_m
+
+
+def test_copper_between_switches_is_shorter_than_to_adapters() -> None:
+    assert catalog.cable_for("NDR", 2, "switches").name == "NDR-DAC"
+    assert catalog.cable_for("NDR", 2.5, "switches").medium is Medium.ACC
+    assert catalog.cable_for("NDR", 2.5, "adapters").name == "NDR-DAC-split"
+    assert catalog.cable_for("HDR", 2, "switches") == catalog.cable_for("HDR", 2, "adapters")
 
 
 def test_of_two_transceivers_the_shorter_reach_is_chosen() -> None:
-    assert [catalog.cable_for("NDR", m).length_m[1] for m in (50, 51, 101, 501)] == [50, 100, 500, 2000]
+    assert [catalog.cable_for("NDR", m).reach_m for m in (50, 51, 101, 501)] == [50, 100, 500, 2000]
 
 
 def test_no_cable_reaches_that_far_and_the_message_says_how_far_they_do() -> None:
@@ -168,7 +175,8 @@ def test_every_cable_is_for_speeds_that_exist_and_is_slower_than_light() -> None
     for cable in catalog.cables():
         for name in cable.speeds:
             assert speed(name) in speeds()
-        assert 0 < cable.length_m[0] < cable.length_m[1]
+        assert sorted(set(cable.lengths_m)) == list(cable.lengths_m)
+        assert cable.lengths_m[0] > 0
         assert light_ns_per_m < cable.delay_ns_per_m < 2 * light_ns_per_m, cable.name
 
 

@@ -18,7 +18,7 @@ def test_a_bill_counts_switches_cards_and_network_cables() -> None:
     assert [(item.kind, item.name, item.count) for item in bill.items] == [
         ("switch", "QM9700", 12),
         ("adapter", "ConnectX-7", 256),
-        ("cable", "NDR-DAC", 256),
+        ("cable", "NDR-DAC-split", 256),
         ("cable", "NDR-SR4", 256),
     ]
     assert bill.count("cable") == 512

@@ -131,6 +131,6 @@ def _cable(speed: str, medium: Medium, length_m: float) -> catalog.Cable | None:
     reaching = [
         cable
         for cable in catalog.cables()
-        if speed in cable.speeds and cable.medium is medium and 0 < length_m <= cable.length_m[1]
+        if speed in cable.speeds and cable.medium is medium and 0 < length_m <= cable.reach_m
     ]
-    return min(reaching, key=lambda cable: cable.length_m[1], default=None)
+    return min(reaching, key=lambda cable: cable.reach_m, default=None)

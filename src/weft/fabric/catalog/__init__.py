@@ -13,7 +13,7 @@ import datetime
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -185,6 +185,10 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return f"{self.gpus} × {self.gpu}, {rails}" if self.gpus else rails
 
 
+Joins = Literal["any", "switches", "adapters"]
+_ENDS = {"switches": "switches", "adapters": "switch and adapters"}
+
+
 class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A cable, or two transceivers and a fibre: what one link takes."""
 
@@ -192,14 +196,26 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     speeds: tuple[str, ...]
     medium: Medium
-    parts: str  # what to order
-    length_m: tuple[float, float]  # the shortest and the longest sold
+    part: str  # what to order: the cable or, of transceivers, the fibre
+    lengths_m: tuple[float, ...]  # those sold, the shortest first
     delay_ns_per_m: float
     power_w: float | None = None  # at each end
+    joins: Joins = "any"  # a switch and adapters, two switches, or whatever
+    links: int = 1  # that one of it carries, where cages have as many ports
+    transceivers: tuple[str, str] | None = None  # what to order for a cage of a switch, and for an adapter
+
+    @property
+    def reach_m(self) -> float:
+        return self.lengths_m[-1]
+
+    @property
+    def optical(self) -> bool:
+        return self.medium in (Medium.AOC, Medium.TRANSCEIVER)
 
     @property
     def summary(self) -> str:
-        return f"{', '.join(self.speeds)}: {self.medium.name} up to {self.length_m[1]:g} m"
+        between = "" if self.joins == "any" else f" between {_ENDS[self.joins]}"
+        return f"{', '.join(self.speeds)}: {self.medium.name}{between} up to {self.reach_m:g} m"
 
 
 class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -292,19 +308,27 @@ def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | A
     return next((entry for entry in on_chip if entry.name in system), on_chip[0] if on_chip else None)
 
 
-def cable_for(speed: str, length_m: float) -> Cable:
+def cables_for(speed: str, joins: Joins = "any") -> list[Cable]:
+    """All that carry this speed between such ends, the cheapest medium first, of one medium the shortest reach."""
+    name = parse_label(speed)[0].name
+    fit = [cable for cable in cables() if joins == "any" or cable.joins in ("any", joins)]
+    made = [cable for cable in fit if name in cable.speeds]
+    if not made:
+        known = dict.fromkeys(speed for cable in cables() for speed in cable.speeds)
+        raise ConfigError(f"the catalog has no cable for {name}, only for {', '.join(known)}")
+    return sorted(made, key=lambda cable: (cable.medium, cable.reach_m))
+
+
+def cable_for(speed: str, length_m: float, joins: Joins = "any") -> Cable:
     """The cheapest medium that reaches: passive copper, active copper, active optical, transceivers."""
     name = parse_label(speed)[0].name
     if not (math.isfinite(length_m) and length_m >= 0):
         raise ConfigError(f"{name} cables cannot be {length_m} m long: a length is a number of metres from 0 up")
-    made = [cable for cable in cables() if name in cable.speeds]
-    if not made:
-        known = dict.fromkeys(speed for cable in cables() for speed in cable.speeds)
-        raise ConfigError(f"the catalog has no cable for {name}, only for {', '.join(known)}")
-    reaching = [cable for cable in made if length_m <= cable.length_m[1]]
-    if not reaching:
-        longest = max(made, key=lambda cable: cable.length_m[1])
-        raise ConfigError(
-            f"no {name} cable is {length_m:g} m long: the longest, {longest.name}, reaches {longest.length_m[1]:g} m"
-        )
-    return min(reaching, key=lambda cable: (cable.medium, cable.length_m[1]))
+    made = cables_for(speed, joins)
+    for cable in made:
+        if length_m <= cable.reach_m:
+            return cable
+    longest = max(made, key=lambda cable: cable.reach_m)
+    raise ConfigError(
+        f"no {name} cable is {length_m:g} m long: the longest, {longest.name}, reaches {longest.reach_m:g} m"
+    )

@@ -116,11 +116,11 @@ class Builder(FabricBuilder):
 
     def plug_hosts(self, adapters: ArrayLike, switches: ArrayLike, ports: ArrayLike) -> None:
         """Cables from port 1 of each adapter to a port of a switch."""
-        self._cable(adapters, 1, switches, ports, self.host_line, HOST_M)
+        self._cable(adapters, 1, switches, ports, self.host_line, HOST_M, "adapters")
 
     def connect(self, a: ArrayLike, a_port: ArrayLike, b: ArrayLike, b_port: ArrayLike, length_m: float) -> None:
         """Cables between switches; the four are broadcast against each other."""
-        self._cable(a, a_port, b, b_port, self.line, length_m)
+        self._cable(a, a_port, b, b_port, self.line, length_m, "switches")
 
     def connect_all(self, cliques: NDArray[np.int32], first_port: int, length_m: float) -> None:
         """Each row of switches all-to-all: the i-th has ports to the others, in their order, from `first_port` up."""
@@ -135,9 +135,10 @@ class Builder(FabricBuilder):
         b_port: ArrayLike,
         line: tuple[Speed, int],
         length_m: float,
+        joins: catalog.Joins,
     ) -> None:
         speed, width = line
-        medium = catalog.cable_for(speed.label(width), length_m).medium
+        medium = catalog.cable_for(speed.label(width), length_m, joins).medium
         self.add_links(a, a_port, b, b_port, line, medium=medium, length_m=length_m)
 
 

@@ -1,0 +1,167 @@
+"""What stands in racks: the servers and switches of any fabric, how high they are, what they draw, who stands together.
+
+A unit is what hangs on the same leaves: a scalable unit of a SuperPOD, the servers of one leaf of a fat tree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric import catalog
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import levels
+from weft.fabric.model import Fabric
+
+NO_UNIT = -1  # of spines and cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Boxes:
+    """Servers first, in the fabric's order, then switches, then adapters whose server is not known."""
+
+    names: tuple[str, ...]
+    models: tuple[str, ...]  # [box] catalog name, "" unknown
+    tier: NDArray[np.int16]  # [box] as `levels`: 0 server, 1 leaf
+    box_of: NDArray[np.int32]  # [node] -> box
+    height_u: NDArray[np.int16]
+    power_w: NDArray[np.float64]  # nan unknown
+    unit: NDArray[np.int32]  # [box]
+    group: NDArray[np.int32]  # [box] -> fabric.groups, -1 none
+    assumed: tuple[str, ...]  # what the fabric and the catalog do not say
+
+
+def find_boxes(fabric: Fabric) -> Boxes:
+    box_of, first_node = _number(fabric)
+    count = len(first_node)
+    chips = np.bincount(box_of[fabric.of_kind(NodeKind.SWITCH)], minlength=count)
+    tier = _tiers(fabric, box_of, count)
+    models = _models(fabric, box_of, count)
+    adapters = np.bincount(box_of[fabric.of_kind(NodeKind.HCA)], minlength=count)
+    known = {name: _of_catalog(name, chips=bool(chips[models.index(name)])) for name in set(models) - {""}}
+    unknown_u = np.maximum(adapters, 1)
+    height_u = [known[name].height_u if name else int(unknown_u[box]) for box, name in enumerate(models)]
+    power_w = [known[name].power_w if name else None for name in models]
+    group = np.full(count, -1, np.int32)
+    np.maximum.at(group, box_of[box_of >= 0], fabric.nodes.group[box_of >= 0])
+    return Boxes(
+        names=tuple(_names(fabric, first_node, chips)),
+        models=tuple(models),
+        tier=tier,
+        box_of=box_of,
+        height_u=(np.array(height_u) * np.maximum(chips, 1)).astype(np.int16),
+        power_w=np.array(power_w, np.float64) * np.maximum(chips, 1),
+        unit=_units(fabric, box_of, tier),
+        group=group,
+        assumed=tuple(_assumptions(models, chips, adapters, np.array(power_w, np.float64))),
+    )
+
+
+def _number(fabric: Fabric) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
+    """[node] -> box, -1 none, and [box] -> one of its nodes. The chips of a director are one box."""
+    nodes = fabric.nodes
+    box_of = nodes.server.copy()
+    switches = fabric.of_kind(NodeKind.SWITCH)
+    _, first, inverse = np.unique(nodes.system_guid[switches], return_index=True, return_inverse=True)
+    order = np.argsort(np.argsort(first))
+    box_of[switches] = len(fabric.servers) + order[inverse]
+    alone = np.flatnonzero((box_of < 0) & np.isin(nodes.kind, (NodeKind.HCA, NodeKind.ROUTER)))
+    box_of[alone] = len(fabric.servers) + len(first) + np.arange(len(alone))
+    a, b = fabric.link_nodes
+    for near, far in ((a, b), (b, a)):
+        inside = nodes.kind[near] == NodeKind.AGGREGATION
+        box_of[near[inside]] = box_of[far[inside]]
+    placed = np.flatnonzero(box_of >= 0)
+    _, first_of_box = np.unique(box_of[placed], return_index=True)
+    return box_of, placed[first_of_box]
+
+
+def _tiers(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> NDArray[np.int16]:
+    """Of a director the lowest tier of its chips; a switch from which no host is reached is a leaf without hosts."""
+    level = levels(fabric)
+    switches = fabric.of_kind(NodeKind.SWITCH)
+    tier = np.full(count, np.iinfo(np.int16).max, np.int16)
+    np.minimum.at(tier, box_of[switches], np.maximum(level[switches], 1))
+    return np.where(tier == np.iinfo(np.int16).max, 0, tier).astype(np.int16)
+
+
+def _models(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> list[str]:
+    """A server's boards have its own name as their model; a plain host is known by its only adapter."""
+    nodes = fabric.nodes
+    plain = {one.compute_adapter: one.name for one in catalog.servers() if not one.gpus and one.rails == 1}
+    found = [""] * count
+    for node in fabric.of_kind(NodeKind.CPU, NodeKind.SWITCH).tolist():
+        if nodes.model[node] >= 0 and box_of[node] >= 0:
+            found[box_of[node]] = fabric.models[nodes.model[node]]
+    for node in fabric.of_kind(NodeKind.HCA).tolist():
+        server = nodes.server[node]
+        if server >= 0 and nodes.model[node] >= 0 and nodes.name[node] == fabric.servers[server]:
+            found[server] = plain.get(fabric.models[nodes.model[node]], "")
+    known = {one.name for one in catalog.switches()}
+    return [name if box < len(fabric.servers) or name in known else "" for box, name in enumerate(found)]
+
+
+def _of_catalog(name: str, *, chips: bool) -> catalog.Switch | catalog.Server:
+    return catalog.switch(name) if chips else catalog.server(name)
+
+
+def _names(fabric: Fabric, first_node: NDArray[np.intp], chips: NDArray[np.intp]) -> Iterator[str]:
+    yield from fabric.servers
+    for box in range(len(fabric.servers), len(first_node)):
+        name = fabric.nodes.name[first_node[box]]
+        yield re.sub(r"(-[A-Z]\d+)+$", "", name) if chips[box] > 1 else name  # dir1-L16-U2 and its likes are dir1
+
+
+def _units(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]) -> NDArray[np.int32]:
+    """[box] -> unit, in the order of the first servers. Servers are of one unit if they hang on the same leaves.
+
+    A leaf is of the unit that most of its servers are of, and a server on leaves of several units is of the unit with
+    most of its cables: one odd cable joins nothing.
+    """
+    a, b = (box_of[end[fabric.network_links]] for end in fabric.link_nodes)
+    down = np.concatenate((a, b))
+    up = np.concatenate((b, a))
+    hosted = (down >= 0) & (up >= 0) & (tier[down] == 0) & (tier[up] == 1)
+    server, leaf = down[hosted], up[hosted]
+    home = np.arange(len(tier))  # a leaf's is the lowest leaf that its servers hang on as well
+    lowest = np.full(len(tier), len(tier))
+    np.minimum.at(lowest, server, leaf)
+    home[leaf] = _most_common(leaf, lowest[server], len(tier))[leaf]
+    unit = np.full(len(tier), NO_UNIT)
+    unit[tier == 1] = home[tier == 1]
+    unit[server] = _most_common(server, home[leaf], len(tier))[server]
+    unit[(tier == 0) & (unit == NO_UNIT)] = len(tier)  # plugged into nothing: together, at the end
+    of_units = np.flatnonzero(unit != NO_UNIT)
+    _, first, inverse = np.unique(unit[of_units], return_index=True, return_inverse=True)
+    unit[of_units] = np.argsort(np.argsort(first))[inverse]
+    return unit.astype(np.int32)
+
+
+def _most_common(of: NDArray[np.integer], value: NDArray[np.integer], count: int) -> NDArray[np.int64]:
+    """[of] -> the value that stands beside it most often, of several the lowest; 0 where there is none."""
+    pairs, times = np.unique(np.stack((of, value)), axis=1, return_counts=True)
+    best = np.lexsort((-pairs[1], times))  # the last that is written stays
+    found = np.zeros(count, np.int64)
+    found[pairs[0][best]] = pairs[1][best]
+    return found
+
+
+def _assumptions(
+    models: list[str], chips: NDArray[np.intp], adapters: NDArray[np.intp], power_w: NDArray[np.float64]
+) -> Iterator[str]:
+    unknown = np.array([not name for name in models], bool)
+    if servers := int(np.sum(unknown & (chips == 0))):
+        rule = "as many U high as they have adapters; their power is not counted"
+        yield f"{servers:,} servers of unknown model are {rule}"
+    if switches := int(np.sum(unknown & (chips > 0))):
+        yield f"{switches:,} switches of unknown model are 1U high; their power is not counted"
+    if directors := int(np.sum(chips > 1)):
+        yield f"{directors:,} directors are as high as if each chip were a switch of its own"
+    silent = Counter(name for name, watts in zip(models, power_w, strict=True) if name and np.isnan(watts))
+    for name, count in silent.items():
+        yield f"the catalog does not say what a {name} draws: {count:,} of them are not counted in the power of racks"

@@ -1,0 +1,288 @@
+"""Which box stands in which rack, and how high.
+
+    row A    A01   A02   A03   A04  |  A05   |  A06   A07   A08   A09        a unit: servers, its leaves amid them
+    row B    ...                    |  B05, B06: spines and cores amid the hall
+
+Servers fill racks from the floor up, as many as height and power allow, unit by unit; switches hang from the top down,
+near the trays, each with a gap for its cables. A unit that fits into one rack has its leaves there too, whatever the
+room says of leaves in rows; else leaves stand where `Room.switches` says. Switches above the leaves stand in the middle
+of their group, or of the hall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.model import Fabric
+from weft.plan.boxes import NO_UNIT, Boxes, find_boxes
+from weft.plan.room import UNIT_M, Room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Racks:
+    """A floor plan. Columns of a row may leave places free."""
+
+    room: Room
+    fabric: Fabric
+    names: tuple[str, ...]  # of racks: A01, A02, ... row B ..., row AA after Z
+    row: NDArray[np.int32]  # [rack]
+    column: NDArray[np.int32]  # [rack] place in its row, from 0
+    boxes: tuple[str, ...]  # what stands in racks: servers and switches by name
+    models: tuple[str, ...]  # [box] catalog name, "" unknown
+    tier: NDArray[np.int16]  # [box] 0 server, 1 leaf, 2 spine, 3 core
+    box_of: NDArray[np.int32]  # [node] -> box, -1 none
+    rack: NDArray[np.int32]  # [box]
+    u: NDArray[np.int16]  # [box] lowest unit that it fills, 1 at the floor
+    height_u: NDArray[np.int16]  # [box]
+    power_w: NDArray[np.float64]  # [box] nan where the catalog does not know
+    assumed: tuple[str, ...] = ()  # in whole sentences
+
+    def position(self, box: int) -> str:
+        """`A03-U12`."""
+        return f"{self.names[self.rack[box]]}-U{self.u[box]}"
+
+    @property
+    def port_m(self) -> NDArray[np.float64]:
+        """[box] -> height of its ports above the floor: its middle."""
+        height_m: NDArray[np.float64] = (self.u - 1 + self.height_u / 2) * UNIT_M
+        return height_m
+
+    @property
+    def rack_power_w(self) -> NDArray[np.float64]:
+        """[rack] -> what all in it draw, as far as that is known."""
+        drawn_w = np.zeros(len(self.names))
+        np.add.at(drawn_w, self.rack, np.nan_to_num(self.power_w))
+        return drawn_w
+
+
+def row_name(row: int) -> str:
+    """A, B, ... Z, AA, AB, ..."""
+    name = ""
+    row += 1
+    while row:
+        row, letter = divmod(row - 1, 26)
+        name = chr(ord("A") + letter) + name
+    return name
+
+
+def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is frozen
+    """Stand everything in racks; a box that no rack can hold is an error."""
+    boxes = find_boxes(fabric)
+    _check(boxes, room)
+    rows = _lay_rows(_make_blocks(boxes, room), room)
+    rack, u = np.zeros(len(boxes.names), np.int32), np.zeros(len(boxes.names), np.int16)
+    where: list[tuple[int, int]] = []
+    for row, (first, stacks) in enumerate(rows):
+        for column, stack in enumerate(stacks, first):
+            for box, lowest in stack.positions():
+                rack[box], u[box] = len(where), lowest
+            where.append((row, column))
+    return Racks(
+        room=room,
+        fabric=fabric,
+        names=tuple(f"{row_name(row)}{column + 1:02d}" for row, column in where),
+        row=np.array([row for row, _ in where], np.int32),
+        column=np.array([column for _, column in where], np.int32),
+        boxes=boxes.names,
+        models=boxes.models,
+        tier=boxes.tier,
+        box_of=boxes.box_of,
+        rack=rack,
+        u=u,
+        height_u=boxes.height_u,
+        power_w=boxes.power_w,
+        assumed=boxes.assumed,
+    )
+
+
+def _check(boxes: Boxes, room: Room) -> None:
+    if not boxes.names:
+        raise ConfigError("the fabric has neither servers nor switches: there is nothing to stand in racks")
+    box = int(boxes.height_u.argmax())
+    if boxes.height_u[box] > room.rack_u:
+        raise ConfigError(
+            f"{_spell(boxes, box)} is {boxes.height_u[box]}U high and a rack has {room.rack_u}U: "
+            f"rack_u = {boxes.height_u[box]} or more is needed"
+        )
+    box = int(np.nan_to_num(boxes.power_w).argmax())
+    if boxes.power_w[box] > room.rack_power_w:
+        raise ConfigError(
+            f"{_spell(boxes, box)} draws {boxes.power_w[box]:,.0f} W and a rack has {room.rack_power_w:,.0f} W: one in "
+            f"each rack needs rack_power_w = {boxes.power_w[box]:.0f}"
+        )
+
+
+def _spell(boxes: Boxes, box: int) -> str:
+    return f"{boxes.names[box]} ({boxes.models[box]})" if boxes.models[box] else boxes.names[box]
+
+
+# -- racks being filled --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class _Stack:
+    """One rack."""
+
+    boxes: Boxes
+    room: Room
+    free_u: int
+    free_w: float
+    low: list[int] = field(default_factory=list)  # from the floor up
+    high: list[int] = field(default_factory=list)  # switches, from the top down
+
+    def takes(self, some: Iterable[int]) -> bool:
+        """Is there room for all of these?"""
+        some = list(some)
+        return self._need_u(some) <= self.free_u and self._need_w(some) <= self.free_w
+
+    def put(self, box: int) -> None:
+        (self.low if self.boxes.tier[box] == 0 else self.high).append(box)
+        self.free_u -= self._need_u([box])
+        self.free_w -= self._need_w([box])
+
+    def positions(self) -> Iterable[tuple[int, int]]:
+        """Box and the lowest unit that it fills."""
+        height, gap, u = self.boxes.height_u, self.room.switch_gap_u, 1
+        for box in self.low:
+            yield box, u
+            u += int(height[box])
+        u = self.room.rack_u + 1
+        for box in self.high:
+            u -= int(height[box]) + (gap if u - gap - int(height[box]) >= 1 else 0)
+            yield box, u
+
+    def _need_u(self, some: list[int]) -> int:
+        """The gap above a switch that fills a rack alone is given up."""
+        gaps = sum(self.room.switch_gap_u for box in some if self.boxes.tier[box])
+        need = int(self.boxes.height_u[some].sum()) + gaps
+        return min(need, self.room.rack_u) if len(some) == 1 else need
+
+    def _need_w(self, some: list[int]) -> float:
+        return float(np.nansum(self.boxes.power_w[some]))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Block:
+    """Racks that stand side by side: those of servers, and those of switches amid them or at the row's end."""
+
+    servers: list[_Stack]
+    network: list[_Stack]
+
+    def __len__(self) -> int:
+        return len(self.servers) + len(self.network)
+
+    def in_order(self) -> list[_Stack]:
+        half = len(self.servers) // 2
+        return [*self.servers[:half], *self.network, *self.servers[half:]]
+
+
+def _new(boxes: Boxes, room: Room) -> _Stack:
+    return _Stack(boxes=boxes, room=room, free_u=room.rack_u, free_w=room.rack_power_w)
+
+
+def _fill(some: Iterable[int], boxes: Boxes, room: Room) -> list[_Stack]:
+    """As many racks as these need, one after the other."""
+    stacks: list[_Stack] = []
+    for box in some:
+        if not stacks or not stacks[-1].takes([box]):
+            stacks.append(_new(boxes, room))
+        stacks[-1].put(box)
+    return stacks
+
+
+def _make_blocks(boxes: Boxes, room: Room) -> list[_Block]:
+    """Unit by unit, group by group; switches above leaves in the middle of their group. The last block, which may be
+    empty, is that of the hall."""
+    above = np.flatnonzero(boxes.unit == NO_UNIT)
+    members = [np.flatnonzero(boxes.unit == unit).tolist() for unit in range(int(boxes.unit.max(initial=NO_UNIT)) + 1)]
+    group_of = [int(boxes.group[unit].max()) for unit in members]
+    blocks: list[_Block] = []
+    for group in dict.fromkeys(group_of):
+        made: list[_Block] = []
+        for unit in (unit for unit, of in zip(members, group_of, strict=True) if of == group):
+            _add_unit(made, unit, boxes, room)
+        own = [] if group < 0 else above[boxes.group[above] == group].tolist()
+        if own:
+            made.insert(len(made) // 2, _Block(servers=[], network=_fill(own, boxes, room)))
+        blocks += made
+    housed = np.isin(boxes.group[above], [group for group in group_of if group >= 0])
+    rest = above[~housed]
+    rest = rest[np.argsort(boxes.tier[rest], kind="stable")]
+    return [*blocks, _Block(servers=[], network=_fill(rest.tolist(), boxes, room))]
+
+
+def _add_unit(blocks: list[_Block], unit: list[int], boxes: Boxes, room: Room) -> None:
+    servers = [box for box in unit if boxes.tier[box] == 0]
+    leaves = [box for box in unit if boxes.tier[box]]
+    if room.switches == "end":
+        blocks.append(_Block(servers=_fill(servers, boxes, room), network=_fill(leaves, boxes, room)))
+        return
+    last = blocks[-1].servers[-1] if blocks and blocks[-1].servers and not blocks[-1].network else None
+    if last is not None and last.takes(unit):
+        stack = last
+    elif servers and _new(boxes, room).takes(unit):
+        stack = _new(boxes, room)
+        blocks.append(_Block(servers=[stack], network=[]))
+    else:
+        stacks = _fill(servers, boxes, room)
+        if room.switches == "top":
+            leaves = _hang(stacks, leaves)
+        blocks.append(_Block(servers=stacks, network=_fill(leaves, boxes, room)))
+        return
+    for box in unit:
+        stack.put(box)
+
+
+def _hang(stacks: Sequence[_Stack], leaves: list[int]) -> list[int]:
+    """Put leaves into racks of servers, in turn, those in the middle first; returns those for which none has room."""
+    middle = (len(stacks) - 1) / 2
+    left = []
+    for leaf in leaves:
+        with_room = [i for i, stack in enumerate(stacks) if stack.takes([leaf])]
+        if with_room:
+            stacks[min(with_room, key=lambda i: (len(stacks[i].high), abs(i - middle)))].put(leaf)
+        else:
+            left.append(leaf)
+    return left
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+
+
+def _lay_rows(blocks: list[_Block], room: Room) -> list[tuple[int, list[_Stack]]]:
+    """Rows of racks, each with its first column: blocks that fit into what is left of a row, else a new one."""
+    *units, hall = blocks
+    shared: list[list[_Block]] = []
+    for block in units:
+        if not shared or sum(map(len, shared[-1])) + len(block) > room.racks_per_row:
+            shared.append([])
+        shared[-1].append(block)
+    rows = [part for of_row in shared for part in _cut(_in_order(of_row, room), room.racks_per_row)]
+    upper = hall.in_order()
+    with_room = [row for row in range(len(rows)) if len(rows[row]) + len(upper) <= room.racks_per_row]
+    if with_room:
+        row = rows[min(with_room, key=lambda row: abs(row - (len(rows) - 1) / 2))]
+        half = len(row) // 2
+        row[half:half] = upper
+        return [(0, row) for row in rows]
+    middle, widest = len(rows) // 2, max(map(len, rows), default=room.racks_per_row)
+    own = [(max(0, widest - len(part)) // 2, part) for part in _cut(upper, room.racks_per_row)]
+    return [*((0, row) for row in rows[:middle]), *own, *((0, row) for row in rows[middle:])]
+
+
+def _in_order(blocks: list[_Block], room: Room) -> list[_Stack]:
+    if room.switches == "end":
+        servers = [stack for block in blocks for stack in block.servers]
+        return servers + [stack for block in blocks for stack in block.network]
+    return [stack for block in blocks for stack in block.in_order()]
+
+
+def _cut(stacks: list[_Stack], most: int) -> list[list[_Stack]]:
+    """In pieces that a row can hold, as even as can be."""
+    pieces = -(-len(stacks) // most)
+    return [stacks[len(stacks) * i // pieces : len(stacks) * (i + 1) // pieces] for i in range(pieces)]

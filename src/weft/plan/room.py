@@ -1,0 +1,80 @@
+"""The room that a fabric stands in: racks in rows, aisles, trays for cables above them.
+
+      row A  | A01 | A02 | A03 |...          a tray above every row, racks_per_row long
+        |                                     cross trays from row to row, at both ends and in the middle
+      row B  | B01 | B02 | B03 |...
+
+read_room(Path("room.toml"))        any field of Room, the rest as below: racks_per_row = 12
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from weft.errors import ConfigError
+from weft.fabric.files.lab.document import Document
+
+UNIT_M = 0.04445  # a rack unit: 1.75 inches (EIA-310)
+
+
+class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every length is in metres, every height in rack units where its name says so."""
+
+    racks_per_row: int = 20  # two scalable units of 8 racks with a network rack each, and racks for spines
+    rack_u: int = 48  # four DGX H100 of 8U fill 32; the rest is for switches, patch panels and power
+    rack_power_w: float = 47_000  # four DGX H100 at 10.2 kW, and the eight leaves of a unit at 0.75 kW in the same rack
+    rack_width_m: float = 0.6  # the usual 19-inch cabinet, one tile of a raised floor
+    rack_depth_m: float = 1.2  # a DGX H100 is 0.9 m deep; behind it are cables and power strips
+    aisle_m: float = 1.2  # a server on a lift needs so much in the cold aisle; hot aisles are taken to be as wide
+    tray_m: float = 2.6  # above the floor: a rack of 48U is 2.3 m high, and hands must fit in between
+    cross_trays: int = 3  # from row to row: at both ends of the rows and in the middle
+    slack_m: float = 0.3  # at each end: from the port to the side of the rack, bends, and a little to pull
+    switch_gap_u: int = 1  # free above every switch, for its 64 cables: a network rack takes 24 switches
+    switches: Literal["middle", "end", "top"] = "middle"  # leaves: racks amid the servers, at the row's end, in theirs
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value, least = getattr(self, name), _LEAST.get(name, 0)
+            if name in _WHOLE and not (isinstance(value, int) and least <= value < 10_000):
+                raise ConfigError(f"{name} = {value}: a whole number from {least} to 9,999")
+            if name not in _WHOLE and name != "switches" and not least <= value < 1e9:
+                raise ConfigError(f"{name} = {value}: a number from {least:g} up")
+        if self.switches not in ("middle", "end", "top"):
+            raise ConfigError(f"switches = {self.switches!r}: middle, end or top")
+        if self.tray_m < self.rack_u * UNIT_M:
+            least_m = self.rack_u * UNIT_M
+            raise ConfigError(
+                f"tray_m = {self.tray_m:g}: racks of {self.rack_u}U are {least_m:.2f} m high, and trays hang above "
+                f"them: tray_m = {least_m + 0.3:.1f}, or rack_u = {int(self.tray_m / UNIT_M)}"
+            )
+
+    @property
+    def row_pitch_m(self) -> float:
+        """From the trays of one row to those of the next."""
+        return self.rack_depth_m + self.aisle_m
+
+
+_WHOLE = ("racks_per_row", "rack_u", "cross_trays", "switch_gap_u")
+_LEAST: dict[str, float] = {
+    "racks_per_row": 1,
+    "rack_u": 1,
+    "rack_power_w": 1,
+    "rack_width_m": 0.1,
+    "rack_depth_m": 0.1,
+    "cross_trays": 1,
+}
+
+
+def read_room(path: Path) -> Room:
+    """The room that a TOML file describes."""
+    document = Document.load(path)
+    try:
+        return document.convert((), Room)
+    except ConfigError as error:
+        name = str(error).partition(" = ")[0]
+        if name in Room.__struct_fields__:
+            document.refuse_because((name,), error)
+        raise

@@ -1,0 +1,136 @@
+"""Which links are cables between boxes, how they hang together by their plugs, and what each can be made of.
+
+    leaf1 cage 17: ports 33, 34  ====  ports 1, 2: cage 1 spine1        a joint of two links that one plug carries
+    leaf1 cage 1:  ports 1, 2    ===<  dgx1/mlx5_0, dgx2/mlx5_0         the same with a splitter
+
+A cage takes one plug, so the links of a cage share their medium, and those at the far ends of these links, and so on:
+that is a joint. Copper and active optical cables carry a joint as a whole: of two cages, or of one and the adapters at
+it. Any other joint has transceivers, which are of one kind in all of it, and a fibre for each link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric import catalog
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.levels import components
+from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
+
+NONE = -1  # no medium reaches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Runs:
+    """Cables before anybody knows their length; the columns are those of `Cabling`."""
+
+    link: NDArray[np.int32]
+    low_box: NDArray[np.int32]
+    high_box: NDArray[np.int32]
+    low_slot: NDArray[np.int32]
+    high_slot: NDArray[np.int32]
+    speed: NDArray[np.int8]  # [cable] -> index in rates.speeds()
+    to_adapter: NDArray[np.bool_]  # [cable] -> is an end no switch?
+    joint: NDArray[np.int32]  # [cable]
+    whole: NDArray[np.bool_]  # [cable] -> can one plug carry its joint?
+
+    def kinds(self) -> list[tuple[NDArray[np.bool_], list[catalog.Cable]]]:
+        """Cables that can be made of the same: which they are, and of what, the cheapest first."""
+        found = []
+        for speed in np.unique(self.speed).tolist():
+            for to_adapter in (False, True):
+                mask = (self.speed == speed) & (self.to_adapter == to_adapter)
+                if mask.any():
+                    label = speeds()[speed].label(speeds()[speed].default_width)
+                    found.append((mask, catalog.cables_for(label, "adapters" if to_adapter else "switches")))
+        return found
+
+    def longest_m(self, route_m: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[cable] -> the longest way in its joint."""
+        longest = np.zeros(int(self.joint.max(initial=-1)) + 1)
+        np.maximum.at(longest, self.joint, route_m)
+        return longest[self.joint]
+
+
+def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]) -> Runs:
+    links = fabric.links
+    a, b = (box_of[end] for end in fabric.link_nodes)
+    link = np.flatnonzero(fabric.network_links & (a != b)).astype(np.int32)
+    a, b = a[link], b[link]
+    turned = (tier[a] > tier[b]) | ((tier[a] == tier[b]) & (a > b))
+    low_slot = np.where(turned, links.b[link], links.a[link])
+    high_slot = np.where(turned, links.a[link], links.b[link])
+    is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
+    to_adapter = ~is_switch[low_slot] | ~is_switch[high_slot]
+    joint, whole = _joints(fabric, low_slot, high_slot, is_switch)
+    return Runs(
+        link=link,
+        low_box=np.where(turned, b, a),
+        high_box=np.where(turned, a, b),
+        low_slot=low_slot,
+        high_slot=high_slot,
+        speed=links.speed[link],
+        to_adapter=to_adapter,
+        joint=joint,
+        whole=whole,
+    )
+
+
+def cages(fabric: Fabric) -> NDArray[np.int64]:
+    """[port] -> slot of the first port in its cage; a switch of unknown model has a cage for each port."""
+    per_cage = {one.name: one.ports // one.cages for one in catalog.switches()}
+    of_model = np.array([*(per_cage.get(name, 1) for name in fabric.models), 1])  # the last serves index -1
+    ports = fabric.ports
+    size = of_model[fabric.nodes.model[ports.node]]
+    first: NDArray[np.int64] = np.arange(len(ports)) - (ports.number - 1) % size
+    return first
+
+
+def _joints(
+    fabric: Fabric, low: NDArray[np.int32], high: NDArray[np.int32], is_switch: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    cage = cages(fabric)
+    label = components(len(cage), cage[low], cage[high])
+    _, joint = np.unique(label[cage[low]], return_inverse=True)
+    ends = np.unique(np.concatenate((cage[low], cage[high])))
+    of_end = np.searchsorted(np.unique(label[cage[low]]), label[ends])
+    count = int(joint.max(initial=-1)) + 1
+    switches = np.bincount(of_end[is_switch[ends]], minlength=count)
+    adapters = np.bincount(of_end[~is_switch[ends]], minlength=count)
+    whole = (switches + adapters <= 2) | (switches == 1)
+    return joint.astype(np.int32), whole[joint]
+
+
+def choose(runs: Runs, route_m: NDArray[np.float64]) -> tuple[NDArray[np.int16], tuple[catalog.Cable, ...]]:
+    """[cable] -> the cheapest that reaches, as index in the parts that are used; NONE where none does."""
+    need_m = runs.longest_m(route_m)
+    pick = np.full(len(route_m), NONE, np.int16)
+    parts: list[catalog.Cable] = []
+    for mask, made in runs.kinds():
+        for part in made:
+            fits = mask & (pick == NONE) & (need_m <= part.reach_m)
+            if part.medium is not Medium.TRANSCEIVER:
+                fits &= runs.whole
+            if fits.any():
+                if part not in parts:
+                    parts.append(part)
+                pick[fits] = parts.index(part)
+    return pick, tuple(parts)
+
+
+def sold_m(
+    runs: Runs, route_m: NDArray[np.float64], pick: NDArray[np.int16], parts: tuple[catalog.Cable, ...]
+) -> NDArray[np.float64]:
+    """[cable] -> the next longer that is sold; the legs of one cable are alike, fibres have each their own length."""
+    need_m = runs.longest_m(route_m)
+    length_m = np.zeros(len(route_m))
+    for index, part in enumerate(parts):
+        mine = pick == index
+        wanted_m = route_m if part.medium is Medium.TRANSCEIVER else need_m
+        sold = np.array(part.lengths_m, np.float64)
+        length_m[mine] = sold[np.searchsorted(sold, wanted_m[mine])]
+    return length_m

@@ -1,0 +1,128 @@
+"""Where boxes stand: everything once, nothing over height or power, units together, and the way out of a bad room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import weft
+from weft.errors import ConfigError, FileError
+from weft.fabric.model import Fabric
+from weft.plan.racks import Racks, place, row_name
+from weft.plan.room import Room, read_room
+
+SPECS = (
+    "superpod:su=2",
+    "superpod:su=1,servers=4",
+    "superpod:su=2,server=dgx-a100",
+    "fat-tree:hosts=64,radix=16",
+    "torus:4x4",
+    "dragonfly+:p=4,leaves=4,spines=4,h=4",
+    "star:hosts=3,server=dgx-b200",
+)
+
+
+def check_racks(racks: Racks) -> None:
+    """Every box once, whole, in a rack that has the power; every rack in a place of its own."""
+    room = racks.room
+    assert (np.bincount(racks.rack, minlength=len(racks.names)) > 0).all()
+    assert (racks.rack_power_w <= room.rack_power_w).all()
+    filled = np.zeros((len(racks.names), room.rack_u + 1), int)
+    for rack, u, height in zip(racks.rack, racks.u, racks.height_u, strict=True):
+        assert 1 <= u <= room.rack_u - height + 1
+        filled[rack, u : u + height] += 1
+    assert filled.max() == 1
+    assert len(set(zip(racks.row.tolist(), racks.column.tolist(), strict=True))) == len(racks.names)
+    assert racks.column.max() < room.racks_per_row
+    assert len(set(racks.names)) == len(racks.names)
+
+
+@pytest.mark.parametrize("switches", ["middle", "end", "top"])
+@pytest.mark.parametrize("spec", SPECS)
+def test_every_box_stands_somewhere_and_no_rack_is_too_full(spec: str, switches: str) -> None:
+    for room in (Room(switches=switches), Room(switches=switches, racks_per_row=3, rack_power_w=15_000)):  # type: ignore[arg-type]
+        racks = place(weft.load(spec), room)
+        check_racks(racks)
+        assert len(racks.boxes) == len(racks.fabric.servers) + len(racks.fabric.switches)
+
+
+def in_rack(racks: Racks, name: str) -> set[str]:
+    rack = racks.names.index(name)
+    return {racks.boxes[box] for box in np.flatnonzero(racks.rack == rack).tolist()}
+
+
+def test_a_unit_stands_around_its_leaves_and_spines_in_the_middle_of_the_hall() -> None:
+    racks = place(weft.load("superpod:su=4"))
+    assert in_rack(racks, "A01") == {"dgx1", "dgx2", "dgx3", "dgx4"}
+    assert in_rack(racks, "A05") == {f"leaf{n}" for n in range(1, 9)}
+    assert in_rack(racks, "A10") == {f"spine{n}" for n in range(1, 17)}
+    assert in_rack(racks, "A15") == {f"leaf{n}" for n in range(9, 17)}
+    assert (len(racks.names), racks.names[-1]) == (37, "B18")
+
+
+def test_the_wrong_end_of_the_row_and_the_top_of_the_racks() -> None:
+    fabric = weft.load("superpod:su=2")
+    end, top = (place(fabric, Room(switches=where)) for where in ("end", "top"))  # type: ignore[arg-type]
+    assert in_rack(end, "A18") | in_rack(end, "A19") >= {f"leaf{n}" for n in range(1, 17)}
+    assert all(len([name for name in in_rack(top, f"A{n:02d}") if "leaf" in name]) == 1 for n in range(1, 9))
+
+
+def test_servers_of_one_leaf_share_a_rack_with_it() -> None:
+    racks = place(weft.load("fat-tree:hosts=64,radix=16"))
+    assert in_rack(racks, "A01") == {*(f"h{n}" for n in range(1, 33)), *(f"leaf{n}" for n in range(1, 5))}
+
+
+def test_fewer_servers_in_a_rack_where_power_allows_no_more() -> None:
+    racks = place(weft.load("superpod:su=1"), Room(rack_power_w=25_000))
+    assert in_rack(racks, "A01") == {"dgx1", "dgx2"}
+
+
+@pytest.mark.parametrize(
+    ("room", "said"),
+    [
+        (Room(rack_power_w=10_000), r"dgx1 \(dgx-h100\) draws 10,200 W and a rack has 10,000 W.*rack_power_w = 10200"),
+        (Room(rack_u=6), r"dgx1 \(dgx-h100\) is 8U high and a rack has 6U: rack_u = 8 or more"),
+    ],
+)
+def test_a_server_that_no_rack_holds_is_named_with_the_room_that_would(room: Room, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        place(weft.load("superpod:su=1"), room)
+
+
+def test_real_fabrics_stand_in_racks_and_what_was_assumed_is_said(selene: Fabric) -> None:
+    racks = place(selene)
+    check_racks(racks)
+    assert any("servers of unknown model are as many U high as they have adapters" in one for one in racks.assumed)
+    assert place(weft.load("superpod:su=1")).assumed == ()
+    luna = [racks.boxes.index(name) for name in ("luna-0090", "luna-0092")]
+    assert racks.rack[luna[0]] == racks.rack[luna[1]] or abs(np.subtract(*racks.column[racks.rack[luna]])) < 6
+
+
+def test_rows_are_named_as_in_a_spreadsheet() -> None:
+    assert [row_name(row) for row in (0, 25, 26, 51, 52, 701, 702)] == ["A", "Z", "AA", "AZ", "BA", "ZZ", "AAA"]
+
+
+def test_a_room_is_a_toml_file_with_any_of_its_fields(tmp_path: Path) -> None:
+    path = tmp_path / "room.toml"
+    path.write_text('racks_per_row = 12\nswitches = "end"\n')
+    assert read_room(path) == Room(racks_per_row=12, switches="end")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("rack_per_row = 3", r"room.toml:2: .*racks_per_row"),
+        ("rack_u = 0", r"room.toml:2: .*from 1"),
+        ("rack_u = 47.5", r"room.toml:2: .*whole number"),
+        ('switches = "left"', r"room.toml:2"),
+        ("tray_m = 2.0", r"tray_m = 2.*racks of 48U are 2.13 m high.*tray_m = 2.4, or rack_u = 44"),
+        ("slack_m = nan", r"room.toml:2"),
+    ],
+)
+def test_a_room_that_cannot_be_is_refused_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "room.toml"
+    path.write_text(f"# mine\n{line}\n")
+    with pytest.raises(FileError, match=said):
+        read_room(path)
