@@ -46,9 +46,13 @@ def draw(
 
     Links are coloured by their speed or, where a metric is given, by that: one number for each link, NaN where unknown.
     """
-    suffix = check_suffix(path, RENDERERS)
-    scene = lay_out(fabric, metric=metric, metric_label=metric_label, title=title)
-    write_atomically(path, RENDERERS[suffix](scene))
+    check_suffix(path, RENDERERS)
+    save(lay_out(fabric, metric=metric, metric_label=metric_label, title=title), path)
+
+
+def save(scene: Scene, path: Path | str) -> None:
+    """Write any scene, in the format of the file's suffix; a stream gets SVG."""
+    write_atomically(path, RENDERERS[check_suffix(path, RENDERERS)](scene))
 
 
 def lay_out(
@@ -60,7 +64,7 @@ def lay_out(
 ) -> Scene:
     """The picture before it becomes a file."""
     parts = find_parts(fabric)
-    inking = ink_by_speed(parts) if metric is None else ink_by_metric(parts, check_metric(parts, metric), metric_label)
+    inking = ink_by_speed(parts) if metric is None else ink_by_metric(check_metric(parts, metric), metric_label)
     wires = Wires(parts=parts, inking=inking)
     canvas = Canvas()
     draw_layout(canvas, wires)

@@ -20,7 +20,7 @@ from weft.fabric.rates import speeds
 BAD = 0  # index of the first ink of every scene
 NEUTRAL = 1
 
-_ALWAYS = (Ink(light="#d7191c", dark="#ff5a4f"), Ink(light="#9aa5b1", dark="#6b7683"))
+ALWAYS = (Ink(light="#d7191c", dark="#ff5a4f"), Ink(light="#9aa5b1", dark="#6b7683"))
 
 # By speed; those of one technology go from pale and warm to strong and cold as they get faster.
 _SPEED_INKS = {
@@ -88,6 +88,7 @@ LOOKS = {
     Role.PCIE: _look("#efece8", "#b0a89f", "#35322e", "#9c938a"),
     Role.CPU: _look("#ebe6f4", "#9d8ec4", "#322c44", "#9d8ec4"),
     Role.MARK: _look("none", "#d7191c", "none", "#ff5a4f"),
+    Role.OUTLINE: _look("none", "#d7191c", "none", "#ff5a4f"),
 }
 VOICES = {
     Voice.TITLE: Ink(light="#18222d", dark="#e8edf2"),
@@ -119,14 +120,14 @@ class Inking:
         """Of one value; minus infinity for one that is not known."""
         if value == -math.inf:
             return NEUTRAL
-        return len(_ALWAYS) + round(self.strength(value) * (RAMP_STEPS - 1))
+        return len(ALWAYS) + round(self.strength(value) * (RAMP_STEPS - 1))
 
 
 def ink_by_speed(parts: Parts) -> Inking:
     """A fixed ink for each generation; a narrower link of it is paler."""
     fabric = parts.fabric
     used, of_link = np.unique(np.stack((fabric.links.speed, fabric.links.width)), axis=1, return_inverse=True)
-    inks, labels = list(_ALWAYS), {}
+    inks, labels = list(ALWAYS), {}
     for speed, width in used.T.tolist():
         line = speeds()[speed]
         colour = _SPEED_INKS.get(line.name, _OTHER_SPEED)
@@ -134,18 +135,18 @@ def ink_by_speed(parts: Parts) -> Inking:
             colour = _mix(colour, "#ffffff", 0.45)
         labels[len(inks)] = line.label(width)
         inks.append(Ink(light=colour, dark=_mix(colour, "#ffffff", 0.15)))
-    return Inking(inks=tuple(inks), of_link=(len(_ALWAYS) + of_link).astype(np.int16), speeds=labels)
+    return Inking(inks=tuple(inks), of_link=(len(ALWAYS) + of_link).astype(np.int16), speeds=labels)
 
 
-def ink_by_metric(parts: Parts, metric: NDArray[np.float64], label: str) -> Inking:
+def ink_by_metric(metric: NDArray[np.float64], label: str) -> Inking:
     """A sequential scale; it begins at 0 unless something is below, so that half the colour is half the value."""
     known = metric[np.isfinite(metric)]
     low, high = min(0.0, float(known.min(initial=0.0))), float(known.max(initial=0.0))
     ramp = [Ink(light=_along(_RAMP_LIGHT, i), dark=_along(_RAMP_DARK, i)) for i in range(RAMP_STEPS)]
     step = np.zeros(len(metric)) if high == low else (metric - low) / (high - low)
-    of_link = np.where(np.isfinite(metric), len(_ALWAYS) + np.rint(np.nan_to_num(step) * (RAMP_STEPS - 1)), NEUTRAL)
+    of_link = np.where(np.isfinite(metric), len(ALWAYS) + np.rint(np.nan_to_num(step) * (RAMP_STEPS - 1)), NEUTRAL)
     return Inking(
-        inks=(*_ALWAYS, *ramp), of_link=of_link.astype(np.int16), metric=metric, metric_label=label, low=low, high=high
+        inks=(*ALWAYS, *ramp), of_link=of_link.astype(np.int16), metric=metric, metric_label=label, low=low, high=high
     )
 
 

@@ -53,14 +53,14 @@ class Parts:
     @cached_property
     def nodes(self) -> list[tuple[int, ...]]:
         """[part] -> its nodes."""
-        return _members(self.of_node, np.arange(len(self.of_node)), len(self))
+        return members(self.of_node, np.arange(len(self.of_node)), len(self))
 
     @cached_property
     def inner_links(self) -> list[tuple[int, ...]]:
         """[part] -> the links inside it."""
         a, b = self.ends
         inside = np.flatnonzero(a == b)
-        return _members(a[inside], inside, len(self))
+        return members(a[inside], inside, len(self))
 
     @cached_property
     def bad(self) -> NDArray[np.bool_]:
@@ -118,10 +118,11 @@ def host_noun(parts: Parts) -> str:
 
 def count(number: int, noun: str) -> str:
     """`1 link`, `2,048 links`"""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {'switches' if noun == 'switch' else f'{noun}s'}"
+    plural = "" if number == 1 else "es" if noun.endswith(("ch", "x")) else "s"
+    return f"{number:,} {noun}{plural}"
 
 
-def _members(owner: NDArray[np.integer], members: NDArray[np.integer], owners: int) -> list[tuple[int, ...]]:
+def members(owner: NDArray[np.integer], members: NDArray[np.integer], owners: int) -> list[tuple[int, ...]]:
     order = np.argsort(owner, kind="stable")
     edges = np.searchsorted(owner[order], np.arange(owners + 1))
     found = members[order].tolist()

@@ -18,6 +18,7 @@ _PIXELS = 4e6  # at most, in all
 _UNITS_PER_INCH = 100.0
 _POINTS_PER_UNIT = 72.0 / _UNITS_PER_INCH
 _BEHIND, _LINES, _FRONT, _MARKS, _TEXTS = range(5)
+_LAYERS = {Role.FRAME: _BEHIND, Role.BLOCK: _BEHIND, Role.OUTLINE: _MARKS}
 
 
 def to_png(scene: Scene) -> bytes:
@@ -53,12 +54,15 @@ def _paint_boxes(axes: Axes, scene: Scene) -> None:
     by_role = {role: [box for box in scene.boxes if box.role is role] for role in Role}
     marks = by_role.pop(Role.MARK)
     for role, boxes in by_role.items():
-        look, layer = LOOKS[role], _BEHIND if role in (Role.FRAME, Role.BLOCK) else _FRONT
+        look, layer = LOOKS[role], _LAYERS.get(role, _FRONT)
+        thick = 1.6 if role is Role.OUTLINE else 1.0
         fills = [scene.inks[box.ink].light if box.ink >= 0 else look.fill.light for box in boxes]
         paths = [_outline(box, look.corner) for box in boxes]
         stroke = look.stroke.light
         axes.add_collection(
-            PathCollection(paths, facecolors=fills, edgecolors=stroke, linewidths=_POINTS_PER_UNIT, zorder=layer),
+            PathCollection(
+                paths, facecolors=fills, edgecolors=stroke, linewidths=thick * _POINTS_PER_UNIT, zorder=layer
+            ),
             autolim=False,
         )
     if marks:

@@ -33,6 +33,7 @@ class Role(enum.StrEnum):
     PCIE = "pcie"
     CPU = "cpu"
     MARK = "mark"  # a circle around something bad
+    OUTLINE = "outline"  # the same, square: around a rack
 
 
 class Voice(enum.StrEnum):
@@ -216,6 +217,8 @@ def text_extent(text: Text) -> tuple[float, float, float, float]:
 def _turned(
     x: float, y: float, sides: Sequence[float], ends: Sequence[float], angle_deg: float
 ) -> tuple[float, float, float, float]:
+    if not angle_deg:  # nearly all
+        return x + sides[0], y + ends[0], x + sides[1], y + ends[1]
     corners = [rotate(side, end, angle_deg) for side in sides for end in ends]
     xs, ys = [x + c[0] for c in corners], [y + c[1] for c in corners]
     return min(xs), min(ys), max(xs), max(ys)

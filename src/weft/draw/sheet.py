@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from weft.draw.inks import BAD, NEUTRAL, RAMP_STEPS, Inking
 from weft.draw.parts import count, host_noun
-from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
+from weft.draw.scene import Box, Canvas, Ink, Line, Role, Scene, Voice, fit, text_width
 from weft.draw.wires import THICKEST, Wires
 from weft.fabric.kinds import NodeKind
 
@@ -21,11 +21,7 @@ _NAMED_BAD = 6  # bad links that the legend names
 
 def lay_out_sheet(canvas: Canvas, wires: Wires, title: str) -> Scene:
     """Add title and legend to what a layout drew, and cut the paper to fit."""
-    left, top, right, bottom = canvas.extent()
-    right = max(right, left + 420)
-    canvas.text(left, top - 50, fit(title, 18, right - left), 18, voice=Voice.TITLE, anchor="start")
-    canvas.text(left, top - 28, _contents(wires), 12, voice=Voice.FAINT, anchor="start")
-    legend = _Legend(canvas=canvas, left=left, right=right, x=left, y=bottom + 40)
+    legend = add_title(canvas, title, _contents(wires))
     shown = np.zeros(len(wires.parts.fabric.links), bool)  # what is inside a closed server is not
     for line in canvas.lines:
         shown[list(line.links)] = True
@@ -34,25 +30,14 @@ def lay_out_sheet(canvas: Canvas, wires: Wires, title: str) -> Scene:
         _speeds(legend, wires.inking, shown)
         _thickness(legend, [line for line in strokes if not line.band])
     else:
-        _colour_bar(legend, wires.inking, wires.inking.metric[shown])
+        add_colour_bar(legend, wires.inking, wires.inking.metric[shown])
     _bands(legend, [line for line in strokes if line.band])
     _bad_links(legend, wires)
-    left, top, right, bottom = canvas.extent()
-    return Scene(
-        left=left - _MARGIN,
-        top=top - _MARGIN,
-        width=right - left + 2 * _MARGIN,
-        height=bottom - top + 2 * _MARGIN,
-        title=title,
-        inks=wires.inking.inks,
-        boxes=tuple(canvas.boxes),
-        lines=tuple(canvas.lines),
-        texts=tuple(canvas.texts),
-    )
+    return cut(canvas, title, wires.inking.inks)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Legend:
+class Legend:
     """Entries from left to right, in as many rows as it takes."""
 
     canvas: Canvas
@@ -62,12 +47,25 @@ class _Legend:
     y: float
 
     def entry(self, text: str, ink: int, *, width: float = 4.0, bad: bool = False, voice: Voice = Voice.LABEL) -> None:
-        room = 34 + text_width(text, _SIZE) + 24
-        if self.x > self.left and self.x + room > self.right:
-            self.new_row()
+        """A stroke and what it says."""
+        room = self._room(text)
         stroke = ((self.x, self.y), (self.x + 26, self.y))
         self.canvas.lines.append(Line(points=stroke, ink=ink, width=width, bad=bad))
         self.text(text, self.x + 34, voice)
+        self.x += room
+
+    def swatch(self, text: str, role: Role, ink: int = -1, *, voice: Voice = Voice.LABEL) -> None:
+        """A box and what it stands for."""
+        room = self._room(text)
+        width = 12 if role is Role.MARK else 26
+        self.canvas.box(Box(x=self.x + 13, y=self.y, width=width, height=12, role=role, ink=ink))
+        self.text(text, self.x + 34, voice)
+        self.x += room
+
+    def note(self, text: str) -> None:
+        """Words alone."""
+        room = self._room(text) - 34
+        self.text(text, self.x, Voice.FAINT)
         self.x += room
 
     def text(self, text: str, x: float, voice: Voice = Voice.LABEL) -> None:
@@ -75,6 +73,38 @@ class _Legend:
 
     def new_row(self) -> None:
         self.x, self.y = self.left, self.y + 20
+
+    def _room(self, text: str) -> float:
+        """What an entry takes, on the next row where this one is full."""
+        room = 34 + text_width(text, _SIZE) + 24
+        if self.x > self.left and self.x + room > self.right:
+            self.new_row()
+        return room
+
+
+def add_title(canvas: Canvas, title: str, contents: str) -> Legend:
+    """Write above the picture what it is and what is in it; the legend goes below."""
+    left, top, right, bottom = canvas.extent()
+    right = max(right, left + 420)
+    canvas.text(left, top - 50, fit(title, 18, right - left), 18, voice=Voice.TITLE, anchor="start")
+    canvas.text(left, top - 28, contents, 12, voice=Voice.FAINT, anchor="start")
+    return Legend(canvas=canvas, left=left, right=right, x=left, y=bottom + 40)
+
+
+def cut(canvas: Canvas, title: str, inks: tuple[Ink, ...]) -> Scene:
+    """The paper, with margins around all that is on it."""
+    left, top, right, bottom = canvas.extent()
+    return Scene(
+        left=left - _MARGIN,
+        top=top - _MARGIN,
+        width=right - left + 2 * _MARGIN,
+        height=bottom - top + 2 * _MARGIN,
+        title=title,
+        inks=inks,
+        boxes=tuple(canvas.boxes),
+        lines=tuple(canvas.lines),
+        texts=tuple(canvas.texts),
+    )
 
 
 def _contents(wires: Wires) -> str:
@@ -90,7 +120,7 @@ def _contents(wires: Wires) -> str:
     return ", ".join(count(number, noun) for number, noun in counts if number) or "nothing"
 
 
-def _speeds(legend: _Legend, inking: Inking, shown: NDArray[np.bool_]) -> None:
+def _speeds(legend: Legend, inking: Inking, shown: NDArray[np.bool_]) -> None:
     """One entry for each speed that lines show."""
     counts = np.bincount(inking.of_link[shown], minlength=len(inking.inks))
     for ink, label in inking.speeds.items():
@@ -98,7 +128,7 @@ def _speeds(legend: _Legend, inking: Inking, shown: NDArray[np.bool_]) -> None:
             legend.entry(f"{label}  {count(int(counts[ink]), 'link')}", ink)
 
 
-def _thickness(legend: _Legend, lines: Sequence[Line]) -> None:
+def _thickness(legend: Legend, lines: Sequence[Line]) -> None:
     """The thinnest stroke and the thickest, where some stand for several links."""
     widths = {min(len(line.links), THICKEST): line.width for line in lines}
     for links in sorted({min(widths), max(widths)}) if widths.keys() - {1} else ():
@@ -106,17 +136,17 @@ def _thickness(legend: _Legend, lines: Sequence[Line]) -> None:
         legend.entry(count(links, "link") + more, NEUTRAL, width=widths[links], voice=Voice.FAINT)
 
 
-def _bands(legend: _Legend, bands: Sequence[Line]) -> None:
+def _bands(legend: Legend, bands: Sequence[Line]) -> None:
     if bands:
         fewest, most = (f(len(band.links) for band in bands) for f in (min, max))
         number = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
         legend.entry(f"all {number} links between two rows", NEUTRAL, width=10.0, voice=Voice.FAINT)
 
 
-def _colour_bar(legend: _Legend, inking: Inking, shown: NDArray[np.float64]) -> None:
+def add_colour_bar(legend: Legend, inking: Inking, shown: NDArray[np.float64]) -> None:
     """A wedge: what is more is darker and thicker."""
     step = 9.0
-    low, high = f"{inking.low:.4g}", f"{inking.high:.4g}"
+    low, high = (f"{end:,.0f}" if abs(end) >= 1000 else f"{end:.4g}" for end in (inking.low, inking.high))
     x = legend.x
     if inking.metric_label:
         legend.text(inking.metric_label, x)
@@ -136,7 +166,7 @@ def _colour_bar(legend: _Legend, inking: Inking, shown: NDArray[np.float64]) -> 
         legend.entry("unknown", NEUTRAL, voice=Voice.FAINT)
 
 
-def _bad_links(legend: _Legend, wires: Wires) -> None:
+def _bad_links(legend: Legend, wires: Wires) -> None:
     bad = np.flatnonzero(wires.parts.bad).tolist()
     if not bad:
         return

@@ -41,7 +41,7 @@ def _style_sheet(scene: Scene, *, dark: bool) -> str:
 
     rules = [f".paper{{fill:{shade(PAPER)}}}", f"text{{font-family:{_FONT}}}", "path{fill:none}"]
     for role, look in LOOKS.items():
-        thick = ";stroke-width:1.6" if role is Role.MARK else ""
+        thick = ";stroke-width:1.6" if role in (Role.MARK, Role.OUTLINE) else ""
         rules.append(f".{role}{{fill:{shade(look.fill)};stroke:{shade(look.stroke)}{thick}}}")
     rules += [f".i{i}{{stroke:{shade(ink)}}}.f{i}{{fill:{shade(ink)}}}" for i, ink in enumerate(scene.inks)]
     rules += [f".{voice}{{fill:{shade(ink)}}}" for voice, ink in VOICES.items()]
@@ -55,7 +55,8 @@ def body(scene: Scene) -> str:
     front: list[str] = []
     marks: list[str] = []
     for index, box in enumerate(scene.boxes):
-        layer = marks if box.role is Role.MARK else behind if box.role in (Role.FRAME, Role.BLOCK) else front
+        bad, back = box.role in (Role.MARK, Role.OUTLINE), box.role in (Role.FRAME, Role.BLOCK)
+        layer = marks if bad else behind if back else front
         layer.append(_box(box, index))
     paper = f'<rect class="paper" x="{_n(scene.left)}" y="{_n(scene.top)}" '
     paper += f'width="{_n(scene.width)}" height="{_n(scene.height)}"/>'

@@ -1,0 +1,93 @@
+"""A row of racks from the front, to scale: every unit numbered, every box where it stands, what each rack draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from weft.draw import save
+from weft.draw.inks import ALWAYS, NEUTRAL
+from weft.draw.parts import members
+from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
+from weft.draw.sheet import add_title, cut
+from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, contents, looks_of, power_of, rack_powers
+from weft.plan.racks import Racks, row_name
+from weft.plan.room import UNIT_M
+
+_UNIT = 13.0  # of the picture, for a unit of a rack
+_GAP = 28.0  # between two racks: the numbers of the units stand there
+_SIZE, _SMALL, _NUMBER = 9.5, 8.5, 7.0  # of letters
+_FIRST = len(ALWAYS)  # ink of the servers
+
+
+def draw_row(racks: Racks, row: int, path: Path | str) -> None:
+    """Write the elevations of all racks of a row, in the format of the file's suffix."""
+    save(lay_out_row(racks, row), path)
+
+
+def lay_out_row(racks: Racks, row: int) -> Scene:
+    """The picture before it becomes a file."""
+    canvas = Canvas()
+    shown = racks.row == row
+    _draw_racks(canvas, racks, np.flatnonzero(shown).tolist())
+    boxes = np.flatnonzero(shown[racks.rack])
+    inside = np.flatnonzero((racks.box_of >= 0) & shown[racks.rack][racks.box_of])
+    nodes = members(racks.box_of[inside], inside, len(racks.boxes))
+    looks = looks_of(racks)
+    for box in boxes.tolist():
+        _draw_box(canvas, racks, box, _FIRST + int(looks[box]), nodes[box])
+    title = f"Row {row_name(row)} of {racks.fabric.spec}"
+    legend = add_title(canvas, title, contents(racks, shown))
+    add_tiers(legend, looks[boxes], _FIRST)
+    add_over_power(legend, racks, shown)
+    return cut(canvas, title, (*ALWAYS, *TIER_INKS))
+
+
+def _draw_racks(canvas: Canvas, racks: Racks, here: list[int]) -> None:
+    """Empty: a frame, its name above, the numbers of its units beside it, its power below."""
+    width, height = _width(racks), racks.room.rack_u * _UNIT
+    limit, powers = Power(watts=racks.room.rack_power_w), rack_powers(racks)
+    edges = [_left(racks, rack) for rack in here]
+    for unit in range(1, racks.room.rack_u):  # ruled from the first rack to the last: a unit is read off its own number
+        points = ((min(edges), -_UNIT * unit), (max(edges) + width, -_UNIT * unit))
+        canvas.lines.append(Line(points=points, ink=NEUTRAL, width=0.5, opacity=0.4))
+    for rack, left in zip(here, edges, strict=True):
+        middle = left + width / 2
+        canvas.box(Box(x=middle, y=-height / 2, width=width, height=height, role=Role.FRAME))
+        canvas.text(middle, -height - 12, racks.names[rack], 12, voice=Voice.TITLE)
+        over = powers[rack].watts > limit.watts
+        told = f"{powers[rack]} of {limit}"
+        canvas.text(middle, 14, fit(told, _SIZE, width + _GAP), _SIZE, voice=Voice.ALARM if over else Voice.LABEL)
+        if over:
+            canvas.box(Box(x=middle, y=-height / 2, width=width + 6, height=height + 6, role=Role.OUTLINE))
+        for unit in range(1, racks.room.rack_u + 1):
+            canvas.text(left - 4, _UNIT * (0.5 - unit), f"{unit}", _NUMBER, voice=Voice.FAINT, anchor="end")
+
+
+def _draw_box(canvas: Canvas, racks: Racks, box: int, ink: int, nodes: tuple[int, ...]) -> None:
+    """Its name and, where there is room, its model: beside the name in a flat box, below it in a high one."""
+    units, width, left = int(racks.height_u[box]), _width(racks), _left(racks, int(racks.rack[box]))
+    middle, y = left + width / 2, -_UNIT * (int(racks.u[box]) - 1 + units / 2)
+    name, model = racks.boxes[box], racks.models[box]
+    power = power_of(racks, slice(box, box + 1))
+    told = f"{name}\n{model or 'model unknown'}, {racks.position(box)}, {units} U, {power}"
+    area = Box(
+        x=middle, y=y, width=width - 8, height=units * _UNIT - 1.2, role=Role.HOST, ink=ink, title=told, nodes=nodes
+    )
+    canvas.box(area)
+    if units > 1:
+        canvas.text(middle, y - 7, fit(name, 11, width - 14), 11)
+        canvas.text(middle, y + 7, fit(model, _SMALL, width - 14), _SMALL)
+        return
+    canvas.text(left + 8, y, fit(name, _SIZE, width - 16), _SIZE, anchor="start")
+    if text_width(name, _SIZE) + text_width(model, _SMALL) <= width - 24:
+        canvas.text(left + width - 8, y, model, _SMALL, anchor="end")
+
+
+def _width(racks: Racks) -> float:
+    return racks.room.rack_width_m / UNIT_M * _UNIT
+
+
+def _left(racks: Racks, rack: int) -> float:
+    return int(racks.column[rack]) * (_width(racks) + _GAP)

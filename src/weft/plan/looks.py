@@ -1,0 +1,92 @@
+"""What the floor plan and the elevations have in common: a colour for each tier, power of racks, words for both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.draw.parts import count
+from weft.draw.scene import Ink, Role, Voice
+from weft.draw.sheet import Legend
+from weft.plan.racks import Racks
+
+# Pale, for letters stand on them; red stays for what is wrong.
+TIER_INKS = (
+    Ink(light="#dbe6f1", dark="#2c3a49"),
+    Ink(light="#8ed1c2", dark="#1f6558"),
+    Ink(light="#f3c04b", dark="#80600f"),
+    Ink(light="#d493c6", dark="#7d3a6d"),
+)
+_TIERS = ("server", "leaf switch", "spine switch", "core switch")
+
+
+def looks_of(racks: Racks) -> NDArray[np.int64]:
+    """[box] -> index into TIER_INKS; a switch that no cable joins to a server looks like a leaf."""
+    return np.where(racks.tier < 0, 1, np.minimum(racks.tier, len(TIER_INKS) - 1)).astype(np.int64)
+
+
+def add_tiers(legend: Legend, looks: NDArray[np.int64], first: int) -> None:
+    """An entry for each tier that is shown; `first` is the ink of the servers."""
+    for tier, number in enumerate(np.bincount(looks, minlength=len(_TIERS)).tolist()):
+        if number:
+            legend.swatch(count(number, _TIERS[tier]), Role.HOST, first + tier)
+
+
+def contents(racks: Racks, shown: NDArray[np.bool_]) -> str:
+    """Of the racks that are shown: `14 racks, 32 servers, 12 switches, 347 kW`"""
+    boxes = shown[racks.rack]
+    servers = int(np.count_nonzero(boxes & (racks.tier == 0)))
+    words = [
+        count(int(shown.sum()), "rack"),
+        count(servers, "server"),
+        count(int(boxes.sum()) - servers, "switch"),
+        str(power_of(racks, boxes)),
+    ]
+    return ", ".join(words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """What some boxes draw together, as far as the catalog knows it."""
+
+    watts: float
+    unknown: int = 0  # boxes whose power it does not know
+
+    @property
+    def figure(self) -> str:
+        """In kW, for where there is little room: `40.8`, `≥1.7`, `?`"""
+        if self.unknown:
+            return f"≥{_kilo(self.watts)}" if self.watts else "?"
+        return _kilo(self.watts)
+
+    def __str__(self) -> str:
+        """`40.8 kW`, `1.7 kW and 2 boxes of unknown power`"""
+        if not self.unknown:
+            return f"{_kilo(self.watts)} kW"
+        left = f"{count(self.unknown, 'box')} of unknown power"
+        return f"{_kilo(self.watts)} kW and {left}" if self.watts else left
+
+
+def power_of(racks: Racks, boxes: NDArray[np.bool_] | slice) -> Power:
+    power_w = racks.power_w[boxes]
+    return Power(watts=float(np.nansum(power_w)), unknown=int(np.isnan(power_w).sum()))
+
+
+def rack_powers(racks: Racks) -> list[Power]:
+    """[rack]"""
+    unknown = np.bincount(racks.rack, np.isnan(racks.power_w), minlength=len(racks.names)).astype(int)
+    pairs = zip(racks.rack_power_w.tolist(), unknown.tolist(), strict=True)
+    return [Power(watts=watts, unknown=boxes) for watts, boxes in pairs]
+
+
+def _kilo(watts: float) -> str:
+    return f"{watts / 1000:,.0f}" if watts >= 99_950 else f"{watts / 1000:.1f}"
+
+
+def add_over_power(legend: Legend, racks: Racks, shown: NDArray[np.bool_]) -> None:
+    """How many of the racks that are shown draw more than the room gives them."""
+    limit_w = racks.room.rack_power_w
+    if over := int(np.count_nonzero(racks.rack_power_w[shown] > limit_w)):
+        legend.swatch(f"{count(over, 'rack')} over {Power(watts=limit_w)}", Role.OUTLINE, voice=Voice.ALARM)

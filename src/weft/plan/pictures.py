@@ -1,0 +1,170 @@
+"""The floor from above, to scale: racks and what stands in them, aisles, what each rack draws, how full the trays are.
+
+      hot aisle
+    +----+----+----+
+    |40.8|40.8|13.8|      power in kW, the tray above the racks, names at their fronts
+    |====|====|====|
+    |A01 |A02 |A03 |
+    +----+----+----+
+      cold aisle
+
+A rack has the colours of what stands in it, by the units that each takes. Rows face each other across cold aisles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from weft.draw import save
+from weft.draw.inks import NEUTRAL, Inking, ink_by_metric
+from weft.draw.parts import count
+from weft.draw.scene import Box, Canvas, Ink, Line, Points, Role, Scene, Voice, fit
+from weft.draw.sheet import Legend, add_colour_bar, add_title, cut
+from weft.plan.cables import Cabling
+from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, contents, looks_of, rack_powers
+from weft.plan.racks import Racks, row_name
+from weft.plan.trays import Trays
+
+_AISLES = {
+    "cold aisle": Ink(light="#eaf3fb", dark="#182430"),
+    "hot aisle": Ink(light="#fdf0e6", dark="#2c211a"),
+}
+_FINE, _COARSE = 100.0, 50.0  # units of the picture for a metre: of few racks, of hundreds
+_LARGE = 1000.0  # units that a floor of few racks gets
+_THIN, _THICK = 1.5, 9.0  # trays
+
+
+def draw_floor(cabling: Cabling, path: Path | str) -> None:
+    """Write the floor plan, in the format of the file's suffix."""
+    save(lay_out_floor(cabling), path)
+
+
+def lay_out_floor(cabling: Cabling) -> Scene:
+    """The picture before it becomes a file."""
+    racks, trays = cabling.racks, cabling.trays
+    cables = np.concatenate((trays.row_cables.ravel(), trays.cross_cables.ravel())).astype(np.float64)
+    inking = ink_by_metric(cables, "cables in a tray")
+    floor = _Floor(canvas=Canvas(), racks=racks, first=len(inking.inks))
+    floor.draw_aisles()
+    floor.draw_racks()
+    floor.draw_trays(trays, inking)
+    title = f"Floor of {racks.fabric.spec}"
+    everywhere = np.ones(len(racks.names), bool)
+    legend = add_title(floor.canvas, title, f"{contents(racks, everywhere)}, {count(len(cabling), 'cable')}")
+    floor.add_scale(legend)
+    add_tiers(legend, looks_of(racks), floor.first)
+    legend.note(f"in each rack: kW, at most {Power(watts=racks.room.rack_power_w)}")
+    add_over_power(legend, racks, everywhere)
+    if inking.high:
+        legend.new_row()
+        add_colour_bar(legend, inking, cables)
+        legend.swatch(f"the fullest: {trays.fullest[0]}", Role.MARK)
+    return cut(floor.canvas, title, (*inking.inks, *TIER_INKS, *_AISLES.values()))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Floor:
+    """The pen, and where things are on the picture: the left of the first column and the back of row A are at 0."""
+
+    canvas: Canvas
+    racks: Racks
+    first: int  # ink of the servers; those of the other tiers and of the aisles follow
+
+    @property
+    def rows(self) -> int:
+        return int(self.racks.row.max()) + 1
+
+    @property
+    def width_m(self) -> float:
+        return (int(self.racks.column.max()) + 1) * self.racks.room.rack_width_m
+
+    @property
+    def scale(self) -> float:
+        """Units of the picture for a metre."""
+        deep_m = self.rows * self.racks.room.row_pitch_m
+        return min(_FINE, max(_COARSE, _LARGE / max(self.width_m, deep_m)))
+
+    def middle(self, row: int) -> float:
+        """Of a row of racks, where its tray runs."""
+        room = self.racks.room
+        return (row * room.row_pitch_m + room.rack_depth_m / 2) * self.scale
+
+    def draw_aisles(self) -> None:
+        """On both sides of every row; row A has its back to the top of the picture."""
+        room, scale = self.racks.room, self.scale
+        width, height = self.width_m * scale, room.aisle_m * scale
+        for aisle in range(self.rows + 1):
+            hot = aisle % 2 == 0
+            y = (aisle * room.row_pitch_m - room.aisle_m / 2) * scale
+            ink = self.first + len(TIER_INKS) + hot
+            self.canvas.box(Box(x=width / 2, y=y, width=width, height=height, role=Role.FRAME, ink=ink))
+            self.canvas.text(-8, y, list(_AISLES)[hot], 10, voice=Voice.FAINT, anchor="end")
+
+    def draw_racks(self) -> None:
+        racks = self.racks
+        units = np.zeros((len(racks.names), len(TIER_INKS)), np.int64)  # [rack, tier]
+        np.add.at(units, (racks.rack, looks_of(racks)), racks.height_u)
+        for rack, power in enumerate(rack_powers(racks)):
+            self._draw_rack(rack, units[rack].tolist(), power)
+
+    def _draw_rack(self, rack: int, units: list[int], power: Power) -> None:
+        """Its name at the front, its power at the back; the tray is in between."""
+        racks, room, name = self.racks, self.racks.room, self.racks.names[rack]
+        width, depth = room.rack_width_m * self.scale, room.rack_depth_m * self.scale
+        x, middle = (int(racks.column[rack]) + 0.5) * width, self.middle(int(racks.row[rack]))
+        facing = -1 if racks.row[rack] % 2 else 1  # down
+        told = f"{name}\n{power}, {sum(units)} of {room.rack_u} U"
+        front = middle + facing * depth / 2
+        for tier, filled in enumerate(units):
+            part = filled / sum(units) * depth
+            front -= facing * part
+            y = front + facing * part / 2
+            if filled:
+                ink = self.first + tier
+                self.canvas.box(Box(x=x, y=y, width=width, height=part, role=Role.BLOCK, ink=ink, title=told))
+        size, over = 0.28 * width, power.watts > room.rack_power_w
+        voice = Voice.ALARM if over else Voice.LABEL
+        self.canvas.text(x, middle + facing * depth * 0.25, fit(name, size, width), size)
+        self.canvas.text(x, middle - facing * depth * 0.25, power.figure, size, voice=voice)
+        if over:
+            self.canvas.box(Box(x=x, y=middle, width=width - 3, height=depth - 3, role=Role.OUTLINE))
+
+    def draw_trays(self, trays: Trays, inking: Inking) -> None:
+        """Darker and thicker is more; the figures of cross trays stand in the aisles, and the fullest is ringed."""
+        full = [segment for segment in self._segments(trays) if segment[0]]
+        for cables, name, ends in full:
+            (x, y), (_, end) = ends
+            width = _THIN + (_THICK - _THIN) * inking.strength(cables)
+            told = f"{name}\n{count(cables, 'cable')}"
+            self.canvas.lines.append(Line(points=ends, ink=inking.ramp_ink(cables), width=width, title=told))
+            if end > y:
+                self.canvas.text(x + width / 2 + 4, (y + end) / 2, f"{cables:,}", 10, anchor="start")
+        if full:
+            (x, y), (right, bottom) = max(full)[2]
+            self.canvas.box(Box(x=(x + right) / 2, y=(y + bottom) / 2, width=36, height=36, role=Role.MARK))
+
+    def _segments(self, trays: Trays) -> Iterator[tuple[int, str, Points]]:
+        """Cables in each, its name and its two ends: above every place of a row, and from row to row."""
+        across = self.racks.room.rack_width_m * self.scale
+        for (row, column), cables in np.ndenumerate(trays.row_cables):
+            y = self.middle(row)
+            name = f"tray above {row_name(row)}{column + 1:02d}"
+            yield int(cables), name, ((column * across, y), ((column + 1) * across, y))
+        for (cross, row), cables in np.ndenumerate(trays.cross_cables):
+            x = int(trays.cross_column[cross]) * across
+            name = f"cross tray {cross + 1} between rows {row_name(row)} and {row_name(row + 1)}"
+            yield int(cables), name, ((x, self.middle(row)), (x, self.middle(row + 1)))
+
+    def add_scale(self, legend: Legend) -> None:
+        """As many metres as make a handy bar."""
+        metres = max(m for m in (1, 2, 5) if m == 1 or m * self.scale <= 260)
+        length, y = metres * self.scale, legend.y
+        strokes = [((legend.x, y), (legend.x + length, y))]
+        strokes += [((legend.x + m * self.scale, y - 4), (legend.x + m * self.scale, y + 4)) for m in range(metres + 1)]
+        self.canvas.lines += [Line(points=points, ink=NEUTRAL, width=1.5) for points in strokes]
+        legend.text(f"{metres} m", legend.x + length + 8)
+        legend.x += length + 60
