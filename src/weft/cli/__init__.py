@@ -39,6 +39,7 @@ COMMANDS = {
     "replay": "Run a job's trace on a fabric: Chakra, PyTorch's profiler, SimAI, GOAL; how long, where the time goes.",
     "compare": "Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.",
     "train": "Train a transformer on a fabric: step time, tokens/s, MFU, memory, where the time goes.",
+    "audit": "Compare a discovered fabric with its plan: cables to mend, in the order of a walk. Status 1 if any.",
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "study": "Run a command over lists of options and seeds, on all cores or a Ray cluster, and write one table.",
     "topologies": "List the topologies, their parameters and an example of each.",

@@ -30,6 +30,11 @@ _GUID_PREFIX = 0x0002_C903_0000_0000
 _NAME = re.compile(r"[^\s/]+(/[^\s/]*[^\s/\d][^\s/]*)?")
 
 
+def made_up_guids(nodes: int) -> NDArray[np.uint64]:
+    """[node] -> the GUID that it gets where nobody gave one."""
+    return _GUID_PREFIX + (np.arange(nodes, dtype=np.uint64) + np.uint64(1) << np.uint64(8))
+
+
 class FabricBuilder:
     """Collects nodes and links; `build` checks them and returns the fabric."""
 
@@ -126,8 +131,7 @@ class FabricBuilder:
     def build(self) -> Fabric:
         self._check_names()
         columns = _stack(self._node_parts, _NODE_DTYPES)
-        made_up = _GUID_PREFIX + (np.arange(self.n_nodes, dtype=np.uint64) + np.uint64(1) << np.uint64(8))
-        columns["guid"] = np.where(columns["guid"] == 0, made_up, columns["guid"])
+        columns["guid"] = np.where(columns["guid"] == 0, made_up_guids(self.n_nodes), columns["guid"])
         columns["system_guid"] = np.where(columns["system_guid"] == 0, columns["guid"], columns["system_guid"])
         self._check_nodes(columns)
         columns["n_ports"] = columns["n_ports"].astype(np.int16)

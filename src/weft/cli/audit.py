@@ -1,0 +1,112 @@
+"""`weft audit`: is it cabled as planned, and if not, which plugs to touch?"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli.arguments import NAMES_FILE, TABLES, Form
+from weft.cli.output import console, print_data, progress_bar, table
+
+if TYPE_CHECKING:
+    from weft.plan.findings import Audit
+
+
+def audit(
+    found: Annotated[
+        str, NAMES_FILE, Parameter(help="What stands: output of ibnetdiscover, a lab file, an OpenSM dump, ...")
+    ],
+    /,
+    *,
+    plan: Annotated[
+        str, NAMES_FILE, Parameter(help="What was planned: a folder of weft plan, a cables.csv, an NDT, any SPEC.")
+    ],
+    form: Form = TABLES,
+) -> None:
+    """Compare a discovered fabric with its plan: cables to mend, in the order of a walk. Status 1 if any."""
+    from weft.fabric.spec import load
+    from weft.plan.audit import compare
+    from weft.plan.positions import read_plan
+
+    with progress_bar(f"reading {found}"):
+        stands, planned = load(found), read_plan(plan)
+    with progress_bar("comparing"):
+        done = compare(stands, planned)
+    if form.is_data:
+        print_data(form, _facts(done), "walk")
+    else:
+        _print(done)
+    if not done.ok:
+        sys.exit(1)
+
+
+def _print(done: Audit) -> None:
+    from weft.plan.findings import Do
+
+    out = console()
+    for note in done.notes:
+        out.print(note, markup=False)
+    verdict = f"{done.as_planned:,} of {done.cables:,} cables of {done.plan} are as planned"
+    if done.ok:
+        out.print(f"{verdict}: nothing to do", markup=False)
+        return
+    out.print(f"{verdict}; {_count(len(done.findings), 'finding')}", markup=False, end="\n\n")
+    rows = [(number, one.kind, one.what) for number, one in enumerate(done.findings, start=1)]
+    out.print(table("Findings", ("#", "kind", "what"), rows))
+    walk = [(number, str(action)) for number, action in done.walk()]
+    note = "A port that is still taken when you come to it: let the plug hang, another line of the same # frees it."
+    out.print(
+        table(
+            f"The walk: {_count(len(walk), 'thing')} to do",
+            ("#", "do"),
+            walk,
+            note if any(one.do is Do.MOVE for _, one in done.walk()) else "",
+        )
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _facts(done: Audit) -> dict[str, Any]:
+    from weft.version import __version__
+
+    return {
+        "weft": __version__,
+        "found": done.found,
+        "plan": done.plan,
+        "ok": done.ok,
+        "cables": done.cables,
+        "as_planned": done.as_planned,
+        "notes": done.notes,
+        "findings": [
+            {
+                "finding": number,
+                "kind": one.kind,
+                "what": one.what,
+                "harmless": one.harmless,
+                "cables": [
+                    {"a": a, "b": b, "label": label} for (a, b), label in zip(one.cables, one.labels, strict=True)
+                ],
+            }
+            for number, one in enumerate(done.findings, start=1)
+        ],
+        "walk": [
+            {
+                "finding": number,
+                "kind": done.findings[number - 1].kind,
+                "do": action.do.name.lower(),
+                "at": action.at,
+                "rack": action.position.rack if action.position else "",
+                "u": action.position.u if action.position else None,
+                "to": action.to,
+                "to_rack": action.to_position.rack if action.to_position else "",
+                "to_u": action.to_position.u if action.to_position else None,
+                "text": str(action),
+            }
+            for number, action in done.walk()
+        ],
+    }

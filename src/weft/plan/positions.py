@@ -1,0 +1,105 @@
+"""A plan to audit against: its cables, and where its devices stand.
+
+read_plan("plan/")              the folder that `weft plan` wrote: its cables.csv, or else its fabric.yaml
+read_plan("plan/cables.csv")    a cable schedule: racks and heights of both ends
+read_plan("site.ndt")           any file or topology that weft reads; without racks, unless they are in it
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weft.errors import ConfigError, FileError
+from weft.fabric.build import MAX_PORTS, FabricBuilder
+from weft.fabric.files.text import read_text
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import parse_label
+from weft.fabric.spec import load
+from weft.plan.walk import Position
+
+_COLUMNS = ("port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b", "speed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    fabric: Fabric
+    positions: Mapping[str, Position] = field(default_factory=dict)  # by node
+
+
+def read_plan(source: str) -> Planned:
+    path = Path(source)
+    if path.is_dir():
+        return _read_folder(path)
+    if path.suffix == ".csv" and path.is_file() and (found := _read_schedule(path)) is not None:
+        return found
+    return Planned(fabric=load(source))
+
+
+def _read_folder(folder: Path) -> Planned:
+    for name in ("cables.csv", "fabric.yaml"):
+        if (folder / name).is_file():
+            return read_plan(str(folder / name))
+    raise ConfigError(f"{folder} is not the folder of a plan: it has neither cables.csv nor fabric.yaml")
+
+
+@dataclass(slots=True)
+class _Schedule:
+    """What the lines say, in their order."""
+
+    last_port: dict[str, int] = field(default_factory=dict)  # by node
+    positions: dict[str, Position] = field(default_factory=dict)
+    links: dict[str, list[tuple[str, int, str, int]]] = field(default_factory=dict)  # by speed
+
+
+def _read_schedule(path: Path) -> Planned | None:
+    """A schedule as `weft plan` writes it; None for other CSV."""
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    if not set(_COLUMNS) <= set(reader.fieldnames or ()):
+        return None
+    schedule = _Schedule()
+    for row in reader:
+        _add_row(schedule, path, reader.line_num, row)
+    return Planned(fabric=_build(str(path), schedule), positions=schedule.positions)
+
+
+def _add_row(schedule: _Schedule, path: Path, line: int, row: dict[str, str]) -> None:
+    ends: list[tuple[str, int]] = []
+    for end in ("a", "b"):
+        node, _, number = (row[f"port_{end}"] or "").rpartition("/")
+        if not node or not (number.isascii() and number.isdecimal() and 1 <= int(number) <= MAX_PORTS):
+            raise FileError(
+                path, line, row[f"port_{end}"] or "", f"a port, a node and a number to {MAX_PORTS}: leaf3/17"
+            )
+        ends.append((node, int(number)))
+        schedule.last_port[node] = max(int(number), schedule.last_port.get(node, 0))
+        if row[f"rack_{end}"]:
+            schedule.positions[node] = Position(row[f"rack_{end}"], _unit(path, line, row[f"u_{end}"]))
+    schedule.links.setdefault(row["speed"], []).append((*ends[0], *ends[1]))
+
+
+def _unit(path: Path, line: int, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise FileError(path, line, text, "the lowest unit of a rack that the box fills: 12")
+    return int(text)
+
+
+def _build(spec: str, schedule: _Schedule) -> Fabric:
+    """Adapters have their server's name before theirs, or one port that holds one cable; all others are switches."""
+    builder = FabricBuilder(spec)
+    nodes: dict[str, int] = {}
+    for name, last in schedule.last_port.items():
+        server, _, device = name.partition("/")
+        if device or last == 1:
+            box = builder.add_servers([server])
+            nodes[name] = int(builder.add_nodes(NodeKind.HCA, [name], n_ports=last, server=box)[0])
+        else:
+            nodes[name] = int(builder.add_nodes(NodeKind.SWITCH, [name], n_ports=last)[0])
+    for speed, links in schedule.links.items():
+        a, a_port, b, b_port = zip(*links, strict=True)
+        builder.add_links([nodes[n] for n in a], a_port, [nodes[n] for n in b], b_port, parse_label(speed))
+    return builder.build()

@@ -1,0 +1,71 @@
+"""`weft audit`, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from weft.fabric import faults, files
+
+
+def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft", "audit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+
+
+@pytest.fixture(scope="module")
+def schedule(tmp_path_factory):
+    """As a plan writes it: spine1 stands in the first row, the leaves in the second, one above the other."""
+    stands = {"spine1": ("A02", 40), "leaf1": ("B01", 40), "leaf2": ("B01", 42), "h1": ("B01", 3), "h2": ("B03", 1)}
+    cables = [("h1/1", "leaf1/1"), ("h2/1", "leaf2/1"), ("leaf1/2", "spine1/1"), ("leaf2/2", "spine1/2")]
+    lines = ["cable,tier,label_a,label_b,port_a,rack_a,u_a,port_b,rack_b,u_b,speed,length_m"]
+    for number, (a, b) in enumerate(cables, start=1):
+        (rack_a, u_a), (rack_b, u_b) = (stands[port.rpartition("/")[0]] for port in (a, b))
+        lines.append(f"{number},x,,,{a},{rack_a},{u_a},{b},{rack_b},{u_b},4xNDR,3")
+    folder = tmp_path_factory.mktemp("plan")
+    (folder / "cables.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def found_in(folder, *broken):
+    from weft.plan.positions import read_plan
+
+    found = read_plan(str(folder)).fabric
+    for change in broken:
+        found = change(found)
+    return files.to_text(found, "ibnetdiscover")
+
+
+def test_the_walk_goes_row_by_row_and_from_the_top_down(schedule):
+    """And a plan may be the folder; what stands comes from ibnetdiscover, through a pipe."""
+    found = found_in(
+        schedule,
+        lambda fabric: faults.slow(fabric, "leaf1/1", "1xNDR"),
+        lambda fabric: faults.slow(fabric, "leaf2/1", "1xNDR"),
+        lambda fabric: faults.slow(fabric, "spine1/2", "1xNDR"),
+        lambda fabric: faults.kill(fabric, "h1"),
+    )
+    done = run("-", "--plan", schedule, "--json", input=found)
+    assert done.returncode == 1
+    assert [action["text"] for action in json.loads(done.stdout)["walk"]] == [
+        "A02-U40 spine1/2: reseat or replace the cable to B01-U42 leaf2/2",
+        "B01-U42 leaf2/1: reseat or replace the cable to B03-U1 h2/1",
+        "B01-U3 h1: rack it or switch it on, with its 1 cable",
+    ]
+
+
+def test_as_planned_is_status_0(schedule):
+    done = run("-", "--plan", schedule / "cables.csv", input=found_in(schedule))
+    assert (done.returncode, done.stdout) == (
+        0,
+        f"4 of 4 cables of {schedule / 'cables.csv'} are as planned: nothing to do\n",
+    )
+
+
+def test_another_fabric_is_refused_with_what_was_compared(schedule):
+    done = run("torus:2x2,server=dgx-h100", "--plan", schedule)
+    assert done.returncode == 2
+    assert "dgx1/mlx5_0, dgx1/mlx5_3, dgx1/mlx5_4, ... with h1, leaf1, h2, ..., and GUIDs" in done.stderr

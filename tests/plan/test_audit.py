@@ -1,0 +1,247 @@
+"""A fabric against its plan: each fault is found, nothing else is, and the walk mends it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.plan.recabling import cables_of, carry_out, exchange, free_ports, plug
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric import faults, files
+from weft.fabric.kinds import NodeKind
+from weft.plan.audit import compare
+from weft.plan.findings import Do, Kind
+from weft.plan.positions import Planned
+
+PLUGS = (Do.MOVE, Do.PLUG, Do.PULL)
+
+
+def audit(found, plan):
+    return compare(found, Planned(fabric=plan))
+
+
+def kinds(done):
+    return Counter(one.kind for one in done.findings)
+
+
+@pytest.fixture(scope="module")
+def tree():
+    """Three leaves with two cables to each of two spines, and ports to spare."""
+    return weft.load("fat-tree:hosts=12,radix=8,levels=2,oversubscription=1")
+
+
+def test_a_fabric_is_as_its_plan(tree):
+    done = audit(tree, tree)
+    assert done.ok
+    assert done.as_planned == done.cables == len(tree.links)
+
+
+def test_two_cables_exchanged_on_a_leaf_are_one_finding_on_that_leaf(tree):
+    done = audit(exchange(tree, "leaf1/5", "leaf1/7"), tree)
+    (one,) = done.findings
+    assert one.kind is Kind.SWAPPED
+    assert one.what == "leaf1/5 and leaf1/7 are swapped; the same devices are joined, no harm to routing"
+    assert [str(action) for _, action in done.walk()] == [
+        "leaf1/5: pull, plug into leaf1/7",
+        "leaf1/7: pull, plug into leaf1/5",
+    ]
+
+
+def test_parallel_cables_exchanged_do_no_harm_to_routing(tree):
+    (one,) = audit(exchange(tree, "leaf1/5", "leaf1/6"), tree).findings
+    assert one.kind is Kind.SWAPPED
+    assert one.harmless
+
+
+def test_uplinks_of_two_leaves_exchanged_between_spines_do_harm(tree):
+    done = audit(exchange(tree, "leaf1/5", "leaf2/7"), tree)
+    (one,) = done.findings
+    assert (one.kind, one.harmless) == (Kind.SWAPPED, False)
+    assert {action.do for action in one.actions} == {Do.MOVE}
+
+
+def test_a_circle_of_three_is_one_finding(tree):
+    (one,) = audit(exchange(tree, "leaf1/5", "leaf1/7", "leaf1/8"), tree).findings
+    assert one.kind is Kind.SWAPPED
+    assert len(one.actions) == 3
+    assert len(one.cables) == 3
+
+
+def test_each_kind_is_named(tree):
+    found = exchange(tree, "spine1/1", "spine1/8")  # which is free
+    found = faults.remove_link(found, "leaf2/5")
+    found = faults.slow(found, "leaf3/6", "1xNDR")
+    found = plug(found, "spine1/7", "spine2/8")
+    found = faults.kill(found, "h12")
+    done = audit(found, tree)
+    assert {(one.kind, one.what) for one in done.findings} == {
+        (Kind.WRONG_PORT, "leaf1/5 goes to spine1/8, not to spine1/1; the same devices are joined, no harm to routing"),
+        (Kind.MISSING, "leaf2/5 - spine1/3 is not there"),
+        (Kind.SLOWER, "leaf3/6 - spine1/6 runs at 1xNDR, planned 4xNDR"),
+        (Kind.EXTRA, "spine1/7 - spine2/8 is not planned"),
+        (Kind.DEVICE_MISSING, "h12 is not seen, nor 1 cable of it"),
+    }
+    assert done.as_planned == done.cables - 4
+    assert carry_out(done, found, tree) == cables_of(tree)
+
+
+def test_a_device_that_is_not_planned_takes_its_cables_along(tree):
+    done = audit(tree, faults.kill(tree, "spine2"))
+    (one,) = done.findings
+    assert one.kind is Kind.DEVICE_EXTRA
+    assert len(one.cables) == len(tree.find_node("spine2").peers)
+
+
+def test_a_server_that_is_gone_is_one_finding():
+    plan = weft.load("superpod:su=1,radix=8")
+    (one,) = audit(faults.kill(plan, "dgx3"), plan).findings
+    assert one.what == "dgx3 is not seen, nor 8 cables of it"
+    assert len(one.actions) == 1
+
+
+def test_what_is_faster_than_planned_is_no_finding(tree):
+    assert audit(tree, faults.slow(tree, "leaf3/6", "1xNDR")).ok
+
+
+# -- which device is which ----------------------------------------------------------------------------------------
+
+
+def renamed(fabric, **names):
+    name = tuple(names.get(one.replace("/", "_"), one) for one in fabric.nodes.name)
+    return replace(fabric, nodes=replace(fabric.nodes, name=name, description=name))
+
+
+def test_devices_of_other_names_are_known_by_their_guids(tree):
+    named = {one: f"x{one}" for one in tree.nodes.name}
+    guid = tree.nodes.guid + np.uint64(7)  # not those that weft makes up
+    plan = replace(tree, nodes=replace(tree.nodes, guid=guid))
+    done = audit(renamed(plan, **named), plan)
+    assert done.ok
+    assert done.notes[0] == "17 devices of 17 have other names than in the plan, and its GUIDs"
+
+
+def test_guids_that_weft_made_up_identify_nothing(tree):
+    with pytest.raises(ConfigError, match=r"no device of .* h1, h2, h3, \.\.\. with xh1, xh2, xh3, \.\.\., and GUIDs"):
+        audit(tree, renamed(tree, **{one: f"x{one}" for one in tree.nodes.name}))
+
+
+def test_a_switch_of_another_name_is_known_by_its_cables(tree):
+    found = exchange(renamed(tree, leaf2="rack7", spine1="top"), "rack7/5", "rack7/7")
+    done = audit(found, tree)
+    assert [one.kind for one in done.findings] == [Kind.OTHER_NAME, Kind.SWAPPED, Kind.OTHER_NAME]
+    assert done.findings[0].what == "rack7 stands where leaf2 should: another name, or another box"
+    assert str(done.findings[1].actions[0]) == "leaf2/5: pull, plug into leaf2/7"
+
+
+def test_the_only_adapter_that_is_seen_of_a_server_is_known(tmp_path):
+    """A dump names it after the server alone, as long as no other of the server is there."""
+    plan = weft.load("superpod:su=1,radix=8,servers=1")
+    found = plan
+    for adapter in plan.find_server("dgx1").hcas:
+        if adapter.name != "dgx1/mlx5_4" and adapter.port(1).peer:
+            found = faults.kill(found, adapter.name)
+    files.write(found, tmp_path / "found.ibnetdiscover")
+    dump = weft.load(str(tmp_path / "found.ibnetdiscover"))
+    assert "dgx1" in dump.node_index
+    assert kinds(audit(dump, plan)) == {Kind.MISSING: 7}
+
+
+# -- any wrong cabling --------------------------------------------------------------------------------------------
+
+SMALL = {spec: weft.load(spec) for spec in ("fat-tree:hosts=6,radix=8,levels=2", "torus:3x3,hosts=2", "star:hosts=5")}
+
+
+@st.composite
+def miscabled(draw):
+    plan = SMALL[draw(st.sampled_from(sorted(SMALL)))]
+    ends = np.stack((plan.links.a, plan.links.b), axis=1)
+    places = np.r_[ends.ravel(), free_ports(plan)]
+    some = draw(st.lists(st.integers(0, len(places) - 1), unique=True, max_size=8))
+    shuffled = places.copy()
+    shuffled[some] = places[draw(st.permutations(some))]
+    ends = shuffled[: ends.size].reshape(ends.shape)
+    spare = shuffled[ends.size :].tolist()
+    rows = sorted(set(range(len(ends))) - draw(st.sets(st.integers(0, len(ends) - 1), max_size=3)))
+    extra = draw(st.integers(0, min(2, len(spare) // 2)))
+    links = plan.links.take(np.array(rows + [0] * extra))
+    a = np.r_[ends[rows, 0], spare[:extra]].astype(np.int32)
+    b = np.r_[ends[rows, 1], spare[extra : 2 * extra]].astype(np.int32)
+    width = links.width.copy()
+    width[draw(st.lists(st.integers(0, len(rows) - 1), max_size=2))] = 1
+    found = plan.with_links(replace(links, a=a, b=b, width=width))
+    for name in draw(st.lists(st.sampled_from(plan.nodes.name), unique=True, max_size=1)):
+        found = faults.kill(found, name)
+    return found, plan
+
+
+@given(miscabled())
+def test_the_walk_makes_the_plan_of_whatever_stands(pair):
+    found, plan = pair
+    done = audit(found, plan)
+    assert carry_out(done, found, plan) == cables_of(plan)
+    assert done.ok == (cables_of(found) == cables_of(plan))
+
+
+@given(miscabled())
+def test_no_shorter_walk_makes_the_plan(pair):
+    """A cable that shares an end with a planned one saves a plug, and each saves one at most: a matching."""
+    found, plan = pair
+    done = audit(found, plan)
+    there, wanted = cables_of(found).keys(), cables_of(plan).keys()
+    off, due = there - wanted, wanted - there
+    graph = networkx.Graph((("off", one), ("due", other)) for one in off for other in due if one & other)
+    saved = len(networkx.max_weight_matching(graph, maxcardinality=True))
+    installed = sum(len(one.cables) for one in done.findings if one.kind is Kind.DEVICE_MISSING)
+    assert sum(action.do in PLUGS for _, action in done.walk()) + installed == len(off) + len(due) - saved
+
+
+# -- real fabrics -------------------------------------------------------------------------------------------------
+
+
+def injected(plan, seed):
+    """Faults of every kind at places that chance chooses, no two at the same switch port; how many of each kind."""
+    rng = np.random.default_rng(seed)
+    of_switch = plan.nodes.kind[plan.ports.node] == NodeKind.SWITCH
+    between = of_switch & (plan.ports.peer >= 0) & of_switch[plan.ports.peer]
+    slots = rng.permutation(np.flatnonzero(between & (plan.ports.peer > np.arange(len(plan.ports)))))
+    names = iter([plan.port(int(slot)).name for slot in slots])
+    host = rng.permutation(np.flatnonzero((plan.nodes.kind[plan.ports.node] == NodeKind.HCA) & (plan.ports.peer >= 0)))
+    leaf_ports = iter([plan.port(int(plan.ports.peer[slot])).name for slot in host])
+    found = plan
+    for _ in range(4):
+        found = exchange(found, next(names), next(names))
+        found = exchange(found, next(leaf_ports), next(leaf_ports))
+    found = exchange(found, next(names), next(names), next(names))
+    for _ in range(3):
+        found = faults.remove_link(found, next(names))
+        found = faults.slow(found, next(names), "1xHDR")
+    spare = iter(rng.permutation(free_ports(plan)).tolist())
+    for _ in range(2):
+        found = plug(found, plan.port(next(spare)).name, plan.port(next(spare)).name)
+    found = exchange(found, next(names), plan.port(next(spare)).name)
+    return found, {Kind.SWAPPED: 9, Kind.MISSING: 3, Kind.SLOWER: 3, Kind.EXTRA: 2, Kind.WRONG_PORT: 1}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_selene_with_faults_shows_each_and_nothing_else(selene, seed):
+    found, expected = injected(selene, seed)
+    done = audit(found, selene)
+    assert kinds(done) == expected
+    assert carry_out(done, found, selene) == cables_of(selene)
+
+
+def test_a_dump_of_ndr_with_faults_read_back_from_a_file(ndr_dump, tmp_path):
+    """As `ibnetdiscover` prints it: names, and what is not seen, come from the text."""
+    plan = weft.load(str(ndr_dump))
+    found, expected = injected(plan, seed=4)
+    files.write(found, tmp_path / "found.ibnetdiscover")
+    assert kinds(audit(weft.load(str(tmp_path / "found.ibnetdiscover")), plan)) == expected
+    files.write(plan, tmp_path / "plan.ndt")
+    assert kinds(audit(found, weft.load(str(tmp_path / "plan.ndt")))) == expected
