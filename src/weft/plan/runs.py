@@ -4,8 +4,9 @@
     leaf1 cage 1:  ports 1, 2    ===<  dgx1/mlx5_0, dgx2/mlx5_0         the same with a splitter
 
 A cage takes one plug, so the links of a cage share their medium, and those at the far ends of these links, and so on:
-that is a joint. Copper and active optical cables carry a joint as a whole: of two cages, or of one and the adapters at
-it. Any other joint has transceivers, which are of one kind in all of it, and a fibre for each link.
+that is a joint. Twin-port cables carry a joint as a whole: of two cages, or of one and the adapters at it. Any other
+joint has transceivers, which are of one kind in all of it, and a fibre for each link. Cables made for a single link, as
+all up to HDR are, go link by link, whatever the cage.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric import catalog
-from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
@@ -107,13 +108,13 @@ def _joints(
 
 def choose(runs: Runs, route_m: NDArray[np.float64]) -> tuple[NDArray[np.int16], tuple[catalog.Cable, ...]]:
     """[cable] -> the cheapest that reaches, as index in the parts that are used; NONE where none does."""
-    need_m = runs.longest_m(route_m)
+    longest_m = runs.longest_m(route_m)
     pick = np.full(len(route_m), NONE, np.int16)
     parts: list[catalog.Cable] = []
     for mask, made in runs.kinds():
         for part in made:
-            fits = mask & (pick == NONE) & (need_m <= part.reach_m)
-            if part.medium is not Medium.TRANSCEIVER:
+            fits = mask & (pick == NONE) & ((longest_m if part.shared else route_m) <= part.reach_m)
+            if part.links > 1:
                 fits &= runs.whole
             if fits.any():
                 if part not in parts:
@@ -126,11 +127,11 @@ def sold_m(
     runs: Runs, route_m: NDArray[np.float64], pick: NDArray[np.int16], parts: tuple[catalog.Cable, ...]
 ) -> NDArray[np.float64]:
     """[cable] -> the next longer that is sold; the legs of one cable are alike, fibres have each their own length."""
-    need_m = runs.longest_m(route_m)
+    longest_m = runs.longest_m(route_m)
     length_m = np.zeros(len(route_m))
     for index, part in enumerate(parts):
         mine = pick == index
-        wanted_m = route_m if part.medium is Medium.TRANSCEIVER else need_m
+        wanted_m = longest_m if part.links > 1 else route_m
         sold = np.array(part.lengths_m, np.float64)
         length_m[mine] = sold[np.searchsorted(sold, wanted_m[mine])]
     return length_m

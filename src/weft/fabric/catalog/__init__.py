@@ -235,6 +235,11 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return self.lengths_m[-1]
 
     @property
+    def shared(self) -> bool:
+        """Have the links of a cage one plug?"""
+        return self.links > 1 or self.transceivers is not None
+
+    @property
     def optical(self) -> bool:
         return self.medium in (Medium.AOC, Medium.TRANSCEIVER)
 

@@ -5,10 +5,10 @@
     leaf1,Port 33,spine1,Blade 16_Port 2/20,Data
 
 The long form has more columns; of these weft reads `Speed` (Mbit/s, or a label like 4xHDR, which may also stand in the
-nameless column after it: `200G HDR cable`) and `Cable Length` (metres). Racks and heights say nothing to a fabric, and
-UFM ignores the link type too. A cable without a speed is 4xSDR, as from any tool that says none. `#` and `#Fields:`
-before the first name are UFM's own. A cable may be listed from both ends; a line without an end device is a port that
-stays empty.
+column after it, nameless or `_2`: `200G HDR cable`) and `Cable Length` (metres). Racks and heights say nothing to a
+fabric, and UFM ignores the link type too. A cable without a speed is 4xSDR, as from any tool that says none. `#` and
+`#Fields:` before the first name are UFM's own. A cable may be listed from both ends; a line without an end device is a
+port that stays empty.
 
 Ports of a switch                           Ports of a host
   Port 21, 21         port 21                 dgx1 ibp11s0f0    the device, and its adapter
@@ -27,7 +27,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -40,8 +40,13 @@ from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, Technology, parse_label, speeds
-from weft.fabric.views import Port
+from weft.fabric.views import Node
 
+LONG = (
+    *("rack #", "U height", "#Fields:StartDevice", "StartPort", "StartDeviceLocation", "EndDevice", "EndPort"),
+    *("EndDeviceLocation", "U height_1", "LinkType", "Speed", "_2", "Cable Length", "_3", "_4", "_5", "_6", "_7"),
+    *("State", "Domain"),
+)
 _REQUIRED = ("StartDevice", "StartPort", "EndDevice", "EndPort")
 _FORMS = "Port 21, Port 1/11/2, Blade 16_Port 2/20, mlx5_0, or the device and its adapter: dgx1 mlx5_0"
 
@@ -109,21 +114,35 @@ def to_text(fabric: Fabric) -> str:
             continue  # inside the switch
         length = f"{link.length_m:.6g}" if link.length_m else ""
         speed_mbit_s = round(link.rate_gbit_s * 1000)
-        writer.writerow([*_spell(link.a), *_spell(link.b), "Data", speed_mbit_s, f"{link.label} cable", length])
+        a, b = spell_ports(fabric, (link.a.slot, link.b.slot))
+        writer.writerow([*a, *b, "Data", speed_mbit_s, f"{link.label} cable", length])
     return out.getvalue()
 
 
-def _spell(port: Port) -> tuple[str, str]:
-    """Device and port as a plan writes them."""
-    node, number = port.node, port.number
+def spell_ports(fabric: Fabric, slots: Sequence[int]) -> list[tuple[str, str]]:
+    """Device and port of each as a plan writes them."""
+    ports = fabric.ports
+    node, number = ports.node[list(slots)].tolist(), ports.number[list(slots)].tolist()
+    known = {one: _spell_node(fabric.node(one)) for one in dict.fromkeys(node)}
+    of_adapter = {one for one in known if fabric.nodes.kind[one] != NodeKind.SWITCH}
+    return [
+        # Port 1 of an adapter goes without saying.
+        (device, port if one in of_adapter and n == 1 else f"{port}/{n}" if one in of_adapter else f"{port}{n}")
+        for one, n in zip(node, number, strict=True)
+        for device, port in (known[one],)
+    ]
+
+
+def _spell_node(node: Node) -> tuple[str, str]:
+    """Device, and what stands before the number of its ports."""
     if node.kind == NodeKind.SWITCH:
         card = _LINE_CARD.fullmatch(node.name)
-        return (card[1], f"Blade {card[2]}_Port {card[3]}/{number}") if card else (node.name, f"Port {number}")
+        return (card[1], f"Blade {card[2]}_Port {card[3]}/") if card else (node.name, "Port ")
     device, _, adapter = node.name.partition("/")
     if not adapter:
         words = node.description.split()
         adapter = words[1] if len(words) == 2 and words[0] == device else "HCA-1"
-    return device, f"{device} {adapter}" + (f"/{number}" if number != 1 else "")
+    return device, f"{device} {adapter}"
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -138,7 +157,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         if missing:
             raise FileError(path, 1, ",".join(header), f"a header with the columns {', '.join(_REQUIRED)}")
         for i in range(1, len(header)):
-            if header[i] == "" and header[i - 1] == "Speed":
+            if header[i] in ("", "_2") and header[i - 1] == "Speed":
                 header[i] = "Cable"
         for cells in reader:
             row = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if name}

@@ -1,0 +1,129 @@
+"""The cable schedule: what a technician pulls, plugs and labels, one line for each cable.
+
+to_csv(cabling)     for people and spreadsheets: both labels, both positions, length, medium, way, bundle
+to_ndt(cabling)     for UFM: its long form, with racks and heights; `weft.load` reads the same cables back
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.files.ndt import LONG, spell_ports
+from weft.fabric.rates import speeds
+from weft.plan.cables import Cabling
+from weft.plan.trays import spell
+
+COLUMNS = (
+    *("cable", "tier", "label_a", "label_b", "port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b"),
+    *("speed", "medium", "part", "length_m", "route_m", "route", "bundle"),
+)
+_TIERS = ("server", "leaf", "spine", "core")
+
+
+def tier_names(cabling: Cabling) -> list[str]:
+    """[cable] -> `server-leaf`, `leaf-spine`; a switch above cores is `tier 4`."""
+    highest = int(cabling.racks.tier.max(initial=0))
+    names = [*_TIERS, *(f"tier {tier}" for tier in range(len(_TIERS), highest + 1))]
+    low, high = (cabling.racks.tier[box].tolist() for box in (cabling.low_box, cabling.high_box))
+    return [f"{names[a]}-{names[b]}" for a, b in zip(low, high, strict=True)]
+
+
+def to_csv(cabling: Cabling) -> str:
+    """`a` is the end nearer the servers. A label says where its own end is and where the other."""
+    racks = cabling.racks
+    ports = [_ports(cabling, slots) for slots in (cabling.low_slot, cabling.high_slot)]
+    place = [racks.position(box) for box in range(len(racks.boxes))]
+    ends = [
+        [f"{place[box]} {port}" for box, port in zip(boxes.tolist(), names, strict=True)]
+        for boxes, names in zip((cabling.low_box, cabling.high_box), ports, strict=True)
+    ]
+    columns = (
+        range(1, len(cabling) + 1),
+        tier_names(cabling),
+        [f"{a} > {b}" for a, b in zip(*ends, strict=True)],
+        [f"{b} > {a}" for a, b in zip(*ends, strict=True)],
+        ports[0],
+        *_positions(cabling, cabling.low_box),
+        ports[1],
+        *_positions(cabling, cabling.high_box),
+        _speeds(cabling),
+        _of_part(cabling, [part.medium.name for part in cabling.parts]),
+        _of_part(cabling, [part.name for part in cabling.parts]),
+        [f"{metres:g}" for metres in cabling.length_m.tolist()],
+        [f"{metres:.2f}" for metres in cabling.route_m.tolist()],
+        _ways(cabling),
+        (cabling.bundle + 1).tolist(),
+    )
+    return _write(COLUMNS, columns)
+
+
+def to_ndt(cabling: Cabling) -> str:
+    """The same cables as UFM writes a plan, with what it takes for the place of a device: rack and lowest unit."""
+    racks = cabling.racks
+    ends = [spell_ports(cabling.fabric, slots.tolist()) for slots in (cabling.low_slot, cabling.high_slot)]
+    place = [racks.position(box) for box in range(len(racks.boxes))]
+    labels = _speeds(cabling)
+    rate_mbit_s = np.rint(cabling.fabric.link_rate_gbit_s[cabling.link] * 1000).astype(np.int64)
+    blank = [""] * len(cabling)
+    by_name = {
+        "rack #": _positions(cabling, cabling.low_box)[0],
+        "U height": _positions(cabling, cabling.low_box)[1],
+        "StartDevice": [device for device, _ in ends[0]],
+        "StartPort": [port for _, port in ends[0]],
+        "StartDeviceLocation": [place[box] for box in cabling.low_box.tolist()],
+        "EndDevice": [device for device, _ in ends[1]],
+        "EndPort": [port for _, port in ends[1]],
+        "EndDeviceLocation": [place[box] for box in cabling.high_box.tolist()],
+        "U height_1": _positions(cabling, cabling.high_box)[1],
+        "LinkType": ["Data"] * len(cabling),
+        "Speed": rate_mbit_s.tolist(),
+        "_2": [f"{label} cable" for label in labels],
+        "Cable Length": [f"{metres:g}" for metres in cabling.length_m.tolist()],
+        "State": ["Active"] * len(cabling),
+        "Domain": ["In-Scope"] * len(cabling),
+    }
+    return _write(LONG, [by_name.get(name.removeprefix("#Fields:"), blank) for name in LONG])
+
+
+def _write(header: tuple[str, ...], columns: Iterable[Iterable[object]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*columns, strict=True))
+    return out.getvalue()
+
+
+def _ports(cabling: Cabling, slots: NDArray[np.int32]) -> list[str]:
+    ports, names = cabling.fabric.ports, cabling.fabric.nodes.name
+    ends = zip(ports.node[slots].tolist(), ports.number[slots].tolist(), strict=True)
+    return [f"{names[node]}/{number}" for node, number in ends]
+
+
+def _positions(cabling: Cabling, boxes: NDArray[np.int32]) -> tuple[list[str], list[int]]:
+    racks = cabling.racks
+    return [racks.names[rack] for rack in racks.rack[boxes].tolist()], racks.u[boxes].tolist()
+
+
+def _speeds(cabling: Cabling) -> list[str]:
+    links = cabling.fabric.links
+    kinds = zip(links.speed[cabling.link].tolist(), links.width[cabling.link].tolist(), strict=True)
+    known: dict[tuple[int, int], str] = {}
+    return [known.get(kind) or known.setdefault(kind, speeds()[kind[0]].label(kind[1])) for kind in kinds]
+
+
+def _of_part(cabling: Cabling, names: list[str]) -> list[str]:
+    return [names[part] for part in cabling.part.tolist()]
+
+
+def _ways(cabling: Cabling) -> list[str]:
+    """All cables between two racks go the same way."""
+    racks = cabling.racks
+    _, first = np.unique(cabling.bundle, return_index=True)
+    low, high = racks.rack[cabling.low_box], racks.rack[cabling.high_box]
+    ways = [spell(racks, int(low[i]), int(high[i]), int(cabling.cross[i])) for i in first]
+    return [ways[bundle] for bundle in cabling.bundle.tolist()]

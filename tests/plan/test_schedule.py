@@ -1,0 +1,85 @@
+"""What is pulled and ordered: every cable on a line of its own, UFM's file reads back, plugs are counted once."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+import weft
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.plan.cables import Cabling, cable
+from weft.plan.parts import list_parts
+from weft.plan.racks import place
+from weft.plan.room import Room
+from weft.plan.schedule import COLUMNS, to_csv, to_ndt
+
+
+def cabled(spec: str, room: Room = Room()) -> Cabling:  # noqa: B008 - it is frozen
+    return cable(place(weft.load(spec), room))
+
+
+def ends_of(fabric: Fabric) -> dict[frozenset[str], tuple[str, float]]:
+    """Cables by the names of their ports, with speed and length."""
+    links = (fabric.link(int(i)) for i in fabric.network_links.nonzero()[0])
+    return {
+        frozenset((link.a.name, link.b.name)): (link.label, link.length_m)
+        for link in links
+        if NodeKind.AGGREGATION not in (link.a.node.kind, link.b.node.kind)
+    }
+
+
+@pytest.mark.parametrize(
+    "spec", ["superpod:su=1", "superpod:su=1,server=dgx-a100", "torus:3x3", "fat-tree:hosts=20,radix=8,speed=2xHDR"]
+)
+def test_ufm_s_plan_is_read_back_to_the_same_cables(spec: str, tmp_path: Path) -> None:
+    found = cabled(spec)
+    path = tmp_path / "cables.ndt"
+    path.write_text(to_ndt(found))
+    assert ends_of(weft.load(str(path))) == ends_of(found.fabric)
+
+
+def test_a_real_fabric_s_plan_is_read_back(ndr_dump: Path, tmp_path: Path) -> None:
+    found = cabled(str(ndr_dump))
+    path = tmp_path / "cables.ndt"
+    path.write_text(to_ndt(found))
+    assert ends_of(weft.load(str(path))) == ends_of(found.fabric)
+
+
+def test_a_line_says_all_that_a_technician_needs() -> None:
+    found = cabled("superpod:su=1")
+    rows = list(csv.DictReader(io.StringIO(to_csv(found))))
+    assert tuple(rows[0]) == COLUMNS
+    assert len(rows) == 512
+    assert list(rows[0].values()) == [
+        *("1", "server-leaf", "A01-U1 dgx1/mlx5_0/1 > A06-U47 leaf1/1", "A06-U47 leaf1/1 > A01-U1 dgx1/mlx5_0/1"),
+        *("dgx1/mlx5_0/1", "A01", "1", "leaf1/1", "A06", "47"),
+        *("4xNDR", "TRANSCEIVER", "NDR-SR4", "7", "6.55", "tray A", "1"),
+    ]
+    assert {row["tier"] for row in rows} == {"server-leaf", "leaf-spine"}
+    assert {row["route"] for row in csv.DictReader(io.StringIO(to_csv(cabled("star:hosts=2"))))} == {"in the rack"}
+    far = csv.DictReader(io.StringIO(to_csv(cabled("superpod:su=4"))))
+    assert "tray B, cross tray 2, tray A" in {row["route"] for row in far}
+
+
+def test_plugs_are_counted_once() -> None:
+    """32 servers with 8 rails on 8 leaves, 4 spines: 256 links each way, two in each cage of a switch."""
+    found = cabled("superpod:su=1")
+    parts = list_parts(found)
+    links = {entry.name: int((found.part == i).sum()) for i, entry in enumerate(found.parts)}
+    count = {name: sum(part.count for part in parts if part.name == name) for name in {part.name for part in parts}}
+    assert links == {"NDR-ACC": 256, "NDR-ACC-split": 96, "NDR-SR4": 160}
+    assert count["MCA4J80"] == 256 / 2  # both ends twin-port cages
+    assert count["MCA7J60"] == 96 / 2  # one plug at the leaf, two at servers
+    assert count["MMA4Z00-NS"] == 160 / 2  # at leaves, two links each
+    assert count["MMA4Z00-NS400"] == 160  # at adapters
+    assert count["MFP7E10"] == 160
+    assert {part.kind for part in parts} == {"cable", "transceiver", "fibre"}
+
+
+def test_a_cage_with_one_port_takes_one_cable_for_each_link() -> None:
+    found = cabled("superpod:su=1,server=dgx-a100")
+    assert sum(part.count for part in list_parts(found)) == len(found) == 320
