@@ -2,38 +2,89 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
 import weft
 from weft.fabric import catalog, faults
-from weft.fabric.prices import read_prices
-from weft.plan.bill import Bill, bill_of
+from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.prices import Band, read_prices
+from weft.plan.bill import Bill, bill_of, make_bill, to_csv
+from weft.plan.cables import Cabling, cable
+from weft.plan.lots import find_lots
+from weft.plan.racks import place
+
+PER_LINK = {Medium.DAC: (50, 100), Medium.ACC: (100, 200), Medium.AOC: (200, 200), Medium.TRANSCEIVER: (586, 781)}
 
 
 def of(spec: str) -> Bill:
     return bill_of(weft.load(spec), read_prices())
 
 
-def test_a_bill_counts_switches_cards_and_network_cables() -> None:
-    """A SuperPOD of 32 DGX H100: NVIDIA's own table has 8 leaves, 4 spines and 512 cables."""
-    bill = of("superpod:su=1")
-    assert [(item.kind, item.name, item.count) for item in bill.items] == [
-        ("switch", "QM9700", 12),
-        ("adapter", "ConnectX-7", 256),
-        ("cable", "NDR-DAC-split", 256),
-        ("cable", "NDR-SR4", 256),
-    ]
+@pytest.fixture(scope="module")
+def unit() -> Cabling:
+    """32 DGX H100: NVIDIA's own table has 8 leaves, 4 spines, and 256 cables to servers and as many above."""
+    return cable(place(weft.load("superpod:su=1")))
+
+
+def test_a_bill_counts_switches_cards_and_network_cables(unit: Cabling) -> None:
+    bill = make_bill(unit, read_prices())
+    assert [str(line) for line in bill.lines if line.kind != "cable"] == ["12 × QM9700", "256 × ConnectX-7"]
     assert bill.count("cable") == 512
+    assert [str(item) for item in bill.servers] == ["32 × dgx-h100"]
 
 
-def test_everything_is_in_the_sum() -> None:
-    """By hand: ports at 500 to 1,000, cards at 3,000 to 5,000, copper at 50 to 100, optics at 586 to 781."""
-    bill = of("superpod:su=1")
-    assert bill.low_usd == 12 * 64 * 500 + 256 * (3_000 + 50 + 586)
-    assert bill.high_usd == 12 * 64 * 1_000 + 256 * (5_000 + 100 + 781)
+def test_every_cable_is_in_the_sum_at_the_price_of_what_it_is_made_of(unit: Cabling) -> None:
+    """By hand: ports at 500 to 1,000, cards at 3,000 to 5,000, and link by link what its medium costs."""
+    bill, links = make_bill(unit, read_prices()), unit.fabric.links
+    media = [Medium(medium) for medium in links.medium[unit.fabric.network_links].tolist()]
+    assert len(media) == 512
+    low, high = (sum(PER_LINK[medium][end] for medium in media) for end in (0, 1))
+    assert bill.total == Band(low_usd=12 * 64 * 500 + 256 * 3_000 + low, high_usd=12 * 64 * 1_000 + 256 * 5_000 + high)
     assert not bill.missing
-    assert bill.complete
+    assert bill.per_gpu == bill.total * (1 / 256)
+
+
+def test_the_4096_server_cables_of_a_large_one_have_a_price() -> None:
+    cabling = cable(place(weft.load("superpod:su=16")))
+    bill = make_bill(cabling, read_prices())
+    assert sum(lot.links for lot in find_lots(cabling) if lot.in_servers) == 4096
+    assert bill.count("cable") == 3 * 4096  # two tiers of switches above the leaves
+    assert not bill.missing
+
+
+def test_what_is_ordered_carries_every_link(unit: Cabling) -> None:
+    """A twin-port cable has two links; a transceiver at a switch fills a cage of two ports; a fibre is one link."""
+    ordered: dict[str, int] = {}
+    for item in make_bill(unit, read_prices()).items:
+        for piece in filter(None, item.order.split(", ")):
+            count, _, name = piece.partition(" × ")
+            ordered[name.split()[0]] = ordered.get(name.split()[0], 0) + int(count.replace(",", ""))
+    parts = [unit.parts[index] for index in unit.part.tolist()]
+    for part in set(parts):
+        links = parts.count(part)
+        assert ordered[part.part] * part.links >= links > (ordered[part.part] - 1) * part.links
+    assert ordered["MMA4Z00-NS400"] == ordered["MFP7E10"]  # all optics are to servers here: one in each adapter
+    assert ordered["MMA4Z00-NS"] == ordered["MFP7E10"] / 2
+
+
+def test_a_switch_that_nobody_sells_is_priced_by_the_port_and_said_to_be_none() -> None:
+    (switch,) = of("fat-tree:hosts=8,radix=16").of_kind("switch")
+    assert (switch.name, switch.count) == ("16-port NDR switch", 1)
+    assert switch.total == Band(low_usd=16 * 500, high_usd=16 * 1_000)
+    assert switch.note == "no product: a QM9700 has 64 ports; priced by the port"
+
+
+def test_the_port_that_a_switch_shows_for_sharp_makes_it_no_other_switch() -> None:
+    fabric = weft.load("star:hosts=2,radix=65")
+    assert [item.name for item in bill_of(fabric, read_prices()).of_kind("switch")] == ["QM9700"]
 
 
 def test_a_fabric_whose_switches_have_no_price_is_not_cheap() -> None:
+    """Omni-Path: no document has a price, so there is no sum to compare with others."""
     bill = of("star:hosts=2,server=host-opa100")
     assert not bill.complete
     assert [str(item) for item in bill.missing] == ["1 × 100SWE48", "2 × 100HFA016"]
@@ -41,9 +92,7 @@ def test_a_fabric_whose_switches_have_no_price_is_not_cheap() -> None:
 
 
 def test_two_ports_of_a_dual_port_card_are_one_card() -> None:
-    (adapters,) = [
-        item for item in of("fat-tree:hosts=3,server=dgx-h100+ConnectX-7-2P").items if item.kind == "adapter"
-    ]
+    (adapters,) = of("fat-tree:hosts=3,server=dgx-h100+ConnectX-7-2P").of_kind("adapter")
     assert (adapters.name, adapters.count) == ("ConnectX-7-2P", 12)  # 24 ports
     assert adapters.price == read_prices().of(catalog.adapter("ConnectX-7-2P"))
 
@@ -51,3 +100,52 @@ def test_two_ports_of_a_dual_port_card_are_one_card() -> None:
 def test_a_cable_that_was_pulled_is_not_paid_for() -> None:
     fabric = faults.remove_link(weft.load("superpod:su=1"), "leaf1/64")
     assert bill_of(fabric, read_prices()).count("cable") == 511
+
+
+def test_power_is_that_of_switches_and_of_both_ends_of_each_cable(unit: Cabling) -> None:
+    """747 W a switch, 8 W an end; ends in servers are drawn there, and a server's own figure has them."""
+    bill = make_bill(unit, read_prices())
+    optics = [index for index in range(len(unit)) if unit.parts[unit.part[index]].name == "NDR-SR4"]
+    assert bill.power_w == 12 * 747 + 16 * len(optics)
+    assert bill.inside_w == 8 * len(optics)  # each has one end in a server
+    assert bill.cluster_w == 32 * 10_200 + bill.power_w - bill.inside_w
+    assert {item.name for item in bill.powerless} == {"NDR-ACC", "NDR-ACC-split"}  # no figure was found
+
+
+def test_servers_are_sold_with_their_cards(unit: Cabling, tmp_path: Path) -> None:
+    assert make_bill(unit, read_prices()).cluster is None
+    path = tmp_path / "quotes.toml"
+    path.write_text('dgx-h100 = { usd = [250_000, 300_000], source = "an offer", date = 2026-11-02 }')
+    prices = read_prices(path)
+    bill = make_bill(unit, prices)
+    cards = bill.of_kind("adapter")[0].total
+    assert bill.cluster is not None
+    assert bill.cluster.low_usd == bill.low_usd - cards.low_usd + 32 * 250_000
+    other = bill_of(weft.load("superpod:su=1,server=dgx-h100+ConnectX-8"), prices)  # not those that it is sold with
+    assert other.cluster is not None
+    assert other.cluster.high_usd == other.high_usd + other.servers[0].count * 300_000
+
+
+def test_the_csv_adds_up_to_the_bill(unit: Cabling) -> None:
+    bill = make_bill(unit, read_prices())
+    rows = list(csv.DictReader(io.StringIO(to_csv(bill))))
+    assert sum(float(row["low_usd"]) for row in rows) == bill.low_usd
+    assert sum(int(row["count"]) for row in rows if row["kind"] == "cable") == 512
+    assert all(row["source"] and row["date"] and row["weak"] == "True" for row in rows)
+    missing = to_csv(of("star:hosts=2,server=host-opa100")).splitlines()[1]
+    assert missing.startswith("switch,100SWE48,,,1,,,")
+
+
+def test_the_published_estimate_for_1024_gpus_stands_beside_the_bill() -> None:
+    """yobitel.com: 48 QM9700, switches 0.55 to 0.75 million USD, optics 1.2 to 1.6 million.
+
+    Weft takes its switches from a table with Ethernet's beside it, 2 to 6 times as much, and copper where it reaches.
+    """
+    bill = of("superpod:su=4")
+    (switches,) = bill.of_kind("switch")
+    assert switches.count == 48
+    assert 2 < switches.total.low_usd / 0.75e6 < switches.total.high_usd / 0.55e6 < 6
+    optics = sum(item.count for item in bill.items if item.name == "NDR-SR4")
+    assert 0.5 * 2048 < optics < 0.85 * 2048
+    assert optics * 586 < 1.2e6
+    assert len(weft.load("superpod:su=4").of_kind(NodeKind.GPU)) == bill.gpus == 1024

@@ -21,7 +21,7 @@ def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TAB
     name
         An entry: `QM9700`, `dgx-h100`.
     prices
-        Your own prices, a TOML file, before weft's, which are weak.
+        A TOML file with your own prices, which stand before weft's: those are weak.
     """
     from weft.fabric import catalog as entries
     from weft.fabric.prices import read_prices

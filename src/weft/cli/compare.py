@@ -36,7 +36,7 @@ def compare(
     servers
         Only the first so many servers take part. [all]
     prices
-        Your own prices, a TOML file; weft's own are weak. `weft catalog` has the names.
+        A TOML file with your own prices, which stand before weft's: those are weak.
     report
         Write a page with curves, the fabric and its busy cables, .html; it needs no network.
     seed
@@ -72,7 +72,7 @@ def compare(
 
 
 def _print(found: Comparison) -> None:
-    from weft.compare.words import without_price
+    from weft.compare.words import notes, without_price
 
     out = console()
     out.print(found.finding, markup=False)
@@ -84,6 +84,8 @@ def _print(found: Comparison) -> None:
     if missing:
         told = "; ".join(f"{name}: {items}" for name, items in missing.items())
         out.print(f"Without a price, and not in the sums: {told}", markup=False)
+    for note in dict.fromkeys(note for one in found.outcomes for note in notes(one.bill)):
+        out.print(note, markup=False)
     template, seed = found.outcomes[0].template.name.partition("+")[0], found.seed
     out.print(f"{found.spec}: {found.servers:,} × {template}, {found.gpus:,} GPUs; {found.job.name}; seed {seed}")
 

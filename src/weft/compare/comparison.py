@@ -15,7 +15,7 @@ from weft.collectives.interconnect import options_of, template_of
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
-from weft.collectives.ranks import compute_servers, place
+from weft.collectives.ranks import place
 from weft.compare.job import Job
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.published import published
@@ -48,15 +48,21 @@ def compare(
 ) -> Comparison:
     """Run the job over each of these fabrics of the catalog, on all servers of the spec or on the first so many."""
     wires = natural(spec, USUAL) if fabrics is None else _named(fabrics)
-    cabled = recable(spec, wires)
+    cabled, known = recable(spec, wires), prices or read_prices()
     count = _count_servers(cabled[0], servers)
     outcomes = []
     for wire, fabric in zip(wires, cabled, strict=True):
         if progress is not None:
             progress(wire.label)
-        outcomes.append(_run(wire, fabric, job, count, seed, prices or read_prices()))
+        outcomes.append(_run(wire, fabric, job, count, seed, known))
     return Comparison(
-        spec=spec, job=job, servers=count, gpus=outcomes[0].cluster.ranks, seed=seed, outcomes=tuple(outcomes)
+        spec=spec,
+        job=job,
+        servers=count,
+        gpus=outcomes[0].cluster.ranks,
+        seed=seed,
+        prices=known,
+        outcomes=tuple(outcomes),
     )
 
 
@@ -71,7 +77,7 @@ def _named(fabrics: Sequence[str]) -> list[Interconnect]:
 
 
 def _count_servers(fabric: Fabric, servers: int | None) -> int:
-    there = len(compute_servers(fabric))
+    there = len(fabric.servers)
     count = there if servers is None else servers
     if not 2 <= count <= there:
         raise ConfigError(

@@ -13,10 +13,11 @@ from weft.collectives.network import Networks, Pattern
 from weft.compare.crowd import Crowd, find_crowd
 from weft.compare.job import Call, Job
 from weft.compare.published import Published
-from weft.compare.words import show_time, show_usd, three
+from weft.compare.words import show_time, show_usd, three, weakness
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.model import Fabric
+from weft.fabric.prices import Prices
 from weft.plan.bill import Bill
 from weft.sim.result import Result
 from weft.units import gbyte_s
@@ -162,6 +163,7 @@ class Comparison:
     servers: int
     gpus: int  # of the job
     seed: int
+    prices: Prices
     outcomes: tuple[Outcome, ...]
 
     @property
@@ -206,7 +208,7 @@ class Comparison:
             f"{checked}Rates and latencies are those of the {engine} engine over each fabric's own routes; times are "
             "closed form for what NCCL would choose, with nothing else on the network. Left out: congestion control, "
             "pauses and losses, by which incasts hurt RoCE and TCP more; SHARP; jitter; computing that hides "
-            "communication. Prices are weak."
+            f"communication. {weakness([one.bill for one in self.outcomes])}"
         )
 
     def report(self) -> dict[str, Any]:
@@ -219,6 +221,7 @@ class Comparison:
             "servers": self.servers,
             "gpus": self.gpus,
             "seed": self.seed,
+            "prices": str(self.prices.path or ""),
             "finding": self.finding,
             "trust": self.trust,
             "fabrics": [{**one.report(), "speedup": self.speedup(one)} for one in self.outcomes],

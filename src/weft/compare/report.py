@@ -8,14 +8,14 @@ from pathlib import Path
 
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.outcome import Comparison, Outcome, Point
-from weft.compare.words import show_time, show_usd, without_price
+from weft.compare.words import show_time, show_usd, weakness, without_price
 from weft.draw import lay_out
 from weft.draw.page import make_page, picture, prose, table
 from weft.draw.svg import clean
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.files.streams import suffix_of
-from weft.fabric.prices import Price
+from weft.plan.bill import KINDS, Bill, Item
 from weft.sim.figures import format_size
 from weft.units import format_size_bytes
 from weft.version import __version__
@@ -207,35 +207,44 @@ def _heat_of(one: Outcome) -> str:
 # -- money and provenance ---------------------------------------------------------------------------------------------
 
 
-_COSTS = ("fabric", "switches", "adapters", "cables", "sum, USD", "without a price, not in the sum")
+_COSTS = ("fabric", "switches", "adapters", "cables", "sum, USD", "for each GPU, USD", "power", "not in the sum")
 
 
 def _costs(found: Comparison) -> str:
     rows = []
     for one in found.outcomes:
-        bought = (
-            "<br>".join(
-                f"{clean(str(item))}<br><small>{_price(item.price)}</small>"
-                for item in one.bill.items
-                if item.kind == kind
-            )
-            for kind in ("switch", "adapter", "cable")
-        )
-        left_out = clean(without_price(one.bill)) or "nothing"
-        rows.append((_name(one), *bought, clean(show_usd(one.bill)), f"<small>{left_out}</small>"))
-    note = "Bands, low to high, from weak sources: put in your own, --prices FILE. Servers are not in it."
-    return f'{table(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{note}</p>'
+        bill = one.bill
+        bought = ("<br>".join(map(_line, bill.of_kind(kind))) for kind in KINDS)
+        per_gpu = str(bill.per_gpu) if bill.complete and bill.per_gpu else "no price"
+        left_out = clean(without_price(bill)) or "nothing"
+        rows.append((_name(one), *bought, clean(show_usd(bill)), per_gpu, _power(bill), f"<small>{left_out}</small>"))
+    whose = (
+        f"yours, {found.prices.path}, before weft's" if found.prices.path else "weft's; put in your own, --prices FILE"
+    )
+    note = (
+        f"Bands, low to high. {weakness([one.bill for one in found.outcomes])} They are {whose}. Cables are those of a "
+        "floor plan with rows of racks, each of the cheapest medium that reaches. Servers are not in it."
+    )
+    return f'{table(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{clean(note)}</p>'
 
 
-def _price(price: Price | None) -> str:
-    return "no price" if price is None else f"{price} USD each"
+def _line(item: Item) -> str:
+    price = "no price" if item.price is None else f"{item.price} USD each"
+    note = f"<br>{clean(item.note)}" if item.note else ""
+    return f"{clean(str(item))}<br><small>{price}{note}</small>"
+
+
+def _power(bill: Bill) -> str:
+    unknown = ", ".join(dict.fromkeys(item.name for item in bill.powerless))
+    return f"{bill.power_w / 1000:,.1f} kW" + (f"<br><small>without {clean(unknown)}</small>" if unknown else "")
 
 
 def _footer(found: Comparison) -> str:
     specs = "; ".join(f"{one.wire.name}: <code>{clean(one.fabric.spec)}</code>" for one in found.outcomes)
     names = ",".join(one.wire.name for one in found.outcomes)
+    prices = f" --prices {clean(str(found.prices.path))}" if found.prices.path else ""
     told = (
         f"weft {__version__}: <code>weft compare {clean(found.spec)} --job {clean(found.job.name)} "
-        f"--fabrics {names} --servers {found.servers} --seed {found.seed}</code>"
+        f"--fabrics {names} --servers {found.servers} --seed {found.seed}{prices}</code>"
     )
     return f"{told}<br>{specs}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.plan.bill import Bill
 
 
@@ -15,11 +17,7 @@ def show_time(us: float) -> str:
 
 def show_usd(bill: Bill) -> str:
     """`1.3 to 2.2 million`; `no price` where switches or adapters have none."""
-    if not bill.complete:
-        return "no price"
-    millions = bill.high_usd >= 1e6
-    low, high = (_two(usd / (1e6 if millions else 1e3)) for usd in (bill.low_usd, bill.high_usd))
-    return f"{low} to {high} {'million' if millions else 'thousand'}"
+    return bill.total.short if bill.complete else "no price"
 
 
 def show_parts(parts_us: dict[str, float]) -> str:
@@ -30,14 +28,21 @@ def show_parts(parts_us: dict[str, float]) -> str:
 
 
 def without_price(bill: Bill) -> str:
-    return ", ".join(str(item) for item in bill.missing)
+    return ", ".join(map(str, bill.missing))
+
+
+def notes(bill: Bill) -> list[str]:
+    """What is odd about a line: `32 × 16-port NDR switch: no product, ...`."""
+    return [f"{item}: {item.note}" for item in bill.lines if item.note]
+
+
+def weakness(bills: Sequence[Bill]) -> str:
+    """In a sentence, how far the prices can be trusted."""
+    weak = [item.price.weak for bill in bills for item in bill.items if item.price]
+    return "Prices are weak." if all(weak) else "Some prices are weak." if any(weak) else "Prices are yours."
 
 
 def three(value: float) -> str:
     """Three digits, no exponent."""
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:,.{digits}f}"
-
-
-def _two(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"

@@ -37,11 +37,37 @@ _FORM = 'one number or a band [low, high] of USD from 0 up: { usd = [400, 600], 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """Of one."""
+class Band:
+    """Dollars, between two figures."""
 
     low_usd: float
     high_usd: float
+
+    def __add__(self, other: Band) -> Band:
+        return Band(low_usd=self.low_usd + other.low_usd, high_usd=self.high_usd + other.high_usd)
+
+    def __mul__(self, factor: float) -> Band:
+        return Band(low_usd=factor * self.low_usd, high_usd=factor * self.high_usd)
+
+    def __str__(self) -> str:
+        """`32,000 to 64,000`; `12,000`."""
+        low, high = (f"{usd:,.0f}" if usd >= 10 else f"{usd:g}" for usd in (self.low_usd, self.high_usd))
+        return low if low == high else f"{low} to {high}"
+
+    @property
+    def short(self) -> str:
+        """`1.3 to 2.2 million`, `9.0 to 12 thousand`."""
+        unit, name = (1e6, "million") if self.high_usd >= 1e6 else (1e3, "thousand")
+        low, high = (
+            f"{usd:,.0f}" if usd >= 10 else f"{usd:.1f}" for usd in (self.low_usd / unit, self.high_usd / unit)
+        )
+        return f"{low} {name}" if low == high else f"{low} to {high} {name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price(Band):
+    """Of one."""
+
     source: str
     date: datetime.date
     weak: bool = False  # names no model, or nobody who sells stands behind it
@@ -56,22 +82,20 @@ class Price:
         band = (self.low_usd, self.high_usd)
         return {"usd": band, "source": self.source, "date": str(self.date), "weak": self.weak}
 
-    def __str__(self) -> str:
-        low, high = (f"{usd:,.0f}" if usd >= 10 else f"{usd:g}" for usd in (self.low_usd, self.high_usd))
-        return low if low == high else f"{low} to {high}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
     """Who is asked first stands first: a price of yours for all ports goes before weft's for one switch."""
 
     layers: tuple[Mapping[str, Price], ...]
+    path: Path | None = None  # of yours
 
     def of(self, entry: catalog.Entry) -> Price | None:
         """Of a switch, an adapter, a server, or what one link takes of a cable."""
+        name = entry.name.partition("+")[0]  # of `dgx-h100+ConnectX-8`
         for quotes in self.layers:
-            if entry.name in quotes:
-                return quotes[entry.name]
+            if name in quotes:
+                return quotes[name]
             if (default := default_of(entry)) in quotes:
                 price = quotes[default]
                 return price.times(entry.ports) if isinstance(entry, catalog.Switch) else price
@@ -96,7 +120,7 @@ def default_of(entry: catalog.Entry) -> str:
 
 def read_prices(path: Path | None = None) -> Prices:
     """Weft's own, behind those of a file."""
-    return Prices(layers=(_own(),) if path is None else (_read(path), _own()))
+    return Prices(layers=(_own(),) if path is None else (_read(path), _own()), path=path)
 
 
 @cache

@@ -1,43 +1,57 @@
-"""What a fabric costs: its switches, adapters and cables at the prices that are known.
+"""What a fabric costs and draws: its switches, adapters and cables, at the prices and watts that are known.
 
-    bill = bill_of(weft.load("superpod:su=1"), read_prices())
-    bill.low_usd, bill.high_usd          the sum of what has a price
+    bill = bill_of(weft.load("superpod:su=1"), read_prices())     on the floor of a usual room
+    bill.total, bill.per_gpu             low and high, of what has a price
     bill.missing                         what has none, and is not in the sum
+    bill.power_w                         of which `inside_w` is drawn in the servers
+    bill.cluster                         with its servers, where these have a price
 
-Servers, racks and people are not here; electricity is in `upkeep`.
+A cable is what one link takes: half of a twin-port cable, or two transceivers and a fibre. Cards and what is plugged
+into them draw their power from a server, whose own figure has it already. Racks and people are not here.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from weft.fabric import catalog
-from weft.fabric.kinds import Medium, NodeKind
+from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.prices import Price, Prices
-from weft.fabric.rates import speeds
+from weft.fabric.prices import Band, Price, Prices
+from weft.plan.cables import Cabling, cable
+from weft.plan.lots import find_lots
+from weft.plan.racks import place
+from weft.plan.room import Room
+
+KINDS = ("switch", "adapter", "cable")
+_NOTHING = Band(low_usd=0.0, high_usd=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
     """A line of a bill."""
 
-    kind: str  # switch, adapter, cable
+    kind: str  # switch, adapter, cable, server
     name: str  # in the catalog, or what is known of it
     count: int
     price: Price | None = None  # of one
+    power_w: float | None = None  # of one; None: not known
+    inside_w: float = 0.0  # of that, what is drawn in servers
+    length_m: float | None = None
+    order: str = ""  # what a vendor calls it
+    note: str = ""
 
     @property
-    def low_usd(self) -> float:
-        return self.count * self.price.low_usd if self.price else 0.0
-
-    @property
-    def high_usd(self) -> float:
-        return self.count * self.price.high_usd if self.price else 0.0
+    def total(self) -> Band:
+        return self.price * self.count if self.price else _NOTHING
 
     def __str__(self) -> str:
         return f"{self.count:,} × {self.name}"
@@ -45,92 +59,251 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """All that makes a fabric, in the order switches, adapters, cables."""
+    """All that makes a fabric, in the order switches, adapters, cables; and the servers that it is for."""
 
     items: tuple[Item, ...]
+    servers: tuple[Item, ...] = ()
+    gpus: int = 0
+
+    @property
+    def total(self) -> Band:
+        """Of what has a price."""
+        return _sum(self.items)
 
     @property
     def low_usd(self) -> float:
-        return sum(item.low_usd for item in self.items)
+        return self.total.low_usd
 
     @property
     def high_usd(self) -> float:
-        return sum(item.high_usd for item in self.items)
+        return self.total.high_usd
+
+    @property
+    def per_gpu(self) -> Band | None:
+        return self.total * (1 / self.gpus) if self.gpus else None
+
+    @property
+    def lines(self) -> tuple[Item, ...]:
+        """Cables of all lengths together: nothing of a line but its name, price and note."""
+        return tuple(line for kind in KINDS for line in self.of_kind(kind))
 
     @property
     def missing(self) -> tuple[Item, ...]:
-        """What has no price."""
-        return tuple(item for item in self.items if item.price is None)
+        """What has no price, and is not in the sum."""
+        return tuple(line for line in self.lines if line.price is None)
 
     @property
     def complete(self) -> bool:
         """Have at least the switches and the adapters a price? Cables alone would make a dear fabric look cheap."""
         return not any(item.kind != "cable" for item in self.missing)
 
+    @property
+    def power_w(self) -> float:
+        """Of switches and of what is plugged into them and into adapters, where it is known."""
+        return sum(item.count * item.power_w for item in self.items if item.power_w is not None)
+
+    @property
+    def inside_w(self) -> float:
+        """Of that, what is drawn in servers."""
+        return sum(item.count * item.inside_w for item in self.items)
+
+    @property
+    def powerless(self) -> tuple[Item, ...]:
+        """What draws a power that is not known. That of adapters is in their server's."""
+        return tuple(item for item in self.items if item.power_w is None and item.kind != "adapter")
+
+    @property
+    def cluster(self) -> Band | None:
+        """With the servers, each with the cards that it is sold with; None where their price is not known."""
+        if not self.servers or not self.complete or any(item.price is None for item in self.servers):
+            return None
+        boxes = [catalog.server(item.name.partition("+")[0]) for item in self.servers]
+        sold_with = {card for box in boxes for card in (box.compute_adapter, box.storage_adapter)}
+        return _sum(self.servers) + _sum(
+            one for one in self.items if one.kind != "adapter" or one.name not in sold_with
+        )
+
+    @property
+    def cluster_w(self) -> float | None:
+        """With the servers at their most; None where theirs is not known."""
+        drawn = [item.count * item.power_w for item in self.servers if item.power_w is not None]
+        if not drawn or len(drawn) < len(self.servers):
+            return None
+        return sum(drawn) + self.power_w - self.inside_w
+
     def count(self, kind: str) -> int:
         return sum(item.count for item in self.items if item.kind == kind)
 
+    def of_kind(self, kind: str) -> tuple[Item, ...]:
+        """Its lines."""
+        counts: Counter[tuple[str, Price | None, str]] = Counter()
+        for item in self.items:
+            if item.kind == kind:
+                counts[item.name, item.price, item.note] += item.count
+        return tuple(
+            Item(kind=kind, name=name, count=count, price=price, note=note)
+            for (name, price, note), count in counts.items()
+        )
+
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
+        per_gpu, cluster = self.per_gpu, self.cluster
         return {
             "low_usd": self.low_usd,
             "high_usd": self.high_usd,
-            "items": [
-                {
-                    "kind": one.kind,
-                    "name": one.name,
-                    "count": one.count,
-                    "price_usd": (one.price.low_usd, one.price.high_usd) if one.price else None,
-                }
-                for one in self.items
-            ],
+            "per_gpu_usd": (per_gpu.low_usd, per_gpu.high_usd) if per_gpu else None,
+            "cluster_usd": (cluster.low_usd, cluster.high_usd) if cluster else None,
+            "power_w": self.power_w,
+            "power_in_servers_w": self.inside_w,
+            "cluster_power_w": self.cluster_w,
+            "items": [_facts(item) for item in self.items],
             "without_price": [str(item) for item in self.missing],
+            "without_power": sorted({item.name for item in self.powerless}),
         }
 
 
-def bill_of(fabric: Fabric, prices: Prices) -> Bill:
-    """Switches, adapters that have a network cable, and network cables of a fabric."""
-    return Bill(items=(*_switches(fabric, prices), *_adapters(fabric, prices), *_cables(fabric, prices)))
+def _sum(items: Iterable[Item]) -> Band:
+    return sum((item.total for item in items), _NOTHING)
+
+
+def _facts(item: Item) -> dict[str, Any]:
+    price = item.price
+    return {
+        "kind": item.kind,
+        "name": item.name,
+        "order": item.order,
+        "length_m": item.length_m,
+        "count": item.count,
+        "price_usd": (price.low_usd, price.high_usd) if price else None,
+        "power_w": item.power_w,
+        "source": price.source if price else "",
+        "date": str(price.date) if price else "",
+        "weak": price.weak if price else None,
+        "note": item.note,
+    }
+
+
+_COLUMNS = (
+    "kind",
+    "name",
+    "order",
+    "length_m",
+    "count",
+    "low_usd",
+    "high_usd",
+    "power_w",
+    "source",
+    "date",
+    "weak",
+    "note",
+)
+
+
+def to_csv(bill: Bill) -> str:
+    """A line for each item: `low_usd` and `high_usd` of all of them, `power_w` of one; servers are not in it."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for item in bill.items:
+        sums = {"low_usd": item.total.low_usd, "high_usd": item.total.high_usd} if item.price else {}
+        writer.writerow(_facts(item) | sums)
+    return text.getvalue()
+
+
+# -- what there is ----------------------------------------------------------------------------------------------------
+
+
+def bill_of(fabric: Fabric, prices: Prices, room: Room | None = None) -> Bill:
+    """Placed and cabled in a room, a usual one unless told: what it takes."""
+    return make_bill(cable(place(fabric, room or Room())), prices)
+
+
+def make_bill(cabling: Cabling, prices: Prices) -> Bill:
+    """Switches, adapters that have a network cable, and network cables."""
+    fabric = cabling.fabric
+    return Bill(
+        items=(*_switches(fabric, prices), *_adapters(fabric, prices), *_cables(cabling, prices)),
+        servers=tuple(_servers(cabling, prices)),
+        gpus=len(fabric.of_kind(NodeKind.GPU)),
+    )
+
+
+def _models(fabric: Fabric, nodes: np.ndarray) -> list[str]:
+    names = (*fabric.models, "")  # -1: unknown
+    return [names[model] for model in fabric.nodes.model[nodes].tolist()]
 
 
 def _switches(fabric: Fabric, prices: Prices) -> list[Item]:
-    known = {one.name: prices.of(one) for one in catalog.switches()}
-    models = Counter(node.model or "switch of unknown model" for node in fabric.switches)
-    return [Item(kind="switch", name=name, count=n, price=known.get(name)) for name, n in sorted(models.items())]
+    known = {one.name: one for one in catalog.switches()}
+    nodes = fabric.of_kind(NodeKind.SWITCH)
+    kinds = Counter(zip(_models(fabric, nodes), fabric.nodes.n_ports[nodes].tolist(), strict=True))
+    found: Counter[Item] = Counter()
+    for (model, ports), count in sorted(kinds.items()):
+        found[_switch(known.get(model), model, ports, prices)] += count
+    return [replace(item, count=count) for item, count in found.items()]
+
+
+def _switch(box: catalog.Switch | None, model: str, ports: int, prices: Prices) -> Item:
+    """One of them. A port beyond the model's is the one that a switch shows for SHARP."""
+    if box is None:
+        return Item(kind="switch", name=model or "switch of unknown model", count=1)
+    note = ""
+    if ports not in (box.ports, box.ports + 1):
+        note = f"no product: a {box.name} has {box.ports} ports; priced by the port"
+        power_w = None if box.power_w is None else box.power_w * ports / box.ports
+        name = f"{ports}-port {box.line[0].name} switch"
+        box = msgspec.structs.replace(box, name=name, ports=ports, power_w=power_w)
+    return Item(kind="switch", name=box.name, count=1, price=prices.of(box), power_w=box.power_w, note=note)
 
 
 def _adapters(fabric: Fabric, prices: Prices) -> list[Item]:
     """Cards: two ports of a dual-port card are two nodes and one card."""
     known = {one.name: one for one in catalog.adapters()}
     ends = np.concatenate([nodes[fabric.network_links] for nodes in fabric.link_nodes])
-    plugged = np.intersect1d(ends, fabric.of_kind(NodeKind.HCA)).tolist()
-    models = Counter(fabric.node(index).model or "adapter of unknown model" for index in plugged)
-    items = []
-    for name, ports in sorted(models.items()):
-        card = known.get(name)
-        cards = -(-ports // card.ports) if card else ports
-        items.append(Item(kind="adapter", name=name, count=cards, price=prices.of(card) if card else None))
-    return items
+    plugged = np.intersect1d(ends, fabric.of_kind(NodeKind.HCA))
+    counts = sorted(Counter(_models(fabric, plugged)).items())
+    return [_adapter(known.get(name), name, ports, prices) for name, ports in counts]
 
 
-def _cables(fabric: Fabric, prices: Prices) -> list[Item]:
-    links, network = fabric.links, fabric.network_links
-    columns = (links.speed, links.width, links.medium, links.length_m)
-    kinds = Counter(zip(*(column[network].tolist() for column in columns), strict=True))
-    found: Counter[tuple[str, Price | None]] = Counter()
-    for (speed, width, medium, length_m), count in kinds.items():
-        cable = _cable(speeds()[speed].name, Medium(medium), length_m)
-        unknown = f"{speeds()[speed].label(width)} cable"
-        found[(cable.name, prices.of(cable)) if cable else (unknown, None)] += count
-    items = [Item(kind="cable", name=name, count=n, price=price) for (name, price), n in found.items()]
-    return sorted(items, key=lambda item: item.name)
+def _adapter(card: catalog.Adapter | None, model: str, ports: int, prices: Prices) -> Item:
+    if card is None:
+        return Item(kind="adapter", name=model or "adapter of unknown model", count=ports)
+    return Item(
+        kind="adapter",
+        name=card.name,
+        count=-(-ports // card.ports),
+        price=prices.of(card),
+        power_w=card.power_w,
+        inside_w=card.power_w or 0.0,
+    )
 
 
-def _cable(speed: str, medium: Medium, length_m: float) -> catalog.Cable | None:
-    """The shortest of this medium that reaches; None where length or medium is not known, or none is made."""
-    reaching = [
-        cable
-        for cable in catalog.cables()
-        if speed in cable.speeds and cable.medium is medium and 0 < length_m <= cable.reach_m
+def _cables(cabling: Cabling, prices: Prices) -> list[Item]:
+    """Those to servers first; both ends draw the same."""
+    return [
+        Item(
+            kind="cable",
+            name=lot.part.name,
+            count=lot.links,
+            price=prices.of(lot.part),
+            power_w=None if lot.part.power_w is None else 2 * lot.part.power_w,
+            inside_w=lot.in_servers * (lot.part.power_w or 0.0),
+            length_m=lot.length_m,
+            order=str(lot),
+        )
+        for lot in find_lots(cabling)
     ]
-    return min(reaching, key=lambda cable: cable.reach_m, default=None)
+
+
+def _servers(cabling: Cabling, prices: Prices) -> list[Item]:
+    racks = cabling.racks
+    models = Counter(racks.models[box] for box in np.flatnonzero(racks.tier == 0).tolist())
+    known = {one.name: one for one in catalog.servers()}
+    items = []
+    for name, count in sorted(models.items()):
+        box = known.get(name.partition("+")[0])
+        price, power_w = (prices.of(box), box.power_w) if box else (None, None)
+        items.append(
+            Item(kind="server", name=name or "server of unknown model", count=count, price=price, power_w=power_w)
+        )
+    return items

@@ -1,0 +1,188 @@
+"""What a fabric costs while it stands: capital, electricity, and dollars for every 10^12 tokens that it helps to train.
+
+kept = upkeep(bill, prices, run=train("llama3-70b", fabric, catalog.interconnect("ndr")))
+kept.fabric                    bought, and powered for so many years: low and high
+kept.cluster                   with its servers, where these have a price
+kept.per_tokens(kept.fabric)   USD for 10^12 tokens, were it to train all the time
+pays(dear, cheap)              is the dearer of two fabrics worth it, and from which price of a server
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft.errors import ConfigError, SimulationBug
+from weft.fabric.prices import ELECTRICITY, Band, Price, Prices
+from weft.plan.bill import Bill
+
+if TYPE_CHECKING:
+    from weft.fabric.catalog import Interconnect
+    from weft.fabric.model import Fabric
+    from weft.training.job import Run
+    from weft.training.search import Progress
+
+YEARS = 5.0  # the large clouds write servers off over 5 to 6 years (annual reports of 2024)
+PUE = 1.5  # watts that a site draws for each in its racks: 1.56 on average (Uptime Institute, 2024), new sites less
+TOKENS = 1e12  # the unit of training
+_HOURS = 8_766  # of a year
+_KILO = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """Of a bill, over years; with a run, of what is trained in them."""
+
+    bill: Bill
+    years: float
+    pue: float
+    electricity: Price  # of a kWh
+    run: Run | None = None
+
+    def energy_kwh(self, power_w: float) -> float:
+        """At the meter, over all years."""
+        return power_w / _KILO * self.pue * _HOURS * self.years
+
+    def powered(self, capital: Band, power_w: float) -> Band:
+        """Bought, and powered for all years."""
+        return capital + self.electricity * self.energy_kwh(power_w)
+
+    @property
+    def fabric(self) -> Band:
+        """Switches, adapters, cables, and their electricity."""
+        return self.powered(self.bill.total, self.bill.power_w)
+
+    @property
+    def cluster(self) -> Band | None:
+        """With the servers, where their price and their power are known."""
+        capital, power_w = self.bill.cluster, self.bill.cluster_w
+        return None if capital is None or power_w is None else self.powered(capital, power_w)
+
+    @property
+    def trained(self) -> float | None:
+        """10^12 tokens, by a job that never stops."""
+        return None if self.run is None else self.run.step.tokens_per_s * _HOURS * 3600 * self.years / TOKENS
+
+    def per_tokens(self, cost: Band | None) -> Band | None:
+        """Of 10^12 tokens."""
+        return None if cost is None or not self.trained else cost * (1 / self.trained)
+
+    def report(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "years": self.years,
+            "pue": self.pue,
+            "usd_per_kwh": _pair(self.electricity),
+            "energy_kwh": self.energy_kwh(self.bill.power_w),
+            "fabric_usd": _pair(self.fabric),
+            "cluster_usd": _pair(self.cluster),
+            "model": self.run.step.transformer.name if self.run else None,
+            "tokens_per_s": self.run.step.tokens_per_s if self.run else None,
+            "fabric_usd_per_1e12_tokens": _pair(self.per_tokens(self.fabric)),
+            "cluster_usd_per_1e12_tokens": _pair(self.per_tokens(self.cluster)),
+        }
+
+
+def upkeep(bill: Bill, prices: Prices, *, years: float = YEARS, pue: float = PUE, run: Run | None = None) -> Upkeep:
+    """Over so many years, on a site that draws `pue` watts for each in a rack."""
+    if not 0 < years < math.inf:
+        raise ConfigError(f"years = {years:g}: a fabric stands for more than 0")
+    if not 1 <= pue < math.inf:
+        raise ConfigError(f"pue = {pue:g}: a site draws what its racks draw, and more: 1 at least, {PUE:g} is usual")
+    electricity = prices.named(ELECTRICITY)
+    if electricity is None:
+        raise SimulationBug(f"prices.toml has no {ELECTRICITY}")
+    return Upkeep(bill=bill, years=years, pue=pue, electricity=electricity, run=run)
+
+
+def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, progress: Progress | None = None) -> Run:
+    """The model on all GPUs of a fabric, cut in the way that is fastest there."""
+    from weft.collectives.interconnect import options_of, template_of
+    from weft.training.job import SEQUENCES_PER_GPU, run_job
+    from weft.training.search import search
+    from weft.training.site import Site
+    from weft.training.transformer import find
+
+    one = find(model)
+    site = Site(
+        name=wire.name,
+        fabric=fabric,
+        template=template_of(fabric),
+        servers=len(fabric.servers),
+        options=options_of(wire, seed),
+        wire=wire,
+    )
+    given = {"global_batch": SEQUENCES_PER_GPU * site.gpus, "seq": one.seq}
+    return run_job(one, search(one, site, given, progress)[0].layout, site)
+
+
+def _pair(band: Band | None) -> tuple[float, float] | None:
+    return None if band is None else (band.low_usd, band.high_usd)
+
+
+# -- does the dearer one pay? -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Two fabrics for the same servers and the same job."""
+
+    dear: Upkeep
+    cheap: Upkeep
+
+    @property
+    def faster(self) -> float:
+        """How many times the tokens of the cheaper one the dearer trains in the same time."""
+        return _tokens_per_s(self.dear) / _tokens_per_s(self.cheap)
+
+    @property
+    def server(self) -> Band | None:
+        """From which price of a server on the dearer one makes the cheaper tokens; None: from none, it is no faster.
+
+        With its electricity, and without the cards of the fabric. Of two low bills and of two high ones.
+        """
+        if self.faster <= 1:
+            return None
+        count = sum(item.count for item in self.dear.bill.servers)
+        dear, cheap = self.dear.fabric, self.cheap.fabric
+        ends = sorted(
+            max(0.0, (one - self.faster * other) / (self.faster - 1) / count)
+            for one, other in ((dear.low_usd, cheap.low_usd), (dear.high_usd, cheap.high_usd))
+        )
+        return Band(low_usd=ends[0], high_usd=ends[1])
+
+    def __str__(self) -> str:
+        dear, cheap = self.dear.fabric, self.cheap.fabric
+        costs = (
+            f"{_name(self.dear)} costs {dear.short} USD in {self.dear.years:g} years, {_name(self.cheap)} {cheap.short}"
+        )
+        server = self.server
+        if server is None:
+            return f"{costs}, and trains no faster with it: it does not pay."
+        gain = f"and trains {100 * (self.faster - 1):.2g} % more"
+        if not server.high_usd:
+            return f"{costs}, {gain}: it pays at any price of servers."
+        return f"{costs}, {gain}: it pays where a server costs more than {server.short} USD with its electricity."
+
+
+def pays(one: Upkeep, other: Upkeep) -> Verdict:
+    """Is the dearer fabric worth it? Both with a run of the same model on as many servers."""
+    runs = [kept.run for kept in (one, other)]
+    if any(run is None for run in runs):
+        raise ConfigError("whether a fabric pays depends on what it trains: give both a run")
+    jobs = [(run.step.transformer.name, run.site.gpus) for run in runs if run]
+    if jobs[0] != jobs[1]:
+        raise ConfigError(f"{jobs[0][0]} on {jobs[0][1]:,} GPUs beside {jobs[1][0]} on {jobs[1][1]:,}: compare one job")
+    cheap, dear = sorted((one, other), key=lambda kept: kept.fabric.high_usd)
+    return Verdict(dear=dear, cheap=cheap)
+
+
+def _tokens_per_s(kept: Upkeep) -> float:
+    if kept.run is None:
+        raise SimulationBug("a verdict without a run")
+    return kept.run.step.tokens_per_s
+
+
+def _name(kept: Upkeep) -> str:
+    return kept.run.site.name if kept.run else ""
