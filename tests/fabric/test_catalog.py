@@ -197,7 +197,7 @@ def test_server_templates_are_trees_of_devices_that_they_have(template: catalog.
     assert len(set(template.bus_id.values())) == len(template.bus_id)
 
 
-@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-b200"])
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200"])
 def test_a_dgx_spreads_all_nvlinks_and_has_a_rail_for_each_gpu(name: str) -> None:
     template = catalog.server(name)
     assert template.gpus == template.rails == 8
@@ -216,3 +216,14 @@ def test_boxes_fill_what_their_manuals_say_of_a_rack(name: str, height_u: int) -
     entry = catalog.find(name)
     assert isinstance(entry, catalog.Switch | catalog.Server)
     assert entry.height_u == height_u
+
+
+def test_a_server_with_fewer_rails_has_the_rest_of_its_adapters_without_a_cable():
+    """One for each pair of GPUs, the card as asked for; the name says it in one way only."""
+    box = catalog.server("DGX-H100+4rails+connectx-8")
+    assert box.name == "dgx-h100+ConnectX-8+4rails"
+    assert (box.compute, box.rails) == (("mlx5_0", "mlx5_4", "mlx5_6", "mlx5_10"), 4)
+    assert box.spare == ("mlx5_3", "mlx5_5", "mlx5_9", "mlx5_11")
+    assert box.cabled(8).equipped(catalog.adapter("ConnectX-7")) == catalog.server("dgx-h100")
+    with pytest.raises(ConfigError, match="dgx-h100 has 8 compute adapters: rails are 1 to 8, not 9"):
+        catalog.server("dgx-h100+9rails")

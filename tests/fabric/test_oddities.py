@@ -74,6 +74,15 @@ def test_two_swapped_rails_are_found():
     }
 
 
+def test_two_swapped_rails_are_found_where_rails_share_leaves():
+    fabric = weft.load("superpod:su=1,servers=12,leaves=4,ufm=2")
+    assert oddities(fabric) == {}
+    shared = "mlx5_0, mlx5_3", "mlx5_4, mlx5_5"
+    assert oddities(_rewired(fabric, "dgx7/mlx5_3/1", "dgx7/mlx5_4/1")) == {
+        "HCAs on a leaf of another rail": (f"dgx7/mlx5_4 on leaf1 ({shared[0]})", f"dgx7/mlx5_3 on leaf2 ({shared[1]})")
+    }
+
+
 def test_a_dead_end_an_island_and_a_dark_switch_are_found():
     builder = FabricBuilder("odd")
     builder.add_nodes(NodeKind.SWITCH, ["leaf1", "stub1", "stub2", "lone", "dark"], n_ports=8)

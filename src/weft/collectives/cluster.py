@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.collectives.constants import constants
+from weft.collectives.ranks import compute_servers
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
@@ -132,7 +133,7 @@ def from_fabric(
 
     Adapters are those of the compute rails that have a cable, as NCCL_IB_HCA would name them.
     """
-    names = list(fabric.servers if servers is None else servers)
+    names = list(compute_servers(fabric) if servers is None else servers)
     boxes = [_Box(fabric.find_server(name)) for name in names]
     if not boxes:
         raise ConfigError(f"{fabric.spec}: a job needs at least one server")

@@ -1,6 +1,7 @@
 """A fabric of the catalog between the servers of a job: what to build, and by which rules it runs.
 
-superpod:su=1 + hdr  ->  superpod:su=2,server=dgx-h100+ConnectX-6,servers=32,switch=QM8700
+superpod:su=1 + hdr             ->  superpod:su=2,server=dgx-h100+ConnectX-6,servers=32,switch=QM8700
+superpod:su=1,servers=4 + ndr   ->  superpod:su=1,servers=4,leaves=1,switch=QM9700
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from weft.fabric.catalog import Interconnect
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load, parse, rewrite
+from weft.fabric.topologies.superpod import fit
 from weft.sim.engine import Memory, Network, Options, Paths
 
 
@@ -30,14 +32,18 @@ def template_of(fabric: Fabric) -> catalog.Server:
 
 def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int) -> str:
     """The same topology with the switch and the card of that fabric, for so many servers."""
-    box = catalog.server(template.name.partition("+")[0]).equipped(catalog.adapter(wire.adapter))
+    box = template.equipped(catalog.adapter(wire.adapter))
     name, given = parse(spec)
-    size: dict[str, object] = {}
-    if name == "superpod":  # a unit has as many servers as half the ports of a leaf
-        half = int(given.get("radix") or catalog.switch(wire.switch).ports) // 2
-        units = -(-servers // half)
-        size = {"su": units, "servers": None if servers == units * half else servers}
+    size: dict[str, int | None] = {}
+    if name == "superpod":
+        asked = {key: given[key] for key in ("leaves", "ufm", "oversubscription") if key in given}
+        size = fit(servers, rails=box.rails, radix=given.get("radix") or catalog.switch(wire.switch).ports, **asked)
     return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)
+
+
+def own_wire(template: catalog.Server) -> Interconnect:
+    """The fabric of the catalog for the adapters that the server has."""
+    return next(wire for wire in catalog.interconnects() if wire.adapter == template.compute_adapter)
 
 
 def build(spec: str, wire: Interconnect) -> Fabric:

@@ -57,7 +57,7 @@ class Ranks:
 
 def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
     """One rank on each GPU of these servers, or of all."""
-    names = tuple(fabric.servers if servers is None else servers)
+    names = compute_servers(fabric) if servers is None else tuple(servers)
     chosen = np.array([fabric.find_server(name).index for name in names])
     if not names:
         raise ConfigError(f"{fabric.spec}: a job needs at least one server, and there is none")
@@ -79,6 +79,13 @@ def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
         adapters=(fabric.first_port[adapters] + 1).astype(np.int32),
         rail_of=(np.arange(per_server) * adapters.shape[1] // per_server).astype(np.int32),
     )
+
+
+def compute_servers(fabric: Fabric) -> tuple[str, ...]:
+    """Those that a job runs on: servers with GPUs, where there are such; hosts of UFM beside them are none."""
+    with_gpus = set(fabric.nodes.server[_gpus(fabric)].tolist())
+    names = tuple(name for index, name in enumerate(fabric.servers) if index in with_gpus)
+    return names or fabric.servers
 
 
 def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:

@@ -15,7 +15,7 @@ from weft.collectives.interconnect import options_of, template_of
 from weft.collectives.kinds import Collective
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks, Pattern
-from weft.collectives.ranks import place
+from weft.collectives.ranks import compute_servers, place
 from weft.compare.job import Job
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.published import published
@@ -77,7 +77,7 @@ def _named(fabrics: Sequence[str]) -> list[Interconnect]:
 
 
 def _count_servers(fabric: Fabric, servers: int | None) -> int:
-    there = len(fabric.servers)
+    there = len(compute_servers(fabric))
     count = there if servers is None else servers
     if not 2 <= count <= there:
         raise ConfigError(

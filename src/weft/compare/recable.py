@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.collectives.interconnect import build, respec, template_of
+from weft.collectives.ranks import compute_servers
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -27,7 +28,7 @@ def recable(spec: str, wires: Sequence[Interconnect]) -> list[Fabric]:
         for wire in wires:
             _refuse_other(fabric, wire)
         return [fabric for _ in wires]
-    return [build(respec(spec, wire, template, len(fabric.servers)), wire) for wire in wires]
+    return [build(respec(spec, wire, template, len(compute_servers(fabric))), wire) for wire in wires]
 
 
 def natural(spec: str, usual: Sequence[str]) -> list[Interconnect]:

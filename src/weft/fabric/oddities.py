@@ -158,7 +158,7 @@ def _missing_hcas(fabric: Fabric, level: Levels) -> Iterator[_Found]:
     count = np.bincount(fabric.nodes.server[plugged], minlength=len(fabric.servers))
     likes = defaultdict(list)
     for server, name in enumerate(fabric.servers):
-        likes[re.sub(r"\d+", "#", name)].append(server)
+        likes[_likeness(name)].append(server)
     for servers in likes.values():
         usual = _usual([int(count[s]) for s in servers])
         odd = [s for s in servers if usual is not None and count[s] < usual]
@@ -166,22 +166,37 @@ def _missing_hcas(fabric: Fabric, level: Levels) -> Iterator[_Found]:
         yield f"servers with fewer than {usual} HCAs plugged in", names
 
 
+def _likeness(server: str) -> str:
+    """What servers of one kind have in common: their names but for the numbers."""
+    return re.sub(r"\d+", "#", server)
+
+
 def _swapped_rails(fabric: Fabric, level: Levels) -> Iterator[_Found]:
-    """HCAs on a leaf where nearly all others are another device (`mlx5_0`) of their servers: a swapped cable?"""
-    on_leaf: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    """HCAs on a leaf where nearly all others, of servers named alike, are other devices (`mlx5_0`): a swapped cable?"""
+    on_leaf: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
         here = (fabric.nodes.kind[near] == NodeKind.HCA) & (fabric.nodes.kind[far] == NodeKind.SWITCH)
         for hca, leaf in zip(near[here].tolist(), far[here].tolist(), strict=True):
-            device = fabric.nodes.name[hca].partition("/")[2]
+            server, _, device = fabric.nodes.name[hca].partition("/")
             if device:
-                on_leaf[leaf][device].append(hca)
+                on_leaf[leaf, _likeness(server)][device].append(hca)
     odd = []
-    for leaf, devices in on_leaf.items():
-        usual = _usual([device for device, hcas in devices.items() for _ in hcas])
-        if usual is not None:
-            others = [hca for device, hcas in devices.items() if device != usual for hca in hcas]
-            odd += [f"{fabric.nodes.name[hca]} on {fabric.nodes.name[leaf]} ({usual})" for hca in others]
+    for (leaf, _), devices in on_leaf.items():
+        usual = _usual_devices({device: len(hcas) for device, hcas in devices.items()})
+        others = [hca for device, hcas in devices.items() if usual and device not in usual for hca in hcas]
+        odd += [f"{fabric.nodes.name[hca]} on {fabric.nodes.name[leaf]} ({', '.join(usual)})" for hca in others]
     yield "HCAs on a leaf of another rail", tuple(odd)
+
+
+def _usual_devices(count: dict[str, int]) -> list[str]:
+    """The rails of a leaf, which may share it: nearly all of its HCAs, of each far more than of any other device."""
+    total, first = sum(count.values()), sorted(count, key=lambda device: -count[device])
+    for n in range(1, len(first) + 1) if total >= FEW else ():
+        least, other = count[first[n - 1]], count[first[n]] if n < len(first) else 0
+        nearly_all = sum(count[device] for device in first[:n]) >= MAJORITY * total
+        if nearly_all and other * MAJORITY <= least * (1 - MAJORITY):
+            return sorted(first[:n], key=list(count).index)
+    return []
 
 
 def _nameless(fabric: Fabric, level: Levels) -> Iterator[_Found]:

@@ -63,7 +63,8 @@ class _Part:
 
 def _parts(template: catalog.Server) -> Iterator[_Part]:
     """All devices: compute adapters first, then storage."""
-    for model, devices in ((template.compute_adapter, template.compute), (template.storage_adapter, template.storage)):
+    own, stores = template.compute_adapter, template.storage_adapter
+    for model, devices in ((own, template.compute), (stores, template.storage), (own, template.spare)):
         for name in devices:
             card = catalog.adapter(model)
             yield _part(name, NodeKind.HCA, card, template.slot(card), n_ports=1)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from weft.collectives.cluster import Cluster, from_server
 from weft.collectives.ideal import ideal_networks
-from weft.collectives.interconnect import build, options_of, respec, template_of
+from weft.collectives.interconnect import build, options_of, own_wire, respec, template_of
 from weft.collectives.measure import measure
 from weft.collectives.network import Networks
-from weft.collectives.ranks import Ranks, place
+from weft.collectives.ranks import Ranks, compute_servers, place
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -107,7 +107,7 @@ def find_site(
     if not template.gpus:
         known = [one.name for one in catalog.servers() if one.gpus]
         raise ConfigError(f"{template.name} has no GPUs: training runs on {', '.join(known)}")
-    wire = catalog.interconnect(fabric) if fabric else _own(template)
+    wire = catalog.interconnect(fabric) if fabric else own_wire(template)
     if gpus is None:
         raise ConfigError(f"{wire.name} joins as many GPUs as there are: say how many, --gpus 1024")
     servers = _servers(gpus, template)
@@ -120,19 +120,15 @@ def find_site(
 def _of_spec(spec: str, gpus: int | None, seed: int, network: str | None, paths: str | None) -> Site:
     fabric = load(spec)
     template = template_of(fabric)
-    servers = len(fabric.servers) if gpus is None else _servers(gpus, template)
-    if servers > len(fabric.servers):
+    there = len(compute_servers(fabric))
+    servers = there if gpus is None else _servers(gpus, template)
+    if servers > there:
         raise ConfigError(
-            f"{gpus:,} GPUs, and {spec} has {len(fabric.servers):,} × {template.name} with "
-            f"{len(fabric.servers) * template.gpus:,}: give as many at most, or a larger fabric"
+            f"{gpus:,} GPUs, and {spec} has {there:,} × {template.name} with {there * template.gpus:,}: "
+            "give as many at most, or a larger fabric"
         )
     options = _changed(Options(seed=seed, memory=Memory.GPUDIRECT), network, paths)
     return Site(name=spec, fabric=fabric, template=template, servers=servers, options=options)
-
-
-def _own(template: catalog.Server) -> Interconnect:
-    """The fabric of the catalog for the adapters that the server has."""
-    return next(wire for wire in catalog.interconnects() if wire.adapter == template.compute_adapter)
 
 
 def _servers(gpus: int, template: catalog.Server) -> int:

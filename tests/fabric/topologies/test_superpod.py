@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.topologies import superpod
+from weft.fabric.topologies.superpod import fit
 
 # units: leaves, spines, cores. DGX SuperPOD Reference Architecture, DGX H100 (RA-11333-001 V11), Table 3 and Table 4;
 # the DGX B200 edition has the same for 2, 4, 8, 16, 32 and 64.
@@ -50,11 +53,81 @@ def test_switches_and_cables_are_as_published(su, server):
 
 
 @pytest.mark.parametrize("su", [1, 2, 3, 4])
-def test_a_place_left_to_the_fabric_manager_leaves_switches_and_uplinks_as_they_are(su):
-    """Table 4: one server fewer, whose ports the management nodes take."""
-    fabric = superpod(su, servers=32 * su - 1)
+def test_a_place_taken_by_the_fabric_manager_leaves_switches_and_uplinks_as_they_are(su):
+    """Table 4: one server fewer in all, in whose place two UFM hosts have two cables each."""
+    fabric = superpod(su, ufm=2)
     assert tier_counts(fabric) == PUBLISHED[su]
-    assert cable_counts(fabric) == {"node-leaf": 8 * (32 * su - 1), "leaf-spine": 256 * su}
+    assert cable_counts(fabric) == {"node-leaf": 8 * (32 * su - 1) + 4, "leaf-spine": 256 * su}
+    plugged = [str(hca.port(1).peer) for name in ("ufm1", "ufm2") for hca in fabric[name].hcas]
+    assert plugged == [f"leaf{n}/32" for n in (1, 2, 3, 4)]
+    if su > 1:
+        assert str(fabric["dgx32/mlx5_0/1"].peer) == "leaf9/1"
+
+
+def test_the_place_of_the_fabric_manager_is_no_servers():
+    with pytest.raises(ConfigError, match=r"servers=32 do not fill su=1: units hold 32 each with 1 for UFM.* 1 to 31"):
+        superpod(1, servers=32, ufm=2)
+
+
+def test_rails_share_leaves_in_adjacent_ports():
+    fabric = superpod(1, leaves=4)
+    assert tier_counts(fabric) == (4, 2, 0)
+    assert len(fabric.servers) == 16
+    plugged = [str(hca.port(1).peer) for hca in fabric["dgx3"].hcas if hca.port(1).peer]
+    assert plugged == [f"leaf{leaf}/{port}" for leaf in (1, 2, 3, 4) for port in (5, 6)]
+    with pytest.raises(ConfigError, match=r"leaves=3 do not share 8 rails evenly: give one of 1, 2, 4, 8"):
+        superpod(1, leaves=3)
+
+
+def test_one_leaf_is_the_whole_fabric_and_all_its_ports_are_for_servers():
+    fabric = superpod(1, leaves=1)
+    assert tier_counts(fabric) == (1, 0, 0)
+    assert len(fabric.servers) == 8
+    assert cable_counts(fabric) == {"node-leaf": 64}
+
+
+def test_oversubscribed_leaves_have_more_servers_and_fewer_uplinks():
+    fabric = superpod(1, oversubscription=2)
+    assert tier_counts(fabric) == (8, 3, 0)
+    assert cable_counts(fabric) == {"node-leaf": 8 * 42, "leaf-spine": 8 * 21}
+
+
+@pytest.mark.parametrize(
+    ("servers", "radix", "switches"), [(1, 64, 1), (8, 64, 1), (9, 64, 6), (17, 64, 12), (6, 40, 6)]
+)
+def test_few_servers_get_the_fewest_switches(servers, radix, switches):
+    """Of all ways to share the leaves of a unit that hold them."""
+    chosen = fit(servers, rails=8, radix=radix)
+    assert len(superpod(radix=radix, **chosen).switches) == switches
+    for leaves in (1, 2, 4, 8):
+        try:
+            other = superpod(1, servers=servers, leaves=leaves, radix=radix)
+        except ConfigError:
+            continue
+        assert len(other.switches) >= switches
+
+
+@given(
+    st.integers(1, 120),
+    st.sampled_from([1, 2, 4, 8]),
+    st.integers(16, 80),
+    st.sampled_from([None, 1, 2]),
+    st.booleans(),
+)
+def test_what_is_chosen_can_be_built_and_holds_all(servers, rails, radix, ufm, twice):
+    oversubscription = 2.0 if twice else 1.0
+    chosen = fit(servers, rails=rails, radix=radix, ufm=ufm, oversubscription=oversubscription)
+    server = "dgx-h100" if rails == 8 else f"dgx-h100+{rails}rails"
+    fabric = superpod(server=server, radix=radix, ufm=ufm, oversubscription=oversubscription, **chosen)
+    assert len(fabric.servers) == servers + (ufm or 0)
+    assert fabric.network_links.sum() >= servers * rails
+
+
+def test_seven_units_of_dgx_a100_have_28_cores():
+    """Cores of 40 ports join 80 spines with 14 uplinks each, and not one port of theirs is left over."""
+    fabric = superpod(7, server="dgx-a100")
+    assert tier_counts(fabric) == (56, 80, 28)
+    assert {sum(port.peer is not None for port in fabric[f"core{n}"].ports) for n in range(1, 29)} == {40}
 
 
 def test_rail_r_of_a_server_is_in_leaf_r_of_its_unit():

@@ -2,7 +2,7 @@
 
     catalog.switch("QM9700").ports        catalog.find("h100")               any kind, any case
     catalog.server("dgx-h100").rails      catalog.cable_for("NDR", 30)       the cheapest medium that reaches
-    catalog.interconnect("roce-400")      catalog.server("dgx-h100+ConnectX-8")   with another card in every rail
+    catalog.interconnect("roce-400")      catalog.server("dgx-h100+ConnectX-8+4rails")   other cards, half cabled
 
 Every entry names its source and the day it was read. Prices are in `weft.fabric.prices`.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar, Literal, TypeVar
@@ -144,6 +145,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     compute_adapter: str
     compute: tuple[str, ...]  # device names, one for each rail
+    spare: tuple[str, ...] = ()  # more of the compute adapters, which have no cable
     height_u: int  # of a rack
     storage_adapter: str = ""
     storage: tuple[str, ...] = ()
@@ -173,11 +175,35 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         labels = filter(None, (card.pcie_per_port, self.pcie))
         return min(labels, key=lambda label: Speed.rate_gbit_s(*parse_label(label)))
 
+    @property
+    def box(self) -> str:
+        """The template that this is a variant of."""
+        return self.name.partition("+")[0]
+
     def equipped(self, card: Adapter) -> Server:
         """The same box with this card in every rail."""
-        if card.name == self.compute_adapter:
-            return self
-        return msgspec.structs.replace(self, name=f"{self.name}+{card.name}", compute_adapter=card.name)
+        return self._variant(card.name, self.rails)
+
+    def cabled(self, rails: int) -> Server:
+        """The same box with so many of its compute adapters cabled, spread evenly over its GPUs."""
+        return self._variant(self.compute_adapter, rails)
+
+    def _variant(self, card: str, rails: int) -> Server:
+        own = server(self.box)
+        if not 1 <= rails <= own.rails:
+            raise ConfigError(f"{own.name} has {own.rails} compute adapters: rails are 1 to {own.rails}, not {rails}")
+        if (card, rails) == (own.compute_adapter, own.rails):
+            return own
+        chosen = [own.compute[rail * own.rails // rails] for rail in range(rails)]
+        other_card = f"+{card}" if card != own.compute_adapter else ""
+        fewer = f"+{rails}rails" if rails != own.rails else ""
+        return msgspec.structs.replace(
+            own,
+            name=f"{own.name}{other_card}{fewer}",
+            compute_adapter=card,
+            compute=tuple(chosen),
+            spare=tuple(device for device in own.compute if device not in chosen),
+        )
 
     @property
     def summary(self) -> str:
@@ -245,8 +271,9 @@ _Kind = TypeVar("_Kind", bound=Entry)
 
 @cache
 def _read(file: str, kind: type[Entry]) -> Any:
-    """All entries of a kind, as its file has them; media by name."""
-    tables = [{**table, "name": name} for name, table in read_catalog(file).items()]
+    """All entries of a kind, media by name. What one that is `like` another does not say is as there."""
+    read = read_catalog(file)
+    tables = [{**read.get(table.pop("like", ""), {}), **table, "name": name} for name, table in read.items()]
     for table in tables:
         if kind is Cable:
             table["medium"] = Medium[table["medium"]]
@@ -282,10 +309,16 @@ def gpu(name: str) -> Gpu:
 
 
 def server(name: str) -> Server:
-    """The server template of that name, in any case; `dgx-h100+ConnectX-8` has that card in every rail."""
-    box, plus, card = name.partition("+")
+    """The server template of that name, in any case.
+
+    What follows a + is another card in every rail, or how many rails are cabled: `dgx-h100+ConnectX-8+4rails`.
+    """
+    box, *parts = name.split("+")
     template = _pick(servers(), "server template", box)
-    return template.equipped(adapter(card)) if plus else template
+    for part in parts:
+        rails = re.fullmatch(r"([0-9]{1,3})rails", part)
+        template = template.cabled(int(rails[1])) if rails else template.equipped(adapter(part))
+    return template
 
 
 def interconnect(name: str) -> Interconnect:

@@ -32,6 +32,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.topologies.builder import HALL_M, ROW_M, Builder, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
+Oversubscription = Annotated[float, "down ports of a leaf for each uplink"]
+
 
 @topology("fat-tree", example="fat-tree:hosts=1024,switch=QM9700")
 def fat_tree(
@@ -40,7 +42,7 @@ def fat_tree(
     server: ServerName = "host",
     levels: Annotated[int | None, "1 (a star), 2 or 3; else as few as it takes"] = None,
     pods: Annotated[int | None, "pods of a tree of three levels; else as few as it takes"] = None,
-    oversubscription: Annotated[float, "down ports of a leaf for each uplink"] = 1.0,
+    oversubscription: Oversubscription = 1.0,
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Leaves, spines and, beyond what spines reach, pods and cores; any number of hosts."""
@@ -73,25 +75,45 @@ def add_spines(builder: Builder, leaves: NDArray[np.int32], first_up: int, up: i
 
 
 def add_spines_and_cores(
-    builder: Builder, pods: Sequence[NDArray[np.int32]], first_up: int, up: int, *, group: ArrayLike = -1
+    builder: Builder,
+    pods: Sequence[NDArray[np.int32]],
+    first_up: int,
+    up: int,
+    *,
+    group: ArrayLike = -1,
+    mixed: bool = False,
 ) -> None:
     """Join the leaves of each pod by spines, half of whose ports look down; join spine j of all pods by core group j.
 
-    A spine has at least as many uplinks as downlinks, and of those numbers the one that needs the fewest cores.
+    A spine has at least as many uplinks as downlinks, and of those numbers the one that needs the fewest cores. Where
+    groups may be mixed, one has several spines of each pod if that needs fewer still: 28 cores in two groups for seven
+    units of 20 DGX A100, not 30 in ten.
     """
     half = builder.radix // 2
     most = max(len(leaves) for leaves in pods)
     n_spines = fewest_above(most, up, half)  # in each pod
-    down = most * up // n_spines
-    n_cores, spine_up = min((fewest_above(len(pods), n, builder.radix), n) for n in range(down, half + 1))
+    groups = [n for n in range(1, n_spines + 1) if n_spines % n == 0] if mixed else [n_spines]
+    n_groups, n_cores, spine_up = _choose_cores(len(pods), n_spines, groups, most * up // n_spines, builder.radix)
     shape = (len(pods), n_spines)
     spine_group = np.broadcast_to(np.reshape(group, (-1, 1)), shape).ravel()
     spines = builder.add_switches(number("spine", len(pods) * n_spines), group=spine_group).reshape(shape)
-    cores = builder.add_switches(number("core", n_spines * n_cores)).reshape(n_spines, n_cores)
+    cores = builder.add_switches(number("core", n_groups * n_cores)).reshape(n_groups, n_cores)
     for leaves, own_spines in zip(pods, spines, strict=True):
         join(builder, leaves, first_up, up, own_spines, ROW_M)
-    for alike_spines, own_cores in zip(spines.T, cores, strict=True):
-        join(builder, alike_spines, half + 1, spine_up, own_cores, HALL_M)
+    for n, own_cores in enumerate(cores):
+        join(builder, spines[:, n::n_groups].ravel(), half + 1, spine_up, own_cores, HALL_M)
+
+
+def _choose_cores(n_pods: int, n_spines: int, groups: Sequence[int], down: int, radix: int) -> tuple[int, int, int]:
+    """Groups of spines, cores of each group, uplinks of a spine: the fewest cores, then cables, then spines a group."""
+    found = []
+    for n_groups in groups:
+        alike = n_pods * (n_spines // n_groups)
+        for spine_up in range(down, radix // 2 + 1) if alike <= radix else ():
+            n_cores = fewest_above(alike, spine_up, radix)
+            found.append((n_groups * n_cores, spine_up, -n_groups, n_cores))
+    _, spine_up, n_groups, n_cores = min(found)
+    return -n_groups, n_cores, spine_up
 
 
 def join(
@@ -118,8 +140,7 @@ def split_ports(radix: int, oversubscription: float) -> tuple[int, int]:
     up = int(radix / (ratio + 1))
     if up == 0:
         raise ConfigError(
-            f"fat-tree: oversubscription={oversubscription:g} leaves no uplink on a leaf of {radix} ports: "
-            f"at most {radix - 1}"
+            f"oversubscription={oversubscription:g} leaves no uplink on a leaf of {radix} ports: at most {radix - 1}"
         )
     return int(up * ratio), up
 

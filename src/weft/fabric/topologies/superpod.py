@@ -11,6 +11,10 @@ A unit has as many servers as half the ports of a leaf: 32 on QM9700 (DGX H100, 
 other half are uplinks, all of them cabled even where servers are missing. So the number of spines is a divisor of
 that half: 1, 2, 3, 4, 8 units of 32 have 4, 8, 16, 16, 32. Where spines reach no further, each rail gets a group of
 spines of its own (more than one, if it has more leaves than half the ports of a spine), and cores join the rails.
+
+For few servers `leaves=4` lets two rails share a leaf, in adjacent ports, and halves the unit; a unit of one leaf needs
+no spines, and all its ports are for servers. `fit` chooses. UFM's hosts, two adapters each, take the last place of the
+first unit, one leaf for each cable: it is where they stay when units are added.
 """
 
 from __future__ import annotations
@@ -18,11 +22,14 @@ from __future__ import annotations
 from typing import Annotated, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.model import Fabric
+from weft.fabric.servers import add_servers
 from weft.fabric.topologies.builder import Builder, ServerName, Switching, number
-from weft.fabric.topologies.fat_tree import add_spines, add_spines_and_cores
+from weft.fabric.topologies.fat_tree import Oversubscription, add_spines, add_spines_and_cores, split_ports
 from weft.fabric.topologies.registry import topology
 
 
@@ -32,40 +39,120 @@ def superpod(
     *,
     server: ServerName = "dgx-h100",
     servers: Annotated[int | None, "servers in all, if the last unit is not full"] = None,
+    leaves: Annotated[int | None, "leaves of a unit; else one for each rail, fewer share them"] = None,
+    ufm: Annotated[int | None, "hosts of UFM, two cables each, in the place of a server"] = None,
+    oversubscription: Oversubscription = 1.0,
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Scalable units of servers with one leaf per rail, joined without oversubscription."""
     builder = Builder("superpod", server=server, **switching)
-    half, rails = builder.radix // 2, builder.rails
-    most = half * (builder.radix // rails)
-    if su > most:
-        raise ConfigError(
-            f"superpod: su={su} cannot be joined: with {rails} rails, cores of {builder.radix} ports join {most} units"
-        )
-    builder.check_size(su * rails, su * half)
-    servers = _check_servers(su, half, servers)
+    rails, each = builder.rails, _leaves_of_unit(builder, leaves)
+    down, up = split_ports(builder.radix, oversubscription)
+    if su * each == 1:
+        down, up = builder.radix, 0
+    shared = rails // each  # rails on a leaf
+    per_unit = down // shared
+    _check_units(builder, su, each, per_unit)
+    taken = _places_of_ufm(ufm or 0, rails)
+    servers = _check_servers(su, per_unit, taken, servers)
 
     groups = builder.add_groups(number("su", su))
-    unit, place = np.divmod(np.arange(servers), half)
+    spot = np.arange(servers)
+    spot[spot >= per_unit - taken] += taken  # the last places of the first unit are UFM's
+    unit, place = np.divmod(spot, per_unit)
+    leaf, turn = np.divmod(np.arange(rails), shared)
     adapters = builder.add_hosts(servers, group=groups[unit])
-    leaves = builder.add_switches(number("leaf", su * rails), group=np.repeat(groups, rails)).reshape(su, rails)
-    builder.plug_hosts(adapters, leaves[unit], place[:, None] + 1)
-    if leaves.size <= builder.radix:
-        add_spines(builder, leaves.ravel(), half + 1, half)
+    switches = builder.add_switches(number("leaf", su * each), group=np.repeat(groups, each)).reshape(su, each)
+    builder.plug_hosts(adapters, switches[unit][:, leaf], place[:, None] * shared + turn + 1)
+    _plug_ufm(builder, switches[0], ufm or 0, (per_unit - taken) * shared + 1, int(groups[0]))
+    if up == 0:
+        return builder.build()
+    if switches.size <= builder.radix:
+        add_spines(builder, switches.ravel(), down + 1, up)
     else:
-        blocks = -(-su // half)
-        pods = [pod for rail in leaves.T for pod in np.array_split(rail, blocks)]
-        add_spines_and_cores(builder, pods, half + 1, half)
+        blocks = -(-su // (builder.radix // 2))
+        pods = [pod for rail in switches.T for pod in np.array_split(rail, blocks)]
+        add_spines_and_cores(builder, pods, down + 1, up, mixed=True)
     return builder.build()
 
 
-def _check_servers(su: int, per_unit: int, servers: int | None) -> int:
-    fewest, most = (su - 1) * per_unit + 1, su * per_unit
+def fit(
+    servers: int,
+    *,
+    rails: int,
+    radix: int,
+    leaves: int | None = None,
+    ufm: int | None = None,
+    oversubscription: float = 1.0,
+) -> dict[str, int | None]:
+    """Units for so many servers, and for what fits one the leaves that need the fewest switches, if not given."""
+    down, _ = split_ports(radix, oversubscription)
+    places = servers + _places_of_ufm(ufm or 0, rails)
+    if leaves is None and rails > 1:
+        few = [each for each in range(1, rails) if rails % each == 0]
+        leaves = next((each for each in few if places <= (down if each > 1 else radix) // (rails // each)), None)
+    each = leaves or rails
+    per_unit = (radix if each == 1 and places * rails <= radix else down) // (rails // each)
+    units = -(-places // per_unit)
+    full = units * per_unit == places
+    return {"su": units, "servers": None if full else servers, "leaves": leaves if leaves != rails else None}
+
+
+def _leaves_of_unit(builder: Builder, leaves: int | None) -> int:
+    rails = builder.rails
+    if leaves is None:
+        return rails
+    if rails % leaves:
+        able = ", ".join(str(each) for each in range(1, rails + 1) if rails % each == 0)
+        raise ConfigError(f"superpod: leaves={leaves} do not share {rails} rails evenly: give one of {able}")
+    return leaves
+
+
+def _check_units(builder: Builder, su: int, each: int, per_unit: int) -> None:
+    if per_unit < 1:
+        raise ConfigError(
+            f"superpod: a leaf of {builder.radix} ports has no room for {builder.rails // each} rails of a server: "
+            "give more leaves, or a larger switch"
+        )
+    most = most_units(builder.radix, each)
+    if su > most:
+        raise ConfigError(
+            f"superpod: su={su} cannot be joined: with {builder.rails} rails, cores of {builder.radix} ports join "
+            f"{most} units"
+        )
+    builder.check_size(su * each, su * per_unit)
+
+
+def most_units(radix: int, leaves: int) -> int:
+    """As many as cores can join: each pod is a leaf's likes of up to half a spine's ports of units."""
+    return radix // 2 * (radix // leaves)
+
+
+def _places_of_ufm(ufm: int, rails: int) -> int:
+    """Places for servers that UFM's hosts take."""
+    return -(-ufm * len(catalog.server("ufm").compute) // rails)
+
+
+def _check_servers(su: int, per_unit: int, taken: int, servers: int | None) -> int:
+    fewest, most = max((su - 1) * per_unit + 1 - taken, 1), su * per_unit - taken
+    if taken >= per_unit:
+        raise ConfigError(f"superpod: UFM's hosts take {taken} places of a unit of {per_unit}: give a larger switch")
     if servers is None:
         return most
     if not fewest <= servers <= most:
+        ufm = f" with {taken} for UFM" if taken else ""
         raise ConfigError(
-            f"superpod: servers={servers} do not fill su={su}: units hold {per_unit} each, and only the last may have "
-            f"fewer, so {fewest} to {most}"
+            f"superpod: servers={servers} do not fill su={su}: units hold {per_unit} each{ufm}, and only the last may "
+            f"have fewer, so {fewest} to {most}"
         )
     return servers
+
+
+def _plug_ufm(builder: Builder, leaves: NDArray[np.int32], hosts: int, first_port: int, group: int) -> None:
+    """Cable after cable to the next leaf of the unit; after the last leaf its next port."""
+    if not hosts:
+        return
+    kind = catalog.server("ufm").equipped(builder.template.adapter)
+    adapters = add_servers(builder, kind.name, number("ufm", hosts), group=group).compute.ravel()
+    turn, leaf = np.divmod(np.arange(len(adapters)), len(leaves))
+    builder.plug_hosts(adapters, leaves[leaf], first_port + turn)
