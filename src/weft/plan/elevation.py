@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.draw import save
 from weft.draw.inks import ALWAYS, NEUTRAL
-from weft.draw.parts import members
+from weft.draw.parts import count, members
 from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
 from weft.draw.sheet import add_title, cut
 from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, contents, looks_of, power_of, rack_powers
@@ -37,7 +37,7 @@ def lay_out_row(racks: Racks, row: int) -> Scene:
     looks = looks_of(racks)
     for box in boxes.tolist():
         _draw_box(canvas, racks, box, _FIRST + int(looks[box]), nodes[box])
-    title = f"Row {row_name(row)} of {racks.fabric.spec}"
+    title = f"Row {row_name(row)} of {Path(racks.fabric.spec).name}"
     legend = add_title(canvas, title, contents(racks, shown))
     add_tiers(legend, looks[boxes], _FIRST)
     add_over_power(legend, racks, shown)
@@ -57,8 +57,10 @@ def _draw_racks(canvas: Canvas, racks: Racks, here: list[int]) -> None:
         canvas.box(Box(x=middle, y=-height / 2, width=width, height=height, role=Role.FRAME))
         canvas.text(middle, -height - 12, racks.names[rack], 12, voice=Voice.TITLE)
         over = powers[rack].watts > limit.watts
-        told = f"{powers[rack]} of {limit}"
-        canvas.text(middle, 14, fit(told, _SIZE, width + _GAP), _SIZE, voice=Voice.ALARM if over else Voice.LABEL)
+        told = f"{powers[rack].figure} kW of {limit}"
+        canvas.text(middle, 14, told, _SIZE, voice=Voice.ALARM if over else Voice.LABEL)
+        if unknown := powers[rack].unknown:
+            canvas.text(middle, 28, f"{count(unknown, 'box')} of unknown power", _SIZE, voice=Voice.FAINT)
         if over:
             canvas.box(Box(x=middle, y=-height / 2, width=width + 6, height=height + 6, role=Role.OUTLINE))
         for unit in range(1, racks.room.rack_u + 1):
@@ -77,7 +79,7 @@ def _draw_box(canvas: Canvas, racks: Racks, box: int, ink: int, nodes: tuple[int
     )
     canvas.box(area)
     if units > 1:
-        canvas.text(middle, y - 7, fit(name, 11, width - 14), 11)
+        canvas.text(middle, y - 7 if model else y, fit(name, 11, width - 14), 11)
         canvas.text(middle, y + 7, fit(model, _SMALL, width - 14), _SMALL)
         return
     canvas.text(left + 8, y, fit(name, _SIZE, width - 16), _SIZE, anchor="start")

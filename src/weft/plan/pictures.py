@@ -36,6 +36,7 @@ _AISLES = {
 _FINE, _COARSE = 100.0, 50.0  # units of the picture for a metre: of few racks, of hundreds
 _LARGE = 1000.0  # units that a floor of few racks gets
 _THIN, _THICK = 1.5, 9.0  # trays
+_RING_M = 0.4  # across: as much as there is between a rack's name and its power
 
 
 def draw_floor(cabling: Cabling, path: Path | str) -> None:
@@ -52,7 +53,7 @@ def lay_out_floor(cabling: Cabling) -> Scene:
     floor.draw_aisles()
     floor.draw_racks()
     floor.draw_trays(trays, inking)
-    title = f"Floor of {racks.fabric.spec}"
+    title = f"Floor of {Path(racks.fabric.spec).name}"
     everywhere = np.ones(len(racks.names), bool)
     legend = add_title(floor.canvas, title, f"{contents(racks, everywhere)}, {count(len(cabling), 'cable')}")
     floor.add_scale(legend)
@@ -135,6 +136,7 @@ class _Floor:
 
     def draw_trays(self, trays: Trays, inking: Inking) -> None:
         """Darker and thicker is more; the figures of cross trays stand in the aisles, and the fullest is ringed."""
+        ring = _RING_M * self.scale
         full = [segment for segment in self._segments(trays) if segment[0]]
         for cables, name, ends in full:
             (x, y), (_, end) = ends
@@ -142,10 +144,10 @@ class _Floor:
             told = f"{name}\n{count(cables, 'cable')}"
             self.canvas.lines.append(Line(points=ends, ink=inking.ramp_ink(cables), width=width, title=told))
             if end > y:
-                self.canvas.text(x + width / 2 + 4, (y + end) / 2, f"{cables:,}", 10, anchor="start")
+                self.canvas.text(x + ring / 2 + 4, (y + end) / 2, f"{cables:,}", 10, anchor="start")
         if full:
-            (x, y), (right, bottom) = max(full)[2]
-            self.canvas.box(Box(x=(x + right) / 2, y=(y + bottom) / 2, width=36, height=36, role=Role.MARK))
+            (x, y), (right, bottom) = max(full, key=lambda segment: segment[0])[2]
+            self.canvas.box(Box(x=(x + right) / 2, y=(y + bottom) / 2, width=ring, height=ring, role=Role.MARK))
 
     def _segments(self, trays: Trays) -> Iterator[tuple[int, str, Points]]:
         """Cables in each, its name and its two ends: above every place of a row, and from row to row."""
