@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weft.errors import FileError
 from weft.fabric import catalog
-from weft.fabric.prices import ELECTRICITY, Price, default_of, read_prices
+from weft.fabric.prices import ELECTRICITY, Price, read_prices
 from weft.fabric.rates import Technology, speeds
 
 OFFER = 'source = "an offer"\ndate = 2026-11-02\n'
@@ -52,20 +52,18 @@ def test_what_has_no_price_of_its_own_has_the_documents() -> None:
 
 
 def test_only_omni_path_has_no_price() -> None:
-    parts = [*catalog.switches(), *catalog.adapters(), *catalog.cables()]
+    parts = [*catalog.switches(), *catalog.adapters()]
     missing = [part for part in parts if read_prices().of(part) is None]
-    assert {part.technology for part in missing if isinstance(part, catalog.Switch | catalog.Adapter)} == {
-        Technology.OMNI_PATH
-    }
-    assert not [part for part in missing if isinstance(part, catalog.Cable)]
+    assert {part.technology for part in missing} == {Technology.OMNI_PATH}
+    assert all(read_prices().link(cable) for cable in catalog.cables())
 
 
 def test_the_order_of_media_is_the_order_of_prices() -> None:
-    """`cable_for` goes by medium: a short copper cable is not dearer than optics."""
+    """`cable_for` goes by medium: a link of short copper is not dearer than one of optics."""
     prices = read_prices()
     for line in speeds():
         made = sorted((one for one in catalog.cables() if line.name in one.speeds), key=lambda one: one.medium)
-        bands = [(price.low_usd, price.high_usd) for one in made if (price := prices.of(one))]
+        bands = [(price.low_usd, price.high_usd) for one in made if (price := prices.link(one))]
         assert bands == sorted(bands)
         assert [high for _, high in bands] == sorted(high for _, high in bands)
 
@@ -82,7 +80,7 @@ def test_a_file_of_yours_stands_before_weft_by_name(tmp_path: Path) -> None:
     server = prices.of(catalog.server("dgx-h100"))
     assert server is not None
     assert str(server) == "300,000"
-    for name in ("QM8700", "ConnectX-7", "NDR-SR4"):
+    for name in ("QM8700", "ConnectX-7", "NDR-DAC"):
         assert prices.of(catalog.find(name)) == read_prices().of(catalog.find(name))
     assert prices.named(ELECTRICITY) == read_prices().named(ELECTRICITY)
 
@@ -129,13 +127,16 @@ def test_a_file_is_read_as_written_or_refused(usd, source, tmp_path_factory) -> 
     assert 0 <= price.low_usd <= price.high_usd < float("inf")
 
 
-def test_defaults_go_by_what_a_part_is() -> None:
-    names = [default_of(catalog.find(name)) for name in ("QM9700", "SN5400", "ConnectX-7", "CN5000", "NDR-SR4", "H100")]
-    assert names == [
-        "InfiniBand switch port",
-        "Ethernet switch port",
-        "InfiniBand adapter",
-        "Omni-Path switch port",
-        "transceivers and fibre",
-        "",
-    ]
+def test_cables_are_priced_as_they_are_ordered_and_by_the_link(tmp_path: Path) -> None:
+    """A twin-port cable is two links; a link of optics is half a twin-port transceiver, a single one and a fibre."""
+    dac, optics = catalog.find("NDR-DAC"), catalog.find("NDR-SR4")
+    assert isinstance(dac, catalog.Cable)
+    assert isinstance(optics, catalog.Cable)
+    own = read_prices()
+    assert str(own.of(dac)) == "100 to 200"
+    assert str(own.link(dac)) == "50 to 100"
+    assert str(own.link(optics)) == f"{2 * 293 + 50} to {2 * 391 + 100}"
+    quotes = {"NDR-DAC": 180, "MMA4Z00-NS": 900, "MMA4Z00-NS400": 600, "MFP7E10": 40}
+    prices = read_prices(write(tmp_path, "".join(f"[{name}]\nusd = {usd}\n{OFFER}" for name, usd in quotes.items())))
+    assert str(prices.link(dac)) == "90"
+    assert str(prices.link(optics)) == f"{900 // 2 + 600 + 40:,}"

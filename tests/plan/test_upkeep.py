@@ -24,7 +24,7 @@ def price(low: float, high: float) -> Price:
 
 
 def bill(usd: float, power_w: float = 1_000.0) -> Bill:
-    servers = Item(kind="server", name="dgx-h100", count=10, power_w=10_000.0)
+    servers = Item(kind="server", name="dgx-h100", count=10, power_w=100_000.0)
     return Bill(
         items=(Item(kind="switch", name="x", count=1, price=price(usd, usd), power_w=power_w),), servers=(servers,)
     )

@@ -15,7 +15,7 @@ from weft.draw.svg import clean
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.files.streams import suffix_of
-from weft.plan.bill import KINDS, Bill, Item
+from weft.plan.bill import Bill, Item
 from weft.sim.figures import format_size
 from weft.units import format_size_bytes
 from weft.version import __version__
@@ -214,7 +214,10 @@ def _costs(found: Comparison) -> str:
     rows = []
     for one in found.outcomes:
         bill = one.bill
-        bought = ("<br>".join(map(_line, bill.of_kind(kind))) for kind in KINDS)
+        bought = (
+            "<br>".join(_line(item) for kind in kinds for item in bill.of_kind(kind))
+            for kinds in (("switch",), ("adapter",), ("cable", "transceiver", "fibre"))
+        )
         per_gpu = str(bill.per_gpu) if bill.complete and bill.per_gpu else "no price"
         left_out = clean(without_price(bill)) or "nothing"
         rows.append((_name(one), *bought, clean(show_usd(bill)), per_gpu, _power(bill), f"<small>{left_out}</small>"))

@@ -27,12 +27,8 @@ from weft.fabric.rates import Technology
 
 ELECTRICITY = "kWh of electricity"
 _MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet", Technology.OMNI_PATH: "Omni-Path"}
-_CABLES = {
-    Medium.DAC: "DAC cable",
-    Medium.ACC: "ACC cable",
-    Medium.AOC: "AOC cable",
-    Medium.TRANSCEIVER: "transceivers and fibre",
-}
+_CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # of one link
+TRANSCEIVER, FIBRE = "transceiver port", "fibre"
 _FORM = 'one number or a band [low, high] of USD from 0 up: { usd = [400, 600], source = "...", date = 2026-11-02 }'
 
 
@@ -72,10 +68,12 @@ class Price(Band):
     date: datetime.date
     weak: bool = False  # names no model, or nobody who sells stands behind it
 
-    def times(self, ports: int) -> Price:
-        """Of so many ports together."""
-        low, high = ports * self.low_usd, ports * self.high_usd
-        return replace(self, low_usd=low, high_usd=high, source=f"{self.source}; times {ports} ports")
+    def times(self, count: int, what: str = "ports") -> Price:
+        """Of so many together."""
+        if count == 1:
+            return self
+        low, high = count * self.low_usd, count * self.high_usd
+        return replace(self, low_usd=low, high_usd=high, source=f"{self.source}; times {count} {what}")
 
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -91,31 +89,37 @@ class Prices:
     path: Path | None = None  # of yours
 
     def of(self, entry: catalog.Entry) -> Price | None:
-        """Of a switch, an adapter, a server, or what one link takes of a cable."""
-        name = entry.name.partition("+")[0]  # of `dgx-h100+ConnectX-8`
+        """Of a switch, an adapter, a server, or a cable as it is ordered; None where it is not known."""
+        match entry:
+            case catalog.Switch():
+                return self.named(entry.name, f"{_MAKERS[entry.technology]} switch port", entry.ports)
+            case catalog.Adapter():
+                return self.named(entry.name, f"{_MAKERS[entry.technology]} adapter")
+            case catalog.Server():
+                return self.named(entry.name.partition("+")[0])  # of `dgx-h100+ConnectX-8`
+            case catalog.Cable() if entry.transceivers is None:
+                return self.named(entry.name, _CABLES[entry.medium], entry.links, "links")
+        return None
+
+    def link(self, cable: catalog.Cable) -> Band | None:
+        """What one link takes of it: half of a twin-port cable, or two ports of transceivers and a fibre."""
+        if cable.transceivers is None:
+            price = self.of(cable)
+            return None if price is None else price * (1 / cable.links)
+        ports = max(one.ports // one.cages for one in catalog.switches() if one.speed in cable.speeds)
+        at_switch, at_adapter = cable.transceivers
+        cage = self.named(at_switch, TRANSCEIVER, ports)
+        port, fibre = self.named(at_adapter, TRANSCEIVER), self.named(cable.part, FIBRE)
+        return cage * (1 / ports) + port + fibre if cage and port and fibre else None
+
+    def named(self, name: str, default: str = "", count: int = 1, what: str = "ports") -> Price | None:
+        """As a file has it under this name, or so many times the default: `named(ELECTRICITY)`."""
         for quotes in self.layers:
             if name in quotes:
                 return quotes[name]
-            if (default := default_of(entry)) in quotes:
-                price = quotes[default]
-                return price.times(entry.ports) if isinstance(entry, catalog.Switch) else price
+            if default in quotes:
+                return quotes[default].times(count, what)
         return None
-
-    def named(self, name: str) -> Price | None:
-        """As a file names it, a part or a default: `ELECTRICITY`."""
-        return next((quotes[name] for quotes in self.layers if name in quotes), None)
-
-
-def default_of(entry: catalog.Entry) -> str:
-    """Under which name stands what it costs if it has no price of its own; empty: under none."""
-    match entry:
-        case catalog.Switch():
-            return f"{_MAKERS[entry.technology]} switch port"
-        case catalog.Adapter():
-            return f"{_MAKERS[entry.technology]} adapter"
-        case catalog.Cable():
-            return _CABLES[entry.medium]
-    return ""
 
 
 def read_prices(path: Path | None = None) -> Prices:
@@ -171,6 +175,8 @@ def _price(document: Document, name: str) -> Price:
 @cache
 def _names() -> tuple[str, ...]:
     """All that can have a price."""
-    parts = [*catalog.switches(), *catalog.adapters(), *catalog.servers(), *catalog.cables()]
+    boxes = [one.name for one in (*catalog.switches(), *catalog.adapters(), *catalog.servers())]
+    cables = [one.name for one in catalog.cables() if one.transceivers is None]
+    optics = [name for one in catalog.cables() if one.transceivers for name in (*one.transceivers, one.part)]
     kinds = [f"{maker} {kind}" for maker in _MAKERS.values() for kind in ("adapter", "switch port")]
-    return (*(part.name for part in parts), *kinds, *_CABLES.values(), ELECTRICITY)
+    return (*boxes, *cables, *dict.fromkeys(optics), *kinds, *_CABLES.values(), TRANSCEIVER, FIBRE, ELECTRICITY)

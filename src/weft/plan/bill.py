@@ -6,8 +6,8 @@
     bill.power_w                         of which `inside_w` is drawn in the servers
     bill.cluster                         with its servers, where these have a price
 
-A cable is what one link takes: half of a twin-port cable, or two transceivers and a fibre. Cards and what is plugged
-into them draw their power from a server, whose own figure has it already. Racks and people are not here.
+Cables are those of the floor plan, by length, as they are ordered. Cards and what is plugged into them draw their power
+from a server, whose own figure has it already. Racks and people are not here.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import numpy as np
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.prices import Band, Price, Prices
+from weft.fabric.prices import FIBRE, TRANSCEIVER, Band, Price, Prices
 from weft.plan.cables import Cabling, cable
-from weft.plan.lots import find_lots
+from weft.plan.parts import Part, list_parts
 from weft.plan.racks import place
 from weft.plan.room import Room
 
-KINDS = ("switch", "adapter", "cable")
+KINDS = ("switch", "adapter", "cable", "transceiver", "fibre")
 _NOTHING = Band(low_usd=0.0, high_usd=0.0)
 
 
@@ -39,11 +39,11 @@ _NOTHING = Band(low_usd=0.0, high_usd=0.0)
 class Item:
     """A line of a bill."""
 
-    kind: str  # switch, adapter, cable, server
+    kind: str  # switch, adapter, cable, transceiver, fibre, server
     name: str  # in the catalog, or what is known of it
     count: int
     price: Price | None = None  # of one
-    power_w: float | None = None  # of one; None: not known
+    power_w: float | None = None  # of all; None: not known
     inside_w: float = 0.0  # of that, what is drawn in servers
     length_m: float | None = None
     order: str = ""  # what a vendor calls it
@@ -64,6 +64,7 @@ class Bill:
     items: tuple[Item, ...]
     servers: tuple[Item, ...] = ()
     gpus: int = 0
+    links: int = 0
 
     @property
     def total(self) -> Band:
@@ -95,17 +96,17 @@ class Bill:
     @property
     def complete(self) -> bool:
         """Have at least the switches and the adapters a price? Cables alone would make a dear fabric look cheap."""
-        return not any(item.kind != "cable" for item in self.missing)
+        return not any(item.kind in ("switch", "adapter") for item in self.missing)
 
     @property
     def power_w(self) -> float:
         """Of switches and of what is plugged into them and into adapters, where it is known."""
-        return sum(item.count * item.power_w for item in self.items if item.power_w is not None)
+        return sum(item.power_w for item in self.items if item.power_w is not None)
 
     @property
     def inside_w(self) -> float:
         """Of that, what is drawn in servers."""
-        return sum(item.count * item.inside_w for item in self.items)
+        return sum(item.inside_w for item in self.items)
 
     @property
     def powerless(self) -> tuple[Item, ...]:
@@ -126,7 +127,7 @@ class Bill:
     @property
     def cluster_w(self) -> float | None:
         """With the servers at their most; None where theirs is not known."""
-        drawn = [item.count * item.power_w for item in self.servers if item.power_w is not None]
+        drawn = [item.power_w for item in self.servers if item.power_w is not None]
         if not drawn or len(drawn) < len(self.servers):
             return None
         return sum(drawn) + self.power_w - self.inside_w
@@ -200,7 +201,7 @@ _COLUMNS = (
 
 
 def to_csv(bill: Bill) -> str:
-    """A line for each item: `low_usd` and `high_usd` of all of them, `power_w` of one; servers are not in it."""
+    """A line for each item, dollars and watts of all of its count; servers are not in it."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -225,6 +226,7 @@ def make_bill(cabling: Cabling, prices: Prices) -> Bill:
         items=(*_switches(fabric, prices), *_adapters(fabric, prices), *_cables(cabling, prices)),
         servers=tuple(_servers(cabling, prices)),
         gpus=len(fabric.of_kind(NodeKind.GPU)),
+        links=len(cabling),
     )
 
 
@@ -240,7 +242,10 @@ def _switches(fabric: Fabric, prices: Prices) -> list[Item]:
     found: Counter[Item] = Counter()
     for (model, ports), count in sorted(kinds.items()):
         found[_switch(known.get(model), model, ports, prices)] += count
-    return [replace(item, count=count) for item, count in found.items()]
+    return [
+        replace(item, count=count, power_w=None if item.power_w is None else count * item.power_w)
+        for item, count in found.items()
+    ]
 
 
 def _switch(box: catalog.Switch | None, model: str, ports: int, prices: Prices) -> Item:
@@ -268,42 +273,48 @@ def _adapters(fabric: Fabric, prices: Prices) -> list[Item]:
 def _adapter(card: catalog.Adapter | None, model: str, ports: int, prices: Prices) -> Item:
     if card is None:
         return Item(kind="adapter", name=model or "adapter of unknown model", count=ports)
-    return Item(
-        kind="adapter",
-        name=card.name,
-        count=-(-ports // card.ports),
-        price=prices.of(card),
-        power_w=card.power_w,
-        inside_w=card.power_w or 0.0,
-    )
+    cards = -(-ports // card.ports)
+    power_w = None if card.power_w is None else cards * card.power_w
+    price = prices.of(card)
+    return Item(kind="adapter", name=card.name, count=cards, price=price, power_w=power_w, inside_w=power_w or 0.0)
 
 
 def _cables(cabling: Cabling, prices: Prices) -> list[Item]:
-    """Those to servers first; both ends draw the same."""
-    return [
-        Item(
-            kind="cable",
-            name=lot.part.name,
-            count=lot.links,
-            price=prices.of(lot.part),
-            power_w=None if lot.part.power_w is None else 2 * lot.part.power_w,
-            inside_w=lot.in_servers * (lot.part.power_w or 0.0),
-            length_m=lot.length_m,
-            order=str(lot),
-        )
-        for lot in find_lots(cabling)
-    ]
+    made = {entry.name: entry for entry in cabling.parts}
+    return [_part(part, made[part.entry], prices) for part in list_parts(cabling)]
+
+
+def _part(part: Part, entry: catalog.Cable, prices: Prices) -> Item:
+    """As it is ordered: a twin-port cable has two links, a transceiver at a switch mostly two ports."""
+    name, price = part.name, prices.of(entry)
+    if part.kind == "cable":
+        name = entry.name
+    elif part.kind == "transceiver":
+        price = prices.named(name, TRANSCEIVER, -(-part.ends // part.count))
+    else:
+        price = prices.named(name, FIBRE)
+    drawn_w = 0.0 if part.kind == "fibre" else entry.power_w
+    return Item(
+        kind=part.kind,
+        name=name,
+        count=part.count,
+        price=price,
+        power_w=None if drawn_w is None else drawn_w * part.ends,
+        inside_w=(drawn_w or 0.0) * part.at_adapters,
+        length_m=part.length_m,
+        order="" if name == part.name else part.name,
+    )
 
 
 def _servers(cabling: Cabling, prices: Prices) -> list[Item]:
     racks = cabling.racks
     models = Counter(racks.models[box] for box in np.flatnonzero(racks.tier == 0).tolist())
-    known = {one.name: one for one in catalog.servers()}
-    items = []
-    for name, count in sorted(models.items()):
-        box = known.get(name.partition("+")[0])
-        price, power_w = (prices.of(box), box.power_w) if box else (None, None)
-        items.append(
-            Item(kind="server", name=name or "server of unknown model", count=count, price=price, power_w=power_w)
-        )
-    return items
+    return [_server(model, count, prices) for model, count in sorted(models.items())]
+
+
+def _server(model: str, count: int, prices: Prices) -> Item:
+    box = {one.name: one for one in catalog.servers()}.get(model.partition("+")[0])
+    if box is None:
+        return Item(kind="server", name=model or "server of unknown model", count=count)
+    power_w = None if box.power_w is None else count * box.power_w
+    return Item(kind="server", name=model, count=count, price=prices.of(box), power_w=power_w)

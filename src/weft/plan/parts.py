@@ -6,12 +6,13 @@ at an adapter serves one; every link between transceivers has a fibre of its own
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.catalog import Cable
 from weft.fabric.kinds import NodeKind
 from weft.plan.cables import Cabling
 from weft.plan.runs import cages
@@ -26,6 +27,8 @@ class Part:
     length_m: float | None  # None: a transceiver
     count: int
     entry: str  # of the catalog, which it belongs to
+    ends: int = 0  # of links that it serves: what draws power there is in it; a fibre draws none
+    at_adapters: int = 0  # of these, in adapters
 
     def __str__(self) -> str:
         return f"{self.count:,} × {self.name}" + (f" of {self.length_m:g} m" if self.length_m else "")
@@ -36,25 +39,40 @@ def list_parts(cabling: Cabling) -> tuple[Part, ...]:
     found: list[Part] = []
     for index, entry in enumerate(cabling.parts):
         mine = np.flatnonzero(cabling.part == index)
-        kind = "cable"
-        if entry.links > 1:
-            _, first = np.unique(cabling.joint[mine], return_index=True)
-            mine = mine[first]
-        if entry.transceivers is not None:
-            kind = "fibre"
-            ends = _plugs(cabling, mine)
-            for name in dict.fromkeys(entry.transceivers):
-                count = sum(n for one, n in zip(entry.transceivers, ends, strict=True) if one == name)
-                if count:
-                    found.append(Part(kind="transceiver", name=name, length_m=None, count=count, entry=entry.name))
-        for length_m, count in sorted(Counter(cabling.length_m[mine].tolist()).items()):
-            found.append(Part(kind=kind, name=entry.part, length_m=length_m, count=count, entry=entry.name))
+        kind = "cable" if entry.transceivers is None else "fibre"
+        found += _transceivers(cabling, entry, mine)
+        for length_m in np.unique(cabling.length_m[mine]).tolist():
+            these = mine[cabling.length_m[mine] == length_m]
+            count = len(np.unique(cabling.joint[these])) if entry.links > 1 else len(these)
+            draws = _draws(cabling, these) if kind == "cable" else {}
+            found.append(Part(kind=kind, name=entry.part, length_m=length_m, count=count, entry=entry.name, **draws))
     return tuple(found)
 
 
-def _plugs(cabling: Cabling, cables: NDArray[np.intp]) -> tuple[int, int]:
-    """Cages of switches, and ports of adapters, that these cables end in."""
+def _transceivers(cabling: Cabling, entry: Cable, cables: NDArray[np.intp]) -> Iterator[Part]:
+    """For cages of switches and for ports of adapters; one line if they are the same."""
+    if entry.transceivers is None:
+        return
+    slots, at_switch = _ends(cabling, cables)
+    at_adapters = int(np.sum(~at_switch))
+    counts = (len(np.unique(cages(cabling.fabric)[slots[at_switch]])), at_adapters)
+    served = (int(np.sum(at_switch)), at_adapters)
+    for name in dict.fromkeys(entry.transceivers):
+        here = [place for place, one in enumerate(entry.transceivers) if one == name]
+        count, ends = (sum(figures[place] for place in here) for figures in (counts, served))
+        if count:
+            inside = at_adapters if 1 in here else 0
+            made = {"count": count, "ends": ends, "at_adapters": inside}
+            yield Part(kind="transceiver", name=name, length_m=None, entry=entry.name, **made)
+
+
+def _draws(cabling: Cabling, cables: NDArray[np.intp]) -> dict[str, int]:
+    _, at_switch = _ends(cabling, cables)
+    return {"ends": len(at_switch), "at_adapters": int(np.sum(~at_switch))}
+
+
+def _ends(cabling: Cabling, cables: NDArray[np.intp]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Both port slots of each, and whether they are a switch's."""
     fabric = cabling.fabric
     slots = np.concatenate((cabling.low_slot[cables], cabling.high_slot[cables]))
-    at_switch = fabric.nodes.kind[fabric.ports.node[slots]] == NodeKind.SWITCH
-    return len(np.unique(cages(fabric)[slots[at_switch]])), int(np.sum(~at_switch))
+    return slots, fabric.nodes.kind[fabric.ports.node[slots]] == NodeKind.SWITCH
