@@ -12,7 +12,7 @@ from weft.fabric.catalog import Interconnect
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load, parse, rewrite
-from weft.fabric.topologies.superpod import fit
+from weft.fabric.topologies.superpod import fit_superpod
 from weft.sim.engine import Memory, Network, Options, Paths
 
 
@@ -36,14 +36,20 @@ def respec(spec: str, wire: Interconnect, template: catalog.Server, servers: int
     name, given = parse(spec)
     size: dict[str, int | None] = {}
     if name == "superpod":
-        asked = {key: given[key] for key in ("leaves", "ufm", "oversubscription") if key in given}
-        size = fit(servers, rails=box.rails, radix=given.get("radix") or catalog.switch(wire.switch).ports, **asked)
+        asked = {key: given[key] for key in ("leaves", "ufm") if key in given}
+        size = fit_superpod(
+            servers, rails=box.rails, radix=given.get("radix") or catalog.switch(wire.switch).ports, **asked
+        )
     return rewrite(spec, switch=wire.switch, speed=None, server=box.name, **size)
 
 
 def own_wire(template: catalog.Server) -> Interconnect:
     """The fabric of the catalog for the adapters that the server has."""
-    return next(wire for wire in catalog.interconnects() if wire.adapter == template.compute_adapter)
+    for wire in catalog.interconnects():
+        if wire.adapter == template.compute_adapter:
+            return wire
+    known = ", ".join(wire.name for wire in catalog.interconnects())
+    raise ConfigError(f"no fabric of the catalog has the {template.compute_adapter} of {template.name}: give {known}")
 
 
 def build(spec: str, wire: Interconnect) -> Fabric:

@@ -12,7 +12,7 @@ from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.topologies import superpod
-from weft.fabric.topologies.superpod import fit
+from weft.fabric.topologies.superpod import fit_superpod
 
 # units: leaves, spines, cores. DGX SuperPOD Reference Architecture, DGX H100 (RA-11333-001 V11), Table 3 and Table 4;
 # the DGX B200 edition has the same for 2, 4, 8, 16, 32 and 64.
@@ -86,10 +86,12 @@ def test_one_leaf_is_the_whole_fabric_and_all_its_ports_are_for_servers():
     assert cable_counts(fabric) == {"node-leaf": 64}
 
 
-def test_oversubscribed_leaves_have_more_servers_and_fewer_uplinks():
-    fabric = superpod(1, oversubscription=2)
-    assert tier_counts(fabric) == (8, 3, 0)
-    assert cable_counts(fabric) == {"node-leaf": 8 * 42, "leaf-spine": 8 * 21}
+@pytest.mark.parametrize(("ratio", "spines", "uplinks"), [(2, 8, 16), (3, 6, 12), (1.5, 11, 22)])
+def test_oversubscribed_leaves_have_fewer_uplinks(ratio, spines, uplinks):
+    """11 uplinks would keep the ratio of 3, over 11 spines: 12 need only 6."""
+    fabric = superpod(4, oversubscription=ratio)
+    assert tier_counts(fabric) == (32, spines, 0)
+    assert cable_counts(fabric) == {"node-leaf": 32 * 32, "leaf-spine": 32 * uplinks}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_oversubscribed_leaves_have_more_servers_and_fewer_uplinks():
 )
 def test_few_servers_get_the_fewest_switches(servers, radix, switches):
     """Of all ways to share the leaves of a unit that hold them."""
-    chosen = fit(servers, rails=8, radix=radix)
+    chosen = fit_superpod(servers, rails=8, radix=radix)
     assert len(superpod(radix=radix, **chosen).switches) == switches
     for leaves in (1, 2, 4, 8):
         try:
@@ -115,10 +117,9 @@ def test_few_servers_get_the_fewest_switches(servers, radix, switches):
     st.booleans(),
 )
 def test_what_is_chosen_can_be_built_and_holds_all(servers, rails, radix, ufm, twice):
-    oversubscription = 2.0 if twice else 1.0
-    chosen = fit(servers, rails=rails, radix=radix, ufm=ufm, oversubscription=oversubscription)
+    chosen = fit_superpod(servers, rails=rails, radix=radix, ufm=ufm)
     server = "dgx-h100" if rails == 8 else f"dgx-h100+{rails}rails"
-    fabric = superpod(server=server, radix=radix, ufm=ufm, oversubscription=oversubscription, **chosen)
+    fabric = superpod(server=server, radix=radix, ufm=ufm, oversubscription=2.0 if twice else 1.0, **chosen)
     assert len(fabric.servers) == servers + (ufm or 0)
     assert fabric.network_links.sum() >= servers * rails
 

@@ -66,6 +66,7 @@ def dragonfly_plus(
     spines: Annotated[int, "switches with global links in a group"],
     h: GlobalLinks,
     g: Groups = None,
+    servers: Annotated[int | None, "servers in all, spread evenly, if leaves are not full"] = None,
     server: ServerName = "host",
     **switching: Unpack[Switching],
 ) -> Fabric:
@@ -76,14 +77,53 @@ def dragonfly_plus(
     builder.check_ports(leaves + h, f"a spine: {leaves} to leaves, {h} global")
     g = _choose_groups("dragonfly+", g, spines * h)
     builder.check_size(g * (leaves + spines), g * leaves * p)
+    servers = _check_servers(g * leaves * p, servers)
 
     groups = builder.add_groups(number("group", g))
-    lower = builder.add_leaves(_names("leaf", g, leaves), p, group=np.repeat(groups, leaves)).reshape(g, leaves)
+    lower = _add_spread(builder, servers, _names("leaf", g, leaves), np.repeat(groups, leaves)).reshape(g, leaves)
     upper = builder.add_switches(_names("spine", g, spines), group=np.repeat(groups, spines)).reshape(g, spines)
     leaf, spine = np.ogrid[:leaves, :spines]
     builder.connect(lower[:, :, None], ports + 1 + spine, upper[:, None, :], 1 + leaf, ROW_M)
     _connect_groups(builder, upper, leaves + 1, h)
     return builder.build()
+
+
+def fit_dragonfly_plus(servers: int, *, rails: int, radix: int) -> dict[str, int | None]:
+    """The balanced dragonfly+ of the fewest switches: a group has as many global links as host ports.
+
+    No leaf is oversubscribed, and a spine has as many ports to leaves as to other groups.
+    """
+    half = radix // 2
+    found = []
+    for p in range(1, half // rails + 1):
+        g = max(2, -(-servers // (p * half)))
+        leaves, spines = -(-servers // (g * p)), p * rails
+        if g - 1 <= spines * leaves:
+            found.append((g * (leaves + spines), g, p, leaves, spines))
+    if not found or servers < 2:
+        most = half // rails * half * (half // rails * rails * half + 1)
+        raise ConfigError(
+            f"dragonfly+: {servers:,} servers with {rails} rails on switches of {radix} ports: it joins 2 to {most:,}"
+        )
+    _, g, p, leaves, spines = min(found)
+    full = servers == g * leaves * p
+    return {"p": p, "leaves": leaves, "spines": spines, "h": leaves, "g": g, "servers": None if full else servers}
+
+
+def _check_servers(most: int, servers: int | None) -> int:
+    if servers is not None and servers > most:
+        raise ConfigError(f"dragonfly+: servers={servers} do not fit: all leaves together hold {most:,}")
+    return servers or most
+
+
+def _add_spread(builder: Builder, servers: int, names: list[str], group: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Leaves with as many servers on each, or one fewer, plugged in from port 1 up; returns the leaves."""
+    leaf = np.arange(servers) * len(names) // servers
+    place = np.arange(servers) - np.searchsorted(leaf, leaf)
+    adapters = builder.add_hosts(servers, group=group[leaf])
+    switches = builder.add_switches(names, group=group)
+    builder.plug_hosts(adapters, switches[leaf][:, None], place[:, None] * builder.rails + np.arange(builder.rails) + 1)
+    return switches
 
 
 def _choose_groups(name: str, g: int | None, global_ports: int) -> int:

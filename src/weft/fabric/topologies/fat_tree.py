@@ -32,8 +32,6 @@ from weft.fabric.model import Fabric
 from weft.fabric.topologies.builder import HALL_M, ROW_M, Builder, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
-Oversubscription = Annotated[float, "down ports of a leaf for each uplink"]
-
 
 @topology("fat-tree", example="fat-tree:hosts=1024,switch=QM9700")
 def fat_tree(
@@ -42,7 +40,7 @@ def fat_tree(
     server: ServerName = "host",
     levels: Annotated[int | None, "1 (a star), 2 or 3; else as few as it takes"] = None,
     pods: Annotated[int | None, "pods of a tree of three levels; else as few as it takes"] = None,
-    oversubscription: Oversubscription = 1.0,
+    oversubscription: Annotated[float, "down ports of a leaf for each uplink"] = 1.0,
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Leaves, spines and, beyond what spines reach, pods and cores; any number of hosts."""
@@ -140,7 +138,8 @@ def split_ports(radix: int, oversubscription: float) -> tuple[int, int]:
     up = int(radix / (ratio + 1))
     if up == 0:
         raise ConfigError(
-            f"oversubscription={oversubscription:g} leaves no uplink on a leaf of {radix} ports: at most {radix - 1}"
+            f"fat-tree: oversubscription={oversubscription:g} leaves no uplink on a leaf of {radix} ports: "
+            f"at most {radix - 1}"
         )
     return int(up * ratio), up
 
@@ -149,6 +148,11 @@ def _most_ports(radix: int, oversubscription: float) -> dict[int, int]:
     """Host ports that one, two and three levels can have at most."""
     down, _ = split_ports(radix, oversubscription)
     return {1: radix, 2: radix * down, 3: radix * (radix // 2) * down}
+
+
+def most_in_fat_tree(*, rails: int, radix: int, oversubscription: float = 1.0) -> int:
+    """As many as three levels hold."""
+    return _most_ports(radix, oversubscription)[3] // rails
 
 
 def _choose_levels(builder: Builder, hosts: int, levels: int | None, pods: int | None, oversubscription: float) -> int:

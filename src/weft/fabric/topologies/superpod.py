@@ -13,12 +13,15 @@ that half: 1, 2, 3, 4, 8 units of 32 have 4, 8, 16, 16, 32. Where spines reach n
 spines of its own (more than one, if it has more leaves than half the ports of a spine), and cores join the rails.
 
 For few servers `leaves=4` lets two rails share a leaf, in adjacent ports, and halves the unit; a unit of one leaf needs
-no spines, and all its ports are for servers. `fit` chooses. UFM's hosts, two adapters each, take the last place of the
-first unit, one leaf for each cable: it is where they stay when units are added.
+no spines, and all its ports are for servers. `fit_superpod` chooses. UFM's hosts, two adapters each, take the last
+place of the first unit, one leaf for each cable: it is where they stay when units are added. With oversubscription a
+leaf has as many servers and fewer uplinks.
 """
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Annotated, Unpack
 
 import numpy as np
@@ -29,7 +32,7 @@ from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.fabric.servers import add_servers
 from weft.fabric.topologies.builder import Builder, ServerName, Switching, number
-from weft.fabric.topologies.fat_tree import Oversubscription, add_spines, add_spines_and_cores, split_ports
+from weft.fabric.topologies.fat_tree import add_spines, add_spines_and_cores, fewest_above
 from weft.fabric.topologies.registry import topology
 
 
@@ -41,19 +44,17 @@ def superpod(
     servers: Annotated[int | None, "servers in all, if the last unit is not full"] = None,
     leaves: Annotated[int | None, "leaves of a unit; else one for each rail, fewer share them"] = None,
     ufm: Annotated[int | None, "hosts of UFM, two cables each, in the place of a server"] = None,
-    oversubscription: Oversubscription = 1.0,
+    oversubscription: Annotated[float, "servers of a unit for each uplink of a leaf"] = 1.0,
     **switching: Unpack[Switching],
 ) -> Fabric:
     """Scalable units of servers with one leaf per rail, joined without oversubscription."""
     builder = Builder("superpod", server=server, **switching)
     rails, each = builder.rails, _leaves_of_unit(builder, leaves)
-    down, up = split_ports(builder.radix, oversubscription)
-    if su * each == 1:
-        down, up = builder.radix, 0
+    down = builder.radix if su * each == 1 else builder.radix // 2
     shared = rails // each  # rails on a leaf
     per_unit = down // shared
     _check_units(builder, su, each, per_unit)
-    taken = _places_of_ufm(ufm or 0, rails)
+    taken = places_of_ufm(ufm or 0, rails)
     servers = _check_servers(su, per_unit, taken, servers)
 
     groups = builder.add_groups(number("su", su))
@@ -65,29 +66,22 @@ def superpod(
     switches = builder.add_switches(number("leaf", su * each), group=np.repeat(groups, each)).reshape(su, each)
     builder.plug_hosts(adapters, switches[unit][:, leaf], place[:, None] * shared + turn + 1)
     _plug_ufm(builder, switches[0], ufm or 0, (per_unit - taken) * shared + 1, int(groups[0]))
-    if up == 0:
-        return builder.build()
-    if switches.size <= builder.radix:
-        add_spines(builder, switches.ravel(), down + 1, up)
-    else:
-        blocks = -(-su // (builder.radix // 2))
-        pods = [pod for rail in switches.T for pod in np.array_split(rail, blocks)]
-        add_spines_and_cores(builder, pods, down + 1, up, mixed=True)
+    if switches.size > 1:
+        _join(builder, switches, oversubscription)
     return builder.build()
 
 
-def fit(
+def fit_superpod(
     servers: int,
     *,
     rails: int,
     radix: int,
     leaves: int | None = None,
     ufm: int | None = None,
-    oversubscription: float = 1.0,
 ) -> dict[str, int | None]:
     """Units for so many servers, and for what fits one the leaves that need the fewest switches, if not given."""
-    down, _ = split_ports(radix, oversubscription)
-    places = servers + _places_of_ufm(ufm or 0, rails)
+    down = radix // 2
+    places = servers + places_of_ufm(ufm or 0, rails)
     if leaves is None and rails > 1:
         few = [each for each in range(1, rails) if rails % each == 0]
         leaves = next((each for each in few if places <= (down if each > 1 else radix) // (rails // each)), None)
@@ -96,6 +90,27 @@ def fit(
     units = -(-places // per_unit)
     full = units * per_unit == places
     return {"su": units, "servers": None if full else servers, "leaves": leaves if leaves != rails else None}
+
+
+def most_in_superpod(*, rails: int, radix: int, ufm: int | None = None) -> int:
+    """As many as the largest of these has."""
+    return _most_units(radix, rails) * (radix // 2) - places_of_ufm(ufm or 0, rails)
+
+
+def _join(builder: Builder, leaves: NDArray[np.int32], oversubscription: float) -> None:
+    """Spines over leaves [unit, leaf], or spines and cores.
+
+    Uplinks are as many as the ratio needs, or of the numbers above the one that needs the fewest spines.
+    """
+    half, least = builder.radix // 2, math.ceil(builder.radix // 2 / Fraction(oversubscription).limit_denominator(1000))
+    if leaves.size <= builder.radix:
+        _, up = min((fewest_above(leaves.size, n, builder.radix), n) for n in range(least, half + 1))
+        add_spines(builder, leaves.ravel(), half + 1, up)
+        return
+    blocks = -(-len(leaves) // half)
+    pods = [pod for rail in leaves.T for pod in np.array_split(rail, blocks)]
+    _, up = min((fewest_above(len(pods[0]), n, half), n) for n in range(least, half + 1))
+    add_spines_and_cores(builder, pods, half + 1, up, mixed=True)
 
 
 def _leaves_of_unit(builder: Builder, leaves: int | None) -> int:
@@ -114,7 +129,7 @@ def _check_units(builder: Builder, su: int, each: int, per_unit: int) -> None:
             f"superpod: a leaf of {builder.radix} ports has no room for {builder.rails // each} rails of a server: "
             "give more leaves, or a larger switch"
         )
-    most = most_units(builder.radix, each)
+    most = _most_units(builder.radix, each)
     if su > most:
         raise ConfigError(
             f"superpod: su={su} cannot be joined: with {builder.rails} rails, cores of {builder.radix} ports join "
@@ -123,12 +138,12 @@ def _check_units(builder: Builder, su: int, each: int, per_unit: int) -> None:
     builder.check_size(su * each, su * per_unit)
 
 
-def most_units(radix: int, leaves: int) -> int:
+def _most_units(radix: int, leaves: int) -> int:
     """As many as cores can join: each pod is a leaf's likes of up to half a spine's ports of units."""
     return radix // 2 * (radix // leaves)
 
 
-def _places_of_ufm(ufm: int, rails: int) -> int:
+def places_of_ufm(ufm: int, rails: int) -> int:
     """Places for servers that UFM's hosts take."""
     return -(-ufm * len(catalog.server("ufm").compute) // rails)
 

@@ -1,0 +1,158 @@
+"""Sizes against NVIDIA's published tables, to the last cable; then what holds of every size."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import levels
+from weft.fabric.model import Fabric
+from weft.fabric.oddities import find_oddities
+from weft.plan.request import Request
+from weft.plan.size import Size, size
+
+FIGURES = Path(__file__).parents[3] / "shared" / "figures" / "superpod_planner.json"
+RECORDS = json.loads(FIGURES.read_text())["records"] if FIGURES.is_file() else []
+SERVERS = {"DGX H100": "dgx-h100", "DGX B200": "dgx-b200"}
+NAMES = {"cables_compute_and_ufm": "cables_node_leaf", "cables_spine_leaf": "cables_leaf_spine"}
+
+
+@pytest.mark.skipif(not RECORDS, reason=f"{FIGURES} is not there")
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
+def test_every_published_row_is_met_exactly(record):
+    said = record["config"]
+    ufm = "UFM" in said.get("note", "")
+    found = size(Request(gpus=said["gpus"], server=SERVERS[said["system"]], ufm=ufm)).report()
+    assert found["servers"] == said["nodes"]
+    assert {name: found[NAMES.get(name, name)] for name in record["value"]} == record["value"]
+    assert found["cables_ufm"] == (4 if ufm else 0)
+
+
+def cabled(fabric: Fabric, server: str) -> int:
+    return sum(hca.port(1).peer is not None for hca in fabric[server].hcas)
+
+
+def check(made: Size, servers: int, rails: int) -> None:
+    """What holds of every size: all rails of all servers, no level narrower than asked for, nothing odd."""
+    fabric = made.fabric
+    own = [name for name in fabric.servers if not name.startswith("ufm")]
+    assert len(own) == servers
+    assert {cabled(fabric, name) for name in {own[0], own[servers // 2], own[-1]}} == {rails}
+    level, ends = levels(fabric), [end[fabric.network_links] for end in fabric.link_nodes]
+    ratio = made.request.oversubscription if made.request else 1.0
+    for tier in range(1, int(level.max())):
+        down = Counter(np.concatenate([x[level[x] > level[y]] for x, y in (ends, ends[::-1])]).tolist())
+        up = Counter(np.concatenate([x[level[x] < level[y]] for x, y in (ends, ends[::-1])]).tolist())
+        for switch in np.flatnonzero((level == tier) & (fabric.nodes.kind == NodeKind.SWITCH)).tolist():
+            if up[switch]:
+                assert down[switch] <= (ratio if tier == 1 else 1) * up[switch]
+    assert made.leaf + made.spine + made.core == len(fabric.switches)
+    assert sum(made.cables.values()) == fabric.network_links.sum()
+
+
+@given(
+    st.integers(1, 300),
+    st.sampled_from(["dgx-h100", "dgx-h200", "dgx-a100", "dgx-b200"]),
+    st.sampled_from([None, "hdr", "roce-400", "eth-100-tcp", "opa-100", "xdr"]),
+    st.sampled_from(["superpod", "fat-tree", "dragonfly+"]),
+    st.sampled_from([None, 1, 2, 4]),
+    st.sampled_from([1.0, 1.5, 2.0]),
+)
+def test_no_size_is_oversubscribed_unless_asked_and_every_server_has_all_rails(
+    servers, server, fabric, topology, rails, ratio
+):
+    if topology == "dragonfly+":
+        servers, ratio = servers + 1, 1.0
+    request = Request(
+        servers=servers, server=server, fabric=fabric, topology=topology, rails=rails, oversubscription=ratio
+    )
+    check(size(request), servers, rails or 8)
+
+
+@pytest.mark.parametrize(
+    ("topology", "switch"), [("superpod", "QM8700"), ("superpod", "QM9700"), ("fat-tree", "QM8700")]
+)
+def test_more_servers_never_need_fewer_switches_or_cables(topology, switch):
+    before = (0, 0)
+    for servers in (1, 5, 6, 8, 9, 10, 11, 16, 17, 20, 21, 32, 33, 64, 65, 100, 101, 128, 129, 256, 257):
+        made = size(Request(servers=servers, topology=topology, switch=switch))
+        now = len(made.fabric.switches), sum(made.cables.values())
+        assert now >= before
+        assert now[1] >= before[1]
+        before = now
+
+
+def test_few_servers_share_one_switch_and_one_needs_none():
+    made = size(Request(gpus=32))
+    assert (made.leaf, made.spine, made.cables) == (1, 0, {"node_leaf": 32})
+    assert size(Request(gpus=8)).notes == ("One server needs no fabric: its GPUs are joined inside.",)
+
+
+def test_gpus_that_do_not_fill_the_last_server_are_said():
+    made = size(Request(gpus=20))
+    assert len(made.fabric.servers) == 3
+    assert made.notes == ("3 × dgx-h100 have 24 GPUs: 20 do not fill the last.",)
+
+
+def test_ufm_takes_the_place_of_a_server_and_a_full_unit_says_so():
+    made = size(Request(gpus=256, ufm=True))
+    assert made.report()["leaf"] == 16
+    assert made.notes == ("UFM has the place of a server, which takes a unit more: 31 servers would do with one less.",)
+
+
+def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
+    """Every cable of today is a cable of later, from the same port to the same port."""
+    made = size(Request(gpus=200, grow_to=1024))
+    assert (made.leaf, made.spine, len(made.fabric.servers)) == (8, 16, 25)
+    assert set(map(str, made.fabric.all_links())) <= set(map(str, made.later.all_links()))
+    assert made.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables come later, and none of")
+    assert find_oddities(made.fabric, levels(made.fabric)) == ()
+
+
+def test_a_dragonfly_is_balanced_and_says_its_global_bandwidth():
+    made = size(Request(gpus=16_384, topology="dragonfly+"))
+    assert (made.leaf, made.spine, made.core) == (512, 512, 0)
+    assert made.cables == {"node_leaf": 16_384, "leaf_spine": 16_384, "spine_spine": 8_192}
+    assert made.notes == ("Global links between groups have 1.00 of the bandwidth of the hosts.",)
+
+
+def test_the_fabric_follows_from_the_server_or_the_switch():
+    assert size(Request(gpus=64, server="dgx-a100")).spec.endswith("switch=QM8700")
+    assert Request(gpus=64, switch="SN4700").template.compute_adapter == "ConnectX-7-EN"
+    assert Request(gpus=64, fabric="xdr", rails=4).template.name == "dgx-h100+ConnectX-8+4rails"
+    assert Request(servers=64, server="host").kind == "fat-tree"
+    assert Request(servers=4, switch="SN5600").template == catalog.server("dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"gpus": 16_384, "fabric": "hdr"}, r"QM8700, 40 ports, joins 2,000 .*\n  take 16,000 GPUs, or --fabric ndr"),
+        ({"gpus": 16_384, "fabric": "hdr", "topology": "fat-tree"}, r"a fat-tree of QM8700.*\n  take 16,000 GPUs"),
+        ({"servers": 10**6, "server": "host"}, r"1,000,000 servers do not fit.*take 65,536 servers"),
+        ({"gpus": 4, "topology": "dragonfly+"}, r"it joins 2 to 131,200"),
+        ({"gpus": 16, "topology": "fat-tree", "ufm": True}, r"leave out --ufm"),
+        ({"gpus": 16, "topology": "dragonfly+", "oversubscription": 2.0}, r"superpod and fat-tree can be"),
+        ({"servers": 4, "server": "host-fdr"}, r"no fabric of the catalog has the ConnectX-3"),
+        ({}, r"give one of the two"),
+        ({"gpus": 8, "servers": 1}, r"give one of the two"),
+        ({"gpus": 8, "server": "host"}, r"host has no GPUs: say how many servers, --servers 8"),
+        ({"gpus": 0}, r"GPUs = 0: a plan is for one or more"),
+        ({"gpus": 64, "grow_to": 32}, r"grow-to = 32 is less than the 64 GPUs of today"),
+        ({"gpus": 64, "oversubscription": 0.5}, r"from 1 up"),
+        ({"gpus": 64, "topology": "fat"}, r"did you mean fat-tree"),
+        ({"gpus": 64, "rails": 9}, r"rails are 1 to 8, not 9"),
+    ],
+)
+def test_what_cannot_be_planned_names_what_can(given, says):
+    with pytest.raises(ConfigError, match=rf"(?s){says}"):
+        size(Request(**given))
