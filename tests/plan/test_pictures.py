@@ -69,6 +69,16 @@ def test_a_rack_has_the_colour_of_each_tier_in_it(hall: Cabling) -> None:
     assert [box.height for box in drawn] == pytest.approx([n / sum(units) * 2 * drawn[0].width for n in units])
 
 
+def test_a_rack_that_all_switches_left_is_empty(hall: Cabling) -> None:
+    """`optimise` may do that."""
+    leaf = int(hall.racks.rack[hall.racks.boxes.index("leaf1")])
+    rack = np.where(hall.racks.rack == leaf, 0, hall.racks.rack)
+    seen = racks_in(lay_out_floor(replace(hall, racks=replace(hall.racks, rack=rack))))
+    (empty,) = seen[hall.racks.names[leaf]]
+    assert empty.ink == -1
+    assert "0.0 kW, 0 of 48 U" in empty.title
+
+
 def test_trays_say_how_many_cables_they_have_and_the_fullest_is_ringed(hall: Cabling, scene: Scene) -> None:
     said = {line.title: line for line in scene.lines if "tray" in line.title}
     counts = [*hall.trays.row_cables.ravel().tolist(), *hall.trays.cross_cables.ravel().tolist()]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
+from weft.draw.inks import PAPER
 from weft.draw.scene import Scene
 from weft.draw.svg import body, both_styles, clean, view_box
 
@@ -51,10 +52,16 @@ def table(heads: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead>{body}</table>"
 
 
-def picture(scene: Scene, told: str, note: str = "") -> str:
-    """A scene under its caption, in a frame of its own: the style sheets of two pictures would meet in one page."""
-    frame = f'style="aspect-ratio:{scene.width:.0f}/{scene.height:.0f}"'
-    fit = "html{overflow:hidden}body{margin:0}svg{width:100%;height:auto;display:block}"
+def picture(scene: Scene, told: str, note: str = "", *, natural: bool = False) -> str:
+    """A scene under its caption, in a frame of its own: the style sheets of two pictures would meet in one page.
+
+    It is as wide as the page or, where it is natural, as it is drawn, to be scrolled through.
+    """
+    wide = f";width:{scene.width:.0f}px;min-width:0" if natural else ""
+    frame = f'style="aspect-ratio:{scene.width:.0f}/{scene.height:.0f}{wide}"'
+    fit = f"html{{overflow:hidden;background:{PAPER.light}}}body{{margin:0}}svg{{width:100%;height:auto;display:block}}"
+    # A frame may be a hair too high.
+    fit += f"@media (prefers-color-scheme: dark) {{html{{background:{PAPER.dark}}}}}"
     page = f"<style>{fit}{both_styles(scene)}</style><svg {view_box(scene)}>{body(scene)}</svg>"
     below = f'<p class="note">{clean(note)}</p>' if note else ""
     return (

@@ -120,13 +120,11 @@ class _Floor:
         facing = -1 if racks.row[rack] % 2 else 1  # down
         told = f"{name}\n{power}, {sum(units)} of {room.rack_u} U"
         front = middle + facing * depth / 2
-        for tier, filled in enumerate(units):
-            part = filled / sum(units) * depth
-            front -= facing * part
-            y = front + facing * part / 2
-            if filled:
-                ink = self.first + tier
-                self.canvas.box(Box(x=x, y=y, width=width, height=part, role=Role.BLOCK, ink=ink, title=told))
+        shares = [(self.first + tier, n / sum(units)) for tier, n in enumerate(units) if n]
+        for ink, share in shares or [(-1, 1.0)]:
+            y = front - facing * share * depth / 2
+            self.canvas.box(Box(x=x, y=y, width=width, height=share * depth, role=Role.BLOCK, ink=ink, title=told))
+            front -= facing * share * depth
         size, over = 0.28 * width, power.watts > room.rack_power_w
         voice = Voice.ALARM if over else Voice.LABEL
         self.canvas.text(x, middle + facing * depth * 0.25, fit(name, size, width), size)
