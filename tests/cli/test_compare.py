@@ -43,6 +43,24 @@ def test_json_has_the_same_with_seed_job_and_version(capsys):
     assert said["trust"]
 
 
+def test_your_own_prices_are_in_the_bill_and_said(capsys, tmp_path):
+    path = tmp_path / "quotes.toml"
+    offers = {"QM9700": 20_000, "ConnectX-7": 1_500, '"InfiniBand adapter"': 9, '"DAC cable"': 0, '"ACC cable"': 0}
+    offers |= {'"transceiver port"': 0, "fibre": 0}
+    path.write_text("".join(f'{k} = {{ usd = {v}, source = "offer", date = 2026-11-02 }}\n' for k, v in offers.items()))
+    app(["compare", SMALL[0], "--fabrics", "ndr", "--prices", str(path), "--json"])
+    said = json.loads(capsys.readouterr().out)
+    (one,) = said["fabrics"]
+    assert one["cost"]["low_usd"] == one["cost"]["high_usd"] == 20_000 + 16 * 1_500
+    assert said["prices"] == str(path)
+    assert said["trust"].endswith("Prices are yours.")
+
+
+def test_a_switch_that_nobody_sells_is_said(capsys):
+    app(["compare", "fat-tree:hosts=2,server=dgx-h100,radix=16", "--fabrics", "ndr"])
+    assert "16-port NDR switch: no product: a QM9700 has 64 ports; priced by the port" in capsys.readouterr().out
+
+
 def test_a_trace_of_a_training_step(capsys, tmp_path):
     path = tmp_path / "step.csv"
     path.write_text("collective,size,count\nreduce_scatter,256M,4\nall_gather,256M,4\n")
@@ -65,6 +83,7 @@ def test_a_trace_of_a_training_step(capsys, tmp_path):
         (("superpod:su=1", "--job", "trace:/nosuch"), ConfigError, "no such file"),
         (("superpod:su=1", "--servers", "33"), ConfigError, "a job takes 2 to 32"),
         (("superpod:su=1", "--report", "x.pdf"), ConfigError, r"name it \.html"),
+        (("superpod:su=1", "--prices", "/nosuch.toml"), FileError, "no such file"),
         (("fat-tree:hosts=16",), ConfigError, "no servers with GPUs"),
         (("nosuch:4",), UnknownName, "there is no topology"),
     ],

@@ -56,6 +56,16 @@ def test_the_colour_of_a_fabric_is_its_alone(found: Comparison, page: str) -> No
         assert page.count(swatch) == 3  # table, why, costs
 
 
+def test_the_page_has_the_whole_bill(found: Comparison, page: str) -> None:
+    costs = unescape(page.partition("What it costs")[2])
+    for one in found.outcomes:
+        assert all(str(line) in costs for line in one.bill.lines)
+        assert str(one.bill.per_gpu) in costs
+    assert "16-port NDR switch" in costs
+    assert "no product: a QM9700 has 64 ports" in costs
+    assert "--prices FILE" in costs
+
+
 def test_the_page_says_how_to_make_it_again(found: Comparison, page: str) -> None:
     assert f"weft {weft.__version__}: <code>weft compare {found.spec} --job all_gather:1G --fabrics ndr,xdr," in page
     assert "--seed 1</code>" in page

@@ -58,6 +58,15 @@ def test_the_4096_server_cables_of_a_large_one_have_a_price() -> None:
     assert not bill.missing
 
 
+def test_a_splitter_in_a_cage_of_one_port_is_one_link() -> None:
+    """A SN5400 has a cage for every port: nothing there carries two links, and none costs two."""
+    cabling = cable(place(weft.load("superpod:su=1,server=dgx-h100+ConnectX-7-EN,switch=SN5400")))
+    bill = make_bill(cabling, read_prices())
+    media = [Medium(medium) for medium in cabling.fabric.links.medium[cabling.link].tolist()]
+    low = sum(item.total.low_usd for item in bill.items if item.kind not in ("switch", "adapter"))
+    assert low == sum(PER_LINK[medium][0] for medium in media)
+
+
 def test_a_switch_that_nobody_sells_is_priced_by_the_port_and_said_to_be_none() -> None:
     (switch,) = of("fat-tree:hosts=8,radix=16").of_kind("switch")
     assert (switch.name, switch.count) == ("16-port NDR switch", 1)

@@ -40,8 +40,7 @@ def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TAB
         print_data(form, [_facts(entry, known) for entry in entries.entries()])
         return
     rows = [
-        (entry.kind, entry.name, entry.summary, str(known.of(entry) or ""), str(entry.date))
-        for entry in entries.entries()
+        (entry.kind, entry.name, entry.summary, _price(entry, known), str(entry.date)) for entry in entries.entries()
     ]
     note = "Weft's prices are weak: put in your own, --prices FILE. Sources: weft catalog NAME"
     console().print(table("Catalog", ("kind", "name", "what it is", "USD", "read on"), rows, note))
@@ -50,10 +49,21 @@ def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TAB
 def _facts(entry: Entry, prices: Prices) -> dict[str, Any]:
     import msgspec
 
+    from weft.fabric.catalog import Cable
+
     facts = {"kind": entry.kind, **msgspec.to_builtins(entry)}
     facts |= {name: str(value.name) for name in facts if isinstance(value := getattr(entry, name), Enum)}
-    price = prices.of(entry)
-    return facts | ({f"price_{name}": value for name, value in price.report().items()} if price else {})
+    price, link = prices.of(entry), prices.link(entry) if isinstance(entry, Cable) else None
+    told = {f"price_{name}": value for name, value in price.report().items()} if price else {}
+    return facts | told | ({"price_of_a_link_usd": (link.low_usd, link.high_usd)} if link else {})
+
+
+def _price(entry: Entry, prices: Prices) -> str:
+    """Of optics there is no such part: transceivers and fibres are ordered, and a link has some of each."""
+    from weft.fabric.catalog import Cable
+
+    link = prices.link(entry) if isinstance(entry, Cable) and entry.transceivers else None
+    return f"{link} a link" if link else str(prices.of(entry) or "")
 
 
 def _show(value: Any) -> str:

@@ -218,7 +218,7 @@ def _costs(found: Comparison) -> str:
             "<br>".join(_line(item) for kind in kinds for item in bill.of_kind(kind))
             for kinds in (("switch",), ("adapter",), ("cable", "transceiver", "fibre"))
         )
-        per_gpu = str(bill.per_gpu) if bill.complete and bill.per_gpu else "no price"
+        per_gpu = str(bill.per_gpu or "no price")
         left_out = clean(without_price(bill)) or "nothing"
         rows.append((_name(one), *bought, clean(show_usd(bill)), per_gpu, _power(bill), f"<small>{left_out}</small>"))
     whose = (
@@ -234,10 +234,16 @@ def _costs(found: Comparison) -> str:
 def _line(item: Item) -> str:
     price = "no price" if item.price is None else f"{item.price} USD each"
     note = f"<br>{clean(item.note)}" if item.note else ""
-    return f"{clean(str(item))}<br><small>{price}{note}</small>"
+    what = (
+        f"{item.kind}, " if item.kind in ("transceiver", "fibre") else ""
+    )  # named by a part number, which says little
+    return f"{clean(str(item))}<br><small>{what}{price}{note}</small>"
 
 
 def _power(bill: Bill) -> str:
+    """Not known where that of switches is not, which is most of it."""
+    if any(item.kind == "switch" for item in bill.powerless):
+        return "not known"
     unknown = ", ".join(dict.fromkeys(item.name for item in bill.powerless))
     return f"{bill.power_w / 1000:,.1f} kW" + (f"<br><small>without {clean(unknown)}</small>" if unknown else "")
 

@@ -98,8 +98,12 @@ class Prices:
             case catalog.Server():
                 return self.named(entry.name.partition("+")[0])  # of `dgx-h100+ConnectX-8`
             case catalog.Cable() if entry.transceivers is None:
-                return self.named(entry.name, _CABLES[entry.medium], entry.links, "links")
+                return self.cable(entry, entry.links)
         return None
+
+    def cable(self, entry: catalog.Cable, links: int) -> Price | None:
+        """Of one that carries so many links: one of two legs may hang in the air."""
+        return self.named(entry.name, _CABLES[entry.medium], links, "links")
 
     def link(self, cable: catalog.Cable) -> Band | None:
         """What one link takes of it: half of a twin-port cable, or two ports of transceivers and a fibre."""

@@ -81,7 +81,8 @@ class Bill:
 
     @property
     def per_gpu(self) -> Band | None:
-        return self.total * (1 / self.gpus) if self.gpus else None
+        """None where there are no GPUs, or no sum."""
+        return self.total * (1 / self.gpus) if self.gpus and self.complete else None
 
     @property
     def lines(self) -> tuple[Item, ...]:
@@ -286,11 +287,11 @@ def _cables(cabling: Cabling, prices: Prices) -> list[Item]:
 
 def _part(part: Part, entry: catalog.Cable, prices: Prices) -> Item:
     """As it is ordered: a twin-port cable has two links, a transceiver at a switch mostly two ports."""
-    name, price = part.name, prices.of(entry)
+    name, each = part.name, -(-part.ends // part.count)
     if part.kind == "cable":
-        name = entry.name
+        name, price = entry.name, prices.cable(entry, -(-each // 2))
     elif part.kind == "transceiver":
-        price = prices.named(name, TRANSCEIVER, -(-part.ends // part.count))
+        price = prices.named(name, TRANSCEIVER, each)
     else:
         price = prices.named(name, FIBRE)
     drawn_w = 0.0 if part.kind == "fibre" else entry.power_w

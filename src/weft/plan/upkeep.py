@@ -74,6 +74,7 @@ class Upkeep:
             "years": self.years,
             "pue": self.pue,
             "usd_per_kwh": _pair(self.electricity),
+            "without_power": self.bill.report()["without_power"],
             "energy_kwh": self.energy_kwh(self.bill.power_w),
             "fabric_usd": _pair(self.fabric),
             "cluster_usd": _pair(self.cluster),
