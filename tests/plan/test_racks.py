@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.plan.floors import check_racks
 
 import weft
 from weft.errors import ConfigError, FileError
@@ -22,21 +23,6 @@ SPECS = (
     "dragonfly+:p=4,leaves=4,spines=4,h=4",
     "star:hosts=3,server=dgx-b200",
 )
-
-
-def check_racks(racks: Racks) -> None:
-    """Every box once, whole, in a rack that has the power; every rack in a place of its own."""
-    room = racks.room
-    assert (np.bincount(racks.rack, minlength=len(racks.names)) > 0).all()
-    assert (racks.rack_power_w <= room.rack_power_w).all()
-    filled = np.zeros((len(racks.names), room.rack_u + 1), int)
-    for rack, u, height in zip(racks.rack, racks.u, racks.height_u, strict=True):
-        assert 1 <= u <= room.rack_u - height + 1
-        filled[rack, u : u + height] += 1
-    assert filled.max() == 1
-    assert len(set(zip(racks.row.tolist(), racks.column.tolist(), strict=True))) == len(racks.names)
-    assert racks.column.max() < room.racks_per_row
-    assert len(set(racks.names)) == len(racks.names)
 
 
 @pytest.mark.parametrize("switches", ["middle", "end", "top"])

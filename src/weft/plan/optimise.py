@@ -1,0 +1,191 @@
+"""Move switches so that cables cost less: fewer optical ones first, then cheaper ones, then fewer metres.
+
+    saving = optimise(place(fabric), read_prices())
+    saving.after.racks        the new floor plan; servers stay where they are
+    print(saving)
+
+A search by chance with a seed, never worse than the start. It is not sure to find the best plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric import catalog
+from weft.fabric.prices import Prices
+from weft.plan.bill import make_bill
+from weft.plan.cables import Cabling, cable
+from weft.plan.racks import Racks
+from weft.plan.runs import Runs, find_runs
+from weft.plan.search import OUT_OF_REACH, Floor, total_cost, try_moves
+from weft.plan.trays import measure
+
+ROUNDS = 40  # the search can be stopped after each
+MOVES_PER_SWITCH = 100  # in a round
+MOST_MOVES = 40_000  # in a round
+_OPTICAL = 1e4  # fewer optics go before any price
+_METRE = 1.0  # USD: of two plans with the same cables the shorter
+_HOT, _COLD = 3e4, 1e-3  # at first a plug of optics more is taken now and then, at last nothing that is worse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Saving:
+    """A plan before and after its switches were moved."""
+
+    before: Cabling
+    after: Cabling
+    usd: tuple[float, float]  # saved on cables, at the low and at the high price of each
+    seed: int
+    rounds: int  # that the search ran
+
+    @property
+    def optics(self) -> tuple[int, int]:
+        """Optical links before and after."""
+        return int(self.before.optical.sum()), int(self.after.optical.sum())
+
+    @property
+    def metres(self) -> tuple[float, float]:
+        """Of cable as sold, before and after."""
+        return float(self.before.length_m.sum()), float(self.after.length_m.sum())
+
+    @property
+    def moved(self) -> int:
+        """Switches that stand elsewhere."""
+        old, new = self.before.racks, self.after.racks
+        return int(np.sum((old.rack != new.rack) | (old.u != new.u)))
+
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """Racks that are not needed any more."""
+        racks = self.after.racks
+        return tuple(racks.names[rack] for rack in range(len(racks.names)) if not (racks.rack == rack).any())
+
+    def __str__(self) -> str:
+        (before, after), (long_m, short_m) = self.optics, self.metres
+        low, high = sorted(self.usd)
+        return (
+            f"{self.moved:,} switches moved: {before:,} optical links become {after:,}, {long_m:,.0f} m of cable "
+            f"{short_m:,.0f} m; that saves {low:,.0f} to {high:,.0f} USD"
+        )
+
+
+def optimise(
+    racks: Racks,
+    prices: Prices,
+    *,
+    seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Saving:
+    """Search until done or told to stop; `progress` is told rounds done and rounds in all."""
+    start = cable(racks)
+    runs = find_runs(racks.fabric, racks.box_of, racks.tier)
+    floor = _floor(racks, runs, prices)
+    best, best_cost = racks, total_cost(floor)
+    cost, state, stamp, done = best_cost, seed % 2147483646 + 1, 0, 0
+    moves = min(MOST_MOVES, MOVES_PER_SWITCH * len(floor.switches))
+    while done < ROUNDS and len(floor.switches) and not stop():
+        # The first round goes downhill only: who stops early has something.
+        heat = _COLD if done == 0 else _HOT * (_COLD / _HOT) ** (done / (ROUNDS - 1))
+        saved, state, stamp = try_moves(floor, moves, heat, state, stamp)
+        cost, done = cost - saved, done + 1
+        if cost < best_cost - 1e-6:
+            best_cost = cost
+            best = replace(racks, rack=floor.rack.astype(np.int32), u=floor.u.astype(np.int16))
+        if progress is not None:
+            progress(done, ROUNDS)
+    after = cable(best)
+    if best is racks or _rank(after, prices) >= _rank(start, prices):
+        after = start
+    usd = tuple(was - now for was, now in zip(cost_usd(start, prices), cost_usd(after, prices), strict=True))
+    return Saving(before=start, after=after, usd=(usd[0], usd[1]), seed=seed, rounds=done)
+
+
+def cost_usd(cabling: Cabling, prices: Prices) -> tuple[float, float]:
+    """Of cables, transceivers and fibres whose price is known, low and high."""
+    items = [item.total for item in make_bill(cabling, prices).items if item.kind in ("cable", "transceiver", "fibre")]
+    return sum(item.low_usd for item in items), sum(item.high_usd for item in items)
+
+
+def _rank(cabling: Cabling, prices: Prices) -> tuple[int, float, float]:
+    return int(cabling.optical.sum()), sum(cost_usd(cabling, prices)), float(cabling.route_m.sum())
+
+
+def _floor(racks: Racks, runs: Runs, prices: Prices) -> Floor:
+    room, count = racks.room, len(racks.names)
+    is_switch = racks.tier > 0
+    needs_u = racks.height_u.astype(np.int64) + np.where(is_switch, room.switch_gap_u, 0)
+    needs_u = np.minimum(needs_u, room.rack_u)
+    taken = np.zeros((count, room.rack_u + room.switch_gap_u + 2), np.int8)
+    for rack, u, units in zip(racks.rack.tolist(), racks.u.tolist(), needs_u.tolist(), strict=True):
+        taken[rack, u : u + units] += 1
+    every = np.arange(count, dtype=np.int32)
+    a, b = np.repeat(every, count), np.tile(every, count)
+    along_m = measure(racks, a, b)[0].reshape(count, count)
+    group, kind, reach_m, cost = _groups(runs, prices)
+    order = np.argsort(group, kind="stable")
+    first_of_box, groups = _of_boxes(runs, group, len(racks.boxes))
+    return Floor(
+        rack=racks.rack.astype(np.int64),
+        u=racks.u.astype(np.int64),
+        taken=taken,
+        free_w=room.rack_power_w - racks.rack_power_w,
+        switches=np.flatnonzero(is_switch).astype(np.int64),
+        height_u=racks.height_u.astype(np.int64),
+        needs_u=needs_u,
+        power_w=np.nan_to_num(racks.power_w),
+        first=np.concatenate(([0], np.cumsum(np.bincount(group, minlength=len(kind))))).astype(np.int64),
+        low=runs.low_box[order].astype(np.int64),
+        high=runs.high_box[order].astype(np.int64),
+        kind=kind,
+        first_of_box=first_of_box,
+        groups=groups,
+        seen=np.zeros(len(kind), np.int64),
+        along_m=along_m,
+        neighbour=np.argsort(along_m, axis=1, kind="stable")[:, :5].astype(np.int64),
+        reach_m=reach_m,
+        cost=cost,
+        tray_m=room.tray_m,
+        slack_m=room.slack_m,
+        rack_u=room.rack_u,
+    )
+
+
+def _groups(
+    runs: Runs, prices: Prices
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """[cable] -> group, [group] -> kind, and for each kind its steps: up to so many metres, a link costs so much."""
+    kind_of_cable = np.zeros(len(runs.link), np.int64)
+    steps: list[list[tuple[float, float]]] = []
+    alone = ~runs.whole
+    for mask, made in runs.kinds():
+        for whole in (True, False):
+            kind_of_cable[mask & (runs.whole == whole)] = len(steps)
+            fit = [part for part in made if whole or part.links == 1]
+            steps.append([(part.reach_m, _link_cost(part, prices)) for part in fit])
+            alone |= mask & np.full(len(mask), made[0].links == 1)
+    joints = int(runs.joint.max(initial=-1)) + 1
+    label = np.where(alone, joints + np.arange(len(runs.link)), runs.joint)
+    _, first, group = np.unique(label, return_index=True, return_inverse=True)
+    most = max((len(of_kind) for of_kind in steps), default=1)
+    table = np.array([[*of_kind, *[(np.inf, OUT_OF_REACH)] * (most - len(of_kind))] for of_kind in steps])
+    table = table.reshape(len(steps), most, 2)
+    return group.astype(np.int64), kind_of_cable[first], table[:, :, 0].copy(), table[:, :, 1].copy()
+
+
+def _link_cost(part: catalog.Cable, prices: Prices) -> float:
+    price = prices.link(part)
+    usd = (price.low_usd + price.high_usd) / 2 if price else 50.0 * part.medium
+    return (_OPTICAL if part.optical else 0.0) + usd
+
+
+def _of_boxes(runs: Runs, group: NDArray[np.int64], boxes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The groups that each box has a cable of, box after box."""
+    box = np.concatenate((runs.low_box, runs.high_box))
+    pairs = np.unique(np.stack((box, np.concatenate((group, group)))), axis=1)
+    first = np.searchsorted(pairs[0], np.arange(boxes + 1))
+    return first.astype(np.int64), pairs[1].astype(np.int64)

@@ -1,0 +1,206 @@
+"""Moves of switches between racks, tried very many times: the kernel of `optimise`.
+
+A move takes one switch to free units of a rack, near something that it is cabled to as a rule, or lets two switches
+change places. It is kept if cables become cheaper, and sometimes if not: the less often, the colder it is (simulated
+annealing). Cables that one plug carries are one group, as long as its longest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.jit import lean_kernel, part
+from weft.plan.room import UNIT_M
+
+OUT_OF_REACH = 1e9  # costs more than any plan
+_MODULUS, _FACTOR = 2147483647, 48271  # Park and Miller's generator: the same compiled and interpreted
+
+
+class Floor(NamedTuple):
+    """What moves, what does not, and what cables cost."""
+
+    # The state: changed in place.
+    rack: NDArray[np.int64]  # [box]
+    u: NDArray[np.int64]  # [box]
+    taken: NDArray[np.int8]  # [rack, unit] gaps above switches included
+    free_w: NDArray[np.float64]  # [rack]
+    # The boxes.
+    switches: NDArray[np.int64]  # those that move
+    height_u: NDArray[np.int64]  # [box]
+    needs_u: NDArray[np.int64]  # [box] with the gap
+    power_w: NDArray[np.float64]  # [box]
+    # The cables, in groups.
+    first: NDArray[np.int64]  # [group] -> its first cable; one more at the end
+    low: NDArray[np.int64]  # [cable] -> box
+    high: NDArray[np.int64]  # [cable] -> box
+    kind: NDArray[np.int64]  # [group]
+    first_of_box: NDArray[np.int64]  # [box] -> first of its groups; one more at the end
+    groups: NDArray[np.int64]  # those of each box
+    seen: NDArray[np.int64]  # [group] -> stamp of when it was last counted
+    # The room, and what a cable of a kind costs up to a length.
+    along_m: NDArray[np.float64]  # [rack, rack]
+    neighbour: NDArray[np.int64]  # [rack, n] -> racks near it
+    reach_m: NDArray[np.float64]  # [kind, step]
+    cost: NDArray[np.float64]  # [kind, step]
+    tray_m: float
+    slack_m: float
+    rack_u: int
+
+
+@part
+def _route_m(floor, a, b):
+    """Of a cable between two boxes: as `cables` measures it."""
+    a_m = (floor.u[a] - 1 + 0.5 * floor.height_u[a]) * UNIT_M
+    b_m = (floor.u[b] - 1 + 0.5 * floor.height_u[b]) * UNIT_M
+    if floor.rack[a] == floor.rack[b]:
+        return abs(a_m - b_m) + 2 * floor.slack_m
+    return floor.along_m[floor.rack[a], floor.rack[b]] + 2 * floor.tray_m - a_m - b_m + 2 * floor.slack_m
+
+
+@part
+def _cost_of(floor, group):
+    longest_m = total_m = 0.0
+    for cable in range(floor.first[group], floor.first[group + 1]):
+        route_m = _route_m(floor, floor.low[cable], floor.high[cable])
+        longest_m = max(longest_m, route_m)
+        total_m += route_m
+    each = OUT_OF_REACH
+    kind = floor.kind[group]
+    for step in range(floor.reach_m.shape[1]):
+        if longest_m <= floor.reach_m[kind, step]:
+            each = floor.cost[kind, step]
+            break
+    return each * (floor.first[group + 1] - floor.first[group]) + total_m
+
+
+@part
+def _cost_around(floor, box, stamp):
+    """Of the groups of a box that do not bear this stamp yet."""
+    total = 0.0
+    for i in range(floor.first_of_box[box], floor.first_of_box[box + 1]):
+        group = floor.groups[i]
+        if floor.seen[group] != stamp:
+            floor.seen[group] = stamp
+            total += _cost_of(floor, group)
+    return total
+
+
+@part
+def _put(floor, box, rack, u):
+    floor.rack[box], floor.u[box] = rack, u
+    floor.free_w[rack] -= floor.power_w[box]
+    for unit in range(u, u + floor.needs_u[box]):
+        floor.taken[rack, unit] += 1
+
+
+@part
+def _take(floor, box):
+    rack, u = floor.rack[box], floor.u[box]
+    floor.free_w[rack] += floor.power_w[box]
+    for unit in range(u, u + floor.needs_u[box]):
+        floor.taken[rack, unit] -= 1
+
+
+@part
+def _is_free(floor, rack, u, needs_u):
+    if u < 1 or u + needs_u - 1 > floor.rack_u:
+        return False
+    filled = 0
+    for unit in range(u, u + needs_u):
+        filled += floor.taken[rack, unit]
+    return filled == 0
+
+
+@part
+def _find_unit(floor, rack, needs_u, start):
+    """The next free place from `start` down, and again from the top; 0 if there is none."""
+    for i in range(floor.rack_u):
+        u = (start - i - 1) % floor.rack_u + 1
+        if _is_free(floor, rack, u, needs_u):
+            return u
+    return 0
+
+
+@part
+def _next(state):
+    return state * _FACTOR % _MODULUS
+
+
+@lean_kernel
+def total_cost(floor):
+    total = 0.0
+    for group in range(len(floor.kind)):
+        total += _cost_of(floor, group)
+    return total
+
+
+@lean_kernel
+def try_moves(floor, moves, temperature, state, stamp):
+    """Returns what was saved, the state of chance, and the last stamp."""
+    saved = 0.0
+    for _ in range(moves):
+        state = _next(state)
+        box = floor.switches[state % len(floor.switches)]
+        old_rack, old_u = floor.rack[box], floor.u[box]
+        state = _next(state)
+        swaps, anywhere, high = state % 4 == 0, state % 31 == 0, state % 3 == 0
+        state = _next(state)
+        pick = state
+        state = _next(state)
+        other = -1
+        if swaps:
+            other = floor.switches[pick % len(floor.switches)]
+            if floor.needs_u[other] != floor.needs_u[box] or other == box:
+                continue
+            rack, u = floor.rack[other], floor.u[other]
+            gain_w = floor.power_w[other] - floor.power_w[box]
+            if rack != old_rack and (floor.free_w[old_rack] < gain_w or floor.free_w[rack] < -gain_w):
+                continue
+        else:
+            rack = _near(floor, box, pick, state, anywhere)
+            if rack != old_rack and floor.free_w[rack] < floor.power_w[box]:
+                continue
+            _take(floor, box)
+            u = _find_unit(floor, rack, floor.needs_u[box], floor.rack_u if high else state % floor.rack_u + 1)
+            _put(floor, box, old_rack, old_u)
+            if u == 0:
+                continue
+        before = _cost_around(floor, box, stamp + 1)
+        if other >= 0:
+            before += _cost_around(floor, other, stamp + 1)
+        _move(floor, box, rack, u, other, old_rack, old_u)
+        after = _cost_around(floor, box, stamp + 2)
+        if other >= 0:
+            after += _cost_around(floor, other, stamp + 2)
+        stamp += 2
+        state = _next(state)
+        if after < before or np.exp((before - after) / temperature) * _MODULUS > state:
+            saved += before - after
+        else:
+            _move(floor, box, old_rack, old_u, other, rack, u)
+    return saved, state, stamp
+
+
+@part
+def _near(floor, box, pick, chance, anywhere):
+    """A rack where something stands that the box is cabled to, or one beside that; rarely any."""
+    mine = floor.first_of_box[box + 1] - floor.first_of_box[box]
+    if anywhere or mine == 0:
+        return pick % len(floor.free_w)
+    group = floor.groups[floor.first_of_box[box] + pick % mine]
+    cable = floor.first[group]
+    far = floor.high[cable] if floor.low[cable] == box else floor.low[cable]
+    return floor.neighbour[floor.rack[far], chance % floor.neighbour.shape[1]]
+
+
+@part
+def _move(floor, box, rack, u, other, old_rack, old_u):
+    """To that place; another, if there is one, goes where the box was."""
+    _take(floor, box)
+    if other >= 0:
+        _take(floor, other)
+        _put(floor, other, old_rack, old_u)
+    _put(floor, box, rack, u)

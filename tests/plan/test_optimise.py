@@ -1,0 +1,101 @@
+"""Switches are moved to where cables cost least: the best place by hand and by trying all, never a worse plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from tests.plan.floors import check_racks
+
+import weft
+from weft.fabric.prices import read_prices
+from weft.plan.cables import cable
+from weft.plan.optimise import cost_usd, optimise
+from weft.plan.racks import Racks, place
+from weft.plan.room import Room
+
+PRICES = read_prices()
+
+
+def rank(racks: Racks) -> tuple[int, float, float]:
+    found = cable(racks)
+    return int(found.optical.sum()), sum(cost_usd(found, PRICES)), round(float(found.route_m.sum()), 2)
+
+
+def test_a_switch_at_the_wrong_end_of_the_row_goes_to_its_servers() -> None:
+    """By hand: 32 hosts in A01, their leaf at the end of the row; 8 units are free above the hosts."""
+    racks = place(weft.load("star:hosts=32"), Room(switches="end", rack_u=40, racks_per_row=9))
+    racks = replace(racks, names=("A01", "A09"), column=np.array([0, 8], np.int32))
+    saving = optimise(racks, PRICES)
+    switch = int(racks.tier.argmax())
+    assert (racks.position(switch), saving.optics[0]) == ("A09-U39", 32)
+    assert saving.after.racks.position(switch).startswith("A01")
+    assert saving.optics[1] == 0
+    assert saving.emptied == ("A09",)
+    assert saving.usd == (32 * (2 * 293 + 50 - 50), 32 * (2 * 391 + 100 - 100))  # two ports and a fibre for copper
+    assert str(saving).startswith("1 switches moved: 32 optical links become 0")
+
+
+def test_the_best_of_all_places_is_found() -> None:
+    """Two switches with two hosts each, in three racks of 6U: all 324 pairs of places are tried."""
+    racks = place(weft.load("torus:2,hosts=2,server=host-hdr"), Room(rack_u=6, switches="end", tray_m=1.5))
+    first, second = np.flatnonzero(racks.tier > 0).tolist()
+    best = rank(racks)
+    spots = list(product(range(len(racks.names)), range(1, 6)))
+    for one, other in product(spots, spots):
+        rack, u = racks.rack.copy(), racks.u.copy()
+        (rack[first], u[first]), (rack[second], u[second]) = one, other
+        moved = replace(racks, rack=rack, u=u)
+        if _stands(moved):
+            best = min(best, rank(moved))
+    assert best < rank(racks)
+    assert rank(optimise(racks, PRICES).after.racks) == pytest.approx(best)
+
+
+def _stands(racks: Racks) -> bool:
+    """Nothing overlaps, with a unit free above every switch."""
+    filled = np.zeros((len(racks.names), racks.room.rack_u + 3), int)
+    for box in range(len(racks.boxes)):
+        top = racks.u[box] + racks.height_u[box] + (racks.tier[box] > 0)
+        if top > racks.room.rack_u + 1:
+            return False
+        filled[racks.rack[box], racks.u[box] : top] += 1
+    return bool(filled.max() == 1)
+
+
+@pytest.mark.parametrize("room", [Room(), Room(switches="end", rack_power_w=42_000)])
+def test_a_superpod_gets_fewer_optics_within_height_and_power(room: Room) -> None:
+    """42 kW hold four servers and one switch."""
+    racks = place(weft.load("superpod:su=4"), room)
+    rounds = []
+    saving = optimise(racks, PRICES, progress=lambda done, of: rounds.append((done, of)))
+    before, after = saving.optics
+    assert after < 0.7 * before
+    check_racks(saving.after.racks, empty=True)
+    servers = racks.tier == 0
+    assert (saving.after.racks.rack[servers] == racks.rack[servers]).all()
+    assert rounds == [(i, len(rounds)) for i in range(1, len(rounds) + 1)]
+
+
+def test_the_same_seed_makes_the_same_plan() -> None:
+    racks = place(weft.load("superpod:su=1"))
+    one, other = (optimise(racks, PRICES, seed=7).after.racks for _ in range(2))
+    assert (one.rack == other.rack).all()
+    assert (one.u == other.u).all()
+
+
+def test_who_stops_early_has_the_best_so_far_and_never_a_worse_plan() -> None:
+    racks = place(weft.load("superpod:su=1"), Room(switches="end"))
+    for rounds in (0, 1, 3):
+        seen: list[int] = []
+        saving = optimise(
+            racks,
+            PRICES,
+            progress=lambda done, _, seen=seen: seen.append(done),
+            stop=lambda n=rounds, s=seen: len(s) == n,
+        )
+        assert saving.rounds == rounds
+        assert rank(saving.after.racks) <= rank(racks)
+        assert (saving.optics[1] < saving.optics[0]) == (rounds > 0)
