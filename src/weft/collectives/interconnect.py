@@ -6,6 +6,8 @@ superpod:su=1,servers=4 + ndr   ->  superpod:su=1,servers=4,leaves=1,switch=QM97
 
 from __future__ import annotations
 
+import numpy as np
+
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
@@ -17,8 +19,10 @@ from weft.sim.engine import Memory, Network, Options, Paths
 
 
 def template_of(fabric: Fabric) -> catalog.Server:
-    """What the servers are; all must be alike and have GPUs."""
-    cpus = {node.model for node in map(fabric.node, fabric.of_kind(NodeKind.CPU).tolist())}
+    """What the servers with GPUs are; all must be alike."""
+    with_gpus = fabric.nodes.server[fabric.of_kind(NodeKind.GPU)]
+    found = fabric.of_kind(NodeKind.CPU)
+    cpus = {fabric.node(cpu).model for cpu in found[np.isin(fabric.nodes.server[found], with_gpus)].tolist()}
     known = [one.name for one in catalog.servers() if one.gpus]
     if not len(fabric.of_kind(NodeKind.GPU)) or not cpus:
         raise ConfigError(

@@ -88,7 +88,6 @@ def size(request: Request) -> Size:
 def count(spec: str, fabric: Fabric) -> Size:
     """What any fabric has."""
     level = levels(fabric)
-    names = [*TIERS, *(f"level{n}" for n in range(len(TIERS), int(level.max(initial=0)) + 1))]
     switches = level[(fabric.nodes.kind == NodeKind.SWITCH) & (level > 0)]
     ends = np.sort(np.stack([level[end[fabric.network_links]] for end in fabric.link_nodes]), axis=0)
     joined = Counter(zip(*ends[:, ends[0] != NO_LEVEL].tolist(), strict=True))
@@ -96,9 +95,14 @@ def count(spec: str, fabric: Fabric) -> Size:
         spec=spec,
         fabric=fabric,
         later=fabric,
-        switches={names[n]: k for n, k in sorted(Counter(switches.tolist()).items())},
-        cables={f"{names[low]}_{names[high]}": k for (low, high), k in sorted(joined.items())},
+        switches={tier_name(n): k for n, k in sorted(Counter(switches.tolist()).items())},
+        cables={f"{tier_name(low)}_{tier_name(high)}": k for (low, high), k in sorted(joined.items())},
     )
+
+
+def tier_name(level: int) -> str:
+    """`leaf`; what stands above cores is `tier4`."""
+    return TIERS[level] if 0 <= level < len(TIERS) else f"tier{level}"
 
 
 def is_ufm(server: str) -> bool:

@@ -100,6 +100,7 @@ def upkeep(bill: Bill, prices: Prices, *, years: float = YEARS, pue: float = PUE
 def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, progress: Progress | None = None) -> Run:
     """The model on all GPUs of a fabric, cut in the way that is fastest there."""
     from weft.collectives.interconnect import options_of, template_of
+    from weft.collectives.ranks import compute_servers
     from weft.training.job import SEQUENCES_PER_GPU, run_job
     from weft.training.search import search
     from weft.training.site import Site
@@ -110,7 +111,7 @@ def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, prog
         name=wire.name,
         fabric=fabric,
         template=template_of(fabric),
-        servers=len(fabric.servers),
+        servers=len(compute_servers(fabric)),
         options=options_of(wire, seed),
         wire=wire,
     )

@@ -1,0 +1,173 @@
+"""A whole plan: size, racks, cables, bill, upkeep; and what `weft plan` says of it.
+
+plan = make_plan(size(Request(gpus=1024)))
+plan.report()                     all figures, as --json prints them
+write_folder(plan, "plan")        `weft.plan.folder`
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from weft.collectives.interconnect import own_wire, template_of
+from weft.errors import ConfigError
+from weft.fabric.catalog import Interconnect
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.prices import Prices, read_prices
+from weft.plan.bill import Bill, make_bill
+from weft.plan.cables import Cabling, cable
+from weft.plan.racks import Racks, place
+from weft.plan.room import Room
+from weft.plan.schedule import tier_names
+from weft.plan.size import Size
+from weft.plan.upkeep import Upkeep, train, upkeep
+from weft.version import __version__
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """Cables of one part between two tiers."""
+
+    between: str  # `leaf-spine`
+    part: str
+    medium: str
+    count: int
+    shortest_m: float
+    longest_m: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """What to buy, where it stands, what it costs."""
+
+    size: Size
+    cabling: Cabling
+    bill: Bill
+    upkeep: Upkeep
+
+    @property
+    def racks(self) -> Racks:
+        return self.cabling.racks
+
+    @property
+    def name(self) -> str:
+        """In a line: servers, GPUs, the topology."""
+        said = self.size.report()
+        models = Counter(model for model, tier in zip(self.racks.models, self.racks.tier, strict=True) if tier == 0)
+        servers = ", ".join(f"{count:,} × {model or 'server'}" for model, count in models.items())
+        gpus = f", {said['gpus']:,} GPUs" if said["gpus"] else ""
+        return f"{servers}{gpus}: {self.size.spec}"
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was not said, in whole sentences."""
+        return (*self.size.notes, *(f"{one[0].upper()}{one[1:]}." for one in self.racks.assumed))
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Cables by tiers and part, the lowest tier first, then the shortest."""
+        cabling, names = self.cabling, tier_names(self.cabling)
+        low, high = (self.racks.tier[box] for box in (cabling.low_box, cabling.high_box))
+        kinds, first, kind = np.unique(
+            np.stack((low, high, cabling.part)), axis=1, return_index=True, return_inverse=True
+        )
+        return tuple(
+            Run(
+                between=names[first[n]],
+                part=cabling.parts[part].name,
+                medium=cabling.parts[part].medium.name,
+                count=int(np.sum(kind == n)),
+                shortest_m=float(cabling.length_m[kind == n].min()),
+                longest_m=float(cabling.length_m[kind == n].max()),
+            )
+            for n, part in enumerate(kinds[2].tolist())
+        )
+
+    def report(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        racks, drawn_w = self.racks, self.racks.rack_power_w
+        request = self.size.request
+        return {
+            "weft": __version__,
+            **self.size.report(),
+            "request": asdict(request) if request else None,
+            "room": {name: getattr(racks.room, name) for name in racks.room.__struct_fields__},
+            "racks": len(racks.names),
+            "rows": len(np.unique(racks.row)),
+            "racks_power_w": float(drawn_w.sum()),
+            "fullest_rack_w": float(drawn_w.max()),
+            "cables_m": float(self.cabling.length_m.sum()),
+            "bundles": self.cabling.bundles,
+            "runs": [asdict(run) for run in self.runs],
+            "bill": self.bill.report(),
+            "upkeep": self.upkeep.report(),
+            "assumed": list(self.racks.assumed),
+        }
+
+
+def make_plan(
+    made: Size,
+    *,
+    room: Room | None = None,
+    prices: Prices | None = None,
+    model: str | None = None,
+    progress: Progress = lambda what: None,
+) -> Plan:
+    """Stand it in racks, cable it up, and price it; with a model, also what training it costs."""
+    prices = prices or read_prices()
+    progress("placing racks")
+    racks = _reserve(made, room or Room())
+    progress("routing cables")
+    cabling = cable(racks)
+    bill = make_bill(cabling, prices)
+    run = None
+    if model is not None:
+        progress(f"training {model}")
+        run = train(model, made.fabric, _wire(made))
+    return Plan(size=made, cabling=cabling, bill=bill, upkeep=upkeep(bill, prices, run=run))
+
+
+def _reserve(made: Size, room: Room) -> Racks:
+    """The racks of today, each where the later fabric has it."""
+    racks = place(made.later, room)
+    return racks if made.later is made.fabric else _only(racks, made.fabric)
+
+
+def _only(racks: Racks, fabric: Fabric) -> Racks:
+    """Those boxes that a part of the fabric has, and the racks that they stand in."""
+    node_of = {name: node for node, name in enumerate(racks.fabric.nodes.name)}
+    old_box = racks.box_of[[node_of[name] for name in fabric.nodes.name]]
+    kept = np.unique(old_box[old_box >= 0])
+    box_of = np.where(old_box >= 0, np.searchsorted(kept, old_box), -1).astype(np.int32)
+    used, rack = np.unique(racks.rack[kept], return_inverse=True)
+    return replace(
+        racks,
+        fabric=fabric,
+        names=tuple(racks.names[one] for one in used.tolist()),
+        row=racks.row[used],
+        column=racks.column[used],
+        boxes=tuple(racks.boxes[one] for one in kept.tolist()),
+        models=tuple(racks.models[one] for one in kept.tolist()),
+        tier=racks.tier[kept],
+        box_of=box_of,
+        rack=rack.astype(np.int32),
+        u=racks.u[kept],
+        height_u=racks.height_u[kept],
+        power_w=racks.power_w[kept],
+    )
+
+
+def _wire(made: Size) -> Interconnect:
+    """By whose rules it runs: the fabric that was asked for, else that of the servers' adapters."""
+    if not len(made.fabric.of_kind(NodeKind.GPU)):
+        raise ConfigError(f"{made.spec} has no GPUs, and training runs on GPUs: leave out --train")
+    asked = made.request.wire if made.request else None
+    return asked or own_wire(template_of(made.fabric))

@@ -1,0 +1,59 @@
+"""`weft plan`: what it prints and where it writes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from weft.cli import app
+from weft.errors import ConfigError
+
+
+def said(capsys, *arguments: str) -> str:
+    app(["plan", *arguments])
+    return capsys.readouterr().out
+
+
+def test_json_is_the_published_row_and_writes_nothing(capsys, tmp_path, monkeypatch):
+    """DGX SuperPOD of DGX H100, RA-11333-001 V11, Table 4: one unit with UFM."""
+    monkeypatch.chdir(tmp_path)
+    told = json.loads(said(capsys, "--gpus", "248", "--ufm", "--json"))
+    assert [told[name] for name in ("servers", "leaf", "spine", "core")] == [31, 8, 4, 0]
+    assert [told[f"cables_{between}"] for between in ("node_leaf", "leaf_spine", "spine_core")] == [252, 256, 0]
+    assert told["cables_ufm"] == 4
+    assert told["bill"]["items"][0]["count"] == 12
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_screen_for_people_and_a_folder(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = said(capsys, "--gpus", "64")
+    assert "8 × dgx-h100, 64 GPUs: superpod:su=1,leaves=1,switch=QM9700" in out
+    assert out.endswith("plan-dgx-h100-64: written; open floor.svg, order bill.csv, cable by cables.csv\n")
+    assert (tmp_path / "plan-dgx-h100-64" / "fabric.yaml").is_file()
+
+
+def test_a_sum_without_switches_is_no_sum(capsys, tmp_path):
+    out = said(capsys, "--gpus", "64", "--fabric", "opa-400", "--folder", str(tmp_path / "p"))
+    assert "no sum, as switches or adapters have no price" in out
+
+
+def test_any_fabric_can_be_planned(capsys, ndr_dump):
+    told = json.loads(said(capsys, str(ndr_dump), "--json"))
+    assert (told["leaf"], told["spine"], told["request"]) == (31, 9, None)
+    assert sum(run["count"] for run in told["runs"]) == told["cables_node_leaf"] + told["cables_leaf_spine"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give one of the two, --gpus 1024"),
+        (("--gpus", "0"), "GPUs = 0"),
+        (("superpod:su=1", "--gpus", "8"), "leave out --gpus, or the spec"),
+        (("--servers", "4", "--server", "host", "--train", "llama3-8b"), "leave out --train"),
+    ],
+)
+def test_what_cannot_be_planned(arguments, says):
+    with pytest.raises(ConfigError, match=says):
+        app(["plan", *arguments, "--json"])
