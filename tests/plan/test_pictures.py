@@ -69,6 +69,13 @@ def test_a_rack_has_the_colour_of_each_tier_in_it(hall: Cabling) -> None:
     assert [box.height for box in drawn] == pytest.approx([n / sum(units) * 2 * drawn[0].width for n in units])
 
 
+def test_a_search_finds_every_box_in_its_rack(hall: Cabling, scene: Scene) -> None:
+    racks, drawn = hall.racks, [box for box in scene.boxes if box.role is Role.BLOCK]
+    where = {name: box.title.partition("\n")[0] for box in drawn for name in box.names}
+    assert where == {name: racks.names[rack] for name, rack in zip(racks.boxes, racks.rack.tolist(), strict=True)}
+    assert sorted(node for box in drawn for node in box.nodes) == list(range(len(racks.box_of)))
+
+
 def test_a_rack_that_all_switches_left_is_empty(hall: Cabling) -> None:
     """`optimise` may do that."""
     leaf = int(hall.racks.rack[hall.racks.boxes.index("leaf1")])

@@ -14,14 +14,14 @@ A rack has the colours of what stands in it, by the units that each takes. Rows 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from weft.draw import save
 from weft.draw.inks import NEUTRAL, Inking, ink_by_metric
-from weft.draw.parts import count
+from weft.draw.parts import count, members
 from weft.draw.scene import Box, Canvas, Ink, Line, Points, Role, Scene, Voice, fit
 from weft.draw.sheet import Legend, add_colour_bar, add_title, cut
 from weft.plan.cables import Cabling
@@ -36,6 +36,9 @@ _AISLES = {
 _FINE, _COARSE = 100.0, 50.0  # units of the picture for a metre: of few racks, of hundreds
 _LARGE = 1000.0  # units that a floor of few racks gets
 _THIN, _THICK = 1.5, 9.0  # trays
+_Stack = tuple[
+    int, tuple[int, ...], tuple[int, ...]
+]  # boxes of a tier in a rack: their ink, which they are, their nodes
 _RING_M = 0.4  # across: as much as there is between a rack's name and its power
 
 
@@ -106,31 +109,40 @@ class _Floor:
             self.canvas.text(-8, y, list(_AISLES)[hot], 10, voice=Voice.FAINT, anchor="end")
 
     def draw_racks(self) -> None:
-        racks = self.racks
-        units = np.zeros((len(racks.names), len(TIER_INKS)), np.int64)  # [rack, tier]
-        np.add.at(units, (racks.rack, looks_of(racks)), racks.height_u)
+        racks, looks = self.racks, looks_of(self.racks)
+        place = racks.rack * len(TIER_INKS) + looks  # [box] -> rack and tier in one
+        nodes = np.flatnonzero(racks.box_of >= 0)
+        here = members(place, np.arange(len(place)), len(racks.names) * len(TIER_INKS))
+        nodes_here = members(place[racks.box_of[nodes]], nodes, len(here))
         for rack, power in enumerate(rack_powers(racks)):
-            self._draw_rack(rack, units[rack].tolist(), power)
+            mine = range(rack * len(TIER_INKS), (rack + 1) * len(TIER_INKS))
+            stacks = [(ink, here[i], nodes_here[i]) for ink, i in enumerate(mine, self.first) if here[i]]
+            self._draw_rack(rack, stacks, power)
 
-    def _draw_rack(self, rack: int, units: list[int], power: Power) -> None:
+    def _draw_rack(self, rack: int, stacks: list[_Stack], power: Power) -> None:
         """Its name at the front, its power at the back; the tray is in between."""
         racks, room, name = self.racks, self.racks.room, self.racks.names[rack]
         width, depth = room.rack_width_m * self.scale, room.rack_depth_m * self.scale
         x, middle = (int(racks.column[rack]) + 0.5) * width, self.middle(int(racks.row[rack]))
         facing = -1 if racks.row[rack] % 2 else 1  # down
+        units = [int(racks.height_u[list(boxes)].sum()) for _, boxes, _ in stacks]
         told = f"{name}\n{power}, {sum(units)} of {room.rack_u} U"
+        whole = Box(x=x, y=middle, width=width, height=depth, role=Role.BLOCK, title=told)
         front = middle + facing * depth / 2
-        shares = [(self.first + tier, n / sum(units)) for tier, n in enumerate(units) if n]
-        for ink, share in shares or [(-1, 1.0)]:
-            y = front - facing * share * depth / 2
-            self.canvas.box(Box(x=x, y=y, width=width, height=share * depth, role=Role.BLOCK, ink=ink, title=told))
-            front -= facing * share * depth
+        for (ink, boxes, nodes), filled in zip(stacks, units, strict=True):
+            part = filled / sum(units) * depth
+            names = tuple(racks.boxes[box] for box in boxes)
+            y = front - facing * part / 2
+            self.canvas.box(replace(whole, y=y, height=part, ink=ink, names=names, nodes=nodes))
+            front -= facing * part
+        if not stacks:
+            self.canvas.box(whole)
         size, over = 0.28 * width, power.watts > room.rack_power_w
         voice = Voice.ALARM if over else Voice.LABEL
         self.canvas.text(x, middle + facing * depth * 0.25, fit(name, size, width), size)
         self.canvas.text(x, middle - facing * depth * 0.25, power.figure, size, voice=voice)
         if over:
-            self.canvas.box(Box(x=x, y=middle, width=width - 3, height=depth - 3, role=Role.OUTLINE))
+            self.canvas.box(replace(whole, width=width - 3, height=depth - 3, role=Role.OUTLINE))
 
     def draw_trays(self, trays: Trays, inking: Inking) -> None:
         """Darker and thicker is more; the figures of cross trays stand in the aisles, and the fullest is ringed."""
