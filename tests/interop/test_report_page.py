@@ -1,4 +1,4 @@
-"""The page of `weft compare`, judged by Chromium: it opens from a file, fits, and shows the finding first."""
+"""The pages of `weft compare` and `weft plan`, judged by Chromium: from a file, they fit, the finding first."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from html import unescape
 from typing import Any
 
@@ -15,6 +16,10 @@ from tests.patience import PATIENCE_S
 from weft.compare.comparison import compare
 from weft.compare.job import parse_job
 from weft.compare.report import to_html
+from weft.plan.plan import make_plan
+from weft.plan.report import to_html as plan_to_html
+from weft.plan.request import Request
+from weft.plan.size import size
 
 pytestmark = pytest.mark.interop
 
@@ -23,9 +28,11 @@ _OFFLINE = [
     *("--disable-background-networking", "--disable-component-update"),
 ]
 _LOOK = """<script>
+const errors = [];
+addEventListener("error", (event) => { errors.push(event.message ?? event.target.tagName); }, true);
 addEventListener("load", () => {
   const area = (selector) => {
-    const { top, bottom, width, height } = document.querySelector(selector).getBoundingClientRect();
+    const { top, bottom, width, height } = document.querySelector(selector)?.getBoundingClientRect() ?? {};
     return { top, bottom, width, height };
   };
   const inside = document.querySelector("iframe").contentDocument;
@@ -36,7 +43,8 @@ addEventListener("load", () => {
     overflow: document.documentElement.scrollWidth - innerWidth,
     frame: area("iframe"), cables: inside.querySelectorAll("path").length,
     picture: inside.querySelector("svg").getBoundingClientRect().height,
-    time: Math.max(...[...document.querySelectorAll("td b")].map((one) => one.getBoundingClientRect().right)),
+    boxes: [...document.querySelectorAll("iframe")].map((one) => one.contentDocument.querySelectorAll(".node").length),
+    errors, time: Math.max(...[...document.querySelectorAll("td b")].map((one) => one.getBoundingClientRect().right)),
     paper: getComputedStyle(inside.querySelector(".paper")).fill,
     fetched: performance.getEntriesByType("resource").length,
   });
@@ -46,22 +54,29 @@ addEventListener("load", () => {
 
 
 @pytest.fixture(scope="module")
-def look(peer: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+def open_page(peer: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     browser = peer("chromium")
     folder = tmp_path_factory.mktemp("report")
-    found = compare("superpod:su=1,servers=2", parse_job("all_reduce:1G"), ["ndr", "eth-100-tcp"])
-    (folder / "page.html").write_text(to_html(found) + _LOOK, encoding="utf-8")
-    where = [f"--user-data-dir={folder / 'browser'}", "--dump-dom", f"file://{folder / 'page.html'}"]
 
-    def look(*how: str) -> dict[str, Any]:
+    def open_page(page: str, *how: str) -> dict[str, Any]:
+        (folder / "page.html").write_text(page.replace("<head>", f"<head>{_LOOK}"), encoding="utf-8")
+        where = [f"--user-data-dir={folder / 'browser'}", "--dump-dom", f"file://{folder / 'page.html'}"]
         command = [browser, *_OFFLINE, *how, *where]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         told = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
         assert told, done.stderr
         said: dict[str, Any] = json.loads(unescape(told[1]))
+        assert said["errors"] == []
+        assert said["fetched"] == 0
         return said
 
-    return look
+    return open_page
+
+
+@pytest.fixture(scope="module")
+def look(open_page: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    found = compare("superpod:su=1,servers=2", parse_job("all_reduce:1G"), ["ndr", "eth-100-tcp"])
+    return partial(open_page, to_html(found))
 
 
 @pytest.fixture(scope="module")
@@ -74,9 +89,8 @@ def test_the_finding_and_its_trust_are_on_the_first_screen(seen: dict[str, Any])
     assert seen["trust"]["bottom"] < 500
 
 
-def test_the_page_fits_and_fetches_nothing(seen: dict[str, Any]) -> None:
+def test_the_page_fits(seen: dict[str, Any]) -> None:
     assert seen["overflow"] <= 0
-    assert seen["fetched"] == 0
 
 
 def test_curves_and_cables_have_room(seen: dict[str, Any]) -> None:
@@ -92,3 +106,14 @@ def test_on_a_narrow_dark_screen_the_times_are_in_sight_and_the_picture_is_dark(
     assert seen["overflow"] <= 0
     assert 0 < seen["time"] <= 500
     assert seen["paper"] == "rgb(20, 24, 29)"
+
+
+def test_the_page_of_a_plan_fits_a_narrow_dark_screen_and_has_its_racks(
+    open_page: Callable[..., dict[str, Any]],
+) -> None:
+    plan = make_plan(size(Request(servers=4)))
+    seen = open_page(plan_to_html(plan), "--window-size=500,900", "--blink-settings=preferredColorScheme=0")
+    assert 0 < seen["finding"]["top"] < seen["trust"]["top"] < seen["table"]["top"]
+    assert seen["overflow"] <= 0
+    assert seen["paper"] == "rgb(20, 24, 29)"
+    assert seen["boxes"] == [2, len(plan.racks.boxes)]  # the servers and the leaf of one rack

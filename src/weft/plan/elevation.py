@@ -26,6 +26,11 @@ def draw_row(racks: Racks, row: int, path: Path | str) -> None:
     save(lay_out_row(racks, row), path)
 
 
+def row_file(row: int) -> str:
+    """Where its picture is in the folder of a plan."""
+    return f"racks/row-{row_name(row)}.svg"
+
+
 def lay_out_row(racks: Racks, row: int) -> Scene:
     """The picture before it becomes a file."""
     canvas = Canvas()

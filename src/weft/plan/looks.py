@@ -19,7 +19,7 @@ TIER_INKS = (
     Ink(light="#f3c04b", dark="#80600f"),
     Ink(light="#d493c6", dark="#7d3a6d"),
 )
-_TIERS = ("server", "leaf switch", "spine switch", "core switch")
+TIERS = ("server", "leaf switch", "spine switch", "core switch")
 
 
 def looks_of(racks: Racks) -> NDArray[np.int64]:
@@ -29,9 +29,9 @@ def looks_of(racks: Racks) -> NDArray[np.int64]:
 
 def add_tiers(legend: Legend, looks: NDArray[np.int64], first: int) -> None:
     """An entry for each tier that is shown; `first` is the ink of the servers."""
-    for tier, number in enumerate(np.bincount(looks, minlength=len(_TIERS)).tolist()):
+    for tier, number in enumerate(np.bincount(looks, minlength=len(TIERS)).tolist()):
         if number:
-            legend.swatch(count(number, _TIERS[tier]), Role.HOST, first + tier)
+            legend.swatch(count(number, TIERS[tier]), Role.HOST, first + tier)
 
 
 def contents(racks: Racks, shown: NDArray[np.bool_]) -> str:

@@ -1,0 +1,256 @@
+"""The plan as one HTML page that opens without a network: the decision first, then bill, cables, floor and racks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec.structs import asdict
+
+from weft.draw.page import make_page, picture, prose, table
+from weft.draw.parts import count
+from weft.draw.svg import clean
+from weft.fabric.kinds import Medium
+from weft.plan.bill import Bill, Item
+from weft.plan.cables import Cabling
+from weft.plan.elevation import lay_out_row, row_file
+from weft.plan.looks import TIERS, Power, looks_of, power_of
+from weft.plan.parts import list_parts
+from weft.plan.pictures import lay_out_floor
+from weft.plan.racks import Racks, row_name
+from weft.plan.upkeep import Upkeep
+from weft.version import __version__
+
+if TYPE_CHECKING:
+    from weft.plan.plan import Plan
+
+_MOST_ROWS = 4  # whose elevations are in the page; of more they are files beside it
+_BODY = """<h1>What to buy for {spec}</h1>
+<p class="finding">{finding}</p>
+<p class="trust"><b>How far to trust it.</b> {trust}</p>
+<h2>Tiers</h2>
+{tiers}
+<h2>The bill</h2>
+{bill}
+<h2>Cables</h2>
+{cables}
+<h2>What it costs to keep</h2>
+{upkeep}
+<h2>The floor</h2>
+{floor}
+<h2>Racks</h2>
+{racks}
+<h2>Assumptions</h2>
+{assumptions}
+<footer>{footer}</footer>"""
+
+
+def to_html(plan: Plan) -> str:
+    content = _BODY.format(
+        spec=clean(Path(plan.size.spec).name),
+        finding=prose(_finding(plan)),
+        trust=prose(_trust(plan.bill)),
+        tiers=_tiers(plan.cabling),
+        bill=_bill(plan.bill),
+        cables=_cables(plan.cabling),
+        upkeep=_upkeep(plan.upkeep),
+        floor=_floor(plan.cabling),
+        racks=_racks(plan.cabling.racks),
+        assumptions=_assumptions(plan),
+        footer=_footer(plan),
+    )
+    style = files("weft.plan").joinpath("report.css").read_text("utf-8")
+    return make_page(f"weft plan {plan.size.spec}", content, style=style)
+
+
+# -- the decision -----------------------------------------------------------------------------------------------------
+
+
+def _finding(plan: Plan) -> str:
+    racks, bill = plan.cabling.racks, plan.bill
+    servers = " and ".join(map(str, bill.servers)) or count(int((racks.tier == 0).sum()), "server")
+    with_gpus = f" with {bill.gpus:,} GPUs" if bill.gpus else ""
+    switches = np.bincount(looks_of(racks), minlength=len(TIERS)).tolist()[1:]
+    *most, last = [count(n, name) for n, name in zip(switches, TIERS[1:], strict=True) if n] or ["no switches"]
+    tiers = f"{', '.join(most)} and {last}" if most else last
+    need = (
+        f"{servers}{with_gpus} take {tiers}, {count(len(plan.cabling), 'cable')} and {count(len(racks.names), 'rack')}"
+    )
+    return f"{need}: {_cost(bill)}. {_draws(bill)}"
+
+
+def _cost(bill: Bill) -> str:
+    """`1.3 to 2.2 million USD, 1,300 to 2,100 for each GPU`"""
+    cost = f"{bill.total.short} USD"
+    if bill.per_gpu:
+        cost += f", {bill.per_gpu} for each GPU"
+    return cost if bill.complete else f"{cost}, without what has no price"
+
+
+def _draws(bill: Bill) -> str:
+    alone = f"The fabric draws {Power(watts=bill.power_w)}"
+    with_servers = f", with the servers {Power(watts=bill.cluster_w)}" if bill.cluster_w else ""
+    return f"{alone}{with_servers}."
+
+
+def _trust(bill: Bill) -> str:
+    """What of it is counted, what is worked out, and what is guessed."""
+    lines = [line for line in bill.lines if line.price]
+    weak = sum(line.price.weak for line in lines if line.price)
+    prices = f"{weak} of {len(lines)} prices are weak: they name no model, or nobody who sells stands behind them"
+    missing = f"; no price is known for {', '.join(map(str, bill.missing))}" if bill.missing else ""
+    unknown = ", ".join(dict.fromkeys(item.name for item in bill.powerless))
+    power = f"; that of {unknown} is not known" if unknown else ""
+    return (
+        "Switches and cables are counted, port by port. Lengths are those of the floor below, a room with the measures "
+        f"under Assumptions. {prices}{missing}. Power is what makers give as the most{power}."
+    )
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+_TIER_HEADS = {"tier": "nowrap", "how many": "n nowrap", "model": "", "power": "n nowrap", "cables upwards": ""}
+
+
+def _tiers(cabling: Cabling) -> str:
+    racks, looks = cabling.racks, looks_of(cabling.racks)
+    low, high = looks[cabling.low_box], looks[cabling.high_box]
+    rows = []
+    for tier, name in enumerate(TIERS):
+        boxes = looks == tier
+        if not boxes.any():
+            continue
+        models = sorted({racks.models[box] or "unknown" for box in np.flatnonzero(boxes).tolist()})
+        upwards = np.bincount(high[low == tier], minlength=len(TIERS)).tolist()
+        to = [
+            f"{n:,} to {'each other' if above == tier else f'{TIERS[above]}es'}" for above, n in enumerate(upwards) if n
+        ]
+        power = str(power_of(racks, boxes))
+        rows.append((name, f"{int(boxes.sum()):,}", clean(", ".join(models)), power, ", ".join(to)))
+    return table(_TIER_HEADS, rows)
+
+
+_BILL_HEADS = {"what": "nowrap", "how many": "n nowrap", "USD each": "n nowrap", "USD": "n nowrap", "source": ""}
+
+
+def _bill(bill: Bill) -> str:
+    rows = [_priced(item) for item in bill.lines]
+    total = ("<b>sum</b>", "", "", f"<b>{bill.total}</b>", "")
+    note = "Servers, racks and people are not in it. bill.csv has every length of cable with its order numbers."
+    return f'{table(_BILL_HEADS, [*rows, total])}<p class="note">{note}</p>'
+
+
+def _priced(item: Item) -> tuple[str, ...]:
+    what = clean(item.name) + (f"<br><small>{clean(item.note)}</small>" if item.note else "")
+    if item.price is None:
+        return what, f"{item.count:,}", "no price", "not in the sum", ""
+    weak = "weak: " if item.price.weak else ""
+    source = f"<small>{weak}{clean(item.price.source)}, {item.price.date}</small>"
+    return what, f"{item.count:,}", str(item.price), str(item.total), source
+
+
+_CABLE_HEADS = {"to": "nowrap", "what": "", "length": "n nowrap", "cables": "n", "": "half"}
+_MEDIA = {
+    Medium.DAC: "passive copper",
+    Medium.ACC: "active copper",
+    Medium.AOC: "active optical",
+    Medium.TRANSCEIVER: "transceivers and fibre",
+}
+
+
+def _cables(cabling: Cabling) -> str:
+    """A bar for each length of each kind, and what to order for all of them."""
+    to_server = cabling.racks.tier[cabling.low_box] == 0
+    kinds = Counter(zip((~to_server).tolist(), cabling.part.tolist(), cabling.length_m.tolist(), strict=True))
+    most = max(kinds.values(), default=1)
+    rows = []
+    for (to_switch, index, length_m), number in sorted(kinds.items()):
+        part = cabling.parts[index]
+        medium = part.medium.name.lower()
+        what = f'<span class="swatch {medium}"></span>{clean(part.name)}'
+        bar = f'<div class="bar {medium}" style="width:{100 * number / most:.1f}%"></div>'
+        rows.append(("switches" if to_switch else "servers", what, f"{length_m:g} m", f"{number:,}", bar))
+    media = Counter(cabling.parts[index].medium for index in cabling.part.tolist())
+    key = "".join(
+        f'<span><i class="swatch {medium.name.lower()}"></i>{_MEDIA[medium]}: {number:,}</span>'
+        for medium, number in sorted(media.items())
+    )
+    order = clean("; ".join(map(str, list_parts(cabling))))
+    return f'<p class="key">{key}</p>{table(_CABLE_HEADS, rows)}<p class="note">To order: {order}.</p>'
+
+
+# -- over the years --------------------------------------------------------------------------------------------------
+
+
+_KEEP_HEADS = {"what": "nowrap", "USD": "n nowrap"}
+_TRAIN_HEADS = {**_KEEP_HEADS, "USD for 10¹² tokens": "n nowrap"}
+
+
+def _upkeep(kept: Upkeep) -> str:
+    bands = {"the fabric": kept.fabric, "with its servers": kept.cluster}
+    sums = {name: band for name, band in bands.items() if band is not None}
+    told = (
+        f"Bought, and powered for {kept.years:g} years: a kWh costs {kept.electricity} USD ({kept.electricity.source}, "
+        f"{kept.electricity.date}), and the site draws {kept.pue:g} W for each in its racks."
+    )
+    if kept.run is None:
+        body = table(_KEEP_HEADS, [(name, str(band)) for name, band in sums.items()])
+    else:
+        step = kept.run.step
+        told += f" {step.transformer.name} trains all that time, at {step.tokens_per_s:,.0f} tokens a second."
+        body = table(_TRAIN_HEADS, [(name, str(band), str(kept.per_tokens(band))) for name, band in sums.items()])
+    return f'{body}<p class="note">{prose(told)}</p>'
+
+
+# -- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def _floor(cabling: Cabling) -> str:
+    where, cables = cabling.trays.fullest
+    bundles = count(cabling.bundles, "bundle")
+    note = f"{bundles}, each between two racks. The fullest is {where}: {count(cables, 'cable')}." if cables else ""
+    return picture(lay_out_floor(cabling), "From above, to scale", note, natural=True)
+
+
+def _racks(racks: Racks) -> str:
+    rows = np.unique(racks.row).tolist()
+    if len(rows) > _MOST_ROWS:
+        links = "".join(f'<li><a href="{row_file(row)}">row {row_name(row)}</a></li>' for row in rows)
+        return f'<p class="note">In the folder of this page:</p><ul class="links">{links}</ul>'
+    return "".join(
+        f"<details{' open' if row == rows[0] else ''}><summary>Row {row_name(row)}</summary>"
+        f"{picture(lay_out_row(racks, row), 'From the front, to scale', natural=True)}</details>"
+        for row in rows
+    )
+
+
+# -- provenance -------------------------------------------------------------------------------------------------------
+
+
+def _assumptions(plan: Plan) -> str:
+    room = ", ".join(f"{name} = {value}" for name, value in asdict(plan.racks.room).items())
+    items = "".join(f"<li>{prose(one)}</li>" for one in plan.assumed)
+    return f"<ul>{items}<li>The room, as a file for it would say: <code>{clean(room)}</code></li></ul>"
+
+
+def _footer(plan: Plan) -> str:
+    return f"weft {__version__}: <code>{clean(command(plan))}</code>"
+
+
+def command(plan: Plan) -> str:
+    """What makes it again; files of prices and of the room stand for themselves."""
+    words = ["weft", "plan"]
+    if plan.size.request is None:
+        words.append(plan.size.spec)
+    else:
+        for field in fields(plan.size.request):
+            value = getattr(plan.size.request, field.name)
+            if value != field.default:
+                words.append(f"--{field.name.replace('_', '-')}" + ("" if value is True else f" {value}"))
+    if plan.upkeep.run:
+        words.append(f"--train {plan.upkeep.run.step.transformer.name}")
+    return " ".join(words)

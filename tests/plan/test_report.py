@@ -1,0 +1,111 @@
+"""The page: the decision first, everything in it, nothing from elsewhere, names as they are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import weft
+from weft.plan.parts import list_parts
+from weft.plan.plan import Plan, make_plan
+from weft.plan.racks import row_name
+from weft.plan.report import command, to_html
+from weft.plan.request import Request
+from weft.plan.room import Room
+from weft.plan.size import size
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return make_plan(size(Request(gpus=512)))
+
+
+@pytest.fixture(scope="module")
+def page(plan: Plan) -> str:
+    return to_html(plan)
+
+
+def words(page: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", page.partition("<body>")[2])).replace("\xa0", " ")
+
+
+def test_the_decision_comes_first_and_how_far_to_trust_it_next(plan: Plan, page: str) -> None:
+    text = words(page)
+    decision = (
+        "64 × dgx-h100 with 512 GPUs take 16 leaf switches and 8 spine switches, 1,024 cables and 19 racks: "
+        f"{plan.bill.total.short} USD, {plan.bill.per_gpu} for each GPU. The fabric draws "
+    )
+    assert text.index(decision) < text.index("How far to trust it.") < text.index("The bill") < text.index("The floor")
+
+
+def test_the_page_needs_no_network(page: str) -> None:
+    elsewhere = re.sub(r"xmlns=(\"|&quot;)http://www.w3.org/2000/svg", "", page)
+    assert not re.findall(r"https?://[^ ]*[\"']|url\(|@import|<script|<link|src=", elsewhere)
+
+
+def test_every_line_of_the_bill_and_every_cable_is_there(plan: Plan, page: str) -> None:
+    text = words(page)
+    for item in plan.bill.lines:
+        assert f"{item.name}{item.count:,}{item.price}{item.total}weak: {item.price.source}" in text
+    assert f"sum{plan.bill.total}" in text
+    for part in list_parts(plan.cabling):
+        assert str(part) in text
+    bars = re.findall(r'<td class="n" data-of="cables">([\d,]+)</td>.*?width:([\d.]+)%', page)
+    assert sum(int(number.replace(",", "")) for number, _ in bars) == len(plan.cabling)
+    assert max(float(width) for _, width in bars) == 100
+
+
+def test_what_has_no_price_is_named_and_not_in_the_sum(plan: Plan) -> None:
+    dear, *rest = plan.bill.items
+    text = words(to_html(replace(plan, bill=replace(plan.bill, items=(replace(dear, price=None), *rest)))))
+    assert f"{dear.name}{dear.count:,}no pricenot in the sum" in text
+    assert f"no price is known for {dear}" in text
+    assert "without what has no price" in text
+
+
+def test_tiers_have_their_cables_and_the_fullest_tray_its_place(plan: Plan, page: str) -> None:
+    text = words(page)
+    assert re.search(r"server64dgx-h100653 kW512 to leaf switchesleaf switch16QM970012.0 kW512 to spine switches", text)
+    where, cables = plan.cabling.trays.fullest
+    assert f"The fullest is {where}: {cables:,} cables." in text
+
+
+def test_few_rows_are_in_the_page_and_many_are_files_beside_it(plan: Plan, page: str) -> None:
+    assert page.count("<details") == page.count("<iframe") - 1 == 1
+    many = make_plan(plan.size, room=Room(racks_per_row=3))
+    rows = np.unique(many.racks.row).tolist()
+    assert re.findall(r'href="([^"]*)"', to_html(many)) == [f"racks/row-{row_name(row)}.svg" for row in rows]
+
+
+def test_training_has_its_price(plan: Plan, page: str) -> None:
+    assert f"the fabric{plan.upkeep.fabric}Bought" in words(page)
+    step = SimpleNamespace(transformer=SimpleNamespace(name="tiny"), tokens_per_s=1e6)
+    kept = replace(plan.upkeep, run=cast("Any", SimpleNamespace(step=step)))
+    told = to_html(replace(plan, upkeep=kept))
+    assert f"the fabric{kept.fabric}{kept.per_tokens(kept.fabric)}" in words(told)
+    assert "tiny trains all that time, at 1,000,000 tokens a second." in words(told)
+    assert command(replace(plan, upkeep=kept)) == "weft plan --gpus 512 --train tiny"
+
+
+def test_assumptions_and_the_way_to_make_it_again_come_last(page: str) -> None:
+    text = words(page)
+    assert "racks_per_row = 20, rack_u = 48" in text
+    assert text.rstrip().endswith(f"weft {weft.__version__}: weft plan --gpus 512")
+    grown = make_plan(size(Request(servers=20, grow_to=40, ufm=True)))
+    assert command(grown) == "weft plan --servers 20 --grow-to 40 --ufm"
+    assert grown.assumed
+    assert all(one in words(to_html(grown)) for one in grown.assumed)
+
+
+def test_names_are_escaped(plan: Plan) -> None:
+    racks = replace(plan.racks, models=("<b>&",) * len(plan.racks.models), boxes=("</iframe>",) * len(plan.racks.boxes))
+    odd = replace(plan.size, spec="<b>&", notes=("<b>&",))
+    told = to_html(replace(plan, cabling=replace(plan.cabling, racks=racks), size=odd))
+    assert "<b>&" not in told
+    assert told.count("</iframe>") == told.count("<iframe")
