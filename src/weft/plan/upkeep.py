@@ -28,6 +28,7 @@ PUE = 1.5  # watts that a site draws for each in its racks: 1.56 on average (Upt
 TOKENS = 1e12  # the unit of training
 _HOURS = 8_766  # of a year
 _KILO = 1_000
+_AS_FAST = 1.001  # times: weft cannot tell less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +145,7 @@ class Verdict:
 
         With its electricity, and without the cards of the fabric. Of two low bills and of two high ones.
         """
-        if self.faster <= 1:
+        if self.faster < _AS_FAST:
             return None
         count = sum(item.count for item in self.dear.bill.servers)
         dear, cheap = self.dear.fabric, self.cheap.fabric
@@ -162,7 +163,8 @@ class Verdict:
         server = self.server
         if server is None:
             return f"{costs}, and trains no faster with it: it does not pay."
-        gain = f"and trains {100 * (self.faster - 1):.2g} % more"
+        more = f"{100 * (self.faster - 1):.2g} % more" if self.faster < 2 else f"{self.faster:.1f} times as much"
+        gain = f"and trains {more}"
         if not server.high_usd:
             return f"{costs}, {gain}: it pays at any price of servers."
         return f"{costs}, {gain}: it pays where a server costs more than {server.short} USD with its electricity."
