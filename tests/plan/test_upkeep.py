@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from weft.collectives.interconnect import build, respec
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.fabric.prices import Price, read_prices
+from weft.fabric.prices import Price, Prices, read_prices
 from weft.plan.bill import Bill, Item, bill_of
 from weft.plan.upkeep import Upkeep, pays, train, upkeep
 
@@ -37,12 +38,20 @@ def run(tokens_per_s: float, name: str = "ndr", model: str = "llama3-70b", gpus:
 
 def kept(usd: float, tokens_per_s: float, **options: Any) -> Upkeep:
     """A kilowatt for a dollar and no losses: its electricity costs as much as there are hours."""
-    made = upkeep(bill(usd), read_prices(), pue=1, run=run(tokens_per_s, **options))
-    return replace(made, electricity=price(1, 1))
+    made = upkeep(bill(usd), read_prices(), run=run(tokens_per_s, **options))
+    return replace(made, pue=1, electricity=price(1, 1))
 
 
-def test_electricity_is_power_times_losses_times_hours_times_price() -> None:
-    made = upkeep(bill(1e6, power_w=2_000), read_prices(), years=2, pue=1.25)
+def own(folder: Path, **figures: float) -> Prices:
+    path = folder / "quotes.toml"
+    path.write_text(
+        "".join(f'"{name}" = {{ value = {v}, source = "us", date = 2026-11-02 }}\n' for name, v in figures.items())
+    )
+    return read_prices(path)
+
+
+def test_electricity_is_power_times_losses_times_hours_times_price(tmp_path: Path) -> None:
+    made = upkeep(bill(1e6, power_w=2_000), own(tmp_path, **{"years of use": 2, "pue": 1.25}))
     assert made.energy_kwh(2_000) == pytest.approx(2 * 1.25 * 8_766 * 2)
     assert made.fabric.low_usd == pytest.approx(1e6 + 2 * 1.25 * 8_766 * 2 * 0.08)
     assert made.fabric.high_usd == pytest.approx(1e6 + 2 * 1.25 * 8_766 * 2 * 0.13)
@@ -86,10 +95,10 @@ def test_a_dearer_fabric_that_is_no_faster_does_not_pay_and_one_much_faster_alwa
     assert str(pays(kept(1.1e6, 2e6), kept(1e6, 1e6))).endswith("it pays at any price of servers.")
 
 
-def test_years_pue_and_jobs_that_make_no_sense_are_refused() -> None:
-    for wrong in ({"years": 0}, {"years": float("nan")}, {"pue": 0.9}):
+def test_years_pue_and_jobs_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    for wrong in ({"years of use": 0}, {"PUE": 0.9}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
-            upkeep(bill(1), read_prices(), **wrong)
+            upkeep(bill(1), own(tmp_path, **wrong))
     with pytest.raises(ConfigError, match="give both a run"):
         pays(kept(1, 1), upkeep(bill(1), read_prices()))
     with pytest.raises(ConfigError, match="compare one job"):

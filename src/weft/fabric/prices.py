@@ -26,6 +26,7 @@ from weft.fabric.kinds import Medium
 from weft.fabric.rates import Technology
 
 ELECTRICITY = "kWh of electricity"
+YEARS, PUE = "years of use", "PUE"  # figures that are no dollars
 _MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet", Technology.OMNI_PATH: "Omni-Path"}
 _CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # of one link
 TRANSCEIVER, FIBRE = "transceiver port", "fibre"
@@ -116,6 +117,10 @@ class Prices:
         port, fibre = self.named(at_adapter, TRANSCEIVER), self.named(cable.part, FIBRE)
         return cage * (1 / ports) + port + fibre if cage and port and fibre else None
 
+    def figure(self, name: str) -> float:
+        """`YEARS`, `PUE`: one that weft always has."""
+        return next(quotes[name].low_usd for quotes in self.layers if name in quotes)
+
     def named(self, name: str, default: str = "", count: int = 1, what: str = "ports") -> Price | None:
         """As a file has it under this name, or so many times the default: `named(ELECTRICITY)`."""
         for quotes in self.layers:
@@ -137,6 +142,13 @@ def _own() -> Mapping[str, Price]:
         return _read(Path(file.name))
 
 
+class _Figure(Struct):
+    value: float
+    source: str
+    date: datetime.date
+    weak: bool = False
+
+
 class _Quote(Struct):
     usd: float | tuple[float, float]
     source: str
@@ -153,7 +165,7 @@ def _read(path: Path) -> Mapping[str, Price]:
         known = _known(document, name)
         if known in quotes:
             raise FileError(path, document.line((name,)), name, f"another name: {known} has a price already")
-        quotes[known] = _price(document, name)
+        quotes[known] = _price(document, name, _Figure if known in (YEARS, PUE) else _Quote)
     return quotes
 
 
@@ -164,13 +176,14 @@ def _known(document: Document, name: str) -> str:
         raise FileError(document.path, document.line((name,)), name, f"what can have a price: {error}") from None
 
 
-def _price(document: Document, name: str) -> Price:
+def _price(document: Document, name: str, form: type[_Quote] | type[_Figure]) -> Price:
     if not isinstance(document.at((name,)), dict):
         document.refuse((name,), _FORM)
-    quote = document.convert((name,), _Quote)
-    low, high = quote.usd if isinstance(quote.usd, tuple) else (quote.usd, quote.usd)
+    quote = document.convert((name,), form)
+    band = quote.value if isinstance(quote, _Figure) else quote.usd
+    low, high = band if isinstance(band, tuple) else (band, band)
     if not 0 <= low <= high < math.inf:
-        document.refuse((name, "usd"), _FORM)
+        document.refuse((name, "value" if isinstance(quote, _Figure) else "usd"), _FORM)
     if not quote.source.strip():
         document.refuse((name, "source"), "who says so: an offer, a page, a table")
     return Price(low_usd=low, high_usd=high, source=quote.source, date=quote.date, weak=quote.weak)
@@ -183,4 +196,15 @@ def _names() -> tuple[str, ...]:
     cables = [one.name for one in catalog.cables() if one.transceivers is None]
     optics = [name for one in catalog.cables() if one.transceivers for name in (*one.transceivers, one.part)]
     kinds = [f"{maker} {kind}" for maker in _MAKERS.values() for kind in ("adapter", "switch port")]
-    return (*boxes, *cables, *dict.fromkeys(optics), *kinds, *_CABLES.values(), TRANSCEIVER, FIBRE, ELECTRICITY)
+    return (
+        *boxes,
+        *cables,
+        *dict.fromkeys(optics),
+        *kinds,
+        *_CABLES.values(),
+        TRANSCEIVER,
+        FIBRE,
+        ELECTRICITY,
+        YEARS,
+        PUE,
+    )

@@ -9,12 +9,11 @@ pays(dear, cheap)              is the dearer of two fabrics worth it, and from w
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.errors import ConfigError, SimulationBug
-from weft.fabric.prices import ELECTRICITY, Band, Price, Prices
+from weft.fabric.prices import ELECTRICITY, PUE, YEARS, Band, Price, Prices
 from weft.plan.bill import Bill
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from weft.training.job import Run
     from weft.training.search import Progress
 
-YEARS = 5.0  # the large clouds write servers off over 5 to 6 years (annual reports of 2024)
-PUE = 1.5  # watts that a site draws for each in its racks: 1.56 on average (Uptime Institute, 2024), new sites less
 TOKENS = 1e12  # the unit of training
 _HOURS = 8_766  # of a year
 _KILO = 1_000
@@ -86,13 +83,15 @@ class Upkeep:
         }
 
 
-def upkeep(bill: Bill, prices: Prices, *, years: float = YEARS, pue: float = PUE, run: Run | None = None) -> Upkeep:
-    """Over so many years, on a site that draws `pue` watts for each in a rack."""
-    if not 0 < years < math.inf:
-        raise ConfigError(f"years = {years:g}: a fabric stands for more than 0")
-    if not 1 <= pue < math.inf:
-        raise ConfigError(f"pue = {pue:g}: a site draws what its racks draw, and more: 1 at least, {PUE:g} is usual")
-    electricity = prices.named(ELECTRICITY)
+def upkeep(bill: Bill, prices: Prices, *, run: Run | None = None) -> Upkeep:
+    """Over the years, and on a site with the losses, that the prices have; electricity is one of them."""
+    years, pue, electricity = prices.figure(YEARS), prices.figure(PUE), prices.named(ELECTRICITY)
+    if not years:
+        raise ConfigError(f"{YEARS}: 0 is not more than 0, and a fabric that does not stand costs nothing")
+    if pue < 1:
+        raise ConfigError(
+            f"{PUE}: {pue:g} is less than 1, and a site draws what its racks draw, and more: 1.5 is usual"
+        )
     if electricity is None:
         raise SimulationBug(f"prices.toml has no {ELECTRICITY}")
     return Upkeep(bill=bill, years=years, pue=pue, electricity=electricity, run=run)
