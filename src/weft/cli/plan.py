@@ -94,7 +94,7 @@ def plan(
         print_data(form, made.report(), *(["runs"] if form.csv else []))
         return
     _print(made)
-    print(f"{to}: written; open floor.svg, order bill.csv, cable by cables.csv")
+    print(f"{to}: written; open report.html, order bill.csv, cable by cables.csv")
 
 
 def _size(spec: str | None, wanted: Wanted) -> Size:

@@ -5,6 +5,7 @@ bill.csv        what to order
 cables.csv      every cable with its labels, racks and length
 cables.ndt      the same for UFM
 floor.svg, racks/row-A.svg, fabric.svg
+report.html     all of it on a page
 plan.json       all figures
 """
 
@@ -24,13 +25,16 @@ from weft.draw import draw
 from weft.errors import ConfigError
 from weft.fabric import files
 from weft.plan.bill import to_csv as bill_to_csv
-from weft.plan.elevation import draw_row
+from weft.plan.elevation import draw_row, row_file
 from weft.plan.pictures import draw_floor
 from weft.plan.plan import Plan
-from weft.plan.racks import row_name
+from weft.plan.report import to_html
 from weft.plan.schedule import to_csv, to_ndt
 
-FILES = ("fabric.yaml", "bill.csv", "cables.csv", "cables.ndt", "floor.svg", "fabric.svg", "plan.json", "racks")
+FILES = (
+    *("fabric.yaml", "bill.csv", "cables.csv", "cables.ndt", "floor.svg", "fabric.svg", "report.html", "plan.json"),
+    "racks",
+)
 _ROW = re.compile(r"row-[A-Z]+\.svg")
 
 
@@ -86,7 +90,8 @@ def _write(plan: Plan, folder: Path, progress: Callable[[str], None]) -> None:
     draw(plan.cabling.fabric, folder / "fabric.svg")
     (folder / "racks").mkdir()
     for row in np.unique(plan.racks.row).tolist():
-        draw_row(plan.racks, row, folder / "racks" / f"row-{row_name(row)}.svg")
+        draw_row(plan.racks, row, folder / row_file(row))
+    (folder / "report.html").write_text(to_html(plan), encoding="utf-8")
     (folder / "plan.json").write_text(json.dumps(plan.report(), indent=2, default=str) + "\n")
 
 
