@@ -542,3 +542,12 @@ def test_a_bad_day_has_four_faults():
     assert bad["leaf3/14"].peer is None
     assert "spine2" not in bad
     assert len(good.links) - len(bad.links) == len(good["spine2"].peers) + 1
+
+
+def test_servers_with_other_cards_and_fewer_rails_are_whole_too(tmp_path):
+    fabric = load("superpod:su=1,servers=3,server=dgx-h100+ConnectX-8+4rails,ufm=2,leaves=1")
+    text = lab.to_text(fabric)
+    assert "  dgx1..3: {server: dgx-h100+ConnectX-8+4rails, group: su1}\n" in text
+    assert "  ufm1..2: {server: ufm+ConnectX-8, group: su1}\n" in text
+    (tmp_path / "lab.yaml").write_text(text)
+    assert set(map(str, lab.read(tmp_path / "lab.yaml").all_links())) == set(map(str, fabric.all_links()))

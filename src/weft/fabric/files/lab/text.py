@@ -7,7 +7,6 @@ GUID, a LID, a description) is written down.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import groupby
@@ -166,7 +165,7 @@ def _nodes_in_ranges(entries: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
 
 def _whole_servers(fabric: Fabric) -> dict[int, str]:
     """Server -> template, of those that have exactly what their template has."""
-    known = _templates()
+    known = _templates() | {shape: name for name in fabric.models if "+" in name for shape in _variant(name)}
     whole = {server: known[shape] for server, shape in _shapes(fabric).items() if shape in known}
     # A node elsewhere with the server's name would be taken for it.
     return {
@@ -181,31 +180,77 @@ def _templates() -> dict[Shape, str]:
     """What a server of each template looks like; of templates that look the same, the first."""
     shapes: dict[Shape, str] = {}
     for template in catalog.servers():
-        builder = FabricBuilder(template.name)
-        add_servers(builder, template.name, ["x"])
-        shapes.setdefault(_shapes(builder.build())[0], template.name)
+        shapes.setdefault(_shape_of(template.name), template.name)
     return shapes
+
+
+def _variant(name: str) -> list[Shape]:
+    """What a server with other cards or fewer rails looks like: `dgx-h100+ConnectX-8`; none if there is no such."""
+    try:
+        return [_shape_of(name)]
+    except ConfigError:
+        return []
+
+
+def _shape_of(template: str) -> Shape:
+    builder = FabricBuilder(template)
+    add_servers(builder, template, ["x"])
+    return _shapes(builder.build())[0]
 
 
 def _shapes(fabric: Fabric) -> dict[int, Shape]:
     """Server -> what is in it and how it is wired, without what differs from server to server."""
-    nodes, models = fabric.nodes, (*fabric.models, "")  # the last serves index -1
-    parts: dict[int, list[Any]] = defaultdict(list)
-    group: dict[int, int] = {}
-    part: list[str] = []  # [node] -> its name in the server
-    columns = zip(nodes.name, nodes.server.tolist(), nodes.group.tolist(), nodes.kind.tolist(), strict=True)
-    for node, (name, server, pod, kind) in enumerate(columns):
-        part.append(name.removeprefix(fabric.servers[server]) if server >= 0 else "")
-        same_group = group.setdefault(server, pod) == pod
-        parts[server].append((part[node], kind, models[nodes.model[node]], int(nodes.n_ports[node]), same_group))
-    wires: dict[int, list[Any]] = defaultdict(list)
-    a, b = fabric.link_nodes
-    for row in np.flatnonzero((nodes.server[a] == nodes.server[b]) & (nodes.server[a] >= 0)).tolist():
-        slots = fabric.links.a[row], fabric.links.b[row]
-        ends = sorted((part[fabric.ports.node[slot]], int(fabric.ports.number[slot])) for slot in slots)
-        quality = (getattr(fabric.links, key)[row].item() for key in _QUALITY)
-        wires[int(nodes.server[a[row]])].append((*ends, *quality))
-    return {server: (tuple(parts[server]), tuple(sorted(wires[server]))) for server in parts if server >= 0}
+    inside = _Inside(fabric)
+    shapes: dict[bytes, Shape] = {}
+    found: dict[int, Shape] = {}
+    for server in range(len(fabric.servers)):
+        key = inside.key(server)
+        found[server] = shapes.get(key) or shapes.setdefault(key, inside.shape(server))
+    return found
+
+
+class _Inside:
+    """Servers by number, so that those that are alike to the last number are spelled out once for all."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        nodes, ports, links, (a, b) = fabric.nodes, fabric.ports, fabric.links, fabric.link_nodes
+        self.models = (*fabric.models, "")  # the last serves index -1
+        count = len(fabric.servers)
+        node = np.argsort(nodes.server, kind="stable")
+        node = node[np.searchsorted(nodes.server[node], 0) :]
+        of = nodes.server[node]
+        self.first_node = np.searchsorted(of, np.arange(count + 1))
+        numbers: dict[str, int] = {}  # of parts, by their names in a server
+        names = (nodes.name[n].removeprefix(fabric.servers[s]) for n, s in zip(node.tolist(), of.tolist(), strict=True))
+        part = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32)
+        self.parts = list(numbers)
+        group = nodes.group[node]
+        same_group = group == group[self.first_node[of]] if len(node) else group == group
+        self.of_node = (part, nodes.kind[node], nodes.model[node], nodes.n_ports[node], same_group)
+        part_of = np.full(len(nodes), -1, np.int32)
+        part_of[node] = part
+        link = np.flatnonzero((nodes.server[a] == nodes.server[b]) & (nodes.server[a] >= 0))
+        link = link[np.argsort(nodes.server[a[link]], kind="stable")]
+        self.first_link = np.searchsorted(nodes.server[a[link]], np.arange(count + 1))
+        ends = [(part_of[ports.node[slot]], ports.number[slot]) for slot in (links.a[link], links.b[link])]
+        self.of_link = (*ends[0], *ends[1], *(getattr(links, key)[link] for key in _QUALITY))
+
+    def key(self, server: int) -> bytes:
+        return b"|".join(
+            column[first[server] : first[server + 1]].tobytes()
+            for first, columns in ((self.first_node, self.of_node), (self.first_link, self.of_link))
+            for column in columns
+        )
+
+    def shape(self, server: int) -> Shape:
+        parts, wires = (
+            zip(*(column[first[server] : first[server + 1]].tolist() for column in columns), strict=True)
+            for first, columns in ((self.first_node, self.of_node), (self.first_link, self.of_link))
+        )
+        name = self.parts.__getitem__
+        spelled = [(*sorted(((name(a), n), (name(b), m))), *quality) for a, n, b, m, *quality in wires]
+        inside = ((name(part), kind, self.models[model], n_ports, same) for part, kind, model, n_ports, same in parts)
+        return tuple(inside), tuple(sorted(spelled))
 
 
 # -- links ---------------------------------------------------------------------------------------------------------
