@@ -126,9 +126,10 @@ class Inking:
 def ink_by_speed(parts: Parts) -> Inking:
     """A fixed ink for each generation; a narrower link of it is paler."""
     fabric = parts.fabric
-    used, of_link = np.unique(np.stack((fabric.links.speed, fabric.links.width)), axis=1, return_inverse=True)
+    kind = fabric.links.speed.astype(np.int32) << 16 | fabric.links.width  # whole columns are slow to sort
+    used, of_link = np.unique(kind, return_inverse=True)
     inks, labels = list(ALWAYS), {}
-    for speed, width in used.T.tolist():
+    for speed, width in zip((used >> 16).tolist(), (used & 0xFFFF).tolist(), strict=True):
         line = speeds()[speed]
         colour = _SPEED_INKS.get(line.name, _OTHER_SPEED)
         if width != line.default_width:

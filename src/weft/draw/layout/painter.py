@@ -255,7 +255,11 @@ def describe(parts: Parts, part: int) -> str:
         return _describe_switch(parts, parts.fabric.node_index[parts.names[part]])
     if len(nodes) == 1:
         return parts.names[part]
-    devices = Counter(_what(parts, node) for node in nodes)
+    columns, at, devices = parts.fabric.nodes, list(nodes), Counter[str]()
+    kinds = list(zip(columns.kind[at].tolist(), columns.model[at].tolist(), strict=True))
+    one_of = dict(zip(kinds, nodes, strict=True))
+    for kind, number in Counter(kinds).items():
+        devices[_what(parts, one_of[kind])] += number
     return f"{parts.names[part]}\n{', '.join(f'{number} × {what}' for what, number in devices.items())}"
 
 
