@@ -123,6 +123,13 @@ def test_the_finding_has_the_fastest_the_slowest_and_the_prices(found: Compariso
     assert f"NDR InfiniBand (as long) {show_usd(of(found, 'ndr').bill)}" in said  # a slot of PCIe 5 slows XDR down
 
 
+def test_few_servers_are_billed_the_few_switches_that_they_need() -> None:
+    """Four DGX H100 have 32 ports: one QM9700, not the 12 switches of a whole unit."""
+    (one,) = compare("superpod:su=1,servers=4", parse_job("all_reduce:1M"), ["ndr"]).outcomes
+    assert [str(line) for line in one.bill.lines][:2] == ["1 × QM9700", "32 × ConnectX-7"]
+    assert one.bill.links == 32
+
+
 def test_beside_a_time_stands_how_far_weft_is_off_in_published_runs(found: Comparison) -> None:
     """Of the same network and speed, of a size up to 4 times larger or smaller."""
     ndr = of(found, "ndr").published

@@ -165,7 +165,8 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
     yield "power", "; ".join(filter(None, (known, f"not known: {unknown}" if unknown else "")))
     if kept.run and bill.complete:
         model = kept.run.step.transformer.name
-        yield "training", f"{kept.per_tokens(kept.fabric)} USD of fabric for 10^12 tokens of {model}"
+        whole = f", {kept.per_tokens(kept.cluster)} with the servers," if kept.cluster else ""
+        yield "training", f"{kept.per_tokens(kept.fabric)} USD of fabric{whole} for 10^12 tokens of {model}"
 
 
 def _kilowatts(watts: float) -> str:

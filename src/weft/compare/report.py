@@ -220,13 +220,16 @@ def _costs(found: Comparison) -> str:
         )
         per_gpu = str(bill.per_gpu or "no price")
         left_out = clean(without_price(bill)) or "nothing"
-        rows.append((_name(one), *bought, clean(show_usd(bill)), per_gpu, _power(bill), f"<small>{left_out}</small>"))
+        whole = f"<br><small>{bill.cluster.short} with the servers</small>" if bill.cluster else ""
+        rows.append(
+            (_name(one), *bought, clean(show_usd(bill)) + whole, per_gpu, _power(bill), f"<small>{left_out}</small>")
+        )
     whose = (
         f"yours, {found.prices.path}, before weft's" if found.prices.path else "weft's; put in your own, --prices FILE"
     )
     note = (
         f"Bands, low to high. {weakness([one.bill for one in found.outcomes])} They are {whose}. Cables are those of a "
-        "floor plan with rows of racks, each of the cheapest medium that reaches. Servers are not in it."
+        "floor plan with rows of racks, each of the cheapest medium that reaches. Servers are not in the sum."
     )
     return f'{table(dict.fromkeys(_COSTS, ""), rows)}<p class="note">{clean(note)}</p>'
 
