@@ -38,6 +38,7 @@ COMMANDS = {
     "nccl": "Run a collective at every size as nccl-tests does, in its form; or show published runs beside weft's.",
     "replay": "Run a job's trace on a fabric: Chakra, PyTorch's profiler, SimAI, GOAL; how long, where the time goes.",
     "compare": "Compare fabrics for a cluster: one job over InfiniBand, RoCE or TCP, how long, why, and what it costs.",
+    "advise": "Say whether a cluster needs InfiniBand, RoCE or plain Ethernet, why, and when that changes; or ask.",
     "plan": "Plan a cluster's fabric: switches, racks, every cable, dollars and watts; writes a folder with all of it.",
     "train": "Train a transformer on a fabric: step time, tokens/s, MFU, memory, where the time goes.",
     "audit": "Compare a discovered fabric with its plan: cables to mend, in the order of a walk. Status 1 if any.",

@@ -1,0 +1,13 @@
+"""What advice states and no engine can find: facts.toml."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from weft.fabric.rates import read_data
+
+
+@cache
+def facts() -> dict[str, Any]:
+    return read_data("weft.advise", "facts.toml")

@@ -1,0 +1,172 @@
+"""Fabric by fabric: how long, how much of it waiting, what it costs to buy, and what a unit of work costs.
+
+    cost of a unit = (servers + fabric, bought and powered over their years) / years x seconds of a unit
+
+Bands count by their middles. A server is bought with the cards of its fabric: those that it is sold with are taken off
+its price. In a cloud nobody buys a fabric: a server costs the same with each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from weft.advise.case import Case
+from weft.advise.facts import facts
+from weft.advise.option import Option, fabrics, options
+from weft.advise.train import Training
+from weft.advise.works import Messages, Progress, Storage, Timed, Work
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.fabric.prices import Band
+from weft.plan.bill import Bill, bill_of
+from weft.plan.upkeep import Upkeep, upkeep
+
+YEAR_S = 8_766 * 3_600
+_NOTHING = Band(low_usd=0.0, high_usd=0.0)
+
+
+def middle(band: Band) -> float:
+    return (band.low_usd + band.high_usd) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One option at one point."""
+
+    option: Option
+    timed: Timed
+    price: Band  # of the fabric
+    power_w: float
+    unit_usd: float  # what one of what is counted costs
+
+    @property
+    def price_usd(self) -> float:
+        return middle(self.price)
+
+    @property
+    def seconds(self) -> float:
+        return self.timed.seconds
+
+    def report(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "fabric": self.option.name,
+            "answer": self.option.answer,
+            "unit_s": self.seconds,
+            "waits": self.timed.waits,
+            "low_usd": self.price.low_usd,
+            "high_usd": self.price.high_usd,
+            "unit_usd": self.unit_usd,
+            "power_w": self.power_w,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The case, or one near it."""
+
+    case: Case
+    infiniband: float = 1.0  # what InfiniBand costs, times what its bill says
+    risk: float = 0.0  # chance that the only vendor leaves: so much of another bill
+
+
+class Bench:
+    """Runs every option once, at the case; closed forms elsewhere, fitted to those runs."""
+
+    def __init__(self, case: Case, progress: Progress | None = None) -> None:
+        self.case, self.work = case, _work(case, progress)
+        self._bills: dict[tuple[Option, int], tuple[Bill, ...]] = {}
+        self.left_out = {option: why for option in options(case) if (why := self._refused(option, case))}
+        self.options = tuple(option for option in options(case) if option not in self.left_out)
+        run: dict[Option, Timed] = {}
+        for option in self.options:
+            if progress is not None:
+                progress(f"running {option.name}")
+            run[option] = self.work.run(option)
+        guesses = {option: self.work.guess(option, case) for option in self.options}
+        self._run = run
+        self._fit = {option: run[option].seconds / guesses[option].seconds for option in self.options}
+
+    def rows(self, point: Point | None = None) -> tuple[Row, ...]:
+        """Of the case as it was run; of another point in closed form."""
+        at = point or Point(case=self.case)
+        there = [option for option in self.options if not self._refused(option, at.case)]
+        times = _freely({option: self._timed(option, at.case) for option in there})
+        return tuple(self._row(option, at, times[option]) for option in there)
+
+    def _refused(self, option: Option, case: Case) -> str:
+        """Why so many servers cannot be cabled with it."""
+        try:
+            fabrics(option, case, case.servers)
+        except ConfigError as error:
+            return str(error).splitlines()[0]
+        return ""
+
+    def _timed(self, option: Option, case: Case) -> Timed:
+        if _same_work(case, self.case):
+            return self._run[option]
+        guess = self.work.guess(option, case)
+        return replace(guess, seconds=max(guess.free_s, guess.seconds * self._fit[option]))
+
+    # -- money --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _site(self) -> Upkeep:
+        """Its years and its electricity."""
+        return upkeep(Bill(items=()), self.case.prices)
+
+    def _row(self, option: Option, at: Point, timed: Timed) -> Row:
+        bills = () if at.case.cloud else self._bills_of(option, at.case.servers)
+        times = at.infiniband * (1 + at.risk) if option.wire.network == "infiniband" else 1.0  # it has one vendor
+        price = sum((bill.total * (times if bill is bills[0] else 1.0) for bill in bills), _NOTHING)
+        power_w = sum(bill.power_w for bill in bills)
+        drawn_w = at.case.servers * (at.case.template.power_w or 0.0)
+        drawn_w += power_w - sum(bill.inside_w for bill in bills)  # a server's own figure has the rest
+        kept = self._site.powered(self._servers(at.case) + price, drawn_w)
+        each_s = middle(kept) / (self._site.years * YEAR_S)
+        unit_usd = each_s * timed.seconds / self.work.made(at.case)
+        return Row(option=option, timed=timed, price=price, power_w=power_w, unit_usd=unit_usd)
+
+    def _bills_of(self, option: Option, servers: int) -> tuple[Bill, ...]:
+        key = option, servers
+        if key not in self._bills:
+            made = tuple(bill_of(one, self.case.prices) for one in fabrics(option, self.case, servers))
+            unknown = [str(item) for bill in made for item in bill.missing if item.kind != "cable"]
+            if unknown:
+                raise ConfigError(f"{option.name}: {', '.join(unknown)} have no price: give them in a file, --prices")
+            self._bills[key] = made
+        return self._bills[key]
+
+    def _servers(self, case: Case) -> Band:
+        price, card = _server_price(case), case.prices.of(catalog.adapter(case.template.compute_adapter))
+        if price is None or card is None:
+            raise ConfigError(f"{case.server}, or its adapter, has no price: give one in a file, --prices")
+        bare = max(0.0, middle(price) - len(case.template.compute) * middle(card))
+        return Band(low_usd=bare, high_usd=bare) * case.servers
+
+
+def _server_price(case: Case) -> Band | None:
+    """Yours, else the one of facts.toml."""
+    known = facts()["servers"].get(case.server)
+    own = Band(low_usd=known["usd"][0], high_usd=known["usd"][1]) if known else None
+    return case.prices.of(case.template) or own
+
+
+def _same_work(one: Case, other: Case) -> bool:
+    return all(
+        getattr(one, name) == getattr(other, name) for name in ("servers", "sequences", "bytes_sent", "rate", "storage")
+    )
+
+
+def _freely(times: dict[Option, Timed]) -> dict[Option, Timed]:
+    """What nobody's waiting would take is the same on each: a layout that spares the network is the network's price."""
+    free_s = min(timed.free_s for timed in times.values())
+    return {option: replace(timed, free_s=free_s) for option, timed in times.items()}
+
+
+def _work(case: Case, progress: Progress | None) -> Work:
+    if case.work.model:
+        return Training(case, progress)
+    return Storage(case) if case.work.name == "storage" else Messages(case)

@@ -1,0 +1,134 @@
+"""Training as work: the fastest layout that each fabric has, run by flows; in closed form at other points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from weft.advise.case import Case
+from weft.advise.option import Option, fabric_of
+from weft.advise.works import Progress, Timed, Work, ideal_of, store_of, transfer_s
+from weft.collectives.cluster import from_server
+from weft.collectives.interconnect import options_of, template_of
+from weft.errors import ConfigError
+from weft.fabric import catalog
+from weft.training.cabled import Inside
+from weft.training.communication import Ideal
+from weft.training.gpu import Gpu
+from weft.training.job import run_job
+from weft.training.memory import footprint
+from weft.training.parallel import Layout, check
+from weft.training.search import search
+from weft.training.site import Site
+from weft.training.step import Step, run_step
+from weft.training.storage import checkpoint_bytes
+from weft.training.transformer import Transformer, find
+
+CHECKPOINT_EVERY_S = 1_800  # the job waits while one is written
+_SHORTLIST = 8  # layouts of a search that are tried at other points, each cut in a way of its own
+
+
+class Training(Work):
+    """Layouts are searched over RDMA and over TCP, which want other ones; each fabric takes the best of its kind."""
+
+    def __init__(self, case: Case, progress: Progress | None = None) -> None:
+        super().__init__(case)
+        self._progress = progress
+        self._found: dict[tuple[bool, int, int], list[Layout]] = {}
+
+    @cached_property
+    def transformer(self) -> Transformer:
+        return find(self.case.trained)
+
+    @cached_property
+    def gpu(self) -> Gpu:
+        return Gpu.of(self.case.template.gpu)
+
+    def run(self, option: Option) -> Timed:
+        case = self._job(self.case)
+        step = run_job(self.transformer, self._fastest(option, case).layout, self._site(option, case)).step
+        written_s = 0.0
+        if option.storage != "none" and case.servers > 1:
+            written_s = store_of(option, case).write(checkpoint_bytes(step.layout, self.transformer)).seconds
+        return self._timed(step, case, written_s)
+
+    def guess(self, option: Option, case: Case) -> Timed:
+        case = self._job(case)
+        step = self._fastest(option, case)
+        written_s = 0.0
+        if option.storage != "none" and case.servers > 1:
+            sizes = checkpoint_bytes(step.layout, self.transformer)
+            written_s = transfer_s(option, case, float(sizes.sum()), float(sizes.max()), "write_gbyte_s")
+        return self._timed(step, case, written_s)
+
+    def made(self, case: Case) -> float:
+        return float(case.sequences * case.gpus * self.transformer.seq) / 1e9
+
+    def _job(self, case: Case) -> Case:
+        """Where a job never leaves its server, one of them tells of all."""
+        return replace(case, servers=1) if case.work.name == "single-node" else case
+
+    def _site(self, option: Option, case: Case) -> Site:
+        """The fabric that is billed."""
+        fabric = fabric_of(option.wire, case.server, case.servers)
+        return Site(
+            name=option.wire.name,
+            fabric=fabric,
+            template=template_of(fabric),
+            servers=case.servers,
+            options=options_of(option.wire, case.seed),
+            wire=option.wire,
+        )
+
+    def _timed(self, step: Step, case: Case, written_s: float) -> Timed:
+        inside = Inside(from_server(case.server, nodes=case.servers), step.layout)
+        free = run_step(self.transformer, step.layout, self.gpu, inside)
+        return Timed(seconds=step.step_s * (1 + written_s / CHECKPOINT_EVERY_S), free_s=free.step_s)
+
+    def _fastest(self, option: Option, case: Case) -> Step:
+        """In closed form, of the layouts that divide and fit there."""
+        card = catalog.adapter(option.wire.adapter)
+        cluster = from_server(case.template.equipped(card).name, nodes=case.servers)
+        networks = ideal_of(option.wire, case) if case.servers > 1 else None
+        steps, refused = [], None
+        for layout in self._layouts(option, case):
+            try:
+                steps.append(run_step(self.transformer, layout, self.gpu, Ideal(cluster, layout, networks)))
+            except ConfigError as error:  # its groups do not lie evenly on the servers
+                refused = error
+        if not steps:
+            assert refused is not None
+            raise refused
+        return min(steps, key=lambda step: step.step_s)
+
+    def _layouts(self, option: Option, case: Case) -> list[Layout]:
+        """The shortlist of the case itself, cut to another size; where none of it fits, one of a search there."""
+        point = option.wire.network == "tcp", case.servers, case.sequences
+        if point not in self._found:
+            own = self._job(self.case)
+            is_own = point[1:] == (own.servers, own.sequences)
+            here = [] if is_own else self._cut(self._layouts(option, own), case)
+            self._found[point] = here or self._search(option, case)
+        return self._found[point]
+
+    def _cut(self, layouts: list[Layout], case: Case) -> list[Layout]:
+        made = []
+        for layout in layouts:
+            try:
+                one = replace(layout, gpus=case.gpus, global_batch=case.sequences * case.gpus)
+                check(one, self.transformer)
+            except ConfigError:
+                continue
+            if footprint(one, self.transformer).fits(self.gpu.entry.memory_gbyte):
+                made.append(one)
+        return made
+
+    def _search(self, option: Option, case: Case) -> list[Layout]:
+        """The best of each way to cut it. Sequences stay whole: to cut them too takes three times as long to search."""
+        if self._progress is not None:
+            self._progress(f"layouts of {self.transformer.name} on {case.gpus:,} GPUs, {option.wire.name}")
+        given = {"global_batch": case.sequences * case.gpus, "seq": self.transformer.seq, "cp": 1}
+        ways: dict[tuple[int, int, int], Layout] = {}
+        for found in search(self.transformer, self._site(option, case), given):
+            ways.setdefault((found.layout.tp, found.layout.pp, found.layout.zero), found.layout)
+        return list(ways.values())[:_SHORTLIST]

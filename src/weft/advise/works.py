@@ -1,0 +1,193 @@
+"""How long a unit of work takes on a fabric, and how long it would where nobody waits for another server.
+
+`run` is over the routes of the fabric that would be built: flows, or what the busiest link lets through. `guess` is a
+closed form, every adapter at its rate: for other points than the one that is asked about.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from weft.advise.case import Case
+from weft.advise.option import BESIDE, SOCKETS, Option, fabric_of, storage_servers
+from weft.collectives.cluster import Cluster, from_server
+from weft.collectives.ideal import ideal_networks
+from weft.collectives.interconnect import options_of
+from weft.collectives.measure import measure
+from weft.collectives.mpi import all_reduce_us
+from weft.collectives.network import Networks, Pattern
+from weft.collectives.ranks import place
+from weft.collectives.times import times
+from weft.fabric import catalog
+from weft.fabric.catalog import Interconnect
+from weft.fabric.levels import levels
+from weft.fabric.model import Fabric
+from weft.sim.perftest import prepare
+from weft.training.storage import Store, beside, constants, sharing
+from weft.units import gbyte_s
+
+MEASURED_SERVERS = 512  # more are not run message by message: it takes minutes
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    seconds: float  # of a unit
+    free_s: float  # of it if nobody waited for another server
+
+    @property
+    def waits(self) -> float:
+        """Share of the time."""
+        return max(0.0, 1 - self.free_s / self.seconds)
+
+
+class Work(ABC):
+    """Of one case."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    @abstractmethod
+    def run(self, option: Option) -> Timed:
+        """On the servers of the case."""
+
+    @abstractmethod
+    def guess(self, option: Option, case: Case) -> Timed:
+        """At a point near it."""
+
+    @abstractmethod
+    def made(self, case: Case) -> float:
+        """How many of what is counted a unit makes."""
+
+
+# -- networks ---------------------------------------------------------------------------------------------------------
+
+
+def routed(option: Option, case: Case, more: int = 0) -> Fabric:
+    return _routed(option.wire, case.server, case.servers + more, case.work.rdma)
+
+
+@cache
+def _routed(wire: Interconnect, server: str, servers: int, rails: bool) -> Fabric:
+    return prepare(fabric_of(wire, server, servers, rails=rails))
+
+
+def cluster_of(wire: Interconnect, case: Case) -> Cluster:
+    """As NCCL sees it; a server without GPUs is one of its own."""
+    card = catalog.adapter(wire.adapter)
+    if case.work.rdma and case.template.gpus:
+        return from_server(case.template.equipped(card).name, nodes=case.servers)
+    return Cluster(sm=90, gpus=1, nodes=case.servers, nics=1, nic_gbit_s=card.rate_gbit_s)
+
+
+def ideal_of(wire: Interconnect, case: Case) -> Networks:
+    """Without flaws, with as many switches between servers as that many servers need."""
+    ports = catalog.switch(wire.switch).ports
+    below = ports // 2 if case.work.rdma else ports
+    switches = 1
+    if case.servers > below:
+        tiers = int(levels(fabric_of(wire, case.server, case.servers, rails=case.work.rdma)).max())
+        switches = 2 * tiers - 1
+    carrier = _carrier(wire, case)
+    one = cluster_of(carrier, case)
+    return ideal_networks(one, network=carrier.network, speed=carrier.speed, switches=switches, cloud=case.cloud)
+
+
+def _carrier(wire: Interconnect, case: Case) -> Interconnect:
+    """By whose rules messages go: sockets over InfiniBand are timed as TCP."""
+    return wire if case.work.rdma or wire.network == "tcp" else catalog.interconnect(SOCKETS)
+
+
+def measured(option: Option, case: Case) -> Networks:
+    """Over the fabric's routes, while all servers send."""
+    wire = _carrier(option.wire, case)
+    fabric = routed(replace(option, wire=wire), case)
+    ranks = place(fabric, fabric.servers[: case.servers])
+    found = measure(ranks, options_of(wire, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
+    if not case.cloud or wire.network == "infiniband":
+        return found.networks
+    more_us = times().network.cloud_ethernet_us  # of virtual machines
+    return {name: replace(one, step_us=one.step_us + more_us) for name, one in found.networks.items()}
+
+
+# -- works that send messages -----------------------------------------------------------------------------------------
+
+
+class Messages(Work):
+    """Compute for 1 / rate, then wait: for an all-reduce of MPI, or for a question and its answer."""
+
+    def run(self, option: Option) -> Timed:
+        case = self.case
+        if case.servers == 1:
+            return self._timed({}, case, option)
+        networks = measured(option, case) if case.servers <= MEASURED_SERVERS else ideal_of(option.wire, case)
+        return self._timed(networks, case, option)
+
+    def guess(self, option: Option, case: Case) -> Timed:
+        return self._timed(ideal_of(option.wire, case) if case.servers > 1 else {}, case, option)
+
+    def made(self, case: Case) -> float:
+        """Millions: every GPU its own, unless all work on one."""
+        return (1 if case.work.name == "mpi" else case.gpus) / 1e6
+
+    def _timed(self, networks: Networks, case: Case, option: Option) -> Timed:
+        free_s = 1 / case.rate
+        if not networks:
+            return Timed(seconds=free_s, free_s=free_s)
+        nics = cluster_of(option.wire, case).nics
+        if case.work.name == "mpi":
+            wait_us = all_reduce_us(networks, nodes=case.servers, nics=nics, size_bytes=case.bytes_sent)
+        else:
+            pairs = networks[Pattern.PAIRS]
+            sharing_it = case.per_server / nics
+            wait_us = 2 * (pairs.step_us + sharing_it * case.bytes_sent / pairs.adapter_gbyte_s / 1e3)
+        return Timed(seconds=free_s + wait_us / 1e6, free_s=free_s)
+
+
+# -- storage ----------------------------------------------------------------------------------------------------------
+
+
+class Storage(Work):
+    """Compute for 1 / rate, then every GPU waits for a read."""
+
+    def run(self, option: Option) -> Timed:
+        read = store_of(option, self.case).read(self.case.bytes_sent)
+        return self._timed(read.seconds, self.case)
+
+    def guess(self, option: Option, case: Case) -> Timed:
+        total_bytes = float(case.gpus * case.bytes_sent)
+        return self._timed(transfer_s(option, case, total_bytes, float(case.bytes_sent), "read_gbyte_s"), case)
+
+    def made(self, case: Case) -> float:
+        return float(case.gpus * case.bytes_sent) / 1e12
+
+    def _timed(self, read_s: float, case: Case) -> Timed:
+        return Timed(seconds=1 / case.rate + read_s, free_s=1 / case.rate)
+
+
+def store_of(option: Option, case: Case) -> Store:
+    """On the job's own fabric, or on Ethernet beside it."""
+    more = storage_servers(case.servers)
+    fabric = routed(option, case, more if option.storage == "same" else 0)
+    ranks = place(fabric, fabric.servers[: case.servers])
+    if option.storage == "ethernet":
+        return beside(ranks, more, case.seed)
+    return sharing(ranks, fabric.servers[case.servers :], options_of(option.wire, case.seed))
+
+
+def transfer_s(option: Option, case: Case, total_bytes: float, most_bytes: float, disk: str) -> float:
+    """The slowest of three: a server's own adapters, those of storage, disks. `most_bytes` is the fullest rank's."""
+    apart, box = option.storage == "ethernet", constants()["appliance"]
+    wire = catalog.interconnect(BESIDE) if apart else option.wire
+    line_gbyte_s = gbyte_s(catalog.adapter(wire.adapter).rate_gbit_s)
+    nics = 1 if apart else cluster_of(wire, case).nics
+    boxes = storage_servers(case.servers)
+    ports = boxes * (box["adapters"] if apart else min(box["adapters"], nics))
+    rates = np.array([line_gbyte_s * nics / case.per_server, line_gbyte_s * ports, boxes * box[disk]])
+    return float((np.array([most_bytes, total_bytes, total_bytes]) / rates).max()) / 1e9

@@ -1,0 +1,158 @@
+"""The cases of the documents, each by the rule; what weft's runs contradict is said with figures."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import replace
+
+import pytest
+
+from weft.advise import advice, words
+from weft.advise.advice import Advice, advise
+from weft.advise.case import Case
+from weft.advise.facts import facts
+from weft.advise.questions import ask
+from weft.advise.report import report
+from weft.advise.rows import Bench, Point
+from weft.advise.rule import decide
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[Advice, Bench]:
+    """1,024 GPUs: no flips, which take longer than the runs."""
+    benches = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(advice, "find_flips", lambda bench, verdict: benches.append(bench) or ())
+        return advise(Case(servers=128, model="gpt-7.5b")), benches[0]
+
+
+@pytest.fixture(scope="module")
+def large(trained) -> Advice:
+    return trained[0]
+
+
+def test_training_on_a_thousand_gpus(large):
+    """The overview says InfiniBand. It is the fastest; RoCE is so near that its price decides, and that is said."""
+    assert large.verdict.fastest.option.answer == "InfiniBand"
+    assert large.answer == "RoCE"
+    assert large.row("InfiniBand").seconds > 0.95 * large.row("RoCE").seconds
+    assert large.row("InfiniBand").price_usd > 1.8 * large.row("RoCE").price_usd
+    assert large.row("Ethernet").seconds > 1.2 * large.row("RoCE").seconds
+    said = {one.quote: one for one in large.said}
+    assert not said["AI training (1000+ GPU): InfiniBand NDR"].agrees
+    assert said["Maximum performance: InfiniBand"].agrees
+    told = words.elsewhere(large, said["AI training (1000+ GPU): InfiniBand NDR"])
+    assert "Not here: on NDR InfiniBand one step takes" in told
+    assert "10^9 tokens cost +" in told
+
+
+def test_vendor_risk_is_stated_with_its_bill_and_not_in_the_answer(large):
+    told = words.vendor_risk(large)
+    assert "InfiniBand comes from NVIDIA alone" in told
+    assert f"another {large.row('InfiniBand').price.short} USD" in told
+    assert "Cornelis" in told
+
+
+def test_a_small_cluster_that_trains_needs_no_infiniband(trained):
+    """Under 64 GPUs, and under 16 nodes: by closed forms, each GPU with as much to do."""
+    bench = trained[1]
+    small = bench.rows(Point(case=replace(bench.case, servers=4)))
+    infiniband, roce, _ = small
+    assert "InfiniBand" not in decide(small, bench.case).answer
+    assert infiniband.seconds == pytest.approx(bench.rows()[0].seconds, rel=0.1)
+    assert roce.seconds == pytest.approx(infiniband.seconds, rel=0.01)
+    assert infiniband.price_usd < bench.rows()[0].price_usd / 20
+
+
+def test_checkpoints_to_ethernet_make_steps_longer(trained):
+    work, case = trained[1].work, replace(trained[1].case, servers=8)
+    roce = trained[1].options[1]
+    written, none = (work.guess(replace(roce, storage=storage), case).seconds for storage in ("ethernet", "none"))
+    written_s = 14 * work.transformer.parameters / 25e9  # one storage server, two adapters of 100G
+    assert written / none == pytest.approx(1 + written_s / 1800, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def busy() -> Advice:
+    """Dozens of nodes, many thousands of all-reduces in a second."""
+    return advise(Case(workload="mpi", servers=32, rate_per_s=50_000))
+
+
+def test_mpi_at_scale(busy):
+    """Against TCP InfiniBand is the only option, as the article says; RoCE is 6 % behind, and cheaper."""
+    assert busy.answer == "either InfiniBand or RoCE"
+    assert busy.row("Ethernet").seconds > 5 * busy.row("InfiniBand").seconds
+    assert 1.05 < busy.row("RoCE").seconds / busy.row("InfiniBand").seconds < 1.1
+
+
+def test_flips_are_where_the_rule_says_another_thing(busy):
+    """On both sides: asked at its own flip, the answer is the other one."""
+    flips = {flip.by: flip for flip in busy.flips}
+    assert flips["fewer GPUs"].answer == "RoCE"
+    assert flips["more GPUs"].answer == flips["more often"].answer == "InfiniBand"
+    assert flips["less often"].answer == flips["dearer InfiniBand"].answer == flips["vendor risk"].answer == "RoCE"
+    for times, answer in ((0.95, "RoCE"), (1.05, busy.answer)):
+        there = replace(busy.case, rate_per_s=times * flips["less often"].at)
+        assert decide(Bench(there).rows(), there).answer == answer
+
+
+def test_a_cloud_sells_no_switches_and_its_ethernet_is_slower():
+    case = Case(workload="mpi", servers=32, cloud=True)
+    rows = Bench(case).rows()
+    assert {row.price_usd for row in rows} == {0.0}
+    assert decide(rows, case).answer == "InfiniBand"  # 14.5 µs more for each message between virtual machines
+    assert rows[1].seconds - rows[0].seconds > 5 * 14e-6
+
+
+def test_advice_as_data_has_all_that_the_screen_has(busy):
+    told = report(busy)
+    assert told["answer"] == busy.answer
+    assert [one["fabric"] for one in told["fabrics"]] == ["ndr", "roce-400", "eth-100-tcp"]
+    assert {"by", "at", "answer", "shown"} == set(told["flips"][0])
+    assert told["options"]["rate_per_s"] == 50_000
+    assert len(told["reasons"]) >= 2
+    assert all(one["unit_usd"] > 0 and one["power_w"] > 0 for one in told["fabrics"])
+
+
+def test_facts_have_sources_and_dates():
+    stated = [*facts()["vendors"].values(), *facts()["servers"].values(), facts()["clouds"]]
+    assert all(one["source"] and isinstance(one["date"], datetime.date) for one in stated)
+    assert all(one["source"] and one["quote"] for one in facts()["said"])
+
+
+def asking(*answers: str) -> tuple[dict[str, object], list[str]]:
+    left, said = list(answers), list[str]()
+
+    def read(question: str) -> str:
+        said.append(question)
+        if not left:
+            raise EOFError
+        return left.pop(0)
+
+    return ask(read, said.append), said
+
+
+def test_questions_have_defaults_and_are_few():
+    told, said = asking(*[""] * 20)
+    assert told["workload"] == "training"
+    assert told["gpus"] == 1024
+    assert len([one for one in said if one.endswith("]: ")]) <= 7
+
+
+def test_an_answer_that_cannot_be_is_asked_again():
+    told, said = asking("mpy", "mpi", "many", "64", "8", "9000", "no", "3M", "ethernet")
+    assert told == {
+        "workload": "mpi",
+        "gpus": 64,
+        "message_bytes": "8",
+        "rate_per_s": 9000.0,
+        "cloud": False,
+        "budget_usd": "3M",
+        "team": "ethernet",
+    }
+    assert any("did you mean mpi" in one for one in said)
+
+
+def test_the_end_of_input_ends_the_questions():
+    told, _ = asking("web")
+    assert told == {"workload": "web"}

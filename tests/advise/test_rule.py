@@ -1,0 +1,91 @@
+"""The rule: cheapest work within the budget; what a model cannot tell apart is a tie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from weft.advise.case import Case
+from weft.advise.flips import find_flips
+from weft.advise.option import Option, options
+from weft.advise.rows import Point, Row
+from weft.advise.rule import NOTHING, decide
+from weft.advise.works import Timed
+from weft.fabric.prices import Band
+
+CASE = Case(servers=16)
+INFINIBAND, ROCE, ETHERNET = options(CASE)
+SERVERS_USD = 1000.0
+
+
+def row(option: Option, seconds: float, price_usd: float) -> Row:
+    return Row(
+        option=option,
+        timed=Timed(seconds=seconds, free_s=0.5),
+        price=Band(low_usd=0.9 * price_usd, high_usd=1.1 * price_usd),
+        power_w=0.0,
+        unit_usd=(SERVERS_USD + price_usd) * seconds,
+    )
+
+
+def rows(infiniband: tuple[float, float], roce: tuple[float, float], ethernet: tuple[float, float]) -> list[Row]:
+    return [row(INFINIBAND, *infiniband), row(ROCE, *roce), row(ETHERNET, *ethernet)]
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        (rows((1.0, 200), (1.2, 90), (5.0, 80)), "InfiniBand"),  # 1200, 1308, 5400
+        (rows((1.0, 200), (1.0, 90), (5.0, 80)), "RoCE"),  # as fast, and cheaper
+        (rows((1.0, 200), (1.1, 90), (5.0, 80)), "either InfiniBand or RoCE"),  # 1200 and 1199: one faster, one cheaper
+        (rows((1.0, 130), (1.02, 90), (1.04, 80)), "Ethernet"),  # all cost the same, none is slower by more than 5 %
+    ],
+)
+def test_work_is_done_where_it_costs_least(given, answer):
+    assert decide(given, CASE).answer == answer
+
+
+def test_a_budget_leaves_out_what_it_does_not_pay():
+    given = rows((1.0, 200), (1.2, 90), (5.0, 80))
+    found = decide(given, replace(CASE, budget_usd=199))
+    assert found.answer == "RoCE"
+    assert [one.option.answer for one in found.too_dear] == ["InfiniBand"]
+    assert decide(given, replace(CASE, budget_usd=79)).answer == NOTHING
+    assert found.fastest.option is INFINIBAND
+
+
+def test_between_equals_the_team_decides():
+    given = rows((1.0, 200), (1.1, 90), (5.0, 80))
+    assert [decide(given, replace(CASE, team=team)).chosen[0].option.answer for team in ("", "infiniband")] == [
+        "RoCE",
+        "InfiniBand",
+    ]
+
+
+class Bench:
+    """Rows of one's own: InfiniBand's price can change, times cannot."""
+
+    def __init__(self, case: Case, infiniband: tuple[float, float]) -> None:
+        self.case, self._infiniband = case, infiniband
+
+    def rows(self, point: Point | None = None) -> list[Row]:
+        at = point or Point(case=self.case)
+        seconds, price_usd = self._infiniband
+        return rows((seconds, price_usd * at.infiniband * (1 + at.risk)), (1.2, 90), (5.0, 80))
+
+
+def test_a_flip_is_where_the_rule_says_so():
+    """RoCE's unit costs 1.2 x 1090 = 1308. InfiniBand's is alone below 1308 / 1.05, so up to a price of 245.7; and no
+    answer any more from 1.05 x 1308 on, 373.4: prices are times 200."""
+    bench = Bench(CASE, (1.0, 200))
+    found = {flip.by: flip for flip in find_flips(bench, decide(bench.rows(), CASE))}
+    assert found["dearer InfiniBand"].at == pytest.approx(245.7 / 200, rel=0.02)
+    assert found["dearer InfiniBand"].answer == "either InfiniBand or RoCE"
+    assert found["vendor risk"].at == pytest.approx(245.7 / 200, rel=0.02)
+    assert "23 %" in found["vendor risk"].shown or "24 %" in found["vendor risk"].shown
+    assert found["cheaper InfiniBand"].at is None
+    assert found["smaller budget"].at == pytest.approx(200)
+    assert found["smaller budget"].answer == "RoCE"
+    assert found["more GPUs"].at is None
+    assert found["more GPUs"].shown == "up to 16,384 GPUs"

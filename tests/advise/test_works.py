@@ -1,0 +1,71 @@
+"""What work takes on each fabric: closed forms, runs beside them, and what sends nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.advise.case import Case
+from weft.advise.option import fabrics, options
+from weft.advise.rows import Bench
+from weft.advise.rule import decide
+from weft.advise.works import Messages, Storage, ideal_of
+from weft.collectives.network import Pattern
+from weft.errors import ConfigError
+
+
+def test_an_all_reduce_of_mpi_takes_a_message_for_each_round():
+    case = Case(workload="mpi", servers=8, rate_per_s=1000)
+    for option in options(case):
+        step_us = ideal_of(option.wire, case)[Pattern.PAIRS].step_us
+        guess = Messages(case).guess(option, case)
+        assert guess.seconds - 1e-3 == pytest.approx(3 * step_us / 1e6, rel=0.01)
+        assert Messages(case).run(option).seconds == pytest.approx(guess.seconds, rel=0.05)
+
+
+def test_sockets_gain_nothing_of_rdma():
+    """InfiniBand carries IP, and the same kernel takes its time."""
+    for workload in ("batch", "web"):
+        case = Case(workload=workload, servers=4, server="host")
+        times = [Messages(case).run(option).seconds for option in options(case)]
+        assert max(times) < 1.01 * min(times)
+        assert {option.answer for option in options(case)} == {"InfiniBand", "Ethernet"}
+        assert decide(Bench(case).rows(), case).answer == "Ethernet"
+
+
+def test_storage_on_ethernet_holds_up_compute_on_infiniband():
+    """A storage server reads 90 GB/s from its disks, and two adapters of 100G carry 25 of them."""
+    case = Case(workload="storage", servers=8)
+    same, mixed, roce, ethernet = options(case)
+    times = {option: Storage(case).run(option).seconds - 1 for option in options(case)}
+    assert times[mixed] / times[same] == pytest.approx(90 / 25, rel=0.05)
+    assert times[roce] == pytest.approx(times[same], rel=0.01)
+    for option in options(case):
+        assert Storage(case).guess(option, case).seconds - 1 == pytest.approx(times[option], rel=0.05)
+    assert len(fabrics(mixed, case, 8)) == 2
+    assert times[ethernet] > times[roce]
+
+
+def test_one_server_needs_no_fabric():
+    case = Case(workload="single-node", servers=1)
+    found = Bench(case)
+    assert {row.price_usd for row in found.rows()} == {0.0}
+    assert {round(row.timed.waits, 9) for row in found.rows()} == {0.0}
+    assert decide(found.rows(), case).answer == "Ethernet"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"workload": "mpi", "model": "llama3-8b"}, "--model says nothing of mpi"),
+        ({"message_bytes": 8}, "--message says nothing of training: it is for mpi, storage, batch, web"),
+        ({"server": "host"}, "training on host, which has no GPUs"),
+        ({"workload": "web", "storage": "same"}, "--storage says nothing of web"),
+        ({"servers": 4096}, "32,768 GPUs: advice goes up to 16,384"),
+        ({"workload": "mpy"}, "no workload 'mpy'; did you mean mpi"),
+        ({"cloud": True, "budget_usd": 1.0}, "--budget is for a fabric that is bought"),
+        ({"workload": "mpi", "server": "host-opa100"}, "host-opa100 has 100HFA016"),
+    ],
+)
+def test_what_makes_no_sense_is_named(given, said):
+    with pytest.raises(ConfigError, match=said):
+        options(Case(**{"servers": 4} | given))
