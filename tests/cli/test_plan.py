@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
 from weft.cli import app
 from weft.errors import ConfigError
+from weft.plan.optimise import optimise
 
 
 def said(capsys, *arguments: str) -> str:
@@ -57,3 +59,20 @@ def test_any_fabric_can_be_planned(capsys, ndr_dump):
 def test_what_cannot_be_planned(arguments, says):
     with pytest.raises(ConfigError, match=says):
         app(["plan", *arguments, "--json"])
+
+
+def test_ctrl_c_ends_the_search_with_the_best_so_far(capsys, monkeypatch):
+    def interrupted(racks, prices, *, progress, stop):
+        def pressed(done: int, of: int) -> None:
+            progress(done, of)
+            if done == 2:
+                signal.raise_signal(signal.SIGINT)
+
+        return optimise(racks, prices, progress=pressed, stop=stop)
+
+    monkeypatch.setattr("weft.plan.plan.optimise", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    saving = json.loads(said(capsys, "--gpus", "96", "--optimise", "--json"))["saving"]
+    assert saving["rounds"] == 2
+    assert saving["optical_after"] <= saving["optical_before"]
+    assert signal.getsignal(signal.SIGINT) is before

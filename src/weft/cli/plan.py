@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,6 +55,7 @@ def plan(
     wanted: Wanted = NOTHING,
     room: File = None,
     prices: File = None,
+    optimise: bool = False,
     train: str | None = None,
     folder: Path | None = None,
     form: Form = TABLES,
@@ -68,6 +70,8 @@ def plan(
         The room, a TOML file: racks_per_row, rack_u, rack_power_w and the like.
     prices
         Your own prices, a TOML file; weft's own are weak. `weft catalog` has the names.
+    optimise
+        Move switches to where cables cost less, and say what that saves; Ctrl-C ends the search with the best so far.
     train
         Also what training this model costs: llama3-70b and others of `weft train`.
     folder
@@ -86,7 +90,10 @@ def plan(
         def tell(what: str) -> None:
             change(description=what)
 
-        made = make_plan(_size(spec, wanted), room=hall, prices=known, model=train, progress=tell)
+        with _until_interrupted() if optimise else nullcontext(lambda: False) as stop:
+            made = make_plan(
+                _size(spec, wanted), room=hall, prices=known, model=train, move=optimise, stop=stop, progress=tell
+            )
         to = folder or (None if form.is_data else Path(default_name(made)))
         if to is not None:
             write_folder(made, to, tell)
@@ -95,6 +102,28 @@ def plan(
         return
     _print(made)
     print(f"{to}: written; open report.html, order bill.csv, cable by cables.csv")
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Yields whether Ctrl-C was pressed; the second ends weft as ever."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():  # which alone hears signals
+        yield lambda: False
+        return
+    pressed: list[int] = []
+
+    def on_signal(number: int, _: object) -> None:
+        pressed.append(number)
+        signal.signal(number, before)
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _size(spec: str | None, wanted: Wanted) -> Size:
@@ -151,6 +180,8 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
     where, cables = made.cabling.trays.fullest
     metres = f"{said['cables_m']:,.0f} m in {said['bundles']:,} bundles"
     yield "cables", f"{metres}; the fullest is {where} with {cables:,}" if cables else metres
+    if made.saving:
+        yield "moved", str(made.saving)
     if bill.missing:
         yield "no price", ", ".join(map(str, bill.missing))
     if bill.complete:

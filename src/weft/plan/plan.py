@@ -22,6 +22,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.prices import Prices, read_prices
 from weft.plan.bill import Bill, make_bill
 from weft.plan.cables import Cabling, cable
+from weft.plan.optimise import Saving, optimise
 from weft.plan.racks import Racks, place
 from weft.plan.room import Room
 from weft.plan.schedule import tier_names
@@ -52,6 +53,7 @@ class Plan:
     cabling: Cabling
     bill: Bill
     upkeep: Upkeep
+    saving: Saving | None = None  # of moved switches; of a fabric that is to grow, in the later one
 
     @property
     def racks(self) -> Racks:
@@ -79,7 +81,7 @@ class Plan:
         kinds, first, kind = np.unique(
             np.stack((low, high, cabling.part)), axis=1, return_index=True, return_inverse=True
         )
-        return tuple(
+        found = [
             Run(
                 between=names[first[n]],
                 part=cabling.parts[part].name,
@@ -89,7 +91,9 @@ class Plan:
                 longest_m=float(cabling.length_m[kind == n].max()),
             )
             for n, part in enumerate(kinds[2].tolist())
-        )
+        ]
+        order = list(dict.fromkeys(run.between for run in found))
+        return tuple(sorted(found, key=lambda run: (order.index(run.between), run.longest_m)))
 
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -100,8 +104,8 @@ class Plan:
             **self.size.report(),
             "request": asdict(request) if request else None,
             "room": {name: getattr(racks.room, name) for name in racks.room.__struct_fields__},
-            "racks": len(racks.names),
-            "rows": len(np.unique(racks.row)),
+            "racks": len(np.unique(racks.rack)),
+            "rows": len(np.unique(racks.row[racks.rack])),
             "racks_power_w": float(drawn_w.sum()),
             "fullest_rack_w": float(drawn_w.max()),
             "cables_m": float(self.cabling.length_m.sum()),
@@ -109,6 +113,7 @@ class Plan:
             "runs": [asdict(run) for run in self.runs],
             "bill": self.bill.report(),
             "upkeep": self.upkeep.report(),
+            "saving": _saving(self.saving) if self.saving else None,
             "assumed": list(self.racks.assumed),
         }
 
@@ -119,30 +124,51 @@ def make_plan(
     room: Room | None = None,
     prices: Prices | None = None,
     model: str | None = None,
+    move: bool = False,
+    stop: Callable[[], bool] = lambda: False,
     progress: Progress = lambda what: None,
 ) -> Plan:
-    """Stand it in racks, cable it up, and price it; with a model, also what training it costs."""
+    """Stand it in racks, cable it up, and price it; with a model, also what training it costs.
+
+    With `move`, switches are moved to where cables cost less; `stop` ends that search with the best so far.
+    """
     prices = prices or read_prices()
     progress("placing racks")
-    racks = _reserve(made, room or Room())
+    racks = place(made.later, room or Room())
+    saving = None
+    if move:
+        progress("moving switches")
+        saving = optimise(
+            racks, prices, progress=lambda done, of: progress(f"moving switches: {done} of {of} rounds"), stop=stop
+        )
+        racks = saving.after.racks
     progress("routing cables")
-    cabling = cable(racks)
+    cabling = cable(racks if made.later is made.fabric else _only(racks, made.fabric))
     bill = make_bill(cabling, prices)
     run = None
     if model is not None:
         progress(f"training {model}")
         run = train(model, made.fabric, _wire(made))
-    return Plan(size=made, cabling=cabling, bill=bill, upkeep=upkeep(bill, prices, run=run))
+    return Plan(size=made, cabling=cabling, bill=bill, upkeep=upkeep(bill, prices, run=run), saving=saving)
 
 
-def _reserve(made: Size, room: Room) -> Racks:
-    """The racks of today, each where the later fabric has it."""
-    racks = place(made.later, room)
-    return racks if made.later is made.fabric else _only(racks, made.fabric)
+def _saving(saving: Saving) -> dict[str, Any]:
+    before, after = saving.optics
+    return {
+        "moved": saving.moved,
+        "optical_before": before,
+        "optical_after": after,
+        "metres_before": saving.metres[0],
+        "metres_after": saving.metres[1],
+        "usd": saving.usd,
+        "emptied_racks": saving.emptied,
+        "seed": saving.seed,
+        "rounds": saving.rounds,
+    }
 
 
 def _only(racks: Racks, fabric: Fabric) -> Racks:
-    """Those boxes that a part of the fabric has, and the racks that they stand in."""
+    """Those boxes that today's part of a fabric has, and the racks that they stand in: each where it stays."""
     node_of = {name: node for node, name in enumerate(racks.fabric.nodes.name)}
     old_box = racks.box_of[[node_of[name] for name in fabric.nodes.name]]
     kept = np.unique(old_box[old_box >= 0])
