@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,18 @@ def test_a_wrong_file_is_refused_with_its_line(text: str, says: str, tmp_path: P
         read_prices(write(tmp_path, text))
 
 
+def test_a_file_of_any_name_is_toml_unless_it_is_yaml(tmp_path: Path) -> None:
+    for name, text in (
+        ("quotes", f"[QM9700]\nusd = 7\n{OFFER}"),
+        ("q.yaml", "QM9700: {usd: 7, source: x, date: 2026-11-02}"),
+    ):
+        (tmp_path / name).write_text(text)
+        assert str(read_prices(tmp_path / name).of(catalog.switch("QM9700"))) == "7"
+    (tmp_path / "wrong").write_text(f"\n[QM9700]\nusd = -7\n{OFFER}")
+    with pytest.raises(FileError, match=r"wrong:3: read '-7'"):
+        read_prices(tmp_path / "wrong")
+
+
 _NUMBERS = st.one_of(st.floats(), st.integers(-(10**20), 10**20))
 
 
@@ -142,3 +155,24 @@ def test_cables_are_priced_as_they_are_ordered_and_by_the_link(tmp_path: Path) -
     prices = read_prices(write(tmp_path, "".join(f"[{name}]\nusd = {usd}\n{OFFER}" for name, usd in quotes.items())))
     assert str(prices.link(dac)) == "90"
     assert str(prices.link(optics)) == f"{900 // 2 + 600 + 40:,}"
+
+
+_PLAIN = st.one_of(st.none(), st.booleans(), _NUMBERS, st.text("a1:.[# ", max_size=6), st.just("2026-11-02"))
+_ANY = st.recursive(
+    _PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=3), inner), max_leaves=4
+)
+_ENTRIES = st.dictionaries(st.sampled_from(["usd", "value", "source", "date", "weak", "eur"]), _ANY) | _ANY
+_NAMES = st.sampled_from(["QM9700", "qm9700", "fibre", "PUE", "Infiniband adapter", "dgx-h100", "x", ""])
+
+
+@given(anything=st.dictionaries(_NAMES, _ENTRIES, max_size=3) | _ANY)
+def test_whatever_stands_in_a_file_is_prices_or_an_error_of_the_file(anything, tmp_path_factory) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"  # JSON is YAML
+    path.write_text(json.dumps(anything))
+    try:
+        prices = read_prices(path)
+    except FileError:
+        return
+    for price in prices.layers[0].values():
+        assert 0 <= price.low_usd <= price.high_usd < float("inf")
+        assert price.source.strip()

@@ -157,7 +157,7 @@ class _Quote(Struct):
 
 
 def _read(path: Path) -> Mapping[str, Price]:
-    document = Document.load(path)
+    document = Document.load(path, otherwise=".toml")
     if not isinstance(document.data, dict):
         document.refuse((), f"names of parts, each with {_FORM}")
     quotes: dict[str, Price] = {}

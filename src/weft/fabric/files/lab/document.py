@@ -37,12 +37,15 @@ class Document:
     data: Any
     text: str
     lines: dict[Place, int] = field(default_factory=dict)  # of YAML; TOML's are searched for when needed
+    is_toml: bool = False
 
     @classmethod
-    def load(cls, path: Path) -> Document:
+    def load(cls, path: Path, otherwise: str = ".yaml") -> Document:
+        """In TOML or YAML, as its name ends; what is named otherwise, or is a stream, is in the form given."""
         text = read_text(path)
-        if path.suffix == ".toml":
-            return cls(path=path, data=_parse_toml(path, text), text=text)
+        known = path.suffix if path.suffix in (".toml", ".yaml", ".yml") else otherwise
+        if known == ".toml":
+            return cls(path=path, data=_parse_toml(path, text), text=text, is_toml=True)
         lines: dict[Place, int] = {}
         return cls(path=path, data=_parse_yaml(path, text, lines), text=text, lines=lines)
 
@@ -96,7 +99,7 @@ class Document:
 
     def line(self, place: Place) -> int | None:
         """The line of what stands there, or of the nearest thing around it."""
-        if self.path.suffix == ".toml":
+        if self.is_toml:
             return _find_in_toml(self.text.splitlines(), place)
         while place and place not in self.lines:
             place = place[:-1]
