@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import weft
 from weft.draw import lay_out
-from weft.draw.scene import Box, Role, Scene, box_extent
+from weft.draw.scene import Box, Role, Scene, Voice, box_extent
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
@@ -332,3 +332,11 @@ def test_any_fabric_is_drawn_whole(spec: str, nodes: list, links: list, by_metri
     fabric = builder.build()
     metric = np.linspace(0, 1, len(fabric.links)) if by_metric else None
     assert_all_is_there(fabric, lay_out(fabric, metric=metric))
+
+
+def test_a_title_in_bold_letters_has_room_on_a_small_sheet() -> None:
+    title = "superpod:su=1,leaves=1,switch=QM9700"
+    scene = lay_out(weft.load("fat-tree:hosts=2,radix=4"), title=title)
+    (text,) = [text for text in scene.texts if text.voice is Voice.TITLE]
+    assert text.text == title
+    assert text.x + 0.69 * text.size * len(title) <= scene.left + scene.width  # DejaVu Sans Bold, on average

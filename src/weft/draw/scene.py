@@ -97,7 +97,7 @@ class Text:
 
     @property
     def width(self) -> float:
-        return text_width(self.text, self.size)
+        return text_width(self.text, BOLD * self.size if self.voice is Voice.TITLE else self.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +174,7 @@ class Canvas:
         return min(lefts), min(tops), max(rights), max(bottoms)
 
 
+BOLD = 1.17  # letters of a title are so much wider
 _NOT_PRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

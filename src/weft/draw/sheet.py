@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from weft.draw.inks import BAD, NEUTRAL, RAMP_STEPS, Inking
 from weft.draw.parts import count, host_noun
-from weft.draw.scene import Box, Canvas, Ink, Line, Role, Scene, Voice, fit, text_width
+from weft.draw.scene import BOLD, Box, Canvas, Ink, Line, Role, Scene, Voice, fit, text_width
 from weft.draw.wires import THICKEST, Wires
 from weft.fabric.kinds import NodeKind
 
 _MARGIN = 28.0
 _SIZE = 11.0
+_TITLE = 18.0
 _NAMED_BAD = 6  # bad links that the legend names
 
 
@@ -85,8 +86,8 @@ class Legend:
 def add_title(canvas: Canvas, title: str, contents: str) -> Legend:
     """Write above the picture what it is and what is in it; the legend goes below."""
     left, top, right, bottom = canvas.extent()
-    right = max(right, left + 420)
-    canvas.text(left, top - 50, fit(title, 18, right - left), 18, voice=Voice.TITLE, anchor="start")
+    right = max(right, left + 420, left + min(text_width(title, BOLD * _TITLE), 640))
+    canvas.text(left, top - 50, fit(title, BOLD * _TITLE, right - left), _TITLE, voice=Voice.TITLE, anchor="start")
     canvas.text(left, top - 28, contents, 12, voice=Voice.FAINT, anchor="start")
     return Legend(canvas=canvas, left=left, right=right, x=left, y=bottom + 40)
 
