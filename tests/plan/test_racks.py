@@ -60,6 +60,15 @@ def test_servers_of_one_leaf_share_a_rack_with_it() -> None:
     assert in_rack(racks, "A01") == {*(f"h{n}" for n in range(1, 33)), *(f"leaf{n}" for n in range(1, 5))}
 
 
+def test_leaves_stand_amid_the_servers_of_their_rack_or_above_them_or_together_at_the_end() -> None:
+    fabric = weft.load("fat-tree:hosts=60,server=host-hdr")
+    amid, top, end = (place(fabric, Room(switches=where)) for where in ("middle", "top", "end"))  # type: ignore[arg-type]
+    leaf = amid.boxes.index("leaf1")
+    assert [racks.position(leaf) for racks in (amid, top, end)] == ["A01-U11", "A01-U47", "A04-U47"]
+    assert [racks.position(amid.boxes.index("host11")) for racks in (amid, top)] == ["A01-U13", "A01-U11"]
+    assert end.position(end.boxes.index("leaf2")) == "A04-U45"
+
+
 def test_fewer_servers_in_a_rack_where_power_allows_no_more() -> None:
     racks = place(weft.load("superpod:su=1"), Room(rack_power_w=25_000))
     assert in_rack(racks, "A01") == {"dgx1", "dgx2"}

@@ -4,9 +4,10 @@
     row B    ...                    |  B05, B06: spines and cores amid the hall
 
 Servers fill racks from the floor up, as many as height and power allow, unit by unit; switches hang from the top down,
-near the trays, each with a gap for its cables. A unit that fits into one rack has its leaves there too, whatever the
-room says of leaves in rows; else leaves stand where `Room.switches` says. Switches above the leaves stand in the middle
-of their group, or of the hall.
+near the trays, each with a gap for its cables. Leaves stand where `Room.switches` says: in racks amid those of their
+unit, at the end of its row, or at the top of its racks. A unit that fits into one rack has them there, amid its servers
+or at the top, unless they stand at the end. Switches above the leaves stand in the middle of their group, or of the
+hall.
 """
 
 from __future__ import annotations
@@ -133,15 +134,15 @@ class _Stack:
     free_u: int
     free_w: float
     low: list[int] = field(default_factory=list)  # from the floor up
-    high: list[int] = field(default_factory=list)  # switches, from the top down
+    high: list[int] = field(default_factory=list)  # from the top down
 
     def takes(self, some: Iterable[int]) -> bool:
         """Is there room for all of these?"""
         some = list(some)
         return self._need_u(some) <= self.free_u and self._need_w(some) <= self.free_w
 
-    def put(self, box: int) -> None:
-        (self.low if self.boxes.tier[box] == 0 else self.high).append(box)
+    def put(self, box: int, *, hang: bool) -> None:
+        (self.high if hang else self.low).append(box)
         self.free_u -= self._need_u([box])
         self.free_w -= self._need_w([box])
 
@@ -150,7 +151,7 @@ class _Stack:
         height, gap, u = self.boxes.height_u, self.room.switch_gap_u, 1
         for box in self.low:
             yield box, u
-            u += int(height[box])
+            u += self._need_u([box])
         u = self.room.rack_u + 1
         for box in self.high:
             u -= int(height[box]) + (gap if u - gap - int(height[box]) >= 1 else 0)
@@ -172,6 +173,7 @@ class _Block:
 
     servers: list[_Stack]
     network: list[_Stack]
+    small: bool = False  # of units that fit into one rack
 
     def __len__(self) -> int:
         return len(self.servers) + len(self.network)
@@ -185,13 +187,12 @@ def _new(boxes: Boxes, room: Room) -> _Stack:
     return _Stack(boxes=boxes, room=room, free_u=room.rack_u, free_w=room.rack_power_w)
 
 
-def _fill(some: Iterable[int], boxes: Boxes, room: Room) -> list[_Stack]:
-    """As many racks as these need, one after the other."""
-    stacks: list[_Stack] = []
+def _fill(stacks: list[_Stack], some: Iterable[int], boxes: Boxes, room: Room) -> list[_Stack]:
+    """Put these into the last of the racks, and into as many more as they need."""
     for box in some:
         if not stacks or not stacks[-1].takes([box]):
             stacks.append(_new(boxes, room))
-        stacks[-1].put(box)
+        stacks[-1].put(box, hang=bool(boxes.tier[box]))
     return stacks
 
 
@@ -208,34 +209,36 @@ def _make_blocks(boxes: Boxes, room: Room) -> list[_Block]:
             _add_unit(made, unit, boxes, room)
         own = [] if group < 0 else above[boxes.group[above] == group].tolist()
         if own:
-            made.insert(len(made) // 2, _Block(servers=[], network=_fill(own, boxes, room)))
+            made.insert(len(made) // 2, _Block(servers=[], network=_fill([], own, boxes, room)))
         blocks += made
     housed = np.isin(boxes.group[above], [group for group in group_of if group >= 0])
     rest = above[~housed]
     rest = rest[np.argsort(boxes.tier[rest], kind="stable")]
-    return [*blocks, _Block(servers=[], network=_fill(rest.tolist(), boxes, room))]
+    return [*blocks, _Block(servers=[], network=_fill([], rest.tolist(), boxes, room))]
 
 
 def _add_unit(blocks: list[_Block], unit: list[int], boxes: Boxes, room: Room) -> None:
+    """In a block of its own; those that fit into one rack may share it, and at the row's end the racks of leaves."""
     servers = [box for box in unit if boxes.tier[box] == 0]
     leaves = [box for box in unit if boxes.tier[box]]
-    if room.switches == "end":
-        blocks.append(_Block(servers=_fill(servers, boxes, room), network=_fill(leaves, boxes, room)))
+    at_end, hang = room.switches == "end", room.switches == "top"
+    inside = servers if at_end else unit
+    if not servers or not _new(boxes, room).takes(inside):
+        stacks = _fill([], servers, boxes, room)
+        left = _hang(stacks, leaves) if hang else leaves
+        blocks.append(_Block(servers=stacks, network=_fill([], left, boxes, room)))
         return
-    last = blocks[-1].servers[-1] if blocks and blocks[-1].servers and not blocks[-1].network else None
-    if last is not None and last.takes(unit):
-        stack = last
-    elif servers and _new(boxes, room).takes(unit):
-        stack = _new(boxes, room)
-        blocks.append(_Block(servers=[stack], network=[]))
-    else:
-        stacks = _fill(servers, boxes, room)
-        if room.switches == "top":
-            leaves = _hang(stacks, leaves)
-        blocks.append(_Block(servers=stacks, network=_fill(leaves, boxes, room)))
-        return
-    for box in unit:
-        stack.put(box)
+    last = blocks[-1] if blocks and blocks[-1].small else None
+    if last is None or not last.servers[-1].takes(inside):
+        if last is None or not at_end or len(last) + 2 > room.racks_per_row:
+            last = _Block(servers=[], network=[], small=True)
+            blocks.append(last)
+        last.servers.append(_new(boxes, room))
+    half = len(servers) // 2
+    for box in servers if at_end else [*servers[:half], *leaves, *servers[half:]]:
+        last.servers[-1].put(box, hang=hang and box in leaves)
+    if at_end:
+        _fill(last.network, leaves, boxes, room)
 
 
 def _hang(stacks: Sequence[_Stack], leaves: list[int]) -> list[int]:
@@ -245,7 +248,7 @@ def _hang(stacks: Sequence[_Stack], leaves: list[int]) -> list[int]:
     for leaf in leaves:
         with_room = [i for i, stack in enumerate(stacks) if stack.takes([leaf])]
         if with_room:
-            stacks[min(with_room, key=lambda i: (len(stacks[i].high), abs(i - middle)))].put(leaf)
+            stacks[min(with_room, key=lambda i: (len(stacks[i].high), abs(i - middle)))].put(leaf, hang=True)
         else:
             left.append(leaf)
     return left

@@ -1,0 +1,46 @@
+"""The wrong end of the row: the document's hundred cables, counted and priced."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.scenarios import cable_plan
+from weft.scenarios.cable_plan import A100, END, H100, HOSTS, MIDDLE, SEARCHED, TOP
+from weft.scenarios.finding import Finding
+
+
+@pytest.fixture(scope="module")
+def found() -> Finding:
+    return cable_plan.run()
+
+
+def test_a_hundred_optical_cables_at_200_usd(found: Finding) -> None:
+    """At the end of the row every cable to a server is optical, amid the servers none is: 20,000 USD or 5 to 10,000."""
+    places = found.figures[HOSTS]
+    assert [places[where]["server_optical"] for where in (END, TOP, MIDDLE)] == [100, 45, 0]
+    assert places[END]["server_m"][0] > 2 >= places[MIDDLE]["server_m"][1]
+    saved = [a - b for a, b in zip(places[END]["usd"], places[MIDDLE]["usd"], strict=True)]
+    assert saved == [100 * (200 - 50), 100 * (200 - 100)]
+    assert "100 active optical cables for 20,000 USD" in found.finding
+
+
+def test_where_no_rack_holds_a_unit_the_end_of_the_row_costs_metres_alone(found: Finding) -> None:
+    places = found.figures[A100]
+    assert places[END]["server_optical"] == places[MIDDLE]["server_optical"] == 160
+    assert places[END]["usd"] == places[MIDDLE]["usd"]
+    assert places[END]["metres"] > places[MIDDLE]["metres"]
+
+
+def test_a_search_is_never_dearer_in_optics_than_the_best_place(found: Finding) -> None:
+    for places in found.figures.values():
+        optics = {where: one["server_optical"] + one["switch_optical"] for where, one in places.items()}
+        assert optics[SEARCHED] <= min(optics.values())
+        assert all(sum(one["links"].values()) == one["copper"] + optics[where] for where, one in places.items())
+    assert found.figures[H100][END]["usd"][0] > 2 * found.figures[H100][SEARCHED]["usd"][0]
+
+
+@pytest.mark.parametrize("wrong", [{"servers": 0}, {"units": 5}])
+def test_what_is_too_few_or_too_many_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"is not from 1 to"):
+        cable_plan.run(**wrong)
