@@ -182,7 +182,7 @@ def _part(whole: Fabric, servers: int) -> Fabric:
         for low, high in ((a, b), (b, a)):
             up = whole.network_links & keep[low] & (level[low] == height) & (level[high] == height + 1)
             keep[high[up]] = True
-    return whole.subset(keep)
+    return whole.subset(keep).changed(f"the first {servers:,} servers of it, and what they are cabled to")
 
 
 def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
