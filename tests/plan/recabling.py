@@ -47,6 +47,11 @@ def plug(fabric: Fabric, one: str, other: str) -> Fabric:
     return fabric.with_links(replace(links, a=a, b=b))
 
 
+def renamed(fabric: Fabric, names: dict[str, str]) -> Fabric:
+    name = tuple(names.get(one, one) for one in fabric.nodes.name)
+    return replace(fabric, nodes=replace(fabric.nodes, name=name, description=name))
+
+
 def free_ports(fabric: Fabric) -> np.ndarray:
     """Slots of switches that hold nothing."""
     of_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH

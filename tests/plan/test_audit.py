@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plan.recabling import cables_of, carry_out, exchange, free_ports, plug
+from tests.plan.recabling import cables_of, carry_out, exchange, free_ports, plug, renamed
 
 import weft
 from weft.errors import ConfigError
 from weft.fabric import faults, files
 from weft.fabric.kinds import NodeKind
 from weft.plan.audit import compare
+from weft.plan.cables import cable
 from weft.plan.findings import Do, Kind
-from weft.plan.positions import Planned
+from weft.plan.positions import Planned, read_plan
+from weft.plan.racks import place
+from weft.plan.schedule import to_csv, to_ndt
 
 PLUGS = (Do.MOVE, Do.PLUG, Do.PULL)
 
@@ -113,31 +116,34 @@ def test_what_is_faster_than_planned_is_no_finding(tree):
 # -- which device is which ----------------------------------------------------------------------------------------
 
 
-def renamed(fabric, **names):
-    name = tuple(names.get(one.replace("/", "_"), one) for one in fabric.nodes.name)
-    return replace(fabric, nodes=replace(fabric.nodes, name=name, description=name))
-
-
 def test_devices_of_other_names_are_known_by_their_guids(tree):
     named = {one: f"x{one}" for one in tree.nodes.name}
     guid = tree.nodes.guid + np.uint64(7)  # not those that weft makes up
     plan = replace(tree, nodes=replace(tree.nodes, guid=guid))
-    done = audit(renamed(plan, **named), plan)
+    done = audit(renamed(plan, named), plan)
     assert done.ok
     assert done.notes[0] == "17 devices of 17 have other names than in the plan, and its GUIDs"
 
 
 def test_guids_that_weft_made_up_identify_nothing(tree):
     with pytest.raises(ConfigError, match=r"no device of .* h1, h2, h3, \.\.\. with xh1, xh2, xh3, \.\.\., and GUIDs"):
-        audit(tree, renamed(tree, **{one: f"x{one}" for one in tree.nodes.name}))
+        audit(tree, renamed(tree, {one: f"x{one}" for one in tree.nodes.name}))
 
 
 def test_a_switch_of_another_name_is_known_by_its_cables(tree):
-    found = exchange(renamed(tree, leaf2="rack7", spine1="top"), "rack7/5", "rack7/7")
+    found = exchange(renamed(tree, {"leaf2": "rack7", "spine1": "top"}), "rack7/5", "rack7/7")
     done = audit(found, tree)
     assert [one.kind for one in done.findings] == [Kind.OTHER_NAME, Kind.SWAPPED, Kind.OTHER_NAME]
     assert done.findings[0].what == "rack7 stands where leaf2 should: another name, or another box"
     assert str(done.findings[1].actions[0]) == "leaf2/5: pull, plug into leaf2/7"
+
+
+def test_a_stranger_in_one_port_of_many_is_not_the_switch_that_is_missing(tree):
+    lone = renamed(tree, {"spine1": "other"})
+    others = [port.name for port in lone["other"].ports if port.peer][1:]
+    for port in others:
+        lone = faults.remove_link(lone, port)
+    assert kinds(audit(lone, tree)) == {Kind.DEVICE_MISSING: 1, Kind.DEVICE_EXTRA: 1, Kind.WRONG_PORT: 1}
 
 
 def test_the_only_adapter_that_is_seen_of_a_server_is_known(tmp_path):
@@ -245,3 +251,40 @@ def test_a_dump_of_ndr_with_faults_read_back_from_a_file(ndr_dump, tmp_path):
     assert kinds(audit(weft.load(str(tmp_path / "found.ibnetdiscover")), plan)) == expected
     files.write(plan, tmp_path / "plan.ndt")
     assert kinds(audit(found, weft.load(str(tmp_path / "plan.ndt")))) == expected
+
+
+# -- where things stand ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["cables.csv", "cables.ndt"])
+def test_a_schedule_says_where_both_ends_are(form, tmp_path):
+    """As the planner writes it for people and for UFM."""
+    fabric = weft.load("superpod:su=1,radix=8")
+    cabling = cable(place(fabric))
+    (tmp_path / form).write_text(to_csv(cabling) if form == "cables.csv" else to_ndt(cabling))
+    planned = read_plan(str(tmp_path / form))
+    assert compare(fabric, planned).ok
+    done = compare(faults.remove_link(fabric, "leaf3/7"), planned)
+    racks = cabling.racks
+    low, high = (racks.position(racks.boxes.index(box)) for box in ("leaf3", "spine3"))
+    assert done.findings[0].labels == (f"{low} leaf3/7 > {high} spine3/3",)
+    ((_, action),) = done.walk()
+    assert {str(action.position), str(action.to_position)} == {low, high}
+
+
+def test_a_folder_without_a_plan_and_a_schedule_that_is_torn_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"neither cables\.csv nor fabric\.yaml"):
+        read_plan(str(tmp_path))
+    head = "port_a,rack_a,u_a,port_b,rack_b,u_b,speed"
+    (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,3,leaf1,A01,4,4xNDR\n")
+    with pytest.raises(ConfigError, match=r"cables\.csv:2: read 'leaf1', expected a port"):
+        read_plan(str(tmp_path))
+    (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,top,leaf1/1,A01,4,4xNDR\n")
+    with pytest.raises(ConfigError, match=r"cables\.csv:2: read 'top', expected the lowest unit"):
+        read_plan(str(tmp_path))
+    (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,3\n")
+    with pytest.raises(ConfigError, match=r"cables\.csv:2"):
+        read_plan(str(tmp_path))
+    (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,3,leaf1/1,A01,4,fast\n")
+    with pytest.raises(ConfigError, match="fast"):
+        read_plan(str(tmp_path))

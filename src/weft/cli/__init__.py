@@ -42,6 +42,7 @@ COMMANDS = {
     "plan": "Plan a cluster's fabric: switches, racks, every cable, dollars and watts; writes a folder with all of it.",
     "train": "Train a transformer on a fabric: step time, tokens/s, MFU, memory, where the time goes.",
     "audit": "Compare a discovered fabric with its plan: cables to mend, in the order of a walk. Status 1 if any.",
+    "grow": "Grow a fabric without an outage: the fewest cables that move, in steps that are each routed and proved.",
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "study": "Run a command over lists of options and seeds, on all cores or a Ray cluster, and write one table.",
     "topologies": "List the topologies, their parameters and an example of each.",

@@ -94,19 +94,5 @@ def _facts(done: Audit) -> dict[str, Any]:
             }
             for number, one in enumerate(done.findings, start=1)
         ],
-        "walk": [
-            {
-                "finding": number,
-                "kind": done.findings[number - 1].kind,
-                "do": action.do.name.lower(),
-                "at": action.at,
-                "rack": action.position.rack if action.position else "",
-                "u": action.position.u if action.position else None,
-                "to": action.to,
-                "to_rack": action.to_position.rack if action.to_position else "",
-                "to_u": action.to_position.u if action.to_position else None,
-                "text": str(action),
-            }
-            for number, action in done.walk()
-        ],
+        "walk": done.records(),
     }

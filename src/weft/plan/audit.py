@@ -64,7 +64,7 @@ class _Devices:
         return f"{self.name(port // _PORTS)}/{port % _PORTS}"
 
     def position(self, port: int) -> Position | None:
-        return self.positions.get(self.name(port // _PORTS))
+        return self.positions.get(self.box(port // _PORTS))
 
     def distance(self, one: int, other: int) -> int:
         """How far a plug travels: inside a box, inside a rack, further; at equal distance rather between switches."""
@@ -139,20 +139,21 @@ class _Comparison:
     ) -> None:
         about = sorted(about)
         named = tuple((self.devices.port(one), self.devices.port(other)) for one, other in about)
-        labels = tuple(
-            " > ".join(place(self.devices.port(end), self.devices.position(end)) for end in c) for c in about
-        )
+        labels = tuple(map(self._label, about))
         made = Finding(kind=kind, what=what, actions=tuple(actions), cables=named, labels=labels, harmless=harmless)
         self.findings.append(made)
 
-    def _action(self, do: Do, at: int, to: int) -> Action:
-        names, positions = map(self.devices.port, (at, to)), map(self.devices.position, (at, to))
-        (here, there), (position, to_position) = names, positions
-        return Action(do=do, at=here, to=there, position=position, to_position=to_position)
+    def _label(self, cable: Cable) -> str:
+        return " > ".join(place(self.devices.port(end), self.devices.position(end)) for end in cable)
+
+    def _action(self, do: Do, at: int, to: int, cable: Cable) -> Action:
+        (here, there), (position, to_position) = map(self.devices.port, (at, to)), map(self.devices.position, (at, to))
+        label = self._label(cable)
+        return Action(do=do, at=here, to=there, cable=label, position=position, to_position=to_position)
 
     def _at_first_end(self, do: Do, cable: Cable) -> Action:
         """From the end that the technician comes to first."""
-        return min((self._action(do, *cable), self._action(do, *cable[::-1])), key=in_walk)
+        return min((self._action(do, *ends, cable) for ends in (cable, cable[::-1])), key=in_walk)
 
     def _text(self, cable: Cable) -> str:
         return " - ".join(map(self.devices.port, cable))
@@ -171,7 +172,7 @@ class _Comparison:
             self._add_device(box, own)
 
     def _add_fix(self, fix: Repair) -> None:
-        moves = [self._action(Do.MOVE, move.leaves, move.enters) for move in fix.moves]
+        moves = [self._action(Do.MOVE, move.leaves, move.enters, move.planned) for move in fix.moves]
         actions = [
             *moves,
             *(self._at_first_end(Do.PLUG, cable) for cable in fix.new),
@@ -199,23 +200,17 @@ class _Comparison:
             kind, do, what = Kind.DEVICE_MISSING, Do.INSTALL, "is not seen"
         else:
             kind, do, what = Kind.DEVICE_EXTRA, Do.REMOVE, "is not planned"
-        action = Action(do=do, at=box, to=f", with its {count}" if own else "", position=self._box_position(box))
+        action = Action(
+            do=do, at=box, to=f", with its {count}" if own else "", position=self.devices.positions.get(box)
+        )
         self._add(kind, f"{box} {what}, nor {count} of it" if own else f"{box} {what}", [action], own)
-
-    def _box_position(self, box: str) -> Position | None:
-        fits = (self.devices.positions.get(name) for name in (box, *self._nodes_of(box)))
-        return next(filter(None, fits), None)
-
-    def _nodes_of(self, box: str) -> list[str]:
-        server = self.plan.server_index.get(box, -2)
-        return [self.plan.nodes.name[i] for i in np.flatnonzero(self.plan.nodes.server == server).tolist()]
 
     def _add_names(self) -> None:
         boxes: dict[tuple[str, str], list[int]] = defaultdict(list)
         for node, planned in self.identity.by_cables:
             boxes[box_name(self.plan, planned), box_name(self.found, node)].append(planned)
         for (home, box), nodes in boxes.items():
-            position = self._box_position(home)
+            position = self.devices.positions.get(home)
             own = [cable for cable in self.theirs if {end // _PORTS for end in cable} & set(nodes)]
             what = f"{box} stands where {home} should: another name, or another box"
             self._add(Kind.OTHER_NAME, what, [Action(do=Do.RENAME, at=home, to=box, position=position)], own)

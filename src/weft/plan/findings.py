@@ -38,6 +38,7 @@ class Action:
     do: Do
     at: str  # port or device, as the plan calls it
     to: str  # port, or what `do` says
+    cable: str = ""  # its label, as planned; of what is pulled, as it would be
     position: Position | None = None
     to_position: Position | None = None
 
@@ -75,6 +76,25 @@ class Audit:
         """Everything to do, in the order of the floor, with the number of its finding, from 1."""
         every = [(number, action) for number, one in enumerate(self.findings, start=1) for action in one.actions]
         return sorted(every, key=lambda pair: in_walk(pair[1]))
+
+    def records(self) -> list[dict[str, str | int | None]]:
+        """The walk for programs, a row for each thing to do."""
+        return [
+            {
+                "finding": number,
+                "kind": self.findings[number - 1].kind.value,
+                "do": action.do.name.lower(),
+                "at": action.at,
+                "rack": action.position.rack if action.position else "",
+                "u": action.position.u if action.position else None,
+                "to": action.to,
+                "to_rack": action.to_position.rack if action.to_position else "",
+                "to_u": action.to_position.u if action.to_position else None,
+                "cable": action.cable,
+                "text": str(action),
+            }
+            for number, action in self.walk()
+        ]
 
 
 def place(name: str, position: Position | None) -> str:

@@ -2,7 +2,8 @@
 
 read_plan("plan/")              the folder that `weft plan` wrote: its cables.csv, or else its fabric.yaml
 read_plan("plan/cables.csv")    a cable schedule: racks and heights of both ends
-read_plan("site.ndt")           any file or topology that weft reads; without racks, unless they are in it
+read_plan("site.ndt")           a plan of UFM; in the long form it has racks and heights too
+read_plan("superpod:su=1")      any file or topology that weft reads: then nobody knows where things stand
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.build import MAX_PORTS, FabricBuilder
+from weft.fabric.files import ndt
 from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -28,7 +30,7 @@ _COLUMNS = ("port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b", "speed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     fabric: Fabric
-    positions: Mapping[str, Position] = field(default_factory=dict)  # by node
+    positions: Mapping[str, Position] = field(default_factory=dict)  # by server, or by switch
 
 
 def read_plan(source: str) -> Planned:
@@ -37,7 +39,39 @@ def read_plan(source: str) -> Planned:
         return _read_folder(path)
     if path.suffix == ".csv" and path.is_file() and (found := _read_schedule(path)) is not None:
         return found
-    return Planned(fabric=load(source))
+    fabric = load(source)
+    return Planned(fabric=fabric, positions=_read_racks(path) if _is_ndt(path) else {})
+
+
+def _is_ndt(path: Path) -> bool:
+    return path.suffix in (".ndt", ".csv") and path.is_file()
+
+
+def _read_racks(path: Path) -> dict[str, Position]:
+    """Of UFM's long form: rack and height of the start, and the location of the end, `B07-U40` or other words."""
+    positions: dict[str, Position] = {}
+    for _, row in ndt.rows(path):
+        if row.get("rack #"):
+            positions[_box(row["StartDevice"])] = Position(row["rack #"], _height(row.get("U height", "")))
+        if row.get("EndDeviceLocation"):
+            rack, _, unit = row["EndDeviceLocation"].rpartition("-U")
+            known = rack and unit.isascii() and unit.isdecimal()
+            where = (
+                Position(rack, int(unit))
+                if known
+                else Position(row["EndDeviceLocation"], _height(row.get("U height_1", "")))
+            )
+            positions.setdefault(_box(row["EndDevice"]), where)
+    return positions
+
+
+def _box(device: str) -> str:
+    """Of a plan that has the adapter with the device, `dgx1 mlx5_0`, the server alone."""
+    return device.split()[0]
+
+
+def _height(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _read_folder(folder: Path) -> Planned:
@@ -78,7 +112,9 @@ def _add_row(schedule: _Schedule, path: Path, line: int, row: dict[str, str]) ->
         ends.append((node, int(number)))
         schedule.last_port[node] = max(int(number), schedule.last_port.get(node, 0))
         if row[f"rack_{end}"]:
-            schedule.positions[node] = Position(row[f"rack_{end}"], _unit(path, line, row[f"u_{end}"]))
+            schedule.positions[node.partition("/")[0]] = Position(
+                row[f"rack_{end}"], _unit(path, line, row[f"u_{end}"])
+            )
     schedule.links.setdefault(row["speed"], []).append((*ends[0], *ends[1]))
 
 

@@ -109,9 +109,9 @@ def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
     )
 
 
-def load_all_to_all(fabric: Fabric) -> NDArray[np.float64]:
-    """[port slot] -> load of the link that it sends into, those of hosts too."""
-    return _Network(fabric).load_all_to_all()
+def load_all_to_all(fabric: Fabric, among: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
+    """[port slot] -> load of the link that it sends into, those of hosts too. `among`: [node] -> does it take part?"""
+    return _Network(fabric, among).load_all_to_all()
 
 
 def _measure_shifts(network: _Network, rng: np.random.Generator) -> ShiftLoad:
@@ -138,10 +138,12 @@ def _measure_bisections(network: _Network, rng: np.random.Generator, count: int)
 class _Network:
     """A fabric with its tables, laid out for the kernels."""
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, among: NDArray[np.bool_] | None = None) -> None:
         ports, tables = fabric.ports, fabric.tables
         self.fabric = fabric
         self.host = host_ports(fabric)
+        if among is not None:
+            self.host = self.host[among[ports.node[self.host]]]
         if len(self.host) < 2:
             raise ConfigError(
                 f"there is no traffic to measure: it takes two host ports with a LID and a switch, "

@@ -96,7 +96,7 @@ class _Plan:
 def read(path: Path) -> Fabric:
     """The fabric that a plan describes; names are made as for ibnetdiscover's output."""
     plan = _Plan()
-    for line, row in _rows(path):
+    for line, row in rows(path):
         _add_line(plan, path, line, row)
     if not plan.last_port:
         raise FileError(path, 1, "a header and no cables", f"lines of {','.join(_REQUIRED)}")
@@ -148,7 +148,7 @@ def _spell_node(node: Node) -> tuple[str, str]:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Line number and cells by column name; the nameless column after Speed is called Cable."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:

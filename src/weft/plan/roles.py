@@ -1,0 +1,169 @@
+"""Which switch of today takes which place in the fabric that is to be, so that the most cables stay.
+
+Hosts stay where they are, and so do the leaves that they are plugged into: a host whose cable moves is cut off. Then
+tier by tier upwards: how many cables of a switch stay depends only on the place it takes, once those below have theirs,
+so that the best choice for a tier is an assignment problem, solved exactly (Kuhn 1955, Munkres 1957; the form with
+shortest augmenting paths). For a tree of two tiers of switches that is the best there is. Above, the choice for spines
+could have left more for cores: pairs are exchanged as long as that helps. `Roles.most` is what no choice can exceed;
+where less is kept, and there is not too much to try, everything is tried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import levels
+from weft.fabric.model import Fabric
+from weft.plan.identity import cables
+from weft.plan.places import FORBIDDEN, Choice, Joins, best_assignment
+from weft.plan.walk import natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """Places that nodes of today take."""
+
+    role: dict[int, int]  # node of today -> node of the target
+    kept: int  # cables that stay between the same two devices
+    most: int  # no other choice keeps more than this
+
+
+def assign_roles(today: Fabric, target: Fabric) -> Roles:
+    mine, theirs = joins(today), joins(target)
+    role = _match_hosts(today, target, mine, theirs)
+    level = levels(today)
+    for tier in range(1, int(level.max(initial=0)) + 1):
+        rows = [u for u in np.flatnonzero(level == tier).tolist() if today.nodes.kind[u] == NodeKind.SWITCH]
+        _assign_tier(today, target, rows, mine, theirs, role)
+    _refuse_moved_hosts(today, target, mine, theirs, role)
+    choice, rows, columns = _choices(today, target, mine, theirs, role)
+    settled = _kept(mine, theirs, role) - choice.kept()
+    most = choice.most()
+    if choice.kept() < most and choice.improve():
+        most = choice.kept()
+    role |= {u: columns[j] for u, j in zip(rows, choice.at.tolist(), strict=True) if j >= 0}
+    return Roles(role=role, kept=settled + choice.kept(), most=settled + most)
+
+
+def joins(fabric: Fabric) -> Joins:
+    found: Joins = {}
+    a, b = (end[cables(fabric)].tolist() for end in fabric.link_nodes)
+    for one, other in zip((*a, *b), (*b, *a), strict=True):
+        found.setdefault(one, Counter())[other] += 1
+    return found
+
+
+def _kept(mine: Joins, theirs: Joins, role: dict[int, int]) -> int:
+    both = sum(_stay(u, role.get(u, -1), mine, theirs, role) for u in mine)
+    return both // 2
+
+
+def _stay(u: int, place: int, mine: Joins, theirs: Joins, role: dict[int, int]) -> int:
+    """Cables of a device that stay if it takes that place."""
+    there = theirs.get(place, Counter())
+    return sum(min(count, there[role[v]]) for v, count in mine[u].items() if v in role)
+
+
+# -- hosts and leaves -------------------------------------------------------------------------------------------
+
+
+def _match_hosts(today: Fabric, target: Fabric, mine: Joins, theirs: Joins) -> dict[int, int]:
+    """By name if the target has all of their names, else in the order of the leaves and ports that they are in."""
+    here, there = _hosts(today, mine), _hosts(target, theirs)
+    if len(here) > len(there):
+        raise ConfigError(
+            f"{target.spec} has {len(there):,} host ports cabled, {today.spec} has {len(here):,}: that is no growth"
+        )
+    if all(today.nodes.name[node] in target.node_index for node in here):
+        return {node: target.node_index[today.nodes.name[node]] for node in here}
+    return dict(zip(here, there, strict=False))
+
+
+def _hosts(fabric: Fabric, found: Joins) -> list[int]:
+    """Cabled ones, in the order of where they are plugged in."""
+    hosts = [node for node in found if fabric.nodes.kind[node] != NodeKind.SWITCH]
+    return sorted(hosts, key=lambda node: [natural(str(peer)) for peer in _peers(fabric, node)])
+
+
+def _peers(fabric: Fabric, node: int) -> list[str]:
+    return [str(port.peer) for port in fabric.node(node).ports if port.peer is not None]
+
+
+def _refuse_moved_hosts(today: Fabric, target: Fabric, mine: Joins, theirs: Joins, role: dict[int, int]) -> None:
+    for host in _hosts(today, mine):
+        if _stay(host, role[host], mine, theirs, role) < mine[host].total():
+            name, old = today.nodes.name[host], " and ".join(today.nodes.name[v] for v in mine[host])
+            new = " and ".join(target.nodes.name[v] for v in theirs[role[host]])
+            raise ConfigError(
+                f"{name} is on {old}, and in {target.spec} it would be on another leaf ({new}): its cable cannot move "
+                "without cutting it off\n  Grow to a target whose leaves have as many hosts as today's (--to), or move "
+                "those hosts when they are idle, and then grow."
+            )
+
+
+# -- tiers of switches ------------------------------------------------------------------------------------------
+
+
+def _assign_tier(
+    today: Fabric, target: Fabric, rows: list[int], mine: Joins, theirs: Joins, role: dict[int, int]
+) -> None:
+    """Give these switches the places in which most of their cables to those that have one stay."""
+    taken = set(role.values())
+    places = [r for r in target.of_kind(NodeKind.SWITCH).tolist() if r not in taken]
+    column = {place: j for j, place in enumerate(places)}
+    gain = _gains(rows, places, mine, theirs, role)
+    wish = gain * 2  # and at equal gain, the same name
+    for i, u in enumerate(rows):
+        same = target.node_index.get(today.nodes.name[u], -1)
+        if same in column:
+            wish[i, column[same]] += 1
+    needed = np.array([theirs.get(place, Counter()).total() for place in places], np.int64)
+    wish[today.nodes.n_ports[rows].astype(np.int64)[:, None] < needed] = FORBIDDEN
+    for i, j in best_assignment(wish):
+        role[rows[i]] = places[j]
+
+
+def _choices(
+    today: Fabric, target: Fabric, mine: Joins, theirs: Joins, role: dict[int, int]
+) -> tuple[Choice, list[int], list[int]]:
+    """The switches that hold no hosts, and the places that are not settled."""
+    settled = {u for u in mine if any(today.nodes.kind[v] != NodeKind.SWITCH for v in (u, *mine[u]))} & role.keys()
+    rows = [u for u in today.of_kind(NodeKind.SWITCH).tolist() if u not in settled]
+    taken = {role[u] for u in settled}
+    columns = [place for place in target.of_kind(NodeKind.SWITCH).tolist() if place not in taken]
+    at = {place: j for j, place in enumerate(columns)}
+    fixed = {u: role[u] for u in settled}
+    beside = _gains(rows, columns, mine, theirs, fixed)
+    needed = np.array([theirs.get(place, Counter()).total() for place in columns], np.int64)
+    beside[today.nodes.n_ports[rows].astype(np.int64)[:, None] < needed] = FORBIDDEN
+    choice = Choice(
+        beside=beside,
+        mine=_matrix(rows, mine),
+        theirs=_matrix(columns, theirs),
+        at=np.array([at.get(role.get(u, -1), -1) for u in rows], np.int64),
+    )
+    return choice, rows, columns
+
+
+def _matrix(nodes: list[int], found: Joins) -> NDArray[np.int64]:
+    return np.array([[found.get(u, Counter())[v] for v in nodes] for u in nodes], np.int64).reshape(
+        len(nodes), len(nodes)
+    )
+
+
+def _gains(rows: list[int], places: list[int], mine: Joins, theirs: Joins, role: dict[int, int]) -> NDArray[np.int64]:
+    """[switch, place] -> cables to those that have a place that stay."""
+    column = {place: j for j, place in enumerate(places)}
+    gain = np.zeros((len(rows), len(places)), np.int64)
+    for i, u in enumerate(rows):
+        for v, count in mine.get(u, Counter()).items():
+            for place, there in theirs.get(role.get(v, -1), Counter()).items():
+                if place in column:
+                    gain[i, column[place]] += min(count, there)
+    return gain

@@ -1,0 +1,39 @@
+"""A growth as files: for each step its plugs, and what stands after it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from weft.errors import ConfigError
+from weft.fabric import files
+from weft.fabric.files.atomic import write_atomically
+from weft.plan.audit import compare
+from weft.plan.growth import Growth
+from weft.plan.positions import Planned
+
+_COLUMNS = ("do", "at", "to", "cable", "text")
+
+
+def write_steps(growth: Growth, folder: Path) -> list[Path]:
+    """Of each step the plugs, those that move before new ones, and the fabric after it, to audit against."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    written = []
+    before = growth.today
+    for number, step in enumerate(growth.steps, start=1):
+        plugs, after = folder / f"step-{number}.csv", folder / f"step-{number}.yaml"
+        records = compare(before, Planned(fabric=step.fabric)).records()
+        records.sort(key=lambda record: record["do"] == "plug")  # what is pulled makes room for them
+        text = io.StringIO()
+        writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        write_atomically(plugs, text.getvalue())
+        files.write(step.fabric, after)
+        written += [plugs, after]
+        before = step.fabric
+    return written
