@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.plan.optimise import Saving
 from weft.plan.parts import list_parts
 from weft.plan.plan import Plan, make_plan
 from weft.plan.racks import row_name
@@ -91,6 +92,22 @@ def test_training_has_its_price(plan: Plan, page: str) -> None:
     assert f"the fabric{kept.fabric}{kept.per_tokens(kept.fabric)}" in words(told)
     assert "tiny trains all that time, at 1,000,000 tokens a second." in words(told)
     assert command(replace(plan, upkeep=kept)) == "weft plan --gpus 512 --train tiny"
+
+
+def test_what_moved_switches_save_is_told_beside_the_cables(plan: Plan, page: str) -> None:
+    assert "Moved switches" not in page
+    leaf = int(plan.racks.rack[plan.racks.boxes.index("leaf1")])
+    racks = replace(plan.racks, rack=np.where(plan.racks.rack == leaf, 0, plan.racks.rack))
+    after = replace(plan.cabling, racks=racks)
+    saving = Saving(before=plan.cabling, after=after, usd=(1000.0, 2000.0), seed=1, rounds=40)
+    moved = replace(plan, saving=saving)
+    text = words(to_html(moved))
+    assert (
+        text.index("To order:")
+        < text.index(f"Moved switches. {saving}. Empty now: {racks.names[leaf]}.")
+        < text.index("What it costs to keep")
+    )
+    assert command(moved) == "weft plan --gpus 512 --optimise"
 
 
 def test_assumptions_and_the_way_to_make_it_again_come_last(page: str) -> None:

@@ -19,6 +19,7 @@ from weft.plan.bill import Bill, Item
 from weft.plan.cables import Cabling
 from weft.plan.elevation import lay_out_row, row_file
 from weft.plan.looks import TIERS, Power, looks_of, power_of
+from weft.plan.optimise import Saving
 from weft.plan.parts import list_parts
 from weft.plan.pictures import lay_out_floor
 from weft.plan.racks import Racks, row_name
@@ -38,6 +39,7 @@ _BODY = """<h1>What to buy for {spec}</h1>
 {bill}
 <h2>Cables</h2>
 {cables}
+{saving}
 <h2>What it costs to keep</h2>
 {upkeep}
 <h2>The floor</h2>
@@ -57,6 +59,7 @@ def to_html(plan: Plan) -> str:
         tiers=_tiers(plan.cabling),
         bill=_bill(plan.bill),
         cables=_cables(plan.cabling),
+        saving=_saving(plan.saving) if plan.saving else "",
         upkeep=_upkeep(plan.upkeep),
         floor=_floor(plan.cabling),
         racks=_racks(plan.cabling.racks),
@@ -183,6 +186,11 @@ def _cables(cabling: Cabling) -> str:
     return f'<p class="key">{key}</p>{table(_CABLE_HEADS, rows)}<p class="note">To order: {order}.</p>'
 
 
+def _saving(saving: Saving) -> str:
+    emptied = f" Empty now: {', '.join(saving.emptied)}." if saving.emptied else ""
+    return f"<p><b>Moved switches.</b> {prose(f'{saving}.{emptied}')}</p>"
+
+
 # -- over the years --------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +259,8 @@ def command(plan: Plan) -> str:
             value = getattr(plan.size.request, field.name)
             if value != field.default:
                 words.append(f"--{field.name.replace('_', '-')}" + ("" if value is True else f" {value}"))
+    if plan.saving:
+        words.append("--optimise")
     if plan.upkeep.run:
         words.append(f"--train {plan.upkeep.run.step.transformer.name}")
     return " ".join(words)
