@@ -14,8 +14,11 @@ import weft
 from weft.draw.scene import Box, Role, Scene, Voice, text_extent
 from weft.plan.cables import Cabling, cable
 from weft.plan.pictures import draw_floor, lay_out_floor
+from weft.plan.plan import make_plan
 from weft.plan.racks import place
+from weft.plan.request import Request
 from weft.plan.room import Room
+from weft.plan.size import size
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,14 @@ def test_power_that_is_not_known_is_not_nothing() -> None:
     said = [text.text for text in seen.texts]
     assert "≥0.7" in said
     assert any("0.7 kW and 8 boxes of unknown power" in text for text in said)
+
+
+def test_the_picture_in_the_documents_is_what_a_plan_draws(tmp_path: Path) -> None:
+    draw_floor(make_plan(size(Request(gpus=1024))).cabling, tmp_path / "floor.svg")
+    kept = Path(__file__).parents[2] / "docs" / "floor.svg"
+    assert (tmp_path / "floor.svg").read_bytes() == kept.read_bytes(), (
+        "draw it again: weft plan --gpus 1024, and copy its floor.svg to docs"
+    )
 
 
 def test_letters_do_not_touch(scene: Scene) -> None:
