@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import weft
+from weft.plan import folder
 from weft.plan.optimise import Saving
 from weft.plan.parts import list_parts
 from weft.plan.plan import Plan, make_plan
 from weft.plan.racks import row_name
-from weft.plan.report import command, to_html
+from weft.plan.report import BESIDE, command, to_html
 from weft.plan.request import Request
 from weft.plan.room import Room
 from weft.plan.size import size
@@ -81,7 +82,10 @@ def test_few_rows_are_in_the_page_and_many_are_files_beside_it(plan: Plan, page:
     assert page.count("<details") == page.count("<iframe") - 1 == 1
     many = make_plan(plan.size, room=Room(racks_per_row=3))
     rows = np.unique(many.racks.row).tolist()
-    assert re.findall(r'href="([^"]*)"', to_html(many)) == [f"racks/row-{row_name(row)}.svg" for row in rows]
+    links = re.findall(r'href="([^"]*)"', to_html(many))
+    assert links == [*(f"racks/row-{row_name(row)}.svg" for row in rows), *BESIDE]
+    assert {*BESIDE} <= {*folder.FILES}
+    assert command(many) == "weft plan --gpus 512 --room FILE"
 
 
 def test_training_has_its_price(plan: Plan, page: str) -> None:

@@ -23,6 +23,7 @@ from weft.plan.optimise import Saving
 from weft.plan.parts import list_parts
 from weft.plan.pictures import lay_out_floor
 from weft.plan.racks import Racks, row_name
+from weft.plan.room import Room
 from weft.plan.upkeep import Upkeep
 from weft.version import __version__
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from weft.plan.plan import Plan
 
 _MOST_ROWS = 4  # whose elevations are in the page; of more they are files beside it
+BESIDE = ("bill.csv", "cables.csv", "cables.ndt", "fabric.yaml", "fabric.svg", "plan.json")
 _BODY = """<h1>What to buy for {spec}</h1>
 <p class="finding">{finding}</p>
 <p class="trust"><b>How far to trust it.</b> {trust}</p>
@@ -96,6 +98,8 @@ def _cost(bill: Bill) -> str:
 
 def _draws(bill: Bill) -> str:
     alone = f"The fabric draws {Power(watts=bill.power_w)}"
+    if bill.gpus:
+        alone += f", {bill.power_w / bill.gpus:,.0f} W for each GPU"
     with_servers = f", with the servers {Power(watts=bill.cluster_w)}" if bill.cluster_w else ""
     return f"{alone}{with_servers}."
 
@@ -246,11 +250,12 @@ def _assumptions(plan: Plan) -> str:
 
 
 def _footer(plan: Plan) -> str:
-    return f"weft {__version__}: <code>{clean(command(plan))}</code>"
+    beside = ", ".join(f'<a href="{name}">{name}</a>' for name in BESIDE)
+    return f"In the folder of this page: {beside}<br>weft {__version__}: <code>{clean(command(plan))}</code>"
 
 
 def command(plan: Plan) -> str:
-    """What makes it again; files of prices and of the room stand for themselves."""
+    """What makes it again; a file of prices stands in the sources of the bill, one of a room under the assumptions."""
     words = ["weft", "plan"]
     if plan.size.request is None:
         words.append(plan.size.spec)
@@ -259,6 +264,8 @@ def command(plan: Plan) -> str:
             value = getattr(plan.size.request, field.name)
             if value != field.default:
                 words.append(f"--{field.name.replace('_', '-')}" + ("" if value is True else f" {value}"))
+    if plan.racks.room != Room():
+        words.append("--room FILE")
     if plan.saving:
         words.append("--optimise")
     if plan.upkeep.run:
