@@ -76,3 +76,11 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(capsys, monkeypatch):
     assert saving["rounds"] == 2
     assert saving["optical_after"] <= saving["optical_before"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_training_counts_the_servers_and_no_host_of_ufm(capsys, tmp_path):
+    told = json.loads(
+        said(capsys, "--gpus", "8", "--ufm", "--train", "llama3-8b", "--json", "--folder", str(tmp_path / "p"))
+    )
+    assert told["upkeep"]["tokens_per_s"] > 0
+    assert told == json.loads((tmp_path / "p" / "plan.json").read_text())

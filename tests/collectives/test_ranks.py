@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft
+from weft.collectives.interconnect import template_of
 from weft.collectives.ranks import place, subset
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import faults
@@ -19,6 +20,14 @@ def test_ranks_go_through_the_adapter_that_the_server_names_for_their_gpu():
     assert fabric.port(int(ranks.port[9])).name == "dgx2/mlx5_3/1"
     assert (ranks.server == np.repeat([0, 1, 2], 8)).all()
     assert (ranks.nvlink < 0).all(), "nobody joined the NVLinks"
+
+
+def test_hosts_of_ufm_beside_the_servers_have_no_ranks():
+    fabric = weft.load("superpod:su=1,servers=3,server=dgx-h100+4rails,leaves=1,ufm=2")
+    ranks = place(fabric)
+    assert (ranks.servers, ranks.rails) == (("dgx1", "dgx2", "dgx3"), 4)
+    assert ranks.rail_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert template_of(fabric).name == "dgx-h100+4rails"
 
 
 def test_joined_gpus_have_a_port_of_their_own():

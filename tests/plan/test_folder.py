@@ -82,6 +82,6 @@ def test_what_is_no_plan_is_refused_and_left_alone(plan, tmp_path):
 
 
 def test_names_of_folders(plan):
-    assert default_name(plan) == "plan-dgx-h100-48"
+    assert default_name(plan.size) == "plan-dgx-h100-48"
     fabric = weft.load("torus:4x4,hosts=2")
-    assert default_name(make_plan(count(fabric.spec, fabric))) == "plan-torus-4x4-hosts-2"
+    assert default_name(count(fabric.spec, fabric)) == "plan-torus-4x4-hosts-2"

@@ -82,19 +82,18 @@ def plan(
     from weft.plan.plan import make_plan
     from weft.plan.room import Room, read_room
 
-    if folder is not None:
-        check_folder(folder)
     known, hall = read_prices(prices), Room() if room is None else read_room(room)
     with progress_bar("sizing the fabric") as change:
 
         def tell(what: str) -> None:
             change(description=what)
 
+        sized = _size(spec, wanted)
+        to = folder or (None if form.is_data else Path(default_name(sized)))
+        if to is not None:
+            check_folder(to)  # before the work, not after it
         with _until_interrupted() if optimise else nullcontext(lambda: False) as stop:
-            made = make_plan(
-                _size(spec, wanted), room=hall, prices=known, model=train, move=optimise, stop=stop, progress=tell
-            )
-        to = folder or (None if form.is_data else Path(default_name(made)))
+            made = make_plan(sized, room=hall, prices=known, model=train, move=optimise, stop=stop, progress=tell)
         if to is not None:
             write_folder(made, to, tell)
     if form.is_data:

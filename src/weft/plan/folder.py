@@ -30,6 +30,7 @@ from weft.plan.pictures import draw_floor
 from weft.plan.plan import Plan
 from weft.plan.report import to_html
 from weft.plan.schedule import to_csv, to_ndt
+from weft.plan.size import Size
 
 FILES = (
     *("fabric.yaml", "bill.csv", "cables.csv", "cables.ndt", "floor.svg", "fabric.svg", "report.html", "plan.json"),
@@ -38,10 +39,10 @@ FILES = (
 _ROW = re.compile(r"row-[A-Z]+\.svg")
 
 
-def default_name(plan: Plan) -> str:
+def default_name(size: Size) -> str:
     """`plan-dgx-h100-1024`; of a spec or a file, `plan-` and its name."""
-    request = plan.size.request
-    said = f"{request.template.name}-{request.amount}" if request else Path(plan.size.spec).name
+    request = size.request
+    said = f"{request.template.name}-{request.amount}" if request else Path(size.spec).name
     return "plan-" + re.sub(r"[^\w.+-]+", "-", said)
 
 
