@@ -11,6 +11,7 @@ from weft.advise import advice, words
 from weft.advise.advice import Advice, advise
 from weft.advise.case import Case
 from weft.advise.facts import facts
+from weft.advise.option import options
 from weft.advise.questions import ask
 from weft.advise.report import report
 from weft.advise.rows import Bench, Point
@@ -66,7 +67,7 @@ def test_a_small_cluster_that_trains_needs_no_infiniband(trained):
 
 def test_checkpoints_to_ethernet_make_steps_longer(trained):
     work, case = trained[1].work, replace(trained[1].case, servers=8)
-    roce = trained[1].options[1]
+    roce = options(case)[1]
     written, none = (work.guess(replace(roce, storage=storage), case).seconds for storage in ("ethernet", "none"))
     written_s = 14 * work.transformer.parameters / 25e9  # one storage server, two adapters of 100G
     assert written / none == pytest.approx(1 + written_s / 1800, rel=1e-3)

@@ -28,6 +28,7 @@ class Said:
 class Advice:
     case: Case
     rows: tuple[Row, ...]
+    left_out: dict[str, str]  # fabric -> why
     verdict: Verdict
     flips: tuple[Flip, ...]
     said: tuple[Said, ...]
@@ -52,6 +53,7 @@ def advise(case: Case, progress: Progress | None = None) -> Advice:
     return Advice(
         case=case,
         rows=rows,
+        left_out={option.label: why for option, why in bench.left_out.items()},
         verdict=verdict,
         flips=tuple(find_flips(bench, verdict)),
         said=tuple(_said(case, verdict)),

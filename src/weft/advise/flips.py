@@ -76,7 +76,7 @@ def _search(bench: Bench, knob: _Knob, answer: str) -> Flip:
         try:
             found = _answer(bench, knob.point(value))
         except ConfigError as error:
-            end = f"; beyond, {str(error).splitlines()[0].partition(':')[0]}"
+            end = f"; beyond, {str(error).partition(':')[0]}"
             break
         if found != answer:
             at = value if knob.exact else _halve(bench, knob, last, value, answer)
@@ -174,7 +174,7 @@ def _sequences(case: Case) -> Iterator[_Knob]:
         return Point(case=replace(case, sequences=int(sequences)))
 
     def show(sequences: float) -> str:
-        return f"{int(sequences)} sequences a GPU"
+        return f"{int(sequences)} sequence{'s' if sequences > 1 else ''} a GPU"
 
     least = case.sequences
     while least % 2 == 0:

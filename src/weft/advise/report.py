@@ -22,6 +22,7 @@ def report(found: Advice) -> dict[str, Any]:
         "reasons": list(reasons(found)),
         "counted": found.counted,
         "fabrics": [row.report() for row in found.rows],
+        "left_out": found.left_out,
         "flips": [flip.report() for flip in found.flips],
         "vendor_risk": vendor_risk(found),
         "cloud": cloud(found) if case.cloud else None,

@@ -16,7 +16,7 @@ from weft.advise.case import Case
 from weft.advise.facts import facts
 from weft.advise.option import Option, fabrics, options
 from weft.advise.train import Training
-from weft.advise.works import Messages, Progress, Storage, Timed, Work
+from weft.advise.works import Messages, Progress, Storage, Timed, Work, is_one_leaf
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.prices import Band
@@ -79,20 +79,23 @@ class Bench:
         self.case, self.work = case, _work(case, progress)
         self._bills: dict[tuple[Option, int], tuple[Bill, ...]] = {}
         self.left_out = {option: why for option in options(case) if (why := self._refused(option, case))}
-        self.options = tuple(option for option in options(case) if option not in self.left_out)
-        run: dict[Option, Timed] = {}
-        for option in self.options:
+        self._run: dict[Option, Timed] = {}
+        self._fit: dict[Option, float] = {}
+        for option in options(case):
+            if option in self.left_out:
+                continue
             if progress is not None:
                 progress(f"running {option.name}")
-            run[option] = self.work.run(option)
-        guesses = {option: self.work.guess(option, case) for option in self.options}
-        self._run = run
-        self._fit = {option: run[option].seconds / guesses[option].seconds for option in self.options}
+            self._run[option] = self.work.run(option)
+            self._fit[option] = self._run[option].seconds / self.work.guess(option, case).seconds
 
     def rows(self, point: Point | None = None) -> tuple[Row, ...]:
         """Of the case as it was run; of another point in closed form."""
         at = point or Point(case=self.case)
-        there = [option for option in self.options if not self._refused(option, at.case)]
+        why = {option: self._refused(option, at.case) for option in options(self.case)}
+        there = [option for option in why if not why[option]]
+        if not there:
+            raise ConfigError(f"{at.case.servers:,} servers are more than any of the fabrics joins: {why.popitem()[1]}")
         times = _freely({option: self._timed(option, at.case) for option in there})
         return tuple(self._row(option, at, times[option]) for option in there)
 
@@ -108,7 +111,9 @@ class Bench:
         if _same_work(case, self.case):
             return self._run[option]
         guess = self.work.guess(option, case)
-        return replace(guess, seconds=max(guess.free_s, guess.seconds * self._fit[option]))
+        crowds_alike = is_one_leaf(option.wire, case) == is_one_leaf(option.wire, self.case)
+        fit = self._fit.get(option, 1.0) if crowds_alike else 1.0
+        return replace(guess, seconds=max(guess.free_s, guess.seconds * fit))
 
     # -- money --------------------------------------------------------------------------------------------------------
 

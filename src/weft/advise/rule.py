@@ -18,7 +18,7 @@ from weft.advise.case import Case
 from weft.advise.rows import Row
 
 TIE = 0.05
-NOTHING = "nothing that the budget pays"
+NOTHING = "none can be paid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

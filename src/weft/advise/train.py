@@ -35,6 +35,7 @@ class Training(Work):
         super().__init__(case)
         self._progress = progress
         self._found: dict[tuple[bool, int, int], list[Layout]] = {}
+        self._shortlist: dict[bool, list[Layout]] = {}  # over TCP, or not
 
     @cached_property
     def transformer(self) -> Transformer:
@@ -102,13 +103,13 @@ class Training(Work):
         return min(steps, key=lambda step: step.step_s)
 
     def _layouts(self, option: Option, case: Case) -> list[Layout]:
-        """The shortlist of the case itself, cut to another size; where none of it fits, one of a search there."""
-        point = option.wire.network == "tcp", case.servers, case.sequences
+        """The shortlist of the first point, the case itself, cut to another size; where none fits, a search there."""
+        over_tcp = option.wire.network == "tcp"
+        point = over_tcp, case.servers, case.sequences
         if point not in self._found:
-            own = self._job(self.case)
-            is_own = point[1:] == (own.servers, own.sequences)
-            here = [] if is_own else self._cut(self._layouts(option, own), case)
+            here = self._cut(self._shortlist.get(over_tcp, []), case)
             self._found[point] = here or self._search(option, case)
+            self._shortlist.setdefault(over_tcp, self._found[point])
         return self._found[point]
 
     def _cut(self, layouts: list[Layout], case: Case) -> list[Layout]:

@@ -60,11 +60,13 @@ def reasons(found: Advice) -> Iterator[str]:
     if not case.cloud:
         yield _about_money(found, best)
     fastest = found.verdict.fastest
-    if fastest not in found.verdict.chosen and fastest.seconds < best.seconds:
-        gain = best.seconds / fastest.seconds - 1
+    gain = best.seconds / fastest.seconds - 1
+    if fastest not in found.verdict.chosen and gain > 0.0005:
         yield f"If only time counts: {fastest.option.label}, {_percent(gain)} faster."
     for row in found.verdict.too_dear:
         yield f"{row.option.label} is over the budget: {row.price.short} USD."
+    for label, why in found.left_out.items():
+        yield f"{label} is left out: {why}."
     if case.work.name == "storage" and len(found.rows) > 3:
         yield _about_mixing(found)
     if case.servers == 1 or case.work.name == "single-node":
@@ -109,8 +111,12 @@ def _about_money(found: Advice, best: Row) -> str:
     costs = ", ".join(f"{row.option.label} {_sign(row.unit_usd / best.unit_usd - 1)}" for row in others)
     return (
         f"The fabric costs {best.price.short} USD to buy; {prices}. With servers and electricity {found.counted} cost "
-        f"{best.unit_usd:,.3g} USD; {costs}."
+        f"{_usd(best.unit_usd)} USD; {costs}."
     )
+
+
+def _usd(usd: float) -> str:
+    return f"{usd:,.0f}" if usd >= 100 else f"{usd:.3g}"
 
 
 def _sign(share: float) -> str:

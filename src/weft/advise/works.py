@@ -88,15 +88,19 @@ def cluster_of(wire: Interconnect, case: Case) -> Cluster:
 
 def ideal_of(wire: Interconnect, case: Case) -> Networks:
     """Without flaws, with as many switches between servers as that many servers need."""
-    ports = catalog.switch(wire.switch).ports
-    below = ports // 2 if case.work.rdma else ports
     switches = 1
-    if case.servers > below:
+    if not is_one_leaf(wire, case):
         tiers = int(levels(fabric_of(wire, case.server, case.servers, rails=case.work.rdma)).max())
         switches = 2 * tiers - 1
     carrier = _carrier(wire, case)
     one = cluster_of(carrier, case)
     return ideal_networks(one, network=carrier.network, speed=carrier.speed, switches=switches, cloud=case.cloud)
+
+
+def is_one_leaf(wire: Interconnect, case: Case) -> bool:
+    """One switch between any two servers: of each rail, or of all."""
+    ports = catalog.switch(wire.switch).ports
+    return case.servers <= (ports // 2 if case.work.rdma else ports)
 
 
 def _carrier(wire: Interconnect, case: Case) -> Interconnect:
