@@ -11,6 +11,7 @@ import pytest
 
 import weft
 from weft.draw.scene import Box, Role, Scene, box_extent, text_extent
+from weft.errors import ConfigError
 from weft.plan.elevation import draw_row, lay_out_row
 from weft.plan.racks import Racks, place
 from weft.plan.room import UNIT_M, Room
@@ -81,6 +82,11 @@ def test_a_rack_over_its_power_is_outlined(racks: Racks) -> None:
     hot = lay_out_row(replace(racks, power_w=racks.power_w * 1.2), 0)
     assert sum(box.role is Role.OUTLINE for box in hot.boxes) == 8 + 1  # racks of servers; the legend
     assert "8 racks over 47.0 kW" in {text.text for text in hot.texts}
+
+
+def test_a_row_that_is_not_there_is_refused_with_those_that_are(racks: Racks) -> None:
+    with pytest.raises(ConfigError, match=r"no rack stands in row 7: there are 0 \(A\), 1 \(B\)"):
+        lay_out_row(racks, 7)
 
 
 def test_long_and_odd_names_fit_and_stay_what_they_are(racks: Racks, tmp_path: Path) -> None:

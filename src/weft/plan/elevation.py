@@ -11,6 +11,7 @@ from weft.draw.inks import ALWAYS, NEUTRAL
 from weft.draw.parts import count, members
 from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
 from weft.draw.sheet import add_title, cut
+from weft.errors import ConfigError
 from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, contents, looks_of, power_of, rack_powers
 from weft.plan.racks import Racks, row_name
 from weft.plan.room import UNIT_M
@@ -35,6 +36,9 @@ def lay_out_row(racks: Racks, row: int) -> Scene:
     """The picture before it becomes a file."""
     canvas = Canvas()
     shown = racks.row == row
+    if not shown.any():
+        rows = ", ".join(f"{one} ({row_name(one)})" for one in np.unique(racks.row).tolist())
+        raise ConfigError(f"no rack stands in row {row}: there are {rows}")
     _draw_racks(canvas, racks, np.flatnonzero(shown).tolist())
     boxes = np.flatnonzero(shown[racks.rack])
     inside = np.flatnonzero((racks.box_of >= 0) & shown[racks.rack][racks.box_of])
