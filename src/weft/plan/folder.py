@@ -43,7 +43,7 @@ def default_name(size: Size) -> str:
     """`plan-dgx-h100-1024`; of a spec or a file, `plan-` and its name."""
     request = size.request
     said = f"{request.template.name}-{request.amount}" if request else Path(size.spec).name
-    return "plan-" + re.sub(r"[^\w.+-]+", "-", said)
+    return "plan-" + (re.sub(r"[^\w.+-]+", "-", said).strip("-") or "fabric")  # of standard input
 
 
 def check_folder(path: Path) -> None:

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.topologies import dragonfly, dragonfly_plus
+from weft.fabric.topologies.dragonfly import fit_dragonfly_plus
 
 
 def cables_between_groups(fabric: Fabric) -> Counter[tuple[str, str]]:
@@ -87,3 +89,15 @@ def test_dragonfly_plus_has_leaves_and_spines_in_every_group():
 def test_a_dragonfly_plus_that_needs_more_ports_is_refused(p, leaves, what):
     with pytest.raises(ConfigError, match=what):
         dragonfly_plus(p, leaves=leaves, spines=8, h=8, switch="QM9700")
+
+
+@given(st.integers(2, 60), st.sampled_from([1, 4, 8]), st.sampled_from([36, 40, 64]))
+def test_a_dragonfly_plus_that_is_fitted_is_balanced_and_has_a_server_on_every_leaf(servers, rails, radix):
+    chosen = fit_dragonfly_plus(servers, rails=rails, radix=radix)
+    assert (chosen["spines"], chosen["h"]) == (chosen["p"] * rails, chosen["leaves"])
+    fabric = dragonfly_plus(server=f"dgx-h100+{rails}rails", radix=radix, **chosen)
+    assert len(fabric.servers) == servers
+    leaves = [node for node in fabric.switches if "leaf" in node.name]
+    hosts = [sum(peer.kind == NodeKind.HCA for peer in leaf.peers) // rails for leaf in leaves]
+    assert min(hosts) >= 1
+    assert max(hosts) - min(hosts) <= 1

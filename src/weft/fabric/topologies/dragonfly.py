@@ -99,13 +99,14 @@ def fit_dragonfly_plus(servers: int, *, rails: int, radix: int) -> dict[str, int
         g = max(2, -(-servers // (p * half)))
         leaves, spines = -(-servers // (g * p)), p * rails
         if g - 1 <= spines * leaves:
-            found.append((g * (leaves + spines), g, p, leaves, spines))
+            bare = g * leaves > servers  # a leaf without servers is no place for a dragonfly's routing
+            found.append((bare, g * (leaves + spines), g, p, leaves, spines))
     if not found or servers < 2:
         most = half // rails * half * (half // rails * rails * half + 1)
         raise ConfigError(
             f"dragonfly+: {servers:,} servers with {rails} rails on switches of {radix} ports: it joins 2 to {most:,}"
         )
-    _, g, p, leaves, spines = min(found)
+    _, _, g, p, leaves, spines = min(found)
     full = servers == g * leaves * p
     return {"p": p, "leaves": leaves, "spines": spines, "h": leaves, "g": g, "servers": None if full else servers}
 
