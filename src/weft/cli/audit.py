@@ -43,8 +43,6 @@ def audit(
 
 
 def _print(done: Audit) -> None:
-    from weft.plan.findings import Do
-
     out = console()
     for note in done.notes:
         out.print(note, markup=False)
@@ -62,7 +60,7 @@ def _print(done: Audit) -> None:
             f"The walk: {_count(len(walk), 'thing')} to do",
             ("#", "do"),
             walk,
-            note if any(one.do is Do.MOVE for _, one in done.walk()) else "",
+            note if any(len(one.actions) > 1 for one in done.findings) else "",
         )
     )
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.files.discovered import DEFAULT_RATE
 from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
 from weft.fabric.rates import parse_label
 from weft.plan.findings import Action, Audit, Do, Finding, Kind, in_walk, place
@@ -24,6 +26,7 @@ from weft.plan.repair import Cable, Repair, repairs
 from weft.plan.walk import Position, natural
 
 _PORTS = 256  # more than a node has
+_TIERS = 1000  # more than a fabric has
 _NOT_A_DEVICE = ""
 
 
@@ -60,19 +63,32 @@ class _Devices:
         fabric, node = self._look_up(device)
         return bool(fabric.nodes.kind[node] != NodeKind.SWITCH)
 
+    def tier(self, device: int) -> int:
+        fabric, node = self._look_up(device)
+        return int(self._levels[fabric is self.plan][node])
+
+    @cached_property
+    def _levels(self) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+        return levels(self.found), levels(self.plan)
+
     def port(self, port: int) -> str:
         return f"{self.name(port // _PORTS)}/{port % _PORTS}"
 
     def position(self, port: int) -> Position | None:
         return self.positions.get(self.box(port // _PORTS))
 
-    def distance(self, one: int, other: int) -> int:
-        """How far a plug travels: inside a box, inside a rack, further; at equal distance rather between switches."""
+    def distance(self, one: int, other: int) -> int | None:
+        """How far a plug travels: inside a box, inside a rack, further; at equal distance rather high in the tree.
+
+        Adapters and switches have other cages, and cables to hosts are not those between switches.
+        """
         if one // _PORTS == other // _PORTS:
             return 0
+        if self.is_host(one // _PORTS) != self.is_host(other // _PORTS):
+            return None
         here, there = self.position(one), self.position(other)
-        far = 4 if here is None or there is None or here.rack != there.rack else 2
-        return far + (self.is_host(one // _PORTS) or self.is_host(other // _PORTS))
+        far = 2 if here is None or there is None or here.rack != there.rack else 1
+        return far * _TIERS - self.tier(one // _PORTS)
 
     def owner(self, cable: Cable, missing: bool) -> str:
         """The device that is not there, or not planned, and that a cable goes with."""
@@ -163,8 +179,8 @@ class _Comparison:
         of_device: dict[str, list[Cable]] = {box: [] for box in sorted(self.devices.absent | self.devices.strange)}
         for fix in fixes:
             lone = (*fix.new, *fix.pulled)
-            owner = _NOT_A_DEVICE if fix.moves else self.devices.owner(lone[0], bool(fix.new))
-            if owner:
+            alone = not fix.moves and len(lone) == 1
+            if alone and (owner := self.devices.owner(lone[0], bool(fix.new))):
                 of_device[owner] += lone
             else:
                 self._add_fix(fix)
@@ -180,12 +196,11 @@ class _Comparison:
         ]
         about = [*(move.planned for move in fix.moves), *fix.new]
         found = [*(move.found for move in fix.moves), *fix.pulled]
-        harmless = bool(moves) and self.devices.joins(about) == self.devices.joins(found)
-        if fix.circle:
+        harmless = bool(found) and self.devices.joins(about) == self.devices.joins(found)
+        if fix.swap:
             kind, what = Kind.SWAPPED, _say_circle([one.at for one in moves])
-        elif moves:
-            stays, leaves, enters = (self.devices.port(end) for end in fix.moves[0].ends)
-            kind, what = Kind.WRONG_PORT, f"{stays} goes to {leaves}, not to {enters}"
+        elif found and about:
+            kind, what = Kind.WRONG_PORT, self._say_wrong(found, about)
         elif fix.new:
             kind, what = Kind.MISSING, f"{self._text(fix.new[0])} is not there"
         else:
@@ -193,6 +208,12 @@ class _Comparison:
         if harmless:
             what += "; the same devices are joined, no harm to routing"
         self._add(kind, what, actions, about or found, harmless=harmless)
+
+    def _say_wrong(self, found: list[Cable], planned: list[Cable]) -> str:
+        """By a port that has a cable in both."""
+        should = {end: sum(cable) - end for cable in planned for end in cable}
+        end, goes = next((end, sum(cable) - end) for cable in found for end in cable if end in should)
+        return f"{self.devices.port(end)} goes to {self.devices.port(goes)}, not to {self.devices.port(should[end])}"
 
     def _add_device(self, box: str, own: list[Cable]) -> None:
         count = f"{len(own)} {'cable' if len(own) == 1 else 'cables'}"

@@ -8,9 +8,9 @@
             a=x-b=y            one more is found than planned: one is pulled
             a-x                nothing found: a cable is missing
 
-Each found cable becomes a planned one that shares an end with it, so that only its other plug moves. That is as few as
-can be: each cable that is not planned is touched, and each planned cable that is not there is made, once. In a circle
-there are two ways, and in a chain of odd length several: the one whose plugs travel least is taken.
+A found cable becomes a planned one that shares an end with it, if its other plug fits there: that is one thing to do
+for two cables. As many such pairs as possible are made, and among those the ones whose plugs travel least: along a
+chain by the best of each beginning, around a circle with and without its last pair.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 Cable = tuple[int, int]  # ports, the lower first
-Distance = Callable[[int, int], int]
+Distance = Callable[[int, int], int | None]  # from port to port; None: the plug does not fit there
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,6 @@ class Move:
     stays: int
     leaves: int
     enters: int
-
-    @property
-    def ends(self) -> tuple[int, int, int]:
-        return self.stays, self.leaves, self.enters
 
     @property
     def found(self) -> Cable:
@@ -47,7 +43,7 @@ class Move:
 class Repair:
     """One chain or circle: what to do with its cables."""
 
-    circle: bool = False
+    swap: bool = False  # each cable takes the place of another
     moves: tuple[Move, ...] = ()
     new: tuple[Cable, ...] = ()
     pulled: tuple[Cable, ...] = ()
@@ -58,12 +54,12 @@ def repairs(found: Iterable[Cable], plan: Iterable[Cable], distance: Distance) -
     mine, theirs = _plugged(found), _plugged(plan)
     for port in sorted(mine.keys() ^ theirs.keys()):
         if port in mine:
-            yield _repair_chain(_follow(mine, theirs, port), True, distance)
+            yield _repair(_follow(mine, theirs, port), True, False, distance)
         elif port in theirs:
-            yield _repair_chain(_follow(theirs, mine, port), False, distance)
+            yield _repair(_follow(theirs, mine, port), False, False, distance)
     for port in sorted(mine):
         if port in mine:
-            yield _repair_circle(_follow(mine, theirs, port), distance)
+            yield _repair([*_follow(mine, theirs, port), port], True, True, distance)
 
 
 def _follow(now: dict[int, int], then: dict[int, int], port: int) -> list[int]:
@@ -78,44 +74,53 @@ def _follow(now: dict[int, int], then: dict[int, int], port: int) -> list[int]:
     return chain
 
 
-def _repair_circle(circle: list[int], distance: Distance) -> Repair:
-    around = [*circle, circle[0], circle[1]]
-    forward = [Move(around[i + 1], around[i], around[i + 2]) for i in range(0, len(circle), 2)]
-    back = [Move(around[i], around[i + 1], around[i - 1 if i else len(circle) - 1]) for i in range(0, len(circle), 2)]
-    shorter = forward if _travel(forward, distance) <= _travel(back, distance) else back
-    return Repair(circle=True, moves=tuple(shorter))
+def _repair(ports: list[int], found_first: bool, circle: bool, distance: Distance) -> Repair:
+    """Cables between ports next to each other, found and planned in turn."""
+    cables = len(ports) - 1
+    joints = [_move(ports[i : i + 3], found_first == (i % 2 == 0)) for i in range(cables - 1)]
+    costs = [distance(move.leaves, move.enters) for move in joints]
+    chosen = _pairs(costs)
+    if circle:
+        last = _move([ports[-2], ports[0], ports[1]], not found_first)
+        cost = distance(last.leaves, last.enters)
+        inner = [i + 1 for i in _pairs(costs[1:-1])]
+        if cost is not None and _worth(costs, chosen) < (len(inner) + 1, _worth(costs, inner)[1] - cost):
+            joints, chosen = [*joints, last], [*inner, cables - 1]
+    paired = {i for joint in chosen for i in (joint, (joint + 1) % cables)}
+    left = [(_cable(ports[i], ports[i + 1]), found_first == (i % 2 == 0)) for i in range(cables) if i not in paired]
+    return Repair(
+        swap=circle and not left,
+        moves=tuple(joints[i] for i in chosen),
+        new=tuple(cable for cable, is_found in left if not is_found),
+        pulled=tuple(cable for cable, is_found in left if is_found),
+    )
 
 
-def _repair_chain(chain: list[int], found_first: bool, distance: Distance) -> Repair:
-    cables = len(chain) - 1
-    forward = [Move(chain[i + 1], chain[i], chain[i + 2]) for i in range(not found_first, cables - 1, 2)]
-    # Walked from the other end the same rule gives the moves back.
-    first_back = 2 if found_first else 1
-    back = [Move(chain[i], chain[i + 1], chain[i - 1]) for i in range(first_back, cables, 2)]
-    if cables % 2 == 0:
-        return Repair(moves=tuple(forward if found_first else back))
-    # One is left over: of the found ones, those before it go forward and those after it back; of the planned ones, the
-    # other way round.
-    before, after = (forward, back) if found_first else (back, forward)
-    spare = _least_travel(before, after, distance)
-    over = _cable(chain[2 * spare], chain[2 * spare + 1])
-    moves = (*before[:spare], *after[spare:])
-    return Repair(moves=moves, pulled=(over,)) if found_first else Repair(moves=moves, new=(over,))
+def _move(ports: list[int], found_first: bool) -> Move:
+    """Of two cables that share the port in the middle, the found one becomes the planned one."""
+    one, shared, other = ports
+    return Move(shared, one, other) if found_first else Move(shared, other, one)
 
 
-def _least_travel(before: list[Move], after: list[Move], distance: Distance) -> int:
-    """How many of `before` to take, and then the rest of `after`."""
-    travel = _travel(after, distance)
-    best, fewest = 0, travel
-    for taken, (one, other) in enumerate(zip(before, after, strict=True), start=1):
-        travel += _travel([one], distance) - _travel([other], distance)
-        if travel < fewest:
-            best, fewest = taken, travel
-    return best
+def _pairs(costs: list[int | None]) -> list[int]:
+    """Joints of a chain, no two next to each other: as many as can be, of those the cheapest."""
+    best = [(0, 0)]  # of the first joints: pairs, less what they cost
+    for joint, cost in enumerate(costs):
+        pairs, worth = best[max(joint - 1, 0)]
+        best.append(max(best[-1], (pairs + 1, worth - cost)) if cost is not None else best[-1])
+    chosen, joint = [], len(costs)
+    while joint > 0:
+        if best[joint] == best[joint - 1]:
+            joint -= 1
+        else:
+            chosen.append(joint - 1)
+            joint -= 2
+    return chosen[::-1]
 
 
-def _travel(moves: list[Move], distance: Distance) -> int:
-    return sum(distance(move.leaves, move.enters) for move in moves)
+def _worth(costs: list[int | None], chosen: list[int]) -> tuple[int, int]:
+    """More pairs, then less travel, is better."""
+    return len(chosen), -sum(costs[i] or 0 for i in chosen)
 
 
 def _plugged(cables: Iterable[Cable]) -> dict[int, int]:
