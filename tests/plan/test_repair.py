@@ -1,0 +1,65 @@
+"""Chains and circles of cables, against a general matching."""
+
+from __future__ import annotations
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.plan.repair import repairs
+
+
+def test_a_circle_goes_the_shorter_way_round():
+    """1-2, 3-4 found and 1-4, 3-2 planned: exchange 2 and 4, or 1 and 3."""
+    for near in ({2, 4}, {1, 3}):
+        (one,) = repairs([(1, 2), (3, 4)], [(1, 4), (2, 3)], lambda a, b, near=near: 0 if {a, b} == near else 5)
+        assert one.swap
+        assert {move.leaves for move in one.moves} == near
+
+
+def test_a_plug_that_fits_nowhere_is_pulled():
+    (one,) = repairs([(1, 2)], [(1, 3)], lambda a, b: None)
+    assert (one.moves, one.new, one.pulled) == ((), ((1, 3),), ((1, 2),))
+    assert not one.swap
+
+
+@st.composite
+def cablings(draw):
+    """Found and planned cables of up to 12 ports, and how far it is from port to port."""
+    sides = []
+    for _ in range(2):
+        ports = draw(st.permutations(range(12)))[: 2 * draw(st.integers(1, 6))]
+        sides.append({tuple(sorted(pair)) for pair in zip(ports[::2], ports[1::2], strict=True)})
+    far = draw(st.lists(st.one_of(st.none(), st.integers(0, 9)), min_size=144, max_size=144))
+    found, plan = sides[0] - sides[1], sides[1] - sides[0]
+    return found, plan, lambda a, b: far[min(a, b) * 12 + max(a, b)]
+
+
+@given(cablings())
+def test_as_many_pairs_as_can_be_and_of_those_the_nearest(case):
+    found, plan, distance = case
+    made = list(repairs(found, plan, distance))
+    moves = [move for one in made for move in one.moves]
+    graph = networkx.Graph()
+    for one in found:
+        for other in plan:
+            plugs = set(one) ^ set(other)
+            if len(plugs) == 2 and (cost := distance(*plugs)) is not None:
+                graph.add_edge(("found", one), ("plan", other), weight=100 - cost)
+    best = networkx.max_weight_matching(graph, maxcardinality=True)
+    assert len(moves) == len(best)
+    assert sum(100 - distance(move.leaves, move.enters) for move in moves) == sum(
+        graph.edges[e]["weight"] for e in best
+    )
+    assert {move.found for move in moves} | {cable for one in made for cable in one.pulled} == found
+    assert {move.planned for move in moves} | {cable for one in made for cable in one.new} == plan
+
+
+@pytest.mark.parametrize("length", [2, 3, 7])
+def test_a_circle_of_any_length_is_one_swap(length):
+    found = [(2 * i, 2 * i + 1) for i in range(length)]
+    plan = [tuple(sorted((2 * i, (2 * i + 3) % (2 * length)))) for i in range(length)]
+    (one,) = repairs(found, plan, lambda a, b: 1)
+    assert one.swap
+    assert len(one.moves) == length
