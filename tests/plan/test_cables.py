@@ -41,8 +41,19 @@ def test_two_racks_by_hand() -> None:
 
 
 def test_lower_trays_bring_the_same_cables_into_the_reach_of_copper() -> None:
-    low = msgspec.structs.replace(TWO_RACKS, tray_m=1.0)
-    assert {part.name for part in cabled("star:hosts=2,server=dgx-h100", low).parts} == {"NDR-DAC-split"}
+    low = msgspec.structs.replace(TWO_RACKS, tray_m=0.8)
+    assert {part.name for part in cabled("star:hosts=2,server=dgx-h100", low).parts} == {"NDR-DAC"}
+
+
+def test_two_adapters_of_a_server_share_a_plug_and_so_a_leaf_or_light() -> None:
+    """Rails of a DGX H100 lead to two leaves by one cage of two ports: no copper has such plugs. Single cards may."""
+    rails, single = (cabled(f"superpod:su=1,servers=4,server={server}") for server in ("dgx-h100", "dgx-a100"))
+    to_server = rails.racks.tier[rails.low_box] == 0
+    assert rails.route_m[to_server].max() < 2
+    assert rails.optical[to_server].all()
+    assert not single.optical[single.route_m < 2].any()
+    one_leaf = cabled("star:hosts=2,server=dgx-h100")
+    assert {part.name for part in one_leaf.parts} == {"NDR-DAC"}  # both ports of a cage to one cage of the switch
 
 
 def test_inside_a_rack_a_cable_goes_straight() -> None:

@@ -66,18 +66,28 @@ def test_a_line_says_all_that_a_technician_needs() -> None:
 
 
 def test_plugs_are_counted_once() -> None:
-    """32 servers with 8 rails on 8 leaves, 4 spines: 256 links each way, two in each cage of a switch."""
+    """32 DGX H100 with 4 cages of 2 ports, 8 leaves, 4 spines: 256 links each way, two in each cage of a switch."""
     found = cabled("superpod:su=1")
     parts = list_parts(found)
     links = {entry.name: int((found.part == i).sum()) for i, entry in enumerate(found.parts)}
     count = {name: sum(part.count for part in parts if part.name == name) for name in {part.name for part in parts}}
-    assert links == {"NDR-ACC": 256, "NDR-ACC-split": 96, "NDR-SR4": 160}
+    assert links == {"NDR-ACC": 256, "NDR-SR4": 256}
     assert count["MCA4J80"] == 256 / 2  # both ends twin-port cages
-    assert count["MCA7J60"] == 96 / 2  # one plug at the leaf, two at servers
-    assert count["MMA4Z00-NS"] == 160 / 2  # at leaves, two links each
-    assert count["MMA4Z00-NS400"] == 160  # at adapters
-    assert count["MFP7E10"] == 160
+    assert count["MMA4Z00-NS"] == 256 / 2  # at leaves, two links each
+    assert count["MMA4Z00-NS-FLT"] == 32 * 4  # at servers
+    assert count["MFP7E10"] == 256
     assert {part.kind for part in parts} == {"cable", "transceiver", "fibre"}
+
+
+def test_a_splitter_serves_two_adapters_and_a_transceiver_at_an_adapter_one() -> None:
+    found = cabled("fat-tree:hosts=40,server=host", Room(switches="end", slack_m=0.7))
+    parts = {part.name: 0 for part in list_parts(found)}
+    for part in list_parts(found):
+        parts[part.name] += part.count
+    optical = int(found.optical.sum())
+    assert 0 < optical < 40
+    assert (parts["MMA4Z00-NS400"], parts["MMA4Z00-NS"]) == (optical, optical / 2)
+    assert parts["MCA7J60"] == (40 - optical) / 2
 
 
 def test_a_cage_with_one_port_takes_one_cable_for_each_link() -> None:

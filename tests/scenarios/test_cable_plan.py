@@ -37,7 +37,14 @@ def test_a_search_is_never_dearer_in_optics_than_the_best_place(found: Finding) 
         optics = {where: one["server_optical"] + one["switch_optical"] for where, one in places.items()}
         assert optics[SEARCHED] <= min(optics.values())
         assert all(sum(one["links"].values()) == one["copper"] + optics[where] for where, one in places.items())
-    assert found.figures[H100][END]["usd"][0] > 2 * found.figures[H100][SEARCHED]["usd"][0]
+
+
+def test_an_ndr_pod_pays_for_the_end_of_the_row_between_switches(found: Finding) -> None:
+    """Both ports of a cage of a DGX H100 lead to different leaves: its cables are optical wherever leaves stand."""
+    places = found.figures[H100]
+    assert {one["server_optical"] for one in places.values()} == {256}
+    assert places[MIDDLE]["switch_optical"] == 0 < places[END]["switch_optical"]
+    assert min(a - b for a, b in zip(places[END]["usd"], places[MIDDLE]["usd"], strict=True)) > 20_000
 
 
 @pytest.mark.parametrize("wrong", [{"servers": 0}, {"units": 5}])

@@ -194,7 +194,8 @@ def _names() -> tuple[str, ...]:
     """All that can have a price."""
     boxes = [one.name for one in (*catalog.switches(), *catalog.adapters(), *catalog.servers())]
     cables = [one.name for one in catalog.cables() if one.transceivers is None]
-    optics = [name for one in catalog.cables() if one.transceivers for name in (*one.transceivers, one.part)]
+    made = [one for one in catalog.cables() if one.transceivers]
+    optics = [name for one in made for name in (*(one.transceivers or ()), one.flat_transceiver, one.part) if name]
     kinds = [f"{maker} {kind}" for maker in _MAKERS.values() for kind in ("adapter", "switch port")]
     return (
         *boxes,

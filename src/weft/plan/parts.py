@@ -50,19 +50,19 @@ def list_parts(cabling: Cabling) -> tuple[Part, ...]:
 
 
 def _transceivers(cabling: Cabling, entry: Cable, cables: NDArray[np.intp]) -> Iterator[Part]:
-    """For cages of switches and for ports of adapters; one line if they are the same."""
+    """For cages of switches, for those of servers with two ports, and for adapters; one line for each part."""
     if entry.transceivers is None:
         return
     slots, at_switch = _ends(cabling, cables)
-    at_adapters = int(np.sum(~at_switch))
-    counts = (len(np.unique(cages(cabling.fabric)[slots[at_switch]])), at_adapters)
-    served = (int(np.sum(at_switch)), at_adapters)
-    for name in dict.fromkeys(entry.transceivers):
-        here = [place for place, one in enumerate(entry.transceivers) if one == name]
-        count, ends = (sum(figures[place] for place in here) for figures in (counts, served))
-        if count:
-            inside = at_adapters if 1 in here else 0
-            made = {"count": count, "ends": ends, "at_adapters": inside}
+    cage = cages(cabling.fabric)
+    twin = ~at_switch & (np.bincount(cage, minlength=len(cage))[cage] > 1)[slots]
+    at_server = entry.flat_transceiver or entry.transceivers[0]
+    names = np.where(at_switch, entry.transceivers[0], np.where(twin, at_server, entry.transceivers[1]))
+    for name in dict.fromkeys((entry.transceivers[0], at_server, entry.transceivers[1])):
+        here = names == name
+        if here.any():
+            count = len(np.unique(cage[slots[here]]))
+            made = {"count": count, "ends": int(here.sum()), "at_adapters": int(np.sum(here & ~at_switch))}
             yield Part(kind="transceiver", name=name, length_m=None, entry=entry.name, **made)
 
 

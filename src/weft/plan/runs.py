@@ -1,16 +1,18 @@
 """Which links are cables between boxes, how they hang together by their plugs, and what each can be made of.
 
     leaf1 cage 17: ports 33, 34  ====  ports 1, 2: cage 1 spine1        a joint of two links that one plug carries
-    leaf1 cage 1:  ports 1, 2    ===<  dgx1/mlx5_0, dgx2/mlx5_0         the same with a splitter
+    leaf1 cage 1:  ports 1, 2    ===<  h1, h2: one port each            the same with a splitter
 
 A cage takes one plug, so the links of a cage share their medium, and those at the far ends of these links, and so on:
 that is a joint. Twin-port cables carry a joint as a whole: of two cages, or of one and the adapters at it. Any other
-joint has transceivers, which are of one kind in all of it, and a fibre for each link. Cables made for a single link, as
-all up to HDR are, go link by link, whatever the cage.
+joint has transceivers, which are of one kind in all of it, and a fibre for each link: two adapters of a DGX H100 share
+a cage, and in a SuperPOD they lead to two leaves. Cables made for a single link, as all up to HDR are, go link by link,
+whatever the cage.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +37,7 @@ class Runs:
     low_slot: NDArray[np.int32]
     high_slot: NDArray[np.int32]
     speed: NDArray[np.int8]  # [cable] -> index in rates.speeds()
-    to_adapter: NDArray[np.bool_]  # [cable] -> is an end no switch?
+    to_adapter: NDArray[np.bool_]  # [cable] -> is an end a single port of a server?
     joint: NDArray[np.int32]  # [cable]
     whole: NDArray[np.bool_]  # [cable] -> can one plug carry its joint?
 
@@ -66,8 +68,12 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
     low_slot = np.where(turned, links.b[link], links.a[link])
     high_slot = np.where(turned, links.a[link], links.b[link])
     is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
-    to_adapter = ~is_switch[low_slot] | ~is_switch[high_slot]
-    joint, whole = _joints(fabric, low_slot, high_slot, is_switch)
+    cage = cages(fabric)
+    joint, whole = _joints(cage, low_slot, high_slot, is_switch)
+    plugged = np.bincount(np.concatenate((cage[low_slot], cage[high_slot])), minlength=len(cage))
+    to_adapter = ~is_switch & (
+        plugged[cage] < 2
+    )  # a server's cage with two links takes a twin-port plug, as a switch's
     return Runs(
         link=link,
         low_box=np.where(turned, b, a),
@@ -75,26 +81,46 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
         low_slot=low_slot,
         high_slot=high_slot,
         speed=links.speed[link],
-        to_adapter=to_adapter,
+        to_adapter=to_adapter[low_slot] | to_adapter[high_slot],
         joint=joint,
         whole=whole,
     )
 
 
 def cages(fabric: Fabric) -> NDArray[np.int64]:
-    """[port] -> slot of the first port in its cage; a switch of unknown model has a cage for each port."""
+    """[port] -> slot of the first port in its cage; what is of unknown model has a cage for each port."""
     per_cage = {one.name: one.ports // one.cages for one in catalog.switches()}
     of_model = np.array([*(per_cage.get(name, 1) for name in fabric.models), 1])  # the last serves index -1
     ports = fabric.ports
     size = of_model[fabric.nodes.model[ports.node]]
-    first: NDArray[np.int64] = np.arange(len(ports)) - (ports.number - 1) % size
+    first: NDArray[np.int64] = np.arange(len(ports)) - np.where(ports.number > 0, (ports.number - 1) % size, 0)
+    for node, neighbour in _shared(fabric):
+        first[fabric.first_port[node] + 1] = fabric.first_port[neighbour] + 1
     return first
 
 
+def _shared(fabric: Fabric) -> Iterator[tuple[int, int]]:
+    """Adapters whose port is in a cage with another's, each with the first of its cage."""
+    cpus = fabric.of_kind(NodeKind.CPU)
+    model_of = dict(zip(fabric.nodes.server[cpus].tolist(), fabric.nodes.model[cpus].tolist(), strict=True))
+    first_of: dict[int, dict[str, str]] = {}  # by model of the server: adapter -> the first in its cage
+    for model in set(model_of.values()) - {-1}:
+        box = catalog.server(fabric.models[model])
+        devices = catalog.server(box.box).compute
+        first_of[model] = {one: devices[i - i % box.ports_per_cage] for i, one in enumerate(devices)}
+    if all(one == first for of_model in first_of.values() for one, first in of_model.items()):
+        return
+    for node in fabric.of_kind(NodeKind.HCA).tolist():
+        server, _, device = fabric.nodes.name[node].partition("/")
+        first = first_of.get(model_of.get(int(fabric.nodes.server[node]), -1), {}).get(device, device)
+        if first != device:
+            yield node, fabric.node_index[f"{server}/{first}"]
+
+
 def _joints(
-    fabric: Fabric, low: NDArray[np.int32], high: NDArray[np.int32], is_switch: NDArray[np.bool_]
+    cage: NDArray[np.int64], low: NDArray[np.int32], high: NDArray[np.int32], is_switch: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    cage = cages(fabric)
+    """[cable] -> joint, and whether one plug at each end can carry it: two cages, or one and single adapters."""
     label = components(len(cage), cage[low], cage[high])
     _, joint = np.unique(label[cage[low]], return_inverse=True)
     ends = np.unique(np.concatenate((cage[low], cage[high])))

@@ -5,7 +5,7 @@
     middle    | servers, their leaf amid them | ... |         or, of a unit of many racks, a rack of leaves amid these
     searched  whatever `weft.plan.optimise` finds, from the best of the three
 
-Reach decides: passive copper of HDR is 2 m long, of NDR 3 m, and active copper 5 m. Light costs a multiple.
+Reach decides: passive copper of HDR is 2 m long, of NDR 2 or 3 m, and active copper 5 m. Light costs a multiple.
 """
 
 from __future__ import annotations
@@ -133,9 +133,11 @@ def _sentence(figures: dict[str, Any], prices: Prices) -> str:
         f"{hosts[TOP]['server_optical']} are still optical, for 48U are higher than {reach_m:g} m. It is leaving "
         f"the rack that costs, not the end of the row: servers with eight adapters hang on eight leaves, no rack "
         f"holds a unit of them, and the HDR pod has {a100[END]['server_optical']} optical cables to servers with "
-        f"its leaves at the end, {a100[MIDDLE]['server_optical']} amid the servers. For NDR the claim is too small, "
-        f"as active copper reaches two racks further and light is dearer: the pod saves "
-        f"{_less(h100[END], h100[MIDDLE])} USD amid the servers, {_less(h100[END], h100[SEARCHED])} where a search "
+        f"its leaves at the end, {a100[MIDDLE]['server_optical']} amid the servers. For NDR the claim is too small. "
+        f"Two adapters of a DGX H100 share a plug and lead to two leaves, so that all {h100[END]['server_optical']} "
+        f"links to servers are optical anywhere; but from the end of the row {h100[END]['switch_optical']} links "
+        f"between switches are too, {h100[MIDDLE]['switch_optical']} from amid the servers, and light is dearer: that "
+        f"saves the pod {_less(h100[END], h100[MIDDLE])} USD, and {_less(h100[END], h100[SEARCHED])} where a search "
         f"puts its switches."
     )
 

@@ -146,6 +146,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     compute_adapter: str
     compute: tuple[str, ...]  # device names, one for each rail
     spare: tuple[str, ...] = ()  # more of the compute adapters, which have no cable
+    ports_per_cage: int = 1  # of compute adapters, in their order: two of a DGX H100 share a connector
     height_u: int  # of a rack
     storage_adapter: str = ""
     storage: tuple[str, ...] = ()
@@ -196,11 +197,13 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
             return own
         chosen = [own.compute[rail * own.rails // rails] for rail in range(rails)]
         other_card = f"+{card}" if card != own.compute_adapter else ""
+        same_ports = adapter(card).rate_gbit_s == own.adapter.rate_gbit_s  # as InfiniBand or as Ethernet
         fewer = f"+{rails}rails" if rails != own.rails else ""
         return msgspec.structs.replace(
             own,
             name=f"{own.name}{other_card}{fewer}",
             compute_adapter=card,
+            ports_per_cage=own.ports_per_cage if same_ports else 1,
             compute=tuple(chosen),
             spare=tuple(device for device in own.compute if device not in chosen),
         )
@@ -229,6 +232,7 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     joins: Joins = "any"  # a switch and adapters, two switches, or whatever
     links: int = 1  # that one of it carries, where cages have as many ports
     transceivers: tuple[str, str] | None = None  # what to order for a cage of a switch, and for an adapter
+    flat_transceiver: str = ""  # and for a cage of a server that holds two ports
 
     @property
     def reach_m(self) -> float:
