@@ -31,6 +31,18 @@ def test_a_switch_with_fewer_ports_makes_more_units() -> None:
     assert sum(node.name.startswith("leaf") for node in fabric.switches) == 16
 
 
+def test_few_servers_take_the_fewest_switches_and_ufm_keeps_its_place() -> None:
+    """As a spec a unit with four servers is a whole unit; to choose between fabrics it is what one would buy."""
+    ndr, xdr = (catalog.interconnect(name) for name in ("ndr", "xdr"))
+    (few,) = recable("superpod:su=1,servers=4", [ndr])
+    assert (few.spec, len(few.switches)) == ("superpod:su=1,servers=4,leaves=1,switch=QM9700", 1)
+    (wide,) = recable("superpod:su=1,ufm=2", [xdr])
+    assert wide.spec == "superpod:su=1,server=dgx-h100+ConnectX-8,servers=31,leaves=4,ufm=2,switch=Q3400"
+    assert wide.servers[-2:] == ("ufm1", "ufm2")
+    (asked,) = recable("superpod:su=1,servers=4,leaves=8", [ndr])
+    assert len(asked.switches) == 12
+
+
 def test_what_the_spec_said_of_cables_gives_way_and_the_rest_stays() -> None:
     spec = "fat-tree:hosts=4,server=dgx-h100+ConnectX-8,oversubscription=2,speed=NDR,switch=Q3400,radix=36"
     (fabric,) = recable(spec, [catalog.interconnect("roce-400")])

@@ -150,6 +150,7 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
         ({"gpus": 64, "grow_to": 32}, r"grow-to = 32 is less than the 64 GPUs of today"),
         ({"gpus": 64, "oversubscription": 0.5}, r"from 1 up"),
         ({"gpus": 64, "topology": "fat"}, r"did you mean fat-tree"),
+        ({"gpus": 64, "fabric": "ndr", "switch": "SN5400"}, r"ndr is NDR and SN5400 speaks 400GbE: leave out one"),
         ({"gpus": 64, "rails": 9}, r"rails are 1 to 8, not 9"),
     ],
 )

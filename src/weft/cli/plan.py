@@ -186,7 +186,8 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
         yield "no price", ", ".join(map(str, bill.missing))
     if bill.complete:
         each = f"; {bill.per_gpu} for each GPU" if bill.per_gpu else ""
-        yield "fabric", f"{bill.total.short} USD{each}"
+        weak = [line.price.weak for line in bill.lines if line.price]
+        yield "fabric", f"{bill.total.short} USD{each}; {sum(weak)} of {len(weak)} prices are weak"
         yield "upkeep", f"{kept.fabric.short} USD in {kept.years:g} years, with electricity"
     else:
         yield "fabric", f"no sum, as switches or adapters have no price; the rest costs {bill.total.short} USD"

@@ -38,6 +38,10 @@ class Request:
     def __post_init__(self) -> None:
         if (self.gpus is None) == (self.servers is None):
             raise ConfigError("a plan is for so many GPUs or for so many servers: give one of the two, --gpus 1024")
+        if self.fabric is not None and self.switch is not None:
+            wire, switch = catalog.interconnect(self.fabric), catalog.switch(self.switch)
+            if wire.speed != switch.speed:
+                raise ConfigError(f"{wire.name} is {wire.speed} and {switch.name} speaks {switch.speed}: leave out one")
         if self.gpus is not None and not self.template.gpus:
             raise ConfigError(f"{self.template.name} has no GPUs: say how many servers, --servers {self.gpus}")
         if self.amount < 1:
