@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import permutations
 
@@ -12,15 +13,19 @@ from tests.plan.recabling import exchange, renamed
 
 import weft
 from weft.errors import ConfigError, SubnetError
-from weft.fabric import faults
+from weft.fabric import faults, files
 from weft.fabric.kinds import NodeKind
 from weft.plan import growth as growing
 from weft.plan.audit import compare
+from weft.plan.cables import cable
 from weft.plan.growth import grow
 from weft.plan.larger import larger, servers_of
-from weft.plan.positions import Planned
+from weft.plan.positions import Planned, read_today
+from weft.plan.racks import place
 from weft.plan.roles import assign_roles, joins
+from weft.plan.schedule import to_csv
 from weft.plan.step_files import write_steps
+from weft.plan.walk import Position
 
 PAIRS = {
     "superpod, 1 to 2 units": ("superpod:su=1,radix=16", "superpod:su=2,radix=16"),
@@ -34,11 +39,7 @@ PAIRS = {
 @pytest.fixture(scope="module", params=PAIRS)
 def pair(request):
     today, target = map(weft.load, PAIRS[request.param])
-    return today, target, quietly(today, target)
-
-
-def quietly(today, target, **options):
-    return grow(today, target, progress=lambda what: None, **options)
+    return today, target, grow(today, target)
 
 
 def shape(fabric):
@@ -161,18 +162,18 @@ def test_where_there_is_too_much_to_try_the_tiers_are_assigned_all_the_same():
 
 def test_a_cable_that_is_missing_today_is_plugged_in_first():
     today = faults.remove_link(weft.load("fat-tree:hosts=16,radix=8"), "leaf2/5")
-    growth = quietly(today, weft.load("fat-tree:hosts=32,radix=8"))
+    growth = grow(today, weft.load("fat-tree:hosts=32,radix=8"))
     assert growth.before.worst_leaf == 1.0  # of what it has today
     assert growth.steps[-1].after.slowdown == 1.0
     assert growth.steps[-1].fabric.links.a.size == weft.load("fat-tree:hosts=32,radix=8").links.a.size
 
 
 def test_the_cables_of_steps_are_written_and_audited(tmp_path):
-    growth = quietly(weft.load("fat-tree:hosts=16,radix=8"), weft.load("fat-tree:hosts=32,radix=8"))
-    paths = write_steps(growth, tmp_path / "grow")
+    growth = grow(weft.load("fat-tree:hosts=16,radix=8"), weft.load("fat-tree:hosts=32,radix=8"))
+    paths = write_steps(growth, tmp_path / "grow", {"spine1": Position("A01", 40)})
     assert [path.name for path in paths[:2]] == ["step-1.csv", "step-1.yaml"]
     lines = (tmp_path / "grow" / "step-2.csv").read_text().splitlines()
-    assert lines[1] == 'move,spine1/2,spine3/1,leaf1/6 > spine3/1,"spine1/2: pull, plug into spine3/1"'
+    assert lines[1] == 'move,spine1/2,A01,40,spine3/1,,,leaf1/6 > spine3/1,"A01-U40 spine1/2: pull, plug into spine3/1"'
     assert len(lines) == 1 + len(growth.steps[1].batch.into)
     after = weft.load(str(tmp_path / "grow" / "step-3.yaml"))
     assert compare(after, Planned(fabric=growth.steps[-1].fabric)).ok
@@ -181,26 +182,26 @@ def test_the_cables_of_steps_are_written_and_audited(tmp_path):
 def test_names_of_today_are_kept_and_new_ones_are_free():
     """Two spines of today stand where the target has others: new ones take the names that are left."""
     today = exchange(weft.load("fat-tree:hosts=16,radix=8"), "leaf1/5", "leaf2/7")
-    last = quietly(today, weft.load("fat-tree:hosts=32,radix=8")).steps[-1].fabric
+    last = grow(today, weft.load("fat-tree:hosts=32,radix=8")).steps[-1].fabric
     assert {f"spine{i}" for i in range(1, 5)} <= set(last.nodes.name)
 
 
 def test_a_share_that_cannot_be_kept_is_refused_with_one_that_can():
     pair = weft.load("fat-tree:hosts=8,radix=4"), weft.load("fat-tree:hosts=16,radix=4")
     with pytest.raises(ConfigError, match=r"keeps 75% of its uplinks\n  50% can be kept: --keep 0\.5"):
-        quietly(*pair)
-    assert min(step.during.worst_leaf for step in quietly(*pair, keep=0.5).steps if step.during) == 0.5
+        grow(*pair)
+    assert min(step.during.worst_leaf for step in grow(*pair, keep=0.5).steps if step.during) == 0.5
     with pytest.raises(ConfigError, match="keep 0 is not a share"):
-        quietly(*pair, keep=0)
+        grow(*pair, keep=0)
 
 
 def test_hosts_that_would_be_cut_off_are_named():
     with pytest.raises(
         ConfigError, match="h5 is on leaf1, and in fat-tree:hosts=16,radix=8 it would be on another leaf"
     ):
-        quietly(weft.load("fat-tree:hosts=8,radix=8"), weft.load("fat-tree:hosts=16,radix=8"))
+        grow(weft.load("fat-tree:hosts=8,radix=8"), weft.load("fat-tree:hosts=16,radix=8"))
     with pytest.raises(ConfigError, match="that is no growth"):
-        quietly(weft.load("fat-tree:hosts=32,radix=8"), weft.load("fat-tree:hosts=16,radix=8"))
+        grow(weft.load("fat-tree:hosts=32,radix=8"), weft.load("fat-tree:hosts=16,radix=8"))
 
 
 def test_tables_that_can_deadlock_end_the_growth(monkeypatch):
@@ -210,7 +211,7 @@ def test_tables_that_can_deadlock_end_the_growth(monkeypatch):
 
     monkeypatch.setattr(growing, "route", lambda fabric, options: route(fabric, Options(engine="min-hop")))
     with pytest.raises(SubnetError, match=r"(?s)today: .*can deadlock"):
-        quietly(weft.load("torus:5x5"), weft.load("torus:5x5"))
+        grow(weft.load("torus:5x5"), weft.load("torus:5x5"))
 
 
 def test_the_same_topology_for_more():
@@ -223,3 +224,17 @@ def test_the_same_topology_for_more():
         larger(weft.load("torus:3x3"), 20)
     with pytest.raises(ConfigError, match="has no GPUs"):
         servers_of(weft.load("torus:3x3"), 20)
+
+
+def test_a_plan_that_was_built_grows_from_its_folder(tmp_path):
+    """Its spec says what is larger, and its schedule where things stand."""
+    fabric = weft.load("superpod:su=1,radix=8")
+    files.write(fabric, tmp_path / "fabric.yaml")
+    (tmp_path / "plan.json").write_text(json.dumps({"spec": fabric.spec}))
+    (tmp_path / "cables.csv").write_text(to_csv(cable(place(fabric))))
+    today = read_today(str(tmp_path))
+    assert larger(today.fabric, 8) == "superpod:su=2,radix=8"
+    assert "spine1" in today.positions
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"plan\.json: read .*spec.*, expected what `weft plan` wrote"):
+        read_today(str(tmp_path))

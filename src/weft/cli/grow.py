@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Spec, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, say_written, table
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _MANY = {"server": "servers", "leaf": "leaves", "spine": "spines", "core": "core
 
 
 def grow(
-    today: Spec,
+    today: Annotated[str, NAMES_FILE],
     /,
     *,
     gpus: Whole | None = None,
@@ -31,6 +31,8 @@ def grow(
 
     Parameters
     ----------
+    today
+        A topology, superpod:su=1, the path of a file, or the folder of a plan.
     gpus
         The same topology, for so many GPUs.
     servers
@@ -38,19 +40,20 @@ def grow(
     to
         What it grows to: a topology, or a file.
     keep
-        The share of its uplinks that every leaf has at any moment.
+        The share of its uplinks that every leaf has at any moment, from 0 to 1.
     folder
         Write each step there: a list of its plugs, step-1.csv, and the fabric after it, step-1.yaml.
     """
     from weft.fabric.spec import load
     from weft.plan.growth import grow as grow_fabric
+    from weft.plan.positions import read_today
     from weft.plan.step_files import write_steps
 
     with progress_bar(f"reading {today}") as change:
-        stands = load(today)
-        target = load(_target(stands, gpus, servers, to))
-        done = grow_fabric(stands, target, keep=keep, progress=lambda what: change(description=what))
-    written = write_steps(done, folder) if folder is not None else []
+        stands = read_today(today)
+        target = load(_target(stands.fabric, gpus, servers, to))
+        done = grow_fabric(stands.fabric, target, keep=keep, progress=lambda what: change(description=what))
+    written = write_steps(done, folder, stands.positions) if folder is not None else []
     if form.is_data:
         print_data(form, _facts(done), "steps")
         return

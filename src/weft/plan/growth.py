@@ -73,7 +73,9 @@ class Growth:
         return self.moved - (self.roles.most - self.roles.kept)
 
 
-def grow(today: Fabric, target: Fabric, *, keep: float = KEEP, progress: Callable[[str], None] = print) -> Growth:
+def grow(
+    today: Fabric, target: Fabric, *, keep: float = KEEP, progress: Callable[[str], None] = lambda what: None
+) -> Growth:
     if not 0 < keep <= 1:
         raise ConfigError(f"keep {keep:g} is not a share of a leaf's uplinks: give more than 0, and 1 at most")
     roles = assign_roles(today, target)

@@ -3,6 +3,7 @@
 read_plan("plan/")              the folder that `weft plan` wrote: its cables.csv, or else its fabric.yaml
 read_plan("plan/cables.csv")    a cable schedule: racks and heights of both ends
 read_plan("site.ndt")           a plan of UFM; in the long form it has racks and heights too
+read_today("plan/")             the fabric of a plan that was built, to grow it
 read_plan("superpod:su=1")      any file or topology that weft reads: then nobody knows where things stand
 """
 
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from weft.errors import ConfigError, FileError
@@ -41,6 +43,21 @@ def read_plan(source: str) -> Planned:
         return found
     fabric = load(source)
     return Planned(fabric=fabric, positions=_read_racks(path) if _is_ndt(path) else {})
+
+
+def read_today(source: str) -> Planned:
+    """What stands: of the folder of a plan its fabric, with the spec of the plan."""
+    folder = Path(source)
+    if not (folder / "fabric.yaml").is_file():
+        return read_plan(source)
+    fabric, plan = load(str(folder / "fabric.yaml")), folder / "plan.json"
+    if plan.is_file():
+        try:
+            fabric = replace(fabric, spec=str(json.loads(read_text(plan))["spec"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FileError(plan, None, str(error), "what `weft plan` wrote") from None
+    positions = read_plan(source).positions if (folder / "cables.csv").is_file() else {}
+    return Planned(fabric=fabric, positions=positions)
 
 
 def _is_ndt(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 from weft.errors import ConfigError
@@ -12,12 +13,16 @@ from weft.fabric.files.atomic import write_atomically
 from weft.plan.audit import compare
 from weft.plan.growth import Growth
 from weft.plan.positions import Planned
+from weft.plan.walk import Position
 
-_COLUMNS = ("do", "at", "to", "cable", "text")
+_COLUMNS = ("do", "at", "rack", "u", "to", "to_rack", "to_u", "cable", "text")
 
 
-def write_steps(growth: Growth, folder: Path) -> list[Path]:
-    """Of each step the plugs, those that move before new ones, and the fabric after it, to audit against."""
+def write_steps(growth: Growth, folder: Path, positions: Mapping[str, Position]) -> list[Path]:
+    """Of each step the plugs, those that move before new ones, and the fabric after it, to audit against.
+
+    Where devices of today stand is known from its plan; new ones have no place yet.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -26,7 +31,7 @@ def write_steps(growth: Growth, folder: Path) -> list[Path]:
     before = growth.today
     for number, step in enumerate(growth.steps, start=1):
         plugs, after = folder / f"step-{number}.csv", folder / f"step-{number}.yaml"
-        records = compare(before, Planned(fabric=step.fabric)).records()
+        records = compare(before, Planned(fabric=step.fabric, positions=positions)).records()
         records.sort(key=lambda record: record["do"] == "plug")  # what is pulled makes room for them
         text = io.StringIO()
         writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
