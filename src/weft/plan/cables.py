@@ -37,6 +37,7 @@ class Cabling:
     length_m: NDArray[np.float64]  # [cable] as sold: the next longer
     part: NDArray[np.int16]  # [cable] -> index in parts
     parts: tuple[catalog.Cable, ...]
+    cage: NDArray[np.int64]  # [port] -> slot of the first port in its cage, which takes one plug
     joint: NDArray[np.int32]  # [cable] those of one number hang together by their plugs
     cross: NDArray[np.int32]  # [cable] -> cross tray, NO_CROSS
     bundle: NDArray[np.int32]  # [cable] those of one number have the same racks at both ends
@@ -77,6 +78,7 @@ def cable(racks: Racks) -> Cabling:
         length_m=length_m,
         part=pick,
         parts=parts,
+        cage=runs.cage,
         joint=runs.joint,
         cross=cross,
         bundle=bundle.astype(np.int32),

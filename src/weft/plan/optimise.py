@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +22,16 @@ from weft.plan.bill import make_bill
 from weft.plan.cables import Cabling, cable
 from weft.plan.racks import Racks
 from weft.plan.runs import Runs, find_runs
-from weft.plan.search import OUT_OF_REACH, Floor, total_cost, try_moves
 from weft.plan.trays import measure
+
+if TYPE_CHECKING:
+    from weft.plan.search import Floor  # it takes the compiler with it
 
 ROUNDS = 40  # the search can be stopped after each
 MOVES_PER_SWITCH = 100  # in a round
 MOST_MOVES = 40_000  # in a round
 _OPTICAL = 1e4  # fewer optics go before any price
-_METRE = 1.0  # USD: of two plans with the same cables the shorter
+_OUT_OF_REACH = 1e9  # costs more than any plan
 _HOT, _COLD = 3e4, 1e-3  # at first a plug of optics more is taken now and then, at last nothing that is worse
 
 
@@ -82,6 +85,8 @@ def optimise(
     stop: Callable[[], bool] = lambda: False,
 ) -> Saving:
     """Search until done or told to stop; `progress` is told rounds done and rounds in all."""
+    from weft.plan.search import total_cost, try_moves
+
     start = cable(racks)
     runs = find_runs(racks.fabric, racks.box_of, racks.tier)
     floor = _floor(racks, runs, prices)
@@ -116,6 +121,8 @@ def _rank(cabling: Cabling, prices: Prices) -> tuple[int, float, float]:
 
 
 def _floor(racks: Racks, runs: Runs, prices: Prices) -> Floor:
+    from weft.plan.search import Floor
+
     room, count = racks.room, len(racks.names)
     is_switch = racks.tier > 0
     needs_u = racks.height_u.astype(np.int64) + np.where(is_switch, room.switch_gap_u, 0)
@@ -167,13 +174,14 @@ def _groups(
             kind_of_cable[mask & (runs.whole == whole)] = len(steps)
             fit = [part for part in made if whole or part.links == 1]
             steps.append([(part.reach_m, _link_cost(part, prices)) for part in fit])
-            alone |= mask & np.full(len(mask), made[0].links == 1)
+        if made[0].links == 1:
+            alone |= mask
     joints = int(runs.joint.max(initial=-1)) + 1
     label = np.where(alone, joints + np.arange(len(runs.link)), runs.joint)
     _, first, group = np.unique(label, return_index=True, return_inverse=True)
-    most = max((len(of_kind) for of_kind in steps), default=1)
-    table = np.array([[*of_kind, *[(np.inf, OUT_OF_REACH)] * (most - len(of_kind))] for of_kind in steps])
-    table = table.reshape(len(steps), most, 2)
+    most = max((len(of_kind) for of_kind in steps), default=0)
+    table = np.array([[*of_kind, *[(np.inf, _OUT_OF_REACH)] * (most + 1 - len(of_kind))] for of_kind in steps])
+    table = table.reshape(len(steps), most + 1, 2)
     return group.astype(np.int64), kind_of_cable[first], table[:, :, 0].copy(), table[:, :, 1].copy()
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from weft.fabric.catalog import Cable
 from weft.fabric.kinds import NodeKind
 from weft.plan.cables import Cabling
-from weft.plan.runs import cages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +53,14 @@ def _transceivers(cabling: Cabling, entry: Cable, cables: NDArray[np.intp]) -> I
     if entry.transceivers is None:
         return
     slots, at_switch = _ends(cabling, cables)
-    cage = cages(cabling.fabric)
-    twin = ~at_switch & (np.bincount(cage, minlength=len(cage))[cage] > 1)[slots]
+    cage = cabling.cage[slots]
+    twin = ~at_switch & (np.bincount(cabling.cage)[cage] > 1)
     at_server = entry.flat_transceiver or entry.transceivers[0]
     names = np.where(at_switch, entry.transceivers[0], np.where(twin, at_server, entry.transceivers[1]))
     for name in dict.fromkeys((entry.transceivers[0], at_server, entry.transceivers[1])):
         here = names == name
         if here.any():
-            count = len(np.unique(cage[slots[here]]))
+            count = len(np.unique(cage[here]))
             made = {"count": count, "ends": int(here.sum()), "at_adapters": int(np.sum(here & ~at_switch))}
             yield Part(kind="transceiver", name=name, length_m=None, entry=entry.name, **made)
 

@@ -17,6 +17,8 @@ import msgspec
 from weft.errors import ConfigError
 from weft.fabric.files.lab.document import Document
 
+PLACES = ("middle", "end", "top")  # for leaves
+_PLACES_IN_WORDS = "middle, end or top"
 UNIT_M = 0.04445  # a rack unit: 1.75 inches (EIA-310)
 
 
@@ -42,8 +44,8 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
                 raise ConfigError(f"{name} = {value}: a whole number from {least} to 9,999")
             if name not in _WHOLE and name != "switches" and not least <= value < 1e9:
                 raise ConfigError(f"{name} = {value}: a number from {least:g} up")
-        if self.switches not in ("middle", "end", "top"):
-            raise ConfigError(f"switches = {self.switches!r}: middle, end or top")
+        if self.switches not in PLACES:
+            raise ConfigError(f"switches = {self.switches!r}: {_PLACES_IN_WORDS}")
         if self.tray_m < self.rack_u * UNIT_M:
             least_m = self.rack_u * UNIT_M
             raise ConfigError(
@@ -70,7 +72,9 @@ _LEAST: dict[str, float] = {
 
 def read_room(path: Path) -> Room:
     """The room that a TOML file describes."""
-    document = Document.load(path)
+    document = Document.load(path, otherwise=".toml")
+    if isinstance(document.data, dict) and document.data.get("switches", PLACES[0]) not in PLACES:
+        document.refuse(("switches",), _PLACES_IN_WORDS)
     try:
         return document.convert((), Room)
     except ConfigError as error:

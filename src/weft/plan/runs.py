@@ -38,6 +38,7 @@ class Runs:
     high_slot: NDArray[np.int32]
     speed: NDArray[np.int8]  # [cable] -> index in rates.speeds()
     to_adapter: NDArray[np.bool_]  # [cable] -> is an end a single port of a server?
+    cage: NDArray[np.int64]  # [port] -> slot of the first port in its cage
     joint: NDArray[np.int32]  # [cable]
     whole: NDArray[np.bool_]  # [cable] -> can one plug carry its joint?
 
@@ -68,7 +69,7 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
     low_slot = np.where(turned, links.b[link], links.a[link])
     high_slot = np.where(turned, links.a[link], links.b[link])
     is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
-    cage = cages(fabric)
+    cage = _cages(fabric)
     joint, whole = _joints(cage, low_slot, high_slot, is_switch)
     plugged = np.bincount(np.concatenate((cage[low_slot], cage[high_slot])), minlength=len(cage))
     to_adapter = ~is_switch & (
@@ -82,12 +83,13 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
         high_slot=high_slot,
         speed=links.speed[link],
         to_adapter=to_adapter[low_slot] | to_adapter[high_slot],
+        cage=cage,
         joint=joint,
         whole=whole,
     )
 
 
-def cages(fabric: Fabric) -> NDArray[np.int64]:
+def _cages(fabric: Fabric) -> NDArray[np.int64]:
     """[port] -> slot of the first port in its cage; what is of unknown model has a cage for each port."""
     per_cage = {one.name: one.ports // one.cages for one in catalog.switches()}
     of_model = np.array([*(per_cage.get(name, 1) for name in fabric.models), 1])  # the last serves index -1

@@ -2,7 +2,8 @@
 
 A move takes one switch to free units of a rack, near something that it is cabled to as a rule, or lets two switches
 change places. It is kept if cables become cheaper, and sometimes if not: the less often, the colder it is (simulated
-annealing). Cables that one plug carries are one group, as long as its longest.
+annealing). Cables that one plug carries are one group, as long as its longest; what a
+link costs depends on that, and every metre costs one more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from weft.jit import lean_kernel, part
 from weft.plan.room import UNIT_M
 
-OUT_OF_REACH = 1e9  # costs more than any plan
 _MODULUS, _FACTOR = 2147483647, 48271  # Park and Miller's generator: the same compiled and interpreted
 
 
@@ -67,12 +67,10 @@ def _cost_of(floor, group):
         route_m = _route_m(floor, floor.low[cable], floor.high[cable])
         longest_m = max(longest_m, route_m)
         total_m += route_m
-    each = OUT_OF_REACH
-    kind = floor.kind[group]
-    for step in range(floor.reach_m.shape[1]):
-        if longest_m <= floor.reach_m[kind, step]:
-            each = floor.cost[kind, step]
-            break
+    kind, step = floor.kind[group], 0
+    while longest_m > floor.reach_m[kind, step]:  # the last reaches everywhere
+        step += 1
+    each = floor.cost[kind, step]
     return each * (floor.first[group + 1] - floor.first[group]) + total_m
 
 
