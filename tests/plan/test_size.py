@@ -113,6 +113,7 @@ def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
     """Every cable of today is a cable of later, from the same port to the same port."""
     made = size(Request(gpus=200, grow_to=1024))
     assert (made.leaf, made.spine, len(made.fabric.servers)) == (8, 16, 25)
+    assert (made.report()["later"]["leaf"], made.report()["later"]["servers"]) == (32, 128)
     assert set(map(str, made.fabric.all_links())) <= set(map(str, made.later.all_links()))
     assert made.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables come later, and none of")
     assert find_oddities(made.fabric, levels(made.fabric)) == ()

@@ -180,7 +180,7 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
     metres = f"{said['cables_m']:,.0f} m in {said['bundles']:,} bundles"
     yield "cables", f"{metres}; the fullest is {where} with {cables:,}" if cables else metres
     if made.saving:
-        where = "" if made.size.later is made.size.fabric else ", all in the later fabric"
+        where = ", all in the later fabric" if made.size.grows else ""
         yield "moved", f"{made.saving}{where}"
     if bill.missing:
         yield "no price", ", ".join(map(str, bill.missing))

@@ -21,6 +21,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.prices import Prices, read_prices
 from weft.plan.bill import Bill, make_bill
+from weft.plan.boxes import find_boxes
 from weft.plan.cables import Cabling, cable
 from weft.plan.optimise import Saving, optimise
 from weft.plan.racks import Racks, place
@@ -66,7 +67,8 @@ class Plan:
         models = Counter(model for model, tier in zip(self.racks.models, self.racks.tier, strict=True) if tier == 0)
         servers = ", ".join(f"{count:,} × {model or 'server'}" for model, count in models.items())
         gpus = f", {said['gpus']:,} GPUs" if said["gpus"] else ""
-        return f"{servers}{gpus}: {self.size.spec}"
+        part = "the first part of " if self.size.grows else ""
+        return f"{servers}{gpus}: {part}{self.size.spec}"
 
     @property
     def assumed(self) -> tuple[str, ...]:
@@ -143,7 +145,7 @@ def make_plan(
         )
         racks = saving.after.racks
     progress("routing cables")
-    cabling = cable(racks if made.later is made.fabric else _only(racks, made.fabric))
+    cabling = cable(_only(racks, made.fabric) if made.grows else racks)
     bill = make_bill(cabling, prices)
     run = None
     if model is not None:
@@ -188,6 +190,7 @@ def _only(racks: Racks, fabric: Fabric) -> Racks:
         u=racks.u[kept],
         height_u=racks.height_u[kept],
         power_w=racks.power_w[kept],
+        assumed=find_boxes(fabric).assumed,
     )
 
 

@@ -46,6 +46,10 @@ class Size:
     notes: tuple[str, ...] = ()  # in whole sentences
 
     @property
+    def grows(self) -> bool:
+        return self.later is not self.fabric
+
+    @property
     def leaf(self) -> int:
         return self.switches.get("leaf", 0)
 
@@ -70,6 +74,7 @@ class Size:
             **self.switches,
             **found,
             "cables_ufm": 2 * ufm,
+            "later": count(self.spec, self.later).report() if self.grows else None,
             "notes": list(self.notes),
         }
 
