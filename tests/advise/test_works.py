@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from weft.advise import rows
 from weft.advise.case import Case
 from weft.advise.option import fabrics, options
 from weft.advise.rows import Bench
@@ -28,6 +29,9 @@ def test_sockets_gain_nothing_of_rdma():
         case = Case(workload=workload, servers=4, server="host")
         times = [Messages(case).run(option).seconds for option in options(case)]
         assert max(times) < 1.01 * min(times)
+        tcp = ideal_of(options(case)[-1].wire, case)[Pattern.PAIRS]
+        there_and_back_us = 2 * (tcp.step_us + 4096 / tcp.adapter_gbyte_s / 1e3)
+        assert times[-1] - 1 / case.rate == pytest.approx(there_and_back_us / 1e6, rel=0.05)
         assert {option.answer for option in options(case)} == {"InfiniBand", "Ethernet"}
         assert decide(Bench(case).rows(), case).answer == "Ethernet"
 
@@ -43,6 +47,18 @@ def test_storage_on_ethernet_holds_up_compute_on_infiniband():
         assert Storage(case).guess(option, case).seconds - 1 == pytest.approx(times[option], rel=0.05)
     assert len(fabrics(mixed, case, 8)) == 2
     assert times[ethernet] > times[roce]
+
+
+def test_a_fabric_that_cannot_join_so_many_is_left_out_and_named(monkeypatch):
+    def refuse(option, case, servers):
+        if option.answer == "Ethernet":
+            raise ConfigError(f"{servers} servers do not fit")
+        return fabrics(option, case, servers)
+
+    monkeypatch.setattr(rows, "fabrics", refuse)
+    bench = Bench(Case(workload="mpi", servers=2))
+    assert list(bench.left_out.values()) == ["2 servers do not fit"]
+    assert [row.option.answer for row in bench.rows()] == ["InfiniBand", "RoCE"]
 
 
 def test_one_server_needs_no_fabric():

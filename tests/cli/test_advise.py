@@ -25,6 +25,7 @@ def test_flags_that_cannot_be_are_named(told, said):
 
 def test_defaults_depend_on_the_work():
     assert _case({}, None, cloud=False, seed=1).gpus == 1024
+    assert _case({"workload": "web"}, None, cloud=False, seed=1).servers == 32
     assert _case({"workload": "web", "servers": 3}, None, cloud=False, seed=1).server == "host"
     case = _case({"workload": "parallel-fs", "servers": 4}, None, cloud=True, seed=2)
     assert (case.workload, case.bytes_sent, case.cloud, case.seed) == ("storage", 128 << 20, True, 2)

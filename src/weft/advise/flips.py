@@ -1,7 +1,8 @@
 """When the answer changes: the same rule at other points, one thing changed at a time.
 
-Doubling or halving until the answer is another, then halving the interval where the thing is continuous. A point that
-cannot be (a model that does not fit, a fabric that cannot be cabled) ends the search, and is said.
+In steps of four until the answer is another, then back by halves: to the doubling, or closer where the thing is
+continuous. A point that cannot be (a model that does not fit, servers that no fabric joins) ends the search, and is
+said.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class _Knob:
     to: float  # how far
     point: Callable[[float], Point]
     show: Callable[[float], str]
-    steps: float = 2.0
-    exact: bool = False  # whole doublings only
-    whole: float = 0.0  # no finer than that
+    steps: float = 4.0
+    exact: bool = False  # doublings of the start only
+    least: float = 0.0  # no closer than that
 
     @property
     def up(self) -> bool:
@@ -62,7 +63,7 @@ def find_flips(bench: Bench, verdict: Verdict) -> Iterator[Flip]:
     knobs = [*_sizes(case), *_sends(case), *_sequences(case)]
     buys = not case.cloud and case.servers > 1
     if buys:
-        knobs += [*_prices(case), _risk(case)]
+        knobs += [*_prices(case, _beside(bench, verdict)), _risk(case)]
     for knob in knobs:
         if knob.to != knob.start:
             yield _search(bench, knob, verdict.answer)
@@ -79,9 +80,9 @@ def _search(bench: Bench, knob: _Knob, answer: str) -> Flip:
             end = f"; beyond, {str(error).partition(':')[0]}"
             break
         if found != answer:
-            at = value if knob.exact else _halve(bench, knob, last, value, answer)
-            found = found if knob.exact else _answer(bench, knob.point(at))
-            shown = f"from {knob.show(at)}" if knob.up else f"at {knob.show(at)} and below"
+            at = _halve(bench, knob, last, value, answer)
+            found = _answer(bench, knob.point(at))
+            shown = f"from {knob.show(at)}" if knob.up else f"at {knob.show(at)}, and below"
             return Flip(by=knob.by, at=at, shown=shown, answer=found)
         last = value
     way = "up to" if knob.up else "down to"
@@ -98,9 +99,8 @@ def _walk(knob: _Knob) -> Iterator[float]:
 
 def _halve(bench: Bench, knob: _Knob, same: float, other: float, answer: str) -> float:
     """The nearest to `same` with another answer, closely."""
-    while max(same, other) > _CLOSE * min(same, other) and abs(same - other) >= (
-        1 if knob.by.endswith("messages") else 0
-    ):
+    close = 2 if knob.exact else _CLOSE
+    while max(same, other) > close * min(same, other) and abs(same - other) >= knob.least:
         middle = sqrt(same * other)
         if _answer(bench, knob.point(middle)) == answer:
             same = middle
@@ -149,7 +149,7 @@ def _sends(case: Case) -> Iterator[_Knob]:
         "start": case.bytes_sent,
         "point": sized,
         "show": _size,
-        "whole": 1,
+        "least": 1,
     }
     rate: dict[str, Any] = {"start": case.rate, "point": often, "show": _often}
     yield _Knob(by="smaller messages", to=min(case.bytes_sent, 1), **size)
@@ -187,12 +187,19 @@ def _sequences(case: Case) -> Iterator[_Knob]:
     yield _Knob(by="larger batch", to=most, **shared)
 
 
-def _prices(case: Case) -> Iterator[_Knob]:
+def _beside(bench: Bench, verdict: Verdict) -> tuple[float, str]:
+    """How many times the price of what is taken, or would be in its place, InfiniBand's is; and what that is."""
+    first, *others = bench.rows()
+    other = next((row for row in (*verdict.chosen, *others) if row.option.answer != first.option.answer), first)
+    return first.price_usd / other.price_usd, other.option.label
+
+
+def _prices(case: Case, beside: tuple[float, str]) -> Iterator[_Knob]:
     def point(times: float) -> Point:
         return Point(case=case, infiniband=times)
 
     def show(times: float) -> str:
-        return f"{times:.2g} times its price here"
+        return f"{times:.2g} times its price here, {times * beside[0]:.2g} times that of {beside[1]}"
 
     shared: dict[str, Any] = {"start": 1.0, "point": point, "show": show}
     yield _Knob(by="cheaper InfiniBand", to=_PRICES[0], **shared)

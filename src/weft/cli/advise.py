@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -40,7 +41,7 @@ def advise(
     Parameters
     ----------
     gpus
-        How many, or --servers. [1024]
+        How many, or --servers. [training 1024, others those of 32 servers]
     servers
         How many, instead of --gpus.
     server
@@ -110,8 +111,9 @@ def _case(told: dict[str, Any], prices: Any, *, cloud: bool, seed: int) -> Case:
     gpus, servers = told.pop("gpus", None), told.pop("servers", None)
     if gpus is not None and servers is not None:
         raise ConfigError("--gpus and --servers are two forms of the same: leave out one")
+    if servers is None and gpus is None:
+        servers = 128 if work.name == "training" else 32
     if servers is None:
-        gpus = 1024 if gpus is None else gpus
         if gpus < 1 or gpus % each:
             near = max(each, gpus // each * each)
             raise ConfigError(f"--gpus {gpus} are no whole servers of {each}, which a {server} has: {near}, say")
@@ -147,12 +149,16 @@ def _print(found: Advice) -> None:
 
     out = console()
 
-    def say(text: str) -> None:
-        out.print(text, markup=False)
+    def say(text: str, before: str = "") -> None:
+        """On a terminal, what is wrapped stands below where it began."""
+        later = " " * len(before)
+        wide = out.width if out.is_terminal else len(before + text)
+        out.print(fill(text, wide, initial_indent=before, subsequent_indent=later), markup=False)
 
-    say(f"{words.headline(found)}\n  For {words.asked(found)}.")
+    say(words.headline(found))
+    say(f"For {words.asked(found)}.", "  ")
     for reason in words.reasons(found):
-        say(f"  - {reason}")
+        say(reason, "  - ")
     out.print(table("", _heads(found), _rows(found)))
     say("When the answer would change, one thing at a time:")
     out.print(table("", ("if", "then", "where"), [_flip(flip) for flip in found.flips]))
