@@ -106,7 +106,9 @@ def test_gpus_that_do_not_fill_the_last_server_are_said():
 def test_ufm_takes_the_place_of_a_server_and_a_full_unit_says_so():
     made = size(Request(gpus=256, ufm=True))
     assert made.report()["leaf"] == 16
-    assert made.notes == ("UFM has the place of a server, which takes a unit more: 31 servers would do with one less.",)
+    assert made.notes == (
+        "UFM has the place of a server, and that takes more switches: 31 servers would do with fewer.",
+    )
 
 
 def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():

@@ -85,7 +85,8 @@ def size(request: Request) -> Size:
     _check_fits(request, then)
     whole = load(_spec(request, then))
     today = whole if now == then else _part(whole, now)
-    made, later = count(whole.spec, today), count(whole.spec, whole)
+    made = count(whole.spec, today)
+    later = made if today is whole else count(whole.spec, whole)
     notes = (*_notes(request, now, then), *_growth(made, later, then))
     return replace(made, request=request, later=whole, notes=notes)
 
@@ -195,12 +196,12 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
     if request.gpus is not None and request.gpus % template.gpus:
         each = f"{servers:,} × {template.name} have {servers * template.gpus:,} GPUs"
         yield f"{each}: {request.gpus:,} do not fill the last."
-    if request.ufm and places_of_ufm(UFM_HOSTS, template.rails):
+    if request.ufm:
         ports = {"rails": template.rails, "radix": request.switch_model.ports}
         with_it, without = (fit_superpod(later, **ports, ufm=hosts) for hosts in (UFM_HOSTS, None))
         if with_it != without | {"servers": with_it["servers"]}:
-            few = f"{later - 1:,} servers would do with one less"
-            yield f"UFM has the place of a server, which takes a unit more: {few}."
+            few = f"{later - places_of_ufm(UFM_HOSTS, template.rails):,} servers would do with fewer"
+            yield f"UFM has the place of a server, and that takes more switches: {few}."
     if later == 1:
         yield "One server needs no fabric: its GPUs are joined inside."
 
