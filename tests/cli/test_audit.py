@@ -1,19 +1,29 @@
-"""`weft audit`, run as a user runs it."""
+"""`weft audit`, as the command line calls it."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
+from weft.cli import main
 from weft.fabric import faults, files
+from weft.plan.positions import read_plan
 
 
-def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weft", "audit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Status, what is printed, and what is complained of."""
+
+    def one(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["weft", "audit", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        return int(end.value.code), printed.out, printed.err
+
+    return one
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +41,15 @@ def schedule(tmp_path_factory):
 
 
 def found_in(folder, *broken):
-    from weft.plan.positions import read_plan
-
     found = read_plan(str(folder)).fabric
     for change in broken:
         found = change(found)
-    return files.to_text(found, "ibnetdiscover")
+    files.write(found, folder / "found.ibnetdiscover")
+    return folder / "found.ibnetdiscover"
 
 
-def test_the_walk_goes_row_by_row_and_from_the_top_down(schedule):
-    """And a plan may be the folder; what stands comes from ibnetdiscover, through a pipe."""
+def test_the_walk_goes_row_by_row_and_from_the_top_down(run, schedule):
+    """And a plan may be the folder; what stands comes from ibnetdiscover."""
     found = found_in(
         schedule,
         lambda fabric: faults.slow(fabric, "leaf1/1", "1xNDR"),
@@ -48,24 +57,28 @@ def test_the_walk_goes_row_by_row_and_from_the_top_down(schedule):
         lambda fabric: faults.slow(fabric, "spine1/2", "1xNDR"),
         lambda fabric: faults.kill(fabric, "h1"),
     )
-    done = run("-", "--plan", schedule, "--json", input=found)
-    assert done.returncode == 1
-    assert [action["text"] for action in json.loads(done.stdout)["walk"]] == [
+    status, printed, _ = run(found, "--plan", schedule, "--json")
+    assert status == 1
+    assert [action["text"] for action in json.loads(printed)["walk"]] == [
         "A02-U40 spine1/2: reseat or replace the cable to B01-U42 leaf2/2",
         "B01-U42 leaf2/1: reseat or replace the cable to B03-U1 h2/1",
         "B01-U3 h1: rack it or switch it on, with its 1 cable",
     ]
+    assert json.loads(printed)["findings"][0]["cables"] == [
+        {"a": "leaf2/2", "b": "spine1/2", "label": "B01-U42 leaf2/2 > A02-U40 spine1/2"}
+    ]
 
 
-def test_as_planned_is_status_0(schedule):
-    done = run("-", "--plan", schedule / "cables.csv", input=found_in(schedule))
-    assert (done.returncode, done.stdout) == (
+def test_as_planned_is_status_0(run, schedule):
+    plan = schedule / "cables.csv"
+    assert run(found_in(schedule), "--plan", plan) == (
         0,
-        f"4 of 4 cables of {schedule / 'cables.csv'} are as planned: nothing to do\n",
+        f"4 of 4 cables of {plan} are as planned: nothing to do\n",
+        "",
     )
 
 
-def test_another_fabric_is_refused_with_what_was_compared(schedule):
-    done = run("torus:2x2,server=dgx-h100", "--plan", schedule)
-    assert done.returncode == 2
-    assert "dgx1/mlx5_0, dgx1/mlx5_3, dgx1/mlx5_4, ... with h1, leaf1, h2, ..., and GUIDs" in done.stderr
+def test_another_fabric_is_refused_with_what_was_compared(run, schedule):
+    status, _, complaint = run("torus:2x2,server=dgx-h100", "--plan", schedule)
+    assert status == 2
+    assert "dgx1/mlx5_0, dgx1/mlx5_3, dgx1/mlx5_4, ... with h1, leaf1, h2, ..., and GUIDs" in complaint

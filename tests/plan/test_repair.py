@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import networkx
 import pytest
 from hypothesis import given
@@ -26,14 +28,14 @@ def test_a_plug_that_fits_nowhere_is_pulled():
 
 @st.composite
 def cablings(draw):
-    """Found and planned cables of up to 12 ports, and how far it is from port to port."""
+    """Found and planned cables of up to 10 ports, and how far it is from port to port."""
     sides = []
     for _ in range(2):
-        ports = draw(st.permutations(range(12)))[: 2 * draw(st.integers(1, 6))]
+        ports = draw(st.permutations(range(10)))[: 2 * draw(st.integers(1, 5))]
         sides.append({tuple(sorted(pair)) for pair in zip(ports[::2], ports[1::2], strict=True)})
-    far = draw(st.lists(st.one_of(st.none(), st.integers(0, 9)), min_size=144, max_size=144))
+    seed = draw(st.integers(0, 1000))
     found, plan = sides[0] - sides[1], sides[1] - sides[0]
-    return found, plan, lambda a, b: far[min(a, b) * 12 + max(a, b)]
+    return found, plan, lambda a, b: random.Random(f"{seed} {min(a, b)} {max(a, b)}").choice([None, *range(10)])
 
 
 @given(cablings())

@@ -7,7 +7,7 @@ for number, action in audit.walk(): ...   one line for each plug; the number is 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -146,7 +146,7 @@ class _Comparison:
         speed, width = parse_label(DEFAULT_RATE)
         links = self.found.links
         here = list(self.mine.values())
-        return not np.all((links.speed[here] == speed.index) & (links.width[here] == width))
+        return not here or not np.all((links.speed[here] == speed.index) & (links.width[here] == width))
 
     # -- findings -----------------------------------------------------------------------------------------------
 
@@ -227,12 +227,17 @@ class _Comparison:
         self._add(kind, f"{box} {what}, nor {count} of it" if own else f"{box} {what}", [action], own)
 
     def _add_names(self) -> None:
-        boxes: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for node, planned in self.identity.by_cables:
-            boxes[box_name(self.plan, planned), box_name(self.found, node)].append(planned)
-        for (home, box), nodes in boxes.items():
+        named = {
+            planned: (box_name(self.plan, planned), box_name(self.found, node))
+            for node, planned in self.identity.by_cables
+        }
+        boxes: dict[tuple[str, str], set[Cable]] = {pair: set() for pair in named.values()}
+        for cable in self.theirs if named else ():
+            for end in cable:
+                if end // _PORTS in named:
+                    boxes[named[end // _PORTS]].add(cable)
+        for (home, box), own in boxes.items():
             position = self.devices.positions.get(home)
-            own = [cable for cable in self.theirs if {end // _PORTS for end in cable} & set(nodes)]
             what = f"{box} stands where {home} should: another name, or another box"
             self._add(Kind.OTHER_NAME, what, [Action(do=Do.RENAME, at=home, to=box, position=position)], own)
 

@@ -110,7 +110,9 @@ def _by_cables(found: Fabric, plan: Fabric, planned: NDArray[np.int64]) -> list[
     waiting = set(np.setdiff1d(cabled(plan), planned).tolist())
     spare = set(cabled(found)[planned[cabled(found)] < 0].tolist())
     while waiting and spare:
-        new = _vote(found, plan, planned, waiting, spare)
+        new = _vote(found, plan, planned, waiting, spare) or _vote(
+            found, plan, planned, waiting, spare, only_known=True
+        )
         if not new:
             break
         for node, other in new.items():
@@ -122,15 +124,26 @@ def _by_cables(found: Fabric, plan: Fabric, planned: NDArray[np.int64]) -> list[
 
 
 def _vote(
-    found: Fabric, plan: Fabric, planned: NDArray[np.int64], waiting: set[int], spare: set[int]
+    found: Fabric,
+    plan: Fabric,
+    planned: NDArray[np.int64],
+    waiting: set[int],
+    spare: set[int],
+    *,
+    only_known: bool = False,
 ) -> dict[int, int]:
-    """Of those that wait: who is in the ports of the plan where they should be, by most of their cables?"""
+    """Of those that wait: who is in the ports of the plan where they should be, by most of their cables?
+
+    `only_known`: of those cables whose other end is known; a leaf has its hosts, and waits for spines that wait for it.
+    """
     seen_as = {int(other): node for node, other in enumerate(planned.tolist()) if other >= 0}
     homes = {box_name(plan, other): box_name(found, node) for other, node in seen_as.items()}
     guests = {box: home for home, box in homes.items()}
     votes: dict[int, Counter[int]] = {}
     for other in waiting:
         ports = [port for port in plan.node(other).ports if port.peer is not None]
+        if only_known:
+            ports = [port for port in ports if port.peer and port.peer.node.index in seen_as]
         here = Counter(_stranger(found, seen_as, port.number, port.peer) for port in ports if port.peer)
         del here[-1]
         for node, count in here.items():
