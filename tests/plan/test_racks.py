@@ -55,6 +55,14 @@ def test_the_wrong_end_of_the_row_and_the_top_of_the_racks() -> None:
     assert all(len([name for name in in_rack(top, f"A{n:02d}") if "leaf" in name]) == 1 for n in range(1, 9))
 
 
+def test_a_large_hall_is_no_corridor_unless_rows_are_that_short() -> None:
+    fabric = weft.load("superpod:su=32,server=host")
+    racks, narrow = place(fabric, Room(rack_u=4)), place(fabric, Room(rack_u=4, racks_per_row=20))
+    shapes = [(one.row.max() + 1) * 2.4 / ((one.column.max() + 1) * 0.6) for one in (racks, narrow)]
+    assert 0.5 < shapes[0] < 2
+    assert shapes[1] > 3
+
+
 def test_servers_of_one_leaf_share_a_rack_with_it() -> None:
     racks = place(weft.load("fat-tree:hosts=64,radix=16"))
     assert in_rack(racks, "A01") == {*(f"h{n}" for n in range(1, 33)), *(f"leaf{n}" for n in range(1, 5))}

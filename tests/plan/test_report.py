@@ -116,7 +116,7 @@ def test_what_moved_switches_save_is_told_beside_the_cables(plan: Plan, page: st
 
 def test_assumptions_and_the_way_to_make_it_again_come_last(page: str) -> None:
     text = words(page)
-    assert "racks_per_row = 20, rack_u = 48" in text
+    assert "racks_per_row = 0, rack_u = 48" in text
     assert text.rstrip().endswith(f"weft {weft.__version__}: weft plan --gpus 512")
     grown = make_plan(size(Request(servers=20, grow_to=40, ufm=True)))
     assert command(grown) == "weft plan --servers 20 --grow-to 40 --ufm"

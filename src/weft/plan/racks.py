@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -75,7 +76,9 @@ def place(fabric: Fabric, room: Room = Room()) -> Racks:  # noqa: B008 - it is f
     """Stand everything in racks; a box that no rack can hold is an error."""
     boxes = find_boxes(fabric)
     _check(boxes, room)
-    rows = _lay_rows(_make_blocks(boxes, room), room)
+    least = max(boxes.height_u.sum() / room.rack_u, np.nansum(boxes.power_w) / room.rack_power_w)
+    hall = msgspec.structs.replace(room, racks_per_row=room.row_for(least))
+    rows = _lay_rows(_make_blocks(boxes, hall), hall)
     rack, u = np.zeros(len(boxes.names), np.int32), np.zeros(len(boxes.names), np.int16)
     where: list[tuple[int, int]] = []
     for row, (first, stacks) in enumerate(rows):

@@ -19,13 +19,14 @@ from weft.fabric.files.lab.document import Document
 
 PLACES = ("middle", "end", "top")  # for leaves
 _PLACES_IN_WORDS = "middle, end or top"
+_SHORT_ROW = 20  # two scalable units of 8 racks with a network rack each, and racks for spines
 UNIT_M = 0.04445  # a rack unit: 1.75 inches (EIA-310)
 
 
 class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every length is in metres, every height in rack units where its name says so."""
 
-    racks_per_row: int = 20  # two scalable units of 8 racks with a network rack each, and racks for spines
+    racks_per_row: int = 0  # 0: 20, or of many racks so many that the hall is about square (`row_for`)
     rack_u: int = 48  # four DGX H100 of 8U fill 32; the rest is for switches, patch panels and power
     rack_power_w: float = 47_000  # four DGX H100 at 10.2 kW, and the eight leaves of a unit at 0.75 kW in the same rack
     rack_width_m: float = 0.6  # the usual 19-inch cabinet, one tile of a raised floor
@@ -53,6 +54,11 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
                 f"them: tray_m = {least_m + 0.3:.1f}, or rack_u = {int(self.tray_m / UNIT_M)}"
             )
 
+    def row_for(self, racks: float) -> int:
+        """Racks in a row, of so many in all: as asked for, or so that the hall is about as long as it is wide."""
+        square = round((racks * self.row_pitch_m / self.rack_width_m) ** 0.5)
+        return self.racks_per_row or max(_SHORT_ROW, min(square, 9_999))
+
     @property
     def row_pitch_m(self) -> float:
         """From the trays of one row to those of the next."""
@@ -61,7 +67,6 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 _WHOLE = ("racks_per_row", "rack_u", "cross_trays", "switch_gap_u")
 _LEAST: dict[str, float] = {
-    "racks_per_row": 1,
     "rack_u": 1,
     "rack_power_w": 1,
     "rack_width_m": 0.1,
