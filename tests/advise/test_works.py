@@ -77,6 +77,8 @@ def test_one_server_needs_no_fabric():
         ({"server": "host"}, "training on host, which has no GPUs"),
         ({"workload": "web", "storage": "same"}, "--storage says nothing of web"),
         ({"servers": 4096}, "32,768 GPUs: advice goes up to 16,384"),
+        ({"workload": "mpi", "rate_per_s": 0.0}, "--rate 0 is not above 0"),
+        ({"sequences": 0}, "--batch 0 is not above 0"),
         ({"workload": "mpy"}, "no workload 'mpy'; did you mean mpi"),
         ({"cloud": True, "budget_usd": 1.0}, "--budget is for a fabric that is bought"),
         ({"workload": "mpi", "server": "host-opa100"}, "host-opa100 has 100HFA016"),

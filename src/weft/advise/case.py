@@ -88,15 +88,15 @@ def find_workload(name: str) -> Workload:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One cluster. Zero is the workload's own figure."""
+    """One cluster. What is not given is the workload's own."""
 
     workload: str = "training"
     servers: int
     server: str = "dgx-h100"
     model: str = ""
     sequences: int = 2  # of a batch, for each GPU
-    message_bytes: int = 0
-    rate_per_s: float = 0.0
+    message_bytes: int | None = None
+    rate_per_s: float | None = None
     storage: str = "none"
     budget_usd: float | None = None
     cloud: bool = False
@@ -118,12 +118,15 @@ class Case:
             ("--message", self.message_bytes, work.sends),
             ("--rate", self.rate_per_s, work.sends),
         ):
-            if given and not needs:
+            if given not in ("", None) and not needs:
                 raise ConfigError(f"{flag} says nothing of {work.name}: {_takes(flag)}")
-        if self.message_bytes < 0 or self.rate_per_s < 0 or self.sequences < 1:
-            raise ConfigError("messages, rates and batches are above 0")
-        if self.budget_usd is not None and self.budget_usd < 0:
-            raise ConfigError(f"a budget of {self.budget_usd:,.0f} USD: give what there is, 0 or more")
+        for flag, value in (
+            ("--rate", self.rate_per_s),
+            ("--message", self.message_bytes),
+            ("--batch", self.sequences),
+        ):
+            if value is not None and not value > 0:
+                raise ConfigError(f"{flag} {value:g} is not above 0: leave it out, or give more")
         if self.budget_usd is not None and self.cloud:
             raise ConfigError("--budget is for a fabric that is bought, and in a --cloud none is: leave out one")
         find_named("place of storage", self.storage, {one: one for one in STORAGE})
@@ -152,11 +155,11 @@ class Case:
 
     @property
     def bytes_sent(self) -> int:
-        return self.message_bytes or self.work.message_bytes
+        return self.work.message_bytes if self.message_bytes is None else self.message_bytes
 
     @property
     def rate(self) -> float:
-        return self.rate_per_s or self.work.rate_per_s
+        return self.work.rate_per_s if self.rate_per_s is None else self.rate_per_s
 
     @property
     def trained(self) -> str:

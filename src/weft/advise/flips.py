@@ -124,15 +124,9 @@ def _sizes(case: Case) -> Iterator[_Knob]:
         return f"{int(servers) * case.per_server:,} {'GPUs' if case.template.gpus else 'servers'}"
 
     what = "GPUs" if case.template.gpus else "servers"
-    most = case.servers
-    while 2 * most * case.per_server <= LARGEST_GPUS:
-        most *= 2
-    least = case.servers
-    while least % 2 == 0 and least > 2:
-        least //= 2
     shared: dict[str, Any] = {"start": case.servers, "point": point, "show": show, "exact": True}
-    yield _Knob(by=f"fewer {what}", to=least, **shared)
-    yield _Knob(by=f"more {what}", to=most, **shared)
+    yield _Knob(by=f"fewer {what}", to=min(case.servers, 2), **shared)
+    yield _Knob(by=f"more {what}", to=LARGEST_GPUS // case.per_server, **shared)
 
 
 def _sends(case: Case) -> Iterator[_Knob]:
@@ -176,15 +170,9 @@ def _sequences(case: Case) -> Iterator[_Knob]:
     def show(sequences: float) -> str:
         return f"{int(sequences)} sequence{'s' if sequences > 1 else ''} a GPU"
 
-    least = case.sequences
-    while least % 2 == 0:
-        least //= 2
-    most = case.sequences
-    while 2 * most <= _MOST_SEQUENCES:
-        most *= 2
     shared: dict[str, Any] = {"start": case.sequences, "point": point, "show": show, "exact": True}
-    yield _Knob(by="smaller batch", to=least, **shared)
-    yield _Knob(by="larger batch", to=most, **shared)
+    yield _Knob(by="smaller batch", to=1, **shared)
+    yield _Knob(by="larger batch", to=max(case.sequences, _MOST_SEQUENCES), **shared)
 
 
 def _beside(bench: Bench, verdict: Verdict) -> tuple[float, str]:

@@ -20,6 +20,7 @@ def report(found: Advice) -> dict[str, Any]:
         "fastest": found.verdict.fastest.option.name,
         "headline": headline(found),
         "reasons": list(reasons(found)),
+        "unit": case.work.unit,
         "counted": found.counted,
         "fabrics": [row.report() for row in found.rows],
         "left_out": found.left_out,

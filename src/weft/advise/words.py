@@ -27,6 +27,8 @@ def asked(found: Advice) -> str:
 
 def headline(found: Advice) -> str:
     """The answer in one sentence."""
+    if found.case.servers == 1:
+        return "You need no fabric: there is one server, and nothing leaves it."
     best = found.verdict.best
     if best is None:
         least = min(found.rows, key=lambda row: row.price_usd)
@@ -70,7 +72,7 @@ def reasons(found: Advice) -> Iterator[str]:
     if case.work.name == "storage" and len(found.rows) > 3:
         yield _about_mixing(found)
     if case.servers == 1 or case.work.name == "single-node":
-        yield "No cable is used: the GPUs of a server talk over NVLink, and the time is the same on each."
+        yield "No cable is used, so the time is the same on each: the GPUs of a server talk over NVLink."
     if case.team and _knows_not(best, case.team):
         yield f"Your team knows {case.team}: plan for learning, or weigh it against the difference."
 
