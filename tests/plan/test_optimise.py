@@ -82,7 +82,8 @@ def test_a_superpod_gets_fewer_optics_within_height_and_power(room: Room) -> Non
 
 def test_the_same_seed_makes_the_same_plan() -> None:
     racks = place(weft.load("superpod:su=1"))
-    one, other = (optimise(racks, PRICES, seed=7).after.racks for _ in range(2))
+    some = ([False] * 5 for _ in range(2))
+    one, other = (optimise(racks, PRICES, seed=7, stop=iter([*five, True]).__next__).after.racks for five in some)
     assert (one.rack == other.rack).all()
     assert (one.u == other.u).all()
 

@@ -46,14 +46,14 @@ _WORDS = {
 
 def run(
     *,
-    servers: Annotated[int, "HDR servers with one cable each, 1 to 1000."] = 100,
+    servers: Annotated[int, "HDR servers with one cable each, 10 to 1000."] = 100,
     units: Annotated[int, "Scalable units of the pods, 1 to 4."] = 1,
     seed: Annotated[int, "Of the search."] = 1,
 ) -> Finding:
     """Cables of three fabrics with their leaves in four places."""
     given = {"servers": servers, "units": units, "seed": seed}
-    if not 1 <= servers <= 1000:
-        raise ConfigError(f"servers {servers} is not from 1 to 1000")
+    if not 10 <= servers <= 1000:
+        raise ConfigError(f"servers {servers} is not from 10 to 1000: more are for `weft plan`")
     if not 1 <= units <= 4:
         raise ConfigError(f"units {units} is not from 1 to 4: more are for `weft plan`")
     specs = (
@@ -127,18 +127,18 @@ def _sentence(figures: dict[str, Any], prices: Prices) -> str:
     near_m, far_m = hosts[END]["server_m"]
     return (
         f"With HDR switches at the end of the row, cables to servers are {near_m:.1f} to {far_m:.1f} m long and "
-        f"passive copper {reach_m:g} m: {count} active optical cables{spent}. With each switch amid its servers, in "
-        f"their rack, {hosts[MIDDLE]['server_optical']} are optical, which saves "
+        f"passive copper {reach_m:g} m: {count:,} active optical cables{spent}. With each switch amid its servers, in "
+        f"their rack, {hosts[MIDDLE]['server_optical']:,} are optical, which saves "
         f"{_less(hosts[END], hosts[MIDDLE])} USD: copper costs something too. At the top of the racks "
-        f"{hosts[TOP]['server_optical']} are still optical, for 48U are higher than {reach_m:g} m. It is leaving "
+        f"{hosts[TOP]['server_optical']:,} are still optical, for 48U are higher than {reach_m:g} m. It is leaving "
         f"the rack that costs, not the end of the row: servers with eight adapters hang on eight leaves, no rack "
-        f"holds a unit of them, and the HDR pod has {a100[END]['server_optical']} optical cables to servers with "
-        f"its leaves at the end, {a100[MIDDLE]['server_optical']} amid the servers. For NDR the claim is too small. "
-        f"Two adapters of a DGX H100 share a plug and lead to two leaves, so that all {h100[END]['server_optical']} "
-        f"links to servers are optical anywhere; but from the end of the row {h100[END]['switch_optical']} links "
-        f"between switches are too, {h100[MIDDLE]['switch_optical']} from amid the servers, and light is dearer: that "
-        f"saves the pod {_less(h100[END], h100[MIDDLE])} USD, and {_less(h100[END], h100[SEARCHED])} where a search "
-        f"puts its switches."
+        f"holds a unit of them, and the HDR pod has {a100[END]['server_optical']:,} optical cables to servers with "
+        f"its leaves at the end, {a100[MIDDLE]['server_optical']:,} amid the servers. For NDR the claim is too small. "
+        f"Two adapters of a DGX H100 share a plug and lead to two leaves, so that all {h100[END]['server_optical']:,} "
+        f"links to servers are optical anywhere; but from the end of the row {h100[END]['switch_optical']:,} links "
+        f"between switches are too, {h100[MIDDLE]['switch_optical']:,} from amid the servers, and light is dearer: "
+        f"that saves the pod {_less(h100[END], h100[MIDDLE])} USD, and {_less(h100[END], h100[SEARCHED])} where a "
+        f"search puts its switches."
     )
 
 
