@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from html import unescape
 from types import SimpleNamespace
 from typing import Any, cast
@@ -112,6 +113,8 @@ def test_what_moved_switches_save_is_told_beside_the_cables(plan: Plan, page: st
         < text.index("What it costs to keep")
     )
     assert command(moved) == "weft plan --gpus 512 --optimise"
+    own = replace(plan, prices=replace(plan.prices, path=Path("offers.toml")))
+    assert command(own) == "weft plan --gpus 512 --prices offers.toml"
 
 
 def test_assumptions_and_the_way_to_make_it_again_come_last(page: str) -> None:

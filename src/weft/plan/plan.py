@@ -52,6 +52,7 @@ class Plan:
 
     size: Size
     cabling: Cabling
+    prices: Prices
     bill: Bill
     upkeep: Upkeep
     saving: Saving | None = None  # of moved switches; of a fabric that is to grow, in the later one
@@ -151,7 +152,8 @@ def make_plan(
     if model is not None:
         progress(f"training {model}")
         run = train(model, made.fabric, _wire(made))
-    return Plan(size=made, cabling=cabling, bill=bill, upkeep=upkeep(bill, prices, run=run), saving=saving)
+    kept = upkeep(bill, prices, run=run)
+    return Plan(size=made, cabling=cabling, prices=prices, bill=bill, upkeep=kept, saving=saving)
 
 
 def _saving(saving: Saving) -> dict[str, Any]:

@@ -255,7 +255,7 @@ def _footer(plan: Plan) -> str:
 
 
 def command(plan: Plan) -> str:
-    """What makes it again; a file of prices stands in the sources of the bill, one of a room under the assumptions."""
+    """What makes it again; what a file for the room says stands under the assumptions."""
     words = ["weft", "plan"]
     if plan.size.request is None:
         words.append(plan.size.spec)
@@ -266,6 +266,8 @@ def command(plan: Plan) -> str:
                 words.append(f"--{field.name.replace('_', '-')}" + ("" if value is True else f" {value}"))
     if plan.racks.room != Room():
         words.append("--room FILE")
+    if plan.prices.path:
+        words.append(f"--prices {plan.prices.path}")
     if plan.saving:
         words.append("--optimise")
     if plan.upkeep.run:
