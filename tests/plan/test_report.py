@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from html import unescape
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
