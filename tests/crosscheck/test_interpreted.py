@@ -12,6 +12,10 @@ SPECS = ("fat-tree:hosts=40,radix=8", "superpod:su=1,servers=2", "torus:5x3", "d
 _PROGRAM = """
 import hashlib, sys, weft
 from weft.fabric import faults
+from weft.fabric.prices import read_prices
+from weft.plan.optimise import optimise
+from weft.plan.racks import place
+from weft.plan.room import Room
 from weft.routing.check import check
 from weft.routing.engine import CannotRoute, Options
 from weft.routing.quality import measure
@@ -33,6 +37,10 @@ for spec in sys.argv[1:]:
         verdict = check(routing.fabric)
         said.update(repr((verdict.hops, verdict.vls, len(verdict.credit_loop) > 0, quality.bisection)).encode())
         said.update(reroute(fabric, routing).tables.lft.tobytes())
+racks = place(weft.load("torus:3x3,hosts=2"), Room(switches="end"))
+moved = optimise(racks, read_prices(), stop=iter([False, False, True]).__next__).after.racks
+assert (moved.rack != racks.rack).any()
+said.update(moved.rack.tobytes() + moved.u.tobytes())
 print(said.hexdigest())
 """
 

@@ -75,14 +75,16 @@ def _cost_of(floor, group):
 
 
 @part
-def _cost_around(floor, box, stamp):
-    """Of the groups of a box that do not bear this stamp yet."""
+def _cost_around(floor, box, other, stamp):
+    """Of the groups of a box, and of another if there is one; none twice."""
     total = 0.0
-    for i in range(floor.first_of_box[box], floor.first_of_box[box + 1]):
-        group = floor.groups[i]
-        if floor.seen[group] != stamp:
-            floor.seen[group] = stamp
-            total += _cost_of(floor, group)
+    for one in (box, other):
+        if one >= 0:
+            for i in range(floor.first_of_box[one], floor.first_of_box[one + 1]):
+                group = floor.groups[i]
+                if floor.seen[group] != stamp:
+                    floor.seen[group] = stamp
+                    total += _cost_of(floor, group)
     return total
 
 
@@ -113,16 +115,6 @@ def _is_free(floor, rack, u, needs_u):
 
 
 @part
-def _find_unit(floor, rack, needs_u, start):
-    """The next free place from `start` down, and again from the top; 0 if there is none."""
-    for i in range(floor.rack_u):
-        u = (start - i - 1) % floor.rack_u + 1
-        if _is_free(floor, rack, u, needs_u):
-            return u
-    return 0
-
-
-@part
 def _next(state):
     return state * _FACTOR % _MODULUS
 
@@ -142,37 +134,22 @@ def try_moves(floor, moves, temperature, state, stamp):
     for _ in range(moves):
         state = _next(state)
         box = floor.switches[state % len(floor.switches)]
-        old_rack, old_u = floor.rack[box], floor.u[box]
-        state = _next(state)
-        swaps, anywhere, high = state % 4 == 0, state % 31 == 0, state % 3 == 0
-        state = _next(state)
-        pick = state
-        state = _next(state)
-        other = -1
-        if swaps:
+        kind = _next(state)
+        pick = _next(kind)
+        state = _next(pick)
+        if kind % 4 == 0:
             other = floor.switches[pick % len(floor.switches)]
-            if floor.needs_u[other] != floor.needs_u[box] or other == box:
-                continue
-            rack, u = floor.rack[other], floor.u[other]
-            gain_w = floor.power_w[other] - floor.power_w[box]
-            if rack != old_rack and (floor.free_w[old_rack] < gain_w or floor.free_w[rack] < -gain_w):
-                continue
+            rack, u = _place_of(floor, box, other)
         else:
-            rack = _near(floor, box, pick, state, anywhere)
-            if rack != old_rack and floor.free_w[rack] < floor.power_w[box]:
-                continue
-            _take(floor, box)
-            u = _find_unit(floor, rack, floor.needs_u[box], floor.rack_u if high else state % floor.rack_u + 1)
-            _put(floor, box, old_rack, old_u)
-            if u == 0:
-                continue
-        before = _cost_around(floor, box, stamp + 1)
-        if other >= 0:
-            before += _cost_around(floor, other, stamp + 1)
+            other = -1
+            rack = _near(floor, box, pick, state, kind % 31 == 0)
+            u = _free_unit(floor, box, rack, floor.rack_u if kind % 3 == 0 else state % floor.rack_u + 1)
+        if u == 0:
+            continue
+        old_rack, old_u = floor.rack[box], floor.u[box]
+        before = _cost_around(floor, box, other, stamp + 1)
         _move(floor, box, rack, u, other, old_rack, old_u)
-        after = _cost_around(floor, box, stamp + 2)
-        if other >= 0:
-            after += _cost_around(floor, other, stamp + 2)
+        after = _cost_around(floor, box, other, stamp + 2)
         stamp += 2
         state = _next(state)
         if after < before or np.exp((before - after) / temperature) * _MODULUS > state:
@@ -180,6 +157,35 @@ def try_moves(floor, moves, temperature, state, stamp):
         else:
             _move(floor, box, old_rack, old_u, other, rack, u)
     return saved, state, stamp
+
+
+@part
+def _place_of(floor, box, other):
+    """Where the other stands, if the two can change places; unit 0 if not."""
+    rack, u = floor.rack[other], floor.u[other]
+    more_w = floor.power_w[other] - floor.power_w[box]
+    if other == box or floor.needs_u[other] != floor.needs_u[box]:
+        return rack, 0
+    if rack != floor.rack[box] and (floor.free_w[floor.rack[box]] < more_w or floor.free_w[rack] < -more_w):
+        return rack, 0
+    return rack, u
+
+
+@part
+def _free_unit(floor, box, rack, start):
+    """The next free place for a box from unit `start` down, and again from the top; 0 if there is none."""
+    old_rack, old_u = floor.rack[box], floor.u[box]
+    if rack != old_rack and floor.free_w[rack] < floor.power_w[box]:
+        return 0
+    _take(floor, box)
+    found = 0
+    for i in range(floor.rack_u):
+        u = (start - i - 1) % floor.rack_u + 1
+        if _is_free(floor, rack, u, floor.needs_u[box]):
+            found = u
+            break
+    _put(floor, box, old_rack, old_u)
+    return found
 
 
 @part
