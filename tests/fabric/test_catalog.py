@@ -227,3 +227,20 @@ def test_a_server_with_fewer_rails_has_the_rest_of_its_adapters_without_a_cable(
     assert box.cabled(8).equipped(catalog.adapter("ConnectX-7")) == catalog.server("dgx-h100")
     with pytest.raises(ConfigError, match="dgx-h100 has 8 compute adapters: rails are 1 to 8, not 9"):
         catalog.server("dgx-h100+9rails")
+
+
+def test_a_cage_of_a_server_with_two_ports_takes_twin_plugs_and_transceivers() -> None:
+    fit = {cable.name for cable in catalog.cables() if cable.fits("twin adapters")}
+    assert {"NDR-DAC", "NDR-ACC", "NDR-SR4", "400GbE-DR4-100m", "HDR-DAC"} <= fit
+    assert not {"NDR-DAC-split", "NDR-ACC-split", "400GbE-DAC", "400GbE-AOC", "400GbE-DR4"} & fit
+
+
+def test_a_cable_whose_lengths_or_part_were_recalled_says_so() -> None:
+    read = {"NDR-DAC", "NDR-DAC-split"}  # all of it stands in the vendor's own list
+    for cable in catalog.cables():
+        said = "recalled" in cable.note or "weak" in cable.note
+        assert said != (cable.name in read), cable.name
+
+
+def test_a_plug_draws_at_most_what_the_hungriest_optics_do() -> None:
+    assert [catalog.plug_power_w(speed) for speed in ("NDR", "4xHDR", "400GbE", "EDR")] == [9, 6, 12, None]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import weft
@@ -13,9 +15,11 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.plan.cables import Cabling, cable
 from weft.plan.parts import list_parts
+from weft.plan.plan import make_plan
 from weft.plan.racks import place
 from weft.plan.room import Room
 from weft.plan.schedule import COLUMNS, to_csv, to_ndt
+from weft.plan.size import count
 
 
 def cabled(spec: str, room: Room = Room()) -> Cabling:  # noqa: B008 - it is frozen
@@ -70,12 +74,12 @@ def test_plugs_are_counted_once() -> None:
     found = cabled("superpod:su=1")
     parts = list_parts(found)
     links = {entry.name: int((found.part == i).sum()) for i, entry in enumerate(found.parts)}
-    count = {name: sum(part.count for part in parts if part.name == name) for name in {part.name for part in parts}}
+    ordered = {name: sum(part.count for part in parts if part.name == name) for name in {part.name for part in parts}}
     assert links == {"NDR-ACC": 256, "NDR-SR4": 256}
-    assert count["MCA4J80"] == 256 / 2  # both ends twin-port cages
-    assert count["MMA4Z00-NS"] == 256 / 2  # at leaves, two links each
-    assert count["MMA4Z00-NS-FLT"] == 32 * 4  # at servers
-    assert count["MFP7E10"] == 256
+    assert ordered["MCA4J80"] == 256 / 2  # both ends twin-port cages
+    assert ordered["MMA4Z00-NS"] == 256 / 2  # at leaves, two links each
+    assert ordered["MMA4Z00-NS-FLT"] == 32 * 4  # at servers
+    assert ordered["MFP7E10"] == 256
     assert {part.kind for part in parts} == {"cable", "transceiver", "fibre"}
 
 
@@ -88,6 +92,29 @@ def test_a_splitter_serves_two_adapters_and_a_transceiver_at_an_adapter_one() ->
     assert 0 < optical < 40
     assert (parts["MMA4Z00-NS400"], parts["MMA4Z00-NS"]) == (optical, optical / 2)
     assert parts["MCA7J60"] == (40 - optical) / 2
+
+
+def test_400_gigabit_ethernet_has_parts_that_fit_its_cages() -> None:
+    """QSFP-DD cages of an SN5400 have one port each, of eight lanes; those of a DGX H100 two ports of four lanes."""
+    found = cabled("superpod:su=1,server=dgx-h100+ConnectX-7-EN,switch=SN5400")
+    ordered = Counter[str]()
+    for part in list_parts(found):
+        ordered[part.name] += part.count
+    assert ordered == {"MFA1U60-W": 256, "MMS1V00-WM": 256, "MMS4X00-NS-FLT": 32 * 4, "MFP7E30": 256}
+    hosts = cabled("fat-tree:hosts=8,server=host+ConnectX-7-EN,switch=SN5400,speed=400GbE")
+    assert {part.name for part in list_parts(hosts)} == {"MMS1V00-WM", "MMS4X00-NS400", "MFP7E30"}
+    near = cabled("torus:2x2,server=host+ConnectX-7-EN,switch=SN5400,speed=400GbE")
+    assert "MCP1660-W" in {part.name for part in list_parts(near)}
+
+
+def test_a_tier_has_one_name() -> None:
+    chain = weft.load("mesh:5")
+    deep = chain.subset(np.array([name == "h1" or name.startswith("sw") for name in chain.nodes.name]))
+    plan = make_plan(count("deep", deep))
+    assert list(plan.size.switches) == ["leaf", "spine", "core", "tier4", "tier5"]
+    assert {run.between for run in plan.runs} == {
+        *("server-leaf", "leaf-spine", "spine-core", "core-tier4", "tier4-tier5"),
+    }
 
 
 def test_a_cage_with_one_port_takes_one_cable_for_each_link() -> None:

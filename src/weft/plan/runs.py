@@ -37,7 +37,8 @@ class Runs:
     low_slot: NDArray[np.int32]
     high_slot: NDArray[np.int32]
     speed: NDArray[np.int8]  # [cable] -> index in rates.speeds()
-    to_adapter: NDArray[np.bool_]  # [cable] -> is an end a single port of a server?
+    to_adapter: NDArray[np.bool_]  # [cable] -> is an end in a server?
+    twin: NDArray[np.bool_]  # [cable] -> is that end in a cage with another cable?
     cage: NDArray[np.int64]  # [port] -> slot of the first port in its cage
     joint: NDArray[np.int32]  # [cable]
     whole: NDArray[np.bool_]  # [cable] -> can one plug carry its joint?
@@ -46,11 +47,16 @@ class Runs:
         """Cables that can be made of the same: which they are, and of what, the cheapest first."""
         found = []
         for speed in np.unique(self.speed).tolist():
-            for to_adapter in (False, True):
-                mask = (self.speed == speed) & (self.to_adapter == to_adapter)
+            label = speeds()[speed].label(speeds()[speed].default_width)
+            kinds: dict[catalog.Ends, NDArray[np.bool_]] = {
+                "switches": ~self.to_adapter,
+                "adapters": self.to_adapter & ~self.twin,
+                "twin adapters": self.twin,
+            }
+            for joins, mine in kinds.items():
+                mask = (self.speed == speed) & mine
                 if mask.any():
-                    label = speeds()[speed].label(speeds()[speed].default_width)
-                    found.append((mask, catalog.cables_for(label, "adapters" if to_adapter else "switches")))
+                    found.append((mask, catalog.cables_for(label, joins)))
         return found
 
     def longest_m(self, route_m: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -72,9 +78,8 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
     cage = _cages(fabric)
     joint, whole = _joints(cage, low_slot, high_slot, is_switch)
     plugged = np.bincount(np.concatenate((cage[low_slot], cage[high_slot])), minlength=len(cage))
-    to_adapter = ~is_switch & (
-        plugged[cage] < 2
-    )  # a server's cage with two links takes a twin-port plug, as a switch's
+    in_server = ~is_switch[low_slot] | ~is_switch[high_slot]
+    twin = [~is_switch[slot] & (plugged[cage[slot]] > 1) for slot in (low_slot, high_slot)]
     return Runs(
         link=link,
         low_box=np.where(turned, b, a),
@@ -82,7 +87,8 @@ def find_runs(fabric: Fabric, box_of: NDArray[np.int32], tier: NDArray[np.int16]
         low_slot=low_slot,
         high_slot=high_slot,
         speed=links.speed[link],
-        to_adapter=to_adapter[low_slot] | to_adapter[high_slot],
+        to_adapter=in_server,
+        twin=twin[0] | twin[1],
         cage=cage,
         joint=joint,
         whole=whole,

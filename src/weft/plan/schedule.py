@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from weft.fabric.files.ndt import LONG, spell_ports
 from weft.fabric.rates import speeds
 from weft.plan.cables import Cabling
+from weft.plan.size import tier_name
 from weft.plan.trays import spell
 
 COLUMNS = (
     *("cable", "tier", "label_a", "label_b", "port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b"),
     *("speed", "medium", "part", "length_m", "route_m", "route", "bundle"),
 )
-_TIERS = ("server", "leaf", "spine", "core")
 
 
 def tier_names(cabling: Cabling) -> list[str]:
-    """[cable] -> `server-leaf`, `leaf-spine`; a switch above cores is `tier 4`."""
+    """[cable] -> `server-leaf`, `leaf-spine`; a switch above cores is `tier4`."""
     highest = int(cabling.racks.tier.max(initial=0))
-    names = [*_TIERS, *(f"tier {tier}" for tier in range(len(_TIERS), highest + 1))]
+    names = ["server", *(tier_name(tier) for tier in range(1, highest + 1))]
     low, high = (cabling.racks.tier[box].tolist() for box in (cabling.low_box, cabling.high_box))
     return [f"{names[a]}-{names[b]}" for a, b in zip(low, high, strict=True)]
 

@@ -215,6 +215,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 Joins = Literal["any", "switches", "adapters"]
+Ends = Literal["any", "switches", "adapters", "twin adapters"]  # the last share a cage of a server
 _ENDS = {"switches": "switches", "adapters": "switch and adapters"}
 
 
@@ -237,6 +238,13 @@ class Cable(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def reach_m(self) -> float:
         return self.lengths_m[-1]
+
+    def fits(self, ends: Ends) -> bool:
+        """A server's cage of two ports takes transceivers for adapters, and plugs of switches that carry two links."""
+        if ends == "twin adapters":
+            twin_plug = self.links > 1 if self.joins == "switches" else self.transceivers is not None
+            return self.joins == "any" or twin_plug
+        return ends == "any" or self.joins in ("any", ends)
 
     @property
     def shared(self) -> bool:
@@ -350,23 +358,29 @@ def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | A
     return next((entry for entry in on_chip if entry.name in system), on_chip[0] if on_chip else None)
 
 
-def cables_for(speed: str, joins: Joins = "any") -> list[Cable]:
+def cables_for(speed: str, ends: Ends = "any") -> list[Cable]:
     """All that carry this speed between such ends, the cheapest medium first, of one medium the shortest reach."""
     name = parse_label(speed)[0].name
-    fit = [cable for cable in cables() if joins == "any" or cable.joins in ("any", joins)]
-    made = [cable for cable in fit if name in cable.speeds]
+    made = [cable for cable in cables() if name in cable.speeds and cable.fits(ends)]
     if not made:
         known = dict.fromkeys(speed for cable in cables() for speed in cable.speeds)
         raise ConfigError(f"the catalog has no cable for {name}, only for {', '.join(known)}")
     return sorted(made, key=lambda cable: (cable.medium, cable.reach_m))
 
 
-def cable_for(speed: str, length_m: float, joins: Joins = "any") -> Cable:
+def plug_power_w(speed: str) -> float | None:
+    """What a plug may draw in a switch for each port: as much as the hungriest optics of its speed. None: not known."""
+    name = parse_label(speed)[0].name
+    optics = [cable for cable in cables() if name in cable.speeds and cable.optical]
+    return max((cable.power_w for cable in optics if cable.power_w is not None), default=None)
+
+
+def cable_for(speed: str, length_m: float, ends: Ends = "any") -> Cable:
     """The cheapest medium that reaches: passive copper, active copper, active optical, transceivers."""
     name = parse_label(speed)[0].name
     if not (math.isfinite(length_m) and length_m >= 0):
         raise ConfigError(f"{name} cables cannot be {length_m} m long: a length is a number of metres from 0 up")
-    made = cables_for(speed, joins)
+    made = cables_for(speed, ends)
     for cable in made:
         if length_m <= cable.reach_m:
             return cable
