@@ -47,7 +47,8 @@ def test_lower_trays_bring_the_same_cables_into_the_reach_of_copper() -> None:
 
 def test_two_adapters_of_a_server_share_a_plug_and_so_a_leaf_or_light() -> None:
     """Rails of a DGX H100 lead to two leaves by one cage of two ports: no copper has such plugs. Single cards may."""
-    rails, single = (cabled(f"superpod:su=1,servers=4,server={server}") for server in ("dgx-h100", "dgx-a100"))
+    room = Room(rack_power_w=50_000)  # all in one rack
+    rails, single = (cabled(f"superpod:su=1,servers=4,server={server}", room) for server in ("dgx-h100", "dgx-a100"))
     to_server = rails.racks.tier[rails.low_box] == 0
     assert rails.route_m[to_server].max() < 2
     assert rails.optical[to_server].all()

@@ -65,10 +65,10 @@ def _stands(racks: Racks) -> bool:
     return bool(filled.max() == 1)
 
 
-@pytest.mark.parametrize("room", [Room(), Room(switches="end", rack_power_w=42_000)])
+@pytest.mark.parametrize("room", [Room(), Room(switches="end", rack_power_w=42_500)])
 def test_a_superpod_gets_fewer_optics_within_height_and_power(room: Room) -> None:
-    """Its 1,024 links to servers are optical anywhere, and the best plan has no others. 42 kW hold a switch beside four
-    servers."""
+    """Its 1,024 links to servers are optical anywhere, and the best plan has no others. 42.5 kW hold a switch and
+    its plugs beside four servers."""
     racks = place(weft.load("superpod:su=4"), room)
     rounds = []
     saving = optimise(racks, PRICES, progress=lambda done, of: rounds.append((done, of)))
@@ -101,3 +101,10 @@ def test_who_stops_early_has_the_best_so_far_and_never_a_worse_plan() -> None:
         assert saving.rounds == rounds
         assert rank(saving.after.racks) <= rank(racks)
         assert (saving.optics[1] < saving.optics[0]) == (rounds > 0)
+
+
+def test_what_is_saved_is_money_or_metres() -> None:
+    saving = optimise(place(weft.load("superpod:su=1")), PRICES, stop=lambda: True)
+    shorter = replace(saving.before, length_m=saving.before.length_m - 0.5)
+    assert str(replace(saving, after=shorter)).endswith("; that saves 256 m and no money")
+    assert str(replace(saving, usd=(120.0, 300.0))).endswith("; that saves 120 to 300 USD")

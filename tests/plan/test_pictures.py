@@ -118,8 +118,8 @@ def test_a_rack_over_its_power_is_outlined_and_counted(hall: Cabling, scene: Sce
 def test_power_that_is_not_known_is_not_nothing() -> None:
     seen = lay_out_floor(cable(place(weft.load("fat-tree:hosts=8,radix=16"))))
     said = [text.text for text in seen.texts]
-    assert "≥0.7" in said
-    assert any("0.7 kW and 8 boxes of unknown power" in text for text in said)
+    assert "≥0.8" in said
+    assert any("0.8 kW and 8 boxes of unknown power" in text for text in said)
 
 
 def test_the_picture_in_the_documents_is_what_a_plan_draws(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,13 @@ from tests.plan.floors import check_racks
 
 import weft
 from weft.errors import ConfigError, FileError
+from weft.fabric import catalog
 from weft.fabric.model import Fabric
+from weft.plan.plan import make_plan
 from weft.plan.racks import Racks, place, row_name
+from weft.plan.request import Request
 from weft.plan.room import Room, read_room
+from weft.plan.size import size
 
 SPECS = (
     "superpod:su=2",
@@ -80,6 +85,38 @@ def test_leaves_stand_amid_the_servers_of_their_rack_or_above_them_or_together_a
 def test_fewer_servers_in_a_rack_where_power_allows_no_more() -> None:
     racks = place(weft.load("superpod:su=1"), Room(rack_power_w=25_000))
     assert in_rack(racks, "A01") == {"dgx1", "dgx2"}
+
+
+def test_plugs_of_switches_count_in_the_power_of_racks() -> None:
+    """Four DGX H100 and eight leaves draw 46.8 kW with passive cables. Optics in their ports draw up to 9 W each."""
+    fabric = weft.load("superpod:su=1,servers=4")
+    racks = place(fabric)
+    cabled = Counter(fabric.nodes.name[node] for end in fabric.link_nodes for node in end[fabric.network_links])
+    for box in np.flatnonzero(racks.tier > 0).tolist():
+        assert racks.power_w[box] == 747 + 9 * cabled[racks.boxes[box]]
+    assert (racks.power_w[racks.tier == 0] == 10_200).all()
+    servers = {"dgx1", "dgx2", "dgx3", "dgx4"}
+    assert servers in [in_rack(racks, name) for name in racks.names]
+    with_room = place(fabric, Room(rack_power_w=50_000))
+    assert {*servers, *(f"leaf{n}" for n in range(1, 9))} in [in_rack(with_room, name) for name in with_room.names]
+    assert with_room.rack_power_w.max() > 47_000
+
+
+def test_optics_of_unknown_power_are_said_and_not_counted() -> None:
+    racks = place(weft.load("fat-tree:hosts=8,radix=8,speed=EDR"))
+    said = "the catalog does not say what optics for EDR draw: they are not counted in the power of racks"
+    assert said in racks.assumed
+    switches = racks.tier > 0
+    known = {model: catalog.switch(model).power_w for model in set(np.array(racks.models)[switches].tolist())}
+    assert racks.power_w[switches].tolist() == [known[racks.models[box]] for box in np.flatnonzero(switches).tolist()]
+
+
+def test_plugs_that_come_later_do_not_draw_today() -> None:
+    today, whole = (make_plan(size(Request(gpus=248, grow_to=grown))).racks for grown in (1016, None))
+    leaf = [racks.power_w[racks.boxes.index("leaf1")] for racks in (today, whole)]
+    assert leaf == [747 + 9 * (31 + 32), 747 + 9 * (31 + 32)]
+    spine = today.power_w[today.boxes.index("spine1")]
+    assert spine < 747 + 9 * 64
 
 
 @pytest.mark.parametrize(

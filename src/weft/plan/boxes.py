@@ -17,6 +17,7 @@ from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
 
 NO_UNIT = -1  # of spines and cores
 
@@ -30,7 +31,7 @@ class Boxes:
     tier: NDArray[np.int16]  # [box] as `levels`: 0 server, 1 leaf
     box_of: NDArray[np.int32]  # [node] -> box
     height_u: NDArray[np.int16]
-    power_w: NDArray[np.float64]  # nan unknown
+    power_w: NDArray[np.float64]  # what it may draw, a switch with its plugs; nan unknown
     unit: NDArray[np.int32]  # [box]
     group: NDArray[np.int32]  # [box] -> fabric.groups, -1 none
     assumed: tuple[str, ...]  # what the fabric and the catalog do not say
@@ -46,7 +47,8 @@ def find_boxes(fabric: Fabric) -> Boxes:
     known = {name: _of_catalog(name, chips=bool(chips[models.index(name)])) for name in set(models) - {""}}
     unknown_u = np.maximum(adapters, 1)
     height_u = [known[name].height_u if name else int(unknown_u[box]) for box, name in enumerate(models)]
-    power_w = [known[name].power_w if name else None for name in models]
+    own_w = np.array([known[name].power_w if name else None for name in models], np.float64)
+    plugs_w, silent = _plugs(fabric, box_of, count)
     group = np.full(count, -1, np.int32)
     np.maximum.at(group, box_of[box_of >= 0], fabric.nodes.group[box_of >= 0])
     return Boxes(
@@ -55,10 +57,10 @@ def find_boxes(fabric: Fabric) -> Boxes:
         tier=tier,
         box_of=box_of,
         height_u=(np.array(height_u) * np.maximum(chips, 1)).astype(np.int16),
-        power_w=np.array(power_w, np.float64) * np.maximum(chips, 1),
+        power_w=own_w * np.maximum(chips, 1) + plugs_w,
         unit=_units(fabric, box_of, tier),
         group=group,
-        assumed=tuple(_assumptions(models, chips, adapters, np.array(power_w, np.float64))),
+        assumed=(*_assumptions(models, chips, adapters, own_w), *silent),
     )
 
 
@@ -108,6 +110,26 @@ def _models(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> list[str]:
 
 def _of_catalog(name: str, *, chips: bool) -> catalog.Switch | catalog.Server:
     return catalog.switch(name) if chips else catalog.server(name)
+
+
+def _plugs(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> tuple[NDArray[np.float64], list[str]]:
+    """[box] -> what the plugs in ports of its switches draw at most, and of which speeds that is not known.
+
+    A server's own figure has them already.
+    """
+    ends = [box_of[end] for end in fabric.link_nodes]
+    cabled = fabric.network_links & (ends[0] != ends[1])
+    names = [one.name for one in speeds()]
+    used = np.unique(fabric.links.speed[cabled]).tolist()
+    each_w = np.zeros(len(names))
+    each_w[used] = [catalog.plug_power_w(names[speed]) or 0.0 for speed in used]
+    drawn_w = np.zeros(count)
+    for node, box in zip(fabric.link_nodes, ends, strict=True):
+        here = cabled & (fabric.nodes.kind[node] == NodeKind.SWITCH)
+        drawn_w += np.bincount(box[here], each_w[fabric.links.speed[here]], minlength=count)
+    silent = [names[speed] for speed in used if not each_w[speed]]
+    rule = "they are not counted in the power of racks"
+    return drawn_w, [f"the catalog does not say what optics for {name} draw: {rule}" for name in silent]
 
 
 def _names(fabric: Fabric, first_node: NDArray[np.intp], chips: NDArray[np.intp]) -> Iterator[str]:

@@ -70,9 +70,11 @@ class Saving:
     def __str__(self) -> str:
         (before, after), (long_m, short_m) = self.optics, self.metres
         low, high = sorted(self.usd)
+        money = round(low) or round(high)
+        saved = f"{low:,.0f} to {high:,.0f} USD" if money else f"{long_m - short_m:,.0f} m and no money"
         return (
             f"{self.moved:,} switches moved: {before:,} optical links become {after:,}, {long_m:,.0f} m of cable "
-            f"{short_m:,.0f} m; that saves {low:,.0f} to {high:,.0f} USD"
+            f"{short_m:,.0f} m; that saves {saved}"
         )
 
 

@@ -178,21 +178,23 @@ def _only(racks: Racks, fabric: Fabric) -> Racks:
     kept = np.unique(old_box[old_box >= 0])
     box_of = np.where(old_box >= 0, np.searchsorted(kept, old_box), -1).astype(np.int32)
     used, rack = np.unique(racks.rack[kept], return_inverse=True)
+    boxes, today = [racks.boxes[one] for one in kept.tolist()], find_boxes(fabric)
+    power_w = dict(zip(today.names, today.power_w.tolist(), strict=True))  # fewer ports have plugs
     return replace(
         racks,
         fabric=fabric,
         names=tuple(racks.names[one] for one in used.tolist()),
         row=racks.row[used],
         column=racks.column[used],
-        boxes=tuple(racks.boxes[one] for one in kept.tolist()),
+        boxes=tuple(boxes),
         models=tuple(racks.models[one] for one in kept.tolist()),
         tier=racks.tier[kept],
         box_of=box_of,
         rack=rack.astype(np.int32),
         u=racks.u[kept],
         height_u=racks.height_u[kept],
-        power_w=racks.power_w[kept],
-        assumed=find_boxes(fabric).assumed,
+        power_w=np.array([power_w[name] for name in boxes]),
+        assumed=today.assumed,
     )
 
 

@@ -41,7 +41,7 @@ class Racks:
     rack: NDArray[np.int32]  # [box]
     u: NDArray[np.int16]  # [box] lowest unit that it fills, 1 at the floor
     height_u: NDArray[np.int16]  # [box]
-    power_w: NDArray[np.float64]  # [box] nan where the catalog does not know
+    power_w: NDArray[np.float64]  # [box] what it may draw, a switch with its plugs; nan where the catalog does not know
     assumed: tuple[str, ...] = ()  # in whole sentences
 
     def position(self, box: int) -> str:
@@ -56,7 +56,7 @@ class Racks:
 
     @property
     def rack_power_w(self) -> NDArray[np.float64]:
-        """[rack] -> what all in it draw, as far as that is known."""
+        """[rack] -> what all in it may draw together, as far as that is known."""
         drawn_w = np.zeros(len(self.names))
         np.add.at(drawn_w, self.rack, np.nan_to_num(self.power_w))
         return drawn_w

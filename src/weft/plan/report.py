@@ -114,7 +114,8 @@ def _trust(bill: Bill) -> str:
     power = f"; that of {unknown} is not known" if unknown else ""
     return (
         "Switches and cables are counted, port by port. Lengths are those of the floor below, a room with the measures "
-        f"under Assumptions. {prices}{missing}. Power is what makers give as the most{power}."
+        f"under Assumptions. {prices}{missing}. Power of the fabric is what makers give for what "
+        f"is bought{power}; that of racks the most that they may draw, with optics in every cabled port."
     )
 
 

@@ -28,7 +28,7 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     racks_per_row: int = 0  # 0: 20, or of many racks so many that the hall is about square (`row_for`)
     rack_u: int = 48  # four DGX H100 of 8U fill 32; the rest is for switches, patch panels and power
-    rack_power_w: float = 47_000  # four DGX H100 at 10.2 kW, and the eight leaves of a unit at 0.75 kW in the same rack
+    rack_power_w: float = 47_000  # four DGX H100 at 10.2 kW and four leaves at 1.3 kW with their optics
     rack_width_m: float = 0.6  # the usual 19-inch cabinet, one tile of a raised floor
     rack_depth_m: float = 1.2  # a DGX H100 is 0.9 m deep; behind it are cables and power strips
     aisle_m: float = 1.2  # a server on a lift needs so much in the cold aisle; hot aisles are taken to be as wide
