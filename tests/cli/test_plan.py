@@ -39,6 +39,7 @@ def test_a_screen_for_people_and_a_folder(capsys, tmp_path, monkeypatch):
 def test_a_sum_without_switches_is_no_sum(capsys, tmp_path):
     out = said(capsys, "--gpus", "64", "--fabric", "opa-400", "--folder", str(tmp_path / "p"))
     assert "no sum, as switches or adapters have no price" in out
+    assert ": put in your own, --prices FILE" in out
 
 
 def test_any_fabric_can_be_planned(capsys, ndr_dump):

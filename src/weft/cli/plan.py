@@ -183,7 +183,7 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
         where = ", all in the later fabric" if made.size.grows else ""
         yield "moved", f"{made.saving}{where}"
     if bill.missing:
-        yield "no price", ", ".join(map(str, bill.missing))
+        yield "no price", f"{', '.join(map(str, bill.missing))}: put in your own, --prices FILE"
     if bill.complete:
         each = f"; {bill.per_gpu} for each GPU" if bill.per_gpu else ""
         weak = [line.price.weak for line in bill.lines if line.price]
