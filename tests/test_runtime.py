@@ -40,6 +40,8 @@ MAKE_OTHER_FOLDERS = {
     "jit.py",
     "lab/doctor.py",
     "lab/preload.py",
+    "plan/folder.py",
+    "plan/step_files.py",
     "sm/writing.py",
     "verbs/perftest/programs.py",
 }

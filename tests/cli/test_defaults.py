@@ -42,7 +42,7 @@ def test_a_command_below_a_command_has_its_section(run):
     [
         ("[route]\nsed = 3\n", ("there is no flag 'sed'; did you mean", "seed", "[route]")),
         ("[route]\nseed = 1.9\n", ("[route]", "[seed]: '1.9' is no whole number")),
-        ("[rout]\nseed = 3\n", ("there is no command 'rout'; did you mean route?",)),
+        ("[rout]\nseed = 3\n", ("there is no command 'rout'; did you mean route",)),
         ("seed = 3\n", ("there is no command 'seed'", "below the name of their command")),
         ("seed = \n", ("expected TOML", "line 1")),
     ],

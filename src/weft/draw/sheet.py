@@ -86,7 +86,7 @@ class Legend:
 def add_title(canvas: Canvas, title: str, contents: str) -> Legend:
     """Write above the picture what it is and what is in it; the legend goes below."""
     left, top, right, bottom = canvas.extent()
-    right = max(right, left + 420, left + min(text_width(title, BOLD * _TITLE), 640))
+    right = max(right, left + 420, left + min(text_width(title, BOLD * _TITLE), 800))
     canvas.text(left, top - 50, fit(title, BOLD * _TITLE, right - left), _TITLE, voice=Voice.TITLE, anchor="start")
     canvas.text(left, top - 28, contents, 12, voice=Voice.FAINT, anchor="start")
     return Legend(canvas=canvas, left=left, right=right, x=left, y=bottom + 40)

@@ -81,11 +81,11 @@ def write_folder(plan: Plan, path: Path | str, progress: Callable[[str], None] =
 
 def _write(plan: Plan, folder: Path, progress: Callable[[str], None]) -> None:
     progress("writing the fabric")
-    (folder / "fabric.yaml").write_text(files.to_text(plan.cabling.fabric, "lab"))
+    (folder / "fabric.yaml").write_text(files.to_text(plan.cabling.fabric, "lab"), encoding="utf-8")
     progress("writing the bill and the cables")
-    (folder / "bill.csv").write_text(bill_to_csv(plan.bill))
-    (folder / "cables.csv").write_text(to_csv(plan.cabling))
-    (folder / "cables.ndt").write_text(to_ndt(plan.cabling))
+    (folder / "bill.csv").write_text(bill_to_csv(plan.bill), encoding="utf-8")
+    (folder / "cables.csv").write_text(to_csv(plan.cabling), encoding="utf-8")
+    (folder / "cables.ndt").write_text(to_ndt(plan.cabling), encoding="utf-8")
     progress("drawing")
     draw_floor(plan.cabling, folder / "floor.svg")
     draw(plan.cabling.fabric, folder / "fabric.svg")
@@ -93,7 +93,7 @@ def _write(plan: Plan, folder: Path, progress: Callable[[str], None]) -> None:
     for row in np.unique(plan.racks.row).tolist():
         draw_row(plan.racks, row, folder / row_file(row))
     (folder / "report.html").write_text(to_html(plan), encoding="utf-8")
-    (folder / "plan.json").write_text(json.dumps(plan.report(), indent=2, default=str) + "\n")
+    (folder / "plan.json").write_text(json.dumps(plan.report(), indent=2, default=str) + "\n", encoding="utf-8")
 
 
 def _swap(made: Path, path: Path) -> None:
