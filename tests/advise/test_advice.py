@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,28 @@ from weft.advise import advice, words
 from weft.advise.advice import Advice, advise
 from weft.advise.case import Case
 from weft.advise.facts import facts
+from weft.advise.flips import find_flips
 from weft.advise.option import options
 from weft.advise.questions import ask
 from weft.advise.report import report
-from weft.advise.rows import Bench, Point
+from weft.advise.rows import Bench, Point, middle
 from weft.advise.rule import decide
+from weft.fabric.prices import read_prices
+from weft.plan.bill import bill_of
+from weft.plan.request import Request
+from weft.plan.size import size
+from weft.plan.upkeep import train, upkeep
+
+THREE_LAYERS = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "intermediate_size": 14_336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 3,
+    "vocab_size": 128_256,
+    "max_position_embeddings": 16_384,
+}
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +81,40 @@ def test_a_small_cluster_that_trains_needs_no_infiniband(trained):
     assert infiniband.seconds == pytest.approx(bench.rows()[0].seconds, rel=0.1)
     assert roce.seconds == pytest.approx(infiniband.seconds, rel=0.01)
     assert infiniband.price_usd < bench.rows()[0].price_usd / 20
+
+
+def test_tokens_cost_what_a_plan_says_they_do(tmp_path):
+    """`weft plan --train` and advice: one job, one layout, one bill. Few layers, sequences worth cutting."""
+    model, prices = tmp_path / "config.json", read_prices()
+    model.write_text(json.dumps(THREE_LAYERS))
+    for row in Bench(Case(servers=2, model=str(model))).rows():
+        fabric = size(Request(servers=2, fabric=row.option.wire.name)).fabric
+        kept = upkeep(bill_of(fabric, prices), prices, run=train(str(model), fabric, row.option.wire))
+        assert row.unit_usd == pytest.approx(middle(kept.per_tokens(kept.cluster)) / 1_000)
+
+
+def test_infiniband_that_costs_more_or_is_bought_twice(trained):
+    """Cards in a server's price cost the same there; who replaces a fabric buys cards too."""
+    bench = trained[1]
+    case, kept = bench.case, 5 * 8_766 * 3_600
+    (bill,) = bench._bills_of(options(case)[0], case.servers)
+    plain, dearer, twice = (
+        bench.rows(Point(case=case, **changed))[0] for changed in ({}, {"infiniband": 2.0}, {"risk": 1.0})
+    )
+    each_usd = plain.seconds / bench.work.made(case) / kept
+    cards = sum(middle(item.total) for item in bill.of_kind("adapter"))
+    assert plain.price == bill.total
+    assert dearer.price_usd == twice.price_usd == pytest.approx(2 * plain.price_usd)
+    assert twice.unit_usd - plain.unit_usd == pytest.approx(plain.price_usd * each_usd)
+    assert dearer.unit_usd - plain.unit_usd == pytest.approx((plain.price_usd - cards) * each_usd)
+
+
+def test_a_size_that_no_fabric_joins_ends_the_search_and_is_said():
+    case = Case(workload="mpi", servers=4, server="dgx-a100", rate_per_s=100)
+    bench = Bench(case)
+    more = next(flip for flip in find_flips(bench, decide(bench.rows(), case)) if flip.by == "more GPUs")
+    assert more.at is None
+    assert more.shown == "up to 8,192 GPUs; beyond, 2,048 servers are more than any of the fabrics joins"
 
 
 def test_checkpoints_to_ethernet_make_steps_longer(trained):
@@ -115,7 +167,7 @@ def test_advice_as_data_has_all_that_the_screen_has(busy):
 
 
 def test_facts_have_sources_and_dates():
-    stated = [*facts()["vendors"].values(), *facts()["servers"].values(), facts()["clouds"]]
+    stated = [*facts()["vendors"].values(), facts()["clouds"]]
     assert all(one["source"] and isinstance(one["date"], datetime.date) for one in stated)
     assert all(one["source"] and one["quote"] for one in facts()["said"])
 

@@ -69,6 +69,13 @@ def test_the_order_of_media_is_the_order_of_prices() -> None:
         assert [high for _, high in bands] == sorted(high for _, high in bands)
 
 
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "host"])
+def test_servers_have_a_weak_price(name: str) -> None:
+    price = read_prices().of(catalog.server(name))
+    assert price is not None
+    assert price.weak
+
+
 def test_a_file_of_yours_stands_before_weft_by_name(tmp_path: Path) -> None:
     quotes = {"qm9700": "14_500", '"Ethernet switch port"': "[150, 300]", "dgx-h100": "300_000"}
     prices = read_prices(write(tmp_path, "".join(f"[{name}]\nusd = {usd}\n{OFFER}" for name, usd in quotes.items())))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,6 @@ def test_power_is_that_of_switches_and_of_both_ends_of_each_cable(unit: Cabling)
 
 
 def test_servers_are_sold_with_their_cards(unit: Cabling, tmp_path: Path) -> None:
-    assert make_bill(unit, read_prices()).cluster is None
     path = tmp_path / "quotes.toml"
     path.write_text('dgx-h100 = { usd = [250_000, 300_000], source = "an offer", date = 2026-11-02 }')
     prices = read_prices(path)
@@ -121,6 +121,31 @@ def test_servers_are_sold_with_their_cards(unit: Cabling, tmp_path: Path) -> Non
     other = bill_of(weft.load("superpod:su=1,server=dgx-h100+ConnectX-8"), prices)  # not those that it is sold with
     assert other.cluster is not None
     assert other.cluster.high_usd == other.high_usd + other.servers[0].count * 300_000
+    roce = bill_of(weft.load("superpod:su=1,server=dgx-h100+ConnectX-7-EN,switch=SN5400"), prices)  # the same cards
+    assert roce.cluster is not None
+    assert roce.cluster.low_usd == roce.low_usd - roce.of_kind("adapter")[0].total.low_usd + 32 * 250_000
+    assert roce.count("adapter") == 256  # in the fabric's own sum
+
+
+def test_more_cards_than_servers_are_sold_with_are_bought(unit: Cabling) -> None:
+    bill = make_bill(unit, read_prices())
+    fewer = replace(bill, servers=(replace(bill.servers[0], count=30),))
+    card = bill.of_kind("adapter")[0].price
+    assert card is not None
+    assert fewer.beside.low_usd == bill.beside.low_usd + 2 * 8 * card.low_usd
+
+
+def test_a_plain_server_has_no_cards_in_its_price() -> None:
+    bill = of("star:hosts=2")
+    assert bill.cluster is not None
+    assert bill.cluster.low_usd == bill.low_usd + 2 * 9_000
+    assert of("star:hosts=2,server=host-hdr").cluster is None  # it has no price
+
+
+def test_the_prices_of_servers_are_in_no_sum_of_a_fabric(unit: Cabling) -> None:
+    bill = make_bill(unit, read_prices())
+    assert bill.total == sum((item.total for item in bill.items), Band(low_usd=0, high_usd=0))
+    assert "dgx" not in to_csv(bill)
 
 
 def test_the_csv_adds_up_to_the_bill(unit: Cabling) -> None:

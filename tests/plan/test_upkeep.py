@@ -88,6 +88,16 @@ def test_the_dearer_fabric_pays_from_that_price_of_a_server_on() -> None:
     assert "trains 10 % more: it pays where a server costs more than" in str(verdict)
 
 
+def test_cards_that_servers_are_sold_with_are_no_reason_to_pay_more_for_them() -> None:
+    cards = Item(kind="adapter", name="ConnectX-7", count=80, price=price(4_000, 4_000))
+    dear, cheap = kept(3e6, 1.1e6), kept(1e6, 1e6, name="roce-400")
+    sold = replace(dear, bill=replace(dear.bill, items=(*dear.bill.items, cards)))
+    assert pays(sold, cheap).server == pays(dear, cheap).server
+    other = replace(cards, name="ConnectX-5-EN")
+    beside = replace(dear, bill=replace(dear.bill, items=(*dear.bill.items, other)))
+    assert beside.beside.low_usd == pytest.approx(dear.beside.low_usd + 80 * 4_000)
+
+
 def test_a_dearer_fabric_that_is_no_faster_does_not_pay_and_one_much_faster_always_does() -> None:
     verdict = pays(kept(3e6, 1.0009e6), kept(1e6, 1e6))
     assert verdict.server is None

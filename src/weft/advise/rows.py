@@ -2,8 +2,8 @@
 
     cost of a unit = (servers + fabric, bought and powered over their years) / years x seconds of a unit
 
-Bands count by their middles. A server is bought with the cards of its fabric: those that it is sold with are taken off
-its price. In a cloud nobody buys a fabric: a server costs the same with each.
+Bands count by their middles. Which cards are bought beside those that a server is sold with is the bill's to say. In a
+cloud nobody buys a fabric: a server costs the same with each.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ from functools import cached_property
 from typing import Any
 
 from weft.advise.case import Case
-from weft.advise.facts import facts
 from weft.advise.option import Option, fabrics, options
 from weft.advise.train import Training
 from weft.advise.works import Messages, Progress, Storage, Timed, Work, is_one_leaf
 from weft.errors import ConfigError
-from weft.fabric import catalog
 from weft.fabric.prices import Band
-from weft.plan.bill import Bill, bill_of
+from weft.plan.bill import Bill, Item, bill_of, server_item
 from weft.plan.upkeep import Upkeep, upkeep
 
 YEAR_S = 8_766 * 3_600
@@ -124,15 +122,23 @@ class Bench:
 
     def _row(self, option: Option, at: Point, timed: Timed) -> Row:
         bills = () if at.case.cloud else self._bills_of(option, at.case.servers)
-        times = at.infiniband * (1 + at.risk) if option.wire.network == "infiniband" else 1.0  # it has one vendor
-        price = sum((bill.total * (times if bill is bills[0] else 1.0) for bill in bills), _NOTHING)
-        power_w = sum(bill.power_w for bill in bills)
-        drawn_w = at.case.servers * (at.case.template.power_w or 0.0)
-        drawn_w += power_w - sum(bill.inside_w for bill in bills)  # a server's own figure has the rest
-        kept = self._site.powered(self._servers(at.case) + price, drawn_w)
-        each_s = middle(kept) / (self._site.years * YEAR_S)
+        one_vendor = option.wire.network == "infiniband"
+        times, risk = (at.infiniband, at.risk) if one_vendor else (1.0, 0.0)
+        own = [_times(item, times) for bill in bills[:1] for item in bill.items]
+        others = [item for bill in bills[1:] for item in bill.items]
+        whole = Bill(items=(*own, *others), servers=(self._servers(at.case),))
+        again = sum((item.total for item in own), _NOTHING) * risk
+        each_s = middle(self._kept(whole, again)) / (self._site.years * YEAR_S)
         unit_usd = each_s * timed.seconds / self.work.made(at.case)
-        return Row(option=option, timed=timed, price=price, power_w=power_w, unit_usd=unit_usd)
+        return Row(option=option, timed=timed, price=whole.total + again, power_w=whole.power_w, unit_usd=unit_usd)
+
+    def _kept(self, whole: Bill, again: Band) -> Band:
+        """With the servers, and what is paid again. What a plain server draws is not known, and not in it."""
+        capital, drawn_w = whole.cluster, whole.cluster_w
+        assert capital is not None  # all of it has a price
+        if drawn_w is None:
+            drawn_w = whole.power_w - whole.inside_w
+        return self._site.powered(capital + again, drawn_w)
 
     def _bills_of(self, option: Option, servers: int) -> tuple[Bill, ...]:
         key = option, servers
@@ -144,19 +150,18 @@ class Bench:
             self._bills[key] = made
         return self._bills[key]
 
-    def _servers(self, case: Case) -> Band:
-        price, card = _server_price(case), case.prices.of(catalog.adapter(case.template.compute_adapter))
-        if price is None or card is None:
-            raise ConfigError(f"{case.server}, or its adapter, has no price: give one in a file, --prices")
-        bare = max(0.0, middle(price) - len(case.template.compute) * middle(card))
-        return Band(low_usd=bare, high_usd=bare) * case.servers
+    def _servers(self, case: Case) -> Item:
+        item = server_item(case.template.name, case.servers, case.prices)
+        if item.price is None:
+            raise ConfigError(f"{case.server} has no price: give one in a file, --prices")
+        return item
 
 
-def _server_price(case: Case) -> Band | None:
-    """Yours, else the one of facts.toml."""
-    known = facts()["servers"].get(case.server)
-    own = Band(low_usd=known["usd"][0], high_usd=known["usd"][1]) if known else None
-    return case.prices.of(case.template) or own
+def _times(item: Item, times: float) -> Item:
+    price = item.price
+    if price is None:
+        return item
+    return replace(item, price=replace(price, low_usd=times * price.low_usd, high_usd=times * price.high_usd))
 
 
 def _same_work(one: Case, other: Case) -> bool:

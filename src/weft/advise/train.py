@@ -125,10 +125,10 @@ class Training(Work):
         return made
 
     def _search(self, option: Option, case: Case) -> list[Layout]:
-        """The best of each way to cut it. Sequences stay whole: to cut them too takes three times as long to search."""
+        """The best of each way to cut it: the first is what `weft plan --train` finds there."""
         if self._progress is not None:
             self._progress(f"layouts of {self.transformer.name} on {case.gpus:,} GPUs, {option.wire.name}")
-        given = {"global_batch": case.sequences * case.gpus, "seq": self.transformer.seq, "cp": 1}
+        given = {"global_batch": case.sequences * case.gpus, "seq": self.transformer.seq}
         ways: dict[tuple[int, int, int], Layout] = {}
         for found in search(self.transformer, self._site(option, case), given):
             ways.setdefault((found.layout.tp, found.layout.pp, found.layout.zero), found.layout)

@@ -112,8 +112,8 @@ def _about_money(found: Advice, best: Row) -> str:
     prices = ", ".join(f"{row.option.label} {row.price_usd / best.price_usd:.2g} times as much" for row in others)
     costs = ", ".join(f"{row.option.label} {_sign(row.unit_usd / best.unit_usd - 1)}" for row in others)
     return (
-        f"The fabric costs {best.price.short} USD to buy; {prices}. With servers and electricity {found.counted} cost "
-        f"{_usd(best.unit_usd)} USD; {costs}."
+        f"The fabric costs {best.price.short} USD to buy, cards included; {prices}. With servers and electricity "
+        f"{found.counted} cost {_usd(best.unit_usd)} USD; {costs}."
     )
 
 

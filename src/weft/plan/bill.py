@@ -4,7 +4,8 @@
     bill.total, bill.per_gpu             low and high, of what has a price
     bill.missing                         what has none, and is not in the sum
     bill.power_w                         of which `inside_w` is drawn in the servers
-    bill.cluster                         with its servers, where these have a price
+    bill.beside                          less the cards that its servers are sold with
+    bill.cluster                         that with the servers, where these have a price
 
 Cables are those of the floor plan, by length, as they are ordered. Cards and what is plugged into them draw their power
 from a server, whose own figure has it already. Racks and people are not here.
@@ -116,14 +117,31 @@ class Bill:
 
     @property
     def cluster(self) -> Band | None:
-        """With the servers, each with the cards that it is sold with; None where their price is not known."""
+        """With the servers; None where their price is not known."""
         if not self.servers or not self.complete or any(item.price is None for item in self.servers):
             return None
-        boxes = [catalog.server(item.name.partition("+")[0]) for item in self.servers]
-        sold_with = {card for box in boxes for card in (box.compute_adapter, box.storage_adapter)}
-        return _sum(self.servers) + _sum(
-            one for one in self.items if one.kind != "adapter" or one.name not in sold_with
-        )
+        return _sum(self.servers) + self.beside
+
+    @property
+    def beside(self) -> Band:
+        """What is bought beside the servers: all but the cards that are in their price.
+
+        A VPI card serves InfiniBand and Ethernet of its rate. Where a fabric takes others, those that a server is sold
+        with stay in it, unused and paid for.
+        """
+        cards = {one.name: one.card for one in catalog.adapters()}
+        there: Counter[object] = Counter()
+        for item in self.servers:
+            box = _box(item.name)
+            for name, count in box.sold_with.items() if box else ():
+                there[cards[name]] += count * item.count
+        bought = []
+        for item in self.items:
+            card = cards.get(item.name) if item.kind == "adapter" else None
+            used = min(item.count, there[card])
+            there[card] -= used
+            bought.append(replace(item, count=item.count - used))
+        return _sum(bought)
 
     @property
     def cluster_w(self) -> float | None:
@@ -310,11 +328,15 @@ def _part(part: Part, entry: catalog.Cable, prices: Prices) -> Item:
 def _servers(cabling: Cabling, prices: Prices) -> list[Item]:
     racks = cabling.racks
     models = Counter(racks.models[box] for box in np.flatnonzero(racks.tier == 0).tolist())
-    return [_server(model, count, prices) for model, count in sorted(models.items())]
+    return [server_item(model, count, prices) for model, count in sorted(models.items())]
 
 
-def _server(model: str, count: int, prices: Prices) -> Item:
-    box = {one.name: one for one in catalog.servers()}.get(model.partition("+")[0])
+def _box(model: str) -> catalog.Server | None:
+    return {one.name: one for one in catalog.servers()}.get(model.partition("+")[0])
+
+
+def server_item(model: str, count: int, prices: Prices) -> Item:
+    box = _box(model)
     if box is None:
         return Item(kind="server", name=model or "server of unknown model", count=count)
     power_w = None if box.power_w is None else count * box.power_w

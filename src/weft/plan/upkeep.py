@@ -52,6 +52,11 @@ class Upkeep:
         return self.powered(self.bill.total, self.bill.power_w)
 
     @property
+    def beside(self) -> Band:
+        """Of that, what its servers are sold without, and its electricity."""
+        return self.powered(self.bill.beside, self.bill.power_w - self.bill.inside_w)
+
+    @property
     def cluster(self) -> Band | None:
         """With the servers, where their price and their power are known."""
         capital, power_w = self.bill.cluster, self.bill.cluster_w
@@ -142,12 +147,12 @@ class Verdict:
     def server(self) -> Band | None:
         """From which price of a server on the dearer one makes the cheaper tokens; None: from none, it is no faster.
 
-        With its electricity, and without the cards of the fabric. Of two low bills and of two high ones.
+        As it is sold, and with its electricity. Of two low bills and of two high ones.
         """
         if self.faster < _AS_FAST:
             return None
         count = sum(item.count for item in self.dear.bill.servers)
-        dear, cheap = self.dear.fabric, self.cheap.fabric
+        dear, cheap = self.dear.beside, self.cheap.beside
         ends = sorted(
             max(0.0, (one - self.faster * other) / (self.faster - 1) / count)
             for one, other in ((dear.low_usd, cheap.low_usd), (dear.high_usd, cheap.high_usd))
@@ -155,9 +160,10 @@ class Verdict:
         return Band(low_usd=ends[0], high_usd=ends[1])
 
     def __str__(self) -> str:
-        dear, cheap = self.dear.fabric, self.cheap.fabric
+        dear, cheap = self.dear.beside, self.cheap.beside
         costs = (
-            f"{_name(self.dear)} costs {dear.short} USD in {self.dear.years:g} years, {_name(self.cheap)} {cheap.short}"
+            f"Beside its servers {_name(self.dear)} costs {dear.short} USD in {self.dear.years:g} years, "
+            f"{_name(self.cheap)} {cheap.short}"
         )
         server = self.server
         if server is None:
@@ -177,7 +183,7 @@ def pays(one: Upkeep, other: Upkeep) -> Verdict:
     jobs = [(run.step.transformer.name, run.site.gpus) for run in runs if run]
     if jobs[0] != jobs[1]:
         raise ConfigError(f"{jobs[0][0]} on {jobs[0][1]:,} GPUs beside {jobs[1][0]} on {jobs[1][1]:,}: compare one job")
-    cheap, dear = sorted((one, other), key=lambda kept: kept.fabric.high_usd)
+    cheap, dear = sorted((one, other), key=lambda kept: kept.beside.high_usd)
     return Verdict(dear=dear, cheap=cheap)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, ClassVar, Literal, TypeVar
@@ -100,6 +101,11 @@ class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return found.label(width // self.ports)
 
     @property
+    def card(self) -> tuple[int | str, int, float]:
+        """The same for both entries of a VPI card, which speaks InfiniBand or Ethernet."""
+        return self.device_id or self.name, self.ports, self.rate_gbit_s
+
+    @property
     def summary(self) -> str:
         return f"{self.ports} × {self.label}, {self.pcie}"
 
@@ -180,6 +186,15 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def box(self) -> str:
         """The template that this is a variant of."""
         return self.name.partition("+")[0]
+
+    @property
+    def sold_with(self) -> dict[str, int]:
+        """Cards by name: a box with GPUs is one product, and has these in its price. A plain one is configured."""
+        if not self.gpus:
+            return {}
+        own = server(self.box)
+        devices = Counter([own.compute_adapter] * len(own.compute) + [own.storage_adapter] * len(own.storage))
+        return {name: -(-count // adapter(name).ports) for name, count in devices.items()}
 
     def equipped(self, card: Adapter) -> Server:
         """The same box with this card in every rail."""
