@@ -91,6 +91,8 @@ def test_few_rows_are_in_the_page_and_many_are_files_beside_it(plan: Plan, page:
 
 def test_training_has_its_price(plan: Plan, page: str) -> None:
     assert f"the fabric{plan.upkeep.fabric}with its servers{plan.upkeep.cluster}Bought" in words(page)
+    (server,) = plan.bill.report()["servers"]
+    assert f"A dgx-h100 costs 270,000 to 317,000 USD (weak: {server['source']}, {server['date']});" in words(page)
     step = SimpleNamespace(transformer=SimpleNamespace(name="tiny"), tokens_per_s=1e6)
     kept = replace(plan.upkeep, run=cast("Any", SimpleNamespace(step=step)))
     told = to_html(replace(plan, upkeep=kept))

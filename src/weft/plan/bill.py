@@ -177,6 +177,7 @@ class Bill:
             "power_in_servers_w": self.inside_w,
             "cluster_power_w": self.cluster_w,
             "items": [_facts(item) for item in self.items],
+            "servers": [_facts(item) for item in self.servers],
             "without_price": [str(item) for item in self.missing],
             "without_power": sorted({item.name for item in self.powerless}),
         }

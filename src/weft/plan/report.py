@@ -210,6 +210,8 @@ def _upkeep(kept: Upkeep) -> str:
         f"Bought, and powered for {kept.years:g} years: a kWh costs {kept.electricity} USD ({kept.electricity.source}, "
         f"{kept.electricity.date}), and the site draws {kept.pue:g} W for each in its racks."
     )
+    if kept.cluster is not None:
+        told += "".join(f" {_server(item)}" for item in kept.bill.servers)
     if kept.run is None:
         body = table(_KEEP_HEADS, [(name, str(band)) for name, band in sums.items()])
     else:
@@ -217,6 +219,17 @@ def _upkeep(kept: Upkeep) -> str:
         told += f" {step.transformer.name} trains all that time, at {step.tokens_per_s:,.0f} tokens a second."
         body = table(_TRAIN_HEADS, [(name, str(band), str(kept.per_tokens(band))) for name, band in sums.items()])
     return f'{body}<p class="note">{prose(told)}</p>'
+
+
+def _server(item: Item) -> str:
+    price = item.price
+    if price is None:
+        return ""
+    name, weak = item.name.partition("+")[0], "weak: " if price.weak else ""
+    return (
+        f"A {name} costs {price} USD ({weak}{price.source}, {price.date}); cards of the fabric that it is sold with are "
+        "not counted again."
+    )
 
 
 # -- pictures ---------------------------------------------------------------------------------------------------------
