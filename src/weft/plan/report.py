@@ -227,8 +227,8 @@ def _server(item: Item) -> str:
         return ""
     name, weak = item.name.partition("+")[0], "weak: " if price.weak else ""
     return (
-        f"A {name} costs {price} USD ({weak}{price.source}, {price.date}); its cards are in that, and "
-        "those that the fabric uses are not counted again."
+        f"A {name} costs {price} USD ({weak}{price.source}, {price.date}); cards that it is sold with "
+        "are not counted again."
     )
 
 
