@@ -188,6 +188,8 @@ def _facts(made: Plan) -> Iterator[tuple[str, str]]:
         each = f"; {bill.per_gpu} for each GPU" if bill.per_gpu else ""
         weak = [line.price.weak for line in bill.lines if line.price]
         yield "fabric", f"{bill.total.short} USD{each}; {sum(weak)} of {len(weak)} prices are weak"
+        if bill.servers and bill.beside != bill.total:
+            yield "", f"{bill.beside.short} USD of it beside the servers, which are sold with cards that serve"
         yield "upkeep", f"{kept.fabric.short} USD in {kept.years:g} years, with electricity"
     else:
         yield "fabric", f"no sum, as switches or adapters have no price; the rest costs {bill.total.short} USD"
