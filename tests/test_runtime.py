@@ -41,7 +41,7 @@ MAKE_OTHER_FOLDERS = {
     "lab/doctor.py",
     "lab/preload.py",
     "plan/folder.py",
-    "plan/step_files.py",
+    "plan/growth/step_files.py",
     "sm/writing.py",
     "verbs/perftest/programs.py",
 }

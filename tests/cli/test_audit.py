@@ -9,7 +9,7 @@ import pytest
 
 from weft.cli import main
 from weft.fabric import faults, files
-from weft.plan.positions import read_plan
+from weft.plan.audit.positions import read_plan
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import hashlib, sys, weft
 from weft.fabric import faults
 from weft.fabric.prices import read_prices
 from weft.plan.optimise import optimise
-from weft.plan.racks import place
-from weft.plan.room import Room
+from weft.plan.floor.racks import place
+from weft.plan.floor.room import Room
 from weft.routing.check import check
 from weft.routing.engine import CannotRoute, Options
 from weft.routing.quality import measure

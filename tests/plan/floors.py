@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.plan.racks import Racks
+from weft.plan.floor.racks import Racks
 
 
 def check_racks(racks: Racks, *, empty: bool = False) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speeds
-from weft.plan.findings import Audit, Do
-from weft.plan.identity import cables
+from weft.plan.audit.findings import Audit, Do
+from weft.plan.audit.identity import cables
 
 Cables = dict[frozenset[str], str]  # ports -> speed
 

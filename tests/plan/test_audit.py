@@ -16,12 +16,12 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric import faults, files
 from weft.fabric.kinds import NodeKind
-from weft.plan.audit import compare
-from weft.plan.cables import cable
-from weft.plan.findings import Do, Kind
-from weft.plan.positions import Planned, read_plan
-from weft.plan.racks import place
-from weft.plan.schedule import to_csv, to_ndt
+from weft.plan.audit.audit import compare
+from weft.plan.audit.findings import Do, Kind
+from weft.plan.audit.positions import Planned, read_plan
+from weft.plan.floor.cables import cable
+from weft.plan.floor.racks import place
+from weft.plan.floor.schedule import to_csv, to_ndt
 
 PLUGS = (Do.MOVE, Do.PLUG, Do.PULL)
 

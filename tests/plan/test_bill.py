@@ -14,8 +14,8 @@ from weft.fabric import catalog, faults
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.prices import Band, read_prices
 from weft.plan.bill import Bill, bill_of, make_bill, to_csv
-from weft.plan.cables import Cabling, cable
-from weft.plan.racks import place
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.racks import place
 
 OPTICS = (2 * 293 + 50, 2 * 391 + 100)  # a port of a transceiver at each end, and a fibre
 PER_LINK = {Medium.DAC: (50, 100), Medium.ACC: (100, 200), Medium.AOC: (200, 200), Medium.TRANSCEIVER: OPTICS}

@@ -13,9 +13,9 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import Medium
-from weft.plan.cables import Cabling, cable
-from weft.plan.racks import place
-from weft.plan.room import Room
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.racks import place
+from weft.plan.floor.room import Room
 
 # One row, two racks: 2 x 8U of servers in A01, the switch in A02 with a unit free above it.
 TWO_RACKS = Room(rack_u=17, switches="end")

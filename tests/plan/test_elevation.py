@@ -13,8 +13,8 @@ import weft
 from weft.draw.scene import Box, Role, Scene, box_extent, text_extent
 from weft.errors import ConfigError
 from weft.plan.elevation import draw_row, lay_out_row
-from weft.plan.racks import Racks, place
-from weft.plan.room import UNIT_M, Room
+from weft.plan.floor.racks import Racks, place
+from weft.plan.floor.room import UNIT_M, Room
 
 
 @pytest.fixture(scope="module")

@@ -15,17 +15,17 @@ import weft
 from weft.errors import ConfigError, SubnetError
 from weft.fabric import faults, files
 from weft.fabric.kinds import NodeKind
-from weft.plan import growth as growing
-from weft.plan.audit import compare
-from weft.plan.cables import cable
-from weft.plan.growth import grow
-from weft.plan.larger import larger, servers_of
-from weft.plan.positions import Planned, read_today
-from weft.plan.racks import place
-from weft.plan.roles import assign_roles, joins
-from weft.plan.schedule import to_csv
-from weft.plan.step_files import write_steps
-from weft.plan.walk import Position
+from weft.plan.audit.audit import compare
+from weft.plan.audit.positions import Planned, read_today
+from weft.plan.audit.walk import Position
+from weft.plan.floor.cables import cable
+from weft.plan.floor.racks import place
+from weft.plan.floor.schedule import to_csv
+from weft.plan.growth import growth as growing
+from weft.plan.growth.growth import grow
+from weft.plan.growth.larger import larger, servers_of
+from weft.plan.growth.roles import assign_roles, joins
+from weft.plan.growth.step_files import write_steps
 
 PAIRS = {
     "superpod, 1 to 2 units": ("superpod:su=1,radix=16", "superpod:su=2,radix=16"),

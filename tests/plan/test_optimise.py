@@ -11,10 +11,10 @@ from tests.plan.floors import check_racks
 
 import weft
 from weft.fabric.prices import read_prices
-from weft.plan.cables import cable
+from weft.plan.floor.cables import cable
+from weft.plan.floor.racks import Racks, place
+from weft.plan.floor.room import Room
 from weft.plan.optimise import cost_usd, optimise
-from weft.plan.racks import Racks, place
-from weft.plan.room import Room
 
 PRICES = read_prices()
 

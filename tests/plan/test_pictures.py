@@ -12,12 +12,12 @@ import pytest
 
 import weft
 from weft.draw.scene import Box, Role, Scene, Voice, text_extent
-from weft.plan.cables import Cabling, cable
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.racks import place
+from weft.plan.floor.room import Room
 from weft.plan.pictures import draw_floor, lay_out_floor
 from weft.plan.plan import make_plan
-from weft.plan.racks import place
 from weft.plan.request import Request
-from weft.plan.room import Room
 from weft.plan.size import size
 
 

@@ -13,10 +13,10 @@ import weft
 from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
 from weft.fabric.model import Fabric
+from weft.plan.floor.racks import Racks, place, row_name
+from weft.plan.floor.room import Room, read_room
 from weft.plan.plan import make_plan
-from weft.plan.racks import Racks, place, row_name
 from weft.plan.request import Request
-from weft.plan.room import Room, read_room
 from weft.plan.size import size
 
 SPECS = (

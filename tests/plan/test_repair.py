@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.plan.repair import repairs
+from weft.plan.audit.repair import repairs
 
 
 def test_a_circle_goes_the_shorter_way_round():

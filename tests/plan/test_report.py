@@ -14,13 +14,13 @@ import pytest
 
 import weft
 from weft.plan import folder
+from weft.plan.floor.parts import list_parts
+from weft.plan.floor.racks import row_name
+from weft.plan.floor.room import Room
 from weft.plan.optimise import Saving
-from weft.plan.parts import list_parts
 from weft.plan.plan import Plan, make_plan
-from weft.plan.racks import row_name
 from weft.plan.report import BESIDE, command, to_html
 from weft.plan.request import Request
-from weft.plan.room import Room
 from weft.plan.size import size
 
 

@@ -13,12 +13,12 @@ import pytest
 import weft
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.plan.cables import Cabling, cable
-from weft.plan.parts import list_parts
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.parts import list_parts
+from weft.plan.floor.racks import place
+from weft.plan.floor.room import Room
+from weft.plan.floor.schedule import COLUMNS, to_csv, to_ndt
 from weft.plan.plan import make_plan
-from weft.plan.racks import place
-from weft.plan.room import Room
-from weft.plan.schedule import COLUMNS, to_csv, to_ndt
 from weft.plan.size import count
 
 

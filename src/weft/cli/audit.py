@@ -11,7 +11,7 @@ from weft.cli.arguments import NAMES_FILE, TABLES, Form
 from weft.cli.output import console, print_data, progress_bar, table
 
 if TYPE_CHECKING:
-    from weft.plan.findings import Audit
+    from weft.plan.audit.findings import Audit
 
 
 def audit(
@@ -27,8 +27,8 @@ def audit(
 ) -> None:
     """Compare a discovered fabric with its plan: cables to mend, in the order of a walk. Status 1 if any."""
     from weft.fabric.spec import load
-    from weft.plan.audit import compare
-    from weft.plan.positions import read_plan
+    from weft.plan.audit.audit import compare
+    from weft.plan.audit.positions import read_plan
 
     with progress_bar(f"reading {found}"):
         stands, planned = load(found), read_plan(plan)

@@ -10,7 +10,7 @@ from weft.cli.output import Cell, console, print_data, progress_bar, say_written
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
-    from weft.plan.growth import Growth, Step
+    from weft.plan.growth.growth import Growth, Step
 
 
 _MANY = {"server": "servers", "leaf": "leaves", "spine": "spines", "core": "cores"}
@@ -45,9 +45,9 @@ def grow(
         Write each step there: a list of its plugs, step-1.csv, and the fabric after it, step-1.yaml.
     """
     from weft.fabric.spec import load
-    from weft.plan.growth import grow as grow_fabric
-    from weft.plan.positions import read_today
-    from weft.plan.step_files import write_steps
+    from weft.plan.audit.positions import read_today
+    from weft.plan.growth.growth import grow as grow_fabric
+    from weft.plan.growth.step_files import write_steps
 
     with progress_bar(f"reading {today}") as change:
         stands = read_today(today)
@@ -63,7 +63,7 @@ def grow(
 
 def _target(today: Fabric, gpus: int | None, servers: int | None, to: str | None) -> str:
     from weft.errors import ConfigError
-    from weft.plan.larger import larger, servers_of
+    from weft.plan.growth.larger import larger, servers_of
 
     if sum(one is not None for one in (gpus, servers, to)) != 1:
         raise ConfigError("say what it grows to: one of --gpus, --servers and --to")

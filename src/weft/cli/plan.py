@@ -78,9 +78,9 @@ def plan(
         Where to write; a plan that is there is replaced. [plan-SERVER-NUMBER; with --json or --csv, nowhere]
     """
     from weft.fabric.prices import read_prices
+    from weft.plan.floor.room import Room, read_room
     from weft.plan.folder import check_folder, default_name, write_folder
     from weft.plan.plan import make_plan
-    from weft.plan.room import Room, read_room
 
     known, hall = read_prices(prices), Room() if room is None else read_room(room)
     with progress_bar("sizing the fabric") as change:

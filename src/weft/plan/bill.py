@@ -27,10 +27,10 @@ from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.prices import FIBRE, TRANSCEIVER, Band, Price, Prices
-from weft.plan.cables import Cabling, cable
-from weft.plan.parts import Part, list_parts
-from weft.plan.racks import place
-from weft.plan.room import Room
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.parts import Part, list_parts
+from weft.plan.floor.racks import place
+from weft.plan.floor.room import Room
 
 KINDS = ("switch", "adapter", "cable", "transceiver", "fibre")
 _NOTHING = Band(low_usd=0.0, high_usd=0.0)

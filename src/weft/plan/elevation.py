@@ -12,9 +12,9 @@ from weft.draw.parts import count, members
 from weft.draw.scene import Box, Canvas, Line, Role, Scene, Voice, fit, text_width
 from weft.draw.sheet import add_title, cut
 from weft.errors import ConfigError
+from weft.plan.floor.racks import Racks, row_name
+from weft.plan.floor.room import UNIT_M
 from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, contents, looks_of, power_of, rack_powers
-from weft.plan.racks import Racks, row_name
-from weft.plan.room import UNIT_M
 
 _UNIT = 13.0  # of the picture, for a unit of a rack
 _GAP = 28.0  # between two racks: the numbers of the units stand there

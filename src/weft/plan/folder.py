@@ -26,10 +26,10 @@ from weft.errors import ConfigError
 from weft.fabric import files
 from weft.plan.bill import to_csv as bill_to_csv
 from weft.plan.elevation import draw_row, row_file
+from weft.plan.floor.schedule import to_csv, to_ndt
 from weft.plan.pictures import draw_floor
 from weft.plan.plan import Plan
 from weft.plan.report import to_html
-from weft.plan.schedule import to_csv, to_ndt
 from weft.plan.size import Size
 
 FILES = (

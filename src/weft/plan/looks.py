@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from weft.draw.parts import count
 from weft.draw.scene import Ink, Role, Voice
 from weft.draw.sheet import Legend
-from weft.plan.racks import Racks
+from weft.plan.floor.racks import Racks
 
 # Pale, for letters stand on them; red stays for what is wrong.
 TIER_INKS = (

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from weft.fabric import catalog
 from weft.fabric.prices import Prices
 from weft.plan.bill import make_bill
-from weft.plan.cables import Cabling, cable
-from weft.plan.racks import Racks
-from weft.plan.runs import Runs, find_runs
-from weft.plan.trays import measure
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.racks import Racks
+from weft.plan.floor.runs import Runs, find_runs
+from weft.plan.floor.trays import measure
 
 if TYPE_CHECKING:
     from weft.plan.search import Floor  # it takes the compiler with it

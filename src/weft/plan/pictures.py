@@ -24,10 +24,10 @@ from weft.draw.inks import NEUTRAL, Inking, ink_by_metric
 from weft.draw.parts import count, members
 from weft.draw.scene import Box, Canvas, Ink, Line, Points, Role, Scene, Voice, fit
 from weft.draw.sheet import Legend, add_colour_bar, add_title, cut
-from weft.plan.cables import Cabling
+from weft.plan.floor.cables import Cabling
+from weft.plan.floor.racks import Racks, row_name
+from weft.plan.floor.trays import Trays
 from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, contents, looks_of, rack_powers
-from weft.plan.racks import Racks, row_name
-from weft.plan.trays import Trays
 
 _AISLES = {
     "cold aisle": Ink(light="#eaf3fb", dark="#182430"),

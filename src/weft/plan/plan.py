@@ -21,12 +21,12 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.prices import Prices, read_prices
 from weft.plan.bill import Bill, make_bill
-from weft.plan.boxes import find_boxes
-from weft.plan.cables import Cabling, cable
+from weft.plan.floor.boxes import find_boxes
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.racks import Racks, place
+from weft.plan.floor.room import Room
+from weft.plan.floor.schedule import tier_names
 from weft.plan.optimise import Saving, optimise
-from weft.plan.racks import Racks, place
-from weft.plan.room import Room
-from weft.plan.schedule import tier_names
 from weft.plan.size import Size
 from weft.plan.upkeep import Upkeep, train, upkeep
 from weft.version import __version__

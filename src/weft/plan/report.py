@@ -16,14 +16,14 @@ from weft.draw.parts import count
 from weft.draw.svg import clean
 from weft.fabric.kinds import Medium
 from weft.plan.bill import Bill, Item
-from weft.plan.cables import Cabling
 from weft.plan.elevation import lay_out_row, row_file
+from weft.plan.floor.cables import Cabling
+from weft.plan.floor.parts import list_parts
+from weft.plan.floor.racks import Racks, row_name
+from weft.plan.floor.room import Room
 from weft.plan.looks import TIERS, Power, looks_of, power_of
 from weft.plan.optimise import Saving
-from weft.plan.parts import list_parts
 from weft.plan.pictures import lay_out_floor
-from weft.plan.racks import Racks, row_name
-from weft.plan.room import Room
 from weft.plan.upkeep import Upkeep
 from weft.version import __version__
 

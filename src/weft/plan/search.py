@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.jit import lean_kernel, part
-from weft.plan.room import UNIT_M
+from weft.plan.floor.room import UNIT_M
 
 _MODULUS, _FACTOR = 2147483647, 48271  # Park and Miller's generator: the same compiled and interpreted
 

@@ -21,10 +21,10 @@ from weft.fabric import catalog
 from weft.fabric.kinds import Medium
 from weft.fabric.prices import Prices, read_prices
 from weft.fabric.spec import load
-from weft.plan.cables import Cabling, cable
+from weft.plan.floor.cables import Cabling, cable
+from weft.plan.floor.racks import place
+from weft.plan.floor.room import Room
 from weft.plan.optimise import cost_usd, optimise
-from weft.plan.racks import place
-from weft.plan.room import Room
 from weft.scenarios.finding import Finding
 
 CLAIM = (

@@ -24,7 +24,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import parse_label
 from weft.fabric.spec import load
-from weft.plan.walk import Position
+from weft.plan.audit.walk import Position
 
 _COLUMNS = ("port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b", "speed")
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from weft.fabric.files.ndt import LONG, spell_ports
 from weft.fabric.rates import speeds
-from weft.plan.cables import Cabling
+from weft.plan.floor.cables import Cabling
+from weft.plan.floor.trays import spell
 from weft.plan.size import tier_name
-from weft.plan.trays import spell
 
 COLUMNS = (
     *("cable", "tier", "label_a", "label_b", "port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b"),

@@ -10,10 +10,10 @@ from pathlib import Path
 from weft.errors import ConfigError
 from weft.fabric import files
 from weft.fabric.files.atomic import write_atomically
-from weft.plan.audit import compare
-from weft.plan.growth import Growth
-from weft.plan.positions import Planned
-from weft.plan.walk import Position
+from weft.plan.audit.audit import compare
+from weft.plan.audit.positions import Planned
+from weft.plan.audit.walk import Position
+from weft.plan.growth.growth import Growth
 
 _COLUMNS = ("do", "at", "rack", "u", "to", "to_rack", "to_u", "cable", "text")
 

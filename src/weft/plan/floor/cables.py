@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.model import Fabric
-from weft.plan.racks import Racks, place
-from weft.plan.runs import NONE, Runs, choose, find_runs, sold_m
-from weft.plan.trays import Trays, load, measure
+from weft.plan.floor.racks import Racks, place
+from weft.plan.floor.runs import NONE, Runs, choose, find_runs, sold_m
+from weft.plan.floor.trays import Trays, load, measure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

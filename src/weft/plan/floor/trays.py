@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.plan.racks import Racks, row_name
+from weft.plan.floor.racks import Racks, row_name
 
 NO_CROSS = -1  # a cable that stays in its row, or in its rack
 Column = NDArray[np.int32]

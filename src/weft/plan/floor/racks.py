@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.plan.boxes import NO_UNIT, Boxes, find_boxes
-from weft.plan.room import UNIT_M, Room
+from weft.plan.floor.boxes import NO_UNIT, Boxes, find_boxes
+from weft.plan.floor.room import UNIT_M, Room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

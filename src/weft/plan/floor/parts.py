@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.catalog import Cable
 from weft.fabric.kinds import NodeKind
-from weft.plan.cables import Cabling
+from weft.plan.floor.cables import Cabling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,9 @@ from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
-from weft.plan.identity import cables
-from weft.plan.places import FORBIDDEN, Choice, Joins, best_assignment
-from weft.plan.walk import natural
+from weft.plan.audit.identity import cables
+from weft.plan.audit.walk import natural
+from weft.plan.growth.places import FORBIDDEN, Choice, Joins, best_assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from weft.fabric.columns import LinkColumns
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
-from weft.plan.identity import cables
-from weft.plan.roles import Roles
+from weft.plan.audit.identity import cables
+from weft.plan.growth.roles import Roles
 
 End = tuple[int, int]  # device, port
 

@@ -22,9 +22,9 @@ from weft.errors import ConfigError, SubnetError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
 from weft.fabric.model import Fabric
-from weft.plan.roles import Roles, assign_roles
-from weft.plan.steps import Batch, Stuck, make_batches
-from weft.plan.yard import Wire, Yard, lay_out
+from weft.plan.growth.roles import Roles, assign_roles
+from weft.plan.growth.steps import Batch, Stuck, make_batches
+from weft.plan.growth.yard import Wire, Yard, lay_out
 from weft.routing.check import check
 from weft.routing.engine import Options
 from weft.routing.quality import load_all_to_all

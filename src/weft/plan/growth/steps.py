@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from weft.errors import ConfigError
-from weft.plan.yard import End, Wire, Yard
+from weft.plan.growth.yard import End, Wire, Yard
 
 
 class Stuck(ConfigError):
