@@ -15,7 +15,7 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.prices import Price, Prices, read_prices
 from weft.plan.bill import Bill, Item, bill_of
-from weft.plan.upkeep import Upkeep, pays, train, upkeep
+from weft.plan.upkeep import Upkeep, train, upkeep
 
 HOUR_YEARS = 8_766 * 5
 
@@ -77,42 +77,10 @@ def test_the_cluster_has_its_servers_and_their_power() -> None:
     assert made.cluster.low_usd == pytest.approx(1e6 + 10 * 3e5 + (1 + 100) * HOUR_YEARS)
 
 
-def test_the_dearer_fabric_pays_from_that_price_of_a_server_on() -> None:
-    """At that price tokens of both cost the same: (F1 + S) / t1 = (F2 + S) / t2."""
-    dear, cheap = kept(3e6, 1.1e6), kept(1e6, 1e6, name="roce-400")
-    verdict = pays(cheap, dear)
-    assert (verdict.dear, verdict.cheap) == (dear, cheap)
-    assert verdict.server is not None
-    servers = 10 * verdict.server.low_usd
-    assert (dear.fabric.low_usd + servers) / 1.1e6 == pytest.approx((cheap.fabric.low_usd + servers) / 1e6)
-    assert "trains 10 % more: it pays where a server costs more than" in str(verdict)
-
-
-def test_cards_that_servers_are_sold_with_are_no_reason_to_pay_more_for_them() -> None:
-    cards = Item(kind="adapter", name="ConnectX-7", count=80, price=price(4_000, 4_000))
-    dear, cheap = kept(3e6, 1.1e6), kept(1e6, 1e6, name="roce-400")
-    sold = replace(dear, bill=replace(dear.bill, items=(*dear.bill.items, cards)))
-    assert pays(sold, cheap).server == pays(dear, cheap).server
-    other = replace(cards, name="ConnectX-5-EN")
-    beside = replace(dear, bill=replace(dear.bill, items=(*dear.bill.items, other)))
-    assert beside.beside.low_usd == pytest.approx(dear.beside.low_usd + 80 * 4_000)
-
-
-def test_a_dearer_fabric_that_is_no_faster_does_not_pay_and_one_much_faster_always_does() -> None:
-    verdict = pays(kept(3e6, 1.0009e6), kept(1e6, 1e6))
-    assert verdict.server is None
-    assert str(verdict).endswith("it does not pay.")
-    assert str(pays(kept(1.1e6, 2e6), kept(1e6, 1e6))).endswith("it pays at any price of servers.")
-
-
-def test_years_pue_and_jobs_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+def test_years_and_a_pue_that_make_no_sense_are_refused(tmp_path: Path) -> None:
     for wrong in ({"years of use": 0}, {"PUE": 0.9}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             upkeep(bill(1), own(tmp_path, **wrong))
-    with pytest.raises(ConfigError, match="give both a run"):
-        pays(kept(1, 1), upkeep(bill(1), read_prices()))
-    with pytest.raises(ConfigError, match="compare one job"):
-        pays(kept(1, 1), kept(1, 1, model="llama3-8b"))
 
 
 def test_a_model_is_trained_on_all_gpus_of_the_fabric_by_its_rules() -> None:

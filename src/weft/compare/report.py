@@ -10,7 +10,7 @@ from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
 from weft.compare.outcome import Comparison, Outcome, Point
 from weft.compare.words import show_time, show_usd, weakness, without_price
 from weft.draw import lay_out
-from weft.draw.page import make_page, picture, prose, table
+from weft.draw.page import make_report, picture, prose, table
 from weft.draw.svg import clean
 from weft.errors import ConfigError
 from weft.fabric import catalog
@@ -66,7 +66,7 @@ def to_html(found: Comparison) -> str:
         footer=_footer(found),
     )
     style = files("weft.compare").joinpath("report.css").read_text("utf-8")
-    return make_page(f"weft compare {found.spec}", content, style=style)
+    return make_report(f"weft compare {found.spec}", content, style=style)
 
 
 def _colour(one: Outcome) -> str:

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from weft.draw.page import make_page
 from weft.draw.scene import Scene
-from weft.draw.svg import body, both_styles, clean, view_box
+from weft.draw.svg import body, both_styles, view_box
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<svg {view_box}>
+_WALK = """<svg {view_box}>
 {body}
 </svg>
 <div id="bar">
@@ -27,18 +18,13 @@ _PAGE = """<!doctype html>
 <button id="fit" title="show all">fit</button>
 </div>
 <div id="tip"></div>
-<script>{script}</script>
-</body>
-</html>
-"""
+<script>{script}</script>"""
 
 
 def to_html(scene: Scene) -> str:
     here = files("weft.draw")
-    return _PAGE.format(
-        title=clean(scene.title),
-        style=f"{both_styles(scene)}\n{here.joinpath('viewer.css').read_text('utf-8')}",
-        view_box=view_box(scene),
-        body=body(scene),
-        script=here.joinpath("viewer.js").read_text("utf-8"),
+    content = _WALK.format(
+        view_box=view_box(scene), body=body(scene), script=here.joinpath("viewer.js").read_text("utf-8")
     )
+    style = f"{both_styles(scene)}\n{here.joinpath('viewer.css').read_text('utf-8')}"
+    return make_page(scene.title, content, style=style)

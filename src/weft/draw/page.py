@@ -26,10 +26,15 @@ _PAGE = """<!doctype html>
 """
 
 
-def make_page(title: str, content: str, *, style: str = "") -> str:
-    """The page around what a report says; its own style comes after that of all pages."""
+def make_page(title: str, content: str, *, style: str) -> str:
+    """All that is around what a page says."""
+    return _PAGE.format(title=clean(title), style=style, content=content)
+
+
+def make_report(title: str, content: str, *, style: str) -> str:
+    """Its own style comes after that of all reports."""
     shared = files("weft.draw").joinpath("page.css").read_text("utf-8")
-    return _PAGE.format(title=clean(title), style=shared + style, content=content)
+    return make_page(title, content, style=shared + style)
 
 
 def prose(text: str) -> str:

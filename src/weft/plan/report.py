@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import asdict
 
-from weft.draw.page import make_page, picture, prose, table
+from weft.draw.page import make_report, picture, prose, table
 from weft.draw.parts import count
 from weft.draw.svg import clean
 from weft.fabric.kinds import Medium
@@ -69,7 +69,7 @@ def to_html(plan: Plan) -> str:
         footer=_footer(plan),
     )
     style = files("weft.plan").joinpath("report.css").read_text("utf-8")
-    return make_page(f"weft plan {plan.size.spec}", content, style=style)
+    return make_report(f"weft plan {plan.size.spec}", content, style=style)
 
 
 # -- the decision -----------------------------------------------------------------------------------------------------

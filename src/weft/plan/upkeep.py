@@ -4,7 +4,6 @@ kept = upkeep(bill, prices, run=train("llama3-70b", fabric, catalog.interconnect
 kept.fabric                    bought, and powered for so many years: low and high
 kept.cluster                   with its servers, where these have a price
 kept.per_tokens(kept.fabric)   USD for 10^12 tokens, were it to train all the time
-pays(dear, cheap)              is the dearer of two fabrics worth it, and from which price of a server
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 TOKENS = 1e12  # the unit of training
 _HOURS = 8_766  # of a year
 _KILO = 1_000
-_AS_FAST = 1.001  # times: weft cannot tell less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +48,6 @@ class Upkeep:
     def fabric(self) -> Band:
         """Switches, adapters, cables, and their electricity."""
         return self.powered(self.bill.total, self.bill.power_w)
-
-    @property
-    def beside(self) -> Band:
-        """Of that, what its servers are sold without, and its electricity."""
-        return self.powered(self.bill.beside, self.bill.power_w - self.bill.inside_w)
 
     @property
     def cluster(self) -> Band | None:
@@ -126,72 +119,3 @@ def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, prog
 
 def _pair(band: Band | None) -> tuple[float, float] | None:
     return None if band is None else (band.low_usd, band.high_usd)
-
-
-# -- does the dearer one pay? -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Two fabrics for the same servers and the same job."""
-
-    dear: Upkeep
-    cheap: Upkeep
-
-    @property
-    def faster(self) -> float:
-        """How many times the tokens of the cheaper one the dearer trains in the same time."""
-        return _tokens_per_s(self.dear) / _tokens_per_s(self.cheap)
-
-    @property
-    def server(self) -> Band | None:
-        """From which price of a server on the dearer one makes the cheaper tokens; None: from none, it is no faster.
-
-        As it is sold, and with its electricity. Of two low bills and of two high ones.
-        """
-        if self.faster < _AS_FAST:
-            return None
-        count = sum(item.count for item in self.dear.bill.servers)
-        dear, cheap = self.dear.beside, self.cheap.beside
-        ends = sorted(
-            max(0.0, (one - self.faster * other) / (self.faster - 1) / count)
-            for one, other in ((dear.low_usd, cheap.low_usd), (dear.high_usd, cheap.high_usd))
-        )
-        return Band(low_usd=ends[0], high_usd=ends[1])
-
-    def __str__(self) -> str:
-        dear, cheap = self.dear.beside, self.cheap.beside
-        costs = (
-            f"Beside its servers {_name(self.dear)} costs {dear.short} USD in {self.dear.years:g} years, "
-            f"{_name(self.cheap)} {cheap.short}"
-        )
-        server = self.server
-        if server is None:
-            return f"{costs}, and trains no faster with it: it does not pay."
-        more = f"{100 * (self.faster - 1):.2g} % more" if self.faster < 2 else f"{self.faster:.1f} times as much"
-        gain = f"and trains {more}"
-        if not server.high_usd:
-            return f"{costs}, {gain}: it pays at any price of servers."
-        return f"{costs}, {gain}: it pays where a server costs more than {server.short} USD with its electricity."
-
-
-def pays(one: Upkeep, other: Upkeep) -> Verdict:
-    """Is the dearer fabric worth it? Both with a run of the same model on as many servers."""
-    runs = [kept.run for kept in (one, other)]
-    if any(run is None for run in runs):
-        raise ConfigError("whether a fabric pays depends on what it trains: give both a run")
-    jobs = [(run.step.transformer.name, run.site.gpus) for run in runs if run]
-    if jobs[0] != jobs[1]:
-        raise ConfigError(f"{jobs[0][0]} on {jobs[0][1]:,} GPUs beside {jobs[1][0]} on {jobs[1][1]:,}: compare one job")
-    cheap, dear = sorted((one, other), key=lambda kept: kept.beside.high_usd)
-    return Verdict(dear=dear, cheap=cheap)
-
-
-def _tokens_per_s(kept: Upkeep) -> float:
-    if kept.run is None:
-        raise SimulationBug("a verdict without a run")
-    return kept.run.step.tokens_per_s
-
-
-def _name(kept: Upkeep) -> str:
-    return kept.run.site.name if kept.run else ""
