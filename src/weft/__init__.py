@@ -6,10 +6,11 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     cli                            one module per command; no logic
     scenarios                      claims of the documents, each a small program with a number
     study                          very many runs: grids of options and seeds, here or on a Ray cluster, one table
+    serve | clouds                 REST, our own and UFM's, with roles and a database | OpenStack, CloudStack, Slurm
     lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
     advise                         do I need InfiniBand: answer, reasons, the runs that show it, when it flips
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
-    plan                           WHAT TO BUY: size; room, racks, cables; bill; audit of what stands; growth
+    plan | tenants                 WHAT TO BUY: size, racks, cables, bill, audit, growth | WHO MAY TALK: intent, drivers
     training                       a job: transformer, parallel, gpu, communication, step; traces/ of others
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
