@@ -49,7 +49,7 @@ SMALL = [
     "dragonfly:p=2,a=6,h=3",
     "torus:5x5x5",
 ]
-SEEDS = [0, 1, 2, 3]  # 0: no cable is missing; else 5 % of those between switches
+SEEDS = [0, 1, 2]  # 0: no cable is missing; else 5 % of those between switches
 _MOST_EQUAL_PORTS = 50  # to a host, or ibdmchk dies; the NDR fabric has 62
 
 
@@ -328,10 +328,10 @@ def test_weft_and_ibdmchk_agree_on_opensms_tables(request, court, by_opensm, nam
 def test_opensm_on_selene(court, by_opensm, selene_dump):
     """Its min-hop paths are as long as weft's, pair by pair. They can deadlock: both judges see it, weft by name.
 
-    All its switches, and every second server: ibdmchk walks every pair, and with all it takes a minute.
+    All its switches, and every third server: ibdmchk walks every pair, and with all it takes a minute.
     """
     whole = weft.load(str(selene_dump))
-    fabric = by_opensm(whole.subset((whole.nodes.kind == NodeKind.SWITCH) | (whole.nodes.server % 2 == 0)))
+    fabric = by_opensm(whole.subset((whole.nodes.kind == NodeKind.SWITCH) | (whole.nodes.server % 3 == 0)))
     future = court.pool.submit(court.judge, fabric, shell=True)
     ours = route(fabric, Options(engine="min-hop")).fabric
     assert np.array_equal(ours.tables.lid, fabric.tables.lid)
