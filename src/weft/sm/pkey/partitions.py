@@ -106,6 +106,7 @@ class Partitions:
 
     partitions: tuple[Partition, ...]
     notes: tuple[str, ...] = ()  # what was ignored, merged, or contradicts; with its line
+    empty: tuple[Partition, ...] = ()  # written, but without members: no port hears of them
 
     def by_p_key(self, p_key: int) -> Partition | None:
         """Of a P_Key with or without the bit of full members."""

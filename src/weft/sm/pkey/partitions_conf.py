@@ -126,8 +126,12 @@ class _Reader:
             if not draft.members:
                 self.line = draft.line
                 self.note(f"partition {draft.label} has no members and is left out")
-        partitions = tuple(draft.finished() for draft in self.drafts.values() if draft.members)
-        return Partitions(partitions=partitions, notes=tuple(self.notes))
+        every = [draft.finished() for draft in self.drafts.values()]
+        return Partitions(
+            partitions=tuple(one for one in every if one.members),
+            notes=tuple(self.notes),
+            empty=tuple(one for one in every if not one.members),
+        )
 
     def note(self, text: str) -> None:
         self.notes.append(f"{self.path}:{self.line}: {text}")

@@ -1,0 +1,75 @@
+"""Slices are written so that OpenSM's reader, which parse_partitions is held to elsewhere, reads the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import ConfigError
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, Everyone, Membership, broadcast_mgid
+from weft.sm.pkey.partitions_conf import parse_partitions
+from weft.tenants.drivers.partition_files import as_read, check_name, read_slices, write_partitions, write_slices
+from weft.tenants.slices import LAST_P_KEY, Allocation, Seat, Slice
+
+
+def is_name(text: str) -> bool:
+    try:
+        check_name(text)
+    except ConfigError:
+        return False
+    return True
+
+
+NAMES = st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=33).filter(is_name),
+    st.sampled_from(["Default", "ALL", "0x7fff", "12", "a b", "ä" * 15, "n" * 31, "mgid", "ipoib"]),
+)
+SLICES = st.builds(
+    Slice,
+    name=NAMES,
+    p_key=st.integers(1, LAST_P_KEY),
+    seats=st.dictionaries(st.integers(1, 2**64 - 1), st.builds(Seat, st.booleans(), st.booleans()), max_size=5),
+    ipoib=st.booleans(),
+    sl=st.integers(0, 15),
+    mtu_bytes=st.sampled_from([None, 256, 512, 1024, 2048, 4096]),
+    rate_gbit_s=st.sampled_from([None, 2.5, 5, 10, 14, 25, 100, 400, 600]),
+)
+
+
+@given(st.lists(SLICES, max_size=4, unique_by=lambda one: one.p_key), st.booleans())
+def test_what_is_written_is_read(slices, default_is_full):
+    wanted = Allocation(slices={one.p_key: one for one in slices}, default_is_full=default_is_full)
+    text = write_partitions(wanted)
+    assert read_slices(text) == as_read(wanted.slices)
+    assert as_read(as_read(wanted.slices)) == as_read(wanted.slices)
+    said = parse_partitions(text)
+    assert [note for note in said.notes if "has no members" not in note and "the last counts" not in note] == []
+    default = said.by_p_key(DEFAULT_P_KEY)
+    assert default is not None
+    assert default.groups[0].mgid == broadcast_mgid(DEFAULT_P_KEY)
+    last = {member.who: member.membership for member in default.members}
+    assert last[Everyone.ALL] == (Membership.FULL if default_is_full else Membership.LIMITED)
+    assert last[Everyone.SELF] == Membership.FULL
+
+
+def test_lines_are_short_and_carry_a_port_each():
+    acme = Slice(name="acme", p_key=0x101, seats={0xA: Seat(), 0xB: Seat(full=False)}, ipoib=True, sl=2)
+    assert write_slices([acme]) == (
+        "acme=0x0101,ipoib,sl=2 :\n 0x000000000000000a=full,\n 0x000000000000000b=limited ;\n"
+    )
+    assert write_slices([replace(acme, seats={})]) == "acme=0x0101,ipoib,sl=2 : NONE ;\n"
+
+
+@pytest.mark.parametrize("name", ["", " a", "a\n", "a,b", "a=b", "a:b", "a;b", "a#b", "n" * 32, "ä" * 16])
+def test_a_name_that_a_file_cannot_hold_is_refused(name):
+    with pytest.raises(ConfigError, match="the partition's name"):
+        write_slices([Slice(name=name, p_key=1)])
+
+
+@pytest.mark.parametrize(("what", "value"), [("mtu_bytes", 1500), ("rate_gbit_s", 3.0), ("rate_gbit_s", 800.0)])
+def test_a_limit_that_has_no_code_is_refused(what, value):
+    with pytest.raises(ConfigError, match=r"acme=0x0001, .* must be one of .*"):
+        write_slices([replace(Slice(name="acme", p_key=1), **{what: value})])

@@ -1,0 +1,248 @@
+"""What goes to a UFM, and what a client makes of what comes back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.tenants.drivers import ufm_rest
+from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
+from weft.tenants.drivers.ufm_shapes import UfmQos
+from weft.tenants.slices import Seat
+
+
+class Recorder(ThreadingHTTPServer):
+    """Answers what it was told to, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.asked: list[tuple[str, str, Any]] = []
+        self.authorization = ""
+        self.answers: list[tuple[int, str, dict[str, str]]] = []  # none left: 200 {}
+        self.hang_up = 0  # so many connections, without a word
+
+    def answer(self, body: Any, status: int = 200, **headers: str) -> None:
+        self.answers.append((status, body if isinstance(body, str) else json.dumps(body), headers))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Recorder
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+    def any_verb(self) -> None:
+        data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.asked.append((self.command, self.path, json.loads(data) if data else None))
+        self.server.authorization = self.headers["Authorization"]
+        if self.server.hang_up:
+            self.server.hang_up -= 1
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
+        status, body, headers = self.server.answers.pop(0) if self.server.answers else (200, "{}", {})
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body.encode())), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+for verb in ("GET", "POST", "PUT", "DELETE"):
+    setattr(_Handler, f"do_{verb}", _Handler.any_verb)
+
+
+@pytest.fixture
+def server(monkeypatch) -> Iterator[Recorder]:
+    monkeypatch.setattr(ufm_rest, "_PAUSE_S", 0.0)
+    with Recorder() as made:
+        thread = Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def ufm(server) -> UfmClient:
+    return UfmClient(server.url, token="secret")
+
+
+def test_a_token_goes_to_v3_with_the_word_basic(server, ufm):
+    server.answer({"ufm_release_version": "6.22.1-2"})
+    assert ufm.version() == "6.22.1-2"
+    assert (server.asked[0][1], server.authorization) == ("/ufmRestV3/app/ufm_version", "Basic secret")
+
+
+def test_a_user_goes_to_ufm_rest_with_a_password(server):
+    UfmClient(server.url, user="admin", password="12ä456").call("GET", "app/ufm_version")
+    assert server.asked[0][1] == "/ufmRest/app/ufm_version"
+    assert base64.b64decode(server.authorization.removeprefix("Basic ")).decode() == "admin:12ä456"
+
+
+def test_a_path_in_the_url_is_used(server):
+    UfmClient(f"{server.url}/behind/ufmRestV2/", token="t").call("GET", "app/smconf")
+    assert server.asked[0][1] == "/behind/ufmRestV2/app/smconf"
+
+
+def test_members_go_in_one_call_for_each_index0(server, ufm):
+    seats = {0xA: Seat(), 0xB: Seat(full=False), 0xC: Seat(index0=True)}
+    ufm.add_guids(0x101, seats, ip_over_ib=True)
+    same = {"pkey": "0x101", "ip_over_ib": True}
+    assert [body for _, _, body in server.asked] == [
+        {**same, "index0": False, "guids": [f"{0xA:016x}", f"{0xB:016x}"], "memberships": ["full", "limited"]},
+        {**same, "index0": True, "guids": [f"{0xC:016x}"], "memberships": ["full"]},
+    ]
+    server.asked.clear()
+    ufm.replace_guids(0x101, seats, ip_over_ib=True)
+    assert [(method, body["index0"]) for method, _, body in server.asked] == [("PUT", False), ("POST", True)]
+    server.asked.clear()
+    ufm.replace_guids(0x101, {}, ip_over_ib=True)
+    assert [(method, body["guids"]) for method, _, body in server.asked] == [("PUT", [])]
+
+
+def test_partitions_come_with_their_members(server, ufm):
+    member = {"guid": "0002c90300001231", "membership": "limited", "index0": True}
+    server.answer({"0x101": {"partition": "acme", "ip_over_ib": True, "guids": [member], "more": 1}, "0x7fff": {}})
+    found = ufm.pkeys()
+    assert found[0x101].partition == "acme"
+    assert found[0x101].seats == {0x0002C90300001231: Seat(full=False, index0=True)}
+    assert found[0x7FFF].seats == {}
+    server.answer({"0x101": {"qos_conf": {"mtu_limit": 4, "rate_limit": 2.5, "service_level": 3}}})
+    assert ufm.qos_conf() == {0x101: UfmQos(mtu_bytes=4096, rate_gbit_s=2.5, sl=3)}
+
+
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_partition_that_is_not_there_is_none(server, ufm, status):
+    server.answer({}, status)
+    assert ufm.pkey(0x101) is None
+
+
+def test_other_calls_are_as_clients_of_ufm_make_them(server, ufm):
+    ufm.create_pkey(0x12, "acme", ip_over_ib=False, qos=UfmQos(sl=2))
+    ufm.set_qos_conf(0x12, UfmQos(mtu_bytes=4096))
+    ufm.add_hosts(0x12, "dgx[1-4]", ip_over_ib=True)
+    ufm.remove_hosts(0x12, "dgx[1-4],a/b")
+    ufm.remove_guids(0x12, [0xA, 0xB])
+    ufm.delete_pkey(0x12)
+    limits = {"mtu_limit": 2, "rate_limit": 2.5, "service_level": 2}
+    expected = [
+        ("POST", "resources/pkeys/add", {"pkey": "0x12", "partition_name": "acme", "ip_over_ib": False, **limits}),
+        ("PUT", "resources/pkeys/qos_conf", {"pkey": "0x12", "mtu_limit": 4, "rate_limit": 2.5, "service_level": 0}),
+        (
+            "POST",
+            "resources/pkeys/hosts",
+            {"pkey": "0x12", "hosts_names": "dgx[1-4]", "ip_over_ib": True, "index0": False},
+        ),
+        ("DELETE", "resources/pkeys/0x12/hosts/dgx%5B1-4%5D%2Ca%2Fb", None),
+        ("DELETE", f"resources/pkeys/0x12/guids/{0xA:016x},{0xB:016x}", None),
+        ("DELETE", "resources/pkeys/0x12", None),
+    ]
+    assert server.asked == [(method, f"/ufmRestV3/{path}", body) for method, path, body in expected]
+
+
+def test_thousands_of_guids_fit_into_paths(server, ufm):
+    ufm.remove_guids(0x12, range(1, 1001))
+    assert max(len(path) for _, path, _ in server.asked) < 8000
+    assert sum(path.count(",") + 1 for _, path, _ in server.asked) == 1000
+
+
+def test_what_is_there_can_be_asked_for(server, ufm):
+    port = {"guid": "0002c90300001231", "name": "0002c90300001230_1", "lid": "7", "number": 1, "dname": None}
+    server.answer([{**port, "description": "Computer IB Port", "logical_state": "Active", "peer": "N/A"}])
+    found = ufm.ports(sys_type="Computer", active="true")
+    assert (found[0].lid, found[0].is_computer, found[0].dname) == (7, True, None)
+    server.answer([{"name": "0002c9"}])
+    assert ufm.systems(type="switch") == [{"name": "0002c9"}]
+    server.answer([])
+    assert ufm.links() == []
+    paths = ["ports?sys_type=Computer&active=true", "systems?type=switch", "links"]
+    assert [path for _, path, _ in server.asked] == [f"/ufmRestV3/resources/{path}" for path in paths]
+
+
+@pytest.mark.parametrize("body", [{"error": "PKey 0x101 is taken"}, "PKey 0x101 is taken", '"PKey 0x101\\nis taken"'])
+def test_a_refusal_names_server_call_status_and_reason(server, ufm, body):
+    server.answer(body, 400)
+    with pytest.raises(UfmError) as refused:
+        ufm.delete_pkey(0x101)
+    assert str(refused.value) == (
+        f"UFM at {server.url}: DELETE /ufmRestV3/resources/pkeys/0x101 answers 400: PKey 0x101 is taken"
+    )
+    assert refused.value.status == 400
+
+
+def test_a_wrong_token_says_what_to_give_and_not_what_was_given(server, ufm):
+    server.answer("", 401)
+    with pytest.raises(UfmError, match="answers 401\n  Give a token") as refused:
+        ufm.pkeys()
+    assert "secret" not in str(refused.value)
+
+
+def test_an_address_that_moved_is_named(server, ufm):
+    server.answer("", 301, Location="https://ufm.example/")
+    with pytest.raises(UfmError, match=r"It is at https://ufm.example/"):
+        ufm.pkeys()
+
+
+@pytest.mark.parametrize(
+    "body", ["<html>", [], {"0x101": {"guids": [{"guid": "zz"}]}}, {"acme": {}}, {"0x1": {"guids": 1}}]
+)
+def test_an_answer_of_another_shape_is_an_error(server, ufm, body):
+    server.answer(body)
+    with pytest.raises(UfmError, match="answers what no UFM does"):
+        ufm.pkeys()
+
+
+def test_a_lost_connection_is_tried_again_where_that_does_no_harm(server, ufm):
+    server.hang_up = 2
+    assert ufm.pkeys() == {}
+    assert len(server.asked) == 3
+    server.asked.clear()
+    server.hang_up = 1
+    with pytest.raises(UfmError, match=r"POST .* is not answered: Remote end closed connection"):
+        ufm.add_hosts(0x12, "h1", ip_over_ib=False)
+    assert len(server.asked) == 1
+
+
+def test_a_server_that_is_silent_is_asked_once():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UfmError, match=f"UFM at {url}: GET .* is not answered: timed out") as refused:
+            UfmClient(url, token="t", timeout_s=0.1).pkeys()
+        assert refused.value.status is None
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+@pytest.mark.parametrize("url", ["ufm.example", "ftp://ufm", "https://", "https://me:pw@ufm", "http://ufm/?a=1"])
+def test_an_address_that_is_none_is_refused(url):
+    with pytest.raises(ConfigError, match=r"https://ufm\.example"):
+        UfmClient(url, token="t")
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"user": "u"}, {"token": "t", "user": "u", "password": "p"}, {"password": "p"}, {"token": "a\nb"}]
+)
+def test_credentials_are_a_token_or_a_user_with_a_password(given):
+    with pytest.raises(ConfigError, match="https://ufm"):
+        UfmClient("https://ufm", **given)
+
+
+def test_a_ca_file_that_is_none_is_refused(tmp_path):
+    (tmp_path / "ca.pem").write_text("nothing")
+    for name in ("ca.pem", "absent.pem"):
+        with pytest.raises(ConfigError, match=f"{name} is refused: .*PEM"):
+            UfmClient("https://ufm", token="t", ca_file=str(tmp_path / name))
