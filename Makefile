@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# With NVIDIA's driver, what Neutron's own tests are made of, and those that weft's driver loads of what weft needs.
+NEUTRON := neutron networking-mlnx ddt fixtures oslotest testresources testscenarios testtools webtest msgspec numpy
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -42,11 +44,19 @@ wheel: $(VENV)/bin/python
 	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft-*.whl
 	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
 
-# The outside judges: Ray and Arrow, which are too large for `make test` to fetch, and programs from Debian's packages.
-peers: $(VENV)/bin/python
+# The outside judges: Ray, Arrow and Neutron, which are too large for `make test` to fetch, and programs of Debian.
+peers: $(VENV)/bin/python $(VENV)/neutron/.installed
 	@$(PIP) -e '.[parquet,ray]'
 	@chown -R --reference=. $(VENV)  # root's, after sudo make peers, `make test` could not add to it
 	@./peers.sh
+
+# Neutron is in an environment of its own, as on a controller: its versions are not ours.
+$(VENV)/neutron/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "weft: installing Neutron into $(VENV)/neutron"
+	@$(PYTHON) -m venv $(VENV)/neutron
+	@$(VENV)/neutron/bin/python -m pip install --quiet --disable-pip-version-check $(NEUTRON)
+	@$(VENV)/neutron/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
 
 # rdma-core's own tests, unmodified, on weft's adapter; last line: N passed, N failed, N skipped.
 rdma-core-tests: $(VENV)/.tested

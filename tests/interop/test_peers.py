@@ -30,5 +30,7 @@ def test_what_is_large_comes_by_make_peers_and_not_by_make_test():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     makefile = (ROOT / "Makefile").read_text()
     assert {"parquet", "ray"} <= extras.keys()
-    assert ".[parquet,ray]" in makefile.partition("\npeers:")[2].partition("\n\n")[0]
-    assert not [one for one in extras["test"] if re.search("ray|arrow|parquet", one)]
+    peers = makefile.partition("\npeers:")[2].partition("\n\n")[0]
+    assert ".[parquet,ray]" in peers
+    assert "neutron/.installed" in peers
+    assert not [one for one in extras["test"] if re.search("ray|arrow|parquet|neutron", one)]
