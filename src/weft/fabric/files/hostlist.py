@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Iterable
 
+from weft.errors import ConfigError
+
+_MAX_NAMES = 65_536
+_COMMA = re.compile(r",(?![^\[]*\])")  # outside of brackets
+_BRACKETS = re.compile(r"\[([0-9, -]+)\]")
+_RANGE = re.compile(r" *([0-9]{1,18})(?:-([0-9]{1,18}))? *")
 # At most 18 digits: Slurm counts in 64 bits.
 _NUMBERED = re.compile(r"(.*?[^0-9])([0-9]{1,18})")
 
@@ -20,6 +28,36 @@ def compress(names: Iterable[str]) -> str:
         else:
             numbers.setdefault(match[1], []).append(match[2])
     return ",".join([*sorted(literal), *(prefix + _brackets(numbers[prefix]) for prefix in sorted(numbers))])
+
+
+def expand(text: str) -> list[str]:
+    """The names that a list stands for, each once, in its order: `h[1-2,9],gw` is h1, h2, h9, gw."""
+    names: dict[str, None] = {}
+    room = _MAX_NAMES
+    for word in _COMMA.split(text):
+        plain, *rest = _BRACKETS.split(word.strip())
+        if not word.strip() or set("".join([plain, *rest[1::2]])) & set("[], "):
+            raise ConfigError(f"the list {text[:80]!r} is refused at {word[:80]!r}: write names as h[1-8,12],gw")
+        runs = [_runs(text, inside) for inside in rest[::2]]
+        room -= math.prod(sum(last - first + 1 for first, last, _ in run) for run in runs)
+        if room < 0:
+            raise ConfigError(f"the list {text[:80]!r} has more than {_MAX_NAMES:,} names")
+        numbers = ([f"{n:0{width}d}" for first, last, width in run for n in range(first, last + 1)] for run in runs)
+        for chosen in itertools.product(*numbers):
+            tail = itertools.chain.from_iterable(zip(chosen, rest[1::2], strict=True))
+            names[plain + "".join(tail)] = None
+    return list(names)
+
+
+def _runs(text: str, inside: str) -> list[tuple[int, int, int]]:
+    """First, last and digits of each range within brackets."""
+    found = []
+    for part in inside.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise ConfigError(f"the list {text[:80]!r} is refused at [{part}]: write numbers that go up, as [1-8,12]")
+        found.append((int(match[1]), int(match[2] or match[1]), len(match[1])))
+    return found
 
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
