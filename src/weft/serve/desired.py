@@ -1,0 +1,95 @@
+"""What the ledger holds, and the draft that a change works on.
+
+    Desired      slices by P_Key, each with its owner; documents by kind and name: the intent, tokens, users, and what
+                 faces of the service keep for themselves
+    Draft        a copy to write in; an edit that raises leaves nothing of it
+
+The intent owns the slices that are compiled from it: they change with it alone. All others are direct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from weft.errors import ConfigError
+from weft.sm.conf.qos_options import QosOptions
+from weft.tenants.slices import Allocation, Inventory, Slice
+
+DIRECT, INTENT = "direct", "intent"  # owners
+
+
+class Clash(ConfigError):
+    """What is asked contradicts what is there."""
+
+
+class Absent(ConfigError):
+    """What is asked for is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desired:
+    """Never changed: a change makes another."""
+
+    revision: int = 0  # counts changes
+    has_fabric: bool = False  # whether it is of a fabric, and not just a list of tokens made before there was one
+    slices: Mapping[int, Slice] = field(default_factory=dict)  # by P_Key
+    owners: Mapping[int, str] = field(default_factory=dict)  # by P_Key
+    default_is_full: bool = True
+    lanes: QosOptions | None = None
+    documents: Mapping[tuple[str, str], str] = field(default_factory=dict)  # by kind and name; JSON
+
+    def allocation(self) -> Allocation:
+        return Allocation(slices=self.slices, default_is_full=self.default_is_full, lanes=self.lanes)
+
+    def named(self, kind: str) -> dict[str, str]:
+        """The documents of a kind, by name."""
+        return {name: body for (one, name), body in self.documents.items() if one == kind}
+
+
+class Draft:
+    """What is in `slices`, `documents` and so on when an edit returns is what shall be."""
+
+    def __init__(self, before: Desired, inventory: Inventory, taken: frozenset[int]) -> None:
+        self.before, self.inventory, self.taken = before, inventory, taken
+        self.slices, self.owners = dict(before.slices), dict(before.owners)
+        self.default_is_full, self.lanes = before.default_is_full, before.lanes
+        self.documents = dict(before.documents)
+
+    def put(self, wanted: Slice, owner: str = DIRECT) -> None:
+        """Make a slice, or change it. With the first one Default becomes limited: else nobody would be isolated."""
+        self._own(wanted.p_key, owner)
+        if wanted.p_key in self.taken:
+            raise Clash(f"the P_Key {wanted.p_key:#06x} is taken: the subnet manager's own files define it")
+        for other in self.slices.values():
+            if other.name == wanted.name and other.p_key != wanted.p_key:
+                raise Clash(f"the name {wanted.name} is taken: partition {other.p_key:#06x} has it")
+        if not self.slices:
+            self.default_is_full = False
+        self.slices[wanted.p_key], self.owners[wanted.p_key] = wanted, owner
+
+    def remove(self, p_key: int, owner: str = DIRECT) -> None:
+        """Absent if it is not there."""
+        if p_key not in self.slices:
+            raise Absent(f"there is no partition {p_key:#06x}")
+        self._own(p_key, owner)
+        del self.slices[p_key], self.owners[p_key]
+
+    def _own(self, p_key: int, owner: str) -> None:
+        its = self.owners.get(p_key, owner)
+        if its != owner:
+            way = "change the intent" if its == INTENT else "take it out of the intent, or remove the partition"
+            raise Clash(f"partition {self.slices[p_key].label} is {its}'s, not {owner}'s to change: {way}")
+
+    def sealed(self) -> Desired:
+        """The next revision; the same one if nothing is changed."""
+        before = self.before
+        made = replace(
+            before,
+            slices=self.slices,
+            owners=self.owners,
+            default_is_full=self.default_is_full,
+            lanes=self.lanes,
+            documents=self.documents,
+        )
+        return before if made == before else replace(made, revision=made.revision + 1)

@@ -1,0 +1,279 @@
+"""The ledger: one writer, for whom the database and the fabric change together or not at all.
+
+    ledger.change("ci", "PUT /partitions/0x0101", edit)       # returns when the fabric has it and it is committed
+
+    BEGIN, lock the revision -> run the edits -> write rows -> write the fabric -> COMMIT -> answer
+
+All changes that wait are done at once (group commit): each edit on the draft that the ones before it left, a failing
+one refused alone. If the fabric refuses them together, they are done one by one, so that only the guilty one fails.
+An edit is therefore run more than once, and must do nothing but change its draft.
+
+Killed before COMMIT, the database has the old state and nobody was answered; killed after it, the new. At its start a
+ledger makes the fabric be what the database says; a new one takes over what the fabric has.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from weft.errors import SubnetError, WeftError
+from weft.serve.desired import DIRECT, Desired, Draft
+from weft.serve.store import AuditLine, Page, Store
+from weft.tenants.drivers.driver import Conflict, Driver
+from weft.tenants.slices import Allocation, Inventory
+
+T = TypeVar("T")
+_LOOK_S = 1.0  # what another process has written is seen after this
+_FRESH_S = 2.0  # an inventory that is older is asked for again
+_MOST_AT_ONCE = 200
+_MOST_NOTES = 1000  # that wait; a flood of refusals shall not fill the memory
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Change(Generic[T]):
+    actor: str
+    what: str
+    edit: Callable[[Draft], T]
+    answer: Future[T]
+
+
+class Ledger:
+    """`close` it, or use it with `with`."""
+
+    def __init__(self, store: Store, driver: Driver | None) -> None:
+        """Without a driver it keeps tokens and users, and refuses slices."""
+        self.store, self.driver = store, driver
+        self._desired = store.load()
+        self._inventory, self._inventory_at_s = Inventory(()), -_FRESH_S
+        self._at_fabric = threading.RLock()  # one at a time speaks with it
+        self._is_unsure = False  # whether the fabric is as the database says
+        self._taken: frozenset[int] = frozenset()
+        self._waiting: queue.SimpleQueue[_Change[Any] | None] = queue.SimpleQueue()
+        self._notes: list[AuditLine] = []
+        self._unwritten = 0
+        if driver is not None:
+            self._begin(driver)
+        self._writer = threading.Thread(target=self._live, name="ledger", daemon=True)
+        self._writer.start()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """What waits is done first."""
+        self._waiting.put(None)
+        self._writer.join()
+        self.store.close()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def desired(self) -> Desired:
+        return self._desired
+
+    @property
+    def is_well(self) -> bool:
+        return self._writer.is_alive()
+
+    def inventory(self) -> Inventory:
+        """At most a few seconds old. While the fabric is spoken with, others go on with what is known."""
+        if self.driver is None or time.monotonic() - self._inventory_at_s < _FRESH_S:
+            return self._inventory
+        if self._at_fabric.acquire(blocking=not self._inventory.ports):
+            try:
+                if time.monotonic() - self._inventory_at_s >= _FRESH_S:
+                    self._inventory = self.driver.inventory()
+                    self._inventory_at_s = time.monotonic()
+            finally:
+                self._at_fabric.release()
+        return self._inventory
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def change(self, actor: str, what: str, edit: Callable[[Draft], T]) -> T:
+        """What `edit` returns, when it is done; what it raises, or SubnetError if the fabric does not take it."""
+        return self.submit(actor, what, edit).result()
+
+    def submit(self, actor: str, what: str, edit: Callable[[Draft], T]) -> Future[T]:
+        """The same for who does not wait here. Cancelled before the writer takes it, it never happens."""
+        change = _Change(actor, what, edit, Future[T]())
+        self._waiting.put(change)
+        return change.answer
+
+    def note(self, actor: str, what: str, result: str) -> None:
+        """A line of the audit log, for what was refused before it became a change; written with the next batch."""
+        if len(self._notes) < _MOST_NOTES:
+            self._notes.append(_line(actor, what, result, self._desired.revision))
+        else:
+            self._unwritten += 1
+
+    def _live(self) -> None:
+        while True:
+            batch, is_last = self._take()
+            batch = [one for one in batch if one.answer.set_running_or_notify_cancel()]
+            try:
+                if batch or self._notes:
+                    self._carry_out(batch)
+                elif self._is_unsure:
+                    self._settle()
+                else:
+                    self._look()
+            except Exception as error:  # whatever it is, those who wait are told, and the next ones are served
+                for one in batch:
+                    if not one.answer.done():
+                        one.answer.set_exception(error)
+            if is_last:
+                return
+
+    def _take(self) -> tuple[list[_Change[Any]], bool]:
+        """All that wait, at least one unless nothing comes for a while; whether they are the last."""
+        batch: list[_Change[Any]] = []
+        try:
+            found = self._waiting.get(timeout=_LOOK_S)
+            while found is not None:
+                batch.append(found)
+                if len(batch) == _MOST_AT_ONCE:
+                    return batch, False
+                found = self._waiting.get_nowait()
+        except queue.Empty:
+            return batch, False
+        return batch, True
+
+    def _look(self) -> None:
+        """Has another process written?"""
+        if self.store.revision() != self._desired.revision:
+            self._desired = self.store.load()
+
+    def _carry_out(self, batch: list[_Change[Any]]) -> None:
+        try:
+            done = self._commit(batch)
+        except WeftError as error:
+            if len(batch) > 1:
+                for one in batch:
+                    self._carry_out([one])
+                return
+            if not batch:
+                return  # notes alone: they stay for the next time
+            self.note(batch[0].actor, batch[0].what, _reason(error))
+            batch[0].answer.set_exception(error)
+            return
+        for answer, result, refusal in done:
+            if refusal is not None:
+                answer.set_exception(refusal)
+            else:
+                answer.set_result(result)
+
+    def _commit(self, batch: list[_Change[Any]]) -> list[tuple[Future[Any], Any, Exception | None]]:
+        inventory = self.inventory() if batch else self._inventory
+        with self.store.writing() as page:
+            before = self._desired if page.revision == self._desired.revision else page.load()
+            after, done, lines = before, [], self._take_notes()
+            try:
+                for one in batch:
+                    after, result, refusal = _run(one, after, inventory, self._taken)
+                    done.append((one.answer, result, refusal))
+                    lines.append(_line(one.actor, one.what, _reason(refusal), after.revision))
+                self._write(page, before, after, lines)
+            except BaseException:
+                self._notes[:0] = lines[: len(lines) - len(done)]
+                raise
+        self._desired = after
+        return done
+
+    def _write(self, page: Page, before: Desired, after: Desired, lines: list[AuditLine]) -> None:
+        page.save(before, after)
+        page.audit(lines)
+        if after is not before and (self._is_unsure or after.allocation() != before.allocation()):
+            self._program(after.allocation())
+        sure, self._is_unsure = not self._is_unsure, True  # a commit that fails may yet have happened
+        page.commit()
+        self._is_unsure = not sure
+
+    def _take_notes(self) -> list[AuditLine]:
+        notes, self._notes = self._notes, []
+        if self._unwritten:
+            result = f"{self._unwritten} more refusals, too many at once to be written one by one"
+            notes.append(_line("weft", "audit", result, self._desired.revision))
+            self._unwritten = 0
+        return notes
+
+    # -- the fabric ---------------------------------------------------------------------------------------------------
+
+    def _program(self, wanted: Allocation) -> None:
+        """The database is right: what others have changed meanwhile is changed back."""
+        if self.driver is None:
+            raise SubnetError("this ledger has no fabric to write to: start it with weft serve")
+        self._is_unsure = True  # until it has answered
+        with self._at_fabric:
+            for tried in range(1, _TRIES + 1):
+                observed = self.driver.read()
+                self._taken = observed.taken
+                if observed.allocation == wanted:
+                    break
+                try:
+                    self.driver.write(wanted, over=observed)
+                    break
+                except Conflict:
+                    if tried == _TRIES:
+                        raise
+        self._is_unsure = False
+
+    def _settle(self) -> None:
+        """Make the fabric be what the database says."""
+        with self.store.writing() as page:  # nobody else writes meanwhile
+            self._desired = page.load()
+            self._program(self._desired.allocation())
+
+    def _begin(self, driver: Driver) -> None:
+        if self._desired.has_fabric:
+            return self._settle()
+        observed = driver.read()
+        self._taken, found = observed.taken, observed.allocation
+        with self.store.writing() as page:
+            before = page.load()
+            self._desired = replace(
+                before,
+                revision=before.revision + 1,
+                has_fabric=True,
+                slices=dict(found.slices),
+                owners=dict.fromkeys(found.slices, DIRECT),
+                default_is_full=found.default_is_full,
+                lanes=found.lanes,
+            )
+            page.save(before, self._desired)
+            page.audit([_line("weft", f"take over what {driver.title} has", "done", self._desired.revision)])
+            page.commit()
+        return None
+
+
+def _run(
+    change: _Change[Any], before: Desired, inventory: Inventory, taken: frozenset[int]
+) -> tuple[Desired, Any, Exception | None]:
+    draft = Draft(before, inventory, taken)
+    try:
+        result = change.edit(draft)
+        return draft.sealed(), result, None
+    except Exception as refusal:
+        return before, None, refusal
+
+
+def _line(actor: str, what: str, result: str, revision: int) -> AuditLine:
+    return AuditLine(time.time(), _plain(actor), _plain(what), _plain(result), revision)
+
+
+def _plain(words: str) -> str:
+    """What any database takes: no NUL, no half characters."""
+    return words.encode(errors="replace").decode().replace("\0", "\\0")
+
+
+def _reason(refusal: Exception | None) -> str:
+    return "done" if refusal is None else f"refused: {refusal}"

@@ -1,0 +1,230 @@
+"""The ledger: the database and the fabric change together, in order, once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from tests.patience import wait_until
+from tests.serve.memory_fabric import MemoryFabric
+
+from weft.errors import ConfigError, SubnetError
+from weft.serve.desired import DIRECT, INTENT, Clash, Draft
+from weft.serve.ledger import Ledger
+from weft.serve.store import Store
+from weft.sm.conf.qos_options import QosOptions
+from weft.tenants.slices import Allocation, Seat, Slice
+
+MEMBERS = {0x10_0001: Seat(), 0x10_0002: Seat(full=False, index0=True)}
+ACME = Slice(name="acme", p_key=0x0101, seats=MEMBERS, ipoib=True, sl=3, mtu_bytes=2048, rate_gbit_s=2.5)
+
+
+@pytest.fixture
+def fabric() -> MemoryFabric:
+    return MemoryFabric()
+
+
+@pytest.fixture
+def opened(database) -> Iterator[Callable[[MemoryFabric | None], Ledger]]:
+    """Open the ledger of the test's database, once more if need be."""
+    made: list[Ledger] = []
+
+    def open_(fabric: MemoryFabric | None) -> Ledger:
+        made.append(Ledger(Store(database), fabric))
+        return made[-1]
+
+    yield open_
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def ledger(opened, fabric) -> Ledger:
+    return opened(fabric)
+
+
+def put(wanted: Slice) -> Callable[[Draft], None]:
+    return lambda draft: draft.put(wanted)
+
+
+def audit(ledger: Ledger) -> list[tuple[str, str, str]]:
+    return [(line.actor, line.what, line.result) for line in reversed(ledger.store.audit_lines(most=2000))]
+
+
+def test_a_change_is_in_the_fabric_and_in_the_database_when_it_returns(ledger, fabric, database):
+    ledger.change("ci", "make acme", put(ACME))
+    assert fabric.observed.allocation.slices == {0x0101: ACME}
+    store = Store(database)
+    assert (store.load().slices, store.load().owners) == ({0x0101: ACME}, {0x0101: DIRECT})
+    assert store.load() == ledger.desired()
+    store.close()
+
+
+def test_with_the_first_slice_default_becomes_limited(ledger, fabric):
+    assert fabric.observed.allocation.default_is_full
+    ledger.change("ci", "make acme", put(ACME))
+    assert not fabric.observed.allocation.default_is_full
+
+
+def test_an_edit_that_raises_changes_nothing_and_is_in_the_audit_log(ledger, fabric):
+    def edit(draft: Draft) -> None:
+        draft.put(ACME)
+        raise ConfigError("over quota")
+
+    with pytest.raises(ConfigError, match="over quota"):
+        ledger.change("ci", "make acme", edit)
+    assert (ledger.desired().slices, fabric.writes) == ({}, 0)
+    assert audit(ledger)[-1] == ("ci", "make acme", "refused: over quota")
+
+
+def test_what_the_fabric_refuses_is_not_in_the_database(ledger, fabric):
+    fabric.refuses = {0x0101}
+    with pytest.raises(SubnetError, match="port h1/1"):
+        ledger.change("ci", "make acme", put(ACME))
+    assert (ledger.desired().slices, ledger.store.load().slices) == ({}, {})
+    ledger.change("ci", "make blue", put(replace(ACME, name="blue", p_key=0x0102)))
+    assert ("ci", "make acme", "refused: port h1/1 does not take 0x0101") in audit(ledger)
+
+
+def test_changes_that_wait_are_written_at_once_and_the_guilty_one_fails_alone(ledger, fabric):
+    fabric.refuses = {0x0113}
+    fabric.gate.clear()
+    first = ledger.submit("ci", "first", put(ACME))
+    fabric.entered.wait()  # the writer is at work: the next ones wait
+    others = [ledger.submit("ci", f"other {n}", put(replace(ACME, name=f"t{n}", p_key=0x0110 + n))) for n in range(6)]
+    bad_edit = ledger.submit("ci", "bad", lambda draft: draft.remove(0x0666))
+    fabric.gate.set()
+    assert first.result() is None
+    failed = [n for n, one in enumerate(others) if one.exception() is not None]
+    assert failed == [3]
+    assert isinstance(bad_edit.exception(), ConfigError)
+    assert set(fabric.observed.allocation.slices) == {0x0101, 0x0110, 0x0111, 0x0112, 0x0114, 0x0115}
+    assert ledger.store.load().slices == fabric.observed.allocation.slices
+
+
+def test_group_commit_writes_the_fabric_once_for_all_that_wait(ledger, fabric):
+    fabric.gate.clear()
+    first = ledger.submit("ci", "first", put(ACME))
+    fabric.entered.wait()
+    others = [ledger.submit("ci", "more", put(replace(ACME, name=f"t{n}", p_key=0x0110 + n))) for n in range(50)]
+    fabric.gate.set()
+    for one in (first, *others):
+        one.result()
+    assert fabric.writes == 2
+
+
+def test_twenty_writers_lose_and_double_nothing(ledger, fabric):
+    """Each adds its members to one slice by what it reads there."""
+    ledger.change("ci", "make acme", put(replace(ACME, seats={})))
+
+    def add(guid: int) -> Callable[[Draft], None]:
+        def edit(draft: Draft) -> None:
+            there = draft.slices[0x0101]
+            draft.put(replace(there, seats={**there.seats, guid: Seat()}))
+
+        return edit
+
+    def write(writer: int) -> None:
+        for n in range(10):
+            ledger.change(f"w{writer}", "add", add(writer * 100 + n))
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(20)]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join()
+    wanted = {writer * 100 + n for writer in range(20) for n in range(10)}
+    assert set(fabric.observed.allocation.slices[0x0101].seats) == wanted
+    assert len(ledger.store.audit_lines(most=1000)) == 202  # taken over, made, and each added once
+    assert ledger.desired().revision == 202
+
+
+def test_two_processes_on_one_database_lose_nothing(opened, fabric):
+    one, other = opened(fabric), opened(fabric)
+    one.change("one", "make", put(ACME))
+    other.change("other", "make", put(replace(ACME, name="blue", p_key=0x0102)))
+    assert set(fabric.observed.allocation.slices) == {0x0101, 0x0102}
+    wait_until(lambda: one.desired() == other.desired(), "that one sees what the other wrote")
+
+
+def test_at_its_start_a_ledger_makes_the_fabric_be_what_the_database_says(opened, fabric):
+    opened(fabric).change("ci", "make acme", put(ACME))
+    forgetful = MemoryFabric(allocation=Allocation(lanes=QosOptions(high_limit=3)))
+    again = opened(forgetful)
+    assert forgetful.observed.allocation == again.desired().allocation() == fabric.observed.allocation
+
+
+def test_a_new_ledger_takes_over_what_the_fabric_has(opened):
+    lanes = QosOptions(high_limit=3, vlarb_high=((0, 4), (1, 8)), sl2vl=(*range(15), 7))
+    fabric = MemoryFabric(allocation=Allocation(slices={0x0101: ACME}, default_is_full=False, lanes=lanes))
+    opened(None).change("root", "a token", lambda draft: draft.documents.update({("token", "a"): "{}"}))
+    assert opened(fabric).desired().allocation() == fabric.observed.allocation
+    assert fabric.writes == 0
+    assert opened(fabric).store.load().allocation() == fabric.observed.allocation
+
+
+def test_a_write_that_may_have_happened_is_settled_by_the_database(ledger, fabric):
+    """The subnet manager takes it, and dies before it answers."""
+    write = fabric.write
+
+    def take_and_die(wanted: Allocation, *, over: object) -> None:
+        write(wanted, over=over)
+        fabric.is_dead = True
+        fabric._live()
+
+    fabric.write = take_and_die
+    with pytest.raises(SubnetError, match="does not answer"):
+        ledger.change("ci", "make acme", put(ACME))
+    assert set(fabric.observed.allocation.slices) == {0x0101}
+    fabric.write, fabric.is_dead = write, False
+    wait_until(lambda: fabric.observed.allocation == Allocation(), "that the fabric is as the database says")
+
+
+def test_slices_of_the_intent_are_not_to_be_changed_directly(ledger):
+    ledger.change("ci", "intent", lambda draft: draft.put(ACME, INTENT))
+    with pytest.raises(Clash, match=r"acme=0x0101 is intent's, not direct's to change: change the intent"):
+        ledger.change("ci", "members", put(replace(ACME, seats={})))
+    with pytest.raises(Clash, match="change the intent"):
+        ledger.change("ci", "remove", lambda draft: draft.remove(0x0101))
+
+
+def test_p_keys_of_others_and_names_that_are_there_are_refused(ledger, fabric):
+    fabric.observed = replace(fabric.observed, taken=frozenset({0x0200}))
+    ledger.change("ci", "make acme", put(ACME))
+    with pytest.raises(Clash, match="0x0200 is taken"):
+        ledger.change("ci", "make", put(replace(ACME, name="x", p_key=0x0200)))
+    with pytest.raises(Clash, match="name acme is taken: partition 0x0101"):
+        ledger.change("ci", "make", put(replace(ACME, p_key=0x0102)))
+
+
+def test_a_cancelled_change_never_happens(ledger, fabric):
+    fabric.gate.clear()
+    first = ledger.submit("ci", "first", put(ACME))
+    fabric.entered.wait()
+    second = ledger.submit("ci", "second", put(replace(ACME, name="blue", p_key=0x0102)))
+    assert second.cancel()
+    fabric.gate.set()
+    first.result()
+    ledger.change("ci", "third", lambda draft: None)
+    assert set(ledger.desired().slices) == {0x0101}
+
+
+def test_a_flood_of_refusals_is_counted_and_not_kept(ledger, fabric):
+    fabric.gate.clear()
+    first = ledger.submit("ci", "make acme", put(ACME))
+    fabric.entered.wait()
+    for _ in range(5000):
+        ledger.note("nobody", "GET /", "refused: no token")
+    fabric.gate.set()
+    first.result()
+    ledger.change("ci", "nothing", lambda draft: None)
+    results = [result for _, _, result in audit(ledger)]
+    assert "4000 more refusals, too many at once to be written one by one" in results
+
+
+def test_what_no_database_takes_does_no_harm(ledger):
+    ledger.note("a\0b", "GET /\udc80", "refused")
+    ledger.change("ci", "nothing", lambda draft: None)
+    assert ("a\\0b", "GET /?", "refused") in audit(ledger)
