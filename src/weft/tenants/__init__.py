@@ -2,6 +2,10 @@
 
 A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
 
+compile        what is wanted of this fabric: P_Keys, members and lanes; or why it cannot be had
+members        ports by what people call them
+quality        classes of traffic on lanes, and how much of a link each of them gets
+intent         what is wanted: tenants, services, classes; a TOML file
 drivers/       how slices get into a fabric: weft's subnet manager, OpenSM, UFM
 slices         partitions with their members, and the lanes of their traffic
 """

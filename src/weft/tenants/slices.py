@@ -86,6 +86,8 @@ class Inventory:
     """The ports that are there, as the subnet manager sees them."""
 
     ports: tuple[EndPort, ...]
+    # Service levels that routing itself needs against deadlock, as dfsssp does; with more than one they are not free.
+    routing_sls: int = 1
 
     def by_guid(self) -> dict[int, EndPort]:
         return {port.guid: port for port in self.ports}

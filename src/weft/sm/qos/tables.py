@@ -160,8 +160,8 @@ def from_shares(shares: Sequence[Share]) -> Qos:
     stray = next((vl_of_sl[sl] for sl in percent if sl not in high), 0)
     general = QosOptions(
         high_limit=NO_LIMIT if high else 0,
-        vlarb_high=_weights({vl_of_sl[sl]: percent[sl] for sl in percent if sl in high}),
-        vlarb_low=_weights({vl_of_sl[sl]: percent[sl] for sl in percent if sl not in high}),
+        vlarb_high=weights_of({vl_of_sl[sl]: percent[sl] for sl in percent if sl in high}),
+        vlarb_low=weights_of({vl_of_sl[sl]: percent[sl] for sl in percent if sl not in high}),
         sl2vl=tuple(vl_of_sl.get(sl, stray) for sl in range(SERVICE_LEVELS)),
     )
     return Qos.of(general)
@@ -175,7 +175,7 @@ def _check_shares(percent: dict[int, float]) -> None:
     require(sum(percent.values()) <= 100, "the sum of all shares in percent,", sum(percent.values()), "100 at most")
 
 
-def _weights(percent: dict[int, float]) -> VlWeights:
+def weights_of(percent: dict[int, float]) -> VlWeights:
     """The smallest share is worth a packet of 4 KiB. What is too much for one entry is spread evenly over several."""
     smallest = min(percent.values(), default=1)
     weight = {vl: round(part / smallest * PACKET_WEIGHT) for vl, part in percent.items()}

@@ -64,18 +64,18 @@ class Document:
         hint = f"{near[0]}, or another " if near else ""
         raise FileError(self.path, self.line(place), key, f"{hint}of the keys {', '.join(known)}".removeprefix("of "))
 
-    def convert(self, place: Place, type_: type[T]) -> T:
-        """What stands there as a struct, or a complaint about the part that does not fit."""
+    def convert(self, place: Place, type_: type[T], *, strict: bool = False) -> T:
+        """What stands there as a struct, or a complaint about the part that does not fit. Strict: "1" is no number."""
         value = self.at(place)
         try:
-            return msgspec.convert(value, type_, strict=False, str_keys=True)
+            return msgspec.convert(value, type_, strict=strict, str_keys=True)
         except msgspec.ValidationError as error:
             message, _, where = str(error).partition(" - at `")
             self._explain(place, (*place, *_inner_place(where.rstrip("`"))), message, type_)
 
     def _explain(self, outer: Place, place: Place, message: str, type_: type[Any]) -> NoReturn:
         if unknown := re.search(r"unknown field `(.*)`", message, re.DOTALL):
-            self.refuse_key((*place, unknown[1]), getattr(type_, "__struct_fields__", ()))
+            self.refuse_key((*place, unknown[1]), getattr(type_, "__struct_encode_fields__", ()))
         if missing := re.search(r"missing required field `(.*)`", message):
             self.refuse(outer, f"a mapping with {missing[1]}")
         if message.startswith("Invalid RFC3339 encoded date"):

@@ -1,0 +1,200 @@
+"""What is wanted becomes P_Keys, members and lanes; what cannot be had is refused by its line."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tenants.wanted import fabric, intent, refusal
+
+from weft.tenants.compile import compile_intent
+from weft.tenants.intent import Class, Intent, Service, Tenant, document_of, parse_intent
+from weft.tenants.slices import Allocation, Inventory, Seat, Slice
+
+EXAMPLE = """
+    p_keys = "0x0100-0x7ffe"
+    [class.mpi]
+    share = 50
+    priority = "high"
+    [class.storage]
+    share = 40
+    [tenant.acme]
+    hosts = ["h[1-2]"]
+    class = "mpi"
+    ipoib = true
+    [tenant.beta]
+    ports = ["h3/2"]
+    guids = ["0x0401"]
+    absent = ["0x0000000000009901"]
+    p_key = 0x0200
+    [service.nas]
+    hosts = ["h8"]
+    tenants = ["acme"]
+    class = "storage"
+"""
+
+
+def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
+    compiled = compile_intent(intent(tmp_path, EXAMPLE), fabric(8, ports=2))
+    acme, nas, beta = compiled.allocation.slices.values()
+    assert (acme.name, acme.p_key, acme.ipoib, acme.sl) == ("acme", 0x100, True, 1)
+    assert acme.seats == dict.fromkeys((0x101, 0x102, 0x201, 0x202), Seat())
+    assert (beta.p_key, [*beta.seats]) == (0x200, [0x302, 0x401, 0x9901])
+    full = {guid for guid, seat in nas.seats.items() if seat.full}
+    assert (nas.p_key, nas.sl, full, nas.seats.keys() - full) == (0x101, 2, {0x801, 0x802}, acme.seats.keys())
+    assert not compiled.allocation.default_is_full
+    assert compiled.notes == ("tenant beta: 0x0000000000009901 is not there now; it gets its keys when it comes",)
+
+
+def test_lanes_share_a_link_as_asked_for(tmp_path):
+    compiled = compile_intent(intent(tmp_path, EXAMPLE), fabric(8, ports=2))
+    lanes = compiled.allocation.lanes
+    assert lanes is not None
+    assert (lanes.high_limit, lanes.vlarb_high, lanes.vlarb_low) == (1, ((1, 64),), ((0, 64), (2, 128), (2, 128)))
+    assert lanes.sl2vl == (0, 1, 2, *[0] * 13)
+    assert [(lane.name, lane.sl, lane.vl, lane.asked_percent, lane.given_percent) for lane in compiled.needs] == [
+        ("no class", 0, 0, 10, 10),
+        ("mpi", 1, 1, 50, 50),
+        ("storage", 2, 2, 40, 40),
+    ]
+
+
+def test_without_classes_there_is_one_lane(tmp_path):
+    compiled = compile_intent(intent(tmp_path, '[tenant.acme]\nhosts = ["h1"]'), fabric(data_vls=1))
+    assert (compiled.allocation.lanes, compiled.needs) == (None, ())
+
+
+ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mpi"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[tenant.a]\np_key = "0x7fff"', "tenants.toml:2: tenant a: the P_Key 0x7fff is out of range: it must be"),
+        ('p_keys = "0x10-0x20"\n[tenant.a]\np_key = 0x21', ":3: tenant a: the P_Key 0x0021 is out of range"),
+        ('[tenant.a]\np_key = "0x0666"', "tenants.toml:2: tenant a: the P_Key 0x0666 is taken by a partition"),
+        ("[tenant.a]\np_key = 1\n[tenant.b]\np_key = 1", ":4: tenant b: the P_Key 0x0001 is asked for by a too"),
+        ('[tenant.a]\np_key = "acme"', "is not a hexadecimal number"),
+        ('p_keys = "7-0"', "tenants.toml:1: p_keys: '7-0' is refused: write a range within 0x0001-0x7ffe"),
+        ('p_keys = "0x1-0x2"\n[tenant.a]\n[tenant.b]\n[tenant.c]', "tenant c: no P_Key of p_keys = '0x1-0x2' is free"),
+        ('[tenant.a]\nhosts = ["h88"]', "tenants.toml:2: tenant a: there is no host 'h88'; did you mean h8"),
+        ('[tenant.a]\nhosts = ["h[1-"]', "tenants.toml:2: tenant a: the list 'h[1-"),
+        ('[tenant.a]\nports = ["h1/9"]', "tenants.toml:2: tenant a: there is no port 'h1/9'; did you mean h1/1"),
+        ('[tenant.a]\nguids = ["0x109"]', "there is no port with the GUID '0x0000000000000109'; did you mean"),
+        ('[tenant.a]\nguids = ["0x100"]', "0x0000000000000100 is the node GUID of h1, and members are ports: 0x000"),
+        ('[tenant.a]\nguids = ["zebra"]', "is not a hexadecimal number"),
+        ('[tenant.a]\nhosts = ["h1"]\n[tenant.b]\nhosts = ["h1"]', "h1/1 (0x0000000000000101) is in tenant b too"),
+        (
+            '[tenant.a]\nhosts = ["h1"]\nexclusive = false\n[tenant.b]\nhosts = ["h1"]',
+            "tenants.toml:4: tenant b: h1/1 (0x0000000000000101) is in tenant a too",
+        ),
+        ('[tenant.a]\nhosts = ["h1"]\n[service.s]\nhosts = ["h1"]', "h1/1 (0x0000000000000101) is in service s too"),
+        (
+            '[tenant.a]\nhosts = ["h1"]\nexclusive = false\nindex0 = true\n'
+            '[tenant.b]\nhosts = ["h1"]\nexclusive = false\nindex0 = true',
+            "tenants.toml:8: tenant b: h1/1 (0x0000000000000101) has the key of a at index 0 already",
+        ),
+        ('[tenant.a]\nhosts = ["h[1-3]"]\nquota = { ports = 2 }', "3 ports are more than the 2 of its quota"),
+        (ONE_CLASS + "quota.share = 40", "class mpi has 50 % of a link, more than the 40 % of its quota"),
+        ('[tenant.a]\nclass = "mpj"\n[class.mpi]\nshare = 9', "there is no class 'mpj'; did you mean mpi?"),
+        ('[service.s]\ntenants = ["b"]\n[tenant.a]', "tenants.toml:2: service s: there is no tenant 'b'"),
+        ("[class.a]\nshare = 60\n[class.b]\nshare = 50", "class b: all shares are 110 % together, more than a link"),
+        ("[class.a]\nshare = 60\n[class.b]\nshare = 40", "nothing is left for what has no class"),
+        ("[class.a]\nshare = 0", "a share of 0 % is refused: it must be from 1 to 99"),
+        ('[class.a]\nshare = 20\npriority = "high"', 'priority = "high" with 20 % in all is refused'),
+        ("[class.a]\nshare = 98", "2 % for no class beside 98 % for a is refused: a turn is a packet of 4 KiB"),
+        ("[service.a]\n[tenant.a]", "service a: a tenant has this name too"),
+        ("[tenant.default]", "tenant default: a name is a letter and up to 30"),
+        (f"[tenant.{'a' * 32}]", "a name is a letter and up to 30"),
+        ("[tenant.a]\nhots = []", "tenants.toml:2: read 'hots', expected hosts, or another of the keys"),
+        ('[tenant.a]\nclas = "mpi"', "tenants.toml:2: read 'clas', expected class, or another of the keys"),
+        ("[tenants.a]", "tenants.toml:1: read 'tenants', expected tenant, or another of the keys"),
+        ("[tenant.a]\nhosts = 7", "tenants.toml:2: read '7', expected a list"),
+        ('[tenant.a]\nipoib = "yes"', "tenants.toml:2: read 'yes', expected bool"),
+        ("tenant = 7", "tenants.toml:1: read '7', expected tables with names"),
+        ("p_keys = 7", "tenants.toml:1: read '7', expected a range"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_had_is_refused(tmp_path, text, said):
+    assert said in refusal(tmp_path, text, fabric(), taken=frozenset({0x666}))
+
+
+def test_lanes_that_a_port_has_not_are_refused(tmp_path):
+    said = refusal(tmp_path, ONE_CLASS, fabric(data_vls=1))
+    assert said.startswith("tenants.toml:5: tenant acme: 2 lanes are needed")
+    assert "h1/1 (0x0000000000000101) has 1: have 0 classes at most" in said
+
+
+def test_a_full_p_key_table_is_refused(tmp_path):
+    text = '[tenant.a]\nhosts = ["h1"]\n[service.s]\nhosts = ["h2"]'
+    said = refusal(tmp_path, text, fabric(p_keys=2))
+    assert "h1/1 (0x0000000000000101) would need 3 P_Keys, Default's among them, and its table has room for 2" in said
+
+
+def test_classes_are_refused_where_routing_needs_the_service_levels(tmp_path):
+    said = refusal(tmp_path, ONE_CLASS, Inventory(fabric().ports, routing_sls=3))
+    assert said.startswith("tenants.toml:1: class mpi: routing needs 3 service levels")
+
+
+OTHERS = Slice(name="theirs", p_key=0x6000, seats={0x801: Seat()}, sl=3)
+
+
+def test_slices_outside_p_keys_stay(tmp_path):
+    before = Allocation(slices={0x6000: OTHERS})
+    compiled = compile_intent(intent(tmp_path, 'p_keys = "0x1-0xff"\n[tenant.a]'), fabric(), before=before)
+    assert [*compiled.allocation.slices] == [1, 0x6000]
+    assert compiled.allocation.slices[0x6000] == OTHERS
+    said = refusal(tmp_path, f'p_keys = "0x1-0xff"\n{ONE_CLASS}', fabric(), before=before)
+    assert "theirs=0x6000, which is outside p_keys, has service level 3 of classes that these would replace" in said
+
+
+def test_who_is_away_keeps_its_seat(tmp_path):
+    wanted = intent(tmp_path, '[tenant.a]\nguids = ["0x101"]')
+    there = compile_intent(wanted, fabric()).allocation
+    assert compile_intent(wanted, Inventory(()), before=there).allocation == there
+
+
+def test_an_intent_is_the_same_after_json(tmp_path):
+    wanted = intent(tmp_path, EXAMPLE)
+    assert parse_intent(msgspec.json.decode(msgspec.json.encode(document_of(wanted)))) == wanted
+
+
+# -- what stays when something is added --------------------------------------------------------------------------------
+
+NAMES = st.sampled_from("abcdefgh")
+TENANTS = st.builds(
+    Tenant,
+    hosts=st.lists(st.sampled_from([f"h{i}" for i in range(1, 9)]), max_size=4).map(tuple),
+    class_=st.sampled_from([None, "x", "y"]),
+    p_key=st.sampled_from([None, None, None, None, "0x0003"]),
+    exclusive=st.just(False),
+    ipoib=st.booleans(),
+)
+INTENTS = st.builds(
+    lambda tenants, services: Intent(
+        classes={"x": Class(share=50, priority="high"), "y": Class(share=30)},
+        tenants={name: one if one.p_key is None or name == "a" else Tenant() for name, one in tenants.items()},
+        services={name.upper(): one for name, one in services.items()},
+    ),
+    st.dictionaries(NAMES, TENANTS),
+    st.dictionaries(NAMES, st.builds(Service, hosts=st.just(("h8",)))),
+)
+
+
+@given(INTENTS, TENANTS, NAMES)
+def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
+    """Neither a P_Key nor a service level, wherever in the file it is added."""
+    before = compile_intent(wanted, fabric()).allocation
+    added = msgspec.structs.replace(tenant, p_key=None)
+    more = msgspec.structs.replace(wanted, tenants={f"new-{name}": added} | wanted.tenants)
+    after = compile_intent(more, fabric(), before=before).allocation
+    assert {one.name: (one.p_key, one.sl) for one in before.slices.values()}.items() <= {
+        one.name: (one.p_key, one.sl) for one in after.slices.values()
+    }.items()
+
+
+@given(INTENTS)
+def test_the_same_again_is_the_same(wanted):
+    before = compile_intent(wanted, fabric()).allocation
+    assert compile_intent(wanted, fabric(), before=before).allocation == before
