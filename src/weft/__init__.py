@@ -23,6 +23,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     fabric                         CABLING: model, rates, catalog, tables, forwarding, topologies/, files/
     wire                           BYTES: headers, MADs, CRCs, packets, pcap; knows no fabric
     jit                            kernels, compiled once and cached
+    json_lines                     commands to a process that runs: one line of JSON each way
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
     plugins                        doors: topologies, engines, formats and more that others add, by name
     units | ids | version

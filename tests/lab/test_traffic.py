@@ -169,7 +169,7 @@ def test_what_is_too_large_is_refused_before_it_is_made(lab, monkeypatch):
 
 def test_a_client_that_goes_away_ends_its_traffic(lab, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    served = commands.CommandServer(lab, registry.entry("gone"))
+    served = commands.serve_commands(lab, registry.entry("gone"))
     try:
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(served.server_address)

@@ -135,7 +135,7 @@ def test_a_question_that_comes_again_while_it_waits_is_answered_once():
 
 
 def test_no_further_table_is_made_while_much_is_under_way(monkeypatch):
-    monkeypatch.setattr("weft.sm.run._UNSENT_BYTES", 1)
+    monkeypatch.setattr("weft.sm.sa.requests._UNSENT_BYTES", 1)
     besieged, unsent = Besieged(), []
     besieged.ask(ALL_PATHS, times=5)
     for host in besieged.hosts:

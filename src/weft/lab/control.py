@@ -1,20 +1,13 @@
-"""Commands to a running lab: one line of JSON each way, over a socket that only its user can reach.
-
-{"do": "break", "name": "leaf1/5"}   ->   {"ok": ["leaf1/5"]}   or   {"error": "there is no port ..."}
-{"do": "traffic"}                    ->   {"progress": [4, 16]}, as often as there is any, before that
-
-Who goes away ends the work that he waited for.
-"""
+"""Commands to a running lab."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from weft import runtime
+from weft import json_lines
 from weft.errors import ConfigError, SubnetError
 from weft.lab.registry import Entry
 
@@ -31,13 +24,7 @@ def ask(
 ) -> Any:
     """Send one command to a lab; ConfigError if it refuses."""
     try:
-        with runtime.dial(entry.socket, patience_s) as line:
-            line.sendall(json.dumps({"do": do, **words}).encode() + b"\n")
-            with line.makefile("rb") as answer:
-                found = json.loads(answer.readline())
-                while "progress" in found:
-                    progress(*found["progress"])
-                    found = json.loads(answer.readline())
+        found = json_lines.ask(entry.socket, do, patience_s, progress, **words)
     except (OSError, ValueError) as error:
         reason = str(error) or type(error).__name__
         raise SubnetError(f"the lab {entry.name} does not answer: {reason}; its log is {entry.log}") from None

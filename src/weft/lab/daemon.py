@@ -12,7 +12,7 @@ from contextlib import suppress
 from weft.errors import ConfigError, WeftError
 from weft.fabric.model import Fabric
 from weft.lab import registry
-from weft.lab.commands import CommandServer
+from weft.lab.commands import serve_commands
 from weft.lab.lab import Lab
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -26,7 +26,7 @@ def serve(
     """Run a lab in this process until it is told to end; `until` is a pipe whose end means the same."""
     with registry.claim(name) as entry:
         lab = Lab(fabric, name, timed=timed)
-        commands = CommandServer(lab, entry)
+        commands = serve_commands(lab, entry)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: lab.server.stop())
         if until is not None:

@@ -78,7 +78,7 @@ def _labs() -> Iterator[Finding]:
     except ConfigError:
         return  # said already
     alive = {one.name for one in registry.running()}
-    for name in sorted({path.stem for path in folder.glob("*.sock")} | alive):
+    for name in sorted({path.stem for path in folder.glob("*.sock") if path.with_suffix(".lock").exists()} | alive):
         if name in alive:
             yield Finding(f"lab {name}", "good", f"runs; `weft down --lab {name}` ends it")
         else:

@@ -94,7 +94,7 @@ def _clear(made: Entry) -> None:
 
 def running() -> list[Entry]:
     folder = runtime.folder()
-    found = [Entry(path.stem, folder) for path in sorted(folder.glob("*.sock"))]
+    found = [Entry(path.stem, folder) for path in sorted(folder.glob("*.lock"))]
     return [one for one in found if one.answers()]
 
 

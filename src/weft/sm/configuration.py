@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.text import read_text
 from weft.ids import Guid
+from weft.sm.allocation import NOTHING, Filed, allocation_file, read_told
 from weft.sm.conf.options import Options, named_file
 from weft.sm.conf.qos_options import Qos
 from weft.sm.events import Event
@@ -77,13 +78,16 @@ def _read_guids(path: Path) -> tuple[int, ...]:
 
 def load_configuration(state: State) -> None:
     """Read all files again; ConfigError, and all stays as it was, if one of them cannot be used."""
-    read = read_configuration(state.options)
-    state.partitions, state.qos, state.policy, state.roots = read.partitions, read.qos, read.policy, read.roots
+    options = state.options
+    read = read_configuration(options)
+    filed = Filed(partitions=read.partitions, qos=read.qos)
+    state.merge(filed, NOTHING if options.state_file is None else read_told(allocation_file(options.state_file), filed))
+    state.policy, state.roots = read.policy, read.roots
     for note in read.partitions.notes:
         state.log.say_once(Event.PARTITIONS, note)
     for note in read.policy.notes if read.policy is not None else ():
         state.log.say_once(Event.QOS, note)
-    for text in _without_effect(state.options):
+    for text in _without_effect(options):
         state.log.say_once(Event.OPTION_IGNORED, text)
 
 

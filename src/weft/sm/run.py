@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.errors import ConfigError, SubnetError, WeftError
-from weft.mad.carrier import SMP_CLASSES, Address, Arrived, Carrier, ask
+from weft.errors import ConfigError, WeftError
+from weft.mad.carrier import Address, Arrived, Carrier
 from weft.mad.walk import DATA
+from weft.sm.attachment import attach, get_own
 from weft.sm.conf.options import Options, named_file
 from weft.sm.configuration import load_configuration
 from weft.sm.discovery.flaps import Flaps
@@ -31,19 +32,20 @@ from weft.sm.discovery.view import View
 from weft.sm.events import Event, Log
 from weft.sm.inform.traps import asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
-from weft.sm.sa.requests import Requests, is_long
+from weft.sm.orders import Orders, socket_of
+from weft.sm.sa.requests import Requests
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.replication import Replication, load_replica
 from weft.sm.sminfo.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
 from weft.sm.state import State
 from weft.sm.status import describe, read_status, write_status
-from weft.sm.sweep import Report, configure, discover
+from weft.sm.sweep import Interrupted, Report, configure, discover
 from weft.sm.writing import Writing, dump_tables
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import DirectedSmp, NodeInfo, Smp, SmpAttribute, SMState
+from weft.wire.smp import Smp, SmpAttribute, SMState
 
 if TYPE_CHECKING:
     from weft.sm.sa.administrator import Administrator
@@ -53,10 +55,7 @@ _TRY_AGAIN_S = 1.0  # after a sweep that failed
 _REPORT_MS = 1000
 _SETTLE_S = 0.02  # after a trap: where one link falls others often follow
 _SLICE_S = 0.05  # for the SA, between two looks at a sweep
-_UNSENT_BYTES = 1 << 24  # of tables under way: no further one is made then
 _LOOK_S = 0.01
-_SA_METHODS = (Method.GET, Method.SET, Method.GET_TABLE, Method.GET_MULTI, Method.DELETE, Method.GET_TRACE_TABLE)
-_SMP_METHODS = (Method.GET, Method.SET, Method.TRAP)
 
 
 class SubnetManager:
@@ -98,7 +97,7 @@ class SubnetManager:
         self._sweep_s, self._check_s, self._light_s = -math.inf, math.inf, math.inf  # when they are due
         self._suspects: set[int] = set()  # LIDs of switches that sent a trap
         self._taking_over = self._configuring = self._is_sweeping = self._reload = self._stopped = False
-        self._is_answering = False  # a question to the SA
+        self._orders = Orders(self, self._sweep_now)
 
     @cached_property
     def administrator(self) -> Administrator:
@@ -140,16 +139,9 @@ class SubnetManager:
         before = read_status(options.state_file) if options.state_file else None
         if before is not None:
             state.remembered.update({int(guid, 16): lid for guid, lid in before.lids.items()})
-        for mgmt_class in SMP_CLASSES:
-            self.carrier.register(mgmt_class, _SMP_METHODS)
-        self.carrier.register(MgmtClass.SUBN_ADM, _SA_METHODS, class_version=2)
-        node_info = DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, m_key=options.m_key)
-        answer = ask(self.carrier, node_info)
-        if answer is None:
-            raise SubnetError("the node of this port does not answer NodeInfo: is it up?")
         self.election = Election(
             options,
-            guid=NodeInfo.unpack(answer, DATA).port_guid,
+            guid=attach(self.carrier, options.m_key),
             clock=state.clock,
             say=state.log.say,
             mads_sent=lambda: state.sender.mads,
@@ -157,10 +149,14 @@ class SubnetManager:
         self.replication = Replication(
             clock=state.clock, say=state.log.say, sa_key=options.sa_key, changed=self._write_status
         )
+        if options.state_file is not None:
+            path = socket_of(options.state_file)
+            self._writing.attempt(f"the socket {path}", partial(self._orders.open, path))
         self.carrier.set_is_sm(True)
         state.log.say(Event.STARTED, f"GUID 0x{self.election.guid:016x}, priority {options.sm_priority}")
 
     def close(self) -> None:
+        self._orders.close()
         self.state.log.say(Event.STOPPED, f"after {self.sweeps} sweeps, {self.state.sender.mads:,} MADs")
         with suppress(WeftError):  # the subnet may be gone
             self.carrier.set_is_sm(False)
@@ -180,6 +176,8 @@ class SubnetManager:
             self._check()
         elif now_s >= self._light_s and self.election.state == SMState.MASTER:
             self._look()
+        if self._orders and self.election.state != SMState.DISCOVERING:  # it will be master, or know who is
+            self._carry_out()
         next_s = min(self._sweep_s, self._check_s, self._light_s, self.election.next_due_s(), now_s + _NAP_S)
         next_s = min(next_s, self.replication.next_due_s(self.election.master))
         if self.election.lacks_lids:
@@ -195,6 +193,15 @@ class SubnetManager:
             load_configuration(self.state)
         except ConfigError as error:
             self.state.log.say(Event.SWEEP_FAILED, f"{error}; what was read before stays")
+
+    def _carry_out(self) -> None:
+        """What clients of the socket want changed."""
+        self._configuring = self.election.state == SMState.MASTER
+        try:
+            self._orders.carry_out()
+        finally:
+            self._configuring = False
+        self._write_status()
 
     # -- sweeps -----------------------------------------------------------------------------------------------------
 
@@ -219,6 +226,14 @@ class SubnetManager:
         finally:
             self._configuring = self._is_sweeping = False
         self._swept(report, others, state.clock() - began_s, state.sender.mads - mads)
+
+    def _sweep_now(self) -> Report | None:
+        """In the middle of an order."""
+        before = self.report
+        self._sweep()
+        self._configuring = True
+        self._stop_if_not_master()
+        return self.report if self.report is not before else None
 
     def _take_over(self, view: View) -> None:
         """What the master of before knew: asked of it while it lived, and read from the ports."""
@@ -266,7 +281,7 @@ class SubnetManager:
         """Take what comes within so long, and answer the SA's for a while. Called in the middle of sweeps too."""
         self._hear(min(wait_s, _LOOK_S) if self._requests else wait_s)
         until_s = self.state.clock() + _SLICE_S
-        while not self._is_answering and self._answer_next():
+        while self._requests and self._requests.answer_next(self.administrator.answer, self.state.sender):
             self._hear(0.0)
             if self.state.clock() >= until_s:
                 break
@@ -285,10 +300,13 @@ class SubnetManager:
         for mad, address in self.state.subscriptions.take():
             heard = partial(self._on_report_response, address)
             self._ask(Question(mad=mad, to=address, timeout_ms=_REPORT_MS, retries=3, heard=heard))
+        self._stop_if_not_master()
+
+    def _stop_if_not_master(self) -> None:
         if self._configuring and self.election.state != SMState.MASTER:
-            raise SubnetError("another subnet manager became master in the middle of the sweep")
+            raise Interrupted("another subnet manager became master in the middle of the sweep")
         if self._configuring and self._stopped:
-            raise SubnetError("told to end in the middle of the sweep")
+            raise Interrupted("told to end in the middle of the sweep")
 
     def _on_arrival(self, arrived: Arrived) -> None:
         mad, response = arrived.mad, None
@@ -304,23 +322,6 @@ class SubnetManager:
             self._on_trap(*told, asks_for_handover(mad))
         if response is not None:
             self.carrier.post(response, arrived.source)
-
-    def _answer_next(self) -> bool:
-        """The first that asked the SA something; False if nobody waits, or for tables that are still under way."""
-        taken = self._requests.next(tables=self.carrier.unsent_bytes() < _UNSENT_BYTES)
-        if taken is None:
-            return False
-        arrived, response = taken
-        answer = partial(self.administrator.answer, arrived.mad, arrived.source)
-        self._is_answering = True
-        try:
-            if response is None:
-                response = self.state.sender.aside(answer) if is_long(arrived.mad) else answer()
-        finally:
-            self._is_answering = False
-        if response is not None:
-            self.carrier.post(response, arrived.source)
-        return True
 
     def _on_trap(self, number: int | None, lid: int, asks_for_handover: bool) -> None:
         """A link changed: look at that switch, soon. Somebody else changed: sweep, it may be a subnet manager."""
@@ -361,7 +362,7 @@ class SubnetManager:
 
     def _ask_own_port(self) -> None:
         """Where the master is, if it gave LIDs after we met it: it is asked for its tables by LID."""
-        port_info = DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.PORT_INFO, m_key=self.options.m_key)
+        port_info = get_own(SmpAttribute.PORT_INFO, self.options.m_key)
         self._ask(Question(mad=port_info, timeout_ms=_REPORT_MS, heard=self._on_own_port))
 
     def _on_own_port(self, answer: bytes | None) -> Action:

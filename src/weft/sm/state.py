@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.routing.route import Routing
+from weft.sm.allocation import NOTHING, Filed, Told
 from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import Qos
 from weft.sm.discovery.flaps import Flaps
@@ -33,7 +34,10 @@ class State:
     sender: Sender
     log: Log
     clock: Callable[[], float] = time.monotonic
-    partitions: Partitions = NO_FILE
+    filed: Filed = field(default_factory=lambda: Filed(partitions=NO_FILE))
+    told: Told = NOTHING  # over its socket
+    partitions: Partitions = NO_FILE  # both together
+    lacking: tuple[str, ...] = ()  # what P_Key tables have no room for
     adopts_partitions: bool = False  # at the next sweep: those that the ports are in
     qos: Qos | None = None  # what ports get; None: QoS is off
     policy: Policy | None = None  # which service level a path gets
@@ -47,6 +51,11 @@ class State:
     services: Services = field(default_factory=Services)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     flaps: Flaps = field(default_factory=Flaps)
+
+    def merge(self, filed: Filed, told: Told) -> None:
+        """ConfigError, and all stays as it was, where the two contradict each other."""
+        self.partitions, self.qos = filed.with_told(told)
+        self.filed, self.told = filed, told
 
     @property
     def sm_lid(self) -> int:

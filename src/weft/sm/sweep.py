@@ -5,6 +5,7 @@ Everything is compared with what is there first: a sweep over a subnet that is a
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,6 +17,7 @@ from weft.ids import Gid, Lid
 from weft.mad.walk import walk
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import Routing
+from weft.sm.allocation import NOTHING
 from weft.sm.discovery.differences import differences, missing_links
 from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
@@ -33,6 +35,10 @@ from weft.sm.ucast.forwarding import Uploaded, compute_routes, read_forwarding, 
 from weft.sm.ucast.lids import Lids, choose_lids
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortState
+
+
+class Interrupted(SubnetError):
+    """The manager is no longer the one that may write into the devices, or ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +109,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     if state.options.congestion_control:
         for name in set_up_congestion_control(sender, view, known, state.options):
             state.log.say_once(Event.REFUSED, f"{name} does not know congestion control, or has another CC_Key")
+    state.lacking = pkeys.lacking
     remember(state, view, known, routing)
     return Report(
         switches=int(view.is_switch.sum()),
@@ -164,7 +171,8 @@ def route_subnet(state: State, view: View, known: Known) -> tuple[View, Routing 
         except WeftError as error:
             state.log.say(Event.ROUTING_FALLBACK, f"{engine or 'as before'}: {error}")
             continue
-        return replace(view, fabric=routing.fabric), routing
+        # What comes on top of the engine's tables is not written into them: P_Keys and lanes change between sweeps.
+        return replace(view, fabric=routing.fabric.configured(copy.copy(routing.tables))), routing
     raise SubnetError("no routing engine can route this subnet")
 
 
@@ -188,7 +196,8 @@ def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
     ends = view.end_ports
     read_pkeys(state.sender, view, known, ends[~known.keys[ends]])
     if state.adopts_partitions:
-        state.partitions, state.adopts_partitions = adopt_partitions(known.tables.pkey, view), False
+        state.merge(replace(state.filed, partitions=adopt_partitions(known.tables.pkey, view)), NOTHING)
+        state.adopts_partitions = False
         names = ", ".join(one.label for one in state.partitions.partitions)
         state.log.say(Event.PARTITIONS, f"no file says which there are: those that ports are in stay, {names}")
     chosen = choose_pkeys(state.partitions, state.options, view, known)

@@ -55,6 +55,21 @@ def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bo
     return _Reader(path, qos=qos).read(text)
 
 
+def parse_definition(text: str, source: str, *, qos: bool, rank: int) -> Partition:
+    """One partition, as a program tells it to a running manager: it may have no members.
+
+    Whatever would be a note of a file is refused here, since nobody reads notes. Its rules have places from `rank` on.
+    """
+    reader = _Reader(source, qos=qos)
+    reader.rank, reader.drafts = rank, {}
+    for reader.line, line in enumerate(text.split("\n"), 1):
+        reader.statements(line)
+    if reader.notes:
+        raise ConfigError(reader.notes[0])
+    (draft,) = reader.drafts.values()
+    return draft.finished()
+
+
 @dataclass(slots=True)
 class _Draft:
     """A partition as it grows."""
@@ -103,14 +118,7 @@ class _Reader:
         for self.line, line in enumerate(text.split("\n"), 1):
             if len(line) > _LONGEST_LINE:
                 self.note(f"longer than {_LONGEST_LINE} characters: OpenSM would cut it, perhaps within a GUID")
-            rest = line.split("#", 1)[0].lstrip(BLANKS)
-            while rest:
-                statement, semicolon, rest = rest.partition(";")
-                rest = rest.lstrip(BLANKS)
-                self.statement(statement)
-                any_statement = True
-                if semicolon:
-                    self.open = None
+            any_statement |= self.statements(line)
         if not any_statement:
             note = f"{self.path}: no partition is defined: all ports are full members of Default"
             return Partitions(partitions=NO_FILE.partitions, notes=(note,))
@@ -140,6 +148,17 @@ class _Reader:
         return FileError(self.path, self.line, read, f"{expected} (OpenSM would drop the whole file)")
 
     # -- definitions ----------------------------------------------------------------------------------------------
+
+    def statements(self, line: str) -> bool:
+        """All of a line; were there any?"""
+        first = rest = line.split("#", 1)[0].lstrip(BLANKS)
+        while rest:
+            statement, semicolon, rest = rest.partition(";")
+            rest = rest.lstrip(BLANKS)
+            self.statement(statement)
+            if semicolon:
+                self.open = None
+        return bool(first)
 
     def statement(self, text: str) -> None:
         """What stands on one line up to a semicolon, or to the line's end."""

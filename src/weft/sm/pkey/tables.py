@@ -43,6 +43,7 @@ class PKeyTables:
     programmed: NDArray[np.bool_]  # [slot] -> does the subnet manager write this row?
     enforcement: NDArray[np.uint8]  # [slot] -> INBOUND | OUTBOUND
     notes: tuple[str, ...]
+    lacking: tuple[str, ...]  # those of the notes that say what tables have no room for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +100,8 @@ def wanted_pkeys(
     cap = np.maximum(_capacity(partition_cap, fabric)[fabric.ports.node[slots]], 1)
     there = _found_at(keys, found[slots], allow_both) if keep_indexes and found is not None else None
     index = _indexes(keys, cap, there)
-    _name_dropped(keys, index, cap, fabric, slots, notes)
+    lacking: list[str] = []
+    _name_dropped(keys, index, cap, fabric, slots, lacking)
     table = fabric.tables.like().pkey if found is None else found.astype(np.uint16)
     table[slots] = 0
     fits = index >= 0
@@ -109,8 +111,14 @@ def wanted_pkeys(
     programmed = np.zeros(len(fabric.ports), bool)
     programmed[slots] = (fabric.ports.peer[slots] >= 0) | (fabric.ports.number[slots] == 0) | (slots == own_slot)
     directions = PART_ENFORCE[part_enforce]
-    enforcement = _enforce(fabric, slots, table, programmed, _capacity(enforcement_cap, fabric), directions, notes)
-    return PKeyTables(table=table, programmed=programmed, enforcement=enforcement, notes=tuple(notes))
+    enforcement = _enforce(fabric, slots, table, programmed, _capacity(enforcement_cap, fabric), directions, lacking)
+    return PKeyTables(
+        table=table,
+        programmed=programmed,
+        enforcement=enforcement,
+        notes=(*notes, *lacking),
+        lacking=tuple(lacking),
+    )
 
 
 # -- rules to keys ----------------------------------------------------------------------------------------------------

@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from weft.mad.carrier import Arrived
+from weft.mad.carrier import Address, Arrived
 from weft.sm.events import Event
+from weft.sm.sender import Sender
 from weft.wire.mad import RESPONSE, Method, Status
 from weft.wire.sa import SaMad
 
 MOST = 1024  # that wait
+_UNSENT_BYTES = 1 << 24  # of tables under way: no further one is made then
 _LONG = (Method.GET_TABLE, Method.GET_MULTI, Method.GET_TRACE_TABLE)
 _Key = tuple[int, bytes]  # the LID it is from; method, attribute and transaction
 
@@ -32,6 +35,7 @@ class Requests:
     _long: deque[tuple[float, Arrived]] = field(default_factory=deque)
     _waiting: set[_Key] = field(default_factory=set)
     _refused: int = 0  # since there was last nothing to do
+    _is_answering: bool = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -46,6 +50,25 @@ class Requests:
         self._waiting.add(key)
         (self._long if is_long(arrived.mad) else self._short).append((self.clock(), arrived))
         return None
+
+    def answer_next(self, answer: Callable[[bytes, Address], bytes | None], sender: Sender) -> bool:
+        """The first that asked something; False if nobody waits, or for tables that are still under way."""
+        if self._is_answering:  # a table, aside
+            return False
+        taken = self.next(tables=sender.carrier.unsent_bytes() < _UNSENT_BYTES)
+        if taken is None:
+            return False
+        arrived, response = taken
+        work = partial(answer, arrived.mad, arrived.source)
+        self._is_answering = True
+        try:
+            if response is None:
+                response = sender.aside(work) if is_long(arrived.mad) else work()
+        finally:
+            self._is_answering = False
+        if response is not None:
+            sender.carrier.post(response, arrived.source)
+        return True
 
     def next(self, *, tables: bool) -> tuple[Arrived, bytes | None] | None:
         """The next, with its answer if it has waited too long; None if none waits. `tables`: it may be a long one."""

@@ -1,0 +1,212 @@
+"""What a subnet manager was told while it runs: partitions, and lanes for their traffic.
+
+    files of the operator  +  what it was told  ->  the partitions that ports get
+
+A P_Key that a file defines is the file's: nobody who tells it something else is heard. What it was told is kept in one
+file beside its state, written whole or not at all, so that a manager which was killed comes back with it. There is no
+count of changes: `revision` is a digest of all that can be told, so the same state has the same revision wherever it
+came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.errors import ConfigError, FileError
+from weft.fabric.files.atomic import write_atomically
+from weft.sm.conf.qos_options import Qos, QosOptions
+from weft.sm.pkey.conf_words import split, strtoul
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, Everyone, Member, Membership, Partition, Partitions
+
+_RULES = 1 << 17  # more than a partition can have: places of rules follow the P_Key, whoever was told of first
+_SOURCE = "what the subnet manager is told"
+_FULL = (Member(who=Everyone.ALL, membership=Membership.FULL),)
+_LIMITED = (
+    Member(who=Everyone.ALL, membership=Membership.LIMITED),
+    Member(who=Everyone.SELF, membership=Membership.FULL),
+)
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """As it is kept, and as it goes over the socket."""
+
+    revision: str = ""
+    partitions: str = ""  # in the form of partitions.conf
+    qos: dict[str, Any] | None = None  # the fields of QosOptions; None: QoS is as the files say
+    default_is_full: bool | None = None  # over the socket: as it is; in the file None: as the files say
+    taken: tuple[int, ...] = ()  # P_Keys of the files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    definitions: Mapping[int, str] = field(default_factory=dict)  # by P_Key, in the form of partitions.conf
+    partitions: Mapping[int, Partition] = field(default_factory=dict)  # the same, read
+    qos: QosOptions | None = None
+    default_is_full: bool | None = None  # None: nobody said
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{self.definitions[p_key]};\n" for p_key in sorted(self.definitions))
+
+
+NOTHING = Told()
+
+
+# -- files and what was told ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filed:
+    """What the files say."""
+
+    partitions: Partitions
+    qos: Qos | None = None
+
+    @property
+    def taken(self) -> tuple[int, ...]:
+        return tuple(sorted(one.p_key for one in self.partitions.partitions if one.p_key != DEFAULT_P_KEY))
+
+    def with_told(self, told: Told) -> tuple[Partitions, Qos | None]:
+        """What ports get; ConfigError where files contradict what was told."""
+        both = sorted(set(self.taken) & told.definitions.keys())
+        if both:
+            mine, theirs = self.partitions.by_p_key(both[0]), told.partitions[both[0]]
+            assert mine is not None
+            raise ConfigError(
+                f"the P_Key of {theirs.label} is refused: a file of the subnet manager has {mine.label}; "
+                "take another, or take it out of the file"
+            )
+        partitions = _with_default(self.partitions.partitions, told.default_is_full)
+        partitions += tuple(told.partitions[p_key] for p_key in sorted(told.partitions))
+        return replace(self.partitions, partitions=partitions), self.qos if told.qos is None else Qos.of(told.qos)
+
+
+def _with_default(partitions: tuple[Partition, ...], is_full: bool | None) -> tuple[Partition, ...]:
+    if is_full is None or is_full == default_is_full(partitions):
+        return partitions
+    default = _default(partitions)
+    ruled = [member for member in default.members if member.line]
+    if ruled:
+        wanted, rule = ("full", "ALL=full") if is_full else ("limited", "ALL=limited, SELF=full")
+        raise ConfigError(
+            f"ports are not made {wanted} members of Default: line {ruled[0].line} of the partitions' file says "
+            f"{ruled[0].label}; take it out, or write {rule}"
+        )
+    made = replace(default, members=_FULL if is_full else _LIMITED)
+    return tuple(made if one is default else one for one in partitions)
+
+
+def default_is_full(partitions: Iterable[Partition]) -> bool:
+    """Is every port a full member of Default, if nothing else is said of it?"""
+    rules = [member.membership for member in _default(partitions).members if member.who is Everyone.ALL]
+    return bool(rules) and rules[-1] is not Membership.LIMITED
+
+
+def _default(partitions: Iterable[Partition]) -> Partition:
+    return next(one for one in partitions if one.p_key == DEFAULT_P_KEY)
+
+
+def described(filed: Filed, told: Told) -> Saved:
+    """For those who ask what it was told."""
+    partitions, _ = filed.with_told(told)
+    said = replace(told, default_is_full=default_is_full(partitions.partitions))
+    made = _saved(said, filed.taken)
+    digest = hashlib.blake2b(msgspec.json.encode(made), digest_size=12).hexdigest()
+    return msgspec.structs.replace(made, revision=digest)
+
+
+def _saved(told: Told, taken: tuple[int, ...] = ()) -> Saved:
+    return Saved(partitions=told.text, qos=qos_fields(told.qos), default_is_full=told.default_is_full, taken=taken)
+
+
+# -- changes ----------------------------------------------------------------------------------------------------------
+
+
+def changed(
+    told: Told,
+    filed: Filed,
+    *,
+    define: str = "",
+    remove: Iterable[int] = (),
+    qos: QosOptions | None,
+    default_is_full: bool | None,
+) -> Told:
+    """With these definitions, without those; ConfigError if that cannot be. A definition replaces that of its P_Key."""
+    new = split_definitions(define)
+    definitions = {p_key: text for p_key, text in told.definitions.items() if p_key not in set(remove)} | new
+    has_lanes = [one is not None or filed.qos is not None for one in (told.qos, qos)]
+    if has_lanes[0] != has_lanes[1]:
+        new = definitions  # whether service levels count is another matter now
+    read = {p_key: _parse(p_key, text, lanes=has_lanes[1]) for p_key, text in new.items()}
+    partitions = {p_key: read.get(p_key) or told.partitions[p_key] for p_key in definitions}
+    made = Told(definitions=definitions, partitions=partitions, qos=qos, default_is_full=default_is_full)
+    filed.with_told(made)
+    return made
+
+
+def split_definitions(text: str) -> dict[int, str]:
+    """By P_Key, which each must name; several of one are put together."""
+    found: dict[int, str] = {}
+    plain = "\n".join(line.partition("#")[0] for line in text.split("\n"))
+    for definition in map(str.strip, plain.split(";")):
+        if definition:
+            name, p_key_text = split(definition.partition(":")[0].partition(",")[0])
+            number, left = strtoul(p_key_text or "")
+            if not p_key_text or left or not 0 < number < DEFAULT_P_KEY:
+                raise ConfigError(
+                    f"the partition {name}={p_key_text or ''} is refused: its P_Key must be from 0x0001 to 0x7ffe"
+                )
+            found[number] = f"{found[number]};\n{definition}" if number in found else definition
+    return found
+
+
+def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
+    from weft.sm.pkey.partitions_conf import parse_definition  # most managers are told nothing
+
+    return parse_definition(definition, _SOURCE, qos=lanes, rank=(p_key + 1) * _RULES)
+
+
+# -- its file ---------------------------------------------------------------------------------------------------------
+
+
+def allocation_file(state_file: Path) -> Path:
+    return state_file.with_suffix(".allocation")
+
+
+def write_told(path: Path, told: Told) -> None:
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(_saved(told)), indent=1) + b"\n")
+
+
+def read_told(path: Path, filed: Filed) -> Told:
+    """Nothing where there is no such file."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return NOTHING
+    try:
+        saved = msgspec.json.decode(text, type=Saved)
+        qos = None if saved.qos is None else read_qos(saved.qos)
+        return changed(NOTHING, filed, define=saved.partitions, qos=qos, default_is_full=saved.default_is_full)
+    except (msgspec.MsgspecError, ConfigError) as error:
+        raise FileError(
+            path, None, str(error), "what weft's subnet manager was told; remove it to start anew"
+        ) from None
+
+
+def qos_fields(qos: QosOptions | None) -> dict[str, Any] | None:
+    """As JSON has it: what is said."""
+    return None if qos is None else {name: value for name, value in asdict(qos).items() if value is not None}
+
+
+def read_qos(fields: Mapping[str, Any]) -> QosOptions:
+    """From JSON, which has no tuples; ConfigError if it cannot be."""
+    try:
+        return msgspec.convert(fields, QosOptions)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"qos {dict(fields)} is refused: {error}") from None

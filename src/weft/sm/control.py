@@ -1,0 +1,84 @@
+"""A client of a subnet manager's socket.
+
+    manager = ManagerSocket(socket_of(state_file))
+    there = manager.allocation()
+    manager.allocate(there.revision, define="Red=0x0101: 0x0002c90300001231=full;", remove=[0x0102])
+
+`allocate` returns when the devices have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from weft import json_lines
+from weft.errors import ConfigError, SimulationBug, SubnetError
+from weft.sm.allocation import Saved, qos_fields
+from weft.sm.conf.qos_options import QosOptions
+from weft.sm.inventory import Subnet
+from weft.sm.orders import OUT_OF_DATE, ManagerStatus
+from weft.sm.orders import socket_of as socket_of
+
+_PATIENCE_S = 600.0  # it may be in the middle of a sweep of a large subnet
+T = TypeVar("T")
+
+
+class OutOfDate(SubnetError):
+    """The allocation is no longer the one that was to be changed."""
+
+
+class ManagerSocket:
+    """SubnetError where nobody answers, or the fabric does not take it; ConfigError where it cannot be."""
+
+    def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
+        self.path, self.patience_s = path, patience_s
+
+    def status(self) -> ManagerStatus:
+        return self._ask("status", ManagerStatus)
+
+    def subnet(self) -> Subnet:
+        """What it sees, of its last sweep: ask for it again when `status().subnet_revision` is another."""
+        return self._ask("subnet", Subnet)
+
+    def allocation(self) -> Saved:
+        return self._ask("allocation", Saved)
+
+    def allocate(
+        self,
+        revision: str | None = None,
+        *,
+        define: str = "",
+        remove: Iterable[int] = (),
+        qos: QosOptions | msgspec.UnsetType | None = msgspec.UNSET,
+        default_is_full: bool | None = None,
+    ) -> str:
+        """The new revision. OutOfDate if the one that is there is not `revision`; None: whatever is there.
+
+        `define` in the form of partitions.conf, each definition with its P_Key, whose one of before it replaces. `qos`
+        None: lanes as the files of the manager say. What is not given stays.
+        """
+        words: dict[str, Any] = {"revision": revision, "set": define, "remove": [f"{one:#06x}" for one in remove]}
+        if not isinstance(qos, msgspec.UnsetType):
+            words["qos"] = qos_fields(qos)
+        if default_is_full is not None:
+            words["default_is_full"] = default_is_full
+        return str(self._ask("allocate", dict[str, str], **words)["revision"])
+
+    def _ask(self, do: str, form: type[T], **words: Any) -> T:
+        try:
+            found = json_lines.ask(self.path, do, self.patience_s, **words)
+        except (OSError, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise SubnetError(
+                f"no subnet manager answers at {self.path}: {reason}; `weft sm status` shows those that run"
+            ) from None
+        if "error" in found:
+            raise _ERRORS.get(found.get("kind", ""), SimulationBug)(found["error"])
+        return msgspec.convert(found["ok"], form)
+
+
+_ERRORS: dict[str, type[Exception]] = {"you": ConfigError, "fabric": SubnetError, OUT_OF_DATE: OutOfDate}

@@ -1,0 +1,198 @@
+"""The manager's end of its socket: questions, and orders to change partitions and lanes; `control` is the other end.
+
+    {"do": "status"}                                  who it is, and revisions to see whether anything changed
+    {"do": "subnet"}                                  what it sees: `inventory.Subnet`
+    {"do": "allocation"}                              what it was told: `allocation.Saved`
+    {"do": "allocate", "revision": "...", "set": "Red=0x0101: 0x0002c90300001231=full;", "remove": ["0x0102"]}
+
+Questions are answered in threads of their own, from what there was after the last sweep, and keep nobody waiting. An
+order waits for the manager's own thread, which comes to it between two sweeps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from weft.errors import ConfigError, SubnetError
+from weft.ids import Guid
+from weft.json_lines import Commands, Refusal
+from weft.sm.allocation import Told, allocation_file, changed, described, read_qos, write_told
+from weft.sm.conf.qos_options import QosOptions
+from weft.sm.discovery.view import View
+from weft.sm.events import Event
+from weft.sm.reallocation import reallocate
+from weft.sm.state import State
+from weft.sm.status import Manager
+from weft.sm.sweep import Report
+from weft.wire.smp import SMState
+
+if TYPE_CHECKING:
+    from weft.sm.inventory import Subnet
+
+_LONGEST_BYTES = 1 << 27  # definitions of all partitions of a large subnet
+OUT_OF_DATE = "out of date"  # kind of a refusal: somebody else was faster
+
+
+def socket_of(state_file: Path) -> Path:
+    return state_file.with_suffix(".sock")
+
+
+class ManagerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    sm_state: str  # discovering, standby, master, not-active
+    guid: str
+    master: str  # GUID of the master, this one's or another's
+    subnet: str  # what people call it: lab mine
+    sweeps: int
+    partitions: int
+    subnet_revision: str  # "" before the first sweep
+    allocation_revision: str
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is not said stays."""
+
+    revision: str | None = None  # of the allocation that this is meant to change; None: whatever there is
+    set: str = ""  # definitions in the form of partitions.conf, each instead of what its P_Key had
+    remove: list[str] = []  # P_Keys
+    qos: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    default_is_full: bool | None = None
+
+    def applied(self, state: State) -> Told:
+        """What the manager is told then; nothing is changed yet."""
+        revision = described(state.filed, state.told).revision
+        if self.revision not in (None, revision):
+            raise Refusal("the allocation has changed since it was read: read it again", OUT_OF_DATE)
+        told = state.told
+        return changed(
+            told,
+            state.filed,
+            define=self.set,
+            remove=self._removed(told),
+            qos=told.qos if self.qos is msgspec.UNSET else _qos(self.qos),
+            default_is_full=told.default_is_full if self.default_is_full is None else self.default_is_full,
+        )
+
+    def _removed(self, told: Told) -> list[int]:
+        for text in self.remove:
+            try:
+                known = int(text, 16) in told.definitions
+            except ValueError:
+                known = False
+            if not known:
+                raise ConfigError(f"there is no partition {text} to remove among those that the manager was told of")
+        return [int(text, 16) for text in self.remove]
+
+
+def _qos(fields: Any) -> QosOptions | None:
+    return None if fields is None else read_qos(fields)
+
+
+class Orders:
+    """True while somebody waits. `sweep` is for an order that the devices did not take; None if it failed."""
+
+    def __init__(self, manager: Manager, sweep: Callable[[], Report | None]) -> None:
+        self._manager, self._sweep = manager, sweep
+        self._waiting: deque[tuple[Order, Future[str]]] = deque()
+        self._seen: tuple[View | None, Subnet | None, bytes] = (None, None, b"")
+        self._commands: Commands | None = None
+
+    def open(self, path: Path) -> None:
+        """OSError or ConfigError if that cannot be."""
+        questions = {"status": self._status, "subnet": self._subnet, "allocation": self._allocation}
+        self._commands = Commands(path, {**questions, "allocate": self._allocate}, longest_bytes=_LONGEST_BYTES)
+
+    def carry_out(self) -> None:
+        """All that waits, one after the other; in the manager's thread."""
+        while self._waiting:
+            order, future = self._waiting.popleft()
+            try:
+                future.set_result(self._obey(order))
+            except Exception as error:  # whatever it is, it belongs to who asked
+                future.set_exception(error)
+
+    def _obey(self, order: Order) -> str:
+        """The new revision."""
+        self._check_master()
+        state = self._manager.state
+        told = order.applied(state)
+        if told != state.told:
+            assert state.options.state_file is not None, "there is no socket without it"
+            keep = partial(write_told, allocation_file(state.options.state_file), told)
+            reallocate(state, told, keep, self._sweep)
+            state.log.say(Event.PARTITIONS, f"it was told of {len(told.definitions):,} partitions")
+        return described(state.filed, told).revision
+
+    def _check_master(self) -> None:
+        """SubnetError if it is another's subnet."""
+        if self._commands is None:
+            raise SubnetError("the subnet manager ends")
+        election = self._manager.election
+        if election.state != SMState.MASTER:
+            where = "" if election.master is None else f": ask the master, GUID {Guid(election.master.guid)}"
+            raise SubnetError(f"this subnet manager is {election.state.name.lower().replace('_', '-')}{where}")
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def close(self) -> None:
+        commands, self._commands = self._commands, None
+        if commands is not None:
+            commands.shutdown()
+            commands.server_close()
+            self.carry_out()
+
+    # -- in threads of their own --------------------------------------------------------------------------------------
+
+    def _allocate(self, **words: Any) -> dict[str, str]:
+        try:
+            order = msgspec.convert(words, Order)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"allocate: {error}") from None
+        future: Future[str] = Future()
+        self._waiting.append((order, future))
+        if self._commands is None:  # nobody will come to it
+            self.carry_out()
+        return {"revision": future.result()}
+
+    def _allocation(self) -> bytes:
+        state = self._manager.state
+        return msgspec.json.encode(described(state.filed, state.told))
+
+    def _subnet(self) -> bytes:
+        return self._look()[1]
+
+    def _status(self) -> bytes:
+        manager, election = self._manager, self._manager.election
+        master = election.guid if election.master is None else election.master.guid
+        status = ManagerStatus(
+            sm_state=election.state.name.lower().replace("_", "-"),
+            guid=str(Guid(election.guid)),
+            master=str(Guid(master)),
+            subnet=manager.subnet,
+            sweeps=manager.sweeps,
+            partitions=len(manager.state.partitions.partitions),
+            subnet_revision="" if manager.state.view is None else self._look()[0].revision,
+            allocation_revision=described(manager.state.filed, manager.state.told).revision,
+        )
+        return msgspec.json.encode(status)
+
+    def _look(self) -> tuple[Subnet, bytes]:
+        """What was written for the same view once is not written again."""
+        view = self._manager.state.view
+        if view is None:
+            raise SubnetError("the subnet manager has not swept yet: ask again when it has")
+        seen, found, raw = self._seen
+        if seen is not view or found is None:
+            from weft.sm.inventory import take_inventory  # the catalog: nobody should wait for it at the start
+
+            found = take_inventory(view)
+            raw = msgspec.json.encode(found)
+            self._seen = view, found, raw
+        return found, raw

@@ -1,0 +1,102 @@
+"""A change of partitions and lanes between two sweeps: nothing is discovered, nothing routed, only differences written.
+
+    what is wanted now  -> P_Key tables, checks at switches, groups, lanes  -> compared with what is in the devices
+
+`reallocate` is all or nothing. A port that does not take its part, or does not answer, is looked at by a sweep: one
+that is gone needs nothing until it comes back, and gets it then; one that is there and refuses ends the change, and
+everything becomes what it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from weft.errors import ConfigError, SubnetError, WeftError
+from weft.sm.allocation import Told
+from weft.sm.conf.qos_options import Qos, QosOptions
+from weft.sm.discovery.view import View
+from weft.sm.events import Event
+from weft.sm.mcast.trees import reprogram
+from weft.sm.pkey.table_upload import upload_pkeys
+from weft.sm.port_info import arm, wanted_settings
+from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
+from weft.sm.state import State
+from weft.sm.sweep import Interrupted, Report, give_pkeys, settle_groups
+from weft.sm.ucast.lids import Lids
+
+_NAMED = 4
+_ONE_LANE = Qos.of(QosOptions(sl2vl=(0,) * 16))  # where lanes were and shall be no more
+_NONE = np.zeros(0, np.intp)
+
+
+def reallocate(state: State, told: Told, keep: Callable[[], None], sweep: Callable[[], Report | None]) -> None:
+    """Make the devices have what it is told, and `keep` it; else all is as before, and the error says why.
+
+    `sweep` looks at the whole subnet; None if it failed.
+    """
+    before, filed = state.told, state.filed
+    state.merge(filed, told)
+    try:
+        refused = _program_or_sweep(state, sweep)
+        if refused:
+            more = f" and {len(refused) - _NAMED:,} more" if len(refused) > _NAMED else ""
+            raise SubnetError(
+                f"{', '.join(refused[:_NAMED])}{more} did not take the change: all is as before; see the manager's log"
+            )
+        keep()
+    except Interrupted:  # the devices are another's
+        state.merge(filed, before)
+        raise
+    except WeftError:
+        state.merge(filed, before)
+        _program_or_sweep(state, sweep)
+        raise
+
+
+def _program_or_sweep(state: State, sweep: Callable[[], Report | None]) -> list[str]:
+    """Who is there and does not take it."""
+    if not program(state):
+        return []
+    report = sweep()
+    if report is None:
+        raise SubnetError("the subnet cannot be swept: see the manager's log")
+    return list(report.refused)
+
+
+def program(state: State) -> list[str]:
+    """What is wanted now into the devices of the last sweep; returns who did not take it, or did not answer."""
+    sender, known, options = state.sender, state.known, state.options
+    assert state.view is not None, "nothing is told to a manager that has not swept"
+    assert known is not None, "nor to one that is not master"
+    view = _with_fresh_tables(state, state.view)
+    pkeys = give_pkeys(state, view, known)
+    lacking = [note for note in pkeys.lacking if note not in state.lacking]
+    if lacking:
+        raise ConfigError(f"{lacking[0]}: all is as before")
+    had_lanes = "sl2vl" in vars(state.view.fabric.tables)
+    qos = _ONE_LANE if state.qos is None and had_lanes else state.qos
+    for note in choose_vl_tables(qos, view, options.max_op_vls):
+        state.log.say_once(Event.QOS, note)
+    settle_groups(state, view)
+    tables = view.fabric.tables
+    lids = Lids(lid=tables.lid.astype(np.int32), lmc=tables.lmc, changed=_NONE, without=_NONE)
+    wanted = wanted_settings(view, lids, options, enforced=pkeys.enforcement)
+    refused = [*upload_pkeys(sender, view, known, pkeys), *upload_vl_tables(sender, view, known)]
+    refused += [view.name(slot) for slot in arm(sender, view, known, wanted).refused.tolist()]
+    state.view, state.lacking = view, pkeys.lacking
+    return refused + reprogram(sender, view, known, state.groups)
+
+
+def _with_fresh_tables(state: State, view: View) -> View:
+    """The routes as they are; P_Keys and lanes are for others to fill. Who asks meanwhile sees those of before."""
+    tables = copy.copy(view.fabric.tables if state.routing is None else state.routing.tables)
+    tables.port_info, tables.mft = view.fabric.tables.port_info.copy(), view.fabric.tables.mft
+    tables.pkey = np.zeros_like(view.fabric.tables.pkey)
+    if state.routing is None:
+        for name in ("sl2vl", "vl_arbitration"):
+            vars(tables).pop(name, None)
+    return replace(view, fabric=view.fabric.configured(tables))

@@ -1,0 +1,164 @@
+"""What a running subnet manager is told over its socket: the devices have it, or nothing has changed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.sm.conftest import Net
+
+from weft.errors import ConfigError, SubnetError
+from weft.sm.conf.options import Options
+from weft.sm.conf.qos_options import QosOptions
+from weft.sm.control import ManagerSocket, OutOfDate, socket_of
+from weft.sm.events import Log
+from weft.sm.run import SubnetManager
+from weft.wire.smp import SMState
+
+T = TypeVar("T")
+
+
+class Managed:
+    """A subnet with a manager that has swept, and a client of its socket."""
+
+    def __init__(self, place: Path, spec: str = "fat-tree:hosts=16,radix=8", **options: object) -> None:
+        self.net, self.place, self.options = Net(spec), place, options
+        self.start()
+
+    def start(self) -> None:
+        options = Options(state_file=self.place / "sm.json", **self.options)  # type: ignore[arg-type]
+        self.manager = SubnetManager(self.net.carrier, options, log=Log(io.StringIO()), clock=self.net.clock)
+        self.manager.open()
+        self.manager.step()
+        self.client = ManagerSocket(socket_of(self.place / "sm.json"))
+
+    def tell(self, ask: Callable[[ManagerSocket], T]) -> T:
+        """While the manager goes on."""
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(ask, self.client)
+            while not answer.done():
+                self.manager.step()
+            return answer.result()
+
+    def allocate(self, revision: str | None = None, **words: object) -> str:
+        return self.tell(lambda client: client.allocate(revision, **words))  # type: ignore[arg-type]
+
+    def guid(self, name: str) -> str:
+        return f"{int(self.net.fabric[f'{name}/1'].guid):#018x}"
+
+    def keys(self, name: str) -> list[int]:
+        """In the device, without empty places."""
+        return [key for key in self.net.fabric.tables.pkey[self.net.fabric[name].slot].tolist() if key]
+
+
+@pytest.fixture
+def managed(tmp_path: Path) -> Iterator[Managed]:
+    made = Managed(tmp_path)
+    yield made
+    made.manager.close()
+
+
+def test_the_devices_have_what_it_was_told(managed):
+    before = managed.client.allocation()
+    assert (before.partitions, before.qos, before.default_is_full, before.taken) == ("", None, True, ())
+    red = f"red=0x0101,ipoib: {managed.guid('h2')}=full, {managed.guid('h3')};"
+    revision = managed.allocate(before.revision, define=red, default_is_full=False)
+    assert managed.keys("h2/1") == [0x7FFF, 0x8101]
+    assert managed.keys("h3/1") == [0x7FFF, 0x0101]
+    assert managed.keys("h4/1") == [0x7FFF]
+    facing = str(managed.net.fabric["h2/1"].peer)
+    assert managed.keys(facing) == [0x7FFF, 0x8101]
+    there = managed.client.allocation()
+    assert (there.revision, there.partitions, there.default_is_full) == (revision, f"{red}\n", False)
+    assert managed.allocate(revision, remove=[0x0101], default_is_full=True) == before.revision
+    assert managed.keys("h2/1") == [0xFFFF]
+
+
+def test_who_read_something_else_is_refused(managed):
+    revision = managed.client.allocation().revision
+    managed.allocate(revision, define="red=0x0101: ALL=full;")
+    with pytest.raises(OutOfDate, match="read it again"):
+        managed.allocate(revision, remove=[0x0101])
+    assert managed.keys("h2/1") == [0xFFFF, 0x8101]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"define": "red=0x7fff: ALL;"}, "P_Key must be from 0x0001 to 0x7ffe"),
+        ({"define": "red: ALL;"}, "P_Key must be from"),
+        ({"define": "red=0x0101: ALL=fool;"}, "ALL=fool is not full, limited or both"),
+        ({"define": "red=0x0101: h2;"}, "a port GUID like"),
+        ({"define": "red=0x0101,sl=3: ALL;"}, "counts with QoS only, which is off"),
+        ({"remove": [0x0102]}, "there is no partition 0x0102"),
+        ({"default_is_full": 7}, "Expected `bool | null`"),
+    ],
+)
+def test_what_cannot_be_changes_nothing(managed, words, why):
+    managed.allocate(define="blue=0x0103: ALL=full;")
+    before = managed.client.allocation()
+    with pytest.raises(ConfigError, match=why.replace("|", r"\|")):
+        managed.allocate(define=f"green=0x0104: ALL;{words.pop('define', '')}", **words)
+    assert managed.client.allocation() == before
+    assert managed.keys("h2/1") == [0xFFFF, 0x8103]
+
+
+def test_the_files_of_the_operator_come_first(tmp_path):
+    file = tmp_path / "partitions.conf"
+    file.write_text("Default=0x7fff: ALL=full;\nstorage=0x0020: ALL=full;\n")
+    managed = Managed(tmp_path, partition_config_file=file)
+    assert managed.client.allocation().taken == (0x20,)
+    with pytest.raises(ConfigError, match=r"red=0x0020 is refused: a file .* has storage=0x0020"):
+        managed.allocate(define="red=0x0020: ALL;")
+    with pytest.raises(ConfigError, match=r"line 1 of the partitions' file says ALL=full; take it out"):
+        managed.allocate(default_is_full=False)
+    managed.manager.close()
+
+
+def test_lanes_are_written_and_taken_back(managed):
+    lanes = QosOptions(high_limit=0, sl2vl=(0, 1) * 8)
+    revision = managed.allocate(define="red=0x0101,sl=1: ALL=full;", qos=lanes)
+    assert managed.client.allocation().qos == {"high_limit": 0, "sl2vl": [0, 1] * 8}
+    tables, node = managed.net.fabric.tables, managed.net.fabric.node_index["h2"]
+    assert tables.sl2vl[tables.first_pair[node] + 1].tolist() == [0, 1] * 8
+    managed.allocate(revision, remove=[0x0101], qos=None)
+    assert tables.sl2vl[tables.first_pair[node] + 1].tolist() == [0] * 16
+
+
+def test_it_says_what_it_sees(managed):
+    subnet = managed.client.subnet()
+    nodes, ports = subnet.nodes, subnet.ports
+    at = ports.guid.index(int(managed.guid("h2"), 16))
+    assert nodes.name[ports.node[at]] == "h2"
+    assert (ports.number[at], ports.state[at], ports.physical_state[at]) == (1, "Active", "LinkUp")
+    assert (ports.active_speed[at], ports.active_width[at], ports.mtu_bytes[at]) == ("NDR", "4x", 4096)
+    far = ports.peer[at]
+    assert f"{nodes.name[ports.node[far]]}/{ports.number[far]}" == str(managed.net.fabric["h2/1"].peer)
+    assert ports.peer[far] == at
+    status = managed.client.status()
+    assert (status.sm_state, status.subnet_revision) == ("master", subnet.revision)
+
+
+def test_a_standby_names_its_master(managed):
+    managed.manager.election.state = SMState.STANDBY
+    with pytest.raises(SubnetError, match="this subnet manager is standby"):
+        managed.allocate(define="red=0x0101: ALL;")
+
+
+def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
+    managed.allocate(define=f"red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
+    there = managed.client.allocation()
+    managed.manager.close()
+    managed.net.fabric.tables.pkey[:] = 0  # somebody else was at work meanwhile
+    managed.start()
+    assert managed.client.allocation() == there
+    assert managed.keys("h2/1") == [0x7FFF, 0x8101]
+
+
+def test_nobody_answers_where_no_manager_is(tmp_path):
+    with pytest.raises(SubnetError, match="no subnet manager answers at"):
+        ManagerSocket(tmp_path / "sm.sock").status()
