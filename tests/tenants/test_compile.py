@@ -5,34 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from tests.tenants.wanted import fabric, intent, refusal
+from tests.tenants.wanted import EXAMPLE, INTENTS, NAMES, TENANTS, fabric, intent, refusal
 
 from weft.tenants.compile import compile_intent
-from weft.tenants.intent import Class, Intent, Service, Tenant, document_of, parse_intent
+from weft.tenants.intent import document_of, parse_intent
 from weft.tenants.slices import Allocation, Inventory, Seat, Slice
-
-EXAMPLE = """
-    p_keys = "0x0100-0x7ffe"
-    [class.mpi]
-    share = 50
-    priority = "high"
-    [class.storage]
-    share = 40
-    [tenant.acme]
-    hosts = ["h[1-2]"]
-    class = "mpi"
-    ipoib = true
-    [tenant.beta]
-    ports = ["h3/2"]
-    guids = ["0x0401"]
-    absent = ["0x0000000000009901"]
-    p_key = 0x0200
-    [service.nas]
-    hosts = ["h8"]
-    tenants = ["acme"]
-    class = "storage"
-"""
 
 
 def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
@@ -162,25 +139,6 @@ def test_an_intent_is_the_same_after_json(tmp_path):
 
 # -- what stays when something is added --------------------------------------------------------------------------------
 
-NAMES = st.sampled_from("abcdefgh")
-TENANTS = st.builds(
-    Tenant,
-    hosts=st.lists(st.sampled_from([f"h{i}" for i in range(1, 9)]), max_size=4).map(tuple),
-    class_=st.sampled_from([None, "x", "y"]),
-    p_key=st.sampled_from([None, None, None, None, "0x0003"]),
-    exclusive=st.just(False),
-    ipoib=st.booleans(),
-)
-INTENTS = st.builds(
-    lambda tenants, services: Intent(
-        classes={"x": Class(share=50, priority="high"), "y": Class(share=30)},
-        tenants={name: one if one.p_key is None or name == "a" else Tenant() for name, one in tenants.items()},
-        services={name.upper(): one for name, one in services.items()},
-    ),
-    st.dictionaries(NAMES, TENANTS),
-    st.dictionaries(NAMES, st.builds(Service, hosts=st.just(("h8",)))),
-)
-
 
 @given(INTENTS, TENANTS, NAMES)
 def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
@@ -198,3 +156,9 @@ def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
 def test_the_same_again_is_the_same(wanted):
     before = compile_intent(wanted, fabric()).allocation
     assert compile_intent(wanted, fabric(), before=before).allocation == before
+
+
+def test_a_class_that_comes_before_another_takes_none_of_its_lanes(tmp_path):
+    before = compile_intent(intent(tmp_path, ONE_CLASS), fabric()).allocation
+    after = compile_intent(intent(tmp_path, f"[class.new]\nshare = 20\n{ONE_CLASS}"), fabric(), before=before)
+    assert {lane.name: lane.sl for lane in after.needs} == {"no class": 0, "mpi": 1, "new": 2}

@@ -2,6 +2,8 @@
 
 A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
 
+apply          read, plan, write, read back
+reconcile      what has to change, as Terraform shows it
 compile        what is wanted of this fabric: P_Keys, members and lanes; or why it cannot be had
 members        ports by what people call them
 quality        classes of traffic on lanes, and how much of a link each of them gets

@@ -53,7 +53,8 @@ def compile_intent(
     }
     slices = dict(sorted((kept | wanted).items()))
     _check_capacity(intent, slices, needs, ports)
-    allocation = Allocation(slices=slices, default_is_full=False, lanes=lanes)
+    # Full members of Default reach everybody. Where there is no slice, there is nobody to be kept apart.
+    allocation = Allocation(slices=slices, default_is_full=not slices, lanes=lanes)
     return Compiled(allocation=allocation, needs=needs, notes=tuple(_notes(intent, guids, ports)))
 
 

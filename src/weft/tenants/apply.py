@@ -1,0 +1,62 @@
+"""From what is wanted to a fabric that has it: read, plan, write, read back.
+
+    step = prepare(driver, intent)      step.plan is what would change
+    carry_out(driver, step)
+
+Doing it again does nothing. Whoever is killed in between leaves what `driver` promises, and doing it again ends it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.errors import SubnetError
+from weft.tenants.compile import Compiled, compile_intent
+from weft.tenants.drivers.driver import Driver, Observed
+from weft.tenants.intent import Intent
+from weft.tenants.reconcile import Names, Plan, compare, lines
+from weft.tenants.slices import Inventory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a fabric has, what it shall have, and what that changes."""
+
+    inventory: Inventory
+    observed: Observed
+    compiled: Compiled
+    plan: Plan
+
+
+def prepare(driver: Driver, intent: Intent) -> Step:
+    """Nothing is written."""
+    inventory, observed = driver.inventory(), driver.read()
+    compiled = compile_intent(intent, inventory, observed.taken, observed.allocation)
+    plan = compare(observed.allocation, compiled.allocation)
+    return Step(inventory=inventory, observed=observed, compiled=compiled, plan=plan)
+
+
+def nothing_of(intent: Intent) -> Intent:
+    """What is wanted where all of it shall go: its P_Keys, and nobody who has one."""
+    return Intent(p_keys=intent.p_keys)
+
+
+def carry_out(driver: Driver, step: Step) -> None:
+    """SubnetError if the fabric has something else in the end."""
+    if step.plan.is_empty:
+        return
+    driver.write(step.compiled.allocation, over=step.observed)
+    left = compare(driver.read().allocation, step.compiled.allocation)
+    if not left.is_empty:
+        missing = "\n  ".join(lines(left, Names(step.inventory)))
+        raise SubnetError(
+            f"{driver.title} took it, and has something else now: somebody may have changed it meanwhile. Plan again; "
+            f"this is missing:\n  {missing}"
+        )
+
+
+def apply(driver: Driver, intent: Intent) -> Step:
+    """What was done; an empty plan if there was nothing to do."""
+    step = prepare(driver, intent)
+    carry_out(driver, step)
+    return step

@@ -1,0 +1,205 @@
+"""What has to change for a fabric to have what is wanted, as Terraform shows it.
+
++ acme=0x0101, SL 1, IPoIB          + is created, ~ is changed, - is destroyed
+    + h[1-4] full
+~ Default=0x7fff
+    ~ members full -> limited
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from weft.fabric.files.hostlist import compress, natural
+from weft.ids import Guid
+from weft.sm.conf.qos_options import QosOptions, write_vlarb
+from weft.sm.pkey.partitions import DEFAULT_P_KEY
+from weft.tenants.slices import Allocation, EndPort, Inventory, Seat, Slice
+
+_SIGNS = {"create": "+", "change": "~", "destroy": "-"}
+
+
+@dataclass(frozen=True, slots=True)
+class SliceChange:
+    """One partition, before and after."""
+
+    before: Slice | None
+    after: Slice | None
+
+    @property
+    def action(self) -> Literal["create", "change", "destroy"]:
+        return "create" if self.before is None else "destroy" if self.after is None else "change"
+
+    @property
+    def slice(self) -> Slice:
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def seats(self) -> dict[int, tuple[Seat | None, Seat | None]]:
+        """By GUID, those that differ: before and after."""
+        before, after = (one.seats if one else {} for one in (self.before, self.after))
+        return {
+            guid: (before.get(guid), after.get(guid))
+            for guid in dict.fromkeys([*after, *before])
+            if before.get(guid) != after.get(guid)
+        }
+
+    @property
+    def words(self) -> dict[str, tuple[Any, Any]]:
+        """What else differs, of a partition that stays."""
+        if self.before is None or self.after is None:
+            return {}
+        names = (field.name for field in fields(Slice) if field.name != "seats")
+        both = {name: (getattr(self.before, name), getattr(self.after, name)) for name in names}
+        return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    before: Allocation
+    after: Allocation
+    slices: tuple[SliceChange, ...]  # by P_Key
+
+    @property
+    def default_changes(self) -> bool:
+        return self.before.default_is_full != self.after.default_is_full
+
+    @property
+    def lanes_change(self) -> bool:
+        return self.before.lanes != self.after.lanes
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.slices or self.default_changes or self.lanes_change)
+
+    @property
+    def summary(self) -> str:
+        """The last line."""
+        if self.is_empty:
+            return "Nothing to do: the fabric has what is wanted."
+        actions = [change.action for change in self.slices]
+        changed = actions.count("change") + self.default_changes + self.lanes_change
+        return f"Plan: {actions.count('create')} to create, {changed} to change, {actions.count('destroy')} to destroy."
+
+
+def compare(before: Allocation, after: Allocation) -> Plan:
+    """What turns one into the other."""
+    p_keys = sorted(before.slices.keys() | after.slices.keys())
+    pairs = ((before.slices.get(p_key), after.slices.get(p_key)) for p_key in p_keys)
+    return Plan(before=before, after=after, slices=tuple(SliceChange(a, b) for a, b in pairs if a != b))
+
+
+# -- as text -----------------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """Ports as people call them, many at once: h[1-4] for all ports of four hosts."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.by_guid, self.by_host = inventory.by_guid(), inventory.by_host()
+
+    def spell(self, guids: Iterable[int]) -> str:
+        there: dict[str, list[EndPort]] = {}
+        away = []
+        for guid in guids:
+            port = self.by_guid.get(guid)
+            if port is None:
+                away.append(str(Guid(guid)))
+            else:
+                there.setdefault(port.host, []).append(port)
+        whole = [host for host, ports in there.items() if len(ports) == len(self.by_host[host])]
+        some = (port.name for host, ports in there.items() if host not in whole for port in ports)
+        return ", ".join([*([compress(whole)] if whole else []), *sorted(some, key=natural), *away])
+
+    def record(self, guid: int) -> dict[str, str]:
+        port = self.by_guid.get(guid)
+        return {"guid": str(Guid(guid)), "port": port.name if port else ""}
+
+
+def lines(plan: Plan, names: Names) -> Iterator[str]:
+    """Without the summary."""
+    for change in plan.slices:
+        yield f"{_SIGNS[change.action]} {_title(change.slice)}"
+        yield from (f"    ~ {name} {_spell(old)} -> {_spell(new)}" for name, (old, new) in change.words.items())
+        yield from (f"    {line}" for line in _seat_lines(change, names))
+    if plan.default_changes:
+        yield f"~ Default={DEFAULT_P_KEY:#06x}"
+        yield f"    ~ members {_full(plan.before.default_is_full)} -> {_full(plan.after.default_is_full)}"
+    if plan.lanes_change:
+        old, new = (_options(one.lanes) for one in (plan.before, plan.after))
+        yield f"{'+' if not old else '-' if not new else '~'} lanes"
+        for name in new or old:
+            if old.get(name) != new.get(name):
+                yield f"    ~ {name} {old.get(name, 'off')} -> {new.get(name, 'off')}"
+
+
+def _title(one: Slice) -> str:
+    return ", ".join([one.label, *([f"SL {one.sl}"] if one.sl else []), *(["IPoIB"] if one.ipoib else [])])
+
+
+def _seat_lines(change: SliceChange, names: Names) -> Iterator[str]:
+    alike: dict[str, list[int]] = {}
+    for guid, (old, new) in change.seats.items():
+        how = _seat(new) if old is None else _seat(old) if new is None else f"{_seat(old)} -> {_seat(new)}"
+        alike.setdefault(f"{'+' if old is None else '-' if new is None else '~'} {{}} {how}", []).append(guid)
+    yield from (form.format(names.spell(guids)) for form, guids in alike.items())
+
+
+def _seat(seat: Seat | None) -> str:
+    assert seat is not None
+    return f"{_full(seat.full)}{', index 0' if seat.index0 else ''}"
+
+
+def _full(full: bool) -> str:
+    return "full" if full else "limited"
+
+
+def _spell(value: Any) -> str:
+    return "none" if value is None else ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
+def _options(lanes: QosOptions | None) -> dict[str, str]:
+    """As opensm.conf has them."""
+    if lanes is None:
+        return {}
+    told = {
+        "high_limit": lanes.high_limit,
+        "vlarb_high": lanes.vlarb_high and write_vlarb(lanes.vlarb_high),
+        "vlarb_low": lanes.vlarb_low and write_vlarb(lanes.vlarb_low),
+        "sl2vl": lanes.sl2vl and ",".join(map(str, lanes.sl2vl)),
+    }
+    return {name: str(value) for name, value in told.items() if value is not None}
+
+
+# -- as JSON -----------------------------------------------------------------------------------------------------------
+
+
+def records(plan: Plan, names: Names) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {
+            "action": change.action,
+            "what": "partition",
+            "name": change.slice.name,
+            "p_key": f"{change.slice.p_key:#06x}",
+            "sl": change.slice.sl,
+            "ipoib": change.slice.ipoib,
+            "members": [
+                names.record(guid) | {"before": old and _seat(old), "after": new and _seat(new)}
+                for guid, (old, new) in change.seats.items()
+            ],
+            "changed": {name: {"before": old, "after": new} for name, (old, new) in change.words.items()},
+        }
+        for change in plan.slices
+    ]
+    if plan.default_changes:
+        both = {"before": _full(plan.before.default_is_full), "after": _full(plan.after.default_is_full)}
+        found.append({"action": "change", "what": "Default", "p_key": f"{DEFAULT_P_KEY:#06x}", **both})
+    if plan.lanes_change:
+        before, after = (_options(one.lanes) for one in (plan.before, plan.after))
+        action = "create" if not before else "destroy" if not after else "change"
+        found.append({"action": action, "what": "lanes", "before": before, "after": after})
+    return found

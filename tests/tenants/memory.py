@@ -1,0 +1,37 @@
+"""A driver whose fabric is a variable."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from weft.errors import SubnetError
+from weft.tenants.drivers.driver import Conflict, Driver, Observed
+from weft.tenants.slices import Allocation, Inventory
+
+
+class MemoryDriver:
+    title = "memory"
+
+    def __init__(self, inventory: Inventory, taken: Set[int] = frozenset()) -> None:
+        self.ports, self.taken = inventory, frozenset(taken)
+        self.allocation, self.revision, self.writes = Allocation(), 0, 0
+        self.refuses = self.forgets = False
+
+    def inventory(self) -> Inventory:
+        return self.ports
+
+    def read(self) -> Observed:
+        return Observed(allocation=self.allocation, taken=self.taken, revision=str(self.revision))
+
+    def write(self, wanted: Allocation, *, over: Observed) -> None:
+        if over.revision != str(self.revision):
+            raise Conflict(f"memory is at {self.revision}, not at {over.revision} any more: read again")
+        if self.refuses:
+            raise SubnetError("h1/1 refuses its P_Key table")
+        self.writes += 1
+        self.revision += 1
+        if not self.forgets:
+            self.allocation = wanted
+
+
+_: type[Driver] = MemoryDriver

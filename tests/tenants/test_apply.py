@@ -1,0 +1,128 @@
+"""A plan says what changes; applied, the fabric has what is wanted, and doing it again does nothing."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from hypothesis import given
+from tests.tenants.memory import MemoryDriver
+from tests.tenants.wanted import EXAMPLE, INTENTS, fabric, intent
+
+from weft.errors import SubnetError
+from weft.tenants.apply import apply, carry_out, nothing_of, prepare
+from weft.tenants.drivers.driver import Conflict
+from weft.tenants.reconcile import Names, compare, lines, records
+from weft.tenants.slices import Allocation
+
+
+@given(INTENTS, INTENTS)
+def test_what_is_applied_is_there_and_nothing_is_left_to_do(first, then):
+    driver = MemoryDriver(fabric())
+    for wanted in (first, then):
+        step = apply(driver, wanted)
+        assert driver.allocation == step.compiled.allocation
+        assert prepare(driver, wanted).plan.is_empty
+    assert apply(driver, nothing_of(then)).plan.after == Allocation() == driver.allocation
+
+
+@given(INTENTS, INTENTS)
+def test_the_changes_of_a_plan_turn_what_is_there_into_what_is_wanted(first, then):
+    before = prepare(MemoryDriver(fabric()), first).compiled.allocation
+    after = prepare(MemoryDriver(fabric()), then).compiled.allocation
+    plan = compare(before, after)
+    slices = dict(before.slices)
+    for change in plan.slices:
+        there = slices.pop(change.slice.p_key, None)
+        seats = dict(there.seats) if there else {}
+        for guid, (old, new) in change.seats.items():
+            assert seats.pop(guid, None) == old
+            seats |= {} if new is None else {guid: new}
+        if change.after is not None:
+            assert seats == change.after.seats
+            slices[change.after.p_key] = change.after
+    assert slices == after.slices
+
+
+def shown(plan):
+    return "\n".join([*lines(plan, Names(fabric(8, ports=2))), plan.summary])
+
+
+def test_a_plan_reads_as_terraform_prints_it(tmp_path):
+    driver = MemoryDriver(fabric(8, ports=2))
+    step = apply(driver, intent(tmp_path, EXAMPLE))
+    assert shown(step.plan) == textwrap.dedent(
+        """\
+        + acme=0x0100, SL 1, IPoIB
+            + h[1-2] full
+        + nas=0x0101, SL 2
+            + h8 full
+            + h[1-2] limited
+        + beta=0x0200
+            + h3/2, h4/1, 0x0000000000009901 full
+        ~ Default=0x7fff
+            ~ members full -> limited
+        + lanes
+            ~ high_limit off -> 1
+            ~ vlarb_high off -> 1:64
+            ~ vlarb_low off -> 0:64,2:128,2:128
+            ~ sl2vl off -> 0,1,2,0,0,0,0,0,0,0,0,0,0,0,0,0
+        Plan: 3 to create, 2 to change, 0 to destroy."""
+    )
+    less = EXAMPLE.replace("h[1-2]", "h[2-3]").replace('"h3/2"', "").replace("ipoib = true", 'membership = "limited"')
+    step = apply(driver, intent(tmp_path, less.replace("[service.nas]", "[service.san]")))
+    assert shown(step.plan) == textwrap.dedent(
+        """\
+        ~ acme=0x0100, SL 1
+            ~ ipoib on -> off
+            ~ h2 full -> limited
+            + h3 limited
+            - h1 full
+        - nas=0x0101, SL 2
+            - h8 full
+            - h[1-2] limited
+        + san=0x0102, SL 2
+            + h8 full
+            + h[2-3] limited
+        ~ beta=0x0200
+            - h3/2 full
+        Plan: 1 to create, 2 to change, 1 to destroy."""
+    )
+    assert [(one["action"], one["name"], len(one["members"])) for one in records(step.plan, Names(fabric()))] == [
+        ("change", "acme", 6),
+        ("destroy", "nas", 6),
+        ("create", "san", 6),
+        ("change", "beta", 1),
+    ]
+    assert shown(prepare(driver, intent(tmp_path, less)).plan).endswith("1 to destroy.")
+
+
+def test_the_same_again_writes_nothing(tmp_path):
+    driver = MemoryDriver(fabric(8, ports=2))
+    for _ in range(2):
+        step = apply(driver, intent(tmp_path, EXAMPLE))
+    assert (driver.writes, shown(step.plan)) == (1, "Nothing to do: the fabric has what is wanted.")
+
+
+def test_a_fabric_that_refuses_is_as_it_was(tmp_path):
+    driver = MemoryDriver(fabric(8, ports=2))
+    driver.refuses = True
+    with pytest.raises(SubnetError, match="h1/1 refuses"):
+        apply(driver, intent(tmp_path, EXAMPLE))
+    assert driver.allocation == Allocation()
+
+
+def test_a_fabric_that_forgets_is_found_out(tmp_path):
+    driver = MemoryDriver(fabric(8, ports=2))
+    driver.forgets = True
+    with pytest.raises(SubnetError, match=r"memory took it, and has something else now(.|\n)*\+ acme=0x0100"):
+        apply(driver, intent(tmp_path, EXAMPLE))
+
+
+def test_a_plan_that_somebody_was_faster_than_is_not_carried_out(tmp_path):
+    driver = MemoryDriver(fabric(8, ports=2))
+    step = prepare(driver, intent(tmp_path, EXAMPLE))
+    apply(driver, intent(tmp_path, "[tenant.other]"))
+    with pytest.raises(Conflict):
+        carry_out(driver, step)
+    assert [one.name for one in driver.allocation.slices.values()] == ["other"]
