@@ -25,7 +25,7 @@ from weft.sm.ucast.lids import Lids
 from weft.wire.bulk import column, fill
 from weft.wire.fields import Bits
 from weft.wire.port_info import Capability, PortInfo, PortPhysicalState, PortState
-from weft.wire.smp import SmpAttribute
+from weft.wire.smp import SmpAttribute, SwitchInfo
 
 _LEFT_ALONE = (  # zero: no change
     PortInfo.link_width_enabled,
@@ -77,6 +77,7 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArr
     fills += [(outside, PortInfo.hoq_life, hoq), (outside, PortInfo.vl_stall_count, stall)]
     fills.append((outside, PortInfo.partition_enforcement_inbound, enforced[outside] // INBOUND & 1))
     fills.append((outside, PortInfo.partition_enforcement_outbound, enforced[outside] // OUTBOUND & 1))
+    fills += _raw_filters(view, outside, enforced[outside])
     if "vl_arbitration" in vars(view.fabric.tables):
         fills.append((linked, PortInfo.vl_high_limit, view.fabric.tables.vl_high_limit[linked]))
     for slots, field, value in fills:
@@ -84,6 +85,20 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, enforced: NDArr
         fill(rows, field, value)
         wanted[slots] = rows
     return wanted
+
+
+def _raw_filters(
+    view: View, slots: NDArray[np.intp], enforced: NDArray[np.uint8]
+) -> list[tuple[NDArray[np.intp], Bits, NDArray[Any]]]:
+    """Raw packets have no P_Key: a switch that checks keys and let them pass would check nothing. OpenSM lets them."""
+    can = view.switch_info[view.fabric.ports.node[slots]]
+    inward, outward = (
+        column(can, cap) for cap in (SwitchInfo.filter_raw_inbound_cap, SwitchInfo.filter_raw_outbound_cap)
+    )
+    return [
+        (slots, PortInfo.filter_raw_inbound, enforced // INBOUND & 1 & inward.astype(np.uint8)),
+        (slots, PortInfo.filter_raw_outbound, enforced // OUTBOUND & 1 & outward.astype(np.uint8)),
+    ]
 
 
 def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
