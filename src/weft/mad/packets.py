@@ -103,9 +103,9 @@ def refuse_gmp(devices: Devices, slot: int, mad: bytes | bytearray, dlid: int, p
     carry(devices, slot, b"".join(headers) + bytes(mad) + bytes(ICRC_BYTES + VCRC_BYTES))  # nobody will check them
 
 
-def bad_p_key(devices: Devices, slot: int, packet: bytes) -> None:
+def bad_p_key(devices: Devices, slot: int, packet: bytes, count: int = 1) -> None:
     """A packet with a P_Key that does not fit came to a port, or to a queue pair there: counted, and trap 257."""
-    if _is_news(devices, devices.own_slot(slot), Trap.BAD_P_KEY, PortInfo.p_key_violations):
+    if _is_news(devices, devices.own_slot(slot), Trap.BAD_P_KEY, PortInfo.p_key_violations, count):
         bth = bth_at(packet)
         details = BadKeyDetails.pack(key=BTH.p_key.get(packet, bth), **_ends(packet, bth))
         devices.traps.raise_trap(devices, slot, Trap.BAD_P_KEY, NoticeType.SECURITY, details)
@@ -119,9 +119,9 @@ def bad_q_key(devices: Devices, slot: int, packet: bytes) -> None:
         devices.traps.raise_trap(devices, slot, Trap.BAD_Q_KEY, NoticeType.SECURITY, details)
 
 
-def _bad_p_key_at_switch(devices: Devices, slot: int, packet: bytes, bth: int) -> None:
+def _bad_p_key_at_switch(devices: Devices, slot: int, packet: bytes, bth: int, count: int) -> None:
     """A port that enforces partitions dropped a packet: counted, and trap 259."""
-    if not _is_news(devices, slot, Trap.BAD_SWITCH_P_KEY, PortInfo.p_key_violations):
+    if not _is_news(devices, slot, Trap.BAD_SWITCH_P_KEY, PortInfo.p_key_violations, count):
         return
     deth, is_global = _deth(packet, bth), LRH.lnh.get(packet) == LNH.GRH
     valid = _LIDS_P_KEY_SL | _QP2 | (_QP1 if deth != NONE else 0) | (_GIDS if is_global else 0)
@@ -130,13 +130,13 @@ def _bad_p_key_at_switch(devices: Devices, slot: int, packet: bytes, bth: int) -
     devices.traps.raise_trap(devices, slot, Trap.BAD_SWITCH_P_KEY, NoticeType.SECURITY, details)
 
 
-def _is_news(devices: Devices, slot: int, number: Trap, violations: Bits) -> bool:
-    """Count a packet with a wrong key. A node that has told of one and is not heard yet sends no second trap.
+def _is_news(devices: Devices, slot: int, number: Trap, violations: Bits, count: int = 1) -> bool:
+    """Count packets with a wrong key. A node that has told of one and is not heard yet sends no second trap.
 
     A flood of packets is no flood of traps, as in Linux's drivers for adapters that have their agent in software.
     """
     info, sender = devices.info(slot), devices.own_slot(slot)
-    violations.set(info, min(violations.get(info) + 1, _MOST_VIOLATIONS))
+    violations.set(info, min(violations.get(info) + count, _MOST_VIOLATIONS))
     return not any(key[0] == sender and key[1] == number for key in devices.traps.pending)
 
 
@@ -172,7 +172,7 @@ class _Journey:
     """A packet on its way; of one to a group many copies."""
 
     def __init__(self, devices: Devices, packet: bytes, bth: int) -> None:
-        self.devices, self.packet, self.bth = devices, packet, bth
+        self.devices, self.packet = devices, packet
         self.delivered: list[int] = []
         self.vls: list[int] = []
         self.dropped: list[Drop] = []
@@ -213,13 +213,17 @@ class _Journey:
         return True
 
     def drop(self, slot: int, reason: Reason) -> None:
-        devices = self.devices
         self.dropped.append(Drop(slot, reason))
-        transit.count_drop(devices, slot, reason)
-        if reason is Reason.P_KEY:
-            bad_p_key(devices, slot, self.packet)
-        elif reason in (Reason.INBOUND, Reason.OUTBOUND) and self.p_key != NONE:
-            _bad_p_key_at_switch(devices, slot, self.packet, self.bth)
+        count_drops(self.devices, slot, reason, self.packet)
+
+
+def count_drops(devices: Devices, slot: int, reason: Reason, packet: bytes, count: int = 1) -> None:
+    """This packet, and so many in all, ended at a port before their time: counted, and of a wrong key a trap."""
+    transit.count_drop(devices, slot, reason, count)
+    if reason is Reason.P_KEY:
+        bad_p_key(devices, slot, packet, count)
+    elif reason in (Reason.INBOUND, Reason.OUTBOUND) and (bth := bth_at(packet)) > 0:  # a raw one has no key
+        _bad_p_key_at_switch(devices, slot, packet, bth, count)
 
 
 @lru_cache(maxsize=4096)  # a packet has at most 2,047 words

@@ -86,12 +86,12 @@ _DETAILS = {
 }
 
 
-def count_drop(devices: Devices, slot: int, reason: Reason) -> None:
-    """A packet ended at a port before its time."""
+def count_drop(devices: Devices, slot: int, reason: Reason, count: int = 1) -> None:
+    """Packets ended at a port before their time."""
     if reason in COUNTED:
-        devices.fabric.counters[slot, COUNTED[reason]] += 1
+        devices.fabric.counters[slot, COUNTED[reason]] += count
     if reason in _DETAILS:
-        devices.details[slot, _DETAILS[reason], 0] += 1
+        devices.details[slot, _DETAILS[reason], 0] += count
 
 
 # -- go ---------------------------------------------------------------------------------------------------------------
