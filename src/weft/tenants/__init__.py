@@ -8,6 +8,9 @@ compile        what is wanted of this fabric: P_Keys, members and lanes; or why 
 members        ports by what people call them
 quality        classes of traffic on lanes, and how much of a link each of them gets
 intent         what is wanted: tenants, services, classes; a TOML file
+isolation      a proof from the tables: who can reach whom, beside what slices promise
+pair_kernels   all pairs of all partitions, walked
+reading        the tables of a subnet, over any carrier
 drivers/       how slices get into a fabric: weft's subnet manager, OpenSM, UFM
 slices         partitions with their members, and the lanes of their traffic
 """

@@ -1,0 +1,246 @@
+"""A proof of isolation: who can reach whom, by the tables that the devices hold, beside what slices promise.
+
+    proof = prove_isolation(lab.fabric_now(), allocation)
+    proof.is_isolated       nobody reaches whom he should not
+    print(proof.explain())
+
+A port can be reached on a P_Key if it holds that key, the sender gets it into the fabric, and not both are limited
+members. What a sender gets in is decided by the switch before it, where that checks keys on their way in: then it does
+not matter what software or firmware of the host put into the packet. Where it does not, the sender's own table is
+taken, and the port is named as `unguarded`: its adapter must be trusted.
+
+    leak    keys let them talk, and no slice does. It is one even if no packet gets through at the moment, for want of
+            a route: the next sweep may make one. `sls` says on which service levels one arrives now.
+    cut     a slice lets them talk, and a packet does not arrive: for want of a key, a route, a lane, or by a switch.
+
+Default is a partition like the others: all are to be limited members and the subnet manager's port a full one, or,
+where the allocation says so, all full. What partitions of others (`taken`) permit is theirs to say.
+
+Packets to groups need no walk of their own: who takes one must hold a matching key, as of any other packet, so they
+reach nobody whom the keys do not name already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.forwarding import CHECKS, P_KEYS_IN, RAW_IN, Reason
+from weft.fabric.kernels.forwarding import MOST_HOPS, arrays
+from weft.fabric.model import Fabric
+from weft.fabric.tables import SERVICE_LEVELS
+from weft.ids import Guid, PKey
+from weft.routing.patterns import host_ports
+from weft.sm.pkey.partitions import DEFAULT_P_KEY
+from weft.tenants.pair_kernels import CUT, FULL, LEAK, LIMITED, NO_KEY, walk_pairs
+from weft.tenants.slices import Allocation
+from weft.wire.bulk import column
+from weft.wire.port_info import PortInfo
+
+MOST_NAMED = 10_000  # pairs; all are counted
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two ports, one way."""
+
+    sender: str
+    receiver: str
+    partition: str
+    p_key: int  # as the packet has it
+    sls: tuple[int, ...] = ()  # on which a packet arrives now
+    why: str  # it does not, or that it does
+
+    def __str__(self) -> str:
+        return f"{self.sender} to {self.receiver} on {self.p_key:#06x} ({self.partition}): {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What was found; `leaks` and `cuts` are the first of so many."""
+
+    ports: int
+    promised: int  # pairs, one way each, by partition
+    arrive: int
+    leak_count: int
+    cut_count: int
+    leaks: tuple[Pair, ...]
+    cuts: tuple[Pair, ...]
+    vls: dict[str, tuple[int, ...]]  # by partition: lanes that its pairs take
+    unguarded: tuple[str, ...]  # ports that no switch checks
+    raw: tuple[str, ...]  # ports whose raw packets, which have no P_Key, the switch passes
+    absent: tuple[str, ...]  # seats of ports that are not there now
+
+    @property
+    def is_isolated(self) -> bool:
+        return self.leak_count == 0
+
+    @property
+    def ok(self) -> bool:
+        return self.is_isolated and self.cut_count == 0
+
+    def explain(self) -> str:
+        lines = [f"{self.ports:,} ports, {self.arrive:,} of {self.promised:,} promised pairs arrive"]
+        lines += _some(self.leak_count, "pairs can talk and should not", self.leaks)
+        lines += _some(self.cut_count, "pairs should talk and cannot", self.cuts)
+        if self.unguarded:
+            names = _listed(self.unguarded)
+            lines.append(f"no switch checks the keys of {names}: these adapters must be trusted not to forge one")
+        if self.raw:
+            lines.append(f"raw packets, which have no P_Key, get in from {_listed(self.raw)}")
+        if self.absent:
+            lines.append(f"not there now: {_listed(self.absent)}")
+        verdict = "isolated" if self.is_isolated else "NOT isolated"
+        return f"{verdict}: " + "\n  ".join(lines)
+
+
+def prove_isolation(fabric: Fabric, allocation: Allocation, taken: Collection[int] = ()) -> Proof:
+    """Of a fabric that runs: `lab.fabric_now()`, or `weft.tenants.reading.read_fabric` over any carrier."""
+    if not fabric.tables.runs:
+        raise ConfigError(
+            f"{fabric.spec} does not run: nobody has given its ports P_Keys, so there is nothing to prove"
+            "\n  Take a lab, or read a subnet through an adapter."
+        )
+    slots = host_ports(fabric).astype(np.int64)
+    members = _Members(fabric, slots)
+    promise, labels, absent = _promise(fabric, slots, allocation)
+    rows = _joined(members, promise, taken)
+    p_keys, begin = np.unique(rows[:, 0], return_index=True)
+    levels = {p_key: one.sl for p_key, one in allocation.slices.items() if allocation.lanes is not None}
+    ways = _ways(fabric)
+    found, totals = np.zeros((MOST_NAMED, 7), np.int64), np.zeros(4, np.int64)
+    vls = np.zeros(len(p_keys), np.int64)
+    tables = vars(fabric.tables)
+    seen = arrays(fabric)
+    used = (
+        int(np.flatnonzero(seen.pkey.any(axis=0)).max(initial=-1)) + 1
+    )  # of 128 entries, which would be looked through at every port
+    walk_pairs(
+        seen._replace(pkey=seen.pkey[:, :used].copy()),
+        np.append(begin, len(rows)),
+        p_keys,
+        np.array([levels.get(p_key, 0) for p_key in p_keys.tolist()], np.int64),
+        slots[rows[:, 1]],
+        *(np.ascontiguousarray(rows[:, n].astype(np.int8)) for n in (2, 3, 4)),
+        tables["path_sl"] if "path_sl" in tables else np.zeros((0, 0), np.uint8),
+        ways[0],
+        found,
+        totals,
+        vls,
+        np.empty(MOST_HOPS, np.int32),
+        np.empty(MOST_HOPS, np.int8),
+    )
+    names = [labels.get(p_key, "of nobody") for p_key in p_keys.tolist()]
+    pairs = [(row[0], _pair(fabric, row, names, ways)) for row in found[: totals[LEAK] + totals[CUT]].tolist()]
+    return Proof(
+        ports=len(slots),
+        promised=int(totals[2]),
+        arrive=int(totals[3]),
+        leak_count=int(totals[LEAK]),
+        cut_count=int(totals[CUT]),
+        leaks=tuple(pair for kind, pair in pairs if kind == LEAK),
+        cuts=tuple(pair for kind, pair in pairs if kind == CUT),
+        vls={name: _bits(lanes) for name, lanes in zip(names, vls.tolist(), strict=True)},
+        unguarded=tuple(fabric.port(slot).name for slot in slots[~members.guarded].tolist()),
+        raw=tuple(fabric.port(slot).name for slot in slots[members.sends_raw].tolist()),
+        absent=absent,
+    )
+
+
+class _Members:
+    """[row, P_Key | port | membership] by the ports' own tables, and by what the switches before them let in."""
+
+    def __init__(self, fabric: Fabric, slots: NDArray[np.int64]) -> None:
+        tables, before = fabric.tables, fabric.ports.peer[slots]
+        self.guarded = (tables.port_info[before, CHECKS] & P_KEYS_IN) > 0
+        self.sends_raw = (tables.port_info[before, CHECKS] & RAW_IN) == 0
+        self.own = _held(tables.pkey[slots])
+        trusted, guarded = self.own[~self.guarded[self.own[:, 1]]], np.flatnonzero(self.guarded)
+        let_in = _held(tables.pkey[before[guarded]])
+        let_in[:, 1] = guarded[let_in[:, 1]]
+        self.let_in = np.concatenate((trusted, let_in))
+
+
+def _held(keys: NDArray[np.uint16]) -> NDArray[np.int64]:
+    """[row, P_Key | port | membership], of a port with both keys the full one."""
+    port, at = np.nonzero(keys & 0x7FFF)
+    key = keys[port, at].astype(np.int64)
+    return np.column_stack((key & 0x7FFF, port, np.where(key & PKey.FULL_MEMBER, FULL, LIMITED)))
+
+
+def _promise(
+    fabric: Fabric, slots: NDArray[np.int64], allocation: Allocation
+) -> tuple[NDArray[np.int64], dict[int, str], tuple[str, ...]]:
+    """[row, P_Key | port | membership] that slices have, what partitions are called, and seats of ports not there."""
+    place = dict(zip(fabric.ports.guid[slots].tolist(), range(len(slots)), strict=True))
+    rows: list[tuple[int, int, int]] = []
+    absent: dict[str, None] = {}
+    for p_key, one in allocation.slices.items():
+        for guid, seat in one.seats.items():
+            if guid in place:
+                rows.append((p_key, place[guid], FULL if seat.full else LIMITED))
+            else:
+                absent[str(Guid(guid))] = None
+    tables = fabric.tables
+    managers = np.unique(column(tables.port_info[slots], PortInfo.master_sm_lid))
+    is_full = np.isin(tables.lid[slots], managers) | allocation.default_is_full
+    everyone = np.column_stack(
+        (np.full(len(slots), DEFAULT_P_KEY), np.arange(len(slots)), np.where(is_full, FULL, LIMITED))
+    )
+    labels = {p_key: one.name for p_key, one in allocation.slices.items()} | {DEFAULT_P_KEY: "Default"}
+    return np.concatenate((np.array(rows, np.int64).reshape(-1, 3), everyone)), labels, tuple(absent)
+
+
+def _joined(members: _Members, promise: NDArray[np.int64], taken: Collection[int]) -> NDArray[np.int64]:
+    """[row, P_Key | port | own | let in | wanted], by P_Key; without those of others."""
+    parts = (members.own, members.let_in, promise)
+    code = np.concatenate([part[:, 0] << 32 | part[:, 1] for part in parts])
+    both, row = np.unique(code, return_inverse=True)
+    joined = np.zeros((len(both), 5), np.int64)
+    joined[:, 0], joined[:, 1] = both >> 32, both & 0xFFFF_FFFF
+    begin = 0
+    for column_of, part in enumerate(parts, 2):
+        np.maximum.at(joined[:, column_of], row[begin : begin + len(part)], part[:, 2])
+        begin += len(part)
+    return joined[~np.isin(joined[:, 0], list(taken))]
+
+
+def _ways(fabric: Fabric) -> tuple[NDArray[np.int64], list[tuple[int, ...]]]:
+    """A service level of each kind that some SL to VL table tells apart, and all that are of that kind."""
+    if "sl2vl" not in vars(fabric.tables):
+        return np.zeros(1, np.int64), [tuple(range(SERVICE_LEVELS))]
+    columns = fabric.tables.sl2vl.T
+    kinds: dict[bytes, list[int]] = {}
+    for sl in range(SERVICE_LEVELS):
+        kinds.setdefault(columns[sl].tobytes(), []).append(sl)
+    return np.array([alike[0] for alike in kinds.values()], np.int64), [tuple(alike) for alike in kinds.values()]
+
+
+def _pair(
+    fabric: Fabric, row: list[int], names: list[str], ways: tuple[NDArray[np.int64], list[tuple[int, ...]]]
+) -> Pair:
+    _, part, sender, receiver, key, arrives, reason = row
+    sls = sorted(sl for way, alike in enumerate(ways[1]) if arrives >> way & 1 for sl in alike)
+    why = "the sender does not hold the key" if reason == NO_KEY else Reason(reason).text
+    ends = fabric.port(sender).name, fabric.port(receiver).name
+    return Pair(sender=ends[0], receiver=ends[1], partition=names[part], p_key=key, sls=tuple(sls), why=why)
+
+
+def _bits(mask: int) -> tuple[int, ...]:
+    return tuple(n for n in range(mask.bit_length()) if mask >> n & 1)
+
+
+def _some(count: int, what: str, pairs: tuple[Pair, ...]) -> list[str]:
+    lines = [f"{count:,} {what}{':' if count else ''}"]
+    lines += [f"  {pair}" for pair in pairs[:_SHOWN]]
+    return [*lines, f"  and {count - _SHOWN:,} more"] if count > _SHOWN else lines
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

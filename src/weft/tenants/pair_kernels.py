@@ -1,0 +1,65 @@
+"""All pairs of all partitions, walked hop by hop by `weft.fabric.kernels.forwarding`: who arrives, who is stopped."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weft.fabric.forwarding import Reason
+from weft.fabric.kernels.forwarding import walk
+from weft.ids import PKey
+from weft.jit import lean_kernel
+
+LEAK, CUT = 0, 1  # what is found: they can and should not, they should and cannot
+LIMITED, FULL = 1, 2  # membership; 0: none
+NO_KEY = -1  # instead of a Reason: the sender does not hold the key
+_ARRIVED = int(Reason.ARRIVED)
+_FULL_KEY = int(PKey.FULL_MEMBER)
+
+
+@lean_kernel
+def walk_pairs(a, begin, p_key, sl, slot, own, let_in, wanted, path_sl, ways, found, totals, vls, out, lanes):
+    """For each partition, every ordered pair of the ports that hold its key, are let in with it, or should have it.
+
+    begin    int64[partition + 1] -> first row of the four below; p_key, sl: int64[partition]
+    own      int8[row]: membership by the port's own table; let_in: what the switch before it passes; wanted: promised
+    path_sl  uint8[switch, lid] or empty: the SL of paths where routing chose it
+    ways     int64[way] -> a service level of each kind that lanes tell apart: the first is 0
+    found    int64[most, 7]: LEAK or CUT, partition, sender, receiver, P_Key, ways that arrive as bits, Reason
+    out      int32[64], lanes int8[64]: room for one path
+    totals   int64[4]: leaks, cuts, promised, those of them that arrive; vls: int64[partition] lanes of these, as bits
+    """
+    for part in range(len(p_key)):
+        for i in range(begin[part], begin[part + 1]):
+            for j in range(begin[part], begin[part + 1]):
+                should = wanted[i] > 0 and wanted[j] > 0 and (wanted[i] == FULL or wanted[j] == FULL)
+                can = let_in[i] > 0 and own[j] > 0 and (let_in[i] == FULL or own[j] == FULL)
+                if i == j or not (should or can):
+                    continue
+                sender, dlid = np.int64(slot[i]), np.int64(a.lid[slot[j]])
+                kind, reason, arrives, key = LEAK, _ARRIVED, 0, p_key[part]
+                if should:
+                    kind = CUT
+                    totals[2] += 1
+                    key |= _FULL_KEY if own[i] == FULL else 0
+                    level = sl[part]
+                    if len(path_sl):
+                        level = np.int64(path_sl[a.row[a.node[a.peer[sender]]], dlid])
+                    reason = NO_KEY
+                    if own[i] > 0:
+                        hops, _, reason = walk(a, sender, dlid, level, key, 0, out, lanes)
+                    if reason == _ARRIVED:
+                        totals[3] += 1
+                        for hop in range(hops):
+                            vls[part] |= 1 << lanes[hop]
+                        continue
+                else:
+                    key |= _FULL_KEY if let_in[i] == FULL else 0
+                    for way in range(len(ways)):
+                        _, _, stopped = walk(a, sender, dlid, ways[way], key, 0, out, lanes)
+                        arrives |= (1 if stopped == _ARRIVED else 0) << way
+                        reason = stopped if arrives == 0 else _ARRIVED
+                row = totals[LEAK] + totals[CUT]
+                if row < len(found):
+                    found[row, 0], found[row, 1], found[row, 2], found[row, 3] = kind, part, sender, slot[j]
+                    found[row, 4], found[row, 5], found[row, 6] = key, arrives, reason
+                totals[kind] += 1

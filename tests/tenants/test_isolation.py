@@ -1,0 +1,202 @@
+"""The proof finds every pair that can talk and should not, and every one that should and cannot."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from tests.tenants.subnets import cut, managed
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.forwarding import CHECKS, Plane, Reason, walk
+from weft.mad import faults
+from weft.mad.local import LocalCarrier
+from weft.routing.patterns import host_ports
+from weft.tenants.isolation import prove_isolation
+from weft.tenants.reading import read_fabric
+from weft.tenants.slices import Allocation, Seat
+from weft.wire.headers import LNH, LRH, RWH
+
+SPEC = "fat-tree:hosts=16,radix=8"
+RED, BLUE, DISKS = ("h2", "h6", "h10"), ("h3", "h7", "h11", "h15"), ("h4", "h8")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    fabric = weft.load(SPEC)
+    allocation = cut(fabric, red=RED, blue=BLUE, storage=DISKS)
+    return managed(fabric, allocation, tmp_path_factory.mktemp("sm")), allocation
+
+
+@pytest.fixture
+def net(made):
+    """With its keys and cables as they were, whatever a test does to them."""
+    net, _ = made
+    tables = net.fabric.tables
+    keys, infos, lanes = tables.pkey.copy(), tables.port_info.copy(), tables.sl2vl.copy()
+    yield net
+    tables.pkey[:], tables.port_info[:], tables.sl2vl[:] = keys, infos, lanes
+
+
+def proof_of(net, allocation, **given):
+    return prove_isolation(faults.fabric_now(net.devices), allocation, **given)
+
+
+def slot(net, host: str) -> int:
+    return net.fabric[f"{host}/1"].slot
+
+
+def before(net, host: str) -> int:
+    """The switch's port at its cable."""
+    return int(net.fabric.ports.peer[slot(net, host)])
+
+
+def pairs(found) -> set[tuple[str, str]]:
+    return {(one.sender.split("/")[0], one.receiver.split("/")[0]) for one in found}
+
+
+def test_what_the_subnet_manager_made_is_isolated(net, made):
+    proof = proof_of(net, made[1])
+    assert proof.ok, proof.explain()
+    full_with_all = 2 * len(DISKS) * len(RED + BLUE) + len(DISKS) * (len(DISKS) - 1)
+    with_manager = 2 * 15
+    assert proof.promised == proof.arrive == 3 * 2 + 4 * 3 + full_with_all + with_manager
+    assert proof.unguarded == proof.raw == ()
+    assert "isolated: 16 ports, 78 of 78 promised pairs arrive" in proof.explain()
+
+
+def test_it_is_what_the_one_step_of_forwarding_says(net, made):
+    """All pairs and all keys that anybody holds, one by one."""
+    net.fabric.tables.pkey[slot(net, "h2"), 5] = 0x8102  # red's host, and its switch, hold blue's key
+    net.fabric.tables.pkey[before(net, "h2"), 5] = 0x8102
+    proof = proof_of(net, made[1])
+    plane, slots = net.devices, host_ports(net.fabric).tolist()
+    assert isinstance(plane, Plane)
+    can = set()
+    for sender, receiver in itertools.permutations(slots, 2):
+        for key in {int(key) for key in net.fabric.tables.pkey[sender] if key & 0x7FFF}:
+            way = walk(plane, sender, dlid=plane.lid(receiver), sl=0, p_key=key, size_bytes=0)
+            if way.reason is Reason.ARRIVED:
+                can.add((sender, receiver, key & 0x7FFF))
+    assert len(can) == proof.arrive + proof.leak_count
+    assert pairs(proof.leaks) == {("h2", far) for far in BLUE} | {(far, "h2") for far in BLUE}
+    assert {one.partition for one in proof.leaks} == {"blue"}
+
+
+def test_full_members_of_default_all_reach_each_other(tmp_path):
+    net = managed(weft.load("star:hosts=6"), Allocation(), tmp_path)
+    told = Allocation(default_is_full=False)
+    proof = proof_of(net, told)
+    assert (proof.is_isolated, proof.leak_count) == (False, 5 * 4)  # all but with the subnet manager
+    assert proof_of(net, Allocation()).ok
+    assert "0xffff (Default): it arrived" in proof.explain()
+
+
+def test_a_switch_that_does_not_check_leaves_its_host_to_be_trusted(net, made):
+    net.fabric.tables.port_info[before(net, "h2"), CHECKS] &= 0xF0
+    proof = proof_of(net, made[1])
+    assert proof.ok
+    assert proof.unguarded == proof.raw == ("h2/1",)
+    assert "no switch checks the keys of h2/1" in proof.explain()
+
+
+def test_raw_packets_do_not_get_in_where_keys_are_checked(net):
+    """They have none: a switch that looked at keys alone would let them pass to everybody."""
+    raw = LRH.pack(lnh=LNH.RAW, dlid=net.devices.lid(slot(net, "h3")), pkt_len=5) + RWH.pack(ether_type=0x0800)
+    fate = net.subnet.send_packet(slot(net, "h2"), raw.ljust(22, b"\0"))
+    assert [(drop.slot, drop.reason) for drop in fate.dropped] == [(before(net, "h2"), Reason.INBOUND)]
+
+
+def test_keys_that_only_the_switch_has_are_a_leak_for_who_forges_them(net, made):
+    net.fabric.tables.pkey[before(net, "h2"), 7] = 0x8102
+    proof = proof_of(net, made[1])
+    assert pairs(proof.leaks) == {("h2", far) for far in BLUE}
+    assert proof.leaks[0].sls == tuple(range(16))
+
+
+def test_a_leak_is_one_while_no_packet_finds_its_way(net, made):
+    for at in (slot(net, "h2"), before(net, "h2")):
+        net.fabric.tables.pkey[at, 7] = 0x8102
+    net.fabric.tables.sl2vl[:] = 15
+    proof = proof_of(net, made[1])
+    assert pairs(proof.leaks) >= {("h2", far) for far in BLUE}
+    assert {one.sls for one in proof.leaks} == {()}
+    assert proof.arrive == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda net: net.fabric.tables.pkey[slot(net, "h2")].__setitem__(slice(1, None), 0), "does not hold the key"),
+        (lambda net: net.fabric.tables.pkey[before(net, "h2")].fill(0), "does not let this P_Key"),
+        (lambda net: net.fabric.tables.sl2vl.fill(15), "maps to no VL"),
+    ],
+)
+def test_who_should_and_cannot_is_named_with_the_reason(net, made, spoil, why):
+    spoil(net)
+    proof = proof_of(net, made[1])
+    assert ("h2", "h6") in pairs(proof.cuts)
+    assert any(why in one.why for one in proof.cuts)
+    assert not proof.ok
+
+
+def test_two_limited_members_do_not_reach_each_other(net, made):
+    """But one of them made full in the devices does, and is found."""
+    row = net.fabric.tables.pkey[slot(net, "h2")]
+    row[row == 0x0103] = 0x8103
+    row = net.fabric.tables.pkey[before(net, "h2")]
+    row[row == 0x0103] = 0x8103
+    found = pairs(proof_of(net, made[1]).leaks)
+    assert found == {("h2", far) for far in (*RED[1:], *BLUE)} | {(far, "h2") for far in (*RED[1:], *BLUE)}
+
+
+def test_partitions_of_others_are_theirs(net, made):
+    for host in ("h2", "h3"):
+        for at in (slot(net, host), before(net, host)):
+            net.fabric.tables.pkey[at, 7] = 0x8700
+    assert pairs(proof_of(net, made[1]).leaks) == {("h2", "h3"), ("h3", "h2")}
+    assert proof_of(net, made[1], taken={0x700}).ok
+
+
+def test_a_seat_of_a_port_that_is_not_there_is_no_cut(net, made):
+    red = made[1].slices[0x101]
+    more = replace(red, seats={**red.seats, 0xABC: Seat()})
+    proof = proof_of(net, replace(made[1], slices={**made[1].slices, 0x101: more}))
+    assert proof.ok
+    assert proof.absent == ("0x0000000000000abc",)
+
+
+def test_a_service_level_that_is_dropped_cuts_its_slice_alone(net, made):
+    from weft.sm.conf.qos_options import QosOptions
+
+    net.fabric.tables.sl2vl[:, 3], net.fabric.tables.sl2vl[:, 2] = 15, 1
+    slices = {key: replace(one, sl={"red": 3, "blue": 2}.get(one.name, 0)) for key, one in made[1].slices.items()}
+    proof = proof_of(net, replace(made[1], slices=slices, lanes=QosOptions()))
+    assert {one.partition for one in proof.cuts} == {"red"}
+    assert (proof.vls["blue"], proof.vls["storage"], proof.vls["red"]) == ((1,), (0,), ())
+
+
+def test_the_same_is_read_over_a_carrier(net, made):
+    fabric = read_fabric(LocalCarrier(net.subnet, slot(net, "h1"), sleep=net.clock.sleep))
+    proof = prove_isolation(fabric, made[1])
+    assert proof.ok, proof.explain()
+    here = net.fabric.tables
+    names = [f"{name}/1" for name in (*RED, *BLUE, *DISKS)]
+    assert all((fabric.tables.pkey[fabric[one].slot] == here.pkey[net.fabric[one].slot]).all() for one in names)
+    assert sorted(map(bytes, fabric.tables.sl2vl)) == sorted(map(bytes, here.sl2vl))
+    lft = [row[1:].tolist() for row in fabric.tables.lft]
+    assert sorted(lft) == sorted(row[1 : len(lft[0]) + 1].tolist() for row in here.lft)
+
+
+def test_a_fabric_that_nobody_runs_proves_nothing():
+    with pytest.raises(ConfigError, match="does not run"):
+        prove_isolation(weft.load("star:hosts=3"), Allocation())
+
+
+def test_every_pair_is_counted_when_not_all_are_named(net, made, monkeypatch):
+    monkeypatch.setattr("weft.tenants.isolation.MOST_NAMED", 3)
+    net.fabric.tables.sl2vl[:] = 15
+    proof = proof_of(net, made[1])
+    assert (proof.cut_count, len(proof.cuts)) == (78, 3)
