@@ -94,15 +94,15 @@ def is_alive(path: Path) -> bool:
 
 def clear(place: Path) -> None:
     """Take away names in a folder that killed processes have left."""
-    with _alone(place):
+    with alone(place):
         for path in place.iterdir():
             if path.is_socket() and not is_alive(path):
                 path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Of all processes only one at a time decides that a name in a folder is nobody's."""
+def alone(place: Path) -> Iterator[None]:
+    """Of all processes only one at a time is in here: who decides that a name is nobody's, or changes files."""
     opened = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
@@ -127,7 +127,7 @@ def _name(path: Path) -> str:
 def _bind(made: socket.socket, path: Path) -> None:
     """OSError (EADDRINUSE) if a living process has the name."""
     os.fchmod(made.fileno(), 0o600)  # of the name that `bind` makes
-    with _alone(path.parent):
+    with alone(path.parent):
         if path.is_socket() and not is_alive(path):
             path.unlink(missing_ok=True)
         made.bind(_name(path))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from weft.errors import ConfigError
+from weft.ids import Guid
 from weft.sm.pkey.partitions import DEFAULT_MTU, DEFAULT_P_KEY, DEFAULT_RATE, Membership, Partition, broadcast_mgid
 from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.tenants.slices import Allocation, Seat, Slice
@@ -45,6 +46,18 @@ def read_slices(text: str, path: str = "partitions.conf") -> dict[int, Slice]:
 def as_read(slices: Mapping[int, Slice]) -> dict[int, Slice]:
     """The same as they come back from a file."""
     return {p_key: _as_read(one) for p_key, one in slices.items()}
+
+
+def check_index0(slices: Iterable[Slice]) -> None:
+    """ConfigError if two want the same place in the table of a port: a subnet manager would give it to one."""
+    first: dict[int, Slice] = {}
+    for one in slices:
+        for guid in (guid for guid, seat in one.seats.items() if seat.index0):
+            other = first.setdefault(guid, one)
+            if other is not one:
+                raise ConfigError(
+                    f"{other.label} and {one.label} both want index 0 of the port {Guid(guid)}: choose one"
+                )
 
 
 def check_name(name: str) -> None:

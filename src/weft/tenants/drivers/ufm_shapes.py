@@ -19,6 +19,7 @@ class UfmPKey:
     partition: str  # its name; UFM before 6.22 gives one of its own
     ip_over_ib: bool
     seats: Mapping[int, Seat]  # by port GUID
+    membership: str | None = None  # of everybody, in Default; UFM before 6.19 does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +42,17 @@ class UfmPort(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""  # node GUID and number: 0002c90300001230_1
     number: int | None = None
     description: str | None = None  # "Computer IB Port"
-    node_guid: str | None = msgspec.field(default=None, name="systemID")
+    system_guid: str | None = msgspec.field(default=None, name="systemID")
     system_name: str | None = None
+    node_description: str | None = None  # "dgx1 mlx5_0"
     dname: str | None = None
     lid: int | None = None
     logical_state: str | None = None  # "Active"
+
+    @property
+    def node(self) -> str:
+        """GUID of its node."""
+        return self.name.partition("_")[0] or self.guid
 
     @property
     def is_computer(self) -> bool:
@@ -62,6 +69,7 @@ class _Guids(msgspec.Struct):
     partition: str = ""
     ip_over_ib: bool = False
     guids: list[_Member] = []
+    membership: str | None = None
 
 
 class _Limits(msgspec.Struct):
@@ -78,7 +86,7 @@ def read_pkey(found: Any) -> UfmPKey:
     """Of an answer with guids_data; ConfigError or msgspec's error where it has another shape."""
     one = msgspec.convert(found, _Guids, strict=False)
     seats = {int(Guid.parse(member.guid)): Seat(member.membership == "full", member.index0) for member in one.guids}
-    return UfmPKey(partition=one.partition, ip_over_ib=one.ip_over_ib, seats=seats)
+    return UfmPKey(partition=one.partition, ip_over_ib=one.ip_over_ib, seats=seats, membership=one.membership)
 
 
 def read_qos(found: Any) -> UfmQos:

@@ -1,0 +1,92 @@
+"""A subnet as MADs show it: who is there, and which P_Keys the ports hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.mad.carrier import Carrier
+from weft.mad.walk import walk
+from weft.sm.discovery.known import carried_over
+from weft.sm.discovery.view import View, make_view
+from weft.sm.pkey.partitions import DEFAULT_P_KEY
+from weft.sm.pkey.table_upload import read_pkeys
+from weft.sm.pkey.tables import FULL
+from weft.sm.sender import Sender
+from weft.tenants.slices import Slice
+from weft.wire.bulk import column
+from weft.wire.port_info import PortInfo
+
+_PARTITION = 0x7FFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Seen:
+    view: View
+    ends: NDArray[np.intp]  # slots of adapters' and routers' ports that have a cable
+    p_keys: NDArray[np.uint16]  # [slot, index], of those and of the switch ports that check what they send
+
+    def differences(self, slices: Iterable[Slice], theirs: frozenset[int], default_is_full: bool | None) -> list[str]:
+        """Where ports that are there do not hold just what the slices say; P_Keys of others do not count.
+
+        Neither does Default where somebody else has rules for it (None).
+        """
+        at = dict(zip(self.view.fabric.ports.guid[self.ends].tolist(), self.ends.tolist(), strict=True))
+        first = dict.fromkeys(at.values(), DEFAULT_P_KEY)
+        wanted = {slot: set[int]() for slot in at.values()}
+        for one in slices:
+            for guid, seat in one.seats.items():
+                if guid in at:
+                    wanted[at[guid]].add(one.p_key | FULL * seat.full)
+                    first[at[guid]] = one.p_key if seat.index0 else first[at[guid]]
+        if default_is_full is None:
+            theirs |= {DEFAULT_P_KEY}
+        else:
+            master = self._master()
+            for slot, keys in wanted.items():
+                keys.add(DEFAULT_P_KEY | FULL * (default_is_full or slot == master))
+        return [
+            text
+            for slot, keys in wanted.items()
+            for text in (self._row(slot, keys, first[slot], theirs), self._check(slot, keys, theirs))
+            if text
+        ]
+
+    def _master(self) -> int:
+        """The port of the subnet manager that counts; -1 if it is not among those."""
+        lid = int(column(self.view.port_info[self.view.own_slot][None], PortInfo.master_sm_lid)[0])
+        found = self.ends[column(self.view.port_info[self.ends], PortInfo.lid) == lid]
+        return int(found[0]) if len(found) else -1
+
+    def _row(self, slot: int, keys: set[int], first: int, theirs: frozenset[int]) -> str:
+        held = int(self.p_keys[slot, 0]) & _PARTITION
+        if held != first and held not in theirs:
+            return f"{self.view.name(slot)} has {held:#06x} at index 0, not {first:#06x}"
+        return self._compared(slot, keys, theirs)
+
+    def _check(self, slot: int, keys: set[int], theirs: frozenset[int]) -> str:
+        """Of the switch port before it, if that checks."""
+        peer = int(self.view.fabric.ports.peer[slot])
+        return self._compared(peer, keys, theirs) if self.p_keys[peer].any() else ""
+
+    def _compared(self, slot: int, keys: set[int], theirs: frozenset[int]) -> str:
+        held = {key for key in self.p_keys[slot].tolist() if key and key & _PARTITION not in theirs}
+        lacks, more = (" and ".join(f"{key:#06x}" for key in sorted(some)) for some in (keys - held, held - keys))
+        said = " and ".join(f"{word} {some}" for word, some in (("lacks", lacks), ("still has", more)) if some)
+        return f"{self.view.name(slot)} {said}" if said else ""
+
+
+def look(carrier: Carrier) -> Seen:
+    view = make_view(walk(carrier))
+    ports = view.fabric.ports
+    view.fabric.tables.lid[:] = column(view.port_info, PortInfo.lid)  # what they have, not what somebody wants
+    ends = view.end_ports[~view.is_switch[ports.node[view.end_ports]]]
+    peers = ports.peer[ends].astype(np.intp)
+    checks = column(view.port_info[peers], PortInfo.partition_enforcement_inbound) > 0
+    checks |= column(view.port_info[peers], PortInfo.partition_enforcement_outbound) > 0
+    known = carried_over(None, view)
+    read_pkeys(Sender(carrier), view, known, np.concatenate((ends, peers[checks & view.is_switch[ports.node[peers]]])))
+    return Seen(view=view, ends=ends, p_keys=np.where(known.keys[:, None], known.tables.pkey, np.uint16(0)))

@@ -1,0 +1,50 @@
+"""Slices in a subnet of weft's own manager, by its socket: it carries an order out whole or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.sm.allocation import read_qos
+from weft.sm.control import ManagerSocket, OutOfDate
+from weft.tenants.drivers.driver import Conflict, Observed
+from weft.tenants.drivers.inventory import inventory_of
+from weft.tenants.drivers.partition_files import as_read, check_index0, read_slices, write_slices
+from weft.tenants.slices import Allocation, Inventory
+
+
+class ManagerDriver:
+    def __init__(self, manager: ManagerSocket) -> None:
+        self._manager = manager
+
+    @property
+    def title(self) -> str:
+        return self._manager.status().subnet or f"the subnet manager at {self._manager.path}"
+
+    def inventory(self) -> Inventory:
+        return inventory_of(self._manager.subnet())
+
+    def read(self) -> Observed:
+        said = self._manager.allocation()
+        allocation = Allocation(
+            slices=read_slices(said.partitions, str(self._manager.path)) if said.partitions else {},
+            default_is_full=bool(said.default_is_full),
+            lanes=None if said.qos is None else read_qos(said.qos),
+        )
+        return Observed(allocation=allocation, taken=frozenset(said.taken), revision=said.revision)
+
+    def write(self, wanted: Allocation, *, over: Observed) -> None:
+        """Tells what differs: the manager looks at nothing else."""
+        check_index0(wanted.slices.values())
+        there, slices = over.allocation, as_read(wanted.slices)
+        words: dict[str, Any] = {
+            "define": write_slices(one for p_key, one in slices.items() if there.slices.get(p_key) != one),
+            "remove": sorted(there.slices.keys() - slices.keys()),
+        }
+        if wanted.lanes != there.lanes:
+            words["qos"] = wanted.lanes
+        if wanted.default_is_full != there.default_is_full:
+            words["default_is_full"] = wanted.default_is_full
+        try:
+            self._manager.allocate(over.revision, **words)
+        except OutOfDate as error:
+            raise Conflict(f"{self.title}: {error}") from None

@@ -1,0 +1,166 @@
+"""What every driver of tenants is held to (weft.tenants.drivers.driver).
+
+    for check in CHECKS.values():
+        check(bench)            a driver, hosts that it may use, and what their ports really hold
+
+A check leaves the fabric as it found it: without a slice of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from weft.errors import WeftError
+from weft.sm.conf.qos_options import QosOptions
+from weft.tenants.drivers.driver import Conflict, Driver
+from weft.tenants.slices import Allocation, Seat, Slice
+
+DEFAULT, FULL = 0x7FFF, 0x8000
+LANES = QosOptions(
+    max_vls=2, high_limit=4, vlarb_high=((1, 64),), vlarb_low=((0, 64), (1, 64)), sl2vl=(0, 1, *(0,) * 14)
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    driver: Driver
+    guids: dict[str, int]  # of ports by host: four at least, none of them the subnet manager's
+    held: Callable[[int], list[int]]  # the P_Key table that the port of a GUID really has
+    taken: int  # a P_Key that somebody else has
+    sets_default: bool = True  # False: it was limited before, and nobody here can change it
+    sets_lanes: bool = True
+    keeps: Callable[[Slice], Slice] = field(default=lambda one: one)  # how a slice comes back
+
+    def allocation(self, *slices: Slice, **words: object) -> Allocation:
+        return Allocation(slices={one.p_key: one for one in slices}, default_is_full=False, **words)
+
+    def put(self, wanted: Allocation) -> None:
+        self.driver.write(wanted, over=self.driver.read())
+
+    def empty(self) -> None:
+        self.put(Allocation(default_is_full=self.sets_default))
+
+    def expect(self, wanted: Allocation) -> None:
+        """The driver says so, and ports hold just that."""
+        there = self.driver.read().allocation
+        assert there == replace(wanted, slices={key: self.keeps(one) for key, one in wanted.slices.items()})
+        for host, guid in self.guids.items():
+            mine = {one.p_key: one.seats[guid] for one in wanted.slices.values() if guid in one.seats}
+            keys = {key | FULL * seat.full for key, seat in mine.items()} | {DEFAULT | FULL * wanted.default_is_full}
+            table = self.held(guid)
+            assert {key for key in table if key and key & DEFAULT != self.taken} == keys, host
+            first = next((key for key, seat in mine.items() if seat.index0), DEFAULT)
+            assert table[0] & DEFAULT == first, host
+
+
+def slice_of(bench: Bench, name: str, p_key: int, hosts: str, **words: object) -> Slice:
+    """Hosts as `h2 h3=limited h4=first`."""
+    words_of = [word.partition("=") for word in hosts.split()]
+    seats = {bench.guids[host]: Seat(full=kind != "limited", index0=kind == "first") for host, _, kind in words_of}
+    return Slice(name=name, p_key=p_key, seats=seats, **words)
+
+
+def inventory(bench: Bench) -> None:
+    """Every host is there, with its port's GUID, a LID and room for keys."""
+    there = bench.driver.inventory().by_guid()
+    for host, guid in bench.guids.items():
+        assert (there[guid].host, there[guid].name, there[guid].number) == (host, f"{host}/1", 1)
+        assert there[guid].is_active
+        assert there[guid].lid > 0
+    assert bench.driver.title
+
+
+def slices_come_change_and_go(bench: Bench) -> None:
+    red = slice_of(bench, "red", 0x101, "h2 h3")
+    blue = slice_of(bench, "blue", 0x102, "h4 h5=limited", ipoib=True)
+    bench.put(bench.allocation(red, blue))
+    bench.expect(bench.allocation(red, blue))
+    green = slice_of(bench, "green", 0x103, "h2=limited h5")
+    blue = slice_of(bench, "blue", 0x102, "h4=limited h5 h3", ipoib=True)
+    bench.put(bench.allocation(blue, green))
+    bench.expect(bench.allocation(blue, green))
+    bench.empty()
+    bench.expect(Allocation(default_is_full=bench.sets_default))
+
+
+def index_0_is_given_and_taken_back(bench: Bench) -> None:
+    red, blue = slice_of(bench, "red", 0x101, "h2=first h3=first"), slice_of(bench, "blue", 0x102, "h2")
+    bench.put(bench.allocation(red, blue))
+    bench.expect(bench.allocation(red, blue))
+    red, blue = slice_of(bench, "red", 0x101, "h2 h3=first"), slice_of(bench, "blue", 0x102, "h2=first")
+    bench.put(bench.allocation(red, blue))
+    bench.expect(bench.allocation(red, blue))
+    bench.empty()
+
+
+def a_slice_may_be_empty_and_have_absent_ports(bench: Bench) -> None:
+    empty = Slice(name="empty", p_key=0x104)
+    absent = Slice(name="absent", p_key=0x105, seats={0xDEAD_BEEF: Seat(full=False)})
+    bench.put(bench.allocation(empty, absent))
+    bench.expect(bench.allocation(empty, absent))
+    bench.empty()
+
+
+def the_same_again_changes_nothing(bench: Bench) -> None:
+    red = bench.allocation(slice_of(bench, "red", 0x101, "h2 h3", ipoib=True))
+    bench.put(red)
+    first = bench.driver.read()
+    bench.put(red)
+    assert bench.driver.read() == first
+    bench.empty()
+
+
+def who_read_before_another_wrote_is_told(bench: Bench) -> None:
+    before = bench.driver.read()
+    red = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    bench.put(red)
+    with pytest.raises(Conflict):
+        bench.driver.write(bench.allocation(slice_of(bench, "blue", 0x102, "h3")), over=before)
+    bench.expect(red)
+    bench.empty()
+
+
+def what_cannot_be_is_refused_whole(bench: Bench) -> None:
+    """A P_Key that another has, a name that no file holds, two at one index 0: nothing of it is done."""
+    red = slice_of(bench, "red", 0x101, "h2")
+    bench.put(bench.allocation(red))
+    for bad, why in (
+        ([slice_of(bench, "mine", bench.taken, "h3")], f"{bench.taken:#06x}"),
+        ([slice_of(bench, "a,b", 0x103, "h3")], "a,b"),
+        ([slice_of(bench, "a", 0x103, "h3=first"), slice_of(bench, "b", 0x104, "h3=first")], "index 0"),
+    ):
+        with pytest.raises(WeftError, match=why):
+            bench.put(bench.allocation(*bad))
+        bench.expect(bench.allocation(red))
+    bench.empty()
+
+
+def lanes_come_and_go_with_service_levels(bench: Bench) -> None:
+    if not bench.sets_lanes:
+        with pytest.raises(WeftError, match="lanes"):
+            bench.put(bench.allocation(lanes=LANES))
+        bench.expect(bench.allocation())
+        return
+    fast = slice_of(bench, "fast", 0x101, "h2 h3", sl=1)
+    bench.put(bench.allocation(fast, lanes=LANES))
+    bench.expect(bench.allocation(fast, lanes=LANES))
+    bench.empty()
+    bench.expect(Allocation(default_is_full=bench.sets_default))
+
+
+CHECKS: dict[str, Callable[[Bench], None]] = {
+    check.__name__: check
+    for check in (
+        inventory,
+        slices_come_change_and_go,
+        index_0_is_given_and_taken_back,
+        a_slice_may_be_empty_and_have_absent_ports,
+        the_same_again_changes_nothing,
+        who_read_before_another_wrote_is_told,
+        what_cannot_be_is_refused_whole,
+        lanes_come_and_go_with_service_levels,
+    )
+}

@@ -1,0 +1,49 @@
+"""Drivers of tenants: weft's subnet manager in a lab, and a UFM. OpenSM's is in tests/interop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.conformance.drivers import CHECKS, Bench
+from tests.lab.rdma import managed
+from tests.tenants.drivers.small_ufm import SmallUfm, running
+
+import weft
+from weft.lab.lab import Lab
+from weft.sm.control import ManagerSocket, socket_of
+from weft.tenants.drivers.subnet_manager import ManagerDriver
+from weft.tenants.drivers.ufm import UfmDriver
+from weft.tenants.drivers.ufm_rest import UfmClient
+
+
+@pytest.fixture(scope="module")
+def of_manager(tmp_path_factory) -> Iterator[Bench]:
+    place = tmp_path_factory.mktemp("sm")
+    (place / "partitions.conf").write_text("own=0x0200 : 0x1234=full ;")
+    fabric = weft.load("star:hosts=6")
+    options = {"state_file": place / "sm.json", "partition_config_file": place / "partitions.conf"}
+    with Lab(fabric, f"d{time.monotonic_ns() % 10**12}") as lab, managed(lab, **options):
+        slots = {int(fabric[f"h{number}/1"].guid): fabric[f"h{number}/1"].slot for number in range(1, 7)}
+        yield Bench(
+            driver=ManagerDriver(ManagerSocket(socket_of(place / "sm.json"))),
+            guids={f"h{number}": int(fabric[f"h{number}/1"].guid) for number in range(2, 7)},
+            held=lambda guid: lab.fabric.tables.pkey[slots[guid]].tolist(),
+            taken=0x200,
+            sets_default=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def of_ufm() -> Iterator[Bench]:
+    guids = {f"h{number}": 0x0002_C903_0000_1200 + 16 * number + 1 for number in range(2, 7)}
+    with running(SmallUfm(guids)) as ufm:
+        driver = UfmDriver(UfmClient(ufm.url, token="t"), range(0x100, 0x200))
+        yield Bench(driver=driver, guids=guids, held=ufm.held, taken=0x200, sets_default=False, sets_lanes=False)
+
+
+@pytest.mark.parametrize("who", ["of_manager", "of_ufm"])
+@pytest.mark.parametrize("name", CHECKS)
+def test_every_driver_keeps_to_the_suite(who, name, request):
+    CHECKS[name](request.getfixturevalue(who))
