@@ -9,14 +9,22 @@ The intent owns the slices that are compiled from it: they change with it alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import msgspec
 
 from weft.errors import ConfigError
+from weft.ids import Guid
 from weft.sm.conf.qos_options import QosOptions
+from weft.tenants.compile import Compiled, compile_intent
+from weft.tenants.drivers.partition_files import check_name
+from weft.tenants.intent import Intent, parse_intent
 from weft.tenants.slices import Allocation, Inventory, Slice
 
 DIRECT, INTENT = "direct", "intent"  # owners
+_INTENT = ("intent", "")  # its document
 
 
 class Clash(ConfigError):
@@ -42,6 +50,9 @@ class Desired:
     def allocation(self) -> Allocation:
         return Allocation(slices=self.slices, default_is_full=self.default_is_full, lanes=self.lanes)
 
+    def intent(self) -> Intent:
+        return _read_intent(self.documents.get(_INTENT, "{}"))
+
     def named(self, kind: str) -> dict[str, str]:
         """The documents of a kind, by name."""
         return {name: body for (one, name), body in self.documents.items() if one == kind}
@@ -58,12 +69,16 @@ class Draft:
 
     def put(self, wanted: Slice, owner: str = DIRECT) -> None:
         """Make a slice, or change it. With the first one Default becomes limited: else nobody would be isolated."""
+        check_name(wanted.name)
         self._own(wanted.p_key, owner)
         if wanted.p_key in self.taken:
             raise Clash(f"the P_Key {wanted.p_key:#06x} is taken: the subnet manager's own files define it")
         for other in self.slices.values():
             if other.name == wanted.name and other.p_key != wanted.p_key:
                 raise Clash(f"the name {wanted.name} is taken: partition {other.p_key:#06x} has it")
+        if owner == DIRECT:
+            there = self.slices.get(wanted.p_key)
+            self._leave_exclusive(wanted.seats.keys() - (there.seats.keys() if there else set()))
         if not self.slices:
             self.default_is_full = False
         self.slices[wanted.p_key], self.owners[wanted.p_key] = wanted, owner
@@ -81,6 +96,39 @@ class Draft:
             way = "change the intent" if its == INTENT else "take it out of the intent, or remove the partition"
             raise Clash(f"partition {self.slices[p_key].label} is {its}'s, not {owner}'s to change: {way}")
 
+    def _leave_exclusive(self, guids: Set[int]) -> None:
+        """An exclusive tenant shares its ports with services of the intent alone."""
+        tenants = self.intent().tenants
+        for p_key, owner in self.owners.items():
+            one = self.slices[p_key]
+            if owner == INTENT and one.name in tenants and tenants[one.name].exclusive:
+                for guid in guids & one.seats.keys():
+                    raise Clash(
+                        f"port {Guid(guid)} is tenant {one.name}'s alone: take it out there, or let {one.name} have "
+                        "exclusive = false"
+                    )
+
+    def intent(self) -> Intent:
+        return _read_intent(self.documents.get(_INTENT, "{}"))
+
+    def set_intent(self, wanted: Intent) -> Compiled:
+        """All slices that it owns, and nothing else; IntentError or Clash if that cannot be."""
+        direct = {p_key for p_key, owner in self.owners.items() if owner == DIRECT}
+        before = Allocation(slices=self.slices, default_is_full=self.default_is_full, lanes=self.lanes)
+        compiled = compile_intent(wanted, self.inventory, self.taken | direct, before)
+        names = {name for _, name in wanted.partitions}
+        slices = {p_key: one for p_key, one in compiled.allocation.slices.items() if one.name in names}
+        for p_key in [one for one, owner in self.owners.items() if owner == INTENT and one not in slices]:
+            self.remove(p_key, INTENT)
+        for p_key, one in slices.items():
+            if self.slices.get(p_key) != one:
+                self.put(one, INTENT)
+        self.default_is_full, self.lanes = compiled.allocation.default_is_full, compiled.allocation.lanes
+        self.documents[_INTENT] = msgspec.json.encode(wanted).decode()
+        for p_key in direct:
+            self._leave_exclusive(self.slices[p_key].seats.keys())
+        return compiled
+
     def sealed(self) -> Desired:
         """The next revision; the same one if nothing is changed."""
         before = self.before
@@ -90,6 +138,11 @@ class Draft:
             owners=self.owners,
             default_is_full=self.default_is_full,
             lanes=self.lanes,
-            documents=self.documents,
+            documents=before.documents if self.documents == before.documents else self.documents,
         )
         return before if made == before else replace(made, revision=made.revision + 1)
+
+
+@lru_cache(maxsize=4)
+def _read_intent(document: str) -> Intent:
+    return parse_intent(msgspec.json.decode(document))

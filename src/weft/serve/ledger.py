@@ -25,6 +25,8 @@ from typing import Any, Generic, TypeVar
 from weft.errors import SubnetError, WeftError
 from weft.serve.desired import DIRECT, Desired, Draft
 from weft.serve.store import AuditLine, Page, Store
+from weft.sm.control import ManagerSocket
+from weft.sm.inventory import Subnet
 from weft.tenants.drivers.driver import Conflict, Driver
 from weft.tenants.slices import Allocation, Inventory
 
@@ -47,11 +49,12 @@ class _Change(Generic[T]):
 class Ledger:
     """`close` it, or use it with `with`."""
 
-    def __init__(self, store: Store, driver: Driver | None) -> None:
-        """Without a driver it keeps tokens and users, and refuses slices."""
-        self.store, self.driver = store, driver
+    def __init__(self, store: Store, driver: Driver | None, manager: ManagerSocket | None = None) -> None:
+        """Without a driver it keeps tokens and users, and refuses slices; `manager` tells more of the subnet."""
+        self.store, self.driver, self.manager = store, driver, manager
         self._desired = store.load()
-        self._inventory, self._inventory_at_s = Inventory(()), -_FRESH_S
+        self._inventory, self._seen_at_s = Inventory(()), -_FRESH_S
+        self._subnet: Subnet | None = None
         self._at_fabric = threading.RLock()  # one at a time speaks with it
         self._is_unsure = False  # whether the fabric is as the database says
         self._taken: frozenset[int] = frozenset()
@@ -86,16 +89,38 @@ class Ledger:
 
     def inventory(self) -> Inventory:
         """At most a few seconds old. While the fabric is spoken with, others go on with what is known."""
-        if self.driver is None or time.monotonic() - self._inventory_at_s < _FRESH_S:
-            return self._inventory
+        self._see()
+        return self._inventory
+
+    def subnet(self) -> Subnet:
+        """The same, of all that the subnet manager sees. SubnetError if it is not weft's."""
+        self._see()
+        if self._subnet is None:
+            raise SubnetError("this fabric has no subnet manager of weft's, which alone tells all that it sees")
+        return self._subnet
+
+    def _see(self) -> None:
+        if self.driver is None or time.monotonic() - self._seen_at_s < _FRESH_S:
+            return
         if self._at_fabric.acquire(blocking=not self._inventory.ports):
             try:
-                if time.monotonic() - self._inventory_at_s >= _FRESH_S:
-                    self._inventory = self.driver.inventory()
-                    self._inventory_at_s = time.monotonic()
+                if time.monotonic() - self._seen_at_s >= _FRESH_S:
+                    self._ask(self.driver)
+                    self._seen_at_s = time.monotonic()
             finally:
                 self._at_fabric.release()
-        return self._inventory
+
+    def _ask(self, driver: Driver) -> None:
+        if self.manager is not None:
+            revision = self.manager.status().subnet_revision
+            if self._subnet is not None and revision == self._subnet.revision:
+                return
+            self._subnet = self.manager.subnet()
+        self._inventory = driver.inventory()
+
+    def draft(self) -> Draft:
+        """To try an edit on; nothing of it is kept."""
+        return Draft(self._desired, self.inventory(), self._taken)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

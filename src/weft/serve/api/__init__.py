@@ -1,0 +1,1 @@
+"""Our own REST, under /api/v1: a module for each kind of thing."""

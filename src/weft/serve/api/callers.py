@@ -1,0 +1,125 @@
+"""Tokens and users, for admins; the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from weft.serve import access
+from weft.serve.access import Role, Token, User
+from weft.serve.api.exchange import answer, caller_of, change, encoded, gives, ledger_of, refuse
+from weft.serve.desired import Draft
+
+router = APIRouter(tags=["access"])
+_Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}$", examples=["ci"])]
+
+
+class Rights(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    role: Role
+    tenant: str = ""  # with the role tenant
+
+
+class NewUser(Rights, kw_only=True, forbid_unknown_fields=True):
+    password: str
+
+
+class Known(msgspec.Struct, kw_only=True):
+    name: str
+    role: Role
+    tenant: str
+    made_at_s: float  # since 1970
+
+
+class Secret(msgspec.Struct, kw_only=True):
+    token: str  # it is shown this once
+
+
+class Entry(msgspec.Struct, kw_only=True):
+    """A line of the audit log."""
+
+    id: int
+    at_s: float  # since 1970
+    actor: str
+    what: str
+    result: str
+    revision: int
+
+
+def _admins_only(request: Request) -> None:
+    if caller_of(request).role is not Role.ADMIN:
+        raise refuse(request, "tokens and users are for admins")
+
+
+def _known(one: Token | User) -> Known:
+    return Known(name=one.name, role=one.role, tenant=one.tenant, made_at_s=one.made_at_s)
+
+
+@router.get("/tokens", **gives(list[Known], 403))
+async def list_tokens(request: Request) -> Response:
+    """Without their secrets, which are nowhere."""
+    _admins_only(request)
+    documents = ledger_of(request).desired().documents
+    return answer(request, encoded([_known(one) for one in access.listed(documents, Token)]))
+
+
+@router.put("/tokens/{name}", **gives(Secret, 400, 403, 409, 422, status=201, takes=Rights))
+async def put_token(request: Request, name: _Name) -> Response:
+    """Make a token, which is shown this once."""
+    _admins_only(request)
+    wanted = msgspec.json.decode(await request.body(), type=Rights)
+    token = await change(request, lambda draft: access.add_token(draft, name, wanted.role, wanted.tenant))
+    return Response(encoded(Secret(token=token)), HTTPStatus.CREATED, media_type="application/json")
+
+
+@router.delete("/tokens/{name}", **gives(None, 403, 404, 422, status=204))
+async def delete_token(request: Request, name: _Name) -> Response:
+    """Revoke it: the next request with it is refused."""
+    _admins_only(request)
+    await change(request, lambda draft: access.remove(draft, access.TOKEN, name))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/users", **gives(list[Known], 403))
+async def list_users(request: Request) -> Response:
+    """Those with a password, for clients that know nothing else."""
+    _admins_only(request)
+    documents = ledger_of(request).desired().documents
+    return answer(request, encoded([_known(one) for one in access.listed(documents, User)]))
+
+
+@router.put("/users/{name}", **gives(Known, 400, 403, 422, takes=NewUser))
+async def put_user(request: Request, name: _Name) -> Response:
+    """Make a user, or give it another password and role."""
+    _admins_only(request)
+    wanted = msgspec.json.decode(await request.body(), type=NewUser)
+    made = await asyncio.to_thread(access.new_user, name, wanted.password, wanted.role, wanted.tenant)
+
+    def edit(draft: Draft) -> None:
+        access.put_user(draft, made)
+
+    await change(request, edit, is_secret=True)
+    return answer(request, encoded(_known(made)))
+
+
+@router.delete("/users/{name}", **gives(None, 403, 404, 422, status=204))
+async def delete_user(request: Request, name: _Name) -> Response:
+    _admins_only(request)
+    await change(request, lambda draft: access.remove(draft, access.USER, name))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.get("/audit", **gives(list[Entry], 403, 422))
+async def read_audit(
+    request: Request,
+    before: Annotated[int | None, Query(ge=1, le=2**62)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    """Who did what, when, and how it ended; the newest first. `before` an id: older ones."""
+    if not caller_of(request).may_change:
+        raise refuse(request, "the audit log is for admins and operators")
+    lines = await asyncio.to_thread(ledger_of(request).store.audit_lines, before, limit)
+    return answer(request, encoded([Entry(**line._asdict()) for line in lines]))

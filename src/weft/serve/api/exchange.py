@@ -1,0 +1,132 @@
+"""What all routes share: bodies and answers in JSON, their schemas, tags against lost updates, changes of the ledger.
+
+GET    -> ETag: "1f0c..."                    of the content
+PUT, DELETE with If-Match: "1f0c..."         412 if it has another content by now
+PUT with If-None-Match: *                    412 if it is there already
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request, Response
+
+from weft.serve.access import Caller
+from weft.serve.desired import Draft
+from weft.serve.ledger import Ledger
+from weft.serve.problems import MEDIA, Forbidden, Late, Problem, Stale
+
+T = TypeVar("T")
+PREFIX = "/api/v1"
+_MOST_WORDS = 2000  # of a body in the audit log
+_ALWAYS = (401, 429, 413, 408, 503)  # what any route may answer
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+# -- schemas ----------------------------------------------------------------------------------------------------------
+
+_SHOWN: list[Any] = [Problem]  # types that the OpenAPI document describes
+
+
+def _schema(type_: Any) -> dict[str, Any]:
+    if type_ not in _SHOWN:
+        _SHOWN.append(type_)
+    (schema,), _ = msgspec.json.schema_components([type_], ref_template="#/components/schemas/{name}")
+    return schema
+
+
+def components() -> dict[str, Any]:
+    return msgspec.json.schema_components(_SHOWN, ref_template="#/components/schemas/{name}")[1]
+
+
+def gives(type_: Any, *errors: int, status: int = 200, takes: Any = None, tagged: bool = False) -> dict[str, Any]:
+    """For a route: what it answers, with which errors, and which body it takes."""
+    problem = {"content": {MEDIA: {"schema": _schema(Problem)}}}
+    responses: dict[int | str, Any] = {
+        code: {"description": HTTPStatus(code).phrase, **problem} for code in sorted({*errors, *_ALWAYS})
+    }
+    responses[status] = {"description": HTTPStatus(status).phrase}
+    if type_ is not None:
+        responses[status]["content"] = {"application/json": {"schema": _schema(type_)}}
+    told: dict[str, Any] = {"responses": responses, "status_code": status, "response_class": Response}
+    extra: dict[str, Any] = {}
+    if takes is not None:
+        content = takes if isinstance(takes, dict) else {"application/json": {"schema": _schema(takes)}}
+        extra["requestBody"] = {"required": True, "content": content}
+    if tagged:
+        extra["parameters"] = [_header("If-Match"), _header("If-None-Match")]
+    return told | ({"openapi_extra": extra} if extra else {})
+
+
+def _header(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": {"type": "string"}}
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def encoded(content: Any) -> bytes:
+    return _encode(content)
+
+
+def tag_of(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def answer(request: Request, body: bytes) -> Response:
+    """With its tag; 304 if the caller has it already."""
+    tag = tag_of(body)
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+    return Response(body, headers={"ETag": tag}, media_type="application/json")
+
+
+def check_tags(request: Request, there: bytes | None) -> None:
+    """Stale if this is not what the caller saw."""
+    wanted, unwanted = request.headers.get("if-match"), request.headers.get("if-none-match")
+    tags = set() if there is None else {"*", tag_of(there)}
+    if wanted is not None and not tags & {one.strip() for one in wanted.split(",")}:
+        is_now = "is not there" if there is None else f"has the tag {tag_of(there)} now"
+        raise Stale(f"If-Match {wanted} is not met: it {is_now}; read it again")
+    if unwanted is not None and tags & {one.strip() for one in unwanted.split(",")}:
+        raise Stale(f"If-None-Match {unwanted} is not met: it is there already; read it")
+
+
+# -- callers and changes ----------------------------------------------------------------------------------------------
+
+
+def caller_of(request: Request) -> Caller:
+    found: Caller = request.state.caller
+    return found
+
+
+def ledger_of(request: Request) -> Ledger:
+    found: Ledger = request.app.state.ledger
+    return found
+
+
+def refuse(request: Request, rule: str) -> Forbidden:
+    """To raise, and in the audit log."""
+    caller = caller_of(request)
+    error = Forbidden(f"{caller.name} has the role {caller.role}: {rule}")
+    ledger_of(request).note(caller.name, f"{request.method} {request.url.path}", f"refused: {error}")
+    return error
+
+
+async def change(request: Request, edit: Callable[[Draft], T], *, is_secret: bool = False) -> T:
+    """Done when the fabric has it. A change that waits for too long is withdrawn."""
+    ledger, patience_s = ledger_of(request), request.app.state.settings.patience_s
+    what = f"{request.method} {request.url.path}"
+    if not is_secret:
+        what = f"{what} {(await request.body())[:_MOST_WORDS].decode(errors='replace')}".rstrip()
+    future = ledger.submit(caller_of(request).name, what, edit)
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future), patience_s)
+    except TimeoutError:
+        how = "it was withdrawn" if future.cancelled() else "it is being carried out: the audit log says how it ends"
+        raise Late(f"the fabric has not taken this within {patience_s:g} s; {how}") from None

@@ -1,0 +1,165 @@
+"""The intent: all of it, or one tenant; and what it would change."""
+
+from __future__ import annotations
+
+import tomllib
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Path, Request, Response
+
+from weft.errors import ConfigError
+from weft.serve.access import Role
+from weft.serve.api.exchange import answer, caller_of, change, check_tags, encoded, gives, ledger_of, refuse
+from weft.serve.desired import Absent, Draft
+from weft.tenants.intent import Intent, Tenant, parse_intent
+from weft.tenants.reconcile import Names, compare, records
+
+router = APIRouter(tags=["intent"])
+_Name = Annotated[str, Path(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,30}$", examples=["acme"])]
+_THEIRS = ("hosts", "ports", "guids", "absent")  # what a tenant may change of itself
+_BODY: dict[str, Any] = {
+    "application/json": {"schema": {"type": "object"}},
+    "application/toml": {"schema": {"type": "string"}},
+}
+
+
+class Applied(msgspec.Struct, kw_only=True):
+    """An intent that the fabric has."""
+
+    intent: dict[str, Any]
+    notes: list[str]  # what is allowed, and may not be meant
+
+
+class Planned(msgspec.Struct, kw_only=True):
+    summary: str
+    changes: list[dict[str, Any]]
+    notes: list[str]
+
+
+def _operators_only(request: Request) -> None:
+    if not caller_of(request).may_change:
+        raise refuse(request, "the intent is changed by operators")
+
+
+def _all_seeing(request: Request) -> None:
+    if caller_of(request).role is Role.TENANT:
+        raise refuse(request, "a tenant sees itself alone")
+
+
+async def _read(request: Request) -> Intent:
+    body = await request.body()
+    if request.headers.get("content-type", "").split(";")[0].strip() == "application/toml":
+        try:
+            return parse_intent(tomllib.loads(body.decode()))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the body is no TOML: {error}") from None
+    found = msgspec.json.decode(body)
+    if not isinstance(found, dict):
+        raise ConfigError("the body is no intent: it must be an object, with tenant, service and class")
+    return parse_intent(found)
+
+
+@router.get("/intent", **gives(dict[str, Any], 403, tagged=True))
+async def get_intent(request: Request) -> Response:
+    """As it was given."""
+    _all_seeing(request)
+    return answer(request, encoded(ledger_of(request).desired().intent()))
+
+
+@router.put("/intent", **gives(Applied, 400, 403, 409, 412, 422, 504, takes=_BODY, tagged=True))
+async def put_intent(request: Request) -> Response:
+    """Make the fabric have this, in JSON or TOML. Partitions that it names no more are taken away."""
+    _operators_only(request)
+    wanted = await _read(request)
+
+    def edit(draft: Draft) -> Applied:
+        check_tags(request, encoded(draft.intent()))
+        notes = draft.set_intent(wanted).notes
+        return Applied(intent=msgspec.to_builtins(draft.intent()), notes=[*notes])
+
+    return Response(encoded(await change(request, edit)), media_type="application/json")
+
+
+@router.post("/intent/plan", **gives(Planned, 400, 403, 409, 422, takes=_BODY))
+async def plan_intent(request: Request) -> Response:
+    """What it would change. Nothing is changed."""
+    _all_seeing(request)
+    wanted, ledger = await _read(request), ledger_of(request)
+    draft = ledger.draft()
+    before = draft.before.allocation()
+    compiled = draft.set_intent(wanted)
+    plan = compare(before, draft.sealed().allocation())
+    changes = records(plan, Names(draft.inventory))
+    found = Planned(summary=plan.summary, changes=changes, notes=[*compiled.notes])
+    return Response(encoded(found), media_type="application/json")
+
+
+# -- tenants ----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/tenants", **gives(dict[str, Tenant], tagged=True))
+async def list_tenants(request: Request) -> Response:
+    """Those of the intent, by name."""
+    caller, tenants = caller_of(request), ledger_of(request).desired().intent().tenants
+    mine = caller.role is Role.TENANT
+    return answer(request, encoded({name: one for name, one in tenants.items() if not mine or name == caller.tenant}))
+
+
+@router.get("/tenants/{name}", **gives(Tenant, 404, 422, tagged=True))
+async def get_tenant(request: Request, name: _Name) -> Response:
+    return answer(request, encoded(_tenant(request, ledger_of(request).desired().intent(), name)))
+
+
+@router.put("/tenants/{name}", **gives(Tenant, 400, 403, 404, 409, 412, 422, 504, takes=Tenant, tagged=True))
+async def put_tenant(request: Request, name: _Name) -> Response:
+    """Make it, or change it. A tenant may change its own ports, within the quota of ports that it was given."""
+    caller = caller_of(request)
+    if not caller.may_change and (caller.role, caller.tenant) != (Role.TENANT, name):
+        raise refuse(request, "tenants are changed by operators, or by themselves")
+    wanted = msgspec.json.decode(await request.body(), type=Tenant)
+
+    def edit(draft: Draft) -> bytes:
+        before = draft.intent()
+        there = before.tenants.get(name)
+        check_tags(request, None if there is None else encoded(there))
+        if not caller.may_change:
+            _check_own(request, there, wanted)
+        draft.set_intent(msgspec.structs.replace(before, tenants={**before.tenants, name: wanted}))
+        return encoded(wanted)
+
+    return answer(request, await change(request, edit))
+
+
+@router.delete("/tenants/{name}", **gives(None, 403, 404, 409, 412, 422, 504, status=204, tagged=True))
+async def delete_tenant(request: Request, name: _Name) -> Response:
+    """Take its partition away."""
+    _operators_only(request)
+
+    def edit(draft: Draft) -> None:
+        before = draft.intent()
+        check_tags(request, encoded(_tenant(request, before, name)))
+        left = {one: tenant for one, tenant in before.tenants.items() if one != name}
+        draft.set_intent(msgspec.structs.replace(before, tenants=left))
+
+    await change(request, edit)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+def _tenant(request: Request, intent: Intent, name: str) -> Tenant:
+    caller = caller_of(request)
+    if name not in intent.tenants or (caller.role is Role.TENANT and caller.tenant != name):
+        raise Absent(f"there is no tenant {name}")
+    return intent.tenants[name]
+
+
+def _check_own(request: Request, there: Tenant | None, wanted: Tenant) -> None:
+    """Of what a tenant asks for itself."""
+    if there is None or there.quota.ports is None:
+        raise refuse(request, "a tenant without a quota of ports is changed by operators alone")
+    for field in msgspec.structs.fields(Tenant):
+        if field.name not in _THEIRS and getattr(there, field.name) != getattr(wanted, field.name):
+            raise refuse(
+                request, f"{field.encode_name} is changed by operators; a tenant's own are {', '.join(_THEIRS)}"
+            )

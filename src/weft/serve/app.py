@@ -1,0 +1,62 @@
+"""The service: routes, behind the gate."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+
+from weft.serve.access import Access
+from weft.serve.api import callers, intents, partitions, ports
+from weft.serve.api.exchange import PREFIX, components, encoded, ledger_of
+from weft.serve.gate import Gate
+from weft.serve.ledger import Ledger
+from weft.serve.problems import handle_errors, respond
+from weft.serve.settings import Settings
+from weft.version import __version__
+
+_ROUTERS = (intents.router, partitions.router, ports.router, callers.router)
+
+
+def create_app(settings: Settings, ledger: Ledger) -> FastAPI:
+    app = FastAPI(title="weft", version=__version__, openapi_url=f"{PREFIX}/openapi.json", redoc_url=None)
+    app.state.settings, app.state.ledger = settings, ledger
+    handle_errors(app)
+    app.include_router(_health)
+    for router in _ROUTERS:
+        app.include_router(router, prefix=PREFIX)
+    app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))
+    _describe(app)
+    return app
+
+
+_health = APIRouter()
+
+
+@_health.get("/healthz", response_class=Response)
+async def healthz(request: Request) -> Response:
+    """For who watches it: 200, or 503 if nothing can be written any more."""
+    if not ledger_of(request).is_well:
+        return respond(HTTPStatus.SERVICE_UNAVAILABLE, "the ledger's writer has ended: start the service again")
+    return Response(encoded({"status": "ok"}), media_type="application/json")
+
+
+def _describe(app: FastAPI) -> None:
+    """The OpenAPI document: our schemas, and how to say who one is."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = get_openapi(title=app.title, version=app.version, routes=app.routes)
+            known = found.setdefault("components", {})
+            known.setdefault("schemas", {}).update(components())
+            known["securitySchemes"] = {
+                "token": {"type": "http", "scheme": "bearer"},
+                "password": {"type": "http", "scheme": "basic"},
+            }
+            found["security"] = [{"token": []}, {"password": []}]
+            app.openapi_schema = found
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,90 @@
+"""What went wrong, as HTTP says it: RFC 9457, problem details.
+
+{"status": 409, "title": "Conflict", "detail": "the P_Key 0x0101 is taken: ..."}
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from weft.errors import ConfigError, WeftError
+from weft.serve.desired import Absent, Clash
+
+MEDIA = "application/problem+json"
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    status: int
+    title: str
+    detail: str
+
+
+class Forbidden(ConfigError):
+    """The caller's role does not go so far."""
+
+
+class Stale(ConfigError):
+    """If-Match names what is no longer there."""
+
+
+class Late(WeftError):
+    """It takes too long."""
+
+
+_STATUS: dict[type[WeftError], HTTPStatus] = {
+    Absent: HTTPStatus.NOT_FOUND,
+    Clash: HTTPStatus.CONFLICT,
+    Forbidden: HTTPStatus.FORBIDDEN,
+    Stale: HTTPStatus.PRECONDITION_FAILED,
+    Late: HTTPStatus.GATEWAY_TIMEOUT,
+    ConfigError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    WeftError: HTTPStatus.SERVICE_UNAVAILABLE,  # the fabric's, or the database's
+}
+
+
+def status_of(error: WeftError) -> HTTPStatus:
+    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+
+
+def body_of(status: HTTPStatus, detail: str) -> bytes:
+    return msgspec.json.encode(Problem(status=status, title=status.phrase, detail=detail))
+
+
+def respond(status: HTTPStatus, detail: str, **headers: str) -> Response:
+    return Response(body_of(status, detail), status, headers, MEDIA)
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Every error of every route has this form."""
+
+    @app.exception_handler(WeftError)
+    def of_weft(_: Request, error: WeftError) -> Response:
+        return respond(status_of(error), str(error))
+
+    @app.exception_handler(msgspec.ValidationError)
+    @app.exception_handler(msgspec.DecodeError)
+    def of_body(_: Request, error: msgspec.MsgspecError) -> Response:
+        is_json = isinstance(error, msgspec.ValidationError)
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if is_json else HTTPStatus.BAD_REQUEST
+        return respond(status, f"the body is refused: {error}")
+
+    @app.exception_handler(RequestValidationError)
+    def of_words(_: Request, error: RequestValidationError) -> Response:
+        said = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        return respond(HTTPStatus.UNPROCESSABLE_ENTITY, said)
+
+    @app.exception_handler(HTTPException)
+    def of_routes(request: Request, error: HTTPException) -> Response:
+        status = HTTPStatus(error.status_code)
+        return respond(status, f"{request.method} {request.url.path}: {error.detail}", **(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    def of_ours(_: Request, error: Exception) -> Response:
+        return respond(
+            HTTPStatus.INTERNAL_SERVER_ERROR, f"weft contradicts itself: {type(error).__name__}; see its log"
+        )

@@ -1,0 +1,49 @@
+"""How the service is run."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Limits are of one caller."""
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: one that is free
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None  # clients need a certificate of it, and a token all the same
+    is_insecure: bool = False  # others than this machine are served without TLS
+    rate_per_s: float = 1000  # requests; twice as many at once
+    failures_per_s: float = 5  # wrong tokens from one address
+    most_body_bytes: int = 4 << 20
+    patience_s: float = 60  # for a request to arrive, and for the fabric to take a change
+    # UFM's plugins, on its own machine, say who they are and prove nothing.
+    trusts_remote_user: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rate_per_s <= 0:
+            raise ConfigError(f"--rate {self.rate_per_s:g} lets nobody in: give requests per second, 1000 say")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("--tls-cert and --tls-key go together: the certificate is of no use without its key")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ConfigError(
+                "--tls-client-ca needs --tls-cert and --tls-key: without TLS no client shows a certificate"
+            )
+        if not (is_loopback(self.host) or self.tls_cert or self.is_insecure):
+            raise ConfigError(
+                f"--host {self.host} would send tokens over the network in the clear: give --tls-cert and --tls-key, "
+                "or --insecure if something before it does TLS"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

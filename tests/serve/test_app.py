@@ -1,0 +1,336 @@
+"""Our REST: who may do what, and what everybody hears who asks wrongly."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from tests.patience import PATIENCE_S
+from tests.serve.memory_fabric import MemoryFabric
+
+from weft.serve.access import Caller, Role, add_token, new_user, put_user
+from weft.serve.api.exchange import change
+from weft.serve.app import create_app
+from weft.serve.ledger import Ledger
+from weft.serve.problems import Late
+from weft.serve.server import Server
+from weft.serve.settings import Settings
+from weft.serve.store import Store
+from weft.tenants.slices import Slice
+
+H1, H2, H9 = (f"0x{0x10_0000 + n:016x}" for n in (1, 2, 9))
+ACME = {"name": "acme", "members": [{"guid": H1}, {"guid": H2, "membership": "limited"}]}
+INTENT = {"tenant": {"blue": {"hosts": ["h[3-4]"], "quota": {"ports": 3}}, "red": {"hosts": ["h5"]}}}
+
+
+class Service:
+    """The application with callers of every role, and the fabric behind it."""
+
+    def __init__(self, database: str, **settings: Any) -> None:
+        self.fabric = MemoryFabric()
+        self.ledger = Ledger(Store(database), self.fabric)
+        options = Settings(**settings)
+        self.server = Server(create_app(options, self.ledger), options).start()
+        self.client = httpx.Client(base_url=self.server.url, timeout=PATIENCE_S, trust_env=False)
+        roles = [("root", Role.ADMIN, ""), ("ops", Role.OPERATOR, ""), ("eye", Role.READ_ONLY, "")]
+        self.tokens = {
+            name: self.ledger.change("test", "a token", lambda draft, it=(name, role, whose): add_token(draft, *it))
+            for name, role, whose in [*roles, ("blue", Role.TENANT, "blue")]
+        }
+
+    def call(self, who: str, method: str, path: str, **words: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self.tokens[who]}", **words.pop("headers", {})}
+        return self.client.request(method, f"/api/v1{path}", headers=headers, **words)
+
+    def audit(self) -> list[tuple[str, str, str]]:
+        self.ledger.change("test", "wait for notes", lambda draft: None)
+        return [(line.actor, line.what, line.result) for line in self.ledger.store.audit_lines(most=1000)]
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+        self.ledger.close()
+
+
+@pytest.fixture
+def service(database) -> Iterator[Service]:
+    made = Service(database)
+    yield made
+    made.close()
+
+
+def is_problem(answer: Any, status: int, words: str) -> bool:
+    found = answer.json()
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
+    assert found["status"] == status
+    assert words in found["detail"]
+    return True
+
+
+def test_a_partition_is_made_read_and_taken_away(service):
+    assert service.call("ops", "PUT", "/partitions/0x0101", json=ACME).status_code == 200
+    assert [seat.full for seat in service.fabric.observed.allocation.slices[0x0101].seats.values()] == [True, False]
+    found = service.call("eye", "GET", "/partitions/0x101").json()
+    assert found["members"][1] == {"guid": H2, "membership": "limited", "index0": False}
+    assert service.call("eye", "GET", "/partitions").json() == [
+        {"p_key": "0x0101", "name": "acme", "owner": "direct", "members": 2}
+    ]
+    assert service.call("ops", "DELETE", "/partitions/0x0101").status_code == 204
+    assert service.fabric.observed.allocation.slices == {}
+    assert is_problem(service.call("eye", "GET", "/partitions/0x0101"), 404, "no partition 0x0101")
+
+
+def test_members_come_and_go_one_by_one(service):
+    service.call("ops", "PUT", "/partitions/0x0101", json={"name": "acme"})
+    for _ in range(2):  # the second changes nothing
+        assert service.call("ops", "PUT", f"/partitions/0x0101/members/{H1}", json={"index0": True}).status_code == 200
+    assert service.call("eye", "GET", f"/partitions/0x0101/members/{H1}").json()["index0"]
+    assert service.call("ops", "DELETE", f"/partitions/0x0101/members/{H1}").status_code == 204
+    assert is_problem(service.call("ops", "DELETE", f"/partitions/0x0101/members/{H1}"), 404, "no member of acme")
+
+
+def test_who_saw_an_older_state_is_told_so_and_changes_nothing(service):
+    service.call("ops", "PUT", "/partitions/0x0101", json=ACME)
+    tag = service.call("ops", "GET", "/partitions/0x0101").headers["etag"]
+    assert service.call("ops", "GET", "/partitions/0x0101", headers={"If-None-Match": tag}).status_code == 304
+    match = {"If-Match": tag}
+    assert service.call("ops", "PUT", "/partitions/0x0101", json={"name": "acme"}, headers=match).status_code == 200
+    late = service.call("ops", "PUT", "/partitions/0x0101", json=ACME, headers=match)
+    assert is_problem(late, 412, "read it again")
+    assert is_problem(service.call("ops", "DELETE", "/partitions/0x0101", headers=match), 412, "read it again")
+    again = service.call("ops", "PUT", "/partitions/0x0101", json=ACME, headers={"If-None-Match": "*"})
+    assert is_problem(again, 412, "there already")
+    assert service.fabric.observed.allocation.slices[0x0101].seats == {}
+
+
+BAD: list[tuple[str, dict[str, Any], int, str]] = [
+    ("/partitions/0x0000", ACME, 422, "must be from 0x0001 to 0x7ffe"),
+    ("/partitions/0x7fff", ACME, 422, "must be from 0x0001 to 0x7ffe"),
+    ("/partitions/0xffff", ACME, 422, "must be from 0x0001 to 0x7ffe"),
+    ("/partitions/257", ACME, 422, "0x"),
+    ("/partitions/0x0200", ACME, 409, "0x0200 is taken"),
+    ("/partitions/0x0101", {"name": "blue"}, 409, "the name blue is taken"),
+    ("/partitions/0x0101", {"name": "a=b"}, 422, "name 'a=b' is refused"),
+    ("/partitions/0x0101", {"name": "a", "sl": 16}, 422, "sl"),
+    ("/partitions/0x0101", {"name": "a", "speed": 3}, 422, "speed"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": H9}]}, 422, "no port with the GUID 0x0000000000100009"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": H1}, {"guid": H1}]}, 422, "twice"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": "h1"}]}, 422, "not a hexadecimal number"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": "0x0"}]}, 422, "GUID 0"),
+    ("/partitions/0x0102", {"name": "blue"}, 409, "change the intent"),
+    ("/partitions/0x0101", {"name": "a", "members": [{"guid": f"0x{0x10_0003:016x}"}]}, 409, "blue's alone"),
+    ("/tenants/green", {"hosts": ["h77"]}, 422, "no host 'h77'"),
+    ("/tenants/green", {"hosts": ["h3"]}, 422, "exclusive"),
+    ("/tenants/blue", {"hosts": ["h[1-4]"], "quota": {"ports": 3}}, 422, "quota"),
+    ("/tenants/green", {"p_key": "0x8001"}, 422, "p_key"),
+    ("/intent", {"tenants": {}}, 422, "tenant"),
+]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[Service]:
+    made = Service(f"sqlite:///{tmp_path_factory.mktemp('shared')}/ledger.db")
+    made.fabric.observed = replace(made.fabric.observed, taken=frozenset({0x0200}))
+    document = {**INTENT, "p_keys": "0x0102-0x01ff"}
+    assert made.call("ops", "PUT", "/intent", json=document).status_code == 200
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("path", "body", "status", "words"), BAD)
+def test_what_cannot_be_is_refused_with_a_reason_and_changes_nothing(shared, path, body, status, words):
+    before = shared.ledger.desired()
+    assert is_problem(shared.call("ops", "PUT", path, json=body), status, words)
+    assert shared.ledger.desired() == before
+    assert shared.fabric.observed.allocation == before.allocation()
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"name": "\\u0000"}'])
+def test_no_body_breaks_it(shared, body):
+    for path in ("/partitions/0x0101", "/tenants/green", "/intent", "/tokens/x", "/users/x"):
+        assert shared.call("root", "PUT", path, content=body).status_code in (400, 422)
+
+
+def test_an_intent_is_planned_applied_and_its_tenants_changed(service):
+    planned = service.call("eye", "POST", "/intent/plan", json=INTENT).json()
+    assert planned["summary"] == "Plan: 2 to create, 1 to change, 0 to destroy."
+    assert service.fabric.writes == 0
+    toml = '[tenant.blue]\nhosts = ["h[3-4]"]\nquota = { ports = 3 }\n[tenant.red]\nhosts = ["h5"]\n'
+    done = service.call("ops", "PUT", "/intent", content=toml, headers={"Content-Type": "application/toml"})
+    assert done.status_code == 200, done.text
+    assert service.call("eye", "GET", "/intent").json() == INTENT
+    assert sorted(one.name for one in service.fabric.observed.allocation.slices.values()) == ["blue", "red"]
+    assert service.call("ops", "DELETE", "/tenants/red").status_code == 204
+    assert list(service.call("eye", "GET", "/tenants").json()) == ["blue"]
+    assert [one.name for one in service.fabric.observed.allocation.slices.values()] == ["blue"]
+
+
+def test_an_intent_leaves_direct_partitions_alone(service):
+    service.call("ops", "PUT", "/partitions/0x0001", json=ACME)
+    assert service.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
+    assert {one.name for one in service.fabric.observed.allocation.slices.values()} == {"acme", "blue", "red"}
+    clash = service.call("ops", "PUT", "/tenants/green", json={"hosts": ["h1"]})
+    assert is_problem(clash, 409, "green's alone")
+    assert service.call("ops", "PUT", "/intent", json={}).status_code == 200
+    assert {one.name for one in service.fabric.observed.allocation.slices.values()} == {"acme"}
+
+
+def test_each_role_does_what_it_may_and_no_more(service):
+    service.call("ops", "PUT", "/intent", json=INTENT)
+    service.call("ops", "PUT", "/partitions/0x0101", json=ACME)
+    for who in ("eye", "blue"):
+        assert is_problem(service.call(who, "PUT", "/partitions/0x0102", json=ACME), 403, f"{who} has the role")
+        assert is_problem(service.call(who, "PUT", "/intent", json=INTENT), 403, "operators")
+        assert is_problem(service.call(who, "GET", "/audit"), 403, "operators")
+    for who in ("eye", "blue", "ops"):
+        assert is_problem(service.call(who, "GET", "/tokens"), 403, "admins")
+        assert is_problem(service.call(who, "PUT", "/users/x", json={}), 403, "admins")
+    refused = [(actor, what) for actor, what, result in service.audit() if result.startswith("refused")]
+    assert ("eye", "PUT /api/v1/partitions/0x0102") in refused
+
+
+def test_a_tenant_sees_itself_alone_and_changes_its_ports_within_its_quota(service):
+    service.call("ops", "PUT", "/intent", json=INTENT)
+    assert [one["name"] for one in service.call("blue", "GET", "/partitions").json()] == ["blue"]
+    assert list(service.call("blue", "GET", "/tenants").json()) == ["blue"]
+    assert [one["host"] for one in service.call("blue", "GET", "/ports").json()] == ["h3", "h4"]
+    assert len(service.call("eye", "GET", "/ports").json()) == 8
+    red = next(p_key for p_key, one in service.ledger.desired().slices.items() if one.name == "red")
+    assert service.call("blue", "GET", f"/partitions/{red:#06x}").status_code == 404
+    assert service.call("blue", "GET", "/tenants/red").status_code == 404
+    assert service.call("blue", "GET", "/intent").status_code == 403
+    mine = INTENT["tenant"]["blue"]
+    assert service.call("blue", "PUT", "/tenants/blue", json={**mine, "hosts": ["h[2-4]"]}).status_code == 200
+    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json={**mine, "hosts": ["h[1-4]"]}), 422, "quota")
+    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json={**mine, "hosts": ["h5"]}), 422, "red")
+    more = {**mine, "quota": {"ports": 8}}
+    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=more), 403, "quota is changed by operators")
+
+
+def test_tokens_and_users_come_and_go_and_only_hashes_are_kept(service):
+    token = service.call("root", "PUT", "/tokens/ci", json={"role": "operator"}).json()["token"]
+    service.tokens["ci"] = token
+    assert service.call("ci", "GET", "/ports").status_code == 200
+    assert is_problem(service.call("root", "PUT", "/tokens/ci", json={"role": "admin"}), 409, "already")
+    user = {"role": "operator", "password": "correct horse"}
+    assert service.call("root", "PUT", "/users/slurm", json=user).status_code == 200
+    assert is_problem(service.call("root", "PUT", "/users/x", json={**user, "password": "short"}), 422, "8 char")
+    assert is_problem(service.call("root", "PUT", "/users/x", json={**user, "role": "tenant"}), 422, "tenant's name")
+    kept = str(service.ledger.store.load().documents) + str(service.audit())
+    assert token not in kept
+    assert "correct horse" not in kept
+    assert "scrypt" not in str(service.call("root", "GET", "/users").json())
+    assert service.call("root", "DELETE", "/tokens/ci").status_code == 204
+    assert service.call("ci", "GET", "/ports").status_code == 401
+
+
+def basic(words: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(words.encode()).decode()}"}
+
+
+def test_a_caller_is_known_by_bearer_by_ufms_basic_token_and_by_password(service):
+    service.ledger.change(
+        "t", "user", lambda draft: put_user(draft, new_user("slurm", "correct horse", Role.READ_ONLY))
+    )
+    for headers in (basic("slurm:correct horse"), {"Authorization": f"Basic {service.tokens['eye']}"}):
+        for _ in range(2):  # the second time from memory
+            assert service.client.get("/api/v1/ports", headers=headers).status_code == 200
+    wrong = [basic("slurm:wrong"), basic("nobody:x"), basic("slurm"), {"Authorization": "Basic ?"}, {}]
+    for headers in wrong:
+        found = service.client.get("/api/v1/ports", headers=headers)
+        assert is_problem(found, 401, "no token that is known here")
+        assert "Bearer" in found.headers["www-authenticate"]
+    lines = [what for actor, what, result in service.audit() if actor == "127.0.0.1" and "no token" in result]
+    assert lines == ["GET /api/v1/ports"] * len(wrong)
+
+
+def test_who_guesses_tokens_is_slowed_down(database):
+    service = Service(database, failures_per_s=0.001)
+    first, second = (service.client.get("/api/v1/ports") for _ in range(2))
+    service.close()
+    assert is_problem(first, 401, "no token")
+    assert is_problem(second, 429, "wrong tokens from 127.0.0.1")
+    assert int(second.headers["retry-after"]) > 900
+
+
+def test_more_requests_than_a_token_may_make_are_put_off(database):
+    service = Service(database, rate_per_s=0.001)
+    assert service.call("eye", "GET", "/partitions").status_code == 200
+    late = service.call("eye", "GET", "/partitions")
+    other = service.call("ops", "GET", "/partitions")
+    service.close()
+    assert is_problem(late, 429, "requests a second")
+    assert int(late.headers["retry-after"]) > 900
+    assert other.status_code == 200
+
+
+def test_giant_bodies_are_refused_however_they_are_sent(database):
+    service = Service(database, most_body_bytes=1000)
+    sized = service.call("ops", "PUT", "/intent", content=b"x" * 2000)
+    chunked = service.call("ops", "PUT", "/intent", content=(b"x" * 100 for _ in range(1000)))
+    lines = service.audit()
+    service.close()
+    for answer in (sized, chunked):
+        assert is_problem(answer, 413, "larger than 1000 bytes")
+    assert sum("larger than" in result for _, _, result in lines) == 2
+
+
+def test_a_fabric_that_does_not_answer_is_503_and_nothing_is_changed(service):
+    service.fabric.is_dead = True
+    assert is_problem(service.call("ops", "PUT", "/partitions/0x0101", json={"name": "a"}), 503, "does not answer")
+    service.fabric.is_dead = False
+    assert service.call("eye", "GET", "/partitions").json() == []
+    assert any("does not answer" in result for _, _, result in service.audit())
+
+
+def test_a_change_that_waits_too_long_is_withdrawn(database):
+    service = Service(database, patience_s=0.1)
+    service.fabric.gate.clear()
+    at_work = service.ledger.submit("test", "first", lambda draft: draft.put(Slice(name="acme", p_key=0x0101)))
+    service.fabric.entered.wait()
+    waits = service.call("ops", "PUT", "/partitions/0x0102", json={"name": "blue"})
+    service.fabric.gate.set()
+    at_work.result()
+    service.ledger.change("test", "wait", lambda draft: None)
+    found = set(service.ledger.desired().slices)
+    service.close()
+    assert is_problem(waits, 504, "withdrawn")
+    assert found == {0x0101}
+
+
+def test_a_change_that_is_at_work_too_long_says_so():
+    """It may be done yet, and who waited shall not believe that it is not."""
+    at_work: Future[None] = Future()
+    at_work.set_running_or_notify_cancel()
+    ledger = SimpleNamespace(submit=lambda actor, what, edit: at_work)
+    state = SimpleNamespace(ledger=ledger, settings=Settings(patience_s=0.01))
+    path = SimpleNamespace(path="/")
+    request = SimpleNamespace(
+        app=SimpleNamespace(state=state),
+        method="PUT",
+        url=path,
+        state=SimpleNamespace(caller=Caller("ops", Role.ADMIN)),
+    )
+    with pytest.raises(Late, match="is being carried out"):
+        asyncio.run(change(request, lambda draft: None, is_secret=True))
+
+
+def test_health_and_the_openapi_document_need_no_token(service):
+    assert service.client.get("/healthz").json() == {"status": "ok"}
+    document = service.client.get("/api/v1/openapi.json").json()
+    put = document["paths"]["/api/v1/partitions/{p_key}"]["put"]
+    assert {"200", "401", "403", "409", "412", "413", "422", "429", "503"} <= put["responses"].keys()
+    assert put["requestBody"]["content"]["application/json"]["schema"]["$ref"] == "#/components/schemas/Wanted"
+    assert {"Wanted", "Partition", "Problem"} <= document["components"]["schemas"].keys()
+
+
+def test_routes_that_are_not_there_are_problems_too(service):
+    assert is_problem(service.call("eye", "GET", "/nothing"), 404, "GET /api/v1/nothing")
+    assert is_problem(service.call("eye", "POST", "/partitions"), 405, "POST /api/v1/partitions")
