@@ -25,17 +25,17 @@ def find_peer(program: str) -> str:
     """The path of a program; Debian keeps some where not every PATH looks."""
     found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found is None:
-        _do_without(program)
+        do_without(program)
     return found
 
 
 def find_module(name: str) -> None:
     """The same for a package of Python."""
     if importlib.util.find_spec(name) is None:
-        _do_without(name)
+        do_without(name)
 
 
-def _do_without(what: str) -> NoReturn:
+def do_without(what: str) -> NoReturn:
     absent = f"{what} is not installed: make peers"
     if os.environ.get("CI") == "true":
         pytest.fail(absent)

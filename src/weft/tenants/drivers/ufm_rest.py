@@ -80,10 +80,10 @@ class UfmClient:
         """Limits of all partitions. UFM gives them or the members, not both at once."""
         return self._table("resources/pkeys?qos_conf=true", read_qos)
 
-    def create_pkey(self, p_key: int, name: str, *, ip_over_ib: bool, qos: UfmQos) -> None:
-        """An empty one."""
-        words = {"pkey": f"{p_key:#x}", "partition_name": name, "ip_over_ib": ip_over_ib, **qos.words}
-        self.call("POST", "resources/pkeys/add", words)
+    def create_pkey(self, p_key: int, name: str, *, ip_over_ib: bool, qos: UfmQos | None = None) -> None:
+        """An empty one; without limits of its own, with UFM's."""
+        words = {"pkey": f"{p_key:#x}", "partition_name": name, "ip_over_ib": ip_over_ib}
+        self.call("POST", "resources/pkeys/add", words | (qos.words if qos else {}))
 
     def add_guids(self, p_key: int, seats: Mapping[int, Seat], *, ip_over_ib: bool) -> None:
         """Members come in, or are changed; a partition that is not there is made."""

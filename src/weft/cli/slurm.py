@@ -1,0 +1,75 @@
+"""`weft slurm`: a partition for each job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Literal
+
+from weft.cli.arguments import File
+
+if TYPE_CHECKING:
+    from weft.tenants.drivers.ufm_rest import UfmClient
+
+
+def slurm(
+    action: Literal["prolog", "epilog", "tidy"],
+    /,
+    *,
+    ufm: str,
+    token_file: File = None,
+    user: str | None = None,
+    password_file: File = None,
+    ca_file: File = None,
+    ip_over_ib: bool = True,
+    index0: bool = False,
+) -> None:
+    """Give a Slurm job its own partition, or take it away: for PrologSlurmctld and EpilogSlurmctld.
+
+    The job is read from SLURM_JOB_ID and SLURM_JOB_NODELIST, as slurmctld sets them.
+
+    Parameters
+    ----------
+    action
+        `prolog`, `epilog`; or `tidy`, which reads the numbers of the jobs that run from standard input, as
+        `squeue -h -o %A` prints them, and deletes the partitions of all others.
+    ufm
+        Where a UFM answers, or `weft serve`: https://ufm.example.
+    token_file
+        A file with a token of it.
+    user
+        In place of a token, with a password.
+    password_file
+        A file with the password.
+    ca_file
+        Certificates, in PEM, that its own is signed by; else those of the system.
+    ip_over_ib
+        The partition has the multicast groups that IPoIB needs.
+    index0
+        Its P_Key is at index 0 of its members: programs that know of no P_Keys use it.
+    """
+    from weft.clouds.credentials import connect
+    from weft.clouds.slurm import epilog, prolog, read_job
+
+    client = connect(ufm, token_file=token_file, user=user, password_file=password_file, ca_file=ca_file)
+    if action == "tidy":
+        _tidy(client)
+        return
+    job = read_job(os.environ)
+    if action == "prolog":
+        p_key = prolog(client, job, ip_over_ib=ip_over_ib, index0=index0)
+        print(f"job {job.number}: {job.nodes} has the partition {p_key:#06x}")
+    else:
+        epilog(client, job)
+        print(f"job {job.number}: it has no partition any longer")
+
+
+def _tidy(client: UfmClient) -> None:
+    from weft.clouds.slurm import tidy
+    from weft.errors import ConfigError
+
+    words = sys.stdin.read().split()
+    if bad := [word for word in words if not word.isdecimal()]:
+        raise ConfigError(f"{bad[0]!r} is no number of a job: pipe squeue -h -o %A into this")
+    for number in tidy(client, {int(word) for word in words}):
+        print(f"job {number}: its partition is deleted")

@@ -1,0 +1,139 @@
+"""The executable, called as CloudStack calls it: payload files are as its README for extensions describes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from weft.clouds.cloudstack import main
+
+NETWORK = {"network_id": "42", "vlan": "100", "zone_id": "1", "guest_type": "isolated"}
+FIRST, MACHINE = 0x08C0EB0300123456, 0x0200000000000001
+NIC = {**NETWORK, "mac": "08:c0:eb:12:34:56", "ip": "10.0.0.10", "nic_uuid": "a", "hostname": "vm-1"}
+VIRTUAL = {**NIC, "mac": "02:00:00:00:00:01"}
+
+
+@pytest.fixture
+def run(server, tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """Status, output and errors of a command."""
+    server.hosts = {"h1": [f"{FIRST:016x}"], "h2": ["08c0eb0300999999"]}
+    (tmp_path / "token").write_text("secret\n")
+    details = {"ufm_url": server.url, "ufm_token_file": str(tmp_path / "token"), "physicalnetworkname": "ib"}
+
+    def command(name: str, payload: Any = None, *, timeout: str = "60", **given: Any) -> tuple[int, str, str]:
+        envelope = {"physical-network-extension-details": details, "network-extension-details": {}, **given}
+        (tmp_path / "payload").write_text(json.dumps(envelope if payload is None else {**envelope, "payload": payload}))
+        monkeypatch.setattr(sys, "argv", ["weft-cloudstack", name, str(tmp_path / "payload"), timeout])
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return command
+
+
+def test_a_network_s_life(server, run):
+    assert run("implement-network", NETWORK)[:2] == (0, "")
+    assert (server.partitions[100]["partition"], server.members(100)) == ("cloudstack-42", set())
+    run("prepare-nic", NIC)
+    run("prepare-nic", VIRTUAL)
+    assert server.members(100) == {FIRST, MACHINE}
+    run("release-nic", NIC)
+    assert server.members(100) == {MACHINE}
+    for command in ("shutdown-network", "destroy-network"):
+        assert run(command, NETWORK)[:2] == (0, "")
+        assert server.partitions == {}
+
+
+def test_a_restarted_network_has_its_machines_and_no_others(server, run):
+    run("prepare-nic", NIC)
+    vms = [{"ip": "10.0.0.11", "mac": "02:00:00:00:00:01", "hostname": "vm-2", "default_nic": True, "vm_data": []}]
+    assert run("restore-network", {**NETWORK, "restore_data": {"dhcp_enabled": True, "vms": vms}})[0] == 0
+    assert server.members(100) == {MACHINE}
+    run("restore-network", {**NETWORK, "restore_data": {"vms": []}})
+    assert server.members(100) == set()
+
+
+def test_details_of_the_extension_say_what_a_partition_has(server, run):
+    details = {
+        "ufm_url": server.url,
+        "ufm_user": "u",
+        "ufm_password_file": __file__,
+        "ip_over_ib": "false",
+        "index0": "true",
+    }
+    run("prepare-nic", NIC, **{"physical-network-extension-details": details})
+    assert server.partitions[100]["ip_over_ib"] is False
+    assert server.partitions[100]["guids"] == {f"{FIRST:016x}": True}
+
+
+def test_the_device_is_the_ufm_and_one_line_says_which(server, run, monkeypatch):
+    monkeypatch.setattr("weft.tenants.drivers.ufm_rest.UfmClient.version", lambda self: "6.22.1-2")
+    status, out, _ = run("ensure-network-device", {**NETWORK, "current_details": "{}"})
+    assert (status, json.loads(out)) == (0, {"ufm": server.url, "ufm_version": "6.22.1-2"})
+    assert out.count("\n") == 1
+
+
+def test_an_operator_sees_who_is_in(run):
+    run("prepare-nic", NIC)
+    action = {"network_id": "42", "action": "show", "action-params": {"vlan": "100"}}
+    status, out, _ = run("custom-action", **action)
+    guids = ["0x08c0eb0300123456"]
+    assert (status, json.loads(out)) == (0, {"p_key": "0x0064", "partition": "cloudstack-42", "guids": guids})
+    assert run("custom-action", **{**action, "action": "dance"})[0] == 1
+
+
+def test_what_a_partition_has_no_part_in_is_done_already(server, run):
+    for command in ("apply-fw-rules", "add-dhcp-entry", "save-vm-data", "implement-vpc", "assign-ip"):
+        assert run(command, NETWORK) == (0, "", "")
+    assert server.calls == []
+
+
+@pytest.mark.parametrize(
+    ("command", "payload", "words"),
+    [
+        ("implement-network", {**NETWORK, "vlan": ""}, "network 42 has the VLAN ''"),
+        ("implement-network", {**NETWORK, "vlan": "4095"}, "it must be from 1 to 4094"),
+        ("prepare-nic", {**NIC, "mac": "none"}, "the MAC address 'none' is refused"),
+        ("dance", NETWORK, "the command 'dance' is refused"),
+    ],
+)
+def test_bad_input_is_status_1_with_a_word_and_no_change(server, run, command, payload, words):
+    status, out, err = run(command, payload)
+    assert (status, out) == (1, "")
+    assert words in err
+    assert server.partitions == {}
+
+
+def test_an_extension_without_a_ufm_says_what_to_give(run):
+    status, _, err = run("implement-network", NETWORK, **{"physical-network-extension-details": {}})
+    assert status == 1
+    assert "no detail ufm_url" in err
+
+
+def test_a_ufm_in_trouble_is_status_2(server, run):
+    server.status = 503
+    assert run("implement-network", NETWORK)[0] == 2
+    server.status = 200
+    server.partitions[100] = {"partition": "theirs", "ip_over_ib": True, "guids": {}}
+    status, _, err = run("prepare-nic", NIC)
+    assert status == 2
+    assert "taken" in err
+    assert server.members(100) == set()
+
+
+def test_a_payload_that_is_none_is_named(monkeypatch, tmp_path, capsys):
+    (tmp_path / "bad").write_text("{")
+    for path in (tmp_path / "bad", tmp_path / "absent"):
+        monkeypatch.setattr(sys, "argv", ["weft-cloudstack", "prepare-nic", str(path), "60"])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == 1
+        assert f"the payload {path} cannot be read" in capsys.readouterr().err

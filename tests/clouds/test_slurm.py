@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from weft.cli.slurm import slurm
+from weft.clouds.slurm import Job, epilog, prolog, read_job, tidy
+from weft.errors import ConfigError, SubnetError
+from weft.tenants.drivers.ufm_rest import UfmError
+
+
+@pytest.fixture(autouse=True)
+def _hosts(server):
+    server.hosts = {f"h{number}": [f"{number:016x}", f"{number + 16:016x}"] for number in range(1, 5)}
+
+
+def test_a_job_has_the_p_key_of_ufm_s_own_plugin_while_it_runs(server, ufm):
+    job = Job(0x7FFE + 5, "h[1-2]")
+    assert prolog(ufm, job) == 5
+    assert (server.partitions[5]["partition"], server.members(5)) == ("slurm-32771", {1, 2, 17, 18})
+    epilog(ufm, job)
+    assert server.partitions == {}
+    epilog(ufm, job)
+
+
+@pytest.mark.parametrize(("number", "p_key"), [(1, 1), (0x7FFD, 0x7FFD), (0x7FFE, 1), (0x7FFF, 1)])
+def test_no_job_has_default_s_p_key_or_none(ufm, number, p_key):
+    assert prolog(ufm, Job(number, "h1")) == p_key
+
+
+def test_jobs_of_the_same_p_key_never_share_a_partition(server, ufm):
+    """They would reach each other: 32766 jobs later, the first may still run."""
+    ufm.create_pkey(6, "somebody", ip_over_ib=True)
+    old, new = Job(5, "h1"), Job(5 + 0x7FFE, "h2")
+    assert (prolog(ufm, old), prolog(ufm, new)) == (5, 7)
+    epilog(ufm, new)
+    assert {p_key: server.members(p_key) for p_key in server.partitions} == {5: {1, 17}, 6: set()}
+
+
+def test_a_requeued_job_has_its_new_nodes_alone(server, ufm):
+    """Even if the epilog of its first try failed."""
+    prolog(ufm, Job(9, "h[1-2]"))
+    prolog(ufm, Job(9, "h3"))
+    assert {p_key: server.members(p_key) for p_key in server.partitions} == {9: {3, 19}}
+
+
+def test_a_job_whose_nodes_are_unknown_leaves_nothing_behind(server, ufm):
+    with pytest.raises(UfmError, match="no such host"):
+        prolog(ufm, Job(9, "h[1-9]"))
+    assert server.partitions == {}
+
+
+def test_a_fabric_without_a_free_p_key_says_so(server, ufm):
+    server.partitions = {p_key: {"partition": "x", "ip_over_ib": True, "guids": {}} for p_key in range(1, 0x8000)}
+    with pytest.raises(SubnetError, match="job 9 gets no partition: all P_Keys are taken"):
+        prolog(ufm, Job(9, "h1"))
+
+
+def test_partitions_of_jobs_that_are_gone_are_tidied_away(server, ufm):
+    ufm.create_pkey(100, "slurm-7-notes", ip_over_ib=True)
+    for number in (1, 2, 3):
+        prolog(ufm, Job(number, f"h{number}"))
+    assert tidy(ufm, {2}) == [1, 3]
+    assert {one["partition"] for one in server.partitions.values()} == {"slurm-2", "slurm-7-notes"}
+
+
+@pytest.mark.parametrize("lacking", [{"SLURM_JOB_ID": "7"}, {"SLURM_JOB_ID": "x", "SLURM_JOB_NODELIST": "h1"}])
+def test_outside_of_slurm_it_says_what_is_missing(lacking):
+    with pytest.raises(ConfigError, match="both are set by slurmctld"):
+        read_job(lacking)
+
+
+def test_the_command_reads_what_slurmctld_sets(server, tmp_path, monkeypatch, capsys):
+    (tmp_path / "token").write_text("secret\n")
+    for name, value in {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "h[1-2]", "SLURM_ARRAY_JOB_ID": "11"}.items():
+        monkeypatch.setenv(name, value)
+    slurm("prolog", ufm=server.url, token_file=tmp_path / "token")
+    assert capsys.readouterr().out == "job 12: h[1-2] has the partition 0x000c\n"
+    assert server.members(12) == {1, 2, 17, 18}
+    monkeypatch.setattr("sys.stdin", io.StringIO("12\n"))
+    slurm("tidy", ufm=server.url, token_file=tmp_path / "token")
+    slurm("epilog", ufm=server.url, token_file=tmp_path / "token")
+    assert capsys.readouterr().out == "job 12: it has no partition any longer\n"
+    assert server.partitions == {}
+
+
+def test_tidy_takes_numbers_alone(server, tmp_path, monkeypatch):
+    """All that are not in the list go: what is no list must not be taken for one."""
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("slurm_load_jobs error: Unable to contact slurm controller"))
+    with pytest.raises(ConfigError, match="is no number of a job"):
+        slurm("tidy", ufm=server.url, token_file=tmp_path / "token")
+
+
+def test_a_secret_that_cannot_be_read_is_named(server, tmp_path):
+    with pytest.raises(ConfigError, match=f"the secret in {tmp_path}/none cannot be read: No such file"):
+        slurm("epilog", ufm=server.url, token_file=tmp_path / "none")

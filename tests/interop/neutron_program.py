@@ -1,0 +1,168 @@
+"""Neutron itself, with its REST API and a database in memory, over a UFM: runs in the environment that has Neutron.
+
+    python neutron_program.py URL TOKEN GUID GUID
+
+What it has done is a line of JSON on standard output, {"step": ..., "p_key": ..., "guids": [...]}: whoever started it
+looks at the fabric then, and answers with a line. The last one is {"step": "done"}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unittest
+from typing import Any
+
+from neutron.tests.unit.plugins.ml2.test_plugin import Ml2PluginV2TestCase
+from oslo_config import cfg
+
+from weft.clouds.openstack import options
+from weft.clouds.openstack.resync import resync
+from weft.tenants.drivers.ufm_rest import UfmClient
+
+URL, TOKEN, *GUIDS = sys.argv[1:]
+FIRST, SECOND = (int(guid, 16) for guid in GUIDS)
+
+
+def say(step: str, p_key: int = 0, *guids: int, is_there: bool = True) -> None:
+    print(json.dumps({"step": step, "p_key": p_key, "guids": guids, "is_there": is_there}), flush=True)
+    if not sys.stdin.readline():
+        os._exit(1)  # nobody looks any longer
+
+
+def client_id(guid: int) -> list[dict[str, str]]:
+    value = f"ff:00:00:00:00:00:02:00:00:02:c9:00:{guid.to_bytes(8, 'big').hex(':')}"
+    return [{"opt_name": "client-id", "opt_value": value}]
+
+
+def _named(words: dict[str, Any]) -> dict[str, Any]:
+    return {key.replace("binding_", "binding:"): value for key, value in words.items()}
+
+
+class Cloud(Ml2PluginV2TestCase):
+    """Calls of Neutron's REST API, as Nova, Ironic and people make them."""
+
+    def call(self, request: Any, status: int) -> Any:
+        answer = request.get_response(self.api)
+        assert status == answer.status_int, answer.body
+        return next(iter(self.deserialize("json", answer).values())) if answer.body else None
+
+    def create_network(self, p_key: int, status: int = 201, physical_network: str = "physnet1") -> Any:
+        words = {"network_type": "vlan", "physical_network": physical_network, "segmentation_id": p_key}
+        body = {"name": "ib", "tenant_id": "acme", **{f"provider:{key}": value for key, value in words.items()}}
+        return self.call(self.new_create_request("networks", {"network": body}, as_admin=True), status)
+
+    def create_port(self, network: Any, status: int = 201, **words: Any) -> Any:
+        body = {"network_id": network["id"], "tenant_id": "acme", **_named(words)}
+        return self.call(self.new_create_request("ports", {"port": body}, as_service=True), status)
+
+    def update_port(self, port: Any, status: int = 200, **words: Any) -> Any:
+        return self.call(self.new_update_request("ports", {"port": _named(words)}, port["id"], as_service=True), status)
+
+    def delete(self, kind: str, thing: Any) -> None:
+        self.call(self.new_delete_request(kind, thing["id"], as_admin=True), 204)
+
+    def status(self, port: Any) -> str:
+        return self.call(self.new_show_request("ports", port["id"], as_admin=True), 200)["status"]
+
+
+class WeftsDriver(Cloud):
+    _mechanism_drivers = ("weft",)
+
+    def setUp(self) -> None:
+        options.register(cfg.CONF)
+        given = {"ufm_url": URL, "ufm_token": TOKEN, "physical_networks": ["physnet1"]}
+        for name, value in given.items():
+            cfg.CONF.set_override(name, value, group=options.GROUP)
+        super().setUp()
+        self.weft = self.driver.mechanism_manager.mech_drivers["weft"].obj
+
+    def test_bare_metal(self) -> None:
+        network = self.create_network(0x64)
+        say("a network is a partition", 0x64)
+        port = self.create_port(
+            network, binding_vnic_type="baremetal", binding_host_id="node1", extra_dhcp_opts=client_id(FIRST)
+        )
+        assert (port["binding:vif_type"], self.status(port)) == ("other", "ACTIVE")
+        say("a port of Ironic's is bound", 0x64, FIRST)
+        later = self.create_port(network, binding_vnic_type="baremetal")
+        self.update_port(later, binding_host_id="node2", extra_dhcp_opts=client_id(SECOND))
+        assert self.status(later) == "ACTIVE"
+        say("a port is bound later", 0x64, FIRST, SECOND)
+        self.update_port(port, binding_host_id="", extra_dhcp_opts=[{"opt_name": "client-id", "opt_value": None}])
+        say("a port is unbound", 0x64, SECOND)
+        self.update_port(later, extra_dhcp_opts=client_id(FIRST))
+        say("an adapter is replaced", 0x64, FIRST)
+        self.delete("ports", later)
+        say("a port is deleted", 0x64)
+        self.delete("ports", port)
+        self.delete("networks", network)
+        say("a network is deleted", 0x64, is_there=False)
+
+    def test_virtual_machines(self) -> None:
+        network, other = self.create_network(0x32), self.create_network(0xC9, physical_network="physnet2")
+        mac = f"{FIRST:016x}"[:6] + f"{FIRST:016x}"[10:]
+        vm = {"binding_vnic_type": "direct", "binding_host_id": "kvm1"}
+        port = self.create_port(network, **vm, binding_profile={"guid": f"{FIRST:#x}"})
+        assert port["binding:vif_type"] == "ib_hostdev"
+        say("a machine's port is bound", 0x32, FIRST)
+        self.update_port(port, binding_host_id="kvm2")
+        assert self.status(port) == "ACTIVE"
+        say("a machine has moved", 0x32, FIRST)
+        self.delete("ports", port)
+        made = self.create_port(network, **vm, mac_address=":".join(mac[i : i + 2] for i in range(0, 12, 2)))
+        say("a virtual function has its GUID of its MAC", 0x32, int(f"{mac[:6]}0000{mac[6:]}", 16))
+        self.delete("ports", made)
+        dhcp = self.create_port(network, device_owner="network:dhcp", binding_host_id="kvm1")
+        ethernet = self.create_port(other, **vm, binding_profile={"guid": f"{SECOND:#x}"})
+        assert ethernet["binding:vif_type"] == "binding_failed"
+        say("what is not on the fabric is no member", 0x32)
+        for one in (dhcp, ethernet):
+            self.delete("ports", one)
+        self.delete("networks", network)
+
+    def test_a_ufm_that_was_away(self) -> None:
+        ufm = self.weft.ufm
+        away = UfmClient("http://127.0.0.1:9", token=TOKEN, timeout_s=1)
+        network = self.create_network(0x21)
+        words = {"binding_vnic_type": "baremetal", "binding_host_id": "node1"}
+        stays = self.create_port(network, **words, extra_dhcp_opts=client_id(FIRST))
+        self.weft.ufm = away
+        self.create_network(0x22, status=503)
+        late = self.create_port(network, **words, extra_dhcp_opts=client_id(SECOND))
+        assert self.status(late) == "DOWN"
+        self.delete("ports", stays)
+        say("the UFM knows of nothing", 0x21, FIRST)
+        self.weft.ufm = ufm
+        assert resync(ufm, self.weft.rules)
+        assert self.status(late) == "ACTIVE"
+        say("all is made up for", 0x21, SECOND)
+        assert not resync(ufm, self.weft.rules)
+        self.delete("ports", late)
+        self.weft.ufm = away
+        self.delete("networks", network)
+        assert resync(ufm, self.weft.rules)
+        say("a network that went meanwhile goes", 0x21, is_there=False)
+
+    def test_what_is_refused(self) -> None:
+        self.weft.ufm.create_pkey(0x30, "somebody", ip_over_ib=False)
+        self.create_network(0x30, status=409)
+        assert self.call(self.new_list_request("networks", as_admin=True), 200) == []
+        network = self.create_network(0x31)
+        bad = [{"opt_name": "client-id", "opt_value": "ff:00:00"}]
+        self.create_port(network, 400, binding_vnic_type="baremetal", extra_dhcp_opts=bad)
+        unknown = self.create_port(network, binding_vnic_type="baremetal", binding_host_id="node1")
+        assert unknown["binding:vif_type"] == "binding_failed"
+        resync(self.weft.ufm, self.weft.rules)
+        say("what is somebody else's stays", 0x30)
+        self.delete("ports", unknown)
+        self.delete("networks", network)
+        self.weft.ufm.delete_pkey(0x30)
+
+
+if __name__ == "__main__":
+    program = unittest.main(argv=sys.argv[:1], exit=False, verbosity=2)
+    if program.result.wasSuccessful():
+        print(json.dumps({"step": "done"}), flush=True)
+    sys.exit(not program.result.wasSuccessful())
