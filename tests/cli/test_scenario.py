@@ -19,6 +19,7 @@ SMALL = {
     "gpudirect": (),
     "real-jobs": ("--servers", "8"),
     "sm-faults": ("--fabric", "fat-tree:hosts=16,radix=8", "--links", "2", "--switches", "1"),
+    "tenants": ("--attempts", "1000"),
 }
 
 

@@ -33,6 +33,7 @@ _OWN = {
     "cable-plan": "Switches at the wrong end of the row: how many optical cables is that, and how many dollars?",
     "sm-faults": "Every cable and every switch fails once: what does the subnet manager make of it?",
     "sm-failover": "The subnet manager is killed: what goes on, what stops, and for how long?",
+    "tenants": "A million packets from tenant to tenant, forged keys among them: does one get across?",
 }
 SCENARIOS: Door[Scenario] = Door(
     "weft.scenarios",

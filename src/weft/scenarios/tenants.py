@@ -1,0 +1,208 @@
+"""Tenants attack each other: does a packet get across, whatever its key, in a fabric that is whole or just broken?
+
+    storage     h15 h16                        a service: tenants reach it, and not each other through it
+    red, blue, green      5, 5 and 3 hosts     each on lanes of its class; h1 has the subnet manager
+
+    1  all is well                       3  it is routed around         5  it is configured again
+    2  a cable was pulled just now       4  a leaf has restarted, and has no tables yet
+
+weft's subnet manager has given the keys, by MADs. It happens twice: with switches that check keys where hosts are
+plugged in, as the subnet manager lets them by default, and with switches that do not.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from weft.draw.chart import titled_chart
+from weft.errors import ConfigError
+from weft.fabric.forwarding import Reason
+from weft.fabric.model import Fabric
+from weft.fabric.spec import load
+from weft.mad import faults
+from weft.scenarios.attack import CONTROL, CROSSING, FORGED, GUESSED, OWN, RAW, Attack
+from weft.scenarios.finding import COLOURS, Cell, Finding
+from weft.scenarios.managed import ManagedSubnet
+from weft.sm.conf.options import Options
+from weft.tenants.compile import compile_intent
+from weft.tenants.drivers.partition_files import write_partitions
+from weft.tenants.intent import parse_intent
+from weft.tenants.isolation import Proof, prove_isolation
+from weft.tenants.slices import Allocation, EndPort, Inventory
+
+CLAIM = "A tenant reaches its own ports and the services that it shares, and nobody else, whatever it sends."
+SOURCE = "what `weft tenants` promises"
+SPEC = "fat-tree:hosts=16,radix=8"
+INTENT = {
+    "class": {"mpi": {"share": 50, "priority": "high"}, "bulk": {"share": 30}},
+    "tenant": {
+        "red": {"hosts": ["h[2-6]"], "class": "mpi"},
+        "blue": {"hosts": ["h[7-11]"], "class": "bulk"},
+        "green": {"hosts": ["h[12-14]"]},
+    },
+    "service": {"storage": {"hosts": ["h[15-16]"], "tenants": "all", "class": "bulk"}},
+}
+CABLE, LEAF = "leaf1/5", "leaf2"
+CHECK, TRUST = "both", "off"  # part_enforce
+_SWITCHES = {CHECK: "check keys", TRUST: "let all pass"}
+_WORDS = {
+    OWN: "one that the sender holds",
+    FORGED: "the receiver's, forged",
+    GUESSED: "guessed",
+    RAW: "none: raw packets",
+    CONTROL: "its tenant's, to its own",
+}
+_STOPPED = {  # where
+    "sender's switch": Reason.INBOUND,
+    "receiver's switch": Reason.OUTBOUND,
+    "receiver's port": Reason.P_KEY,
+}
+Progress = Callable[[int, int, str], None]
+
+
+def run(
+    *,
+    attempts: Annotated[int, "Packets across tenants, for each of two ways in which switches treat keys."] = 1_000_000,
+    seed: Annotated[int, "Of who sends to whom, with which key, on which service level."] = 1,
+    progress: Progress = lambda done, of, name: None,
+) -> Finding:
+    """So many attempts, a fifth of them in each of the five situations."""
+    if attempts < 1_000:
+        raise ConfigError(f"attempts {attempts} is below 1,000: give as many as say something")
+    allocation = compile_intent(parse_intent(INTENT), _inventory(load(SPEC))).allocation
+    found = {}
+    for number, part_enforce in enumerate((CHECK, TRUST)):
+        progress(number, 2, f"switches {_SWITCHES[part_enforce]}")
+        found[part_enforce] = _attack(part_enforce, allocation, attempts, seed)
+    return _finding(found, {"attempts": attempts, "seed": seed})
+
+
+def _inventory(fabric: Fabric) -> Inventory:
+    slots = [fabric.find_port(f"{host}/1").slot for host in fabric.servers]
+    return Inventory(
+        tuple(
+            EndPort(
+                guid=int(fabric.ports.guid[slot]),
+                name=fabric.port(slot).name,
+                host=fabric.servers[index],
+                node_guid=int(fabric.nodes.guid[fabric.ports.node[slot]]),
+                number=1,
+            )
+            for index, slot in enumerate(slots)
+        )
+    )
+
+
+def _attack(part_enforce: str, allocation: Allocation, attempts: int, seed: int) -> tuple[Attack, list[Proof]]:
+    """All five situations; the proofs are of the three in which the subnet manager has done its work."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "partitions.conf"
+        path.write_text(write_partitions(allocation))
+        assert allocation.lanes is not None
+        options = Options(partition_config_file=path, part_enforce=part_enforce, qos=True, qos_general=allocation.lanes)
+        net = ManagedSubnet(load(SPEC), options)
+    attack = Attack(net.devices, net.hosts.astype("int64"), net.carrier.slot, allocation, seed)
+    devices, proofs = net.devices, []
+    cable, leaf = net.fabric.find_port(CABLE).slot, net.fabric.nodes.name.index(LEAF)
+    for fault in (None, lambda: faults.pull_cable(devices, cable), lambda: _restart(net, leaf)):
+        if fault is not None:
+            fault()
+            attack.send(attempts // 5, is_calm=False)
+            net.settle()
+        attack.send(attempts - 4 * (attempts // 5) if fault is None else attempts // 5, is_calm=True)
+        proofs.append(prove_isolation(faults.fabric_now(devices), allocation))
+    return attack, proofs
+
+
+def _restart(net: ManagedSubnet, node: int) -> None:
+    faults.kill(net.devices, node)
+    faults.revive(net.devices, node)
+
+
+# -- what was found ---------------------------------------------------------------------------------------------------
+
+
+def _finding(found: dict[str, tuple[Attack, list[Proof]]], given: dict[str, Any]) -> Finding:
+    figures = _figures(found)
+    return Finding(
+        scenario="tenants",
+        claim=CLAIM,
+        source=SOURCE,
+        ran=f"{SPEC}, three tenants and a service on three lanes: {given['attempts']:,} packets across tenants with "
+        f"switches that check keys, as many with switches that do not; {CABLE} is pulled and {LEAF} restarts meanwhile",
+        columns=("switches", "key in the packet", "sent", "delivered", *_STOPPED, "lost"),
+        rows=tuple(_row(way, kind, attack) for way, (attack, _) in found.items() for kind in _WORDS),
+        finding=_sentence(figures),
+        trust="Packets, tables, agents and the subnet manager are the real ones; what a port takes counts as "
+        "delivered, though a queue pair would look at it again. Switches check as the standard says: one whose "
+        "firmware does not, or who can write to the subnet manager or to a switch, is not held by keys. Who sends to "
+        "whom is random, not all there is: for that, tables are proved.",
+        options=given,
+        figures=figures,
+    )
+
+
+def _row(way: str, kind: str, attack: Attack) -> tuple[Cell, ...]:
+    tally = attack.tallies[kind]
+    stopped = [tally.ends.get(reason, 0) for reason in _STOPPED.values()]
+    lost = tally.sent - tally.delivered - sum(stopped)
+    return (_SWITCHES[way], _WORDS[kind], tally.sent, tally.delivered, *stopped, lost)
+
+
+def _figures(found: dict[str, tuple[Attack, list[Proof]]]) -> dict[str, Any]:
+    (attack, proofs), (trusting, trusted) = found[CHECK], found[TRUST]
+    crossing = [attack.tallies[kind] for kind in (*CROSSING, RAW)]
+    by_switches = sum(
+        one.ends.get(why, 0) for one in attack.tallies.values() for why in (Reason.INBOUND, Reason.OUTBOUND)
+    )
+    return {
+        "cross_tenant_attempts": sum(one.sent for one in crossing),
+        "cross_tenant_deliveries": sum(one.delivered for one in crossing),
+        "control_attempts": attack.tallies[CONTROL].sent,
+        "control_deliveries": attack.tallies[CONTROL].delivered,
+        "controls_lost_in_calm": attack.controls_lost + trusting.controls_lost,
+        "violations": by_switches,
+        "violations_counted": attack.counted,
+        "proved": [proof.ok for proof in (*proofs, *trusted)],
+        "unguarded_ports": len(trusted[0].unguarded),
+        "without_checks": {
+            kind: {"sent": one.sent, "delivered": one.delivered} for kind, one in trusting.tallies.items()
+        },
+    }
+
+
+def _sentence(figures: dict[str, Any]) -> str:
+    without = figures["without_checks"]
+    own, forged = without[OWN], without[FORGED]
+    proved = "the tables prove the same each time" if all(figures["proved"]) else "THE TABLES DO NOT PROVE IT"
+    return (
+        f"With switches that check keys, {figures['cross_tenant_deliveries']:,} of "
+        f"{figures['cross_tenant_attempts']:,} packets across tenants were delivered, forged keys and raw packets "
+        f"among them, and {figures['controls_lost_in_calm']:,} of {figures['control_attempts']:,} within tenants were "
+        f"lost while nothing was broken; {proved}. Switches counted {figures['violations_counted']:,} of the "
+        f"{figures['violations']:,} that they stopped. Without their checks it depends on the sender: "
+        f"{own['delivered']:,} of {own['sent']:,} with keys that it holds got across, and {forged['delivered']:,} of "
+        f"{forged['sent']:,} with forged ones."
+    )
+
+
+def draw(finding: Finding, path: Path | str) -> None:
+    """Where packets ended, by the key that they had."""
+    rows = finding.rows
+    parts = ("delivered", *_STOPPED, "lost: a cable or a switch was down")
+    colours = (COLOURS[1], COLOURS[2], "#56b4e9", COLOURS[3], COLOURS[0])
+    with titled_chart(path, "Packets across tenants, and where they ended", finding.ran) as (axes,):
+        places = [-number - (number >= len(_WORDS)) * 0.6 for number in range(len(rows))]
+        left = [0.0] * len(rows)
+        for column, (name, colour) in enumerate(zip(parts, colours, strict=True), 3):
+            share = [100 * float(row[column] or 0) / float(row[2] or 1) for row in rows]
+            label = f"stopped by the {name}" if name in _STOPPED else name
+            axes.barh(places, share, left=left, color=colour, height=0.7, label=label)
+            left = [a + b for a, b in zip(left, share, strict=True)]
+        axes.set_yticks(places, [f"switches {row[0]} | {row[1]}" for row in rows])
+        axes.set_xlabel("percent of the packets")
+        axes.set_xlim(0, 100)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.4, -0.14), ncols=3)

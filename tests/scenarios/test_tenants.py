@@ -1,0 +1,81 @@
+"""Tenants that attack each other get nowhere; and if there were a way, the scenario would find it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weft.errors import ConfigError
+from weft.fabric.forwarding import Reason
+from weft.fabric.spec import load
+from weft.scenarios import tenants
+from weft.scenarios.attack import CROSSING, FORGED, GUESSED, OWN, RAW
+from weft.tenants.compile import compile_intent
+from weft.tenants.intent import parse_intent
+from weft.wire.headers import BTH, DETH, LRH, Opcode
+from weft.wire.packet import Link, icrc_is_right, parse
+
+
+@pytest.fixture(scope="module")
+def found():
+    return tenants.run(attempts=3_000)
+
+
+def test_nothing_gets_across_where_switches_check_keys(found):
+    assert found.figures["cross_tenant_attempts"] > 3_000
+    assert found.figures["cross_tenant_deliveries"] == 0
+    assert found.figures["proved"] == [True] * 6
+    assert "0 of 3,550 packets across tenants were delivered" in found.finding
+
+
+def test_what_is_sent_within_a_tenant_arrives(found):
+    """Else zero would prove nothing. Some are lost at the moment of a fault, and only then."""
+    assert found.figures["controls_lost_in_calm"] == 0
+    assert 0.8 < found.figures["control_deliveries"] / found.figures["control_attempts"] < 1
+
+
+def test_switches_count_every_packet_that_they_stop(found):
+    assert found.figures["violations_counted"] == found.figures["violations"] > 2_000
+
+
+def test_without_checks_forged_keys_and_raw_packets_open_the_door(found):
+    without = found.figures["without_checks"]
+    assert without[OWN]["delivered"] == 0
+    assert without[FORGED]["delivered"] > 0.8 * without[FORGED]["sent"]
+    assert without[RAW]["delivered"] > 0.8 * without[RAW]["sent"]
+    assert found.figures["unguarded_ports"] == 16
+
+
+def test_a_fault_does_not_open_a_door(found):
+    """A switch that has restarted holds no keys yet, and passes nothing on."""
+    lost = {(row[0], row[1]): row[-1] for row in found.rows}
+    assert all(count > 0 for count in lost.values())
+
+
+def test_a_door_that_is_open_is_found(monkeypatch):
+    write = tenants.write_partitions
+    monkeypatch.setattr(tenants, "write_partitions", lambda wanted: write(replace(wanted, default_is_full=True)))
+    figures = tenants.run(attempts=1_000).figures
+    assert figures["cross_tenant_deliveries"] > 100
+    assert not any(figures["proved"])
+
+
+def test_attempts_are_whole_packets_of_both_transports_on_all_service_levels():
+    fabric = load(tenants.SPEC)
+    allocation = compile_intent(parse_intent(tenants.INTENT), tenants._inventory(fabric)).allocation
+    attack, _ = tenants._attack("both", allocation, 1_000, seed=1)
+    packets = [row.tobytes() for row in attack._packets(attack.strangers, np.full(len(attack.strangers), 0x8001))]
+    read = [parse(raw, Link.INFINIBAND)[0] for raw in packets]
+    assert all(icrc_is_right(raw, Link.INFINIBAND) for raw in packets)
+    assert {one[BTH].opcode for one in read} == {Opcode.RC_SEND_ONLY, Opcode.UD_SEND_ONLY}
+    assert {one[LRH].sl for one in read} == set(range(16))
+    assert {one[DETH].q_key for one in read if DETH in one} == {0x1234}
+    assert attack.tallies[GUESSED].ends.keys() <= {Reason.INBOUND, Reason.OUTBOUND, Reason.INACTIVE, Reason.NO_ROUTE}
+    assert sum(attack.tallies[kind].sent for kind in CROSSING) == 1_000
+
+
+def test_too_few_attempts_are_refused():
+    with pytest.raises(ConfigError, match="below 1,000"):
+        tenants.run(attempts=10)
