@@ -165,6 +165,15 @@ def test_a_new_ledger_takes_over_what_the_fabric_has(opened):
     assert opened(fabric).store.load().allocation() == fabric.observed.allocation
 
 
+def test_a_ledger_is_of_one_fabric(opened, fabric):
+    """Else one that is started with the wrong --lab would give it another's partitions."""
+    opened(fabric)
+    other = MemoryFabric()
+    other.title = "another"
+    with pytest.raises(ConfigError, match="is of memory, and this is another: name another with --database"):
+        opened(other)
+
+
 def test_a_write_that_may_have_happened_is_settled_by_the_database(ledger, fabric):
     """The subnet manager takes it, and dies before it answers."""
     write = fabric.write

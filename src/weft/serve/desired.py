@@ -40,7 +40,7 @@ class Desired:
     """Never changed: a change makes another."""
 
     revision: int = 0  # counts changes
-    has_fabric: bool = False  # whether it is of a fabric, and not just a list of tokens made before there was one
+    fabric: str = ""  # whose it is, as drivers call it; empty: tokens were made before there was one
     slices: Mapping[int, Slice] = field(default_factory=dict)  # by P_Key
     owners: Mapping[int, str] = field(default_factory=dict)  # by P_Key
     default_is_full: bool = True

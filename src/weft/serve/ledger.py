@@ -22,11 +22,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from weft.errors import SubnetError, WeftError
+from weft.errors import ConfigError, SubnetError, WeftError
 from weft.serve.desired import DIRECT, Desired, Draft
 from weft.serve.store import AuditLine, Page, Store
-from weft.sm.control import ManagerSocket
-from weft.sm.inventory import Subnet
 from weft.tenants.drivers.driver import Conflict, Driver
 from weft.tenants.slices import Allocation, Inventory
 
@@ -49,12 +47,11 @@ class _Change(Generic[T]):
 class Ledger:
     """`close` it, or use it with `with`."""
 
-    def __init__(self, store: Store, driver: Driver | None, manager: ManagerSocket | None = None) -> None:
-        """Without a driver it keeps tokens and users, and refuses slices; `manager` tells more of the subnet."""
-        self.store, self.driver, self.manager = store, driver, manager
+    def __init__(self, store: Store, driver: Driver | None) -> None:
+        """Without a driver it keeps tokens and users, and refuses slices."""
+        self.store, self.driver = store, driver
         self._desired = store.load()
         self._inventory, self._seen_at_s = Inventory(()), -_FRESH_S
-        self._subnet: Subnet | None = None
         self._at_fabric = threading.RLock()  # one at a time speaks with it
         self._is_unsure = False  # whether the fabric is as the database says
         self._taken: frozenset[int] = frozenset()
@@ -89,34 +86,16 @@ class Ledger:
 
     def inventory(self) -> Inventory:
         """At most a few seconds old. While the fabric is spoken with, others go on with what is known."""
-        self._see()
-        return self._inventory
-
-    def subnet(self) -> Subnet:
-        """The same, of all that the subnet manager sees. SubnetError if it is not weft's."""
-        self._see()
-        if self._subnet is None:
-            raise SubnetError("this fabric has no subnet manager of weft's, which alone tells all that it sees")
-        return self._subnet
-
-    def _see(self) -> None:
         if self.driver is None or time.monotonic() - self._seen_at_s < _FRESH_S:
-            return
+            return self._inventory
         if self._at_fabric.acquire(blocking=not self._inventory.ports):
             try:
                 if time.monotonic() - self._seen_at_s >= _FRESH_S:
-                    self._ask(self.driver)
+                    self._inventory = self.driver.inventory()
                     self._seen_at_s = time.monotonic()
             finally:
                 self._at_fabric.release()
-
-    def _ask(self, driver: Driver) -> None:
-        if self.manager is not None:
-            revision = self.manager.status().subnet_revision
-            if self._subnet is not None and revision == self._subnet.revision:
-                return
-            self._subnet = self.manager.subnet()
-        self._inventory = driver.inventory()
+        return self._inventory
 
     def draft(self) -> Draft:
         """To try an edit on; nothing of it is kept."""
@@ -259,8 +238,17 @@ class Ledger:
             self._program(self._desired.allocation())
 
     def _begin(self, driver: Driver) -> None:
-        if self._desired.has_fabric:
+        title = driver.title
+        if self._desired.fabric == title:
             return self._settle()
+        if self._desired.fabric:
+            raise ConfigError(
+                f"the ledger {self.store.title} is of {self._desired.fabric}, and this is {title}: name another with "
+                "--database"
+            )
+        return self._take_over(driver, title)
+
+    def _take_over(self, driver: Driver, title: str) -> None:
         observed = driver.read()
         self._taken, found = observed.taken, observed.allocation
         with self.store.writing() as page:
@@ -268,16 +256,15 @@ class Ledger:
             self._desired = replace(
                 before,
                 revision=before.revision + 1,
-                has_fabric=True,
+                fabric=title,
                 slices=dict(found.slices),
                 owners=dict.fromkeys(found.slices, DIRECT),
                 default_is_full=found.default_is_full,
                 lanes=found.lanes,
             )
             page.save(before, self._desired)
-            page.audit([_line("weft", f"take over what {driver.title} has", "done", self._desired.revision)])
+            page.audit([_line("weft", f"take over what {title} has", "done", self._desired.revision)])
             page.commit()
-        return None
 
 
 def _run(

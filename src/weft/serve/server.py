@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weft.errors import ConfigError
 from weft.serve.settings import Settings
@@ -24,7 +24,7 @@ _MOST_CONNECTIONS = 1000
 _BACKLOG = 256
 
 
-class _Impatient(H11Protocol):
+class _Impatient(HttpToolsProtocol):
     """uvicorn waits for ever for a request that has begun; one that comes drop by drop would keep its place so."""
 
     _hurry: asyncio.TimerHandle | None = None

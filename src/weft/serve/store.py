@@ -104,7 +104,7 @@ class AuditLine(NamedTuple):
 
 
 class _Common(msgspec.Struct):
-    has_fabric: bool = False
+    fabric: str = ""
     default_is_full: bool = True
     lanes: QosOptions | None = None
 
@@ -209,7 +209,7 @@ def _slices(desired: Desired) -> _Rows:
 
 
 def _documents(desired: Desired) -> _Rows:
-    common = msgspec.json.encode(_Common(desired.has_fabric, desired.default_is_full, desired.lanes)).decode()
+    common = msgspec.json.encode(_Common(desired.fabric, desired.default_is_full, desired.lanes)).decode()
     return {key: (body,) for key, body in {**desired.documents, _FABRIC: common}.items()}
 
 
@@ -236,7 +236,7 @@ def _load(connection: Connection) -> Desired:
     said = msgspec.json.decode(common, type=_Common) if common else _Common()
     return Desired(
         revision=revision,
-        has_fabric=said.has_fabric,
+        fabric=said.fabric,
         slices={row.p_key: msgspec.json.decode(row.body, type=Slice) for row in rows},
         owners={row.p_key: row.owner for row in rows},
         default_is_full=said.default_is_full,

@@ -15,13 +15,18 @@ from weft.tenants.slices import Allocation, Inventory
 class ManagerDriver:
     def __init__(self, manager: ManagerSocket) -> None:
         self._manager = manager
+        self._seen: tuple[str, Inventory] | None = None  # of a revision of the subnet
 
     @property
     def title(self) -> str:
         return self._manager.status().subnet or f"the subnet manager at {self._manager.path}"
 
     def inventory(self) -> Inventory:
-        return inventory_of(self._manager.subnet())
+        """Asked for again when the subnet has changed: of tens of thousands of ports it is megabytes."""
+        if self._seen is None or self._seen[0] != self._manager.status().subnet_revision:
+            subnet = self._manager.subnet()
+            self._seen = subnet.revision, inventory_of(subnet)
+        return self._seen[1]
 
     def read(self) -> Observed:
         said = self._manager.allocation()
