@@ -3,8 +3,8 @@
     weft-cloudstack COMMAND PAYLOAD-FILE TIMEOUT
 
 CloudStack runs it on its management server for each event of a network that the extension provides. The VLAN of the
-network is the P_Key; a NIC's GUID is found by its MAC (`weft.clouds.guids`). Where the UFM is, and what it lets in, are
-details of the registered extension: ufm_url, ufm_token_file or ufm_user and ufm_password_file, ufm_ca_file,
+network is the P_Key; a NIC's GUID is found by its MAC (`weft.tenants.guids`). Where the UFM is, and what it lets in,
+are details of the registered extension: ufm_url, ufm_token_file or ufm_user and ufm_password_file, ufm_ca_file,
 ip_over_ib, index0.
 """
 
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from weft.clouds.credentials import connect
-from weft.clouds.guids import guid_of_mac
 from weft.clouds.partitions import Partition, admit, claim, expel, release
 from weft.errors import ConfigError, WeftError
 from weft.ids import Guid
 from weft.tenants.drivers.ufm_rest import UfmClient
+from weft.tenants.guids import guid_of_mac
 
 _CALLS = 8  # of a UFM by one command, at most: each has its share of the time that CloudStack waits
 _LAST_VLAN = 4095

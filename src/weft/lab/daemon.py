@@ -17,6 +17,7 @@ from weft.lab.lab import Lab
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _UP = b"up"
+_followed: list[int] = []  # pipes of this process, whose end tells a lab to end
 log = logging.getLogger("weft.lab")
 
 
@@ -50,16 +51,25 @@ def start(fabric: Fabric, name: str, *, timed: bool = False, follow: bool = Fals
     if os.fork() == 0:
         os.close(told)
         os.close(life_write)
+        unfollow()
         _live(fabric, entry, tell, life_read if follow else None, timed)
     os.close(tell)
     os.close(life_read)
-    if not follow:
+    if follow:
+        _followed.append(life_write)
+    else:
         os.close(life_write)
     with os.fdopen(told, "rb") as news:
         said = news.read()
     if not said.startswith(_UP):
         raise ConfigError(said.decode() or f"the lab {name} did not start: see {entry.log}")
     return entry
+
+
+def unfollow() -> None:
+    """In a child that goes on without its parent: the labs that follow the parent do not wait for it."""
+    while _followed:
+        os.close(_followed.pop())
 
 
 def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool) -> None:

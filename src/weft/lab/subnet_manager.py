@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from weft.errors import ConfigError, SubnetError
+from weft.lab.daemon import unfollow
 from weft.lab.registry import Entry
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
@@ -46,6 +47,7 @@ def start(
         status = 1
         try:
             os.setsid()
+            unfollow()
             if os.fork() == 0:  # nobody will wait for it
                 _live(entry, sockname, host, place, options, dump)
             status = 0

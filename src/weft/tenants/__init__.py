@@ -12,5 +12,6 @@ isolation      a proof from the tables: who can reach whom, beside what slices p
 pair_kernels   all pairs of all partitions, walked
 reading        the tables of a subnet, over any carrier
 drivers/       how slices get into a fabric: weft's subnet manager, OpenSM, UFM
+guids          whose port it is: client-ids and MAC addresses
 slices         partitions with their members, and the lanes of their traffic
 """

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from weft.clouds.guids import guid_of_client_id, guid_of_mac
 from weft.clouds.partitions import Partition
 from weft.errors import ConfigError
 from weft.ids import Guid
+from weft.tenants.guids import guid_of_client_id, guid_of_mac
 
 BARE_METAL = "baremetal"
 MACHINES = ("direct", "direct-physical")

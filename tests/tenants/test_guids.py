@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.clouds.guids import guid_of_client_id, guid_of_mac, mac_of_guid
 from weft.errors import ConfigError
+from weft.tenants.guids import guid_of_client_id, guid_of_mac, mac_of_guid
 
 GUID = 0x08C0EB0300123456
 

@@ -1,0 +1,97 @@
+"""A UFM for a test: a fabric in software, its subnet manager and the service, for as long as the test needs them.
+
+    with Ufm("superpod:su=1") as ufm:
+        client = MyClient(ufm.url, token=ufm.token)         # or ufm.user, ufm.password
+        ufm.take_away("dgx3")                               # its ports are gone, until bring_back
+        ufm.fault(path="*/resources/pkeys", method="POST", status=503, times=2)
+
+What `weft serve SPEC` serves is the same service.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from weft.fabric.model import Fabric
+from weft.fabric.spec import load
+from weft.serve.access import Role, add_token, new_user, put_user
+from weft.serve.app import create_app
+from weft.serve.desired import Draft
+from weft.serve.faults import Fault, Faults
+from weft.serve.hands import LabHands
+from weft.serve.ledger import Ledger
+from weft.serve.own_lab import own_lab
+from weft.serve.server import Server
+from weft.serve.settings import Settings
+from weft.serve.store import Store
+from weft.serve.ufm.routes.face import Face
+from weft.serve.ufm.watch import Watch
+from weft.tenants.drivers.subnet_manager import ManagerDriver
+
+_USER = "admin"
+
+
+class Ufm:
+    """Used with `with`. `port` 0: one that is free."""
+
+    user = _USER
+
+    def __init__(self, fabric: str | Fabric, *, port: int = 0, settings: Settings | None = None) -> None:
+        self.fabric = load(fabric) if isinstance(fabric, str) else fabric
+        self.password = secrets.token_urlsafe(16)
+        self.token = ""
+        self.url = ""
+        self.lab = f"ufm-{secrets.token_hex(4)}"
+        self._admin = new_user(self.user, self.password, Role.ADMIN)
+        self._settings = settings or Settings(port=port)
+        self._faults = Faults()
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            place = opening.enter_context(tempfile.TemporaryDirectory(prefix="weft-ufm-"))
+            lab = opening.enter_context(own_lab(self.fabric, self.lab))
+            self._hands = LabHands(lab.entry)
+            store = Store(f"sqlite:///{Path(place) / 'ledger.db'}")
+            ledger = opening.enter_context(Ledger(store, ManagerDriver(lab.manager)))
+            self.token = ledger.change("weft", "the first token", self._let_in)
+            app = create_app(self._settings, ledger, Face(Watch(lab.manager), self._hands, self._faults))
+            self.url = opening.enter_context(Server(app, self._settings)).url
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def _let_in(self, draft: Draft) -> str:
+        put_user(draft, self._admin)
+        return add_token(draft, "embedded", Role.ADMIN)
+
+    # -- trouble ------------------------------------------------------------------------------------------------------
+
+    def take_away(self, name: str) -> list[str]:
+        """Pull all cables of a host or a switch, or that of a port. Returns one port of each."""
+        return self._hands.take_away(name)
+
+    def bring_back(self, name: str) -> list[str]:
+        return self._hands.bring_back(name)
+
+    def fault(
+        self,
+        path: str = "*",
+        *,
+        method: str | None = None,
+        status: int | None = None,
+        latency_s: float = 0.0,
+        times: int | None = None,
+    ) -> int:
+        """Calls that fit take long, fail, or both. Returns its number, for `mend`."""
+        return self._faults.add(Fault(path=path, method=method, status=status, latency_s=latency_s, times=times))
+
+    def mend(self, number: int | None = None) -> None:
+        """Take one fault away, or all."""
+        self._faults.clear(number)

@@ -1,0 +1,69 @@
+"""Hands on the fabric behind a service: ports that are switched off and on, cables that are pulled and put back.
+
+Ports are told by MADs, as `ibportstate` does it. Cables there are in a lab alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from weft.diags.ask import RETRIES, TIMEOUT_MS, Target, get_smp
+from weft.errors import SubnetError
+from weft.lab import control, registry
+from weft.mad.carrier import Address, Carrier, ask
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.wire.mad import MadHeader, Method
+from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
+from weft.wire.smp import Smp, SmpAttribute
+
+
+class Hands(Protocol):
+    def disable(self, lid: int, number: int) -> None:
+        """A port of a switch, by the switch's LID."""
+
+    def enable(self, lid: int, number: int) -> None: ...
+
+    def take_away(self, name: str) -> list[str]:
+        """Pull the cables of a host, a switch or a port. Returns the ports, one of each cable."""
+
+    def bring_back(self, name: str) -> list[str]: ...
+
+
+class LabHands:
+    def __init__(self, entry: registry.Entry) -> None:
+        self._entry = entry
+        self._lock = threading.Lock()
+
+    def disable(self, lid: int, number: int) -> None:
+        self._tell(lid, number, PortPhysicalState.DISABLED)
+
+    def enable(self, lid: int, number: int) -> None:
+        self._tell(lid, number, PortPhysicalState.POLLING)
+
+    def take_away(self, name: str) -> list[str]:
+        return list(control.ask(self._entry, "break", name=name))
+
+    def bring_back(self, name: str) -> list[str]:
+        return list(control.ask(self._entry, "fix", name=name))
+
+    def _tell(self, lid: int, number: int, state: PortPhysicalState) -> None:
+        with self._lock:  # a program of its own for each: one that is kept would have to outlive the lab's restarts
+            carrier = IbsimCarrier("", control.ask(self._entry, "state")["sockname"])
+            try:
+                set_physical_state(carrier, lid, number, state)
+            finally:
+                carrier.close()
+
+
+def set_physical_state(carrier: Carrier, lid: int, number: int, state: PortPhysicalState) -> None:
+    """As `ibportstate LID NUMBER disable` and `enable` do."""
+    said = bytearray(get_smp(carrier, Target(lid), SmpAttribute.PORT_INFO, number))
+    PortInfo.port_state.set(said, PortState.DOWN)
+    PortInfo.port_physical_state.set(said, state)
+    smp = Smp.pack(method=Method.SET, attribute_id=SmpAttribute.PORT_INFO, attribute_modifier=number, data=bytes(said))
+    answer = ask(carrier, smp, Address(lid=lid), timeout_ms=TIMEOUT_MS, retries=RETRIES)
+    status = None if answer is None else MadHeader.status.get(answer) & 0x7FFF
+    if status != 0:
+        reason = "does not answer" if status is None else f"refuses with status {status:#x}"
+        raise SubnetError(f"port {number} of the switch with LID {lid} is not set to {state.word}: it {reason}")

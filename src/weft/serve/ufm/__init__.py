@@ -1,0 +1,11 @@
+"""UFM's REST on the same ledger: what clients of NVIDIA's UFM call, in its words and with its status codes.
+
+routes         resources/..., app/..., actions, cloudx: the calls
+partitions     pkeys: what a call asks for, and what is answered
+cloudx         networks and ports of Neutron
+health         ports that are marked, and switched off
+queries        filters of what is there
+watch          the subnet as it is now
+jobs           jobs and events
+shapes         systems, ports and links in UFM's words
+"""

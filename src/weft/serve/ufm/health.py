@@ -1,0 +1,134 @@
+"""Ports that are marked as unhealthy; one that is isolated is switched off, at the switch's end of its cable.
+
+What UFM says of such a port is kept in the ledger, as it was when it was marked: a host that is switched off is not
+seen any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from weft.errors import ConfigError, UnknownName
+from weft.serve.desired import Desired, Draft
+from weft.serve.hands import Hands
+from weft.serve.ufm.jobs import stamp
+from weft.serve.ufm.shapes import NONE, Picture, Port
+
+_KIND = "ufm.unhealthy"  # of documents, by the name of the port
+_SWITCH = "Switch"
+
+
+class Policy(msgspec.Struct, kw_only=True):
+    ports: list[str] = []
+    devices: list[str] = []  # all their ports
+    ports_policy: Literal["HEALTHY", "UNHEALTHY"]
+    action: Literal["isolate", "no_discover"] | None = None
+
+
+class _Marked(msgspec.Struct, kw_only=True):
+    """A document: what UFM says, and the end that was switched off."""
+
+    said: dict[str, Any]
+    peer: str
+    lid: int = 0  # 0: it goes on
+    number: int = 0
+
+
+def marked(desired: Desired) -> dict[str, dict[str, Any]]:
+    """What UFM says of each, by name."""
+    return {name: _read(body).said for name, body in desired.named(_KIND).items()}
+
+
+def ports_of(picture: Picture, policy: Policy) -> list[str]:
+    """The names that are meant. A device means its ports that have a cable."""
+    of_devices = {port.name: port for port in picture.ports if port.system_id in policy.devices and port.peer != NONE}
+    for device in policy.devices:
+        if not any(system.guid == device for system in picture.systems):
+            raise UnknownName("device", device, [system.guid for system in picture.systems])
+    return list(dict.fromkeys([*policy.ports, *of_devices]))
+
+
+def mark(picture: Picture, hands: Hands | None, names: Sequence[str], isolate: bool) -> dict[str, str]:
+    """Switch off what is isolated. Returns the documents."""
+    found = {}
+    for name in names:
+        if name not in picture.by_name:
+            raise UnknownName("port", name, picture.by_name)
+        found[name] = picture.by_name[name]
+    ends = {name: _switch_end(picture, port) if isolate else (0, 0) for name, port in found.items()}
+    for lid, number in ends.values():
+        if isolate:
+            hold(hands).disable(lid, number)
+    return {
+        name: msgspec.json.encode(
+            _Marked(said=_said(port), peer=port.peer, lid=ends[name][0], number=ends[name][1])
+        ).decode()
+        for name, port in found.items()
+    }
+
+
+def heal(desired: Desired, hands: Hands | None, names: Sequence[str]) -> list[str]:
+    """Switch on what was isolated. Returns the documents that go. Either end of a cable means it."""
+    documents = {name: _read(body) for name, body in desired.named(_KIND).items()}
+    healed = [name for name, one in documents.items() if {name, one.peer} & set(names)]
+    for name in healed:
+        if documents[name].lid:
+            hold(hands).enable(documents[name].lid, documents[name].number)
+    return healed
+
+
+def note(draft: Draft, documents: dict[str, str], healed: Sequence[str] = ()) -> None:
+    for name in healed:
+        draft.documents.pop((_KIND, name), None)
+    draft.documents.update({(_KIND, name): body for name, body in documents.items()})
+
+
+def reset(picture: Picture, hands: Hands | None, name: str) -> None:
+    """Down and up again."""
+    if name not in picture.by_name:
+        raise UnknownName("port", name, picture.by_name)
+    lid, number = _switch_end(picture, picture.by_name[name])
+    hold(hands).disable(lid, number)
+    hold(hands).enable(lid, number)
+
+
+def hold(hands: Hands | None) -> Hands:
+    if hands is None:
+        raise ConfigError("this service has no hands on its fabric: ports are switched and cables pulled in a lab")
+    return hands
+
+
+def _switch_end(picture: Picture, port: Port) -> tuple[int, int]:
+    """LID and port number of the end of a cable at a switch: an adapter that is switched off cannot be asked again."""
+    ends = [port, *([picture.by_name[port.peer]] if port.peer in picture.by_name else [])]
+    for end in ends:
+        if end.description.startswith(_SWITCH) and end.lid:
+            return end.lid, end.number
+    raise ConfigError(f"port {port.name} cannot be switched: no switch is at either end of it")
+
+
+def _said(port: Port) -> dict[str, Any]:
+    peer_number = port.peer.rpartition("_")[2]
+    return {
+        "UnhealthyGUID": port.name.rpartition("_")[0],
+        "UnhealthyNode": port.system_name,
+        "UnhealthyPort": f"{port.system_name}/{port.dname}",
+        "UnhealthyPortNumber": port.number,
+        "UnhealthyPortDname": port.dname,
+        "PeerGUID": port.peer.rpartition("_")[0] or NONE,
+        "PeerNode": port.peer_node_name,
+        "PeerPort": f"{port.peer_node_name}/{port.peer_port_dname}",
+        "PeerPortNumber": int(peer_number) if peer_number.isdecimal() else 0,
+        "PeerPortDname": port.peer_port_dname,
+        "PeerLID": str(port.peer_lid or 0),
+        "Condition": "MANUAL",
+        "State": "Info",
+        "StatusTime": stamp(),
+    }
+
+
+def _read(body: str) -> _Marked:
+    return msgspec.json.decode(body, type=_Marked)

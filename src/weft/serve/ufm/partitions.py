@@ -1,0 +1,209 @@
+"""Partitions in UFM's words: what a call asks for, and what is answered.
+
+    POST resources/pkeys    {"pkey": "0x101", "guids": ["0002c90300001231"], "membership": "full", "index0": false}
+    GET  resources/pkeys?guids_data=true
+
+A partition that a call names for the first time is made, and has UFM's name for it: api_pkey_0x101. One of such a name
+goes with its last member, so that the partitions of a scheduler's jobs do not pile up; one that was given a name stays.
+GUIDs need not be of ports that are there: those of virtual functions appear when a machine starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.files.hostlist import expand
+from weft.serve.desired import Absent, Desired, Draft
+from weft.serve.ufm.shapes import hex_guid
+from weft.sm.pkey.partitions import DEFAULT_P_KEY
+from weft.tenants.slices import Seat, Slice
+
+_GUID = re.compile(r"(?:0x)?([0-9a-f]{16})", re.I)
+_P_KEY = re.compile(r"0x[0-9a-f]{1,4}", re.I)
+_MANAGEMENT = "management"  # UFM's name for Default
+_RATE_GBIT_S = 2.5  # UFM's default
+_MTUS = (2, 4)
+_Membership = Literal["full", "limited"]
+
+
+class _Limits(msgspec.Struct, kw_only=True):
+    mtu_limit: int | None = None  # in 1024 bytes
+    rate_limit: float | None = None  # in Gbit/s
+    service_level: int | None = None
+
+
+class Create(_Limits, kw_only=True):
+    pkey: str
+    partition_name: str | None = None
+    index0: bool = False
+    ip_over_ib: bool = True
+
+
+class Guids(Create, kw_only=True):
+    guids: list[str]
+    membership: _Membership = "full"  # of all of them, or
+    memberships: list[_Membership] | None = None  # of each
+
+    def seats(self) -> dict[int, Seat]:
+        memberships = self.memberships or [self.membership] * len(self.guids)
+        if len(memberships) != len(self.guids):
+            raise ConfigError(
+                f"there are {len(memberships)} memberships for {len(self.guids)} GUIDs: give one for each, "
+                "or one membership for all"
+            )
+        pairs = zip(self.guids, memberships, strict=True)
+        return {read_guid(guid): Seat(word == "full", self.index0) for guid, word in pairs}
+
+
+class Hosts(Create, kw_only=True):
+    hosts_names: str
+    membership: _Membership = "full"
+
+    def seats(self, draft: Draft) -> dict[int, Seat]:
+        return dict.fromkeys(guids_of_hosts(draft, self.hosts_names), Seat(self.membership == "full", self.index0))
+
+
+class Removal(msgspec.Struct, kw_only=True):
+    pkey: str
+    guids: list[str]
+
+
+class Qos(_Limits, kw_only=True):
+    pkey: str
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_p_key(text: str) -> int:
+    if not _P_KEY.fullmatch(text):
+        raise ConfigError(f"the P_Key {text[:20]!r} is refused: write it in hexadecimal, as 0x0101")
+    return int(text, 16)
+
+
+def read_guid(text: str) -> int:
+    match = _GUID.fullmatch(text)
+    if match is None or not int(match[1], 16):
+        raise ConfigError(f"the GUID {text[:40]!r} is refused: write its 16 hexadecimal digits, as 0002c90300001231")
+    return int(match[1], 16)
+
+
+def guids_of_hosts(draft: Draft, names: str) -> list[int]:
+    """Of all ports of hosts, which are listed as Slurm does."""
+    known = draft.inventory.by_host()
+    found = []
+    for name in expand(names):
+        if name not in known:
+            raise UnknownName("host", name, known)
+        found += [port.guid for port in known[name]]
+    return found
+
+
+# -- edits ------------------------------------------------------------------------------------------------------------
+
+
+def create(draft: Draft, body: Create) -> None:
+    """An empty one; one that is there keeps its members."""
+    draft.put(_made(draft, body))
+
+
+def add(draft: Draft, body: Create, seats: Mapping[int, Seat]) -> None:
+    before = _made(draft, body)
+    draft.put(replace(before, seats={**before.seats, **seats}))
+
+
+def replace_members(draft: Draft, body: Create, seats: Mapping[int, Seat]) -> None:
+    """These and no others."""
+    _keep(draft, replace(_made(draft, body), seats=dict(seats)))
+
+
+def remove(draft: Draft, p_key: int, guids: Iterable[int]) -> None:
+    """Members that are not there are removed already."""
+    gone = set(guids)
+    before = there(draft, p_key)
+    _keep(draft, replace(before, seats={guid: seat for guid, seat in before.seats.items() if guid not in gone}))
+
+
+def there(draft: Draft, p_key: int) -> Slice:
+    if p_key not in draft.slices:
+        raise Absent(f"there is no partition {p_key:#x}")
+    return draft.slices[p_key]
+
+
+def _keep(draft: Draft, one: Slice) -> None:
+    if one.seats or one.name != _own_name(one.p_key):
+        draft.put(one)
+    elif one.p_key in draft.slices:
+        draft.remove(one.p_key)
+
+
+def _own_name(p_key: int) -> str:
+    return f"api_pkey_{p_key:#x}"
+
+
+def limit(draft: Draft, body: Qos) -> None:
+    draft.put(_limited(there(draft, read_p_key(body.pkey)), body))
+
+
+def _made(draft: Draft, body: Create) -> Slice:
+    p_key = read_p_key(body.pkey)
+    before = draft.slices.get(p_key)
+    if before is None:
+        before = Slice(name=body.partition_name or _own_name(p_key), p_key=p_key)
+    return _limited(replace(before, ipoib=body.ip_over_ib, name=body.partition_name or before.name), body)
+
+
+def _limited(one: Slice, body: _Limits) -> Slice:
+    if body.mtu_limit is not None:
+        if body.mtu_limit not in _MTUS:
+            raise ConfigError(f"mtu_limit {body.mtu_limit} is refused: it must be 2 or 4, in 1024 bytes")
+        one = replace(one, mtu_bytes=body.mtu_limit * 1024)
+    if body.service_level is not None:
+        if not 0 <= body.service_level <= 15:
+            raise ConfigError(f"service_level {body.service_level} is refused: it must be from 0 to 15")
+        one = replace(one, sl=body.service_level)
+    if body.rate_limit is not None:
+        one = replace(one, rate_gbit_s=body.rate_limit)
+    return one
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def described(desired: Desired, *, guids_data: bool, qos_conf: bool) -> dict[str, Any]:
+    """All partitions by P_Key, in UFM's spelling of it."""
+    keys = [DEFAULT_P_KEY, *sorted(desired.slices)]
+    return {f"{p_key:#x}": describe(desired, p_key, guids_data=guids_data, qos_conf=qos_conf) for p_key in keys}
+
+
+def describe(desired: Desired, p_key: int, *, guids_data: bool, qos_conf: bool) -> dict[str, Any]:
+    """One; nothing if there is none, which is how UFM says so."""
+    one = desired.slices.get(p_key)
+    if one is None and p_key != DEFAULT_P_KEY:
+        return {}
+    said: dict[str, Any] = {"partition": _MANAGEMENT, "ip_over_ib": True}
+    if one is not None:
+        said = {"partition": one.name, "ip_over_ib": one.ipoib}
+    if guids_data:
+        said["guids"] = [] if one is None else [_member(guid, seat) for guid, seat in one.seats.items()]
+    if guids_data and one is None:  # everybody is in it
+        said |= {"membership": "full" if desired.default_is_full else "limited", "index0": False}
+    if qos_conf:
+        said["qos_conf"] = _limits(one)
+    return said
+
+
+def _member(guid: int, seat: Seat) -> dict[str, Any]:
+    return {"guid": hex_guid(guid), "index0": seat.index0, "membership": "full" if seat.full else "limited"}
+
+
+def _limits(one: Slice | None) -> dict[str, Any]:
+    """What nobody has said is as UFM has it from the start."""
+    said = (None, None, 0) if one is None else (one.mtu_bytes, one.rate_gbit_s, one.sl)
+    return {"mtu_limit": (said[0] or 2048) // 1024, "rate_limit": said[1] or _RATE_GBIT_S, "service_level": said[2]}

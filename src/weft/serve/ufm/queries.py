@@ -1,0 +1,100 @@
+"""Filters of UFM's queries: `?sys_type=Computer&active=true`. A filter that is not known is refused, not ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from weft.errors import ConfigError, UnknownName
+from weft.serve.ufm.shapes import NONE, Link, Picture, Port, System
+
+_Thing = TypeVar("_Thing")
+_Keep = Callable[[_Thing], bool]
+_MANY = 1_000_000_000
+_PAGING = ("page_number", "rpp")
+_DETAILS = ("cable_info", "monitoring_counters_info", "brief")  # what they add is not known of a fabric in software
+
+
+def ports(picture: Picture, query: Mapping[str, str]) -> list[Port]:
+    known: dict[str, Callable[[str], _Keep[Port]]] = {
+        "sys_type": lambda word: lambda port: port.description.lower().startswith(word.lower()),
+        "system": lambda word: lambda port: word in (port.system_id, port.system_name),
+        "active": lambda word: _if(word, lambda port: port.logical_state == "Active"),
+        "external": lambda word: _if(word, lambda port: port.number > 0),
+        "high_ber_only": lambda word: _if(word, lambda port: port.high_ber_severity != NONE),
+        "high_ber_severity": lambda word: lambda port: port.high_ber_severity.lower() == word.lower(),
+    }
+    return _kept(picture.ports, query, known)
+
+
+def systems(picture: Picture, query: Mapping[str, str]) -> list[System]:
+    peers = {port.system_id: port.peer_node_name for port in picture.ports} if "peer_name" in query else {}
+    known: dict[str, Callable[[str], _Keep[System]]] = {
+        "type": lambda word: lambda one: one.type == word.lower(),
+        "ip": lambda word: lambda one: one.ip == word,
+        "model": lambda word: lambda one: one.model.lower() == word.lower(),
+        "role": lambda word: lambda one: one.role == word.lower(),
+        "peer_name": lambda word: lambda one: peers.get(one.guid) == word,
+        "ports": lambda _: lambda _: True,  # true: with their ports, which they always have
+        "chassis": lambda word: lambda _: not _is_true(word),  # there are none
+        "in_rack": lambda word: lambda _: not _is_true(word),  # nobody has told
+    }
+    return _kept(picture.systems, query, known)
+
+
+def links(picture: Picture, query: Mapping[str, str]) -> list[Link]:
+    known: dict[str, Callable[[str], _Keep[Link]]] = {
+        "system": lambda word: lambda link: word in (link.source_guid, link.destination_guid),
+    }
+    return _kept(picture.links, query, known)
+
+
+def page(things: Sequence[_Thing], query: Mapping[str, str]) -> Sequence[_Thing]:
+    """The part that `page_number` and `rpp` ask for."""
+    first, count = (_number(query, name, default) for name, default in zip(_PAGING, (1, _MANY), strict=True))
+    return things[(first - 1) * count : first * count]
+
+
+def is_paged(query: Mapping[str, str]) -> bool:
+    return any(name in query for name in _PAGING)
+
+
+def named(what: str, names: str, known: Mapping[str, _Thing]) -> list[_Thing]:
+    """Those of a list with commas; UnknownName for the first that is not there."""
+    found = []
+    for name in names.split(","):
+        if name.strip() not in known:
+            raise UnknownName(what, name.strip(), known)
+        found.append(known[name.strip()])
+    return found
+
+
+def is_asked(query: Mapping[str, str], name: str) -> bool:
+    return name in query and _is_true(query[name])
+
+
+def _kept(
+    things: Sequence[_Thing], query: Mapping[str, str], known: Mapping[str, Callable[[str], _Keep[_Thing]]]
+) -> list[_Thing]:
+    for name in query:
+        if name not in known and name not in _PAGING and name not in _DETAILS:
+            raise UnknownName("filter", name, known)
+    filters = [make(query[name]) for name, make in known.items() if name in query]
+    return [one for one in things if all(keep(one) for keep in filters)]
+
+
+def _if(word: str, keep: _Keep[_Thing]) -> _Keep[_Thing]:
+    return keep if _is_true(word) else lambda _: True
+
+
+def _is_true(word: str) -> bool:
+    if word.lower() not in ("true", "false"):
+        raise ConfigError(f"{word!r} is refused: write true or false")
+    return word.lower() == "true"
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    word = query.get(name, str(default))
+    if not word.isascii() or not word.isdecimal() or not 0 < int(word) <= _MANY:
+        raise ConfigError(f"{name}={word} is refused: write a number from 1 on")
+    return int(word)

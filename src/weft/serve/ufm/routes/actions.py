@@ -1,0 +1,113 @@
+"""actions, and the jobs that they and Neutron's calls become."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from weft.errors import ConfigError, find_named
+from weft.serve.api.exchange import change, gives
+from weft.serve.ufm import cloudx, health, jobs
+from weft.serve.ufm.routes.app import set_policy
+from weft.serve.ufm.routes.face import Route, answer_json, body_of, face_of
+
+router = APIRouter(route_class=Route, tags=["UFM"])
+
+
+class Action(msgspec.Struct, kw_only=True):
+    action: str
+    object_ids: list[str]
+    params: dict[str, Any] = {}
+    object_type: str = "System"
+    identifier: str = "id"
+    description: str = ""
+
+
+@router.post("/actions", **gives(str, 400, 403, 404, 409, status=202, takes=Action))
+async def act(request: Request) -> Response:
+    body = await body_of(request, Action)
+    do = find_named("action", body.action, _ACTIONS)
+    await do(request, body)
+    summary = f"{body.action} of {', '.join(body.object_ids)}"
+    number = face_of(request).jobs.add(jobs.new_job(body.action, body.object_ids, summary))
+    where = f"{request.url.path.removesuffix('/actions')}/jobs/{number}"
+    return answer_json(where, 202, Location=where)
+
+
+async def _reset(request: Request, body: Action) -> None:
+    face = face_of(request)
+    picture = await asyncio.to_thread(face.watch.picture)
+    await asyncio.to_thread(health.reset, picture, face.hands, str(body.params.get("port_id", "")))
+    await change(request, lambda _: None)  # in the audit log
+
+
+async def _isolate(request: Request, body: Action) -> None:
+    words = {"devices": body.object_ids, "ports_policy": "UNHEALTHY", "action": body.params.get("action")}
+    await set_policy(request, msgspec.convert(words, health.Policy))
+
+
+async def _heal(request: Request, body: Action) -> None:
+    await set_policy(request, health.Policy(devices=body.object_ids, ports_policy="HEALTHY"))
+
+
+_ACTIONS = {"reset": _reset, "mark_device_unhealthy": _isolate, "mark_device_healthy": _heal}
+
+
+@router.get("/jobs", **gives(list[dict[str, Any]]))
+async def all_jobs(request: Request) -> Response:
+    """With `parent_id`: those below a job, of which there are none."""
+    found = [] if "parent_id" in request.query_params else face_of(request).jobs.all()
+    return answer_json([jobs.job(*one) for one in found])
+
+
+@router.get("/jobs/{number}", **gives(dict[str, Any], 404))
+@router.get("/app/jobs/{number}", **gives(dict[str, Any], 404))
+async def one_job(request: Request, number: str) -> Response:
+    return answer_json(jobs.job(*face_of(request).jobs.find(number)))
+
+
+# -- Neutron ----------------------------------------------------------------------------------------------------------
+
+
+@router.post("/cloudx/Network", **gives(str, 400, 403, 404, 409, takes=cloudx.Network))
+@router.put("/cloudx/Network/{name}", **gives(str, 400, 403, 404, 409, takes=cloudx.Network))
+async def put_network(request: Request, name: str = "") -> Response:
+    body = _named(await body_of(request, cloudx.Network), name)
+    return await _job(request, f"network {body.id}", lambda draft: cloudx.put_network(draft, body))
+
+
+@router.post("/cloudx/Port", **gives(str, 400, 403, 404, 409, takes=cloudx.Port))
+@router.put("/cloudx/Port/{name}", **gives(str, 400, 403, 404, 409, takes=cloudx.Port))
+async def put_port(request: Request, name: str = "") -> Response:
+    body = _named(await body_of(request, cloudx.Port), name)
+    return await _job(request, f"port {body.id}", lambda draft: cloudx.put_port(draft, body))
+
+
+@router.delete("/cloudx/Network/{name}", **gives(str, 403, 404, 409))
+async def delete_network(request: Request, name: str) -> Response:
+    return await _job(request, f"network {name}", lambda draft: cloudx.delete_network(draft, name))
+
+
+@router.delete("/cloudx/Port/{name}", **gives(str, 403, 404, 409))
+async def delete_port(request: Request, name: str) -> Response:
+    return await _job(request, f"port {name}", lambda draft: cloudx.delete_port(draft, name))
+
+
+_Named = TypeVar("_Named", cloudx.Network, cloudx.Port)
+
+
+def _named(body: _Named, name: str) -> _Named:
+    if name and body.id != name:
+        raise ConfigError(f"the body is of {body.id!r}, the call of {name!r}: they must be the same")
+    return body
+
+
+async def _job(request: Request, what: str, edit: Callable[[Any], None]) -> Response:
+    """The path of a job, which is over by now, relative to the base."""
+    await change(request, edit)
+    number = face_of(request).jobs.add(jobs.new_job(f"{request.method} {what}", [what], f"{what} is done"))
+    return answer_json(f"app/jobs/{number}")

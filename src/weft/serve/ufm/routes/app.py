@@ -1,0 +1,114 @@
+"""app/...: the service itself, events, and ports that are marked as unhealthy."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from weft.errors import find_named
+from weft.serve.access import add_token
+from weft.serve.api.exchange import caller_of, change, gives, ledger_of
+from weft.serve.ufm import health, jobs
+from weft.serve.ufm.routes.face import Route, answer_json, body_of, face_of
+from weft.sm.conf.options import Options
+from weft.version import __version__
+
+RELEASE = "6.22.1-0"  # whose words are spoken
+
+router = APIRouter(route_class=Route, tags=["UFM"])
+
+
+@router.get("/app/ufm_version", **gives(dict[str, str]))
+async def ufm_version() -> Response:
+    return answer_json({"ufm_release_version": RELEASE, "weft_version": __version__})
+
+
+@router.get("/app/smconf", **gives(dict[str, str | bool]))
+async def smconf() -> Response:
+    """What weft's subnet manager runs with unless it is told otherwise."""
+    options = Options()
+    names = ("subnet_prefix", "m_key", "sm_key", "sa_key")
+    return answer_json({**{name: f"{getattr(options, name):#018x}" for name in names}, "m_key_per_port": False})
+
+
+@router.post("/app/tokens", **gives(dict[str, str], 403))
+async def make_token(request: Request) -> Response:
+    caller = caller_of(request)
+    name = f"{caller.name}-{secrets.token_hex(4)}"
+    made = await change(request, lambda draft: add_token(draft, name, caller.role), is_secret=True)
+    return answer_json({"access_token": made, "name": name})
+
+
+@router.get("/app/events", **gives(list[dict[str, Any]]))
+async def events(request: Request) -> Response:
+    return answer_json([jobs.event(*one) for one in face_of(request).events.all()])
+
+
+@router.delete("/app/events/{number}", **gives(dict[str, str], 403, 404))
+async def delete_event(request: Request, number: str) -> Response:
+    face_of(request).events.remove(number)
+    return answer_json({})
+
+
+class ExternalEvent(msgspec.Struct, kw_only=True):
+    event_id: int
+    description: str
+    external_event_name: str = ""
+    external_event_type: str = ""
+    external_event_source: str = ""
+
+
+@router.post("/app/events/external_event", **gives(dict[str, int], 400, 403, takes=ExternalEvent))
+async def external_event(request: Request) -> Response:
+    body = await body_of(request, ExternalEvent)
+    words = {**msgspec.to_builtins(body), "timestamp": jobs.stamp()}
+    return answer_json({"id": face_of(request).events.add(words)})
+
+
+@router.get("/app/alarms", **gives(list[dict[str, Any]]))
+async def alarms(request: Request) -> Response:
+    """One for each port that is marked as unhealthy."""
+    marked = health.marked(ledger_of(request).desired())
+    return answer_json(
+        [
+            {"id": number, "name": "Port is unhealthy", "object_name": name, "severity": "Warning", **said}
+            for number, (name, said) in enumerate(marked.items(), 1)
+        ]
+    )
+
+
+@router.get("/app/unhealthy_ports", **gives(list[dict[str, Any]]))
+async def unhealthy_ports(request: Request) -> Response:
+    return answer_json(list(health.marked(ledger_of(request).desired()).values()))
+
+
+@router.get("/app/unhealthy_ports/{name}", **gives(dict[str, Any], 404))
+async def unhealthy_port(request: Request, name: str) -> Response:
+    return answer_json(find_named("unhealthy port", name, health.marked(ledger_of(request).desired())))
+
+
+@router.put("/app/unhealthy_ports", **gives(dict[str, str], 400, 403, 404, takes=health.Policy))
+async def set_unhealthy_ports(request: Request) -> Response:
+    await set_policy(request, await body_of(request, health.Policy))
+    return answer_json({})
+
+
+async def set_policy(request: Request, policy: health.Policy) -> None:
+    face, desired = face_of(request), ledger_of(request).desired()
+    picture = await asyncio.to_thread(face.watch.picture)
+    if policy.ports_policy == "HEALTHY":
+        names = [*policy.ports, *(name for name, one in health.marked(desired).items() if _is_of(one, policy.devices))]
+        healed = await asyncio.to_thread(health.heal, desired, face.hands, names)
+        await change(request, lambda draft: health.note(draft, {}, healed))
+    else:
+        names = health.ports_of(picture, policy)
+        documents = await asyncio.to_thread(health.mark, picture, face.hands, names, policy.action == "isolate")
+        await change(request, lambda draft: health.note(draft, documents))
+
+
+def _is_of(said: dict[str, Any], devices: list[str]) -> bool:
+    return said["UnhealthyGUID"] in devices or said["PeerGUID"] in devices

@@ -1,0 +1,86 @@
+"""What all calls share: bodies and answers, errors with UFM's status codes, and what they work on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from weft.errors import UnknownName, WeftError
+from weft.serve.access import Role
+from weft.serve.api.exchange import caller_of, refuse
+from weft.serve.faults import Faults
+from weft.serve.hands import Hands
+from weft.serve.problems import respond, status_of
+from weft.serve.ufm.jobs import Journal
+from weft.serve.ufm.shapes import Picture
+from weft.serve.ufm.watch import Watch
+
+_T = TypeVar("_T")
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True)
+class Face:
+    """What the calls work on, besides the ledger."""
+
+    watch: Watch
+    hands: Hands | None = None  # None: it is no lab
+    faults: Faults | None = None  # None: nobody may ask for trouble here
+    jobs: Journal = field(default_factory=lambda: Journal("job"))
+    events: Journal = field(default_factory=lambda: Journal("event"))
+
+
+class Route(APIRoute):
+    """Errors with UFM's status codes; tenants see nothing of others here, so nothing."""
+
+    def get_route_handler(self) -> _Handler:
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                _check_role(request)
+                return await handle(request)
+            except msgspec.MsgspecError as error:
+                return respond(HTTPStatus.BAD_REQUEST, f"the body is refused: {error}")
+            except WeftError as error:
+                status = HTTPStatus.NOT_FOUND if isinstance(error, UnknownName) else status_of(error)
+                is_bad = status is HTTPStatus.UNPROCESSABLE_ENTITY
+                return respond(HTTPStatus.BAD_REQUEST if is_bad else status, str(error))
+
+        return handled
+
+
+def _check_role(request: Request) -> None:
+    role = caller_of(request).role
+    if role is Role.TENANT:
+        raise refuse(request, "UFM's calls show all tenants; use /api/v1")
+    if role is Role.READ_ONLY and request.method != "GET":
+        raise refuse(request, "it may read")
+
+
+def face_of(request: Request) -> Face:
+    found: Face = request.app.state.ufm
+    return found
+
+
+async def body_of(request: Request, form: type[_T]) -> _T:
+    """Schedulers send words for numbers and truths: they are taken."""
+    return msgspec.json.decode(await request.body(), type=form, strict=False)
+
+
+async def answer_seen(request: Request, what: str, make: Callable[[Picture, dict[str, str]], Any]) -> Response:
+    query = dict(request.query_params)
+    key = (what, *sorted(query.items()))
+    body = await asyncio.to_thread(face_of(request).watch.answer, key, lambda picture: make(picture, query))
+    return Response(body, media_type="application/json")
+
+
+def answer_json(content: Any, status: int = 200, **headers: str) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, "application/json")

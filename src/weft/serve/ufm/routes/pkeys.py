@@ -1,0 +1,107 @@
+"""resources/pkeys: partitions, their members and limits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import unquote
+
+from fastapi import APIRouter, Request, Response
+
+from weft.errors import ConfigError
+from weft.serve.api.exchange import change, gives, ledger_of
+from weft.serve.ufm import partitions, queries
+from weft.serve.ufm.routes.face import Route, answer_json, body_of
+
+router = APIRouter(route_class=Route, tags=["UFM"])
+
+
+@router.get("/resources/pkeys", **gives(dict[str, Any], 400))
+@router.get("/resources/pkeys/", include_in_schema=False)
+async def pkeys(request: Request) -> Response:
+    """Without a flag UFM gives the keys alone."""
+    wanted, desired = _flags(request), ledger_of(request).desired()
+    found = await asyncio.to_thread(partitions.described, desired, **wanted)
+    return answer_json(found if any(wanted.values()) else list(found))
+
+
+@router.get("/resources/pkeys/{pkey}", **gives(dict[str, Any], 400))
+async def pkey(request: Request, pkey: str) -> Response:
+    desired = ledger_of(request).desired()
+    return answer_json(partitions.describe(desired, partitions.read_p_key(pkey), **_flags(request)))
+
+
+def _flags(request: Request) -> dict[str, bool]:
+    for name in request.query_params:
+        if name not in ("guids_data", "qos_conf"):
+            raise ConfigError(f"the query {name!r} is refused: there are guids_data and qos_conf")
+    return {name: queries.is_asked(request.query_params, name) for name in ("guids_data", "qos_conf")}
+
+
+@router.post("/resources/pkeys", **gives(dict[str, str], 400, 403, 409, takes=partitions.Guids))
+@router.post("/resources/pkeys/", include_in_schema=False)
+async def add_guids(request: Request) -> Response:
+    body = await body_of(request, partitions.Guids)
+    await change(request, lambda draft: partitions.add(draft, body, body.seats()))
+    return answer_json({})
+
+
+@router.put("/resources/pkeys", **gives(dict[str, str], 400, 403, 409, takes=partitions.Guids))
+@router.put("/resources/pkeys/", include_in_schema=False)
+async def set_guids(request: Request) -> Response:
+    body = await body_of(request, partitions.Guids)
+    await change(request, lambda draft: partitions.replace_members(draft, body, body.seats()))
+    return answer_json({})
+
+
+@router.post("/resources/pkeys/add", **gives(dict[str, str], 400, 403, 409, takes=partitions.Create))
+async def create_pkey(request: Request) -> Response:
+    body = await body_of(request, partitions.Create)
+    await change(request, lambda draft: partitions.create(draft, body))
+    return answer_json({})
+
+
+@router.post("/resources/pkeys/hosts", **gives(dict[str, str], 400, 403, 404, 409, takes=partitions.Hosts))
+async def add_hosts(request: Request) -> Response:
+    body = await body_of(request, partitions.Hosts)
+    await change(request, lambda draft: partitions.add(draft, body, body.seats(draft)))
+    return answer_json({})
+
+
+@router.put("/resources/pkeys/qos_conf", **gives(dict[str, str], 400, 403, 404, 409, takes=partitions.Qos))
+async def set_qos_conf(request: Request) -> Response:
+    body = await body_of(request, partitions.Qos)
+    await change(request, lambda draft: partitions.limit(draft, body))
+    return answer_json({})
+
+
+@router.delete("/resources/pkeys/{pkey}", **gives(dict[str, str], 400, 403, 404, 409))
+async def delete_pkey(request: Request, pkey: str) -> Response:
+    p_key = partitions.read_p_key(pkey)
+    await change(request, lambda draft: draft.remove(p_key))
+    return answer_json({})
+
+
+@router.delete("/resources/pkeys/{pkey}/guids/{guids}", **gives(dict[str, str], 400, 403, 404, 409))
+async def delete_guids(request: Request, pkey: str, guids: str) -> Response:
+    return await _remove(request, pkey, guids.split(","))
+
+
+@router.post("/actions/remove_guids_from_pkey", **gives(dict[str, str], 400, 403, 404, 409, takes=partitions.Removal))
+async def remove_guids_from_pkey(request: Request) -> Response:
+    body = await body_of(request, partitions.Removal)
+    return await _remove(request, body.pkey, body.guids)
+
+
+async def _remove(request: Request, pkey: str, guids: list[str]) -> Response:
+    p_key, gone = partitions.read_p_key(pkey), [partitions.read_guid(guid) for guid in guids]
+    await change(request, lambda draft: partitions.remove(draft, p_key, gone))
+    return answer_json({})
+
+
+@router.delete("/resources/pkeys/{pkey}/hosts/{hosts}", **gives(dict[str, str], 400, 403, 404, 409))
+async def delete_hosts(request: Request, pkey: str, hosts: str) -> Response:
+    """A host that is gone by now takes nothing with it: its GUIDs are not known any more."""
+    p_key, names = partitions.read_p_key(pkey), unquote(hosts)
+    await change(request, lambda draft: partitions.remove(draft, p_key, partitions.guids_of_hosts(draft, names)))
+    return answer_json({})

@@ -1,0 +1,51 @@
+"""resources/...: systems, ports and links."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from weft.serve.api.exchange import gives
+from weft.serve.ufm import queries
+from weft.serve.ufm.routes.face import Route, answer_json, answer_seen, face_of
+
+router = APIRouter(route_class=Route, tags=["UFM"])
+
+
+@router.get("/resources/ports", **gives(list[dict[str, Any]], 400))
+async def ports(request: Request) -> Response:
+    return await answer_seen(request, "ports", lambda picture, query: _paged(queries.ports(picture, query), query))
+
+
+@router.get("/resources/ports/{names}", **gives(list[dict[str, Any]], 400, 404))
+async def named_ports(request: Request, names: str) -> Response:
+    picture = await asyncio.to_thread(face_of(request).watch.picture)
+    return answer_json(queries.named("port", names, picture.by_name))
+
+
+@router.get("/resources/systems", **gives(list[dict[str, Any]], 400))
+async def systems(request: Request) -> Response:
+    return await answer_seen(request, "systems", lambda picture, query: _paged(queries.systems(picture, query), query))
+
+
+@router.get("/resources/systems/{names}", **gives(list[dict[str, Any]], 400, 404))
+async def named_systems(request: Request, names: str) -> Response:
+    picture = await asyncio.to_thread(face_of(request).watch.picture)
+    return answer_json(queries.named("system", names, {one.guid: one for one in picture.systems}))
+
+
+@router.get("/resources/links", **gives(list[dict[str, Any]], 400))
+async def links(request: Request) -> Response:
+    return await answer_seen(request, "links", lambda picture, query: _paged(queries.links(picture, query), query))
+
+
+@router.get("/resources/vports", **gives(list[dict[str, Any]]))
+async def vports() -> Response:
+    """A lab's adapters have no virtual ports."""
+    return answer_json([])
+
+
+def _paged(things: list[Any], query: dict[str, str]) -> Any:
+    return {"data": queries.page(things, query)} if queries.is_paged(query) else things

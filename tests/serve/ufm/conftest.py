@@ -1,0 +1,56 @@
+"""One UFM for all tests of its calls: each test has P_Keys and hosts of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.patience import PATIENCE_S, wait_until
+
+from weft.serve.embedded import Ufm
+
+
+class Client:
+    """Calls with UFM's token, as carbide makes them."""
+
+    def __init__(self, ufm: Ufm) -> None:
+        self.ufm = ufm
+        self.http = httpx.Client(base_url=ufm.url, timeout=PATIENCE_S, trust_env=False)
+
+    def call(self, method: str, path: str, body: Any = None, base: str = "/ufmRestV3") -> httpx.Response:
+        headers = {"Authorization": f"Basic {self.ufm.token}"}
+        return self.http.request(method, f"{base}/{path}", json=body, headers=headers)
+
+    def get(self, path: str) -> Any:
+        found = self.call("GET", path)
+        assert found.status_code == 200, found.text
+        return found.json()
+
+    def done(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
+        found = self.call(method, path, body)
+        assert found.status_code == status, found.text
+        return found.json()
+
+    def guid(self, host: str) -> str:
+        """Of a host's first port."""
+        return f"{int(self.ufm.fabric[f'{host}/1'].guid):016x}"
+
+    def members(self, p_key: str) -> dict[str, str]:
+        found = self.get(f"resources/pkeys/{p_key}?guids_data=true")
+        return {one["guid"]: one["membership"] for one in found.get("guids", [])}
+
+    def wait_for_hosts(self, *names: str) -> None:
+        def seen() -> bool:
+            return {one["system_name"] for one in self.get("resources/ports?sys_type=Computer")} == set(names)
+
+        wait_until(seen, f"the subnet has the hosts {names}")
+
+
+@pytest.fixture(scope="session")
+def ufm() -> Iterator[Client]:
+    with Ufm("fat-tree:hosts=6,radix=4") as made:
+        client = Client(made)
+        with client.http:
+            yield client

@@ -1,0 +1,257 @@
+"""UFM's calls, as its clients make them: what they send, what they must be answered."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
+
+
+# -- who calls --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["/ufmRest", "/ufmRestV2", "/ufmRestV3"])
+def test_every_base_takes_a_token_and_a_password(ufm, base):
+    password = base64.b64encode(f"{ufm.ufm.user}:{ufm.ufm.password}".encode()).decode()
+    for word in (ufm.ufm.token, password):
+        found = ufm.http.get(f"{base}/app/ufm_version", headers={"Authorization": f"Basic {word}"})
+        assert (found.status_code, found.json()["ufm_release_version"]) == (200, "6.22.1-0")
+
+
+def test_nobody_comes_in_without(ufm):
+    for headers in ({}, {"Authorization": "Basic bm86bm8="}, {"X-Remote-User": ufm.ufm.user}):
+        assert ufm.http.get("/ufmRestV3/resources/ports", headers=headers).status_code == 401
+
+
+def test_a_token_that_was_asked_for_lets_in(ufm):
+    made = ufm.done("POST", "app/tokens")["access_token"]
+    found = ufm.http.get("/ufmRestV3/app/smconf", headers={"Authorization": f"Basic {made}"})
+    assert found.json() == {
+        "subnet_prefix": "0xfe80000000000000",
+        "m_key": "0x0000000000000000",
+        "sm_key": "0x0000000000000001",
+        "sa_key": "0x0000000000000001",
+        "m_key_per_port": False,
+    }
+
+
+# -- what is there ----------------------------------------------------------------------------------------------------
+
+
+def test_ports_have_what_clients_require(ufm):
+    port = ufm.get(f"resources/ports/{ufm.guid('h1')[:-1]}0_1")[0]
+    required = ("guid", "name", "systemID", "lid", "dname", "system_name", "physical_state", "logical_state")
+    assert all(port[name] not in (None, "", 0) for name in required)
+    assert port["description"] == "Computer IB Port"
+    assert port["node_description"] == "h1 mlx5_0"
+    assert (port["physical_state"], port["logical_state"]) == ("Link Up", "Active")
+    assert (port["peer_node_name"], port["tier"], port["dname"]) == ("leaf1", 1, "HCA-1/1")
+    peer = ufm.get(f"resources/ports/{port['peer']}")[0]
+    assert (peer["peer"], peer["peer_guid"], peer["system_name"]) == (port["name"], port["guid"], "leaf1")
+
+
+@pytest.mark.parametrize(
+    ("query", "holds"),
+    [
+        ("sys_type=Computer", lambda port: port["description"] == "Computer IB Port"),
+        ("sys_type=Switch&active=true", lambda port: port["logical_state"] == "Active" and "Switch" in port["path"]),
+        ("active=true", lambda port: port["logical_state"] == "Active"),
+        ("system=h2", lambda port: port["system_name"] == "h2"),
+    ],
+)
+def test_a_filter_leaves_just_those(ufm, query, holds):
+    everything = ufm.get("resources/ports?external=true")
+    assert ufm.get(f"resources/ports?{query}") == [port for port in everything if holds(port)] != []
+
+
+def test_nobody_has_measured_bit_errors(ufm):
+    assert ufm.get("resources/ports?high_ber_only=true") == ufm.get("resources/ports?high_ber_severity=error") == []
+
+
+def test_systems_and_links_agree_with_ports(ufm):
+    systems = {one["guid"]: one for one in ufm.get("resources/systems")}
+    ports = ufm.get("resources/ports")
+    assert {one["systemID"] for one in ports} == set(systems)
+    assert sorted(name for one in systems.values() for name in one["ports"]) == sorted(one["name"] for one in ports)
+    hosts = ufm.get("resources/systems?type=host&role=endpoint")
+    assert sorted(one["system_name"] for one in hosts) == list(HOSTS)
+    assert {one["system_name"] for one in ufm.get("resources/systems?role=tor")} == {"leaf1", "leaf2", "leaf3"}
+    links = ufm.get("resources/links?page_number=1&rpp=1000000000")["data"]
+    ends = sorted(sorted((one["name"], one["peer"])) for one in ports if one["peer"] != "N/A")
+    assert sorted([*map(sorted, (one["name"].split(":") for one in links))] * 2) == ends
+    leaf = next(one["guid"] for one in systems.values() if one["system_name"] == "leaf1")
+    assert len(ufm.get(f"resources/links?system={leaf}")) == 4
+    assert ufm.get("resources/links?page_number=2&rpp=5")["data"] == links[5:10]
+
+
+def test_a_filter_that_is_not_known_is_not_ignored(ufm):
+    for path in ("ports?colour=red", "ports?active=maybe", "links?page_number=0", "pkeys?guids=true"):
+        assert ufm.call("GET", f"resources/{path}").status_code in (400, 404), path
+
+
+# -- partitions -------------------------------------------------------------------------------------------------------
+
+
+def test_members_come_and_go_as_ib_kubernetes_does_it(ufm):
+    one, two = "02000000000000a1", "02000000000000a2"  # of virtual functions that are nowhere yet
+    words = {"pkey": "0x0A01", "index0": True, "ip_over_ib": True, "membership": "full"}
+    ufm.done("POST", "resources/pkeys", {**words, "guids": [one]})
+    ufm.done("POST", "resources/pkeys/", {**words, "guids": [two], "membership": "limited", "index0": False})
+    found = ufm.get("resources/pkeys/?guids_data=true")["0xa01"]
+    assert found["guids"] == [
+        {"guid": one, "index0": True, "membership": "full"},
+        {"guid": two, "index0": False, "membership": "limited"},
+    ]
+    ufm.done("POST", "actions/remove_guids_from_pkey", {"pkey": "0x0A01", "guids": [one]})
+    assert ufm.members("0xa01") == {two: "limited"}
+    ufm.done("DELETE", f"resources/pkeys/0xa01/guids/{two}")
+    assert ufm.get("resources/pkeys/0xa01?guids_data=true") == {}
+
+
+def test_members_are_set_and_the_partition_deleted_as_the_sdk_does_it(ufm):
+    guids = [ufm.guid("h1"), ufm.guid("h2")]
+    body = {"guids": guids, "pkey": "0xa02", "index0": False, "ip_over_ib": True}
+    ufm.done("PUT", "resources/pkeys", {**body, "memberships": ["full", "limited"]})
+    assert ufm.members("0xa02") == {guids[0]: "full", guids[1]: "limited"}
+    ufm.done("PUT", "resources/pkeys", {**body, "guids": guids[1:], "membership": "full"})
+    assert ufm.members("0xa02") == {guids[1]: "full"}
+    ufm.done("DELETE", "resources/pkeys/0xa02")
+    assert ufm.call("DELETE", "resources/pkeys/0xa02").status_code == 404
+
+
+def test_limits_are_kept_as_carbide_sets_them(ufm):
+    ufm.done("POST", "resources/pkeys/add", {"pkey": "0xa03", "partition_name": "limits", "ip_over_ib": True})
+    start = {"mtu_limit": 2, "rate_limit": 2.5, "service_level": 0}
+    assert ufm.get("resources/pkeys?qos_conf=true")["0xa03"]["qos_conf"] == start
+    wanted = {"mtu_limit": 4, "rate_limit": 200.0, "service_level": 0}
+    ufm.done("PUT", "resources/pkeys/qos_conf", {"pkey": "0xa03", **wanted})
+    both = ufm.get("resources/pkeys/0xa03?qos_conf=true&guids_data=true")
+    assert both == {"partition": "limits", "ip_over_ib": True, "guids": [], "qos_conf": wanted}
+    assert "0xa03" in ufm.get("resources/pkeys")
+    ufm.done("DELETE", "resources/pkeys/0xa03")
+
+
+def test_hosts_are_named_as_slurm_lists_them(ufm):
+    """Its plugin sends words of its configuration file as they are."""
+    body = {"hosts_names": "h[1-2,4]", "pkey": "0xa04", "ip_over_ib": "True", "index0": "False"}
+    ufm.done("POST", "resources/pkeys/hosts", body)
+    assert set(ufm.members("0xa04")) == {ufm.guid("h1"), ufm.guid("h2"), ufm.guid("h4")}
+    ufm.done("DELETE", "resources/pkeys/0xa04/hosts/h[1-2]")
+    assert set(ufm.members("0xa04")) == {ufm.guid("h4")}
+    ufm.done("DELETE", "resources/pkeys/0xa04/hosts/h4")
+    assert ufm.get("resources/pkeys/0xa04") == {}  # the job is over, and its partition gone
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("POST", "pkeys", {"pkey": "0x8001", "guids": []}, 400, "0x8001"),
+        ("POST", "pkeys", {"pkey": "0x7fff", "guids": []}, 400, "Default"),
+        ("POST", "pkeys", {"pkey": "0x0", "guids": []}, 400, "0x0000"),
+        ("POST", "pkeys", {"pkey": "257", "guids": []}, 400, "hexadecimal"),
+        ("POST", "pkeys", {"pkey": "0xa0f", "guids": ["1234"]}, 400, "16 hexadecimal digits"),
+        ("POST", "pkeys", {"pkey": "0xa0f", "guids": ["02000000000000a1"], "membership": "both"}, 400, "membership"),
+        ("POST", "pkeys", {"pkey": "0xa0f", "guids": ["02000000000000a1"], "memberships": []}, 200, ""),
+        ("PUT", "pkeys", {"pkey": "0xa0f", "guids": []}, 200, ""),
+        (
+            "PUT",
+            "pkeys",
+            {"pkey": "0xa0f", "guids": ["02000000000000a1"], "memberships": ["full"] * 2},
+            400,
+            "2 member",
+        ),
+        ("POST", "pkeys", {"guids": []}, 400, "pkey"),
+        ("PUT", "pkeys/qos_conf", {"pkey": "0xa0f", "mtu_limit": 2}, 404, "0xa0f"),
+        ("POST", "pkeys/add", {"pkey": "0xa0f", "mtu_limit": 3}, 400, "mtu_limit 3"),
+        ("POST", "pkeys/add", {"pkey": "0xa0f", "service_level": 16}, 400, "service_level 16"),
+        ("POST", "pkeys/add", {"pkey": "0xa0f", "rate_limit": 7}, 400, "7 Gbit/s"),
+        ("POST", "pkeys/hosts", {"pkey": "0xa0f", "hosts_names": "h[1-9]"}, 404, "h7"),
+        ("POST", "pkeys/hosts", {"pkey": "0xa0f", "hosts_names": "h["}, 400, "the list"),
+        ("DELETE", "pkeys/0xa0f/guids/02000000000000a1", None, 404, "0xa0f"),
+        ("GET", "pkeys/pkey", None, 400, "hexadecimal"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(ufm, method, path, body, status, said):
+    before = ufm.get("resources/pkeys?guids_data=true")
+    found = ufm.call(method, f"resources/{path}", body)
+    assert found.status_code == status, found.text
+    assert said in found.text
+    if status != 200:
+        assert ufm.get("resources/pkeys?guids_data=true") == before
+
+
+def test_a_body_that_is_no_json_is_refused(ufm):
+    headers = {"Authorization": f"Basic {ufm.ufm.token}"}
+    found = ufm.http.post("/ufmRestV3/resources/pkeys", content=b"{", headers=headers)
+    assert found.status_code == 400
+
+
+# -- Neutron ----------------------------------------------------------------------------------------------------------
+
+
+def neutron_port(number: int, network: str, client_id: str) -> dict[str, object]:
+    options = [{"opt_name": "client-id", "opt_value": client_id, "ip_version": 4}]
+    return {"id": f"port-{number}", "network_id": network, "binding:vnic_type": "baremetal", "extra_dhcp_opts": options}
+
+
+def test_networks_are_partitions_and_their_ports_members(ufm):
+    """As networking-mlnx sends them, and asks how the job ended."""
+
+    def completed(method: str, path: str, body: object = None) -> None:
+        job = ufm.done(method, f"cloudx/{path}", body)
+        assert ufm.get(job)["Status"] == "Completed"
+
+    def client_id(host: str) -> str:
+        return "ff:00:00:00:00:00:02:00:00:02:c9:00:" + bytes.fromhex(ufm.guid(host)).hex(":")
+
+    network = {"id": "net-1", "name": "blue", "provider:segmentation_id": 0xA05, "mtu": 1500}
+    completed("POST", "Network", network)
+    completed("POST", "Port", neutron_port(1, "net-1", client_id("h1")))
+    completed("POST", "Port", neutron_port(1, "net-1", client_id("h1")))  # its answer was lost
+    completed("POST", "Port", neutron_port(2, "net-1", client_id("h2")))
+    completed("POST", "Port", {"id": "dhcp", "network_id": "net-1", "mac_address": "fa:16:3e:00:00:01"})
+    assert set(ufm.members("0xa05")) == {ufm.guid("h1"), ufm.guid("h2")}
+    completed("PUT", "Port/port-2", neutron_port(2, "net-1", client_id("h3")))
+    assert set(ufm.members("0xa05")) == {ufm.guid("h1"), ufm.guid("h3")}
+    completed("POST", "Port", neutron_port(3, "net-1", client_id("h3")))  # a machine that moves
+    completed("DELETE", "Port/port-2")
+    assert set(ufm.members("0xa05")) == {ufm.guid("h1"), ufm.guid("h3")}
+    completed("PUT", "Network/net-1", {**network, "provider:segmentation_id": 0xA06})
+    assert (ufm.members("0xa05"), set(ufm.members("0xa06"))) == ({}, {ufm.guid("h1"), ufm.guid("h3")})
+    for name in ("Port/port-1", "Port/port-3", "Port/dhcp", "Network/net-1"):
+        completed("DELETE", name)
+        assert ufm.call("DELETE", f"cloudx/{name}").status_code == 404
+    assert ufm.get("resources/pkeys/0xa06") == {}
+
+
+def test_a_port_of_no_network_is_refused(ufm):
+    assert ufm.call("POST", "cloudx/Port", {"id": "p", "network_id": "nowhere"}).status_code == 404
+    found = ufm.call("PUT", "cloudx/Network/one", {"id": "other"})
+    assert (found.status_code, "must be the same" in found.text) == (400, True)
+
+
+# -- events and jobs --------------------------------------------------------------------------------------------------
+
+
+def test_events_of_plugins_are_kept_until_they_are_deleted(ufm):
+    words = {"event_id": 553, "description": "link h1 is bad", "external_event_source": "PDR Plugin"}
+    number = ufm.done("POST", "app/events/external_event", words)["id"]
+    assert [one["description"] for one in ufm.get("app/events") if one["id"] == number] == ["link h1 is bad"]
+    ufm.done("DELETE", f"app/events/{number}")
+    assert ufm.call("DELETE", f"app/events/{number}").status_code == 404
+
+
+def test_a_job_that_never_was_is_not_there(ufm):
+    assert ufm.call("GET", "jobs/99999").status_code == ufm.call("GET", "app/jobs/x").status_code == 404
+    assert ufm.call("POST", "actions", {"action": "explode", "object_ids": []}).status_code == 404
+
+
+def test_all_that_was_done_and_refused_is_in_the_audit_log(ufm):
+    ufm.call("POST", "resources/pkeys", {"pkey": "0x7fff", "guids": []})
+    found = ufm.call("GET", "audit", base="/api/v1").json()
+    lines = json.dumps(found)
+    assert "/ufmRestV3/resources/pkeys" in lines
+    assert "refused: the P_Key 0x7fff" in lines

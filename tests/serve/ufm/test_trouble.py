@@ -1,0 +1,118 @@
+"""A UFM for tests: inventory that comes and goes, ports that are switched off, calls that fail or take long."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.patience import wait_until
+
+from weft.errors import ConfigError
+from weft.lab import registry
+from weft.serve.faults import Fault, Faults
+
+HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
+
+
+def test_a_host_goes_and_comes_back_with_its_partitions(ufm):
+    ufm.done("POST", "resources/pkeys", {"pkey": "0xb01", "guids": [ufm.guid("h5")]})
+    assert ufm.ufm.take_away("h5") == ["h5/1"]
+    ufm.wait_for_hosts(*(host for host in HOSTS if host != "h5"))
+    assert ufm.call("GET", f"resources/ports/{ufm.guid('h5')[:-1]}0_1").status_code == 404
+    assert set(ufm.members("0xb01")) == {ufm.guid("h5")}  # it is wanted, whether it is there or not
+    ufm.ufm.bring_back("h5")
+    ufm.wait_for_hosts(*HOSTS)
+    ufm.done("DELETE", "resources/pkeys/0xb01")
+
+
+def test_the_same_by_rest(ufm):
+    assert ufm.call("DELETE", "lab/h6", base="/api/v1").json() == {"ports": ["h6/1"]}
+    ufm.wait_for_hosts(*HOSTS[:-1])
+    assert ufm.call("PUT", "lab/h6", base="/api/v1").json() == {"ports": ["h6/1"]}
+    ufm.wait_for_hosts(*HOSTS)
+    assert ufm.call("DELETE", "lab/h99", base="/api/v1").status_code == 422
+
+
+def test_a_port_that_is_isolated_is_off_until_it_is_healthy(ufm):
+    """As the PDR plugin does it; the marks outlive the port's being seen."""
+    (name,) = [one["name"] for one in ufm.get("resources/ports?system=h4")]
+    ufm.done("PUT", "app/unhealthy_ports", {"ports": [name], "ports_policy": "UNHEALTHY", "action": "isolate"})
+    ufm.wait_for_hosts(*(host for host in HOSTS if host != "h4"))
+    (said,) = ufm.get("app/unhealthy_ports")
+    assert (said["UnhealthyNode"], said["PeerNode"], said["Condition"]) == ("h4", "leaf2", "MANUAL")
+    assert ufm.get(f"app/unhealthy_ports/{name}") == said
+    assert [one["object_name"] for one in ufm.get("app/alarms")] == [name]
+    at_switch = f"{said['PeerGUID']}_{said['PeerPortNumber']}"
+    assert ufm.get(f"resources/ports/{at_switch}")[0]["physical_state"] == "Disabled"
+    ufm.done("PUT", "app/unhealthy_ports", {"ports": [at_switch], "ports_policy": "HEALTHY"})
+    ufm.wait_for_hosts(*HOSTS)
+    assert ufm.get("app/unhealthy_ports") == []
+
+
+def test_a_device_is_isolated_and_its_job_says_so(ufm):
+    """As NVIDIA's batch_isolate_devices does it."""
+    (guid,) = [one["guid"] for one in ufm.get("resources/systems?type=host") if one["system_name"] == "h3"]
+    body = {"action": "mark_device_unhealthy", "object_ids": [guid], "params": {"action": "isolate"}}
+    found = ufm.call("POST", "actions", body)
+    assert (found.status_code, found.headers["Location"]) == (202, found.json())
+    assert ufm.get(found.headers["Location"].removeprefix("/ufmRestV3/"))["Status"] == "Completed"
+    ufm.wait_for_hosts(*(host for host in HOSTS if host != "h3"))
+    ufm.done("PUT", "app/unhealthy_ports", {"devices": [guid], "ports_policy": "HEALTHY"})
+    ufm.wait_for_hosts(*HOSTS)
+
+
+def test_a_port_that_is_reset_comes_back(ufm):
+    (port,) = ufm.get("resources/ports?system=h2")
+    body = {"action": "reset", "object_ids": [port["systemID"]], "params": {"port_id": port["name"]}}
+    ufm.done("POST", "actions", body, status=202)
+    ufm.wait_for_hosts(*HOSTS)
+    wait_until(lambda: ufm.get("resources/ports?system=h2")[0]["logical_state"] == "Active")
+    assert ufm.call("POST", "actions", {**body, "params": {}}).status_code == 404
+
+
+def test_a_call_fails_and_waits_as_often_as_it_was_asked(ufm):
+    ufm.ufm.fault("*/app/ufm_version", method="GET", status=503, latency_s=0.2, times=1)
+    begin_s = time.monotonic()
+    assert ufm.call("GET", "app/ufm_version").status_code == 503
+    assert time.monotonic() - begin_s >= 0.2
+    assert ufm.call("GET", "app/ufm_version").status_code == 200
+
+
+def test_faults_are_asked_for_and_mended_by_rest(ufm):
+    made = ufm.call("POST", "faults", {"path": "/ufmRest*/app/smconf", "status": 500}, base="/api/v1")
+    assert made.status_code == 201
+    assert [ufm.call("GET", "app/smconf").status_code for _ in range(2)] == [500, 500]
+    (shown,) = ufm.call("GET", "faults", base="/api/v1").json()
+    assert (shown["path"], shown["times"]) == ("/ufmRest*/app/smconf", None)
+    assert ufm.call("DELETE", f"faults/{made.json()['id']}", base="/api/v1").status_code == 204
+    assert ufm.call("GET", "app/smconf").status_code == 200
+    assert ufm.call("POST", "faults", {"status": 200}, base="/api/v1").status_code == 422
+
+
+@pytest.mark.parametrize(
+    "words", [{}, {"status": 299}, {"latency_s": -1}, {"status": 503, "times": 0}, {"status": 503, "method": "FETCH"}]
+)
+def test_a_fault_that_means_nothing_is_refused(words):
+    with pytest.raises(ConfigError):
+        Fault(**words)
+
+
+def test_the_first_fault_that_fits_is_used_up_first():
+    faults = Faults()
+    faults.add(Fault(path="/a*", status=500, times=1))
+    faults.add(Fault(status=503))
+    struck = [faults.strike("GET", path) for path in ("/b", "/ab", "/ab", "/api/v1/faults")]
+    assert [fault and fault.status for fault in struck] == [503, 500, 503, None]
+
+
+def test_a_lab_ends_with_the_test_that_was_killed():
+    """Nothing of it stays behind, not even where nobody could clear up."""
+    script = "import os, signal\nfrom weft.serve.embedded import Ufm\nufm = Ufm('star:hosts=2')\nufm.__enter__()\n"
+    script += "print(ufm.lab, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
+    wait_until(registry.entry(found.stdout.strip()).is_free, "the lab's end")
