@@ -107,6 +107,18 @@ def test_a_name_is_taken_while_its_process_lives_and_free_afterwards(place):
         kind(place / "a").close()
 
 
+@pytest.mark.parametrize("kind", [runtime.Listener, runtime.Inbox])
+def test_who_ends_late_takes_away_nothing_of_its_successor(place, kind):
+    """A lab's folder goes with it, and the next of the same name has one with the same names."""
+    late = kind(place / "name")
+    (place / "name").unlink()
+    successor = kind(place / "name")
+    late.close()
+    assert (place / "name").is_socket()
+    successor.close()
+    assert not (place / "name").exists()
+
+
 def test_what_killed_processes_left_is_cleared_and_what_lives_stays(place):
     dead = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     dead.bind(str(place / "dead"))

@@ -124,13 +124,21 @@ def _name(path: Path) -> str:
     return str(path)
 
 
-def _bind(made: socket.socket, path: Path) -> None:
-    """OSError (EADDRINUSE) if a living process has the name."""
+def _bind(made: socket.socket, path: Path) -> os.stat_result:
+    """What is at the path now. OSError (EADDRINUSE) if a living process has the name."""
     os.fchmod(made.fileno(), 0o600)  # of the name that `bind` makes
     with alone(path.parent):
         if path.is_socket() and not is_alive(path):
             path.unlink(missing_ok=True)
         made.bind(_name(path))
+        return os.stat(path)
+
+
+def _take_away(path: Path, bound: os.stat_result) -> None:
+    """Somebody may have taken away the folder, and another have made it again with a socket of the same name."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.samestat(os.stat(path), bound):
+            path.unlink()
 
 
 class Listener:
@@ -141,7 +149,7 @@ class Listener:
         self._socket = _new(socket.SOCK_STREAM)
         self._spare = -1
         try:
-            _bind(self._socket, path)
+            self._bound = _bind(self._socket, path)
             self._socket.listen(_BACKLOG)
         except BaseException:
             self._socket.close()
@@ -182,7 +190,7 @@ class Listener:
     def close(self) -> None:
         """A process that was forked closes only its own copy."""
         if self._process == os.getpid() and self.fileno() >= 0:
-            self.path.unlink(missing_ok=True)
+            _take_away(self.path, self._bound)
         self._socket.close()
         if self._spare >= 0:
             os.close(self._spare)
@@ -211,7 +219,7 @@ class Inbox:
         self.socket = _new(socket.SOCK_DGRAM)
         try:
             ask_senders(self.socket)
-            _bind(self.socket, path)
+            self._bound = _bind(self.socket, path)
         except BaseException:
             self.socket.close()
             raise
@@ -219,7 +227,7 @@ class Inbox:
     def close(self) -> None:
         """A process that was forked closes only its own copy."""
         if self._process == os.getpid() and self.socket.fileno() >= 0:
-            self.path.unlink(missing_ok=True)
+            _take_away(self.path, self._bound)
         self.socket.close()
 
 

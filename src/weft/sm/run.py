@@ -39,7 +39,7 @@ from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.replication import Replication, load_replica
 from weft.sm.sminfo.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
 from weft.sm.state import State
-from weft.sm.status import describe, read_status, write_status
+from weft.sm.status import describe, is_own, read_status, write_status
 from weft.sm.sweep import Interrupted, Report, configure, discover
 from weft.sm.writing import Writing, dump_tables
 from weft.wire.mad import Method, MgmtClass
@@ -160,7 +160,7 @@ class SubnetManager:
         self.state.log.say(Event.STOPPED, f"after {self.sweeps} sweeps, {self.state.sender.mads:,} MADs")
         with suppress(WeftError):  # the subnet may be gone
             self.carrier.set_is_sm(False)
-        if self.options.state_file is not None and self.options.state_file.parent.exists():  # it went with its lab
+        if self.options.state_file is not None and is_own(self.options.state_file):
             self._write_status("stopped")
 
     # -- one round --------------------------------------------------------------------------------------------------

@@ -114,6 +114,12 @@ def read_status(path: Path) -> Status | None:
         ) from None
 
 
+def is_own(path: Path) -> bool:
+    """Is the file this process's still? Its folder may have gone with its lab, and another lab of that name be up."""
+    found = read_status(path)
+    return path.parent.exists() and (found is None or found.pid == os.getpid() or not found.is_running)
+
+
 def _started(pid: int) -> int:
     """A process by the clock ticks from the machine's start to its own (proc(5), stat); -1 if there is none."""
     try:
