@@ -23,7 +23,10 @@ def test_what_is_applied_is_there_and_nothing_is_left_to_do(first, then):
         step = apply(driver, wanted)
         assert driver.allocation == step.compiled.allocation
         assert prepare(driver, wanted).plan.is_empty
-    assert apply(driver, nothing_of(then)).plan.after == Allocation() == driver.allocation
+    closed = driver.allocation.default_is_full
+    assert apply(driver, nothing_of(then)).plan.after == Allocation(default_is_full=closed) == driver.allocation
+    carry_out(driver, prepare(driver, nothing_of(then), open_default=True))
+    assert driver.allocation == Allocation()
 
 
 @given(INTENTS, INTENTS)
@@ -63,10 +66,10 @@ def test_a_plan_reads_as_terraform_prints_it(tmp_path):
         ~ Default=0x7fff
             ~ members full -> limited
         + lanes
-            ~ high_limit off -> 1
-            ~ vlarb_high off -> 1:64
-            ~ vlarb_low off -> 0:64,2:128,2:128
-            ~ sl2vl off -> 0,1,2,0,0,0,0,0,0,0,0,0,0,0,0,0
+            + high_limit 1
+            + vlarb_high 1:64
+            + vlarb_low 0:64,2:128,2:128
+            + sl2vl 0,1,2,0,0,0,0,0,0,0,0,0,0,0,0,0
         Plan: 3 to create, 2 to change, 0 to destroy."""
     )
     less = EXAMPLE.replace("h[1-2]", "h[2-3]").replace('"h3/2"', "").replace("ipoib = true", 'membership = "limited"')

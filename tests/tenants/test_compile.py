@@ -114,6 +114,13 @@ def test_classes_are_refused_where_routing_needs_the_service_levels(tmp_path):
     assert said.startswith("tenants.toml:1: class mpi: routing needs 3 service levels")
 
 
+def test_an_exclusive_tenant_is_not_where_everybody_can_go(tmp_path):
+    there = Inventory(fabric().ports, manager_guid=0x101)
+    said = refusal(tmp_path, '[tenant.a]\nhosts = ["h1"]', there)
+    assert said.startswith("tenants.toml:1: tenant a: h1/1 (0x0000000000000101) is the subnet manager's, and everybody")
+    assert compile_intent(intent(tmp_path, '[tenant.a]\nhosts = ["h1"]\nexclusive = false'), there).allocation.slices
+
+
 OTHERS = Slice(name="theirs", p_key=0x6000, seats={0x801: Seat()}, sl=3)
 
 

@@ -45,6 +45,7 @@ COMMANDS = {
     "grow": "Grow a fabric without an outage: the fewest cables that move, in steps that are each routed and proved.",
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "study": "Run a command over lists of options and seeds, on all cores or a Ray cluster, and write one table.",
+    "tenants": "Give tenants isolated slices of a fabric: plan, apply, show, destroy. With no ACTION, show.",
     "topologies": "List the topologies, their parameters and an example of each.",
     "links": "Show every link speed: signalling, encoding, data rate by width, year.",
     "sm": "Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.",
@@ -82,7 +83,9 @@ _ALL = COMMANDS | LAB_COMMANDS | VERBS_COMMANDS
 for _place, (_name, _help) in enumerate(_ALL.items()):
     _module = "lab" if _name in LAB_COMMANDS else "verbs" if _name in VERBS_COMMANDS else _name
     _function = f"{_name}_" if _name in ("exec", "break") else _name  # words of Python
-    _flags = _OWN_FLAGS if _name in _RUNNERS else {} if _name == "scenario" else {"help_format": "markdown"}
+    _flags = (
+        _OWN_FLAGS if _name in _RUNNERS else {} if _name in ("scenario", "tenants") else {"help_format": "markdown"}
+    )
     app.command(f"weft.cli.{_module}:{_function}", name=_name, help=_help, sort_key=_place, **_flags)
 app.register_install_completion_command(sort_key=len(_ALL))
 

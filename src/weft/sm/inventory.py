@@ -60,12 +60,14 @@ class Subnet(msgspec.Struct, frozen=True, kw_only=True):
     revision: str
     nodes: Nodes
     ports: Ports
+    routing_sls: int = 1  # service levels of paths: more than one if the routing engine needs them against deadlock
 
 
 def take_inventory(view: View) -> Subnet:
-    nodes, ports = _nodes(view), _ports(view)
-    digest = hashlib.blake2b(msgspec.json.encode((nodes, ports)), digest_size=12).hexdigest()
-    return Subnet(revision=digest, nodes=nodes, ports=ports)
+    nodes, ports, tables = _nodes(view), _ports(view), view.fabric.tables
+    routing_sls = int(tables.path_sl.max(initial=0)) + 1 if "path_sl" in vars(tables) else 1
+    digest = hashlib.blake2b(msgspec.json.encode((nodes, ports, routing_sls)), digest_size=12).hexdigest()
+    return Subnet(revision=digest, nodes=nodes, ports=ports, routing_sls=routing_sls)
 
 
 def _nodes(view: View) -> Nodes:

@@ -8,7 +8,7 @@ Doing it again does nothing. Whoever is killed in between leaves what `driver` p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.errors import SubnetError
 from weft.tenants.compile import Compiled, compile_intent
@@ -28,10 +28,12 @@ class Step:
     plan: Plan
 
 
-def prepare(driver: Driver, intent: Intent) -> Step:
-    """Nothing is written."""
+def prepare(driver: Driver, intent: Intent, *, open_default: bool = False) -> Step:
+    """Nothing is written. `open_default`: ports are full members of Default again, if there is no slice any more."""
     inventory, observed = driver.inventory(), driver.read()
     compiled = compile_intent(intent, inventory, observed.taken, observed.allocation)
+    if open_default and not compiled.allocation.slices:
+        compiled = replace(compiled, allocation=replace(compiled.allocation, default_is_full=True))
     plan = compare(observed.allocation, compiled.allocation)
     return Step(inventory=inventory, observed=observed, compiled=compiled, plan=plan)
 

@@ -38,6 +38,7 @@ def compile_intent(
     ports = Ports(inventory, before)
     guids = {who: ports.of(who, one) for who, one in intent.partitions.items()}
     _check_owners(intent, guids, ports)
+    _check_manager(intent, guids, inventory)
     p_keys = _give_p_keys(intent, taken, before)
     sls = _give_sls(intent, before)
     lanes, needs = _lanes(intent, sls, inventory, kept, before)
@@ -53,8 +54,10 @@ def compile_intent(
     }
     slices = dict(sorted((kept | wanted).items()))
     _check_capacity(intent, slices, needs, ports)
-    # Full members of Default reach everybody. Where there is no slice, there is nobody to be kept apart.
-    allocation = Allocation(slices=slices, default_is_full=not slices, lanes=lanes)
+    # Full members of Default reach everybody, so nobody is one where there are slices. When the last slice goes, ports
+    # are not opened to each other by that alone.
+    default_is_full = before.default_is_full and not slices
+    allocation = Allocation(slices=slices, default_is_full=default_is_full, lanes=lanes)
     return Compiled(allocation=allocation, needs=needs, notes=tuple(_notes(intent, guids, ports)))
 
 
@@ -75,6 +78,18 @@ def _check_owners(intent: Intent, guids: Mapping[Who, list[int]], ports: Ports) 
         if most is not None and there > most:
             place = ("tenant", name, "quota")
             raise IntentError(place, f"{there} ports are more than the {most} of its quota: take some out, or raise it")
+
+
+def _check_manager(intent: Intent, guids: Mapping[Who, list[int]], inventory: Inventory) -> None:
+    """That nobody who wants to be alone is where everybody can go."""
+    port = next((port for port in inventory.ports if port.guid == inventory.manager_guid), None)
+    for name, tenant in intent.tenants.items():
+        if port is not None and tenant.exclusive and port.guid in guids["tenant", name]:
+            raise IntentError(
+                ("tenant", name),
+                f"{port.label} is the subnet manager's, and everybody reaches it in Default: run the subnet manager on "
+                f"a host of no tenant, or let {name} have exclusive = false",
+            )
 
 
 def _check_shared_port(intent: Intent, port: str, owners: list[Who]) -> None:

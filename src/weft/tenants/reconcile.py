@@ -131,10 +131,12 @@ def lines(plan: Plan, names: Names) -> Iterator[str]:
         yield f"    ~ members {_full(plan.before.default_is_full)} -> {_full(plan.after.default_is_full)}"
     if plan.lanes_change:
         old, new = (_options(one.lanes) for one in (plan.before, plan.after))
-        yield f"{'+' if not old else '-' if not new else '~'} lanes"
+        sign = "+" if not old else "-" if not new else "~"
+        yield f"{sign} lanes"
         for name in new or old:
-            if old.get(name) != new.get(name):
-                yield f"    ~ {name} {old.get(name, 'off')} -> {new.get(name, 'off')}"
+            values = [one[name] for one in (old, new) if name in one]
+            if len({*values}) == len(values):
+                yield f"    {sign} {name} {' -> '.join(values)}"
 
 
 def _title(one: Slice) -> str:

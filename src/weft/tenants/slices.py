@@ -88,6 +88,7 @@ class Inventory:
     ports: tuple[EndPort, ...]
     # Service levels that routing itself needs against deadlock, as dfsssp does; with more than one they are not free.
     routing_sls: int = 1
+    manager_guid: int = 0  # the subnet manager's port, a full member of Default whatever others are; 0: not known
 
     def by_guid(self) -> dict[int, EndPort]:
         return {port.guid: port for port in self.ports}

@@ -8,7 +8,8 @@ from weft.tenants.slices import EndPort, Inventory
 from weft.wire.port_info import PortState
 
 
-def inventory_of(subnet: Subnet) -> Inventory:
+def inventory_of(subnet: Subnet, manager_guid: int) -> Inventory:
+    """`manager_guid`: of the port of the subnet manager that counts."""
     nodes, ports = subnet.nodes, subnet.ports
     found = []
     for at, node in enumerate(ports.node):
@@ -28,4 +29,4 @@ def inventory_of(subnet: Subnet) -> Inventory:
                     p_keys=nodes.partition_cap[node],
                 )
             )
-    return Inventory(tuple(found))
+    return Inventory(tuple(found), routing_sls=subnet.routing_sls, manager_guid=manager_guid)

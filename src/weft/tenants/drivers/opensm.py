@@ -54,7 +54,7 @@ class OpenSmDriver:
         return f"OpenSM with {self._partitions}"
 
     def inventory(self) -> Inventory:
-        return inventory_of(take_inventory(look(self._carrier).view))
+        return inventory_of(take_inventory(look(self._carrier).view), SMInfo.guid.get(self._manager()))
 
     def read(self) -> Observed:
         with runtime.alone(self._partitions.parent):
@@ -114,12 +114,16 @@ class OpenSmDriver:
         )
 
     def _activity(self) -> int:
-        """How many MADs the master has sent; SubnetError if it is silent."""
+        """How many MADs the master has sent."""
+        return SMInfo.act_count.get(self._manager())
+
+    def _manager(self) -> bytes:
+        """SMInfo of the master; SubnetError if it is silent."""
         lid = PortInfo.master_sm_lid.get(get_smp(self._carrier, HERE, SmpAttribute.PORT_INFO))
         if not lid:
             raise SubnetError(f"{self.title}: no subnet manager has been at this port: start OpenSM")
         try:
-            return SMInfo.act_count.get(get_smp(self._carrier, Target(lid), SmpAttribute.SM_INFO))
+            return get_smp(self._carrier, Target(lid), SmpAttribute.SM_INFO)
         except SubnetError as error:
             raise SubnetError(f"{self.title}: the subnet manager at LID {lid} is silent: {error}") from None
 

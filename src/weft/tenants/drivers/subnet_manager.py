@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.ids import Guid
 from weft.sm.allocation import read_qos
 from weft.sm.control import ManagerSocket, OutOfDate
 from weft.tenants.drivers.driver import Conflict, Observed
@@ -15,7 +16,7 @@ from weft.tenants.slices import Allocation, Inventory
 class ManagerDriver:
     def __init__(self, manager: ManagerSocket) -> None:
         self._manager = manager
-        self._seen: tuple[str, Inventory] | None = None  # of a revision of the subnet
+        self._seen: tuple[tuple[str, str], Inventory] | None = None  # of a revision of the subnet, and its master
 
     @property
     def title(self) -> str:
@@ -23,9 +24,10 @@ class ManagerDriver:
 
     def inventory(self) -> Inventory:
         """Asked for again when the subnet has changed: of tens of thousands of ports it is megabytes."""
-        if self._seen is None or self._seen[0] != self._manager.status().subnet_revision:
+        status = self._manager.status()
+        if self._seen is None or self._seen[0] != (status.subnet_revision, status.master):
             subnet = self._manager.subnet()
-            self._seen = subnet.revision, inventory_of(subnet)
+            self._seen = (subnet.revision, status.master), inventory_of(subnet, Guid.parse(status.master))
         return self._seen[1]
 
     def read(self) -> Observed:

@@ -1,0 +1,117 @@
+"""Which fabric has the tenants: of a lab, of a subnet manager of weft's, of OpenSM's, of a UFM's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cyclopts import Parameter
+
+from weft.cli.arguments import File
+from weft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from weft.tenants.drivers.driver import Driver
+    from weft.tenants.drivers.ufm_rest import UfmClient
+
+TOKEN, USER, PASSWORD = "WEFT_UFM_TOKEN", "WEFT_UFM_USER", "WEFT_UFM_PASSWORD"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """A string below a field is its help."""
+
+    lab: str = ""
+    """The lab, if more than one runs."""
+    sm: File = None
+    """Instead of a lab's: the state file of a subnet manager of weft's, as `weft sm status` shows it."""
+    opensm: File = None
+    """A running OpenSM: the folder of the partitions.conf (-P) and the opensm.conf (-F) that it was started with."""
+    opensm_pid: str = ""
+    """Its process, or the file that has it; else opensm.pid in its folder."""
+    umad: str = ""
+    """An adapter of this machine through which OpenSM's subnet is seen, mlx5_0 or `any`; else a lab."""
+    ufm: str = ""
+    """The address of a UFM, https://ufm.example. WEFT_UFM_TOKEN has its token; or WEFT_UFM_USER and _PASSWORD."""
+    ufm_ca: File = None
+    """The certificates to trust of it; else this machine's."""
+
+    def __post_init__(self) -> None:
+        chosen = {"--sm": self.sm, "--opensm": self.opensm, "--ufm": self.ufm}
+        given = [name for name, value in chosen.items() if value]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} each name a fabric: give one of them")
+        for name, value, needed in (
+            ("--lab", self.lab, not (self.sm or self.ufm)),
+            ("--opensm-pid", self.opensm_pid, self.opensm),
+            ("--umad", self.umad, self.opensm),
+            ("--ufm-ca", self.ufm_ca, self.ufm),
+        ):
+            if value and not needed:
+                raise ConfigError(f"{name} {value} is of no use here: leave it out")
+
+
+LAB = Where()
+
+
+@contextmanager
+def find_driver(where: Where, pool: range | None = None) -> Iterator[Driver]:
+    """`pool`: P_Keys that weft gives; a UFM does not know whose a partition is."""
+    if where.ufm:
+        from weft.tenants.drivers.ufm import UfmDriver
+
+        yield UfmDriver(_ufm(where)) if pool is None else UfmDriver(_ufm(where), pool)
+    elif where.opensm is not None:
+        from weft.cli.subnets import find_carrier
+        from weft.tenants.drivers.opensm import OpenSmDriver
+
+        process = where.opensm_pid or str(where.opensm / "opensm.pid")
+        carrier = find_carrier("", where.lab, "", where.umad or None)
+        try:
+            yield OpenSmDriver(
+                partitions=where.opensm / "partitions.conf",
+                options=where.opensm / "opensm.conf",
+                signal=int(process) if process.isdecimal() else Path(process),
+                carrier=carrier,
+            )
+        finally:
+            carrier.close()
+    else:
+        from weft.sm.control import ManagerSocket, socket_of
+        from weft.tenants.drivers.subnet_manager import ManagerDriver
+
+        yield ManagerDriver(ManagerSocket(socket_of(where.sm or _state_of_lab(where.lab))))
+
+
+def _state_of_lab(lab: str) -> Path:
+    """Of the subnet manager of weft's that runs there; of several, the master."""
+    from weft.lab import registry
+    from weft.sm.status import read_status
+
+    entry = registry.find(lab)
+    found = [(path, status) for path in sorted(entry.cache.glob("sm-*.json")) if (status := read_status(path))]
+    running = [(path, status) for path, status in found if status.is_running]
+    if not running:
+        raise ConfigError(
+            f"lab {entry.name} has no subnet manager of weft's: start one with `weft sm --lab {entry.name}`; for an "
+            "OpenSM say --opensm FOLDER"
+        )
+    masters = [path for path, status in running if status.master == status.guid]
+    return masters[0] if masters else running[0][0]
+
+
+def _ufm(where: Where) -> UfmClient:
+    from weft.tenants.drivers.ufm_rest import UfmClient
+
+    token, user, password = (os.environ.get(name) for name in (TOKEN, USER, PASSWORD))
+    if not token and not (user and password):
+        raise ConfigError(f"--ufm {where.ufm} wants to know who asks: set {TOKEN}, or {USER} and {PASSWORD}")
+    ca_file = str(where.ufm_ca) if where.ufm_ca else None
+    if token:
+        return UfmClient(where.ufm, token=token, ca_file=ca_file)
+    return UfmClient(where.ufm, user=user, password=password, ca_file=ca_file)

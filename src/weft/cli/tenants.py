@@ -1,0 +1,213 @@
+"""`weft tenants`: isolated slices of a fabric, as a file wants them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from weft.cli.arguments import NAMES_FILE, TABLES, Form
+from weft.cli.output import console, print_data, table
+from weft.cli.tenant_drivers import LAB, Where, find_driver
+from weft.errors import ConfigError, UnknownName
+
+if TYPE_CHECKING:
+    from weft.tenants.apply import Step
+    from weft.tenants.drivers.driver import Driver, Observed
+    from weft.tenants.intent import Intent
+    from weft.tenants.reconcile import Names
+
+CHANGES = 3  # status of a plan that is not empty; 1 and 2 are errors
+_HELP = "Give tenants isolated slices of a fabric: plan, apply, show, destroy. With no ACTION, show."
+Wanted = Annotated[Path, NAMES_FILE, Parameter(help="The intent: tenants, services and classes, in TOML.")]
+
+tenants = App(name="tenants", help=_HELP, help_format="markdown")
+
+
+@tenants.default
+def _default(action: str | None = None, /, *, where: Where = LAB, form: Form = TABLES) -> None:
+    """Give tenants isolated slices of a fabric: plan, apply, show, destroy. With no ACTION, show.
+
+    Parameters
+    ----------
+    action
+        plan, apply, show or destroy: `weft tenants apply --help`.
+    """
+    if action is not None:
+        raise UnknownName("action", action, [name for name in tenants if not name.startswith("-")])
+    show(where=where, form=form)
+
+
+@tenants.command
+def plan(file: Wanted, /, *, where: Where = LAB, form: Form = TABLES) -> None:
+    """Show what has to change for the fabric to be as wanted. Status 0 if nothing has, 3 if something has."""
+    from weft.tenants.apply import prepare
+
+    with _reading(file) as intent, find_driver(where, intent.pool) as driver:
+        step = prepare(driver, intent)
+        _say(driver, step, form)
+    if not step.plan.is_empty:
+        sys.exit(CHANGES)
+
+
+@tenants.command
+def apply(file: Wanted, /, *, yes: bool = False, where: Where = LAB, form: Form = TABLES) -> None:
+    """Make the fabric as wanted: show the plan, ask, write it, and read back that it is there.
+
+    Parameters
+    ----------
+    yes
+        Do not ask.
+    """
+    from weft.tenants.apply import prepare
+
+    with _reading(file) as intent, find_driver(where, intent.pool) as driver:
+        _carry_out(driver, prepare(driver, intent), yes, form)
+
+
+@tenants.command
+def destroy(
+    file: Wanted, /, *, open_default: bool = False, yes: bool = False, where: Where = LAB, form: Form = TABLES
+) -> None:
+    """Take away all partitions with a P_Key of this file's p_keys, and their lanes.
+
+    Parameters
+    ----------
+    open_default
+        Make all ports full members of Default again if no partition is left: everybody reaches everybody.
+    yes
+        Do not ask.
+    """
+    from weft.tenants.apply import nothing_of, prepare
+
+    with _reading(file) as intent, find_driver(where, intent.pool) as driver:
+        _carry_out(driver, prepare(driver, nothing_of(intent), open_default=open_default), yes, form)
+
+
+@tenants.command
+def show(*, where: Where = LAB, form: Form = TABLES) -> None:
+    """Show who may talk to whom now: partitions, their members, and their lanes."""
+    from weft.tenants.reconcile import Names
+
+    with find_driver(where) as driver:
+        names, observed = Names(driver.inventory()), driver.read()
+        if form.is_data:
+            print_data(form, _state(observed, names), "partitions")
+        else:
+            _print_state(driver.title, observed, names)
+
+
+# -- what they share ---------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[Intent]:
+    """What is wrong with it on this fabric is said with its line."""
+    from weft.fabric.files.lab.document import Document
+    from weft.tenants.intent import intent_of, lines_of
+
+    document = Document.load(file, otherwise=".toml")
+    with lines_of(document):
+        yield intent_of(document)
+
+
+def _carry_out(driver: Driver, step: Step, yes: bool, form: Form) -> None:
+    from weft.tenants.apply import carry_out
+
+    asks = not (yes or step.plan.is_empty)
+    if asks and (form.is_data or not sys.stdin.isatty()):
+        raise ConfigError(
+            "nobody can be asked here whether to change the fabric: look at `weft tenants plan`, add --yes"
+        )
+    _say(driver, step, form)
+    if asks and input("Change the fabric like this? Only yes is yes: ").strip() != "yes":
+        raise SystemExit("nothing was changed")
+    carry_out(driver, step)
+    if not (form.is_data or step.plan.is_empty):
+        print(f"Done: {driver.title} has it.")
+
+
+def _say(driver: Driver, step: Step, form: Form) -> None:
+    from weft.tenants.reconcile import Names, lines, records
+
+    names = Names(step.inventory)
+    if form.is_data:
+        facts = {
+            "fabric": driver.title,
+            "changes": records(step.plan, names),
+            "lanes": [_lane(one) for one in step.compiled.needs],
+            "notes": [*step.compiled.notes],
+        }
+        print_data(form, facts, "changes")
+        return
+    out = console()
+    for line in lines(step.plan, names):
+        out.print(f"  {line}", style=_STYLES[line.strip()[0]], markup=False)
+    if step.compiled.needs and step.plan.lanes_change:
+        heads = ("class", "SL", "VL", "priority", "asked for, %", "gets, %")
+        rows = [tuple(_lane(one).values()) for one in step.compiled.needs]
+        note = "Of a link that all want, in packets of 4 KiB."
+        out.print(table("\nLanes", heads, rows, note))
+    for note in step.compiled.notes:
+        out.print(f"Note: {note}", markup=False)
+    out.print(f"{driver.title}. {step.plan.summary}", markup=False)
+
+
+_STYLES = {"+": "green", "~": "yellow", "-": "red"}
+
+
+def _lane(lane: Any) -> dict[str, Any]:
+    return {
+        "class": lane.name,
+        "sl": lane.sl,
+        "vl": lane.vl,
+        "priority": "high" if lane.is_high else "low",
+        "asked_percent": lane.asked_percent,
+        "given_percent": lane.given_percent,
+    }
+
+
+# -- what is there -----------------------------------------------------------------------------------------------------
+
+
+def _state(observed: Observed, names: Names) -> dict[str, Any]:
+    allocation = observed.allocation
+    return {
+        "default": "full" if allocation.default_is_full else "limited",
+        "taken": [f"{p_key:#06x}" for p_key in sorted(observed.taken)],
+        "partitions": [
+            {
+                "name": one.name,
+                "p_key": f"{one.p_key:#06x}",
+                "sl": one.sl,
+                "ipoib": one.ipoib,
+                "members": [
+                    names.record(guid) | {"membership": "full" if seat.full else "limited", "index0": seat.index0}
+                    for guid, seat in one.seats.items()
+                ],
+            }
+            for one in allocation.slices.values()
+        ],
+    }
+
+
+def _print_state(title: str, observed: Observed, names: Names) -> None:
+    allocation = observed.allocation
+    rows = []
+    for one in allocation.slices.values():
+        both = [names.spell(guid for guid, seat in one.seats.items() if seat.full is full) for full in (True, False)]
+        rows.append((one.name, f"{one.p_key:#06x}", one.sl, "yes" if one.ipoib else "", *both))
+    everybody = (
+        "Every port is a full member of Default (0x7fff): everybody reaches everybody."
+        if allocation.default_is_full
+        else "Ports are limited members of Default (0x7fff): there they reach the subnet manager, and not each other."
+    )
+    heads = ("partition", "P_Key", "SL", "IPoIB", "full members reach all", "limited ones reach those")
+    out = console()
+    out.print(table(title, heads, rows, everybody))
+    if observed.taken:
+        out.print(f"Not weft's: {', '.join(f'{p_key:#06x}' for p_key in sorted(observed.taken))}", markup=False)

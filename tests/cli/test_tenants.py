@@ -1,0 +1,132 @@
+"""`weft tenants`: what it prints, what it asks, and its status."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from contextlib import contextmanager
+
+import pytest
+from tests.tenants.memory import MemoryDriver
+from tests.tenants.wanted import EXAMPLE, fabric
+
+from weft.cli import app, tenants
+from weft.cli.tenant_drivers import Where, find_driver
+from weft.errors import ConfigError, UnknownName
+from weft.tenants.slices import Allocation
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    found = MemoryDriver(fabric(8, ports=2))
+
+    @contextmanager
+    def find(where, pool=None):
+        yield found
+
+    monkeypatch.setattr(tenants, "find_driver", find)
+    return found
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "tenants.toml"
+    path.write_text(textwrap.dedent(EXAMPLE))
+    return str(path)
+
+
+def weft(*words):
+    """The status."""
+    try:
+        app(["tenants", *words])
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def rows(said, *first):
+    return [words for line in said.splitlines() if (words := line.split()) and words[0] in first]
+
+
+def test_a_plan_shows_changes_lanes_and_notes_and_changes_nothing(driver, file, capsys):
+    assert weft("plan", file) == 3
+    said = capsys.readouterr().out
+    assert "  + acme=0x0100, SL 1, IPoIB\n      + h[1-2] full\n" in said
+    assert "Note: tenant beta: 0x0000000000009901 is not there now; it gets its keys when it comes\n" in said
+    assert rows(said, "mpi", "storage") == [
+        ["mpi", "1", "1", "high", "50", "50"],
+        ["storage", "2", "2", "low", "40", "40"],
+    ]
+    assert said.endswith("memory. Plan: 3 to create, 2 to change, 0 to destroy.\n")
+    assert driver.writes == 0
+
+
+def test_what_is_applied_is_shown_and_destroyed(driver, file, capsys):
+    assert weft("apply", file, "--yes") == 0
+    assert capsys.readouterr().out.endswith("Done: memory has it.\n")
+    assert weft("plan", file) == 0
+    assert capsys.readouterr().out.endswith("memory. Nothing to do: the fabric has what is wanted.\n")
+    assert weft() == 0
+    said = capsys.readouterr().out
+    assert "Ports are limited members of Default (0x7fff)" in said
+    assert rows(said, "nas") == [["nas", "0x0101", "2", "h8", "h[1-2]"]]
+    assert weft("destroy", file, "--yes", "--open-default") == 0
+    assert driver.allocation == Allocation()
+    assert weft("show") == 0
+    assert "everybody reaches everybody" in capsys.readouterr().out
+
+
+def test_programs_read_json(driver, file, capsys):
+    assert weft("apply", file, "--yes", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [one["action"] for one in facts["changes"]] == ["create", "create", "create", "change", "create"]
+    assert facts["lanes"][1] == {
+        "class": "mpi", "sl": 1, "vl": 1, "priority": "high", "asked_percent": 50, "given_percent": 50,
+    }  # fmt: skip
+    assert weft("show", "--json") == 0
+    (acme, *_) = json.loads(capsys.readouterr().out)["partitions"]
+    assert acme["members"][0] == {
+        "guid": "0x0000000000000101", "port": "h1/1", "membership": "full", "index0": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "writes"), [("yes", 1), ("y", 0), ("", 0)])
+def test_only_yes_is_yes(driver, file, monkeypatch, answer, writes):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    assert weft("apply", file) == (0 if writes else "nothing was changed")
+    assert driver.writes == writes
+
+
+def test_a_pipe_is_not_asked(driver, file, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    with pytest.raises(ConfigError, match="add --yes"):
+        weft("apply", file)
+    assert driver.writes == 0
+
+
+def test_what_the_fabric_cannot_have_is_said_with_its_line(driver, tmp_path):
+    (tmp_path / "bad.toml").write_text('[tenant.a]\nhosts = ["h99"]\n')
+    with pytest.raises(ConfigError, match=r"bad\.toml:2: tenant a: there is no host 'h99'"):
+        weft("plan", str(tmp_path / "bad.toml"))
+
+
+def test_an_unknown_action_is_refused(driver):
+    with pytest.raises(UnknownName, match="no action 'aply'; did you mean apply"):
+        weft("aply")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"ufm": "https://ufm", "sm": "x"}, "--sm and --ufm each name a fabric"),
+        ({"umad": "any"}, "--umad any is of no use here"),
+        ({"ufm": "https://ufm", "lab": "mine"}, "--lab mine is of no use here"),
+        ({"ufm": "https://ufm"}, "set WEFT_UFM_TOKEN, or WEFT_UFM_USER and WEFT_UFM_PASSWORD"),
+        ({"lab": "nobody"}, "lab"),
+    ],
+)
+def test_one_fabric_is_named(flags, said, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(ConfigError, match=said), find_driver(Where(**flags)):
+        pass

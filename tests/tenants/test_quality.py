@@ -1,0 +1,46 @@
+"""Lanes give what they are said to give: packets are the judge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.fabric.spec import load
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.traffic import Traffic
+from weft.sm.conf.qos_options import Qos
+from weft.sm.qos.tables import fill_qos
+from weft.tenants.intent import Class
+from weft.tenants.quality import lay_lanes
+
+MESSAGE_BYTES = 4_096_000
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        {"mpi": Class(share=50, priority="high"), "storage": Class(share=40)},
+        {"mpi": Class(share=60, priority="high"), "storage": Class(share=20)},
+        {"mpi": Class(share=40, priority="high"), "rpc": Class(share=20, priority="high"), "storage": Class(share=20)},
+        {"a": Class(share=60), "b": Class(share=20)},
+    ],
+    ids=["half first", "most first", "two first", "by weight"],
+)
+def test_of_a_full_link_each_lane_gets_what_the_plan_says(classes):
+    """Messages in proportion to what lanes get end together."""
+    options, lanes = lay_lanes(classes, {name: sl for sl, name in enumerate(classes, 1)})
+    fabric = route(load(f"star:hosts={len(lanes) + 1},switch=QM9700")).fabric
+    every = np.full(len(fabric.ports), 5, np.uint8)  # VL0-14
+    room = np.full(len(fabric.ports), 64, np.uint8)
+    fill_qos(fabric.tables, fabric, Qos.of(options), operational_vls=every, vlarb_high_cap=room, vlarb_low_cap=room)
+    rows = [
+        (f"h{at}", f"h{len(lanes) + 1}", int(MESSAGE_BYTES * lane.given_percent / 100))
+        for at, lane in enumerate(lanes, 1)
+    ]
+    traffic = Traffic.of(fabric, rows, sl=np.array([lane.sl for lane in lanes]))
+    finish_ps = PacketEngine().run(fabric, traffic, Options(seed=1)).finish_ps
+    assert finish_ps.min() > 0.97 * finish_ps.max(), dict(
+        zip((lane.name for lane in lanes), finish_ps / 1e6, strict=True)
+    )
