@@ -8,6 +8,7 @@ compile        what is wanted of this fabric: P_Keys, members and lanes; or why 
 members        ports by what people call them
 quality        classes of traffic on lanes, and how much of a link each of them gets
 intent         what is wanted: tenants, services, classes; a TOML file
+violations     who tried to get across: by traps and counters
 isolation      a proof from the tables: who can reach whom, beside what slices promise
 pair_kernels   all pairs of all partitions, walked
 reading        the tables of a subnet, over any carrier

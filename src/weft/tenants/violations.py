@@ -1,0 +1,232 @@
+"""Who tried to get across: packets whose key has no business there, told by traps and counted by ports.
+
+    with Watch(carrier) as watch:                        subscribes to traps 257, 258 and 259
+        for notice in watch.notices(wait_s=1.0):
+            print(attribute(notice, fabric, allocation))
+    count_violations(carrier, fabric)                    by port, since it came up
+
+A trap says who to whom with which key; ports do not send one for every packet, so how many it were counters say. The
+source of a packet is what it says of itself. Where a switch dropped it on its way in, the cable is the witness: who
+hangs on that port sent it, whatever LID is in it.
+
+Subscribing to such traps is for who is trusted: the subnet administrator wants its `sa_key`, 1 unless somebody set it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from weft.errors import SubnetError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.mad.carrier import Address, Carrier, ask
+from weft.mad.discover import directed_get
+from weft.routing.lids import ports_with_lids
+from weft.tenants.slices import Allocation
+from weft.wire.bulk import column, pack_rows
+from weft.wire.mad import Method, MgmtClass, PlainMad
+from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, GmpNotice, Trap
+from weft.wire.perf import PerfAttribute, PortCountersExtended
+from weft.wire.port_info import PortInfo
+from weft.wire.sa import InformInfo, SaAttribute, SaMad
+from weft.wire.smp import DirectedSmp, SmpAttribute
+
+SA_KEY = 1
+_TRAPS = (Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
+_ALL, _ALL_PRODUCERS = 0xFFFF, 0xFF_FFFF
+_TIMEOUT_MS = 1_000
+_DATA = 64  # where an attribute of performance management begins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A packet that was stopped, as a trap told."""
+
+    trap: int
+    at: str  # who stopped it: a port of a switch, or the one that it was for
+    sender: str
+    sender_slices: tuple[str, ...]
+    receiver: str
+    receiver_slices: tuple[str, ...]
+    key: int  # P_Key; of trap 258 the Q_Key
+    source_is_forged: bool = False  # the packet has another's LID as its source
+
+    def __str__(self) -> str:
+        kind = "Q_Key" if self.trap == Trap.BAD_Q_KEY else "P_Key"
+        forged = ", under a LID that is not its own" if self.source_is_forged else ""
+        ends = f"{self.sender} ({_named(self.sender_slices)}) to {self.receiver} ({_named(self.receiver_slices)})"
+        return f"{ends} with {kind} {self.key:#06x}{forged}: stopped at {self.at}"
+
+
+def attribute(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Violation:
+    """Who it was, of a notice that a `Watch` had. `fabric`: as `reading.read_fabric` sees it."""
+    trap = int(notice.trap_number)
+    details = (BadSwitchPKeyDetails if trap == Trap.BAD_SWITCH_P_KEY else BadKeyDetails).unpack(notice.data_details)
+    sender, receiver = (_end(fabric, lid) for lid in (details.lid_addr1, details.lid_addr2))
+    at, forged = receiver, False
+    if isinstance(details, BadSwitchPKeyDetails):
+        at, behind = _switch_port(fabric, details.sw_lid_addr or notice.issuer_lid, details.port_no)
+        if behind is not None and behind != receiver:  # so it did not go out to there, but came in
+            forged, sender = behind != sender, behind
+    key = details.p_key if isinstance(details, BadSwitchPKeyDetails) else details.key
+    return Violation(
+        trap=trap,
+        at=_name(fabric, at, details.lid_addr2),
+        sender=_name(fabric, sender, details.lid_addr1),
+        sender_slices=_slices(fabric, sender, allocation),
+        receiver=_name(fabric, receiver, details.lid_addr2),
+        receiver_slices=_slices(fabric, receiver, allocation),
+        key=int(key),
+        source_is_forged=forged,
+    )
+
+
+def _end(fabric: Fabric, lid: int) -> int | None:
+    """The slot of the end port with that LID."""
+    ends = np.concatenate(ports_with_lids(fabric))
+    first = fabric.tables.lid[ends].astype(np.int64)
+    found = ends[(first > 0) & (first <= lid) & (lid < first + (1 << fabric.tables.lmc[ends].astype(np.int64)))]
+    return int(found[0]) if len(found) else None
+
+
+def _switch_port(fabric: Fabric, lid: int, number: int) -> tuple[int | None, int | None]:
+    """A port of the switch with that LID, and the adapter's port behind it; None of what is not there, or is none."""
+    switch = _end(fabric, lid)
+    if switch is None:
+        return None, None
+    peer = int(fabric.ports.peer[switch + number])
+    is_switch = peer >= 0 and fabric.nodes.kind[fabric.ports.node[peer]] == NodeKind.SWITCH
+    return switch + number, None if peer < 0 or is_switch else peer
+
+
+def _name(fabric: Fabric, slot: int | None, lid: int) -> str:
+    return f"LID {lid}" if slot is None else fabric.port(slot).name
+
+
+def _slices(fabric: Fabric, slot: int | None, allocation: Allocation) -> tuple[str, ...]:
+    guid = -1 if slot is None else int(fabric.ports.guid[slot])
+    return tuple(one.name for one in allocation.slices.values() if guid in one.seats)
+
+
+def _named(slices: tuple[str, ...]) -> str:
+    return ", ".join(slices) or "no tenant"
+
+
+# -- traps -------------------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """A subscription to traps of wrong keys. Nothing else may take what arrives at the carrier meanwhile."""
+
+    def __init__(self, carrier: Carrier, sa_key: int = SA_KEY) -> None:
+        self._carrier, self._sa_key = carrier, sa_key
+        info = ask(carrier, directed_get(b"", SmpAttribute.PORT_INFO))
+        lid = 0 if info is None else PortInfo.master_sm_lid.get(DirectedSmp.unpack(info).data)
+        if not lid:
+            raise SubnetError("no subnet manager has configured this port: nobody would tell of violations")
+        self._administrator = Address(lid)
+        carrier.register(MgmtClass.SUBN_ADM, [Method.REPORT], class_version=2)
+
+    def __enter__(self) -> Self:
+        for trap in _TRAPS:
+            self._subscribe(trap, on=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for trap in _TRAPS:
+            self._subscribe(trap, on=False)
+
+    def _subscribe(self, trap: Trap, *, on: bool) -> None:
+        wish = InformInfo.pack(
+            lid_range_begin=_ALL,
+            is_generic=1,
+            subscribe=on,
+            type=_ALL,
+            trap_number=trap,
+            qpn=self._administrator.qp,
+            producer_type=_ALL_PRODUCERS,
+        )
+        mad = SaMad.pack(
+            method=Method.SET,
+            attribute_id=SaAttribute.INFORM_INFO,
+            sm_key=self._sa_key,
+            data=wish.ljust(SaMad.fields["data"].width // 8, b"\0"),
+        )
+        answer = ask(self._carrier, mad, self._administrator, timeout_ms=_TIMEOUT_MS)
+        if on and (answer is None or SaMad.status.get(answer)):
+            why = "no answer" if answer is None else f"status {SaMad.status.get(answer):#06x}"
+            raise SubnetError(
+                f"the subnet administrator at LID {self._administrator.lid} does not tell of trap {int(trap)}: {why}"
+                "\n  It tells whom it trusts: give the sa_key of its options."
+            )
+
+    def notices(self, wait_s: float = 0.0) -> list[GmpNotice]:
+        """What was reported since; waits so long if there is nothing yet."""
+        self._carrier.poll(wait_s)
+        found = []
+        for arrived in self._carrier.arrivals():
+            report = SaMad.unpack(arrived.mad)
+            if report.method == Method.REPORT and report.attribute_id == SaAttribute.NOTICE:
+                self._carrier.post(report.replace(method=Method.REPORT_RESP).raw, arrived.source)
+                found.append(GmpNotice.unpack(report.data[: GmpNotice.size]))
+        return found
+
+
+# -- counters ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Of a host's port, and of the switch's port before it."""
+
+    port: str
+    slices: tuple[str, ...]
+    p_keys: int  # packets to the port whose P_Key did not fit; stops at 65,535, as does the next
+    q_keys: int
+    from_port: int  # that the switch did not let in from it
+    to_port: int  # that the switch did not let out to it
+
+
+def count_violations(carrier: Carrier, fabric: Fabric, allocation: Allocation) -> list[Count]:
+    """Those of ports that have any. `fabric` as `reading.read_fabric` has read it just now."""
+    slots, _ = ports_with_lids(fabric)
+    before = fabric.ports.peer[slots]
+    slots, before = slots[before >= 0], before[before >= 0]
+    infos = fabric.tables.port_info[slots]
+    p_keys, q_keys = (column(infos, one).tolist() for one in (PortInfo.p_key_violations, PortInfo.q_key_violations))
+    of_switch = np.flatnonzero(fabric.tables.switch_row[fabric.ports.node[before]] >= 0)
+    at = before[of_switch]
+    mads = pack_rows(
+        PlainMad,
+        len(at),
+        mgmt_class=MgmtClass.PERF,
+        method=Method.GET,
+        attribute_id=PerfAttribute.PORT_COUNTERS_EXTENDED,
+    )
+    mads[:, _DATA : _DATA + PortCountersExtended.size] = pack_rows(
+        PortCountersExtended, len(at), port_select=fabric.ports.number[at]
+    )
+    lids = fabric.tables.lid[fabric.first_port[fabric.ports.node[at]]].astype(np.int64)
+    answers, came = carrier.exchange(mads, lids)
+    switch = np.zeros((len(slots), 2), np.int64)
+    for side, counter in enumerate(("port_rcv_constraint_errors", "port_xmit_constraint_errors")):
+        counted = column(answers, PortCountersExtended.fields[counter], _DATA).astype(np.int64)
+        switch[of_switch, side] = np.where(came, counted, 0)
+    return [
+        Count(
+            port=fabric.port(slot).name,
+            slices=_slices(fabric, slot, allocation),
+            p_keys=p_keys[row],
+            q_keys=q_keys[row],
+            from_port=int(switch[row, 0]),
+            to_port=int(switch[row, 1]),
+        )
+        for row, slot in enumerate(slots.tolist())
+        if p_keys[row] or q_keys[row] or switch[row].any()
+    ]

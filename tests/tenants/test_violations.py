@@ -1,0 +1,136 @@
+"""Packets that were stopped are counted, and who sent them is named, with its tenant."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pytest
+from tests.lab.rdma import managed as managed_lab
+from tests.patience import wait_until
+from tests.tenants.subnets import cut, managed
+
+import weft
+from weft.errors import SubnetError
+from weft.lab.lab import Lab
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.mad.local import LocalCarrier
+from weft.mad.packets import bad_q_key
+from weft.tenants.drivers.partition_files import write_partitions
+from weft.tenants.reading import read_fabric
+from weft.tenants.violations import Watch, attribute, count_violations
+from weft.wire.headers import BTH, DETH, LRH, Opcode
+from weft.wire.notice import GmpNotice, Notice
+from weft.wire.packet import Packet
+from weft.wire.smp import Smp
+
+SPEC = "fat-tree:hosts=8,radix=4"
+RED, BLUE = ("h2", "h5"), ("h3", "h7")
+
+
+def packet(fabric, sender: str, receiver: str, p_key: int, *, slid: int | None = None) -> bytes:
+    lids = [int(fabric.tables.lid[fabric[f"{host}/1"].slot]) for host in (sender, receiver)]
+    lrh = LRH(slid=lids[0] if slid is None else slid, dlid=lids[1])
+    bth = BTH(opcode=Opcode.UD_SEND_ONLY, dest_qp=7, p_key=p_key)
+    return Packet((lrh, bth, DETH(q_key=0x11, src_qp=5)), b"x" * 16).pack()
+
+
+@pytest.fixture(params=["both", "off"])
+def enforce(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def net(enforce, tmp_path):
+    fabric = weft.load(SPEC)
+    return managed(fabric, cut(fabric, red=RED, blue=BLUE), tmp_path, part_enforce=enforce)
+
+
+def told(net) -> list[str]:
+    """What the traps that wait say."""
+    fabric, allocation = net.fabric, cut(net.fabric, red=RED, blue=BLUE)
+    traps = [Notice.unpack(Smp.unpack(one.mad).data) for one in net.devices.traps.pending.values()]
+    notices = [GmpNotice.unpack(trap.raw.ljust(GmpNotice.size, b"\0")) for trap in traps]
+    return [str(attribute(notice, fabric, allocation)) for notice in notices]
+
+
+def send(net, *args, **given) -> None:
+    assert not net.subnet.send_packet(net.fabric[f"{args[0]}/1"].slot, packet(net.fabric, *args, **given)).delivered
+
+
+@pytest.mark.parametrize("enforce", ["both"], indirect=True)
+def test_a_forged_key_is_its_senders_at_the_first_switch(net):
+    send(net, "h2", "h3", 0x8102)
+    assert told(net) == ["h2/1 (red) to h3/1 (blue) with P_Key 0x8102: stopped at leaf1/2"]
+
+
+@pytest.mark.parametrize("enforce", ["both"], indirect=True)
+def test_a_forged_source_does_not_put_the_blame_on_another(net):
+    lid = int(net.fabric.tables.lid[net.fabric["h7/1"].slot])
+    send(net, "h2", "h3", 0x8102, slid=lid)
+    assert told(net) == [
+        "h2/1 (red) to h3/1 (blue) with P_Key 0x8102, under a LID that is not its own: stopped at leaf1/2"
+    ]
+
+
+def test_its_own_key_is_stopped_where_the_other_is(net, enforce):
+    send(net, "h2", "h3", 0x8101)
+    at = "leaf2/1" if enforce == "both" else "h3/1"
+    assert told(net) == [f"h2/1 (red) to h3/1 (blue) with P_Key 0x8101: stopped at {at}"]
+
+
+def test_a_wrong_q_key_is_told_as_one(net):
+    bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101))
+    assert told(net) == ["h2/1 (red) to h5/1 (red) with Q_Key 0x0011: stopped at h5/1"]
+
+
+def test_who_is_unknown_is_a_lid(net):
+    bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101, slid=999))
+    assert told(net)[0].startswith("LID 999 (no tenant) to h5/1 (red)")
+
+
+def test_ports_count_what_was_stopped(net, enforce):
+    for _ in range(3):
+        send(net, "h2", "h3", 0x8101)
+    send(net, "h5", "h7", 0x8700)
+    bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101))
+    carrier = LocalCarrier(net.subnet, net.fabric["h1/1"].slot, sleep=net.clock.sleep)
+    found = count_violations(carrier, read_fabric(carrier), cut(net.fabric, red=RED, blue=BLUE))
+    counts = {one.port: (one.slices, one.p_keys, one.q_keys, one.from_port, one.to_port) for one in found}
+    if enforce == "both":
+        assert counts == {"h3/1": (("blue",), 0, 0, 0, 3), "h5/1": (("red",), 0, 1, 1, 0)}
+    else:
+        blue = ("blue",)
+        assert counts == {"h3/1": (blue, 3, 0, 0, 0), "h5/1": (("red",), 0, 1, 0, 0), "h7/1": (blue, 1, 0, 0, 0)}
+
+
+def test_a_watch_hears_of_it_through_the_subnet_manager(tmp_path):
+    fabric = weft.load(SPEC)
+    allocation = cut(fabric, red=RED, blue=BLUE)
+    path = tmp_path / "partitions.conf"
+    path.write_text(write_partitions(allocation))
+    with (
+        Lab(fabric, f"v{time.monotonic_ns() % 10**12}") as lab,
+        managed_lab(lab, partition_config_file=path) as manager,
+        closing(IbsimCarrier("h1", lab.sockname)) as carrier,
+    ):
+        with pytest.raises(SubnetError, match="give the sa_key"):
+            Watch(carrier, sa_key=2).__enter__()
+        with Watch(carrier) as watch:
+            lab.send_packet("h2", packet(lab.fabric, "h2", "h3", 0x8102))
+            heard = wait_until(lambda: watch.notices(0.05))
+            seen = read_fabric(carrier)
+            assert {str(attribute(one, seen, allocation)) for one in heard} == {
+                "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: stopped at leaf1/2"
+            }
+            assert len(manager.state.subscriptions.all) == 3
+        assert not manager.state.subscriptions.all
+
+
+def test_nobody_tells_where_no_subnet_manager_is():
+    with (
+        Lab(weft.load("star:hosts=2"), f"v{time.monotonic_ns() % 10**12}") as lab,
+        closing(IbsimCarrier("h1", lab.sockname)) as carrier,
+        pytest.raises(SubnetError, match="no subnet manager"),
+    ):
+        Watch(carrier)
