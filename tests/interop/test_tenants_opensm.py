@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.conformance.drivers import CHECKS, Bench
-from tests.patience import wait_until
+from tests.conformance.drivers import CHECKS, LANES, Bench, slice_of
+from tests.patience import PATIENCE_S, wait_until
+from tests.tenants.drivers import killed
+from tests.tenants.drivers.test_killed import kill_everywhere
 
 import weft
+from weft.errors import SubnetError
+from weft.ids import Gid
 from weft.lab.lab import Lab
+from weft.mad.carrier import Address
+from weft.mad.host_paths import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.tenants.drivers.opensm import OpenSmDriver
+from weft.tenants.slices import Allocation
+from weft.wire.sa import PathRecord
 
 pytestmark = pytest.mark.interop
 _NUMBER = itertools.count()
@@ -41,23 +52,18 @@ class Opensm:
         wait_until(lambda: self.log.exists() and "SUBNET UP" in self.log.read_text(), "SUBNET UP")
         self.carrier = IbsimCarrier("h6", self.lab.sockname)
 
-    def driver(self, patience_s: float = 600) -> OpenSmDriver:
-        return OpenSmDriver(
-            partitions=self.partitions,
-            options=self.options,
-            signal=self.process.pid,
-            carrier=self.carrier,
-            patience_s=patience_s,
-        )
+    def driver(self, **words: Any) -> OpenSmDriver:
+        same = {"partitions": self.partitions, "options": self.options, "signal": self.process.pid}
+        return OpenSmDriver(**{**same, "carrier": self.carrier, "patience_s": PATIENCE_S, **words})
 
     def held(self, guid: int) -> list[int]:
         fabric = self.lab.fabric
         return fabric.tables.pkey[fabric.ports.guid.tolist().index(guid)].tolist()
 
-    def bench(self, patience_s: float = 600) -> Bench:
+    def bench(self) -> Bench:
         fabric = self.lab.fabric
         guids = {f"h{number}": int(fabric[f"h{number}/1"].guid) for number in range(2, 7)}
-        return Bench(driver=self.driver(patience_s), guids=guids, held=self.held, taken=0x200, sets_default=False)
+        return Bench(driver=self.driver(), guids=guids, held=self.held, taken=0x200, sets_default=False)
 
     def end(self) -> None:
         self.carrier.close()
@@ -75,11 +81,80 @@ def opensm(peer, tmp_path_factory) -> Iterator[Opensm]:
 
 
 @pytest.fixture
-def bench(opensm) -> Bench:
-    return opensm.bench()
+def bench(opensm) -> Iterator[Bench]:
+    yield opensm.bench()
+    assert opensm.partitions.read_text() == THEIRS
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_a_driver_of_opensm_keeps_to_the_suite(bench, opensm, name):
+def test_a_driver_of_opensm_keeps_to_the_suite(bench, name):
     CHECKS[name](bench)
+
+
+def test_without_a_file_of_the_operator_default_becomes_limited_and_full_again(bench, opensm):
+    opensm.partitions.write_text("")
+    wanted = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    bench.put(wanted)
+    bench.expect(wanted)
+    bench.put(Allocation())
+    bench.expect(Allocation())
+    assert opensm.partitions.read_text() == ""
+    opensm.partitions.write_text(THEIRS)
+
+
+def test_paths_within_a_slice_have_its_service_level_and_ports_its_lanes(bench, opensm):
+    """Without a file of policies; and who is not within has no path."""
+    bench.put(bench.allocation(slice_of(bench, "fast", 0x101, "h2 h3", sl=1), lanes=LANES))
+    fabric = opensm.lab.fabric
+    sm = Address(int(fabric.find_node("h1").lid))
+    gid = {host: Gid.LINK_LOCAL_PREFIX << 64 | guid for host, guid in bench.guids.items()}
+    carrier = IbsimCarrier("h2", opensm.lab.sockname)
+    rows = ask_paths(carrier, sm, gid["h2"], gid["h3"])
+    assert [(PathRecord.p_key.get(row.tobytes()), PathRecord.sl.get(row.tobytes())) for row in rows] == [(0x8101, 1)]
+    assert len(ask_paths(carrier, sm, gid["h2"], gid["h4"])) == 0
+    carrier.close()
+    row = int(fabric.tables.first_pair[fabric.find_node("h2").index]) + 1
+    wait_until(lambda: fabric.tables.sl2vl[row].tolist() == list(LANES.sl2vl), "lanes at h2")  # the end of its sweep
+    bench.empty()
+
+
+def test_who_is_stopped_is_told_nothing(bench, opensm):
+    wanted = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    os.kill(opensm.process.pid, signal.SIGSTOP)
+    with pytest.raises(SubnetError, match=r"partitions\.conf: the subnet manager at LID \d+ is silent"):
+        bench.put(wanted)
     assert opensm.partitions.read_text() == THEIRS
+    os.kill(opensm.process.pid, signal.SIGCONT)
+    wait_until(lambda: opensm.driver().inventory().ports)
+    bench.put(wanted)
+    bench.expect(wanted)
+    bench.empty()
+
+
+def test_who_cannot_be_told_has_his_files_back(bench, opensm, tmp_path):
+    (tmp_path / "opensm.pid").write_text("none\n")
+    driver = opensm.driver(signal=tmp_path / "opensm.pid")
+    with pytest.raises(SubnetError, match=r"the process that .*opensm\.pid names cannot be told"):
+        driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2")), over=driver.read())
+    assert opensm.driver().read().allocation == bench.allocation()
+
+
+def test_who_does_not_obey_has_his_files_back_and_is_asked_again(bench, opensm):
+    """A file that OpenSM does not read: ports lack what it says."""
+    elsewhere = opensm.folder / "elsewhere.conf"
+    elsewhere.write_text(THEIRS)
+    driver = opensm.driver(partitions=elsewhere, patience_s=0.5)
+    wanted = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
+    with pytest.raises(SubnetError, match=r"elsewhere\.conf has not obeyed within 0\.5 s: .*\n  Its files"):
+        driver.write(wanted, over=driver.read())
+    patient = opensm.driver(partitions=elsewhere)
+    assert patient.read().allocation == bench.allocation()
+    assert elsewhere.read_text() == THEIRS
+    bench.expect(bench.allocation())
+
+
+@pytest.mark.slow
+def test_who_applies_is_killed_at_any_moment_and_it_is_applied_again(bench, opensm):
+    given = (opensm.partitions, opensm.options, opensm.process.pid, "h5", opensm.lab.sockname)
+    assert kill_everywhere(bench, killed.of_opensm, *given) >= 8
+    bench.empty()

@@ -59,11 +59,11 @@ class Seen:
         """The port of the subnet manager that counts; -1 if it is not among those."""
         lid = int(column(self.view.port_info[self.view.own_slot][None], PortInfo.master_sm_lid)[0])
         found = self.ends[column(self.view.port_info[self.ends], PortInfo.lid) == lid]
-        return int(found[0]) if len(found) else -1
+        return int(found[0]) if lid and len(found) else -1
 
     def _row(self, slot: int, keys: set[int], first: int, theirs: frozenset[int]) -> str:
         held = int(self.p_keys[slot, 0]) & _PARTITION
-        if held != first and held not in theirs:
+        if held != first and (first != DEFAULT_P_KEY or held not in theirs):
             return f"{self.view.name(slot)} has {held:#06x} at index 0, not {first:#06x}"
         return self._compared(slot, keys, theirs)
 

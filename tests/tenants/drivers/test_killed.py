@@ -1,0 +1,71 @@
+"""Who applies is killed at any moment; applied again, the fabric is as if nothing had happened."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from tests.conformance.drivers import Bench, slice_of
+from tests.lab.rdma import managed
+from tests.tenants.drivers import killed
+from tests.tenants.drivers.small_ufm import SmallUfm, running
+
+import weft
+from weft.lab.lab import Lab
+from weft.sm.control import socket_of
+from weft.tenants.drivers.driver import Conflict
+from weft.tenants.slices import Allocation
+
+
+def two(bench: Bench) -> tuple[Allocation, Allocation]:
+    """From here to there, with something that comes, something that goes, and something that changes."""
+    red, blue = slice_of(bench, "red", 0x101, "h2 h3=first"), slice_of(bench, "blue", 0x102, "h4 h5", ipoib=True)
+    green = slice_of(bench, "green", 0x103, "h2 h5")
+    changed = replace(red, seats=slice_of(bench, "", 0x101, "h2=limited h4").seats)
+    return bench.allocation(red, blue), bench.allocation(changed, green)
+
+
+def kill_everywhere(bench: Bench, make, *given: object) -> int:
+    """On and back; returns how many moments there were."""
+    here, there = two(bench)
+    done, moment = False, 0
+    while not done:
+        moment += 1
+        put(bench, here)
+        done = killed.apply(make, given, there, moment)
+        again = here if make is not killed.of_manager and moment % 2 else there
+        put(bench, again)
+        bench.expect(again)
+    return moment - 1
+
+
+def put(bench: Bench, wanted: Allocation) -> None:
+    """A manager may carry out what it was told after who told it has died: that is one more who changes something."""
+    try:
+        bench.put(wanted)
+    except Conflict:
+        bench.put(wanted)
+
+
+def test_with_weft_s_subnet_manager(tmp_path):
+    fabric = weft.load("star:hosts=5")
+    with Lab(fabric, f"k{time.monotonic_ns() % 10**12}") as lab, managed(lab, state_file=tmp_path / "sm.json"):
+        path = socket_of(tmp_path / "sm.json")
+        guids = {f"h{number}": int(fabric[f"h{number}/1"].guid) for number in range(2, 6)}
+        slots = {int(fabric[f"{host}/1"].guid): fabric[f"{host}/1"].slot for host in guids}
+        bench = Bench(
+            driver=killed.of_manager(path),
+            guids=guids,
+            held=lambda guid: lab.fabric.tables.pkey[slots[guid]].tolist(),
+            taken=0x200,
+        )
+        assert kill_everywhere(bench, killed.of_manager, path) >= 2
+
+
+def test_with_a_ufm():
+    guids = {f"h{number}": 0x100 + number for number in range(2, 6)}
+    with running(SmallUfm(guids)) as ufm:
+        ufm.pkeys.clear()
+        driver = killed.of_ufm(ufm.url)
+        bench = Bench(driver=driver, guids=guids, held=ufm.held, taken=0x200, sets_default=False)
+        assert kill_everywhere(bench, killed.of_ufm, ufm.url) >= 10

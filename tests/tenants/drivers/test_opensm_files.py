@@ -1,0 +1,119 @@
+"""OpenSM's files have two authors: what the operator wrote stays to the byte, and what contradicts weft is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conformance.drivers import LANES
+from tests.tenants.drivers.test_partition_files import SLICES
+
+from weft.errors import ConfigError, FileError
+from weft.tenants.drivers.managed_block import Managed, read_managed, write_managed
+from weft.tenants.drivers.opensm_files import OpenSmFiles, load
+from weft.tenants.drivers.partition_files import as_read
+from weft.tenants.slices import Allocation, Seat, Slice
+
+ACME = Slice(name="acme", p_key=0x101, seats={0xA: Seat()})
+SLICED = Allocation(slices={0x101: ACME}, default_is_full=False)
+TEMPLATE = (
+    "# as opensm -c writes it\nqos FALSE\nqos_max_vls 0\nqos_high_limit -1\nqos_ca_sl2vl (null)\npart_enforce both\n"
+)
+
+
+def files(partitions: str = "", options: str = "") -> OpenSmFiles:
+    return OpenSmFiles(
+        partitions_path=Path("partitions.conf"),
+        options_path=Path("opensm.conf"),
+        partitions=Managed(outside=partitions),
+        options=Managed(outside=options),
+    )
+
+
+@given(st.binary(max_size=30), st.booleans())
+def test_what_is_theirs_stays_to_the_byte(tmp_path_factory, theirs, is_open):
+    path = tmp_path_factory.getbasetemp() / "file"
+    path.write_bytes(theirs)
+    managed = Managed(outside=read_managed(path).outside, body="ours\n", is_open=is_open)
+    write_managed(path, managed)
+    assert path.read_bytes().startswith(theirs)
+    assert read_managed(path) == managed
+    write_managed(path, Managed(outside=read_managed(path).outside))
+    assert path.read_bytes() == theirs
+
+
+def test_what_stands_behind_our_part_stays_too(tmp_path):
+    path = tmp_path / "file"
+    write_managed(path, Managed(outside="before\n", body="ours\n"))
+    with path.open("a") as file:
+        file.write("behind\n")
+    assert read_managed(path) == Managed(outside="before\nbehind\n", body="ours\n")
+
+
+@pytest.mark.parametrize("text", ["# >>> weft tenants\na\n", "a\n# <<< weft tenants\n", "# >>> weft tenants\n" * 2])
+def test_marks_that_do_not_pair_are_refused(tmp_path, text):
+    (tmp_path / "partitions.conf").write_text(text)
+    with pytest.raises(FileError, match=r"partitions\.conf:\d: read '# .*expected one '# >>> weft tenants'"):
+        load(tmp_path / "partitions.conf", tmp_path / "opensm.conf")
+
+
+@given(
+    st.lists(SLICES.filter(lambda one: one.p_key != 0x200), max_size=3, unique_by=lambda one: one.p_key),
+    st.booleans(),
+    st.sampled_from([None, LANES]),
+    st.sampled_from(["", "own=0x200: 0x1=full;"]),
+)
+def test_what_is_written_is_read(slices, default_is_full, lanes, theirs):
+    wanted = Allocation(slices={one.p_key: one for one in slices}, default_is_full=default_is_full, lanes=lanes)
+    found = files(theirs, TEMPLATE).with_allocation(wanted).observed()
+    assert found.allocation.slices == as_read(wanted.slices)
+    assert (found.allocation.default_is_full, found.allocation.lanes) == (default_is_full, lanes)
+    assert found.taken == ({0x200} if theirs else set())
+
+
+@pytest.mark.parametrize("theirs", ["", "# nothing\n", "own=0x200 : ALL ;\n"])
+def test_with_no_slice_left_nothing_of_ours_is_left(theirs):
+    untouched = files(theirs)
+    there = untouched.with_allocation(SLICED)
+    assert there.partitions.body
+    back = there.with_allocation(Allocation(default_is_full=untouched.observed().allocation.default_is_full))
+    assert back.partitions.text == theirs
+
+
+def test_a_p_key_of_theirs_is_taken():
+    with pytest.raises(ConfigError, match=r"acme=0x0101 is taken: partitions\.conf has own=0x0101"):
+        files("own=0x101 : ALL ;").with_allocation(SLICED)
+
+
+def test_their_rule_for_default_counts_and_is_named_where_it_opens_everything():
+    with pytest.raises(ConfigError, match=r"partitions\.conf:2: all ports are full members of Default by ALL=full"):
+        files("# mine\nDefault=0x7fff,ipoib : ALL=full ;").with_allocation(SLICED)
+    limited = files("Default=0x7fff : ALL=limited, SELF=full, 0x77=full ;").with_allocation(SLICED)
+    assert "Default" not in limited.partitions.body
+    assert limited.expected()[2] is None
+    assert not limited.observed().allocation.default_is_full
+
+
+@pytest.mark.parametrize("broken", ["own=0x200 : h1 ;", "own=0x200 : 0x1=full"])
+def test_a_file_that_opensm_would_drop_is_not_written(broken):
+    with pytest.raises(FileError, match="OpenSM would drop the whole file"):
+        files(broken).with_allocation(SLICED)
+
+
+@pytest.mark.parametrize(
+    "line", ["qos TRUE", "qos_ca_sl2vl 0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0", "qos_high_limit 3 # mine"]
+)
+def test_lanes_of_theirs_are_named(line):
+    theirs = files(options=f"{TEMPLATE}{line}\n")
+    with pytest.raises(ConfigError, match=rf"opensm\.conf:7: {line} sets lanes, and so shall weft"):
+        theirs.with_allocation(Allocation(lanes=LANES))
+    assert theirs.with_allocation(Allocation()).options == theirs.options
+
+
+def test_lanes_that_go_are_switched_off():
+    """What is gone from the file OpenSM goes on with."""
+    there = files(options=TEMPLATE).with_allocation(Allocation(lanes=LANES))
+    assert "qos TRUE\n" in there.options.body
+    assert there.with_allocation(Allocation()).options.body == "qos FALSE\n"

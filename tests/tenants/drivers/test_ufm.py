@@ -1,0 +1,106 @@
+"""A UFM that fails, refuses, or is older than we need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.conformance.drivers import Bench
+from tests.tenants.drivers.small_ufm import SmallUfm, running
+from tests.tenants.drivers.test_killed import two
+
+from weft.errors import ConfigError, SubnetError
+from weft.tenants.drivers.ufm import UfmDriver
+from weft.tenants.drivers.ufm_rest import UfmClient
+from weft.tenants.slices import Allocation, Slice
+
+GUIDS = {f"h{number}": 0x1000 + number for number in range(2, 6)}
+
+
+@pytest.fixture
+def ufm() -> Iterator[SmallUfm]:
+    with running(SmallUfm(GUIDS)) as made:
+        made.pkeys.clear()
+        yield made
+
+
+@pytest.fixture
+def bench(ufm) -> Bench:
+    driver = UfmDriver(UfmClient(ufm.url, token="t"))
+    return Bench(driver=driver, guids=GUIDS, held=ufm.held, taken=0x200, sets_default=False)
+
+
+def test_what_was_done_before_a_call_that_fails_is_taken_back(ufm, bench):
+    here, there = two(bench)
+    bench.put(here)
+    before = ufm.changes
+    bench.put(there)
+    calls = ufm.changes - before
+    assert calls >= 5
+    for call in range(1, calls + 1):
+        bench.put(here)
+        ufm.fail_at = {ufm.changes + call}
+        with pytest.raises(SubnetError, match="no luck today"):
+            bench.put(there)
+        bench.expect(here)
+
+
+def test_a_way_back_that_fails_is_said_and_the_next_goes_on(ufm, bench):
+    here, there = two(bench)
+    bench.put(here)
+    ufm.fail_at = set(range(ufm.changes + 3, ufm.changes + 99))
+    with pytest.raises(SubnetError, match=r"no luck today\n  Nor could .* be taken back: UFM at .*; apply it again"):
+        bench.put(there)
+    ufm.fail_at = set()
+    bench.put(there)
+    bench.expect(there)
+
+
+def test_a_ufm_that_keeps_no_names_is_left_as_it_was(ufm, bench):
+    ufm.keeps_names = False
+    with pytest.raises(SubnetError, match=r"red=0x0101.* otherwise than it was told\n.*6.22"):
+        bench.put(two(bench)[0])
+    assert ufm.pkeys == {}
+
+
+@pytest.mark.parametrize("membership", ["full", None])
+def test_default_that_lets_everybody_talk_is_refused_with_the_way_out(ufm, bench, membership):
+    ufm.membership = membership
+    assert bench.driver.read().allocation.default_is_full
+    with pytest.raises(SubnetError, match=r"default_membership = limited into gv\.cfg"):
+        bench.put(two(bench)[0])
+    assert ufm.changes == 0
+
+
+def test_an_mtu_that_ufm_has_not_is_refused(ufm, bench):
+    with pytest.raises(ConfigError, match="acme=0x0101, 1024 bytes, is refused"):
+        bench.put(bench.allocation(Slice(name="acme", p_key=0x101, mtu_bytes=1024)))
+    limits = bench.allocation(Slice(name="acme", p_key=0x101, mtu_bytes=4096, rate_gbit_s=100.0, sl=3))
+    bench.put(limits)
+    bench.expect(limits)
+    renamed = bench.allocation(Slice(name="other", p_key=0x101, ipoib=True, sl=2))
+    bench.put(renamed)
+    bench.expect(renamed)
+    assert ufm.pkeys["0x101"]["qos_conf"]["service_level"] == 2
+
+
+def test_a_host_of_several_adapters_names_them():
+    hosts = {"dgx1/mlx5_0": 0x11, "dgx1/mlx5_3": 0x21, "h1": 0x31}
+    with running(SmallUfm(hosts)) as ufm:
+        there = UfmDriver(UfmClient(ufm.url, token="t")).inventory()
+    assert [(port.name, port.host) for port in there.ports] == [
+        ("dgx1/mlx5_0/1", "dgx1"),
+        ("dgx1/mlx5_3/1", "dgx1"),
+        ("h1/1", "h1"),
+    ]
+
+
+def test_p_keys_outside_of_the_pool_are_others(ufm):
+    everything = UfmDriver(UfmClient(ufm.url, token="t"))
+    everything.write(
+        Allocation(slices={0x300: Slice(name="theirs", p_key=0x300)}, default_is_full=False), over=everything.read()
+    )
+    ours = UfmDriver(UfmClient(ufm.url, token="t"), range(0x100, 0x200))
+    assert (ours.read().allocation.slices, ours.read().taken) == ({}, {0x300})
+    ours.write(Allocation(default_is_full=False), over=ours.read())
+    assert "0x300" in ufm.pkeys
