@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# With NVIDIA's driver, what Neutron's own tests are made of, and those that weft's driver loads of what weft needs.
-NEUTRON := neutron networking-mlnx ddt fixtures oslotest testresources testscenarios testtools webtest msgspec numpy
+# With NVIDIA's driver, what Neutron's own tests are made of, Ironic's agent, and those that weft's driver loads of what
+# weft needs.
+NEUTRON := neutron networking-mlnx ironic-python-agent msgspec numpy \
+	ddt fixtures oslotest testresources testscenarios testtools webtest
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -55,3 +55,12 @@ def test_what_a_killed_lab_left_is_named(run, tmp_path):
     Path(tmp_path / "weft" / "gone.sock").touch()
     status, found = run()
     assert (status, found["lab gone"]["state"]) == (0, "missing")
+
+
+def test_where_programs_can_have_no_sysfs_of_their_own_the_reason_is_said(monkeypatch):
+    from weft.lab import doctor
+
+    said = "weft: --sysfs needs mounts of its own\n  As root ..."
+    monkeypatch.setattr("weft.lab.programs.run", lambda *_: subprocess.CompletedProcess([], 2, "", said))
+    (found,) = [one for one in doctor.findings() if one.what == "a /sys for hosts"]
+    assert (found.state, found.words) == ("missing", "--sysfs needs mounts of its own")

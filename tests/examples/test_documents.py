@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import find_dump
 from tests.examples.warm import warm_weft
+from tests.lab.mounts import need_mounts
 
 import weft
 from weft.draw import draw
@@ -105,6 +106,8 @@ def name(document: Path) -> str:
 def test_the_blocks_of_a_document_run(document, tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for language, block in blocks(document, on_dumps=False):
+        if "exec --sysfs" in block:
+            need_mounts()
         run(language, block, tmp_path)
 
 

@@ -36,8 +36,7 @@ def test_a_compiler_that_fails_is_named_with_the_way_out(tmp_path, monkeypatch):
 @needs_compiler
 def test_it_compiles_without_a_warning(tmp_path):
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "-"]
-    source = preload.files("weft.lab").joinpath("preload.c").read_bytes()
-    done = subprocess.run(["cc", *flags], input=source, capture_output=True, check=False)
+    done = subprocess.run(["cc", *flags], input=preload.source(), capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from weft.lab.lab import Lab
     from weft.lab.registry import Entry
 
-_EXEC = "weft exec [--lab NAME] HOST COMMAND...\n\nRun a program as a host of a lab: weft exec h1 ibnetdiscover"
+_EXEC = """weft exec [--lab NAME] [--sysfs] HOST COMMAND...
+
+Run a program as a host of a lab: weft exec h1 ibnetdiscover
+With --sysfs it finds the host's adapters in /sys/class/infiniband and /sys/class/net."""
 
 
 def up(
@@ -152,7 +155,10 @@ def ps(*, form: Form = TABLES) -> None:
 
 
 def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
-    """Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before HOST, of that lab."""
+    """Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before HOST, of that lab.
+
+    With --sysfs before HOST it finds the host's adapters in /sys.
+    """
     from weft.errors import ConfigError
     from weft.lab import programs, registry
     from weft.lab.control import ask
@@ -160,12 +166,18 @@ def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     if words[:1] in (("--help",), ("-h",)):
         print(_EXEC)
         return
-    lab, rest = (words[1], words[2:]) if words[:1] == ("--lab",) and len(words) > 1 else ("", words)
+    lab, has_sysfs, rest = "", False, words
+    while rest[:1] in (("--lab",), ("--sysfs",)):
+        if rest[0] == "--lab":
+            lab, rest = "".join(rest[1:2]), rest[2:]
+        else:
+            has_sysfs, rest = True, rest[1:]
     if len(rest) < 2:
         raise ConfigError(f"weft exec needs a host and a command: {_EXEC.splitlines()[0]}")
     entry = registry.find(lab)
     variables = programs.environment(ask(entry, "host", name=rest[0]), entry.cache)
-    raise SystemExit(programs.attend(rest[1:], variables))
+    sysfs = ask(entry, "sysfs", name=rest[0]) if has_sysfs else None
+    raise SystemExit(programs.attend(rest[1:], variables, sysfs))
 
 
 def break_(name: str, /, *, lab: LabName = "") -> None:

@@ -21,6 +21,7 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
         "degrade": lab.degrade,
         "fix": lab.fix,
         "host": lab.host,
+        "sysfs": lab.sysfs,
         "traffic": lab.traffic,
         "nodes": lambda: [
             [node.name, node.kind.name.lower()] for node in map(lab.fabric.node, lab.subnet.devices.nodes)

@@ -19,7 +19,7 @@ from typing import Literal
 
 from weft import jit, runtime
 from weft.errors import ConfigError
-from weft.lab import registry
+from weft.lab import programs, registry
 
 State = Literal["good", "missing", "bad"]
 LIBRARIES = ("numpy", "numba", "llvmlite", "cyclopts", "rich", "msgspec", "matplotlib")
@@ -43,7 +43,7 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    return [*_versions(), _kernels(), _runtime_folder(), *_labs(), _other_memory(), *_peers()]
+    return [*_versions(), _kernels(), _runtime_folder(), *_labs(), _other_memory(), _own_sysfs(), *_peers()]
 
 
 def _versions() -> Iterator[Finding]:
@@ -93,6 +93,13 @@ def _other_memory() -> Finding:
         return Finding("memory of other processes", "good", f"ptrace_scope {value}")
     way_out = "RDMA to a program's own memory goes as packets; `sysctl kernel.yama.ptrace_scope=1` makes it direct"
     return Finding("memory of other processes", "missing", f"ptrace_scope {value}: {way_out}")
+
+
+def _own_sysfs() -> Finding:
+    done = programs.run(["true"], {"PATH": os.environ.get("PATH", os.defpath)}, {"files": {}, "links": {}})
+    if done.returncode == 0:
+        return Finding("a /sys for hosts", "good", "`weft exec --sysfs` shows programs their adapters")
+    return Finding("a /sys for hosts", "missing", done.stderr.splitlines()[0].removeprefix("weft: "))
 
 
 def _peers() -> Iterator[Finding]:

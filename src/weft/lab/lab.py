@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +32,7 @@ from weft.lab.error_counts import ErrorCounts
 from weft.lab.ibsim import Server
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
+from weft.lab.sysfs_tree import tree_of
 from weft.lab.verbs_ports import VerbsPorts
 from weft.lab.verbs_server import VerbsServer
 from weft.mad import faults
@@ -99,16 +101,27 @@ class Lab:
         self.stop()
 
     def run(
-        self, host: str, *command: str, folder: Path | None = None, timeout_s: float = 300, **environment: str
+        self,
+        host: str,
+        *command: str,
+        sysfs: bool = False,
+        folder: Path | None = None,
+        timeout_s: float = 300,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
-        """A program, as if it ran on that host; returns when it ends, with what it printed."""
-        variables = programs.environment(self.host(host)) | environment
-        return programs.run(command, variables, folder=folder, timeout_s=timeout_s)
+        """A program, as if it ran on that host; returns when it ends, with what it printed.
 
-    def start(self, host: str, *command: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+        With `sysfs` it finds the host's adapters in /sys.
+        """
+        variables = programs.environment(self.host(host)) | environment
+        return programs.run(command, variables, self.sysfs(host) if sysfs else None, folder=folder, timeout_s=timeout_s)
+
+    def start(
+        self, host: str, *command: str, folder: Path, sysfs: bool = False, **environment: str
+    ) -> subprocess.Popen[str]:
         """The same, but it runs on beside us. What it prints is in `folder`/output."""
         variables = programs.environment(self.host(host)) | environment
-        return programs.start(command, variables, folder)
+        return programs.start(command, variables, folder, self.sysfs(host) if sysfs else None)
 
     def host(self, name: str) -> dict[str, str]:
         """How a program is to be told that it runs on that host, by either library."""
@@ -122,6 +135,11 @@ class Lab:
             "verbs": str(self.verbs_socket),
             "host": owner,
         }
+
+    def sysfs(self, name: str) -> dict[str, Any]:
+        """What a host has in /sys, as it is now: `sysfs_tree.Tree`."""
+        owner = self.host(name)["host"]
+        return asdict(self.server.call(lambda: tree_of(self.subnet.devices, owner)))
 
     # -- faults ---------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""preload.c, compiled once by the system's C compiler and kept: what lets unmodified programs see a lab whole.
+"""preload*.c, compiled once by the system's C compiler and kept: what lets unmodified programs see a lab whole.
 
 Without a compiler programs run over Debian's libumad2sim, which carries single MADs: no RMPP, first port only.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from weft.errors import ConfigError
 
+_SOURCES = ("preload.c", "preload_interfaces.c")
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ["-O2", "-shared", "-fPIC", "-pthread"]
 
@@ -24,10 +25,14 @@ def find_compiler() -> str | None:
     return next((found for name in ([named] if named else _COMPILERS) if (found := shutil.which(name))), None)
 
 
+def source() -> bytes:
+    return b"".join(files("weft.lab").joinpath(name).read_bytes() for name in _SOURCES)
+
+
 def library(cache: Path | None = None) -> Path | None:
     """The compiled preload, compiled now if it is not in the cache; None if there is no compiler."""
-    source = files("weft.lab").joinpath("preload.c").read_bytes()
-    name = f"preload-{os.uname().machine}-{hashlib.sha256(source).hexdigest()[:16]}.so"
+    text = source()
+    name = f"preload-{os.uname().machine}-{hashlib.sha256(text).hexdigest()[:16]}.so"
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
     made = folder / name
     if made.is_file():
@@ -38,7 +43,7 @@ def library(cache: Path | None = None) -> Path | None:
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{name}.{os.getpid()}"  # renamed when it is whole: others may compile at the same time
     done = subprocess.run(
-        [compiler, *_FLAGS, "-x", "c", "-", "-o", str(partial), "-ldl"], input=source, capture_output=True, check=False
+        [compiler, *_FLAGS, "-x", "c", "-", "-o", str(partial), "-ldl"], input=text, capture_output=True, check=False
     )
     if done.returncode:
         raise ConfigError(

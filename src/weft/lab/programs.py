@@ -4,17 +4,23 @@ Weft's own preload, compiled on first use, serves whole messages and all ports. 
 names it, it is libumad2sim of ibsim: single MADs, one port. That one makes its fake sysfs in `./sys-PID` and looks for
 it there by a relative path; so programs run in the caller's folder, where relative paths in their arguments mean what
 the caller thinks, and what it leaves is taken away. If that folder cannot be written, they run in a temporary one.
+
+With what `Lab.sysfs` returns a program also has the host's adapters in its /sys: see `sysfs_mount`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from weft.errors import ConfigError
 from weft.lab import preload
@@ -68,14 +74,19 @@ def _verbs(host: Mapping[str, str]) -> dict[str, str]:
 
 
 def run(
-    command: Sequence[str], variables: Mapping[str, str], *, folder: Path | None = None, timeout_s: float = 300
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    sysfs: Mapping[str, Any] | None = None,
+    *,
+    folder: Path | None = None,
+    timeout_s: float = 300,
 ) -> subprocess.CompletedProcess[str]:
     """To its end; what it prints is in the result."""
-    words = _resolve(command, variables)
-    with WorkingFolder(folder) as place:
+    with WorkingFolder(folder) as place, _words(command, variables, sysfs) as (words, given):
         return subprocess.run(
             words,
             cwd=place,
+            pass_fds=given,
             env=os.environ | dict(variables),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -86,13 +97,15 @@ def run(
         )
 
 
-def start(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> subprocess.Popen[str]:
+def start(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path, sysfs: Mapping[str, Any] | None = None
+) -> subprocess.Popen[str]:
     """To run beside us."""
-    words = _resolve(command, variables)
-    with (folder / "output").open("a") as output:
+    with _words(command, variables, sysfs) as (words, given), (folder / "output").open("a") as output:
         return subprocess.Popen(
             words,
             cwd=folder,
+            pass_fds=given,
             env=os.environ | dict(variables),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -101,11 +114,10 @@ def start(command: Sequence[str], variables: Mapping[str, str], folder: Path) ->
         )
 
 
-def attend(command: Sequence[str], variables: Mapping[str, str]) -> int:
+def attend(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None = None) -> int:
     """On the caller's terminal; returns its status as a shell would."""
-    words = _resolve(command, variables)
-    with WorkingFolder() as place:
-        child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables))
+    with WorkingFolder() as place, _words(command, variables, sysfs) as (words, given):
+        child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables), pass_fds=given)
         while True:
             try:
                 status = child.wait()
@@ -139,6 +151,23 @@ class WorkingFolder:
             match = _LEFT_BEHIND.fullmatch(entry.name)
             if match and not Path(f"/proc/{match[1]}").exists() and (entry / "sys/class/infiniband_mad").is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
+
+
+@contextmanager
+def _words(
+    command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None
+) -> Iterator[tuple[list[str], list[int]]]:
+    """What is started, and the files that it is given."""
+    words = _resolve(command, variables)
+    if sysfs is None:
+        yield words, []
+        return
+    with os.fdopen(os.memfd_create("weft-sysfs"), "w") as tree:
+        json.dump(sysfs, tree)
+        tree.flush()
+        tree.seek(0)
+        mount = Path(__file__).with_name("sysfs_mount.py")
+        yield [sys.executable, "-I", "-S", str(mount), str(tree.fileno()), *words], [tree.fileno()]
 
 
 def _resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:

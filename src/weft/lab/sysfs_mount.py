@@ -1,0 +1,127 @@
+"""Runs a program with a /sys of its own: this machine's, and in it the adapters of a host of a lab.
+
+    python -I -S sysfs_mount.py FD COMMAND...      FD: `sysfs_tree.Tree` as JSON
+
+Linux lets a process have mounts that nobody else sees. Over /sys comes memory with the files of the tree, and around
+them, each where it was, what the machine has there; so all programs see it, static ones as well, and it is gone with
+the last of them. Who is not root may do so in a user namespace, in which the program then runs: see docs/design/0034.
+
+A program by itself, of the standard library alone: the process that starts it may have threads, and between fork and
+exec those allow next to nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+_SYS = "/sys"
+_CLONE_NEWNS, _CLONE_NEWUSER = 0x0002_0000, 0x1000_0000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
+_MS_BIND, _MS_REC, _MS_SLAVE = 4096, 16384, 1 << 19
+_ARPHRD_INFINIBAND = "32"
+_MAY_NOT = """weft: --sysfs needs mounts of its own, and Linux does not let user {user} have them here: {reason}
+  As root it needs CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN --security-opt apparmor=unconfined); else user
+  namespaces: sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns=0. ibstat and all that
+  come through libibumad need neither: leave out --sysfs."""
+
+
+def main(words: list[str]) -> NoReturn:
+    with open(int(words[0]), encoding="utf-8") as given:
+        tree = json.load(given)
+    try:
+        enter()
+        show(tree["files"], tree["links"])
+    except OSError as error:
+        _refuse(_MAY_NOT.format(user=os.geteuid(), reason=error))
+    for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores, and programs would inherit
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    try:
+        os.execv(words[1], words[1:])
+    except OSError as error:
+        _refuse(f"weft: {words[1]} cannot be run: {error.strerror}")
+
+
+def _refuse(why: str) -> NoReturn:
+    print(why, file=sys.stderr)
+    sys.exit(2)
+
+
+def enter() -> None:
+    """A mount namespace; for who may have none, in a user namespace in which he is who he was."""
+    user, group = os.geteuid(), os.getegid()
+    try:
+        _call("unshare", _CLONE_NEWNS)
+    except PermissionError:
+        _call("unshare", _CLONE_NEWNS | _CLONE_NEWUSER)
+        for name, says in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+                file.write(says)
+    _mount("none", "/", _MS_REC | _MS_SLAVE)  # what the machine mounts from now on appears here, not the reverse
+
+
+def show(files: Mapping[str, str], links: Mapping[str, str]) -> None:
+    """Lay the tree over /sys."""
+    machine = os.open(_SYS, os.O_PATH)  # leads below what is mounted over it
+    _mount("tmpfs", _SYS, _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, "tmpfs")
+    for path, says in files.items():
+        os.makedirs(os.path.dirname(f"{_SYS}/{path}"), exist_ok=True)
+        with open(f"{_SYS}/{path}", "w", encoding="utf-8") as file:
+            file.write(says)
+    for path, to in links.items():
+        os.makedirs(os.path.dirname(f"{_SYS}/{path}"), exist_ok=True)
+        os.symlink(to, f"{_SYS}/{path}")
+    _add_machine(f"/proc/self/fd/{machine}", "")
+    os.close(machine)
+    _mount("none", _SYS, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+
+
+def _add_machine(machine: str, folder: str) -> None:
+    """What the machine has in a folder of /sys, but InfiniBand of its own."""
+    for entry in os.scandir(f"{machine}{folder}"):
+        path = f"{folder}/{entry.name}"
+        here = _SYS + path
+        if os.path.lexists(here):
+            if entry.is_dir(follow_symlinks=False) and not os.path.islink(here):
+                _add_machine(machine, path)
+        elif _is_infiniband(machine, folder, entry.name):
+            continue
+        elif entry.is_symlink():
+            os.symlink(os.readlink(entry.path), here)
+        else:
+            if entry.is_dir():
+                os.mkdir(here)
+            else:
+                os.close(os.open(here, os.O_CREAT | os.O_WRONLY, 0o444))
+            _mount(entry.path, here, _MS_BIND | _MS_REC)
+
+
+def _is_infiniband(machine: str, folder: str, name: str) -> bool:
+    if folder == "/class/net":
+        try:
+            with open(f"{machine}{folder}/{name}/type", encoding="ascii") as file:
+                return file.read().strip() == _ARPHRD_INFINIBAND
+        except OSError:  # bonding_masters, which is no interface
+            return False
+    return folder == "/class" and name.startswith("infiniband")
+
+
+def _mount(source: str, target: str, flags: int, kind: str = "none") -> None:
+    _call("mount", source.encode(), target.encode(), kind.encode(), flags, None)
+
+
+def _call(function: str, *arguments: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, function)(*arguments):
+        number = ctypes.get_errno()
+        what = next((one.decode() for one in arguments[1:2] if isinstance(one, bytes)), "")
+        raise OSError(number, f"{function}: {os.strerror(number)}", *([what] if what else []))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,138 @@
+"""The part of /sys that shows a host its adapters: what Linux with mlx5 has there for those of a lab.
+
+    devices/pci1000:00/1000:01:00.0     the card: vendor, device, class; driver and subsystem
+        infiniband/mlx5_0               node_guid, and of its ports the LID, state, rate, GIDs and P_Keys
+        net/ib0                         IPoIB on a port: its address of 20 bytes ends with the port's GUID
+    class/infiniband, class/net, bus/pci    links to these
+
+It is so when it is asked for; a program that runs for long sees what was when it began.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weft.lab.adapters import Adapter, adapters_of, rate_gbit_s
+from weft.mad.devices import Devices
+from weft.wire.port_info import LANES, LinkSpeed, Mtu, PortInfo, PortPhysicalState, PortState
+from weft.wire.smp import NodeInfo
+
+MELLANOX = 0x15B3  # of PCI; of InfiniBand it is 0x0002c9
+_DOMAIN = 0x1000  # of PCI: cards of this machine are in those with low numbers
+_INFINIBAND_CONTROLLER = 0x020700  # a class of PCI
+_ARPHRD_INFINIBAND = 32
+_IPOIB_QPN = 0x48  # of the first interface
+_IPOIB_HEADER_BYTES = 4  # what IPoIB takes from the MTU of its link
+_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")  # the kernel's words for PortState
+_DRIVER = "bus/pci/drivers/mlx5_core"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """By paths below /sys: what files say, and where links lead."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+
+    def write(self, folder: str, **facts: object) -> None:
+        self.files.update({f"{folder}/{name}": f"{fact}\n" for name, fact in facts.items()})
+
+    def link(self, path: str, to: str) -> None:
+        """Relative, as the kernel's are."""
+        self.links[path] = "../" * path.count("/") + to
+
+
+def tree_of(devices: Devices, host: str) -> Tree:
+    """Of all adapters of a host; empty for a switch, which has none on its PCI."""
+    tree = Tree()
+    adapters = [one for one in adapters_of(devices, host) if not devices.is_switch[one.node]]
+    adapters.sort(key=lambda one: (len(one.name), one.name))  # drivers count cards, and interfaces, by their place
+    for number, adapter in enumerate(adapters):
+        card = _add_card(tree, devices, adapter, number)
+        for port in range(adapter.first_port, adapter.last_port + 1):
+            slot = devices.slot(adapter.node, port)
+            _add_port(tree, devices, slot, f"{card}/infiniband/{adapter.name}/ports/{port}")
+            _add_interface(tree, devices, slot, card, port)
+    return tree
+
+
+def _add_card(tree: Tree, devices: Devices, adapter: Adapter, number: int) -> str:
+    info = devices.node_info[adapter.node]
+    address = f"{_DOMAIN:04x}:{number + 1:02x}:00.0"
+    card = f"devices/pci{_DOMAIN:04x}:00/{address}"
+    model = NodeInfo.device_id.get(info)  # Mellanox has one numbering for both
+    ids = {"vendor": f"{MELLANOX:#06x}", "device": f"{model:#06x}"}
+    uevent = f"DRIVER=mlx5_core\nPCI_ID={MELLANOX:04X}:{model:04X}\nPCI_SLOT_NAME={address}"
+    tree.write(card, **ids, **{f"subsystem_{name}": value for name, value in ids.items()})
+    tree.write(card, **{"class": f"{_INFINIBAND_CONTROLLER:#08x}"}, revision="0x00", numa_node=-1, uevent=uevent)
+    tree.link(f"{card}/driver", _DRIVER)
+    tree.link(f"{card}/subsystem", "bus/pci")
+    tree.link(f"bus/pci/devices/{address}", card)
+    tree.link(f"{_DRIVER}/{address}", card)
+
+    device = f"{card}/infiniband/{adapter.name}"
+    tree.write(
+        device,
+        node_guid=_words(NodeInfo.node_guid.get(info).to_bytes(8, "big")),
+        sys_image_guid=_words(NodeInfo.system_image_guid.get(info).to_bytes(8, "big")),
+        node_desc=devices.fabric.nodes.description[adapter.node],
+        node_type="1: CA",
+        hca_type=f"MT{model}",
+        fw_ver="1.0.0",
+        hw_rev="0x0",
+    )
+    tree.link(f"{device}/device", card)
+    tree.link(f"class/infiniband/{adapter.name}", device)
+    return card
+
+
+def _add_port(tree: Tree, devices: Devices, slot: int, folder: str) -> None:
+    info = devices.info(slot)
+    state, physical = PortInfo.port_state.get(info), PortPhysicalState(PortInfo.port_physical_state.get(info))
+    lanes, speed = LANES.get(PortInfo.link_width_active.get(info), 1), LinkSpeed.active(info)
+    tree.write(
+        folder,
+        link_layer="InfiniBand",
+        lid=f"{PortInfo.lid.get(info):#x}",
+        lid_mask_count=PortInfo.lmc.get(info),
+        sm_lid=f"{PortInfo.master_sm_lid.get(info):#x}",
+        sm_sl=PortInfo.master_sm_sl.get(info),
+        cap_mask=f"{PortInfo.capability_mask.get(info):#010x}",
+        rate=f"{rate_gbit_s(info)} Gb/sec ({lanes}X{f' {speed.name}' if speed > LinkSpeed.SDR else ''})",
+        state=f"{state}: {_STATES[state]}",
+        phys_state=f"{physical}: {physical.word}",
+    )
+    tree.write(f"{folder}/gids", **{"0": _words(_gid(devices, slot))})
+    keys = devices.tables.pkey[slot]
+    tree.write(f"{folder}/pkeys", **{str(index): f"{int(key):#06x}" for index, key in enumerate(keys)})
+
+
+def _add_interface(tree: Tree, devices: Devices, slot: int, card: str, port: int) -> None:
+    """IPoIB's, as the driver makes one for each port when it is loaded."""
+    info = devices.info(slot)
+    number = sum(path.startswith("class/net/") for path in tree.links)
+    folder = f"{card}/net/ib{number}"
+    is_up = PortInfo.port_state.get(info) == PortState.ACTIVE
+    address = (_IPOIB_QPN + number).to_bytes(4, "big") + _gid(devices, slot)
+    tree.write(
+        folder,
+        address=address.hex(":"),
+        addr_len=len(address),
+        type=_ARPHRD_INFINIBAND,
+        dev_id=f"{port - 1:#x}",
+        dev_port=port - 1,
+        mtu=Mtu(PortInfo.mtu_cap.get(info)).size_bytes - _IPOIB_HEADER_BYTES,
+        carrier=int(is_up),
+        operstate="up" if is_up else "down",
+    )
+    tree.link(f"{folder}/device", card)
+    tree.link(f"class/net/ib{number}", folder)
+
+
+def _gid(devices: Devices, slot: int) -> bytes:
+    return PortInfo.gid_prefix.get(devices.info(slot)).to_bytes(8, "big") + devices.port_guid(slot)
+
+
+def _words(number: bytes) -> str:
+    """0002:c903:0000:1230, as the kernel writes GUIDs and GIDs."""
+    return number.hex(":", -2)
