@@ -52,7 +52,8 @@ def test_a_folder_that_others_may_enter_is_bad(run, tmp_path):
 
 def test_what_a_killed_lab_left_is_named(run, tmp_path):
     (tmp_path / "weft").mkdir(mode=0o700)
-    Path(tmp_path / "weft" / "gone.sock").touch()
+    for name in ("gone.lock", "gone.sock"):
+        Path(tmp_path / "weft" / name).touch()
     status, found = run()
     assert (status, found["lab gone"]["state"]) == (0, "missing")
 
