@@ -53,7 +53,8 @@ def _serve(address: str) -> None:
     house = Path(weft.__file__).parents[1]
     files = [path.relative_to(house).with_suffix("").parts for path in sorted(house.glob("weft/**/*.py"))]
     for name in (*map(".".join, files), "matplotlib.backends.backend_agg"):
-        if not name.startswith(("weft.__main__", "weft.verbs.", "weft.cli.scenario")):  # programs; what plugins add to
+        # programs; what plugins add to; what Neutron loads, and needs it
+        if not name.startswith(("weft.__main__", "weft.verbs.", "weft.cli.scenario", "weft.clouds.openstack.")):
             importlib.import_module(name.removesuffix(".__init__"))
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
