@@ -8,6 +8,7 @@ It takes the subnet as its own: gives LIDs, fills forwarding tables, activates p
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -38,6 +39,7 @@ from weft.wire.smp import (
 )
 
 F = TypeVar("F", bound=Format)
+_LONG_S = 3600.0
 IDS = {
     NodeInfo: SmpAttribute.NODE_INFO,
     NodeDescription: SmpAttribute.NODE_DESCRIPTION,
@@ -377,10 +379,20 @@ def rows(mads: list[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(mads), np.uint8).reshape(-1, 256)
 
 
+def watch(subject: Subject) -> None:
+    """Who waits for anything is woken by a file that can be read, however long he would have waited."""
+    bell = os.eventfd(1, os.EFD_NONBLOCK)  # watched as long as the carrier is
+    subject.carrier.watch(bell)
+    assert subject.carrier.poll(_LONG_S) == []
+    os.eventfd_read(bell)
+    assert subject.carrier.poll(0.001) == []
+
+
 CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check
     for check in (
         discovery,
+        watch,
         no_such_port,
         no_such_attribute,
         nowhere,

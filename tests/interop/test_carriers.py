@@ -76,6 +76,7 @@ DIFFERENT = {
         "outbound_enforcement_cap": "ibsim stores no enforcement",
         "port_state_change": "ibsim: set from the start",
         "life_time_value": "ibsim: 0 until it is set",
+        "optimized_sl_to_vl_mapping_programming": "ibsim: one input at a time",
     },
     PortInfo: {
         "capability_mask": "other features",

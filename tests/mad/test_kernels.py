@@ -15,7 +15,7 @@ from weft.mad.hot import Hot, answer_one
 from weft.mad.local import ManualClock
 from weft.mad.subnet import Subnet
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import SmpAttribute
+from weft.wire.smp import ALL_INPUTS, SmpAttribute
 
 SPEC = "fat-tree:hosts=8,radix=4"
 A = SmpAttribute
@@ -25,7 +25,24 @@ WRITTEN = [
     A.MULTICAST_FORWARDING_TABLE,
 ]  # fmt: skip
 HOT = {(1, int(one)) for one in READ + WRITTEN} | {(2, int(one)) for one in WRITTEN}
-MODIFIERS = [0, 0, 0, 1, 2, 3, 4, 5, 0x0102, 1 << 16, 1 << 16 | 1, 4 << 16 | 2, 5 << 16, 1 << 28, 0x8000_0001]
+MODIFIERS = [
+    0,
+    0,
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    0x0102,
+    1 << 16,
+    1 << 16 | 1,
+    4 << 16 | 2,
+    5 << 16,
+    1 << 28,
+    0x8000_0001,
+    ALL_INPUTS | 2,
+]
 
 
 class Twins:

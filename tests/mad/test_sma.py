@@ -10,6 +10,7 @@ from weft.mad.carrier import ask
 from weft.wire.mad import Method, Status
 from weft.wire.port_info import Capability, MlnxExtendedPortInfo, PortInfo
 from weft.wire.smp import (
+    ALL_INPUTS,
     DirectedSmp,
     GuidInfo,
     LedInfo,
@@ -121,6 +122,15 @@ def test_sl_to_vl_of_a_switch_is_by_both_ports(bench):
     row = int(bench.devices.tables.first_pair[bench.node("leaf1")]) + 1 * 5 + 3
     assert bench.devices.tables.sl2vl[row].tolist() == list(table.vl)
     assert bench.ask(LEAF, GET, SmpAttribute.SL_TO_VL_MAPPING_TABLE, 5 << 8)[0] == INVALID
+
+
+def test_sl_to_vl_of_a_switch_is_set_for_all_inputs_at_once(bench):
+    assert bench.get(LEAF, SwitchInfo).optimized_sl_to_vl_mapping_programming == 1
+    table = SLtoVLMappingTable(vl=tuple(sl % 5 for sl in range(16)))
+    assert bench.put(LEAF, table, ALL_INPUTS | 3) == 0
+    assert [bench.get(LEAF, SLtoVLMappingTable, into << 8 | 3) for into in range(5)] == [table] * 5
+    assert bench.get(LEAF, SLtoVLMappingTable, 3 << 8 | 1).vl == (0,) * 16
+    assert bench.put(LEAF, table, ALL_INPUTS | 5) == INVALID
 
 
 def test_sl_to_vl_of_an_adapter_is_by_port(bench):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import select
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.patience import wait_until
 from tests.sm.conftest import Net
 
 from weft.errors import ConfigError, SubnetError
@@ -16,6 +18,7 @@ from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control import ManagerSocket, OutOfDate, socket_of
 from weft.sm.events import Log
+from weft.sm.pkey.partitions import broadcast_mgid
 from weft.sm.run import SubnetManager
 from weft.wire.smp import SMState
 
@@ -76,6 +79,41 @@ def test_the_devices_have_what_it_was_told(managed):
     assert (there.revision, there.partitions, there.default_is_full) == (revision, f"{red}\n", False)
     assert managed.allocate(revision, remove=[0x0101], default_is_full=True) == before.revision
     assert managed.keys("h2/1") == [0xFFFF]
+
+
+def test_an_order_wakes_the_manager(managed):
+    """It does not wait for the end of a pause."""
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(managed.client.allocate, define="red=0x0101: ALL=full;")
+        wait_until(lambda: select.select([managed.manager._orders.bell], [], [], 0)[0])
+        began_s = managed.net.clock()
+        managed.manager.carrier.poll(3600.0)
+        assert managed.net.clock() == began_s
+        managed.manager.step()
+        told.result()
+    assert managed.keys("h2/1") == [0xFFFF, 0x8101]
+
+
+def test_a_group_follows_its_partition(managed):
+    """Its service level is that of the partition, also when that changes."""
+    lanes = QosOptions(sl2vl=(0, 1, 2, 3) * 4)
+    managed.allocate(define=f"red=0x0101,ipoib,sl=1: {managed.guid('h2')};", qos=lanes)
+    groups = managed.manager.state.groups
+    mgid = int(broadcast_mgid(0x0101))
+    mlid = groups.by_mgid[mgid].mlid
+    managed.allocate(define=f"red=0x0101,ipoib,sl=2,mtu=5: {managed.guid('h2')};")
+    record = groups.by_mgid[mgid].record
+    assert (record.sl, record.mtu, record.mlid) == (2, 5, mlid)
+    managed.allocate(remove=[0x0101])
+    assert mgid not in groups.by_mgid
+
+
+def test_a_change_of_partitions_discovers_and_routes_nothing(managed):
+    managed.allocate(define=f"red=0x0101: {managed.guid('h2')};", default_is_full=False)
+    sweeps, mads = managed.manager.sweeps, managed.manager.state.sender.mads
+    managed.allocate(define=f"red=0x0101: {managed.guid('h2')}, {managed.guid('h3')};")
+    assert managed.manager.sweeps == sweeps
+    assert managed.manager.state.sender.mads - mads == 2  # h3, and the port of its switch
 
 
 def test_who_read_something_else_is_refused(managed):

@@ -15,6 +15,7 @@ administrator, goes and comes whole; its segments (RMPP) are the carrier's affai
 
 from __future__ import annotations
 
+import select
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,7 @@ Lids = NDArray[np.int64]
 Answers = tuple[Mads, NDArray[np.bool_]]  # and which came
 TIMEOUT_MS = 200  # OpenSM's transaction_timeout
 RETRIES = 3  # and its transaction_retries
+WATCH_S = 0.01  # how often a carrier that can wait for its port alone looks at what it shall `watch`
 SMP_CLASSES = frozenset((int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE)))
 
 
@@ -63,6 +65,11 @@ class Arrived:
     source: Address
 
 
+def is_ready(watched: Sequence[int]) -> bool:
+    """Can one of these be read?"""
+    return bool(watched) and bool(select.select(watched, (), (), 0)[0])
+
+
 class Polled(ABC):
     """What carriers over a socket or a device have in common; `_go_on` reads, waiting for the first, and sends."""
 
@@ -72,6 +79,7 @@ class Polled(ABC):
     def __init__(self) -> None:
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
+        self._watched: list[int] = []
 
     @abstractmethod
     def _go_on(self, wait_s: float) -> None: ...
@@ -92,10 +100,13 @@ class Polled(ABC):
             left_s = until_s - time.monotonic()
             if only is not None and (only in self._done or left_s <= 0):
                 return [(only, self._done.pop(only))] if only in self._done else []
-            if only is None and (self._done or len(self._arrived) > before or left_s <= 0):
+            if only is None and (self._done or len(self._arrived) > before or left_s <= 0 or is_ready(self._watched)):
                 done, self._done = list(self._done.items()), {}
                 return done
             self._go_on(left_s)
+
+    def watch(self, file: int) -> None:
+        self._watched = [file]
 
     def arrivals(self) -> list[Arrived]:
         self._go_on(0.0)
@@ -144,6 +155,13 @@ class Carrier(Protocol):
 
         Waits up to `wait_s` if there is nothing yet, and returns early if something arrives unasked. With `only`, that
         token alone is waited for and returned; what else comes is kept for the next poll.
+        """
+        ...
+
+    def watch(self, file: int) -> None:
+        """From now on a `poll` that waits for anything returns within 10 ms when this file descriptor can be read.
+
+        For who has other doors than this port. There is one such file; the last counts.
         """
         ...
 

@@ -292,7 +292,9 @@ class IbsimCarrier(Polled):
         due_s += [] if transfer_s is None else [transfer_s]
         if due_s:
             left_s = min(left_s, min(due_s) - time.monotonic())
-        select.select([self._data], [self._data] if self._is_full else [], [], max(0.0, min(left_s, _LONGEST_S)))
+        data = self._data.fileno()
+        left_s = max(0.0, min(left_s, _LONGEST_S))
+        select.select([data, *self._watched], [data] if self._is_full else [], [], left_s)
 
     # -- what arrives --
 

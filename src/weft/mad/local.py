@@ -23,6 +23,7 @@ from weft.mad.carrier import (
     RETRIES,
     SMP_CLASSES,
     TIMEOUT_MS,
+    WATCH_S,
     Address,
     Answers,
     Arrived,
@@ -31,6 +32,7 @@ from weft.mad.carrier import (
     Mads,
     as_rows,
     check_requests,
+    is_ready,
     number_requests,
 )
 from weft.mad.subnet import Arrival, Subnet
@@ -76,6 +78,7 @@ class LocalCarrier(Carrier):
         self._deadlines: list[tuple[float, int]] = []  # heap; what was answered since is still in it
         self._done: dict[int, bytes | None] = {}
         self._arrived: list[Arrived] = []
+        self._watched: list[int] = []
         self._classes: dict[int, set[int]] = {}  # methods that were registered for
         self._transfers = Transfers(lambda mad, lid: self._outbox.append((mad, lid)), self._clock)
         self._outbox: deque[tuple[bytes, int]] = deque()
@@ -127,11 +130,15 @@ class LocalCarrier(Carrier):
             self._transfers.on_time()
             self._drain()
             found = self._take(only)
-            if found or (self._arrived and only is None) or now_s >= ends_s:
+            if found or (only is None and (self._arrived or is_ready(self._watched))) or now_s >= ends_s:
                 return found
             next_try_s = self._deadlines[0][0] if self._deadlines else None
             due = [when for when in (next_trap_s, next_try_s, self._transfers.next_deadline_s()) if when]
-            self._sleep(max(min([ends_s, *due]) - now_s, 1e-6))
+            nap_s = max(min([ends_s, *due]) - now_s, 1e-6)
+            self._sleep(min(nap_s, WATCH_S) if self._watched else nap_s)
+
+    def watch(self, file: int) -> None:
+        self._watched = [file]
 
     def arrivals(self) -> list[Arrived]:
         found, self._arrived = self._arrived, []

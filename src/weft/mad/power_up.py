@@ -149,6 +149,7 @@ def _switch_info(enhanced_port_0: bool) -> bytes:
         linear_fdb_cap=LINEAR_FDB_CAP,
         multicast_fdb_cap=MULTICAST_FDB_CAP,
         life_time_value=18,
+        optimized_sl_to_vl_mapping_programming=1,
         partition_enforcement_cap=SWITCH_PARTITION_CAP,
         inbound_enforcement_cap=1,
         outbound_enforcement_cap=1,

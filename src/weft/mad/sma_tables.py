@@ -11,6 +11,7 @@ from weft.fabric.tables import NO_ROUTE, PKEY_ENTRIES, VL_ARBITRATION_ENTRIES, T
 from weft.mad.devices import NONE, Devices
 from weft.mad.power_up import LINEAR_FDB_CAP, MULTICAST_FDB_CAP, SWITCH_PARTITION_CAP
 from weft.wire.mad import Status
+from weft.wire.smp import ALL_INPUTS
 
 _DATA, _END = 64, 128
 _BLANK = bytes(64)
@@ -81,7 +82,12 @@ def set_sl2vl(devices: Devices, node: int, slot: int, modifier: int, smp: bytear
         return _NOT_FOUND
     pairs, vl = smp[_DATA : _DATA + 8], bytearray(16)
     vl[0::2], vl[1::2] = pairs.translate(_HIGH), pairs.translate(_LOW)
-    devices.view("sl2vl")[16 * row : 16 * row + 16] = vl
+    rows, ports = [row], devices.ports_with_0[node]
+    if modifier & ALL_INPUTS and devices.is_switch[node]:
+        first = devices.first_pair[node] + (modifier & 0xFF)
+        rows = [first + into * ports for into in range(ports)]
+    for row in rows:
+        devices.view("sl2vl")[16 * row : 16 * row + 16] = vl
     return 0
 
 

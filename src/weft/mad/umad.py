@@ -26,6 +26,7 @@ from weft.mad.carrier import (
     RETRIES,
     SMP_CLASSES,
     TIMEOUT_MS,
+    WATCH_S,
     Address,
     Answers,
     Arrived,
@@ -201,6 +202,8 @@ class UmadCarrier(Polled):
     def _go_on(self, wait_s: float) -> None:
         """Read what is there, waiting for the first; then whatever is due."""
         self._fill()
+        if self._watched:  # libibumad waits for its own file alone
+            wait_s = min(wait_s, WATCH_S)
         self._read(max(0.0, min(wait_s, self._until_due_s())))
         self._give_up()
         self._fill()

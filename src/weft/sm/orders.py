@@ -11,9 +11,12 @@ order waits for the manager's own thread, which comes to it between two sweeps.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from weft.sm.inventory import Subnet
 
 _LONGEST_BYTES = 1 << 27  # definitions of all partitions of a large subnet
+_ENDS = "the subnet manager ends"
 OUT_OF_DATE = "out of date"  # kind of a refusal: somebody else was faster
 
 
@@ -95,17 +99,20 @@ def _qos(fields: Any) -> QosOptions | None:
 
 
 class Orders:
-    """True while somebody waits. `sweep` is for an order that the devices did not take; None if it failed."""
+    """`sweep` is for an order that the devices did not take; None if it failed."""
 
     def __init__(self, manager: Manager, sweep: Callable[[], Report | None]) -> None:
         self._manager, self._sweep = manager, sweep
         self._waiting: deque[tuple[Order, Future[str]]] = deque()
+        self.bell = -1  # a file that can be read when somebody waits
+        self._door = threading.Lock()  # whether it is open
         self._seen: tuple[View | None, Subnet | None, bytes] = (None, None, b"")
         self._commands: Commands | None = None
 
     def open(self, path: Path) -> None:
         """OSError or ConfigError if that cannot be."""
         questions = {"status": self._status, "subnet": self._subnet, "allocation": self._allocation}
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._commands = Commands(path, {**questions, "allocate": self._allocate}, longest_bytes=_LONGEST_BYTES)
 
     def carry_out(self) -> None:
@@ -132,20 +139,26 @@ class Orders:
     def _check_master(self) -> None:
         """SubnetError if it is another's subnet."""
         if self._commands is None:
-            raise SubnetError("the subnet manager ends")
+            raise SubnetError(_ENDS)
         election = self._manager.election
         if election.state != SMState.MASTER:
             where = "" if election.master is None else f": ask the master, GUID {Guid(election.master.guid)}"
             raise SubnetError(f"this subnet manager is {election.state.name.lower().replace('_', '-')}{where}")
 
-    def __bool__(self) -> bool:
+    def is_called(self) -> bool:
+        """Does anybody wait? The bell is silent then, until the next comes."""
+        if self._commands is not None:
+            with suppress(BlockingIOError):
+                os.eventfd_read(self.bell)
         return bool(self._waiting)
 
     def close(self) -> None:
-        commands, self._commands = self._commands, None
+        with self._door:
+            commands, self._commands = self._commands, None
         if commands is not None:
             commands.shutdown()
             commands.server_close()
+            os.close(self.bell)
             self.carry_out()
 
     # -- in threads of their own --------------------------------------------------------------------------------------
@@ -156,9 +169,11 @@ class Orders:
         except msgspec.ValidationError as error:
             raise ConfigError(f"allocate: {error}") from None
         future: Future[str] = Future()
-        self._waiting.append((order, future))
-        if self._commands is None:  # nobody will come to it
-            self.carry_out()
+        with self._door:
+            if self._commands is None:
+                raise SubnetError(_ENDS)
+            self._waiting.append((order, future))
+            os.eventfd_write(self.bell, 1)
         return {"revision": future.result()}
 
     def _allocation(self) -> bytes:

@@ -101,6 +101,13 @@ def _raw_filters(
     ]
 
 
+def enforced(view: View) -> NDArray[np.uint8]:
+    """[slot] -> INBOUND | OUTBOUND, as the ports of switches that face something said."""
+    fields = PortInfo.partition_enforcement_inbound, PortInfo.partition_enforcement_outbound
+    inbound, outbound = (column(view.port_info, field).astype(np.uint8) for field in fields)
+    return inbound * np.uint8(INBOUND) | outbound * np.uint8(OUTBOUND)
+
+
 def link_limits(view: View, max_op_vls: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """[slot] -> NeighborMTU and OperationalVLs: what both ends of a cable can; port 0 of a switch: what it can."""
     infos, peer = view.port_info, view.fabric.ports.peer

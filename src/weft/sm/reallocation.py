@@ -22,7 +22,7 @@ from weft.sm.discovery.view import View
 from weft.sm.events import Event
 from weft.sm.mcast.trees import reprogram
 from weft.sm.pkey.table_upload import upload_pkeys
-from weft.sm.port_info import arm, wanted_settings
+from weft.sm.port_info import arm, enforced, wanted_settings
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
 from weft.sm.state import State
 from weft.sm.sweep import Interrupted, Report, give_pkeys, settle_groups
@@ -41,7 +41,7 @@ def reallocate(state: State, told: Told, keep: Callable[[], None], sweep: Callab
     before, filed = state.told, state.filed
     state.merge(filed, told)
     try:
-        refused = _program_or_sweep(state, sweep)
+        refused = _program_or_sweep(state, sweep, lanes=told.qos != before.qos)
         if refused:
             more = f" and {len(refused) - _NAMED:,} more" if len(refused) > _NAMED else ""
             raise SubnetError(
@@ -53,13 +53,13 @@ def reallocate(state: State, told: Told, keep: Callable[[], None], sweep: Callab
         raise
     except WeftError:
         state.merge(filed, before)
-        _program_or_sweep(state, sweep)
+        _program_or_sweep(state, sweep, lanes=told.qos != before.qos)
         raise
 
 
-def _program_or_sweep(state: State, sweep: Callable[[], Report | None]) -> list[str]:
+def _program_or_sweep(state: State, sweep: Callable[[], Report | None], *, lanes: bool) -> list[str]:
     """Who is there and does not take it."""
-    if not program(state):
+    if not program(state, lanes=lanes):
         return []
     report = sweep()
     if report is None:
@@ -67,36 +67,51 @@ def _program_or_sweep(state: State, sweep: Callable[[], Report | None]) -> list[
     return list(report.refused)
 
 
-def program(state: State) -> list[str]:
-    """What is wanted now into the devices of the last sweep; returns who did not take it, or did not answer."""
+def program(state: State, *, lanes: bool) -> list[str]:
+    """What is wanted now into the devices of the last sweep; returns who did not take it, or did not answer.
+
+    `lanes`: they may have changed too.
+    """
     sender, known, options = state.sender, state.known, state.options
     assert state.view is not None, "nothing is told to a manager that has not swept"
     assert known is not None, "nor to one that is not master"
-    view = _with_fresh_tables(state, state.view)
+    view = _with_fresh_tables(state, state.view, lanes=lanes)
     pkeys = give_pkeys(state, view, known)
     lacking = [note for note in pkeys.lacking if note not in state.lacking]
     if lacking:
         raise ConfigError(f"{lacking[0]}: all is as before")
-    had_lanes = "sl2vl" in vars(state.view.fabric.tables)
-    qos = _ONE_LANE if state.qos is None and had_lanes else state.qos
-    for note in choose_vl_tables(qos, view, options.max_op_vls):
-        state.log.say_once(Event.QOS, note)
+    if lanes:
+        _choose_lanes(state, view)
     settle_groups(state, view)
-    tables = view.fabric.tables
-    lids = Lids(lid=tables.lid.astype(np.int32), lmc=tables.lmc, changed=_NONE, without=_NONE)
-    wanted = wanted_settings(view, lids, options, enforced=pkeys.enforcement)
-    refused = [*upload_pkeys(sender, view, known, pkeys), *upload_vl_tables(sender, view, known)]
-    refused += [view.name(slot) for slot in arm(sender, view, known, wanted).refused.tolist()]
+    refused = upload_pkeys(sender, view, known, pkeys)
+    if lanes:
+        refused += upload_vl_tables(sender, view, known)
+    if lanes or (enforced(view) != pkeys.enforcement).any():
+        tables = view.fabric.tables
+        lids = Lids(lid=tables.lid.astype(np.int32), lmc=tables.lmc, changed=_NONE, without=_NONE)
+        wanted = wanted_settings(view, lids, options, enforced=pkeys.enforcement)
+        refused += [view.name(slot) for slot in arm(sender, view, known, wanted).refused.tolist()]
     state.view, state.lacking = view, pkeys.lacking
     return refused + reprogram(sender, view, known, state.groups)
 
 
-def _with_fresh_tables(state: State, view: View) -> View:
-    """The routes as they are; P_Keys and lanes are for others to fill. Who asks meanwhile sees those of before."""
-    tables = copy.copy(view.fabric.tables if state.routing is None else state.routing.tables)
-    tables.port_info, tables.mft = view.fabric.tables.port_info.copy(), view.fabric.tables.mft
-    tables.pkey = np.zeros_like(view.fabric.tables.pkey)
-    if state.routing is None:
-        for name in ("sl2vl", "vl_arbitration"):
+def _choose_lanes(state: State, view: View) -> None:
+    assert state.view is not None, "it has swept"
+    had_lanes = "sl2vl" in vars(state.view.fabric.tables)
+    qos = _ONE_LANE if state.qos is None and had_lanes else state.qos
+    for note in choose_vl_tables(qos, view, state.options.max_op_vls):
+        state.log.say_once(Event.QOS, note)
+
+
+def _with_fresh_tables(state: State, view: View, *, lanes: bool) -> View:
+    """The routes as they are; P_Keys, and lanes, are for others to fill. Who asks meanwhile sees those of before."""
+    tables = copy.copy(view.fabric.tables)
+    tables.pkey = np.zeros_like(tables.pkey)
+    if lanes:
+        tables.port_info = tables.port_info.copy()
+        engine = {} if state.routing is None else vars(state.routing.tables)
+        for name in ("sl2vl", "vl_arbitration"):  # the engine's, if it needs lanes against deadlock
             vars(tables).pop(name, None)
+            if name in engine:
+                setattr(tables, name, engine[name])
     return replace(view, fabric=view.fabric.configured(tables))

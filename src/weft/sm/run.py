@@ -152,6 +152,8 @@ class SubnetManager:
         if options.state_file is not None:
             path = socket_of(options.state_file)
             self._writing.attempt(f"the socket {path}", partial(self._orders.open, path))
+            if self._orders.bell >= 0:
+                self.carrier.watch(self._orders.bell)
         self.carrier.set_is_sm(True)
         state.log.say(Event.STARTED, f"GUID 0x{self.election.guid:016x}, priority {options.sm_priority}")
 
@@ -176,7 +178,7 @@ class SubnetManager:
             self._check()
         elif now_s >= self._light_s and self.election.state == SMState.MASTER:
             self._look()
-        if self._orders and self.election.state != SMState.DISCOVERING:  # it will be master, or know who is
+        if self._orders.is_called() and self.election.state != SMState.DISCOVERING:  # it will be master, or know who is
             self._carry_out()
         next_s = min(self._sweep_s, self._check_s, self._light_s, self.election.next_due_s(), now_s + _NAP_S)
         next_s = min(next_s, self.replication.next_due_s(self.election.master))
@@ -201,7 +203,6 @@ class SubnetManager:
             self._orders.carry_out()
         finally:
             self._configuring = False
-        self._write_status()
 
     # -- sweeps -----------------------------------------------------------------------------------------------------
 

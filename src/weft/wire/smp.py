@@ -102,6 +102,9 @@ class NodeInfo(Format, size=40):
     vendor_id = bits(24)
 
 
+ALL_INPUTS = 1 << 17  # in the modifier of an SL to VL table: that of every input, where `optimized_sl_to_vl_...` is 1
+
+
 class SwitchInfo(Format, size=20):
     """Attribute 0x0012. `life_time_value` and what follows share a byte that OpenSM calls life_state."""
 

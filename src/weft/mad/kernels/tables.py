@@ -8,6 +8,7 @@ from weft.fabric.tables import NO_ROUTE, PKEY_ENTRIES, SERVICE_LEVELS, VL_ARBITR
 from weft.jit import handler, part
 from weft.mad.kernels.state import NONE, Mark
 from weft.mad.power_up import LINEAR_FDB_CAP, MULTICAST_FDB_CAP, SWITCH_PARTITION_CAP
+from weft.wire.smp import ALL_INPUTS
 
 DATA_BYTES = 64
 _LIDS = 64  # in a block of the linear forwarding table
@@ -46,17 +47,22 @@ def p_keys(s, node, slot, modifier, b, at, is_set):
 @handler
 def sl2vl(s, node, slot, modifier, b, at, is_set):
     into, out, row = modifier >> 8 & 0xFF, modifier & 0xFF, s.first_pair[node]
+    last, step = len(s.sl2vl), len(s.sl2vl)  # of the rows that are set: one
     if not len(s.sl2vl):
         return False
     if not s.is_switch[node]:
         row += slot - s.first[node]
     elif into > s.last_port[node] or out > s.last_port[node]:
         return False
+    elif is_set and modifier & ALL_INPUTS:
+        last = row + s.ports_with_0[node] ** 2
+        step, row = s.ports_with_0[node], row + out
     else:
         row += into * s.ports_with_0[node] + out
     for i in range(SERVICE_LEVELS // 2):
         if is_set:
-            s.sl2vl[row, 2 * i], s.sl2vl[row, 2 * i + 1] = b[at + i] >> 4, b[at + i] & 0x0F
+            s.sl2vl[row:last:step, 2 * i] = b[at + i] >> 4
+            s.sl2vl[row:last:step, 2 * i + 1] = b[at + i] & 0x0F
         else:
             b[at + i] = s.sl2vl[row, 2 * i] << 4 | s.sl2vl[row, 2 * i + 1]
     if not is_set:

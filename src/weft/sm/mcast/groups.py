@@ -11,11 +11,10 @@ and then a new block. So tables stay short, and packets for a group that is gone
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from weft.ids import Gid, Lid, PKey
 from weft.sm.discovery.view import View
@@ -52,6 +51,7 @@ class Group:
     record: MCMemberRecord
     members: dict[int, Member] = field(default_factory=dict)  # by port GUID
     well_known: bool = False  # asked for by a partition: needs no member
+    wanted: WantedGroup | None = None  # as that partition has it
 
     @property
     def mgid(self) -> int:
@@ -149,27 +149,30 @@ class Groups:
         Returns the groups that ended.
         """
         self.last_mlid = _last_mlid(view)
-        ended = self._drop_strangers(view)
-        wanted = dict(_wanted_groups(partitions, view, life_time))
-        for mgid, record in wanted.items():
-            group = self.by_mgid.get(mgid) or self.create(record, well_known=True)
-            if group is not None:
-                group.well_known = True
+        inside = _by_partition(view)
+        ended = self._drop_strangers(inside)
+        there = [one for one in partitions.partitions if one.p_key in inside]  # OpenSM has no groups of others
+        wanted = {int(group.mgid): (group, one.p_key) for one in there for group in one.groups}
+        for mgid, (asked, p_key) in wanted.items():
+            found = self.by_mgid.get(mgid)
+            if found is None and self._has_room:
+                found = self.create(_as_record(asked, p_key, life_time), well_known=True)
+            elif found is not None and found.wanted not in (None, asked):
+                found.record = _as_record(asked, p_key, life_time).replace(mlid=found.mlid, **EXACTLY)
+            if found is not None:
+                found.well_known, found.wanted = True, asked
         self.without_mlid = [mgid for mgid in wanted if mgid not in self.by_mgid]
         for group in [one for one in self.by_mgid.values() if one.well_known and one.mgid not in wanted]:
-            group.well_known = False
+            group.well_known, group.wanted = False, None
             if not group.is_alive:
                 self._end(group)
         return ended
 
-    def _drop_strangers(self, view: View) -> list[Group]:
+    def _drop_strangers(self, inside: dict[int, set[int]]) -> list[Group]:
+        """`inside`: GUIDs of the members of each partition."""
         ended: list[Group] = []
-        allowed: dict[int, set[int]] = {}
-        for group in list(self.by_mgid.values()):
-            partition = PKey(group.p_key).partition
-            if partition not in allowed:
-                allowed[partition] = set(view.fabric.ports.guid[_in_partition(view, partition)].tolist())
-            gone = group.members.keys() - allowed[partition]
+        for group in [one for one in self.by_mgid.values() if one.members]:
+            gone = group.members.keys() - inside.get(PKey(group.p_key).partition, set())
             if any(self.leave(group, guid) for guid in gone if guid in group.members):
                 ended.append(group)
         return ended
@@ -190,6 +193,10 @@ class Groups:
                 self.changed.add(group.mlid)
 
     # -- MLIDs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _has_room(self) -> bool:
+        return self._fresh <= self.last_mlid or bool(self._freed and self._freed[0] <= self.last_mlid)
 
     def _take_mlid(self, asked: int) -> int | None:
         if asked in self._freed and asked <= self.last_mlid:
@@ -217,18 +224,16 @@ def _last_mlid(view: View) -> int:
     return min(_LAST_MLID, Lid.FIRST_MULTICAST + int(cap.min()) - 1) if len(cap) else _LAST_MLID
 
 
-def _in_partition(view: View, partition: int) -> NDArray[np.intp]:
-    """Slots of end ports that hold a key of this partition."""
+def _by_partition(view: View) -> dict[int, set[int]]:
+    """P_Key of 15 bits -> GUIDs of the end ports that hold it, as members of any kind."""
     ends = view.end_ports
-    inside: NDArray[np.bool_] = (view.fabric.tables.pkey[ends] & 0x7FFF == partition).any(axis=1)
-    return ends[inside]
-
-
-def _wanted_groups(partitions: Partitions, view: View, life_time: int) -> Iterator[tuple[int, MCMemberRecord]]:
-    """Those of partitions that somebody is in: OpenSM has no others."""
-    for partition in partitions.partitions:
-        for group in partition.groups if len(_in_partition(view, partition.p_key)) else ():
-            yield int(group.mgid), _as_record(group, partition.p_key, life_time)
+    keys = view.fabric.tables.pkey[ends] & 0x7FFF
+    row, place = np.nonzero(keys)
+    order = np.argsort(keys[row, place], kind="stable")
+    p_keys, first = np.unique(keys[row, place][order], return_index=True)
+    guids = view.fabric.ports.guid[ends[row[order]]].tolist()
+    bounds = zip(first.tolist(), [*first[1:].tolist(), len(guids)], strict=True)
+    return {p_key: set(guids[a:b]) for p_key, (a, b) in zip(p_keys.tolist(), bounds, strict=True)}
 
 
 def _as_record(group: WantedGroup, p_key: int, life_time: int) -> MCMemberRecord:

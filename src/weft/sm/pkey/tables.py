@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import PKEY_ENTRIES
 from weft.ids import Guid, PKey, p_keys_match
-from weft.sm.pkey.partitions import DEFAULT_P_KEY, Devices, Everyone, Membership, Partition, Partitions
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, Devices, Everyone, Member, Membership, Partition, Partitions
 
 FULL = PKey.FULL_MEMBER
 INBOUND, OUTBOUND = 2, 1  # of PortInfo's two bits
@@ -31,7 +32,6 @@ INBOUND, OUTBOUND = 2, 1  # of PortInfo's two bits
 PART_ENFORCE = {"both": INBOUND | OUTBOUND, "in": INBOUND, "out": OUTBOUND, "off": 0}
 _NAMED = 4  # how many ports or keys a note names
 _LIMITED_MEMBER, _FULL_MEMBER, _BOTH_MEMBER = 0, 1, 2
-_CODE = {Membership.LIMITED: _LIMITED_MEMBER, Membership.FULL: _FULL_MEMBER, Membership.BOTH: _BOTH_MEMBER}
 _CAS = (NodeKind.HCA, NodeKind.AGGREGATION)
 
 
@@ -143,45 +143,68 @@ def _expand(
     partitions: tuple[Partition, ...], fabric: Fabric, slots: NDArray[np.int64], own_slot: int, notes: list[str]
 ) -> _Rules:
     """Every rule with every port that it means."""
-    by_guid = dict(zip(fabric.ports.guid[slots].tolist(), range(len(slots)), strict=True))
-    everyone = _everyone(fabric, slots, own_slot)
-    pairs = [(number, member) for number, partition in enumerate(partitions) for member in partition.members]
-    pairs.sort(key=lambda pair: pair[1].rank)
-    ends: list[NDArray[np.int64]] = []
-    absent: dict[int, list[str]] = {}
-    none = np.zeros(0, np.int64)
-    for number, member in pairs:
-        if isinstance(member.who, Everyone):
-            ends.append(everyone[member.who])
-        elif isinstance(member.who, Devices):
-            ends.append(_devices(member.who, fabric, slots))
-        else:
-            place = by_guid.get(member.who)
-            ends.append(none if place is None else np.array([place]))
-        if not len(ends[-1]) and not isinstance(member.who, Everyone):
-            who = Guid(member.who) if isinstance(member.who, int) else member.who
-            absent.setdefault(number, []).append(f"{who} (line {member.line})" if member.line else str(who))
-    for number, names in absent.items():
-        notes.append(f"partition {partitions[number].label}: there is no port {_listed(names)}")
-    counts = np.array([len(one) for one in ends], np.int64)
+    members = list(chain.from_iterable(one.members for one in partitions))
+    size = len(members)
+    part = np.repeat(np.arange(len(partitions)), [len(one.members) for one in partitions])
+    guid = np.fromiter((0 if not isinstance(one.who, int) else one.who for one in members), np.uint64, size)
+    order = np.argsort(fabric.ports.guid[slots], kind="stable")
+    place = order[np.minimum(np.searchsorted(fabric.ports.guid[slots], guid, sorter=order), len(slots) - 1)]
+    count = (fabric.ports.guid[slots[place]] == guid).astype(np.int64)  # of ends that a rule means
+    many = {int(rule): _many(members[rule].who, fabric, slots, own_slot) for rule in np.flatnonzero(guid == 0)}
+    count[list(many)] = [len(ends) for ends in many.values()]
+    _name_absent(partitions, members, part, np.flatnonzero(count == 0), notes)
+    rules = np.argsort(np.fromiter((one.rank for one in members), np.int64, size), kind="stable")
+    rule = np.repeat(rules, count[rules])
+    end = place[rule]
+    for one, ends in many.items():
+        end[rule == one] = ends
     return _Rules(
-        np.repeat(np.array([number for number, _ in pairs], np.int64), counts),
-        np.concatenate(ends) if ends else none,
-        np.repeat(np.array([_CODE[member.membership] for _, member in pairs], np.int8), counts),
-        np.repeat(np.array([member.index0 for _, member in pairs], bool), counts),
-        np.repeat(np.arange(len(pairs)), counts),
+        part[rule],
+        end,
+        np.fromiter((_code(one.membership) for one in members), np.int8, size)[rule],
+        np.fromiter((one.index0 for one in members), bool, size)[rule],
+        np.repeat(np.arange(size), count[rules]),
     )
 
 
-def _everyone(fabric: Fabric, slots: NDArray[np.int64], own_slot: int) -> dict[Everyone, NDArray[np.int64]]:
+def _code(membership: Membership) -> int:
+    """Without a look into a dictionary: there is one for each member of each partition."""
+    if membership is Membership.LIMITED:
+        return _LIMITED_MEMBER
+    return _FULL_MEMBER if membership is Membership.FULL else _BOTH_MEMBER
+
+
+def _name_absent(
+    partitions: tuple[Partition, ...],
+    members: list[Member],
+    part: NDArray[np.int64],
+    rules: NDArray[np.intp],
+    notes: list[str],
+) -> None:
+    """One note for each partition with rules that mean no port."""
+    absent: dict[int, list[str]] = {}
+    for rule in rules.tolist():
+        who, line = members[rule].who, members[rule].line
+        if not isinstance(who, Everyone):
+            name = str(Guid(who) if isinstance(who, int) else who)
+            absent.setdefault(int(part[rule]), []).append(f"{name} (line {line})" if line else name)
+    for number, names in absent.items():
+        notes.append(f"partition {partitions[number].label}: there is no port {_listed(names)}")
+
+
+def _many(who: Everyone | Devices | int, fabric: Fabric, slots: NDArray[np.int64], own_slot: int) -> NDArray[np.int64]:
+    """The ends that a rule means which names no GUID."""
+    if isinstance(who, Devices):
+        return _devices(who, fabric, slots)
     kind = fabric.nodes.kind[fabric.ports.node[slots]]
-    return {
-        Everyone.ALL: np.arange(len(slots)),
-        Everyone.ALL_CAS: np.flatnonzero(np.isin(kind, _CAS)),
-        Everyone.ALL_SWITCHES: np.flatnonzero(kind == NodeKind.SWITCH),
-        Everyone.ALL_ROUTERS: np.flatnonzero(kind == NodeKind.ROUTER),
-        Everyone.SELF: np.flatnonzero(slots == own_slot),
+    of_kind = {
+        Everyone.ALL: np.ones(len(slots), bool),
+        Everyone.ALL_CAS: np.isin(kind, _CAS),
+        Everyone.ALL_SWITCHES: kind == NodeKind.SWITCH,
+        Everyone.ALL_ROUTERS: kind == NodeKind.ROUTER,
+        Everyone.SELF: slots == own_slot,
     }
+    return np.flatnonzero(of_kind[who]) if isinstance(who, Everyone) else np.zeros(0, np.int64)
 
 
 def _devices(who: Devices, fabric: Fabric, slots: NDArray[np.int64]) -> NDArray[np.int64]:

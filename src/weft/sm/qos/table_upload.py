@@ -6,21 +6,24 @@ maps to VL 0 after power-up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import Tables
 from weft.sm.conf.qos_options import Qos
 from weft.sm.discovery.known import Known
-from weft.sm.discovery.view import View
+from weft.sm.discovery.view import View, ranges
 from weft.sm.port_info import link_limits
 from weft.sm.qos.tables import fill_qos
 from weft.sm.sender import Sender
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import SmpAttribute, SwitchInfo
+from weft.wire.smp import ALL_INPUTS, SmpAttribute, SwitchInfo
 
 _BLOCK = 32  # entries of VL arbitration in a MAD
+_Rows = tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.int64]]
 
 
 def choose_vl_tables(qos: Qos | None, view: View, max_op_vls: int) -> tuple[str, ...]:
@@ -50,41 +53,51 @@ def upload_vl_tables(sender: Sender, view: View, known: Known) -> list[str]:
 
 
 def _upload_sl2vl(sender: Sender, view: View, known: Known, refused: NDArray[np.bool_]) -> None:
-    row, slot, modifier = _sl2vl_rows(view)
+    row, slot, modifier = (np.concatenate(column) for column in zip(*_sl2vl_rows(view, known), strict=True))
     wanted, there = view.fabric.tables.sl2vl, known.tables.sl2vl
-    due = (wanted[row] != there[row]).any(axis=1) | ~known.vl_tables[view.fabric.ports.node[slot]]
-    row, slot, modifier = row[due], slot[due], modifier[due]
     data = np.zeros((len(row), 64), np.uint8)
     data[:, :8] = wanted[row, 0::2] << 4 | wanted[row, 1::2]
     _, took = sender.set(view.to_ports(slot), SmpAttribute.SL_TO_VL_MAPPING_TABLE, modifier, data)
     there[row[took]] = wanted[row[took]]
+    for_all = took & (modifier & ALL_INPUTS > 0)
+    ports = view.fabric.nodes.n_ports[view.fabric.ports.node[slot[for_all]]].astype(np.int64) + 1
+    rows = np.repeat(row[for_all], ports) + ranges(np.zeros_like(ports), ports) * np.repeat(ports, ports)
+    there[rows] = wanted[rows]
     refused[slot[~took]] = True
 
 
-def _sl2vl_rows(view: View) -> tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.int64]]:
-    """Rows in use, with the slot that each is of (the one by which packets leave), and the modifier of its MAD.
+def _sl2vl_rows(view: View, known: Known) -> Iterator[_Rows]:
+    """Rows that differ, with the slot that each is of (the one by which packets leave), and the modifier of its MAD.
 
     A switch has one for each pair of ports in use, from port 0 too, and to it where that is an enhanced one; an adapter
-    one for each port in use.
+    one for each port in use. Where rows do not depend on where packets come from, and the switch can, one MAD is for
+    all inputs: 65 for a switch of 64 ports, not 4,096.
     """
     fabric = view.fabric
     ports, tables = fabric.ports, fabric.tables
     used = np.zeros(len(ports), bool)
     used[view.plugged] = used[view.end_ports] = True
-    adapters = np.flatnonzero(used & ~view.is_switch[ports.node])
-    rows = [tables.first_pair[ports.node[adapters]] + ports.number[adapters]]
-    slots, modifiers = [adapters], [np.zeros(len(adapters), np.int64)]
+    slot = np.flatnonzero(used & ~view.is_switch[ports.node])
+    row = tables.first_pair[ports.node[slot]] + ports.number[slot]
+    due = (tables.sl2vl[row] != known.tables.sl2vl[row]).any(axis=1) | ~known.vl_tables[ports.node[slot]]
+    yield row[due], slot[due], np.zeros(int(due.sum()), np.int64)
     enhanced = _is_enhanced(view)
+    for_all = column(view.switch_info, SwitchInfo.optimized_sl_to_vl_mapping_programming) & 1 > 0
     for node in np.flatnonzero(view.is_switch).tolist():
-        first, last = int(fabric.first_port[node]), int(fabric.nodes.n_ports[node])
-        numbers = np.flatnonzero(used[first : first + last + 1])
-        into, out = (grid.ravel() for grid in np.meshgrid(numbers, numbers, indexing="ij"))
-        pair = ((into != out) | (into == 0)) & ((out > 0) | enhanced[node])
-        into, out = into[pair], out[pair]
-        rows.append(tables.first_pair[node] + into * (last + 1) + out)
-        slots.append(first + out)
-        modifiers.append(into << 8 | out)
-    return np.concatenate(rows), np.concatenate(slots), np.concatenate(modifiers)
+        first, size = int(fabric.first_port[node]), int(fabric.nodes.n_ports[node]) + 1
+        numbers = used[first : first + size]
+        pairs = numbers[:, None] & numbers & ~np.eye(size, dtype=bool)
+        pairs[0, 0] = True
+        pairs[:, 0] &= enhanced[node]
+        at = slice(int(tables.first_pair[node]), int(tables.first_pair[node]) + size**2)
+        wanted, there = (one.sl2vl[at].reshape(size, size, -1) for one in (tables, known.tables))
+        pairs &= (wanted != there).any(axis=2) | ~known.vl_tables[node]
+        alike = (wanted == wanted[0]).all(axis=(0, 2)) & pairs.any(axis=0) & for_all[node]
+        pairs[:, alike] = False
+        out = np.flatnonzero(alike)
+        yield at.start + out, first + out, ALL_INPUTS | out
+        into, out = np.nonzero(pairs)
+        yield at.start + into * size + out, first + out, into << 8 | out
 
 
 def _upload_arbitration(sender: Sender, view: View, known: Known, refused: NDArray[np.bool_]) -> None:
