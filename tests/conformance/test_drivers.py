@@ -1,4 +1,4 @@
-"""Drivers of tenants: weft's subnet manager in a lab, and a UFM. OpenSM's is in tests/interop."""
+"""Drivers of tenants: weft's subnet manager in a lab, a UFM, and weft's own UFM. OpenSM's is in tests/interop."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from collections.abc import Iterator
 import pytest
 from tests.conformance.drivers import CHECKS, Bench
 from tests.lab.rdma import managed
+from tests.patience import PATIENCE_S
 from tests.tenants.drivers.small_ufm import SmallUfm, running
 
 import weft
+from weft.diags.ask import Target, get_smp
+from weft.lab import control, registry
 from weft.lab.lab import Lab
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.serve.embedded import Ufm
 from weft.sm.control import ManagerSocket, socket_of
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 from weft.tenants.drivers.ufm import UfmDriver
 from weft.tenants.drivers.ufm_rest import UfmClient
+from weft.tenants.drivers.ufm_shapes import UfmQos
+from weft.wire.smp import PKeyTable, SmpAttribute
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +50,29 @@ def of_ufm() -> Iterator[Bench]:
         yield Bench(driver=driver, guids=guids, held=ufm.held, taken=0x200, sets_default=False, sets_lanes=False)
 
 
-@pytest.mark.parametrize("who", ["of_manager", "of_ufm"])
+@pytest.fixture(scope="module")
+def of_weft_serve() -> Iterator[Bench]:
+    """Of weft's own UFM, behind which is a lab with a subnet manager; Default becomes limited with the first slice."""
+    with Ufm("star:hosts=6") as ufm:
+        client = UfmClient(ufm.url, token=ufm.token, timeout_s=PATIENCE_S)
+        client.create_pkey(0x200, "own", ip_over_ib=False, qos=UfmQos())
+        driver = UfmDriver(client, range(0x100, 0x200))
+        lids = {guid: port.lid for guid, port in driver.inventory().by_guid().items()}
+        carrier = IbsimCarrier("h6", control.ask(registry.find(ufm.lab), "state")["sockname"])
+        yield Bench(
+            driver=driver,
+            guids={f"h{number}": int(ufm.fabric[f"h{number}/1"].guid) for number in range(2, 7)},
+            held=lambda guid: list(
+                PKeyTable.unpack(get_smp(carrier, Target(lids[guid]), SmpAttribute.P_KEY_TABLE)).p_key
+            ),
+            taken=0x200,
+            sets_default=False,
+            sets_lanes=False,
+        )
+        carrier.close()
+
+
+@pytest.mark.parametrize("who", ["of_manager", "of_ufm", "of_weft_serve"])
 @pytest.mark.parametrize("name", CHECKS)
 def test_every_driver_keeps_to_the_suite(who, name, request):
     CHECKS[name](request.getfixturevalue(who))

@@ -69,7 +69,13 @@ def test_default_that_lets_everybody_talk_is_refused_with_the_way_out(ufm, bench
     assert bench.driver.read().allocation.default_is_full
     with pytest.raises(SubnetError, match=r"default_membership = limited into gv\.cfg"):
         bench.put(two(bench)[0])
-    assert ufm.changes == 0
+    assert ufm.pkeys == {}
+    ufm.membership = "limited"
+    bench.put(two(bench)[0])
+    ufm.membership, before = membership, ufm.changes
+    with pytest.raises(SubnetError, match=r"default_membership = limited into gv\.cfg"):
+        bench.put(two(bench)[1])
+    assert ufm.changes == before
 
 
 def test_an_mtu_that_ufm_has_not_is_refused(ufm, bench):

@@ -71,16 +71,20 @@ class UfmDriver:
                 raise ConfigError(f"the P_Key of {one.label} is taken: weft was not given it at {self.title}")
             if one.mtu_bytes not in (None, *_MTUS_BYTES):
                 raise ConfigError(f"the MTU of {one.label}, {one.mtu_bytes} bytes, is refused: UFM has 2048 and 4096")
-        if wanted.default_is_full != there.allocation.default_is_full:
-            word = "full" if wanted.default_is_full else "limited"
-            raise SubnetError(
-                f"{self.title}: ports cannot be made {word} members of Default over REST\n"
-                f"  Write default_membership = {word} into gv.cfg there, and start UFM again (6.19 or later)."
-            )
+        if there.allocation.slices or not wanted.slices:  # with the first one weft's own service makes Default limited
+            self._check_default(wanted, there.allocation)
         if wanted.lanes != there.allocation.lanes:
             raise SubnetError(
                 f"{self.title}: lanes cannot be set over REST\n"
                 "  Leave out classes here, and write qos_sl2vl, qos_vlarb_high and qos_vlarb_low into its opensm.conf."
+            )
+
+    def _check_default(self, wanted: Allocation, there: Allocation) -> None:
+        if wanted.default_is_full != there.default_is_full:
+            word = "full" if wanted.default_is_full else "limited"
+            raise SubnetError(
+                f"{self.title}: ports cannot be made {word} members of Default over REST\n"
+                f"  Write default_membership = {word} into gv.cfg there, and start UFM again (6.19 or later)."
             )
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -109,6 +113,7 @@ class UfmDriver:
 
     def _verify(self, wanted: Allocation) -> None:
         there = self.read().allocation
+        self._check_default(wanted, there)
         wrong = [one.label for key, one in wanted.slices.items() if there.slices.get(key) != _as_read(one)]
         wrong += [one.label for key, one in there.slices.items() if key not in wanted.slices]
         if wrong:
