@@ -47,6 +47,8 @@ def test_a_port_that_is_isolated_is_off_until_it_is_healthy(ufm):
     assert [one["object_name"] for one in ufm.get("app/alarms")] == [name]
     at_switch = f"{said['PeerGUID']}_{said['PeerPortNumber']}"
     assert ufm.get(f"resources/ports/{at_switch}")[0]["physical_state"] == "Disabled"
+    shown = [[one["name"] for one in ufm.get(f"resources/ports?show_disabled={word}")] for word in ("true", "false")]
+    assert set(shown[0]) - set(shown[1]) == {at_switch}
     ufm.done("PUT", "app/unhealthy_ports", {"ports": [at_switch], "ports_policy": "HEALTHY"})
     ufm.wait_for_hosts(*HOSTS)
     assert ufm.get("app/unhealthy_ports") == []

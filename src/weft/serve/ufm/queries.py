@@ -20,6 +20,7 @@ def ports(picture: Picture, query: Mapping[str, str]) -> list[Port]:
         "sys_type": lambda word: lambda port: port.description.lower().startswith(word.lower()),
         "system": lambda word: lambda port: word in (port.system_id, port.system_name),
         "active": lambda word: _if(word, lambda port: port.logical_state == "Active"),
+        "show_disabled": lambda word: _if(word, lambda port: port.physical_state != "Disabled", when=False),
         "external": lambda word: _if(word, lambda port: port.number > 0),
         "high_ber_only": lambda word: _if(word, lambda port: port.high_ber_severity != NONE),
         "high_ber_severity": lambda word: lambda port: port.high_ber_severity.lower() == word.lower(),
@@ -78,13 +79,13 @@ def _kept(
 ) -> list[_Thing]:
     for name in query:
         if name not in known and name not in _PAGING and name not in _DETAILS:
-            raise UnknownName("filter", name, known)
+            raise ConfigError(f"the filter {name[:40]!r} is refused: there are {', '.join(known)}")
     filters = [make(query[name]) for name, make in known.items() if name in query]
     return [one for one in things if all(keep(one) for keep in filters)]
 
 
-def _if(word: str, keep: _Keep[_Thing]) -> _Keep[_Thing]:
-    return keep if _is_true(word) else lambda _: True
+def _if(word: str, keep: _Keep[_Thing], when: bool = True) -> _Keep[_Thing]:
+    return keep if _is_true(word) is when else lambda _: True
 
 
 def _is_true(word: str) -> bool:
