@@ -9,11 +9,15 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.fabric.forwarding import Reason
+from weft.fabric.kinds import NodeKind
 from weft.fabric.spec import load
 from weft.scenarios import tenants
-from weft.scenarios.attack import CROSSING, FORGED, GUESSED, OWN, RAW
+from weft.scenarios.attack import CROSSING, FORGED, GUESSED, OWN, RAW, Attack
+from weft.scenarios.managed import ManagedSubnet
+from weft.sm.conf.options import Options
 from weft.tenants.compile import compile_intent
 from weft.tenants.intent import parse_intent
+from weft.tenants.simulate import planned_inventory
 from weft.wire.headers import BTH, DETH, LRH, Opcode
 from weft.wire.packet import Link, icrc_is_right, parse
 
@@ -62,9 +66,34 @@ def test_a_door_that_is_open_is_found(monkeypatch):
     assert not any(figures["proved"])
 
 
+def test_no_door_is_open_while_the_subnet_manager_is_at_work(tmp_path):
+    """Leaves restart with no tables but the standard's; after each wave of MADs by which they get theirs."""
+    fabric = load(tenants.SPEC)
+    allocation = compile_intent(parse_intent(tenants.INTENT), planned_inventory(fabric)).allocation
+    (tmp_path / "partitions.conf").write_text(tenants.write_partitions(allocation))
+    net = ManagedSubnet(fabric, Options(partition_config_file=tmp_path / "partitions.conf"))
+    attack = Attack(net.devices, net.hosts.astype("int64"), net.carrier.slot, allocation, seed=1)
+    exchange, waves = net.carrier.exchange, []
+
+    def watched(mads, *args, **given):
+        answers = exchange(mads, *args, **given)
+        attack.send(100, is_calm=False)
+        waves.append(len(mads))
+        return answers
+
+    net.carrier.exchange = watched
+    for node in net.fabric.of_kind(NodeKind.SWITCH).tolist()[:2]:
+        tenants._restart(net, node)
+        net.settle()
+    assert len(waves) > 20
+    crossing = [attack.tallies[kind] for kind in (*CROSSING, RAW)]
+    assert sum(one.delivered for one in crossing) == 0
+    assert sum(one.ends.get(Reason.INBOUND, 0) for one in crossing) > 100
+
+
 def test_attempts_are_whole_packets_of_both_transports_on_all_service_levels():
     fabric = load(tenants.SPEC)
-    allocation = compile_intent(parse_intent(tenants.INTENT), tenants._inventory(fabric)).allocation
+    allocation = compile_intent(parse_intent(tenants.INTENT), planned_inventory(fabric)).allocation
     attack, _ = tenants._attack("both", allocation, 1_000, seed=1)
     packets = [row.tobytes() for row in attack._packets(attack.strangers, np.full(len(attack.strangers), 0x8001))]
     read = [parse(raw, Link.INFINIBAND)[0] for raw in packets]

@@ -24,13 +24,12 @@ from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
-from weft.fabric.timing import timings
 from weft.routing.route import route
 from weft.scenarios.experiment import run_packets
 from weft.scenarios.finding import COLOURS, Finding
 from weft.sim.engine import Options
 from weft.sim.result import Result
-from weft.sim.traffic import Traffic
+from weft.sim.under_load import UnderLoad, line_gbit_s
 
 CLAIM = (
     "The latency-sensitive MPI traffic shouldn't be blocked by bulk data transfers. Getting the QoS policy right is "
@@ -44,9 +43,6 @@ RANKS = ("h2", "h6", "h10", "h4", "h8", "h12")
 STORAGE_SL, MPI_SL = 0, 1
 STORAGE_VL, MPI_VL = 0, 1
 NO_LIMIT = 255  # of high priority: the other lane gets only what is left
-STRIPE_BYTES = 1 << 20
-FULL_PS = 20_000_000  # by then the buffers are full
-GAP_PS = 5_000_000  # mean, between two messages of a rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +86,7 @@ def run(
     if messages < len(RANKS):
         raise ConfigError(f"messages {messages} is below {len(RANKS)}: each rank sends one at least")
     results = {policy.name: _run_one(policy, given) for policy in POLICIES}
-    figures = _figures(results, messages)
+    figures = _figures(results, _load(POLICIES[0], given))
     rows = tuple(
         (name, *(figures[what][name] for what in ("p50_us", "p99_us", "max_us", "storage_gbit_s"))) for name in results
     )
@@ -114,7 +110,7 @@ def run(
 def _run_one(policy: Policy, given: dict[str, Any]) -> Result:
     fabric = route(load(SPEC)).fabric
     write_policy(fabric, policy)
-    traffic = _traffic(fabric, policy, given)
+    traffic = _load(policy, given).traffic(fabric, policy.name)
     return run_packets(fabric, traffic, Options(seed=given["seed"], buffer_bytes=given["buffer_bytes"]))
 
 
@@ -131,63 +127,40 @@ def write_policy(fabric: Fabric, policy: Policy) -> None:
         tables.vl_high_limit[:] = NO_LIMIT
 
 
-def _traffic(fabric: Fabric, policy: Policy, given: dict[str, Any]) -> Traffic:
-    """First the messages of the ranks, then the stripes, which last as long as there are messages."""
-    random = np.random.default_rng(given["seed"])
-    n = given["messages"]
-    rank = np.arange(n) % len(RANKS)
-    start_ps = np.empty(n, np.int64)
-    for one in range(len(RANKS)):
-        gaps_ps = random.exponential(GAP_PS, int((rank == one).sum()))
-        start_ps[rank == one] = FULL_PS + np.cumsum(gaps_ps).astype(np.int64)
-    rows = [(RANKS[one], READER, given["size_bytes"]) for one in rank]
-    if policy.storage:
-        needed_bytes = _line_gbit_s(fabric) * (int(start_ps.max()) + FULL_PS) / 8_000
-        stripes = int(needed_bytes / given["servers"] / STRIPE_BYTES) + 1
-        rows += [(server, READER, STRIPE_BYTES) for _ in range(stripes) for server in STORAGE[: given["servers"]]]
-    starts_ps = np.zeros(len(rows), np.int64)
-    starts_ps[:n] = start_ps
-    level = np.full(len(rows), STORAGE_SL)
-    level[:n] = MPI_SL
-    return Traffic.of(fabric, rows, start_ps=starts_ps, sl=level, description=policy.name)
+def _load(policy: Policy, given: dict[str, Any]) -> UnderLoad:
+    return UnderLoad(
+        receiver=READER,
+        ranks=RANKS,
+        bulk=STORAGE[: given["servers"]] if policy.storage else (),
+        messages=given["messages"],
+        size_bytes=given["size_bytes"],
+        sl=MPI_SL,
+        bulk_sl=STORAGE_SL,
+        seed=given["seed"],
+    )
 
 
-def _figures(results: dict[str, Result], messages: int) -> dict[str, Any]:
-    latency_us = {name: result.latency_ps[:messages] / 1e6 for name, result in results.items()}
+def _figures(results: dict[str, Result], load: UnderLoad) -> dict[str, Any]:
+    latency_us = {name: load.latency_us(result) for name, result in results.items()}
     one = results[ONE]
     at_switch = one.fabric.nodes.kind[one.fabric.ports.node] == NodeKind.SWITCH
     buffers_bytes = int(one.use.buffer_peak_bytes[at_switch].sum())
-    line_gbit_s = _line_gbit_s(one.fabric)
+    gbit_s = line_gbit_s(one.fabric, READER)
     percents = np.arange(0, 101)
     return {
         "p50_us": {name: _percentile(found, 50) for name, found in latency_us.items()},
         "p99_us": {name: _percentile(found, 99) for name, found in latency_us.items()},
         "max_us": {name: _percentile(found, 100) for name, found in latency_us.items()},
-        "storage_gbit_s": {name: _storage_gbit_s(result, messages) for name, result in results.items()},
+        "storage_gbit_s": {name: load.bulk_gbit_s(result) for name, result in results.items()},
         "full_buffers_bytes": buffers_bytes,
-        "full_buffers_us": buffers_bytes * 8e-3 / line_gbit_s,
-        "line_gbit_s": line_gbit_s,
+        "full_buffers_us": buffers_bytes * 8e-3 / gbit_s,
+        "line_gbit_s": gbit_s,
         "percentiles_us": {name: np.percentile(found, percents).tolist() for name, found in latency_us.items()},
     }
 
 
-def _line_gbit_s(fabric: Fabric) -> float:
-    """What packets can use of the reader's cable."""
-    link = fabric.find_port(f"{READER}/1").link
-    assert link is not None
-    return link.rate_gbit_s * (1 - timings().of_line(link.speed.name).overhead)
-
-
 def _percentile(found: NDArray[np.float64], percent: float) -> float:
     return float(np.percentile(found, percent))
-
-
-def _storage_gbit_s(result: Result, messages: int) -> float | None:
-    """What the reader got of its file; None where it read nothing."""
-    finish_ps = result.finish_ps[messages:]
-    if not len(finish_ps):
-        return None
-    return float(result.traffic.size_bytes[messages:].sum() * 8_000 / finish_ps.max())
 
 
 def _sentence(servers: int, size_bytes: int, figures: dict[str, Any]) -> str:

@@ -20,7 +20,6 @@ from typing import Annotated, Any
 from weft.draw.chart import titled_chart
 from weft.errors import ConfigError
 from weft.fabric.forwarding import Reason
-from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.mad import faults
 from weft.scenarios.attack import CONTROL, CROSSING, FORGED, GUESSED, OWN, RAW, Attack
@@ -31,7 +30,8 @@ from weft.tenants.compile import compile_intent
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.intent import parse_intent
 from weft.tenants.isolation import Proof, prove_isolation
-from weft.tenants.slices import Allocation, EndPort, Inventory
+from weft.tenants.simulate import planned_inventory
+from weft.tenants.slices import Allocation
 
 CLAIM = "A tenant reaches its own ports and the services that it shares, and nobody else, whatever it sends."
 SOURCE = "what `weft tenants` promises"
@@ -72,28 +72,12 @@ def run(
     """So many attempts, a fifth of them in each of the five situations."""
     if attempts < 1_000:
         raise ConfigError(f"attempts {attempts} is below 1,000: give as many as say something")
-    allocation = compile_intent(parse_intent(INTENT), _inventory(load(SPEC))).allocation
+    allocation = compile_intent(parse_intent(INTENT), planned_inventory(load(SPEC))).allocation
     found = {}
     for number, part_enforce in enumerate((CHECK, TRUST)):
         progress(number, 2, f"switches {_SWITCHES[part_enforce]}")
         found[part_enforce] = _attack(part_enforce, allocation, attempts, seed)
     return _finding(found, {"attempts": attempts, "seed": seed})
-
-
-def _inventory(fabric: Fabric) -> Inventory:
-    slots = [fabric.find_port(f"{host}/1").slot for host in fabric.servers]
-    return Inventory(
-        tuple(
-            EndPort(
-                guid=int(fabric.ports.guid[slot]),
-                name=fabric.port(slot).name,
-                host=fabric.servers[index],
-                node_guid=int(fabric.nodes.guid[fabric.ports.node[slot]]),
-                number=1,
-            )
-            for index, slot in enumerate(slots)
-        )
-    )
 
 
 def _attack(part_enforce: str, allocation: Allocation, attempts: int, seed: int) -> tuple[Attack, list[Proof]]:

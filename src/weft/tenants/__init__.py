@@ -2,6 +2,7 @@
 
 A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
 
+simulate       what a policy is worth: latency under load, before it and after
 apply          read, plan, write, read back
 reconcile      what has to change, as Terraform shows it
 compile        what is wanted of this fabric: P_Keys, members and lanes; or why it cannot be had
