@@ -32,7 +32,7 @@ MADE_IN_RUNTIME = {
     "SO_PASSCRED",
     "SO_PEERCRED",
 }
-# Folders that the user has named, and caches of programs in his home.
+# Folders that the user has named, caches of programs in his home, and those in a mount that only its program sees.
 MAKE_OTHER_FOLDERS = {
     "cli/route.py",
     "cli/sm_flags.py",
@@ -40,6 +40,7 @@ MAKE_OTHER_FOLDERS = {
     "jit.py",
     "lab/doctor.py",
     "lab/preload.py",
+    "lab/sysfs_mount.py",
     "plan/folder.py",
     "plan/growth/step_files.py",
     "sm/writing.py",

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.lab import preload
 
@@ -162,12 +163,14 @@ def _words(
     if sysfs is None:
         yield words, []
         return
-    with os.fdopen(os.memfd_create("weft-sysfs"), "w") as tree:
-        json.dump(sysfs, tree)
-        tree.flush()
-        tree.seek(0)
+    text = json.dumps(sysfs).encode()
+    tree = runtime.memory("sysfs", len(text))
+    try:
+        os.pwrite(tree, text, 0)
         mount = Path(__file__).with_name("sysfs_mount.py")
-        yield [sys.executable, "-I", "-S", str(mount), str(tree.fileno()), *words], [tree.fileno()]
+        yield [sys.executable, "-I", "-S", str(mount), str(tree), *words], [tree]
+    finally:
+        os.close(tree)
 
 
 def _resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
