@@ -30,6 +30,7 @@ class Managed:
 
     def __init__(self, place: Path, spec: str = "fat-tree:hosts=16,radix=8", **options: object) -> None:
         self.net, self.place, self.options = Net(spec), place, options
+        place.mkdir(exist_ok=True)
         self.start()
 
     def start(self) -> None:
@@ -167,6 +168,13 @@ def test_lanes_are_written_and_taken_back(managed):
     assert tables.sl2vl[tables.first_pair[node] + 1].tolist() == [0] * 16
 
 
+def test_lanes_that_are_there_are_not_written_again(managed):
+    managed.allocate(qos=QosOptions(high_limit=0, sl2vl=(0, 1) * 8))
+    mads, ports = managed.manager.state.sender.mads, len(managed.manager.state.view.plugged)
+    managed.allocate(qos=QosOptions(high_limit=1, sl2vl=(0, 1) * 8))
+    assert managed.manager.state.sender.mads - mads == ports  # the limit is in PortInfo
+
+
 def test_it_says_what_it_sees(managed):
     subnet = managed.client.subnet()
     nodes, ports = subnet.nodes, subnet.ports
@@ -185,6 +193,22 @@ def test_a_standby_names_its_master(managed):
     managed.manager.election.state = SMState.STANDBY
     with pytest.raises(SubnetError, match="this subnet manager is standby"):
         managed.allocate(define="red=0x0101: ALL;")
+
+
+def test_a_standby_that_takes_over_knows_what_the_master_was_told(managed):
+    """By the keys in the ports; names and groups are lost, but those that it was told itself once."""
+    blue = f"blue=0x0102,ipoib: {managed.guid('h4')}=full;\n"
+    managed.allocate(define=f"{blue}red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
+    managed.net.fabric.tables.pkey[managed.net.fabric["h3/1"].slot, 1] = 0x8101  # as another master was told
+    manager = managed.manager
+    manager.state.known, manager._taking_over = None, True
+    manager.election.state = SMState.DISCOVERING
+    manager._sweep()
+    there = managed.client.allocation()
+    assert there.partitions == (f"adopted-0x0101=0x0101: {managed.guid('h2')}=full, {managed.guid('h3')}=full;\n{blue}")
+    assert (there.default_is_full, there.taken) == (False, ())
+    managed.allocate(there.revision, remove=[0x0101])
+    assert managed.keys("h3/1") == [0x7FFF]
 
 
 def test_a_manager_that_starts_again_knows_what_it_was_told(managed):

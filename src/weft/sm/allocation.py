@@ -172,6 +172,35 @@ def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
     return parse_definition(definition, _SOURCE, qos=lanes, rank=(p_key + 1) * _RULES)
 
 
+def adopted(found: Partitions, told: Told, filed: Filed) -> tuple[Filed, Told]:
+    """The partitions of a subnet whose master is gone, as if this manager had been told of them.
+
+    `found` in the ports. What it was told itself, once, has names and groups that no port knows: that stays where the
+    members are the same.
+    """
+    others = {one.p_key: one for one in found.partitions if one.p_key != DEFAULT_P_KEY}
+    mine = told.partitions
+    same = {p_key for p_key, one in others.items() if p_key in mine and _rules(one) == _rules(mine[p_key])}
+    texts = {p_key: told.definitions[p_key] if p_key in same else _definition(one) for p_key, one in others.items()}
+    base = replace(filed, partitions=Partitions(partitions=(_default(found.partitions),)))
+    empty = Told(qos=told.qos)
+    return base, changed(empty, base, define=";".join(texts.values()), qos=told.qos, default_is_full=None)
+
+
+def _rules(partition: Partition) -> set[tuple[object, Membership, bool]]:
+    return {(one.who, one.membership, one.index0) for one in partition.members}
+
+
+def _definition(partition: Partition) -> str:
+    """In the form of partitions.conf, where index 0 is a matter of a whole definition."""
+    head, parts = f"{partition.name}={partition.p_key:#06x}", []
+    for flag, index0 in (("", False), (",indx0", True)):
+        members = [one.label for one in partition.members if one.index0 == index0]
+        if members:
+            parts.append(f"{head}{flag}: {', '.join(members)}")
+    return ";\n".join(parts)
+
+
 # -- its file ---------------------------------------------------------------------------------------------------------
 
 
