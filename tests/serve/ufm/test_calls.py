@@ -135,6 +135,9 @@ def test_limits_are_kept_as_carbide_sets_them(ufm):
     ufm.done("PUT", "resources/pkeys/qos_conf", {"pkey": "0xa03", **wanted})
     both = ufm.get("resources/pkeys/0xa03?qos_conf=true&guids_data=true")
     assert both == {"partition": "limits", "ip_over_ib": True, "guids": [], "qos_conf": wanted}
+    ufm.done("POST", "resources/pkeys/add", {"pkey": "0xa03", "partition_name": "limits", "ip_over_ib": True})
+    other = ufm.call("POST", "resources/pkeys/add", {"pkey": "0xa03", "partition_name": "other", "ip_over_ib": True})
+    assert (other.status_code, "is limits's" in other.text) == (409, True)  # whoever came first has it
     assert "0xa03" in ufm.get("resources/pkeys")
     ufm.done("DELETE", "resources/pkeys/0xa03")
 

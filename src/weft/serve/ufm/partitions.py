@@ -19,7 +19,7 @@ import msgspec
 
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.files.hostlist import expand
-from weft.serve.desired import Absent, Desired, Draft
+from weft.serve.desired import Absent, Clash, Desired, Draft
 from weft.serve.ufm.shapes import hex_guid
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
 from weft.tenants.slices import Seat, Slice
@@ -156,7 +156,11 @@ def _made(draft: Draft, body: Create) -> Slice:
     before = draft.slices.get(p_key)
     if before is None:
         before = Slice(name=body.partition_name or _own_name(p_key), p_key=p_key)
-    return _limited(replace(before, ipoib=body.ip_over_ib, name=body.partition_name or before.name), body)
+    elif body.partition_name not in (None, before.name):  # of two clients that make it at once, one has it
+        raise Clash(
+            f"the P_Key {p_key:#06x} is {before.name}'s: it cannot be {body.partition_name}'s too; delete it first"
+        )
+    return _limited(replace(before, ipoib=body.ip_over_ib), body)
 
 
 def _limited(one: Slice, body: _Limits) -> Slice:
