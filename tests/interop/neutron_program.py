@@ -11,10 +11,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import unittest
 from typing import Any
 
-from neutron.tests.unit.plugins.ml2.test_plugin import Ml2PluginV2TestCase
+# First: it chooses threads, where any other import of OpenStack's chooses eventlet.
+from neutron.tests.unit.plugins.ml2.test_plugin import Ml2PluginV2TestCase  # isort: skip
+
+import fixtures
+from networking_mlnx.db import db as mlnx_db
+from networking_mlnx.journal.journal import SdnJournalThread
+from networking_mlnx.journal.maintenance import MaintenanceThread
+from networking_mlnx.plugins.ml2.drivers.sdn import config as sdn_config
 from oslo_config import cfg
 
 from weft.clouds.openstack import options
@@ -159,6 +167,45 @@ class WeftsDriver(Cloud):
         self.delete("ports", unknown)
         self.delete("networks", network)
         self.weft.ufm.delete_pkey(0x30)
+
+
+class NvidiasDriver(Cloud):
+    """networking-mlnx, as it is on PyPI: it writes a journal, which is then sent to UFM's cloudx calls."""
+
+    _mechanism_drivers = ("mlnx_sdn_assist",)
+
+    def setUp(self) -> None:
+        cfg.CONF.register_opts(sdn_config.sdn_opts, "sdn")
+        given = {"url": f"{URL}/ufmRestV3", "token": TOKEN, "sync_timeout": 1, "physical_networks": ["physnet1"]}
+        for name, value in given.items():
+            cfg.CONF.set_override(name, value, group="sdn")
+        # SQLite in memory is one thread's: the journal is worked off in this one, as networking-mlnx's own tests do.
+        for name in ("start_sync_thread", "_start_sync_timer", "set_sync_event"):
+            self.useFixture(fixtures.MockPatchObject(SdnJournalThread, name))
+        self.useFixture(fixtures.MockPatchObject(MaintenanceThread, "start"))
+        super().setUp()
+
+    def sent(self) -> None:
+        """Waits until its journal is done: each row sent, and its job completed."""
+        journal = self.driver.mechanism_manager.mech_drivers["mlnx_sdn_assist"].obj.journal
+        while [row for row in mlnx_db.get_all_db_rows(self.context) if row.state != "completed"]:
+            journal.event.set()
+            journal.run_sync_thread(exit_after_run=True)
+            time.sleep(0.05)
+
+    def test_bare_metal(self) -> None:
+        network = self.create_network(0x41)
+        port = self.create_port(
+            network, binding_vnic_type="baremetal", binding_host_id="node1", extra_dhcp_opts=client_id(FIRST)
+        )
+        self.sent()
+        say("NVIDIA's driver has bound a port", 0x41, FIRST)
+        self.delete("ports", port)
+        self.sent()
+        say("NVIDIA's driver has deleted a port", 0x41)
+        self.delete("networks", network)
+        self.sent()
+        say("NVIDIA's driver has deleted a network", 0x41, is_there=False)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,126 @@
+"""Slurm itself runs weft's prolog and epilog: slurmctld and slurmd of a cluster of one node, and real batch jobs."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.clouds.ufm_server import UfmServer, running_ufm
+from tests.patience import wait_until
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+CONFIGURATION = """\
+ClusterName=weft
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+AuthType=auth/none
+CredType=cred/none
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/linear
+MpiDefault=none
+PrologSlurmctld={folder}/prolog
+EpilogSlurmctld={folder}/epilog
+SchedulerParameters=sched_min_interval=0
+NodeName=h1 NodeAddr=127.0.0.1 Port={ports[1]}
+PartitionName=all Nodes=ALL Default=YES
+"""
+
+
+class Cluster:
+    """One node, h1, that runs jobs."""
+
+    def __init__(self, folder: Path, ufm: UfmServer, peer: Callable[[str], str]) -> None:
+        self.folder, self.peer = folder, peer
+        with ExitStack() as found:
+            free = [found.enter_context(socket.socket()) for _ in range(2)]
+            for one in free:
+                one.bind(("127.0.0.1", 0))
+            ports = [one.getsockname()[1] for one in free]
+        facts = {"host": socket.gethostname(), "user": getpass.getuser(), "folder": folder, "ports": ports}
+        (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
+        # slurmd wants a kind of cgroups, though nothing here uses any.
+        (folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={folder}/cgroup\n")
+        (folder / "token").write_text("t")
+        for name in ("state", "spool", "cgroup"):
+            (folder / name).mkdir()
+        weft = f"{sys.executable} -m weft slurm"  # slurmctld gives its scripts no PATH
+        for name in ("prolog", "epilog"):
+            text = f"#!/bin/sh\nexec {weft} {name} --ufm {ufm.url} --token-file {folder}/token >>{folder}/log 2>&1\n"
+            (folder / name).write_text(text)
+            (folder / name).chmod(0o755)
+
+    def ask(self, program: str, *words: str) -> str:
+        environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        command = [self.peer(program), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout.strip()
+
+    def start(self, *command: str) -> subprocess.Popen[bytes]:
+        with (self.folder / command[0]).open("w") as log:
+            words = [self.peer(command[0]), "-D", "-f", str(self.folder / "slurm.conf"), *command[1:]]
+            return subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
+
+    def submit(self, script: str) -> int:
+        answer = self.ask("sbatch", "-o", str(self.folder / "job-%A"), "--wrap", script)
+        return int(answer.rpartition(" ")[2])
+
+    def logs(self) -> str:
+        return "\n".join((self.folder / name).read_text()[-2000:] for name in ("slurmctld", "slurmd"))
+
+
+@pytest.fixture
+def ufm() -> Iterator[UfmServer]:
+    with running_ufm() as server:
+        server.hosts = {"h1": ["0000000000000011", "0000000000000012"]}
+        yield server
+
+
+@pytest.fixture
+def cluster(tmp_path, ufm, peer) -> Iterator[Cluster]:
+    one = Cluster(tmp_path, ufm, peer)
+    daemons = [one.start("slurmctld", "-c"), one.start("slurmd", "-N", "h1")]
+    try:
+        wait_until(
+            lambda: one.ask("sinfo", "-h", "-o", "%T") == "idle",
+            lambda: f"{one.logs()}\nthat the node is idle",
+            lambda: all(daemon.poll() is None for daemon in daemons),
+        )
+        yield one
+    finally:
+        for daemon in reversed(daemons):
+            daemon.terminate()
+            daemon.wait()
+
+
+def test_a_job_has_its_partition_while_it_runs_and_a_ufm_that_is_away_drains_no_node(cluster, ufm, tmp_path):
+    first = cluster.submit(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    wait_until(lambda: cluster.ask("squeue", "-h", "-j", str(first), "-o", "%T") == "RUNNING", cluster.logs)
+    assert (ufm.partitions[first]["partition"], ufm.members(first)) == (f"slurm-{first}", {0x11, 0x12})
+    (tmp_path / "go").touch()
+    wait_until(lambda: ufm.partitions == {}, cluster.logs)
+
+    ufm.status = 503
+    second = cluster.submit(f"touch {tmp_path}/ran")
+    wait_until(lambda: "answers 503" in (tmp_path / "log").read_text(), cluster.logs)
+    wait_until(lambda: cluster.ask("squeue", "-h", "-j", str(second), "-o", "%T") == "PENDING", cluster.logs)
+    wait_until(lambda: cluster.ask("sinfo", "-h", "-o", "%T") == "idle", cluster.logs)
+    assert not (tmp_path / "ran").exists()
+
+    ufm.status = 200
+    cluster.ask("scontrol", "update", f"JobId={second}", "StartTime=now")
+    wait_until((tmp_path / "ran").exists, cluster.logs)
+    wait_until(lambda: ufm.partitions == {}, cluster.logs)
