@@ -44,20 +44,18 @@ def marked(desired: Desired) -> dict[str, dict[str, Any]]:
 
 def ports_of(picture: Picture, policy: Policy) -> list[str]:
     """The names that are meant. A device means its ports that have a cable."""
-    of_devices = {port.name: port for port in picture.ports if port.system_id in policy.devices and port.peer != NONE}
+    found = dict.fromkeys(policy.ports)
     for device in policy.devices:
-        if not any(system.guid == device for system in picture.systems):
-            raise UnknownName("device", device, [system.guid for system in picture.systems])
-    return list(dict.fromkeys([*policy.ports, *of_devices]))
+        ports = picture.of_system(device)
+        if not ports:
+            raise UnknownName("device", device, ())
+        found |= dict.fromkeys(port.name for port in ports if port.peer != NONE)
+    return list(found)
 
 
 def mark(picture: Picture, hands: Hands | None, names: Sequence[str], isolate: bool) -> dict[str, str]:
     """Switch off what is isolated. Returns the documents."""
-    found = {}
-    for name in names:
-        if name not in picture.by_name:
-            raise UnknownName("port", name, picture.by_name)
-        found[name] = picture.by_name[name]
+    found = {name: _there(picture, name) for name in names}
     ends = {name: _switch_end(picture, port) if isolate else (0, 0) for name, port in found.items()}
     for lid, number in ends.values():
         if isolate:
@@ -88,11 +86,16 @@ def note(draft: Draft, documents: dict[str, str], healed: Sequence[str] = ()) ->
 
 def reset(picture: Picture, hands: Hands | None, name: str) -> None:
     """Down and up again."""
-    if name not in picture.by_name:
-        raise UnknownName("port", name, picture.by_name)
-    lid, number = _switch_end(picture, picture.by_name[name])
+    lid, number = _switch_end(picture, _there(picture, name))
     hold(hands).disable(lid, number)
     hold(hands).enable(lid, number)
+
+
+def _there(picture: Picture, name: str) -> Port:
+    found = picture.named(name)
+    if found is None:
+        raise UnknownName("port", name, ())
+    return found
 
 
 def hold(hands: Hands | None) -> Hands:
@@ -103,9 +106,8 @@ def hold(hands: Hands | None) -> Hands:
 
 def _switch_end(picture: Picture, port: Port) -> tuple[int, int]:
     """LID and port number of the end of a cable at a switch: an adapter that is switched off cannot be asked again."""
-    ends = [port, *([picture.by_name[port.peer]] if port.peer in picture.by_name else [])]
-    for end in ends:
-        if end.description.startswith(_SWITCH) and end.lid:
+    for end in (port, picture.named(port.peer)):
+        if end is not None and end.description.startswith(_SWITCH) and end.lid:
             return end.lid, end.number
     raise ConfigError(f"port {port.name} cannot be switched: no switch is at either end of it")
 

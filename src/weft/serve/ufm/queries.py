@@ -17,7 +17,7 @@ _DETAILS = ("cable_info", "monitoring_counters_info", "brief")  # what they add 
 
 def ports(picture: Picture, query: Mapping[str, str]) -> list[Port]:
     known: dict[str, Callable[[str], _Keep[Port]]] = {
-        "sys_type": lambda word: lambda port: port.description.lower().startswith(word.lower()),
+        "sys_type": lambda word: lambda port: port.description.lower() == f"{word.lower()} ib port",
         "system": lambda word: lambda port: word in (port.system_id, port.system_name),
         "active": lambda word: _if(word, lambda port: port.logical_state == "Active"),
         "show_disabled": lambda word: _if(word, lambda port: port.physical_state != "Disabled", when=False),
@@ -25,7 +25,9 @@ def ports(picture: Picture, query: Mapping[str, str]) -> list[Port]:
         "high_ber_only": lambda word: _if(word, lambda port: port.high_ber_severity != NONE),
         "high_ber_severity": lambda word: lambda port: port.high_ber_severity.lower() == word.lower(),
     }
-    return _kept(picture.ports, query, known)
+    if "system" in query:
+        return _kept(picture.of_system(query["system"]), query, known)
+    return _kept(picture.of_kind(query["sys_type"]) if "sys_type" in query else picture.ports, query, known)
 
 
 def systems(picture: Picture, query: Mapping[str, str]) -> list[System]:
@@ -60,13 +62,14 @@ def is_paged(query: Mapping[str, str]) -> bool:
     return any(name in query for name in _PAGING)
 
 
-def named(what: str, names: str, known: Mapping[str, _Thing]) -> list[_Thing]:
+def named(what: str, names: str, find: Callable[[str], _Thing | None]) -> list[_Thing]:
     """Those of a list with commas; UnknownName for the first that is not there."""
     found = []
     for name in names.split(","):
-        if name.strip() not in known:
-            raise UnknownName(what, name.strip(), known)
-        found.append(known[name.strip()])
+        one = find(name.strip())
+        if one is None:
+            raise UnknownName(what, name.strip(), ())
+        found.append(one)
     return found
 
 

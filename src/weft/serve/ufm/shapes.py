@@ -7,6 +7,7 @@ What only UFM's agents know (addresses, firmware, temperatures) is what UFM says
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -133,21 +134,64 @@ class Picture:
         self._descriptions = _descriptions(subnet)
         self._lids = _lids(subnet)
 
+    # -- ports: made when they are asked for, since there are very many and few are asked for at a time ---------------
+
     @cached_property
     def ports(self) -> list[Port]:
         """Without the management ports of switches."""
-        return [self._port(index) for index, number in enumerate(self.subnet.ports.number) if number]
+        return self._those(self._index.values())
+
+    def named(self, name: str) -> Port | None:
+        index = self._index.get(name)
+        return None if index is None else self._those([index])[0]
+
+    def of_system(self, word: str) -> list[Port]:
+        """By its GUID or its name."""
+        return self._those(self._index[name] for name in self._ports_of.get(self._guids.get(word, word), ()))
+
+    def of_kind(self, word: str) -> list[Port]:
+        """Computer or Switch."""
+        kinds = {machine.guid: _OF_KIND.get(machine.kind, machine.kind).lower() for machine in self._machines}
+        names = (name for guid, some in self._ports_of.items() if kinds[guid] == word.lower() for name in some)
+        return self._those(self._index[name] for name in names)
+
+    def _those(self, indexes: Iterable[int]) -> list[Port]:
+        made = self._made
+        found = []
+        for index in indexes:
+            port = made[index]
+            if port is None:
+                port = made[index] = self._port(index)
+            found.append(port)
+        return found
 
     @cached_property
-    def by_name(self) -> dict[str, Port]:
-        return {port.name: port for port in self.ports}
+    def _made(self) -> list[Port | None]:
+        return [None] * len(self._names)
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        numbers = self.subnet.ports.number
+        return {name: index for index, name in enumerate(self._names) if numbers[index]}
+
+    @cached_property
+    def _ports_of(self) -> dict[str, list[str]]:
+        """Of each system, by its GUID."""
+        found: dict[str, list[str]] = {machine.guid: [] for machine in self._machines}
+        for name, index in self._index.items():
+            found[self._machine[self.subnet.ports.node[index]].guid].append(name)
+        return found
+
+    @cached_property
+    def _guids(self) -> dict[str, str]:
+        """Of systems, by name."""
+        return {machine.name: machine.guid for machine in self._machines}
+
+    # -- systems and links --------------------------------------------------------------------------------------------
 
     @cached_property
     def systems(self) -> list[System]:
-        names: dict[str, list[str]] = {}
-        for port in self.ports:
-            names.setdefault(port.system_id, []).append(port.name)
-        return [self._system(machine, names.get(machine.guid, [])) for machine in self._machines]
+        return [self._system(machine, self._ports_of[machine.guid]) for machine in self._machines]
 
     @cached_property
     def links(self) -> list[Link]:

@@ -22,7 +22,7 @@ async def ports(request: Request) -> Response:
 @router.get("/resources/ports/{names}", **gives(list[dict[str, Any]], 400, 404))
 async def named_ports(request: Request, names: str) -> Response:
     picture = await asyncio.to_thread(face_of(request).watch.picture)
-    return answer_json(queries.named("port", names, picture.by_name))
+    return answer_json(queries.named("port", names, picture.named))
 
 
 @router.get("/resources/systems", **gives(list[dict[str, Any]], 400))
@@ -33,7 +33,7 @@ async def systems(request: Request) -> Response:
 @router.get("/resources/systems/{names}", **gives(list[dict[str, Any]], 400, 404))
 async def named_systems(request: Request, names: str) -> Response:
     picture = await asyncio.to_thread(face_of(request).watch.picture)
-    return answer_json(queries.named("system", names, {one.guid: one for one in picture.systems}))
+    return answer_json(queries.named("system", names, {one.guid: one for one in picture.systems}.get))
 
 
 @router.get("/resources/links", **gives(list[dict[str, Any]], 400))
