@@ -15,6 +15,7 @@ from weft.cli.arguments import File
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
+    from weft.mad.carrier import Carrier
     from weft.tenants.drivers.driver import Driver
     from weft.tenants.drivers.ufm_rest import UfmClient
 
@@ -35,7 +36,7 @@ class Where:
     opensm_pid: str = ""
     """Its process, or the file that has it; else opensm.pid in its folder."""
     umad: str = ""
-    """An adapter of this machine through which OpenSM's subnet is seen, mlx5_0 or `any`; else a lab."""
+    """An adapter of this machine through which the subnet is seen, mlx5_0 or `any`; else a lab."""
     ufm: str = ""
     """The address of a UFM, https://ufm.example. WEFT_UFM_TOKEN has its token; or WEFT_UFM_USER and _PASSWORD."""
     ufm_ca: File = None
@@ -49,7 +50,7 @@ class Where:
         for name, value, needed in (
             ("--lab", self.lab, not (self.sm or self.ufm)),
             ("--opensm-pid", self.opensm_pid, self.opensm),
-            ("--umad", self.umad, self.opensm),
+            ("--umad", self.umad, given),
             ("--ufm-ca", self.ufm_ca, self.ufm),
         ):
             if value and not needed:
@@ -67,25 +68,33 @@ def find_driver(where: Where, pool: range | None = None) -> Iterator[Driver]:
 
         yield UfmDriver(_ufm(where)) if pool is None else UfmDriver(_ufm(where), pool)
     elif where.opensm is not None:
-        from weft.cli.subnets import find_carrier
         from weft.tenants.drivers.opensm import OpenSmDriver
 
         process = where.opensm_pid or str(where.opensm / "opensm.pid")
-        carrier = find_carrier("", where.lab, "", where.umad or None)
-        try:
+        with attached(where) as carrier:
             yield OpenSmDriver(
                 partitions=where.opensm / "partitions.conf",
                 options=where.opensm / "opensm.conf",
                 signal=int(process) if process.isdecimal() else Path(process),
                 carrier=carrier,
             )
-        finally:
-            carrier.close()
     else:
         from weft.sm.control import ManagerSocket, socket_of
         from weft.tenants.drivers.subnet_manager import ManagerDriver
 
         yield ManagerDriver(ManagerSocket(socket_of(where.sm or _state_of_lab(where.lab))))
+
+
+@contextmanager
+def attached(where: Where) -> Iterator[Carrier]:
+    """A port of that fabric."""
+    from weft.cli.subnets import find_carrier
+
+    carrier = find_carrier("", where.lab, "", where.umad or None)
+    try:
+        yield carrier
+    finally:
+        carrier.close()
 
 
 def _state_of_lab(lab: str) -> Path:

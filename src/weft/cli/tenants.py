@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, Form
 from weft.cli.output import console, print_data, table
-from weft.cli.tenant_drivers import LAB, Where, find_driver
+from weft.cli.tenant_drivers import LAB, Where, attached, find_driver
 from weft.errors import ConfigError, UnknownName
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft.tenants.reconcile import Names
 
 CHANGES = 3  # status of a plan that is not empty; 1 and 2 are errors
-_HELP = "Give tenants isolated slices of a fabric: plan, apply, show, destroy. With no ACTION, show."
+_HELP = "Give tenants isolated slices of a fabric: plan, apply, prove, show, destroy. With no ACTION, show."
 Wanted = Annotated[Path, NAMES_FILE, Parameter(help="The intent: tenants, services and classes, in TOML.")]
 
 tenants = App(name="tenants", help=_HELP, help_format="markdown")
@@ -30,12 +30,12 @@ tenants = App(name="tenants", help=_HELP, help_format="markdown")
 
 @tenants.default
 def _default(action: str | None = None, /, *, where: Where = LAB, form: Form = TABLES) -> None:
-    """Give tenants isolated slices of a fabric: plan, apply, show, destroy. With no ACTION, show.
+    """Give tenants isolated slices of a fabric: plan, apply, prove, show, destroy. With no ACTION, show.
 
     Parameters
     ----------
     action
-        plan, apply, show or destroy: `weft tenants apply --help`.
+        plan, apply, prove, show or destroy: `weft tenants apply --help`.
     """
     if action is not None:
         raise UnknownName("action", action, [name for name in tenants if not name.startswith("-")])
@@ -99,6 +99,25 @@ def show(*, where: Where = LAB, form: Form = TABLES) -> None:
             print_data(form, _state(observed, names), "partitions")
         else:
             _print_state(driver.title, observed, names)
+
+
+@tenants.command
+def prove(*, where: Where = LAB, form: Form = TABLES) -> None:
+    """Prove from the tables of all devices that members reach each other, and nobody else. Status 1 if not."""
+    from dataclasses import asdict
+
+    from weft.tenants.isolation import prove_isolation
+    from weft.tenants.reading import read_fabric
+
+    with find_driver(where) as driver, attached(where) as carrier:
+        observed = driver.read()
+        proof = prove_isolation(read_fabric(carrier), observed.allocation, observed.taken)
+    if form.is_data:
+        print_data(form, {"is_isolated": proof.is_isolated, **asdict(proof)}, "leaks", "cuts")
+    else:
+        print(proof.explain())
+    if not proof.ok:
+        sys.exit(1)
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
