@@ -17,6 +17,7 @@ from weft.cli import app
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.lab import control, registry
 from weft.sm.conf.options import Options, read_options
+from weft.sm.control import ManagerSocket, socket_of
 from weft.sm.status import read_status
 
 SPEC = "fat-tree:hosts=8,radix=4"
@@ -239,7 +240,7 @@ def _partitions(state):
     return {} if status is None else status.partitions
 
 
-def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path):
+def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path, capsys):
     partitions = write(tmp_path / "partitions.conf", "Default=0x7fff: ALL;\n")
     state, log = tmp_path / "state.json", tmp_path / "log"
     with log.open("w") as stream:
@@ -252,6 +253,10 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
         partitions.write_text("Default=0x7fff: ALL;\nred=0x9: ALL;\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "0x0009" in _partitions(state), "SIGHUP changes nothing")
+        ManagerSocket(socket_of(state)).allocate(define="blue=0x0007: ALL;")
+        run("status", "--state", state, "--json")
+        shown = json.loads(capsys.readouterr().out)[0]["partitions"]
+        assert shown == {"0x7fff": "Default", "0x0009": "red", "0x0007": "blue"}
         partitions.write_text("nonsense\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "what was read before stays" in log.read_text(), "a bad file is not told")
@@ -262,7 +267,7 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
     status = read_status(state)
     assert status is not None
     assert (status.sm_state, status.is_running) == ("stopped", False)
-    assert "0x0009" in status.partitions
+    assert {"0x0009", "0x0007"} <= status.partitions.keys()
     assert not any(client["is_sm"] for client in control.ask(lab, "state")["clients"])
     assert "Traceback" not in log.read_text()
 

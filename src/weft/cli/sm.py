@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from weft.sm.conf.options import Options
     from weft.sm.status import Status
 
+_PATIENCE_S = 5.0  # with a manager that does not answer: the rest is in its file
+_NAMED = 10  # partitions
+
 
 def sm(
     action: Literal["run", "status"] = "run",
@@ -164,6 +167,7 @@ def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, form: Form
             f"no subnet manager of weft has left its state{where}: start one with `weft sm`, or say where it is with "
             "--state FILE"
         )
+    found = [(path, _as_told(path, status)) for path, status in found]
     if form.is_data:
         print_data(form, [_as_json(path, status) for path, status in found])
         return
@@ -198,6 +202,29 @@ def _of_now(found: list[tuple[Path, Status]]) -> list[tuple[Path, Status]]:
     return found if not now and not registry.running() else now
 
 
+def _as_told(path: Path, status: Status) -> Status:
+    """With what it was told over its socket since it wrote this."""
+    import msgspec
+
+    from weft.errors import WeftError
+    from weft.ids import PKey
+    from weft.sm.allocation import split_definitions
+    from weft.sm.control import ManagerSocket, socket_of
+    from weft.sm.pkey.partitions import DEFAULT_P_KEY
+
+    if not status.is_running:
+        return status
+    try:
+        told = ManagerSocket(socket_of(path), _PATIENCE_S).allocation()
+    except WeftError:  # it may be another's, or none
+        return status
+    filed = {str(PKey(p_key)) for p_key in (DEFAULT_P_KEY, *told.taken)}
+    names = {key: name for key, name in status.partitions.items() if key in filed}
+    for p_key, definition in sorted(split_definitions(told.partitions).items()):
+        names[str(PKey(p_key))] = definition.partition("=")[0]
+    return msgspec.structs.replace(status, partitions=names)
+
+
 def _as_json(path: Path, status: Status) -> dict[str, Any]:
     import msgspec
 
@@ -211,7 +238,7 @@ def _print(path: Path, status: Status) -> None:
 
     out = console()
     out.print(status.title, style="bold", markup=False)
-    for label, value in (*_rows(status), ("state file", str(path))):
+    for label, value in (*_rows(status), ("state file", f"{path}, and its socket {path.with_suffix('.sock').name}")):
         first, rest = f"  {label:<12}", " " * 14
         print(textwrap.fill(value, out.width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False))
     print("  the last it said:")
@@ -234,7 +261,9 @@ def _rows(status: Status) -> Iterator[tuple[str, str]]:
         )
         yield from (("odd", text) for text in last.oddities[:10])
         yield from (("refused", text) for text in last.refused[:10])
-    yield "partitions", ", ".join(f"{name} {key}" for key, name in status.partitions.items()) or "none yet"
+    named = [f"{name} {key}" for key, name in status.partitions.items()]
+    more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+    yield "partitions", (", ".join(named[:_NAMED]) or "none yet") + more
     yield "of hosts", f"{status.groups} groups, {status.services} services, {status.subscriptions} subscriptions"
     yield "events", ", ".join(f"{name} {count}" for name, count in status.events.items())
 
