@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import weft
 from weft.scenarios.managed import ManagedSubnet
 from weft.sm.conf.options import Options
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.slices import Allocation, Seat, Slice
+from weft.wire.headers import BTH, DETH, LRH, Opcode
+from weft.wire.packet import Packet
+
+SMALL = "fat-tree:hosts=8,radix=4"
+RED, BLUE = ("h2", "h5"), ("h3", "h7")
 
 
-def guid(net_or_fabric, host: str) -> int:
-    fabric = getattr(net_or_fabric, "fabric", net_or_fabric)
+def guid(fabric, host: str) -> int:
     return int(fabric.ports.guid[fabric[f"{host}/1"].slot])
 
 
@@ -28,13 +31,14 @@ def cut(fabric, **hosts: tuple[str, ...]) -> Allocation:
     return Allocation(slices=slices, default_is_full=False)
 
 
-def sliced(spec: str, folder: Path, **hosts: tuple[str, ...]) -> tuple[ManagedSubnet, Allocation]:
-    fabric = weft.load(spec)
-    allocation = cut(fabric, **hosts)
-    return managed(fabric, allocation, folder), allocation
-
-
 def managed(fabric, allocation: Allocation, folder: Path, **options) -> ManagedSubnet:
     path = folder / "partitions.conf"
     path.write_text(write_partitions(allocation))
     return ManagedSubnet(fabric, Options(partition_config_file=path, **options))
+
+
+def packet(fabric, sender: str, receiver: str, p_key: int, *, slid: int | None = None) -> bytes:
+    lids = [int(fabric.tables.lid[fabric[f"{host}/1"].slot]) for host in (sender, receiver)]
+    lrh = LRH(slid=lids[0] if slid is None else slid, dlid=lids[1])
+    bth = BTH(opcode=Opcode.UD_SEND_ONLY, dest_qp=7, p_key=p_key)
+    return Packet((lrh, bth, DETH(q_key=0x11, src_qp=5)), b"x" * 16).pack()

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from tests.lab.rdma import managed as managed_lab
 from tests.patience import wait_until
-from tests.tenants.subnets import cut, managed
+from tests.tenants.subnets import BLUE, RED, SMALL, cut, managed, packet
 
 import weft
 from weft.errors import SubnetError
@@ -19,20 +19,8 @@ from weft.mad.packets import bad_q_key
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.reading import read_fabric
 from weft.tenants.violations import Watch, attribute, count_violations
-from weft.wire.headers import BTH, DETH, LRH, Opcode
 from weft.wire.notice import GmpNotice, Notice
-from weft.wire.packet import Packet
 from weft.wire.smp import Smp
-
-SPEC = "fat-tree:hosts=8,radix=4"
-RED, BLUE = ("h2", "h5"), ("h3", "h7")
-
-
-def packet(fabric, sender: str, receiver: str, p_key: int, *, slid: int | None = None) -> bytes:
-    lids = [int(fabric.tables.lid[fabric[f"{host}/1"].slot]) for host in (sender, receiver)]
-    lrh = LRH(slid=lids[0] if slid is None else slid, dlid=lids[1])
-    bth = BTH(opcode=Opcode.UD_SEND_ONLY, dest_qp=7, p_key=p_key)
-    return Packet((lrh, bth, DETH(q_key=0x11, src_qp=5)), b"x" * 16).pack()
 
 
 @pytest.fixture(params=["both", "off"])
@@ -42,7 +30,7 @@ def enforce(request) -> str:
 
 @pytest.fixture
 def net(enforce, tmp_path):
-    fabric = weft.load(SPEC)
+    fabric = weft.load(SMALL)
     return managed(fabric, cut(fabric, red=RED, blue=BLUE), tmp_path, part_enforce=enforce)
 
 
@@ -105,7 +93,7 @@ def test_ports_count_what_was_stopped(net, enforce):
 
 
 def test_a_watch_hears_of_it_through_the_subnet_manager(tmp_path):
-    fabric = weft.load(SPEC)
+    fabric = weft.load(SMALL)
     allocation = cut(fabric, red=RED, blue=BLUE)
     path = tmp_path / "partitions.conf"
     path.write_text(write_partitions(allocation))
@@ -116,6 +104,8 @@ def test_a_watch_hears_of_it_through_the_subnet_manager(tmp_path):
     ):
         with pytest.raises(SubnetError, match="give the sa_key"):
             Watch(carrier, sa_key=2).__enter__()
+        with closing(IbsimCarrier("h4", lab.sockname)) as limited, pytest.raises(SubnetError, match="full member"):
+            Watch(limited)
         with Watch(carrier) as watch:
             lab.send_packet("h2", packet(lab.fabric, "h2", "h3", 0x8102))
             heard = wait_until(lambda: watch.notices(0.05))

@@ -23,6 +23,7 @@ import numpy as np
 from weft.errors import SubnetError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.ids import PKey
 from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.discover import directed_get
 from weft.routing.lids import ports_with_lids
@@ -33,7 +34,7 @@ from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, GmpNotice, Tra
 from weft.wire.perf import PerfAttribute, PortCountersExtended
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import InformInfo, SaAttribute, SaMad
-from weft.wire.smp import DirectedSmp, SmpAttribute
+from weft.wire.smp import DirectedSmp, PKeyTable, SmpAttribute
 
 SA_KEY = 1
 _TRAPS = (Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
@@ -124,10 +125,15 @@ class Watch:
 
     def __init__(self, carrier: Carrier, sa_key: int = SA_KEY) -> None:
         self._carrier, self._sa_key = carrier, sa_key
-        info = ask(carrier, directed_get(b"", SmpAttribute.PORT_INFO))
-        lid = 0 if info is None else PortInfo.master_sm_lid.get(DirectedSmp.unpack(info).data)
+        info, keys = (_own(carrier, attribute) for attribute in (SmpAttribute.PORT_INFO, SmpAttribute.P_KEY_TABLE))
+        lid = PortInfo.master_sm_lid.get(info)
         if not lid:
             raise SubnetError("no subnet manager has configured this port: nobody would tell of violations")
+        if PKey.DEFAULT not in PKeyTable.unpack(keys).p_key:
+            raise SubnetError(
+                "this port is no full member of Default, so reports from other ports do not reach it"
+                "\n  Watch from the port of the subnet manager, which is."
+            )
         self._administrator = Address(lid)
         carrier.register(MgmtClass.SUBN_ADM, [Method.REPORT], class_version=2)
 
@@ -176,6 +182,14 @@ class Watch:
                 self._carrier.post(report.replace(method=Method.REPORT_RESP).raw, arrived.source)
                 found.append(GmpNotice.unpack(report.data[: GmpNotice.size]))
         return found
+
+
+def _own(carrier: Carrier, attribute: SmpAttribute) -> bytes:
+    """An attribute of the port that we are at."""
+    answer = ask(carrier, directed_get(b"", attribute))
+    if answer is None:
+        raise SubnetError(f"this port does not answer {attribute.name}: is it up?")
+    return DirectedSmp.unpack(answer).data
 
 
 # -- counters ----------------------------------------------------------------------------------------------------------
