@@ -1,9 +1,9 @@
 """Who tried to get across: packets whose key has no business there, told by traps and counted by ports.
 
     with Watch(carrier) as watch:                        subscribes to traps 257, 258 and 259
-        for notice in watch.notices(wait_s=1.0):
+        for notice in watch.notices(seconds=60):
             print(attribute(notice, fabric, allocation))
-    count_violations(carrier, fabric)                    by port, since it came up
+    count_violations(carrier, fabric, allocation)        by port, since it came up
 
 A trap says who to whom with which key; ports do not send one for every packet, so how many it were counters say. The
 source of a packet is what it says of itself. Where a switch dropped it on its way in, the cable is the witness: who
@@ -14,6 +14,8 @@ Subscribing to such traps is for who is trusted: the subnet administrator wants 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -172,16 +174,19 @@ class Watch:
                 "\n  It tells whom it trusts: give the sa_key of its options."
             )
 
-    def notices(self, wait_s: float = 0.0) -> list[GmpNotice]:
-        """What was reported since; waits so long if there is nothing yet."""
-        self._carrier.poll(wait_s)
-        found = []
-        for arrived in self._carrier.arrivals():
-            report = SaMad.unpack(arrived.mad)
-            if report.method == Method.REPORT and report.attribute_id == SaAttribute.NOTICE:
-                self._carrier.post(report.replace(method=Method.REPORT_RESP).raw, arrived.source)
-                found.append(GmpNotice.unpack(report.data[: GmpNotice.size]))
-        return found
+    def notices(self, wait_s: float = 0.0) -> Iterator[GmpNotice]:
+        """What was reported since, and what is within so many seconds, as it comes."""
+        until_s = time.monotonic() + wait_s
+        while True:
+            for arrived in self._carrier.arrivals():
+                report = SaMad.unpack(arrived.mad)
+                if report.method == Method.REPORT and report.attribute_id == SaAttribute.NOTICE:
+                    self._carrier.post(report.replace(method=Method.REPORT_RESP).raw, arrived.source)
+                    yield GmpNotice.unpack(report.data[: GmpNotice.size])
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            self._carrier.poll(left_s)
 
 
 def _own(carrier: Carrier, attribute: SmpAttribute) -> bytes:
