@@ -118,6 +118,13 @@ def test_an_extension_without_a_ufm_says_what_to_give(run):
     assert "no detail ufm_url" in err
 
 
+def test_a_secret_that_cannot_be_read_is_named(server, run):
+    details = {"ufm_url": server.url, "ufm_token_file": "/no/such/file"}
+    status, _, err = run("implement-network", NETWORK, **{"physical-network-extension-details": details})
+    assert status == 1
+    assert "the secret in /no/such/file cannot be read: No such file" in err
+
+
 def test_a_ufm_in_trouble_is_status_2(server, run):
     server.status = 503
     assert run("implement-network", NETWORK)[0] == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 
@@ -71,28 +72,27 @@ def test_outside_of_slurm_it_says_what_is_missing(lacking):
         read_job(lacking)
 
 
-def test_the_command_reads_what_slurmctld_sets(server, tmp_path, monkeypatch, capsys):
-    (tmp_path / "token").write_text("secret\n")
-    for name, value in {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "h[1-2]", "SLURM_ARRAY_JOB_ID": "11"}.items():
+@pytest.fixture
+def run(server, monkeypatch) -> Callable[[str], None]:
+    for name, value in {"WEFT_UFM_TOKEN": "t", "SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "h[1-2]"}.items():
         monkeypatch.setenv(name, value)
-    slurm("prolog", ufm=server.url, token_file=tmp_path / "token")
+    return lambda action: slurm(action, ufm=server.url)
+
+
+def test_the_command_reads_what_slurmctld_sets(server, run, monkeypatch, capsys):
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "11")  # a task of it is a job of its own
+    run("prolog")
     assert capsys.readouterr().out == "job 12: h[1-2] has the partition 0x000c\n"
     assert server.members(12) == {1, 2, 17, 18}
     monkeypatch.setattr("sys.stdin", io.StringIO("12\n"))
-    slurm("tidy", ufm=server.url, token_file=tmp_path / "token")
-    slurm("epilog", ufm=server.url, token_file=tmp_path / "token")
+    run("tidy")
+    run("epilog")
     assert capsys.readouterr().out == "job 12: it has no partition any longer\n"
     assert server.partitions == {}
 
 
-def test_tidy_takes_numbers_alone(server, tmp_path, monkeypatch):
+def test_tidy_takes_numbers_alone(run, monkeypatch):
     """All that are not in the list go: what is no list must not be taken for one."""
-    (tmp_path / "token").write_text("secret\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("slurm_load_jobs error: Unable to contact slurm controller"))
     with pytest.raises(ConfigError, match="is no number of a job"):
-        slurm("tidy", ufm=server.url, token_file=tmp_path / "token")
-
-
-def test_a_secret_that_cannot_be_read_is_named(server, tmp_path):
-    with pytest.raises(ConfigError, match=f"the secret in {tmp_path}/none cannot be read: No such file"):
-        slurm("epilog", ufm=server.url, token_file=tmp_path / "none")
+        run("tidy")

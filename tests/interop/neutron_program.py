@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 import unittest
 from typing import Any
@@ -26,8 +27,9 @@ from networking_mlnx.plugins.ml2.drivers.sdn import config as sdn_config
 from oslo_config import cfg
 
 from weft.clouds.openstack import options
+from weft.clouds.openstack import resync as resync_module
 from weft.clouds.openstack.resync import resync
-from weft.tenants.drivers.ufm_rest import UfmClient
+from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
 
 URL, TOKEN, *GUIDS = sys.argv[1:]
 FIRST, SECOND = (int(guid, 16) for guid in GUIDS)
@@ -152,6 +154,27 @@ class WeftsDriver(Cloud):
         self.delete("networks", network)
         assert resync(ufm, self.weft.rules)
         say("a network that went meanwhile goes", 0x21, is_there=False)
+
+    def test_the_comparison_goes_on_whatever_happens(self) -> None:
+        (worker,) = self.weft.get_workers()
+        rounds = threading.Semaphore(0)
+        outcomes = iter((UfmError("away"), RuntimeError("the database is away"), True))
+
+        def one_round(*given: object) -> bool:
+            assert given == (self.weft.ufm, self.weft.rules)
+            rounds.release()
+            outcome = next(outcomes, False)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        self.useFixture(fixtures.MockPatchObject(resync_module, "resync", one_round))
+        worker._interval_s = 0
+        worker.start()
+        for _ in range(4):
+            rounds.acquire()
+        worker.stop()
+        worker.wait()
 
     def test_what_is_refused(self) -> None:
         self.weft.ufm.create_pkey(0x30, "somebody", ip_over_ib=False)

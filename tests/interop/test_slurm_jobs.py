@@ -55,13 +55,12 @@ class Cluster:
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
         # slurmd wants a kind of cgroups, though nothing here uses any.
         (folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={folder}/cgroup\n")
-        (folder / "token").write_text("t")
         for name in ("state", "spool", "cgroup"):
             (folder / name).mkdir()
         weft = f"{sys.executable} -m weft slurm"  # slurmctld gives its scripts no PATH
         for name in ("prolog", "epilog"):
-            text = f"#!/bin/sh\nexec {weft} {name} --ufm {ufm.url} --token-file {folder}/token >>{folder}/log 2>&1\n"
-            (folder / name).write_text(text)
+            text = f"export WEFT_UFM_TOKEN=t\nexec {weft} {name} --ufm {ufm.url} >>{folder}/log 2>&1\n"
+            (folder / name).write_text(f"#!/bin/sh\n{text}")
             (folder / name).chmod(0o755)
 
     def ask(self, program: str, *words: str) -> str:

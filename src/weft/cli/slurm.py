@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 from weft.cli.arguments import File
+from weft.cli.tenant_drivers import connect_ufm
 
 if TYPE_CHECKING:
     from weft.tenants.drivers.ufm_rest import UfmClient
@@ -17,10 +18,7 @@ def slurm(
     /,
     *,
     ufm: str,
-    token_file: File = None,
-    user: str | None = None,
-    password_file: File = None,
-    ca_file: File = None,
+    ufm_ca: File = None,
     ip_over_ib: bool = True,
     index0: bool = False,
 ) -> None:
@@ -34,24 +32,18 @@ def slurm(
         `prolog`, `epilog`; or `tidy`, which reads the numbers of the jobs that run from standard input, as
         `squeue -h -o %A` prints them, and deletes the partitions of all others.
     ufm
-        Where a UFM answers, or `weft serve`: https://ufm.example.
-    token_file
-        A file with a token of it.
-    user
-        In place of a token, with a password.
-    password_file
-        A file with the password.
-    ca_file
-        Certificates, in PEM, that its own is signed by; else those of the system.
+        The address of a UFM, or of `weft serve`, https://ufm.example. WEFT_UFM_TOKEN has its token; or WEFT_UFM_USER
+        and _PASSWORD.
+    ufm_ca
+        The certificates to trust of it; else this machine's.
     ip_over_ib
         The partition has the multicast groups that IPoIB needs.
     index0
         Its P_Key is at index 0 of its members: programs that know of no P_Keys use it.
     """
-    from weft.clouds.credentials import connect
     from weft.clouds.slurm import epilog, prolog, read_job
 
-    client = connect(ufm, token_file=token_file, user=user, password_file=password_file, ca_file=ca_file)
+    client = connect_ufm(ufm, ufm_ca)
     if action == "tidy":
         _tidy(client)
         return

@@ -66,7 +66,8 @@ def find_driver(where: Where, pool: range | None = None) -> Iterator[Driver]:
     if where.ufm:
         from weft.tenants.drivers.ufm import UfmDriver
 
-        yield UfmDriver(_ufm(where)) if pool is None else UfmDriver(_ufm(where), pool)
+        ufm = connect_ufm(where.ufm, where.ufm_ca)
+        yield UfmDriver(ufm) if pool is None else UfmDriver(ufm, pool)
     elif where.opensm is not None:
         from weft.tenants.drivers.opensm import OpenSmDriver
 
@@ -114,13 +115,13 @@ def _state_of_lab(lab: str) -> Path:
     return masters[0] if masters else running[0][0]
 
 
-def _ufm(where: Where) -> UfmClient:
+def connect_ufm(url: str, ca: Path | None) -> UfmClient:
     from weft.tenants.drivers.ufm_rest import UfmClient
 
     token, user, password = (os.environ.get(name) for name in (TOKEN, USER, PASSWORD))
     if not token and not (user and password):
-        raise ConfigError(f"--ufm {where.ufm} wants to know who asks: set {TOKEN}, or {USER} and {PASSWORD}")
-    ca_file = str(where.ufm_ca) if where.ufm_ca else None
+        raise ConfigError(f"--ufm {url} wants to know who asks: set {TOKEN}, or {USER} and {PASSWORD}")
+    ca_file = str(ca) if ca else None
     if token:
-        return UfmClient(where.ufm, token=token, ca_file=ca_file)
-    return UfmClient(where.ufm, user=user, password=password, ca_file=ca_file)
+        return UfmClient(url, token=token, ca_file=ca_file)
+    return UfmClient(url, user=user, password=password, ca_file=ca_file)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.clouds.credentials import connect
 from weft.clouds.partitions import Partition, admit, claim, expel, release
 from weft.errors import ConfigError, WeftError
 from weft.ids import Guid
@@ -99,18 +98,24 @@ def _read(path: str) -> dict[str, Any]:
 def _connect(details: Mapping[str, Any], timeout: str) -> UfmClient:
     if not details.get("ufm_url"):
         raise ConfigError("the extension has no detail ufm_url: give it with registerExtension details[0].ufm_url=…")
-    token, password, ca = (
-        Path(details[name]) if details.get(name) else None
-        for name in ("ufm_token_file", "ufm_password_file", "ufm_ca_file")
-    )
-    return connect(
+    return UfmClient(
         details["ufm_url"],
-        token_file=token,
+        token=_secret(details.get("ufm_token_file")),
         user=details.get("ufm_user"),
-        password_file=password,
-        ca_file=ca,
+        password=_secret(details.get("ufm_password_file")),
+        ca_file=details.get("ufm_ca_file"),
         timeout_s=float(timeout) / _CALLS,
     )
+
+
+def _secret(path: str | None) -> str | None:
+    """From a file: details of an extension are seen by every admin."""
+    if not path:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the secret in {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _ensure(event: Event) -> Any:
