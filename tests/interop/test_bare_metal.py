@@ -1,4 +1,4 @@
-"""Ironic's own agent, on a host of a lab, finds the host's adapters; what it reports leads to the ports of the fabric.
+"""Ironic's own agent, on a host of a lab, finds the host's adapters; what it reports leads into partitions.
 
 ironic_python_agent/hardware_managers/mlnx.py, unmodified, in the environment that `make peers` makes for OpenStack.
 """
@@ -13,12 +13,15 @@ from tests.conftest import ROOT
 from tests.interop.conftest import do_without
 from tests.lab.mounts import need_mounts
 
-import weft
 from weft.clouds.openstack.members import member_of
-from weft.lab import preload
-from weft.lab.lab import Lab
+from weft.lab import preload, programs, registry
+from weft.lab.control import ask
+from weft.serve.embedded import Ufm
+from weft.tenants.drivers.ufm_rest import UfmClient
+from weft.tenants.slices import Seat
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(preload.find_compiler() is None, reason="no C compiler")]
+STORAGE = (1, 2, 7, 8)  # adapters of a DGX H100 for another network, which is not cabled here
 AGENT = """
 import json
 from ironic_python_agent import config  # first: others read it as they are imported
@@ -60,21 +63,37 @@ def neutron_port(found: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def run_on(lab: str, host: str, *command: str) -> str:
+    """What a program prints that has the host's adapters in its /sys."""
+    entry = registry.find(lab)
+    done = programs.run(command, programs.environment(ask(entry, "host", name=host)), ask(entry, "sysfs", name=host))
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def p_keys(lab: str, adapter: str) -> set[int]:
+    said = run_on(lab, "dgx2", "sh", "-c", f"cat /sys/class/infiniband/{adapter}/ports/1/pkeys/*")
+    return {int(line, 16) for line in said.split()}
+
+
 @pytest.mark.slow
-def test_ironics_agent_finds_the_adapters_of_a_host_and_their_client_ids():
+def test_ironics_agent_finds_ports_whose_client_ids_lead_into_partitions():
     need_mounts()
     python = find_agent()
-    with Lab(weft.load("star:hosts=2,server=dgx-h100"), "ironic") as lab:
-        done = lab.run("dgx2", python, "-c", AGENT, sysfs=True)
-        assert done.returncode == 0, done.stderr[-2000:]
-    found = {one["name"]: one for one in json.loads(done.stdout.splitlines()[-1])}
-    assert found.keys() == {f"ib{n}" for n in range(12)}
-    for n in range(12):
-        one = found[f"ib{n}"]
-        guid = int(lab.fabric.ports.guid[lab.fabric[f"dgx2/mlx5_{n}/1"].slot]).to_bytes(8, "big")
-        assert one["client_id"] == f"ff:00:00:00:00:00:02:00:00:02:c9:00:{guid.hex(':')}"
-        assert one["mac_address"] == (guid[:3] + guid[5:]).hex(":")
-        assert member_of(neutron_port(one)) == int.from_bytes(guid, "big"), "weft's driver puts that port in"
-        assert (one["vendor"], one["product"], one["driver"]) == ("0x15b3", f"{4129:#06x}", "mlx5_core")
-        assert one["pci_address"] == f"1000:{n + 1:02x}:00.0"
-        assert one["has_carrier"] is False, "no subnet manager has been there"
+    with Ufm("star:hosts=2,server=dgx-h100") as ufm:
+        found = {one["name"]: one for one in json.loads(run_on(ufm.lab, "dgx2", python, "-c", AGENT).splitlines()[-1])}
+        assert found.keys() == {f"ib{n}" for n in range(12)}
+        for n in range(12):
+            one = found[f"ib{n}"]
+            guid = int(ufm.fabric.ports.guid[ufm.fabric[f"dgx2/mlx5_{n}/1"].slot]).to_bytes(8, "big")
+            assert one["client_id"] == f"ff:00:00:00:00:00:02:00:00:02:c9:00:{guid.hex(':')}"
+            assert one["mac_address"] == (guid[:3] + guid[5:]).hex(":")
+            assert (one["vendor"], one["product"], one["driver"]) == ("0x15b3", f"{4129:#06x}", "mlx5_core")
+            assert one["pci_address"] == f"1000:{n + 1:02x}:00.0"
+            assert one["has_carrier"] is (n not in STORAGE)
+
+        member = member_of(neutron_port(found["ib3"]))  # as weft's mechanism driver understands it
+        assert member is not None
+        UfmClient(ufm.url, token=ufm.token).add_guids(0x123, {member: Seat()}, ip_over_ib=True)
+        assert 0x8123 in p_keys(ufm.lab, "mlx5_3")
+        assert 0x8123 not in p_keys(ufm.lab, "mlx5_4")
