@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.tenants.memory import MemoryDriver
@@ -123,6 +124,7 @@ def test_an_unknown_action_is_refused(driver):
         ({"umad": "any"}, "--umad any is of no use here"),
         ({"ufm": "https://ufm", "lab": "mine"}, "--lab mine is of no use here"),
         ({"ufm": "https://ufm"}, "set WEFT_UFM_TOKEN, or WEFT_UFM_USER and WEFT_UFM_PASSWORD"),
+        ({"opensm": Path("nowhere"), "opensm_pid": "x"}, "no x that tells OpenSM's process: say --opensm-pid"),
         ({"lab": "nobody"}, "lab"),
     ],
 )

@@ -45,7 +45,7 @@ COMMANDS = {
     "grow": "Grow a fabric without an outage: the fewest cables that move, in steps that are each routed and proved.",
     "scenario": "Test a claim about InfiniBand with numbers. With no NAME, list the scenarios.",
     "study": "Run a command over lists of options and seeds, on all cores or a Ray cluster, and write one table.",
-    "tenants": "Give tenants isolated slices of a fabric: plan, apply, prove, show, destroy. With no ACTION, show.",
+    "tenants": "Give tenants isolated slices of a fabric: plan, apply, prove, simulate, destroy. With no ACTION, show.",
     "topologies": "List the topologies, their parameters and an example of each.",
     "links": "Show every link speed: signalling, encoding, data rate by width, year.",
     "sm": "Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.",

@@ -34,7 +34,7 @@ class Where:
     opensm: File = None
     """A running OpenSM: the folder of the partitions.conf (-P) and the opensm.conf (-F) that it was started with."""
     opensm_pid: str = ""
-    """Its process, or the file that has it; else opensm.pid in its folder."""
+    """Its process, or the file that has it; else opensm.pid in its folder, or in /run, where it is with -B."""
     umad: str = ""
     """An adapter of this machine through which the subnet is seen, mlx5_0 or `any`; else a lab."""
     ufm: str = ""
@@ -71,12 +71,12 @@ def find_driver(where: Where, pool: range | None = None) -> Iterator[Driver]:
     elif where.opensm is not None:
         from weft.tenants.drivers.opensm import OpenSmDriver
 
-        process = where.opensm_pid or str(where.opensm / "opensm.pid")
+        process = _process(where.opensm, where.opensm_pid)
         with attached(where) as carrier:
             yield OpenSmDriver(
                 partitions=where.opensm / "partitions.conf",
                 options=where.opensm / "opensm.conf",
-                signal=int(process) if process.isdecimal() else Path(process),
+                signal=process,
                 carrier=carrier,
             )
     else:
@@ -96,6 +96,18 @@ def attached(where: Where) -> Iterator[Carrier]:
         yield carrier
     finally:
         carrier.close()
+
+
+def _process(folder: Path, told: str) -> int | Path:
+    if told.isdecimal():
+        return int(told)
+    places = [Path(told)] if told else [folder / "opensm.pid", Path("/run/opensm.pid")]
+    for place in places:
+        if place.is_file():
+            return place
+    raise ConfigError(
+        f"there is no {' and no '.join(map(str, places))} that tells OpenSM's process: say --opensm-pid with its number"
+    )
 
 
 def _state_of_lab(lab: str) -> Path:

@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, Form
-from weft.cli.output import console, print_data, table
+from weft.cli.arguments import NAMES_FILE, TABLES, Form, Spec, Whole
+from weft.cli.output import console, print_data, progress_bar, table
 from weft.cli.tenant_drivers import LAB, Where, attached, find_driver
 from weft.errors import ConfigError, UnknownName
 
 if TYPE_CHECKING:
+    from weft.fabric.model import Fabric
+    from weft.mad.carrier import Carrier
     from weft.tenants.apply import Step
     from weft.tenants.drivers.driver import Driver, Observed
     from weft.tenants.intent import Intent
     from weft.tenants.reconcile import Names
+    from weft.tenants.slices import Allocation
+    from weft.tenants.violations import Violation
 
 CHANGES = 3  # status of a plan that is not empty; 1 and 2 are errors
-_HELP = "Give tenants isolated slices of a fabric: plan, apply, prove, show, destroy. With no ACTION, show."
+_HELP = "Give tenants isolated slices of a fabric: plan, apply, prove, simulate, destroy. With no ACTION, show."
 Wanted = Annotated[Path, NAMES_FILE, Parameter(help="The intent: tenants, services and classes, in TOML.")]
 
 tenants = App(name="tenants", help=_HELP, help_format="markdown")
@@ -30,12 +34,12 @@ tenants = App(name="tenants", help=_HELP, help_format="markdown")
 
 @tenants.default
 def _default(action: str | None = None, /, *, where: Where = LAB, form: Form = TABLES) -> None:
-    """Give tenants isolated slices of a fabric: plan, apply, prove, show, destroy. With no ACTION, show.
+    """Give tenants isolated slices of a fabric: plan, apply, prove, simulate, destroy. With no ACTION, show.
 
     Parameters
     ----------
     action
-        plan, apply, prove, show or destroy: `weft tenants apply --help`.
+        plan, apply, prove, show, violations, destroy or simulate: `weft tenants apply --help`.
     """
     if action is not None:
         raise UnknownName("action", action, [name for name in tenants if not name.startswith("-")])
@@ -118,6 +122,88 @@ def prove(*, where: Where = LAB, form: Form = TABLES) -> None:
         print(proof.explain())
     if not proof.ok:
         sys.exit(1)
+
+
+@tenants.command
+def violations(*, watch: float = 0, where: Where = LAB, form: Form = TABLES) -> None:
+    """Show who tried to get across: packets that were stopped, by port and by what ports told.
+
+    Parameters
+    ----------
+    watch
+        Seconds to listen for traps, which say who sent to whom with which key; then what ports have counted so far.
+    """
+    from dataclasses import asdict
+
+    from weft.tenants.reading import read_fabric
+    from weft.tenants.violations import count_violations
+
+    with find_driver(where) as driver, attached(where) as carrier:
+        allocation, fabric = driver.read().allocation, read_fabric(carrier)
+        heard = []
+        for violation in _heard(carrier, fabric, allocation, watch):
+            heard.append(violation)
+            if not form.is_data:
+                print(violation, flush=True)
+        counted = count_violations(carrier, fabric, allocation)
+    if form.is_data:
+        facts = {"heard": [asdict(one) for one in heard], "counted": [asdict(one) for one in counted]}
+        print_data(form, facts, "counted")
+        return
+    heads = ("port", "partitions", "bad P_Keys", "bad Q_Keys", "from it, at its switch", "to it, at its switch")
+    rows = [(one.port, ", ".join(one.slices), one.p_keys, one.q_keys, one.from_port, one.to_port) for one in counted]
+    console().print(table("Packets that were stopped", heads, rows, "" if rows else "None was."))
+
+
+def _heard(carrier: Carrier, fabric: Fabric, allocation: Allocation, watch_s: float) -> Iterator[Violation]:
+    from weft.tenants.violations import Watch, attribute
+
+    if watch_s > 0:
+        with Watch(carrier) as watch:
+            yield from (attribute(notice, fabric, allocation) for notice in watch.notices(watch_s))
+
+
+@tenants.command
+def simulate(
+    file: Wanted,
+    spec: Spec,
+    /,
+    *,
+    messages: Whole = 600,
+    size: str = "64",
+    seed: Whole = 1,
+    form: Form = TABLES,
+) -> None:
+    """Simulate the classes on a fabric: latency of a tenant's messages under another's load, before and after.
+
+    Parameters
+    ----------
+    messages
+        How many are timed.
+    size
+        Bytes of each.
+    seed
+        Of the moments at which they start.
+    """
+    from dataclasses import asdict
+
+    from weft.fabric.spec import load
+    from weft.tenants.compile import compile_intent
+    from weft.tenants.simulate import planned_inventory, simulate_quality
+    from weft.units import parse_size_bytes
+
+    with progress_bar(f"simulating {spec}"), _reading(file) as intent:
+        fabric = load(spec)
+        compiled = compile_intent(intent, planned_inventory(fabric))
+        found = simulate_quality(compiled, fabric, messages=messages, size_bytes=parse_size_bytes(size), seed=seed)
+    if form.is_data:
+        print_data(form, {"seed": seed, **asdict(found)}, "outcomes")
+        return
+    out = console()
+    heads = ("run", "median, µs", "p99, µs", "longest, µs", "load, Gbit/s")
+    rows = [(one.name, one.p50_us, one.p99_us, one.max_us, one.load_gbit_s) for one in found.outcomes]
+    out.print(table(f"{found.tenant} while {found.load} loads the cable of {found.case.receiver}", heads, rows))
+    out.print(f"{found.explain()}.\nSeed {seed}. {found.trust}", markup=False)
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------
