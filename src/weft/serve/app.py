@@ -18,23 +18,24 @@ from weft.serve.problems import handle_errors, respond
 from weft.serve.settings import Settings
 from weft.serve.ufm.routes import add_ufm
 from weft.serve.ufm.routes.face import Face
+from weft.serve.ufm.watch import Watch
 from weft.version import __version__
 
 _ROUTERS = (intents.router, partitions.router, ports.router, callers.router)
 
 
 def create_app(settings: Settings, ledger: Ledger, face: Face | None = None) -> FastAPI:
-    """`face`: speaks UFM too."""
+    """`face`: what UFM's calls know of the subnet; without one they have partitions alone."""
+    face = face or Face(Watch(None))
     app = FastAPI(title="weft", version=__version__, openapi_url=f"{PREFIX}/openapi.json", redoc_url=None)
     app.state.settings, app.state.ledger = settings, ledger
     handle_errors(app)
     app.include_router(_health)
     for router in _ROUTERS:
         app.include_router(router, prefix=PREFIX)
-    if face is not None:
-        add_ufm(app, face, is_plugin_door=settings.trusts_remote_user)
+    add_ufm(app, face, is_plugin_door=settings.trusts_remote_user)
     app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))
-    if face is not None and face.faults is not None and face.hands is not None:
+    if face.faults is not None and face.hands is not None:
         add_trouble(app, face.faults, face.hands)
     _describe(app)
     return app

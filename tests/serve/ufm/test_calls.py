@@ -93,7 +93,14 @@ def test_systems_and_links_agree_with_ports(ufm):
 
 
 def test_a_filter_that_is_not_known_is_not_ignored(ufm):
-    for path in ("ports?colour=red", "ports?active=maybe", "links?page_number=0", "pkeys?guids=true"):
+    huge = "9" * 5000
+    for path in (
+        "ports?colour=red",
+        "ports?active=maybe",
+        "links?page_number=0",
+        f"links?rpp={huge}",
+        "pkeys?guids=true",
+    ):
         assert ufm.call("GET", f"resources/{path}").status_code == 400, path
 
 
@@ -173,6 +180,7 @@ def test_hosts_are_named_as_slurm_lists_them(ufm):
         ),
         ("POST", "pkeys", {"guids": []}, 400, "pkey"),
         ("PUT", "pkeys/qos_conf", {"pkey": "0xa0f", "mtu_limit": 2}, 404, "0xa0f"),
+        ("POST", "pkeys/add", {"pkey": "0xa0f", "partition_name": "a,b"}, 400, "a,b"),
         ("POST", "pkeys/add", {"pkey": "0xa0f", "mtu_limit": 3}, 400, "mtu_limit 3"),
         ("POST", "pkeys/add", {"pkey": "0xa0f", "service_level": 16}, 400, "service_level 16"),
         ("POST", "pkeys/add", {"pkey": "0xa0f", "rate_limit": 7}, 400, "7 Gbit/s"),
@@ -237,6 +245,7 @@ def test_networks_are_partitions_and_their_ports_members(ufm):
 
 def test_a_port_of_no_network_is_refused(ufm):
     assert ufm.call("POST", "cloudx/Port", {"id": "p", "network_id": "nowhere"}).status_code == 404
+    assert ufm.call("POST", "cloudx/Network", {"id": "no\0name"}).status_code == 400
     found = ufm.call("PUT", "cloudx/Network/one", {"id": "other"})
     assert (found.status_code, "must be the same" in found.text) == (400, True)
 
@@ -253,7 +262,8 @@ def test_events_of_plugins_are_kept_until_they_are_deleted(ufm):
 
 
 def test_a_job_that_never_was_is_not_there(ufm):
-    assert ufm.call("GET", "jobs/99999").status_code == ufm.call("GET", "app/jobs/x").status_code == 404
+    for number in ("99999", "x", "9" * 5000):
+        assert ufm.call("GET", f"jobs/{number}").status_code == 404
     assert ufm.call("POST", "actions", {"action": "explode", "object_ids": []}).status_code == 404
 
 

@@ -10,6 +10,7 @@ InfiniBand (of a DHCP agent, say) is remembered, and is a member of nothing.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import msgspec
 
@@ -23,10 +24,13 @@ _CLIENT_ID = ("client-id", "61")
 _WITH_ADAPTER = ("direct", "baremetal", "direct-physical", "macvtap")  # kinds of vNIC that are a port of an adapter
 
 
-class Network(msgspec.Struct, kw_only=True):
+_Id = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]  # a UUID, in Neutron
+
+
+class NeutronNetwork(msgspec.Struct, kw_only=True):
     """What is taken of Neutron's dictionary; the rest is Neutron's."""
 
-    id: str
+    id: _Id
     segment: int | None = msgspec.field(name="provider:segmentation_id", default=None)
 
 
@@ -35,9 +39,9 @@ class Option(msgspec.Struct, kw_only=True):
     opt_value: str | None = None
 
 
-class Port(msgspec.Struct, kw_only=True):
-    id: str
-    network_id: str
+class NeutronPort(msgspec.Struct, kw_only=True):
+    id: _Id
+    network_id: _Id
     mac_address: str = ""
     vnic_type: str = msgspec.field(name="binding:vnic_type", default="normal")
     extra_dhcp_opts: list[Option] | None = None
@@ -59,7 +63,7 @@ class Kept(msgspec.Struct, kw_only=True):
     guid: int | None = None
 
 
-def put_network(draft: Draft, network: Network) -> None:
+def put_network(draft: Draft, network: NeutronNetwork) -> None:
     before = _kept(draft, _NETWORK, network.id)
     if before is not None and before.p_key not in (None, network.segment):
         delete_network(draft, network.id)
@@ -79,7 +83,7 @@ def delete_network(draft: Draft, name: str) -> None:
     del draft.documents[_NETWORK, name]
 
 
-def put_port(draft: Draft, port: Port) -> None:
+def put_port(draft: Draft, port: NeutronPort) -> None:
     _there(draft, _NETWORK, port.network_id)
     if _kept(draft, _PORT, port.id) is not None:
         delete_port(draft, port.id)

@@ -37,9 +37,10 @@ class Journal:
 
     def find(self, number: str) -> tuple[int, dict[str, Any]]:
         with self._lock:
-            found = self._kept.get(int(number)) if number.isascii() and number.isdecimal() else None
+            is_number = number.isascii() and number.isdecimal() and len(number) < 20
+            found = self._kept.get(int(number)) if is_number else None
             if found is None:
-                raise UnknownName(self._what, number, [])
+                raise UnknownName(self._what, number[:40], [])
             return int(number), found
 
     def remove(self, number: str) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -22,6 +22,7 @@ from weft.fabric.files.hostlist import expand
 from weft.serve.desired import Absent, Clash, Desired, Draft
 from weft.serve.ufm.shapes import hex_guid
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
+from weft.tenants.drivers.partition_files import check_name
 from weft.tenants.slices import Seat, Slice
 
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{16})", re.I)
@@ -30,6 +31,9 @@ _MANAGEMENT = "management"  # UFM's name for Default
 _RATE_GBIT_S = 2.5  # UFM's default
 _MTUS = (2, 4)
 _Membership = Literal["full", "limited"]
+# Said in the OpenAPI document, and checked with better words.
+_PKey = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^0x[0-9a-f]{1,4}$", "examples": ["0x101"]})]
+_Guid = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": "^[0-9a-f]{16}$", "examples": ["0002c90300001231"]})]
 
 
 class _Limits(msgspec.Struct, kw_only=True):
@@ -39,14 +43,14 @@ class _Limits(msgspec.Struct, kw_only=True):
 
 
 class Create(_Limits, kw_only=True):
-    pkey: str
+    pkey: _PKey
     partition_name: str | None = None
     index0: bool = False
     ip_over_ib: bool = True
 
 
 class Guids(Create, kw_only=True):
-    guids: list[str]
+    guids: list[_Guid]
     membership: _Membership = "full"  # of all of them, or
     memberships: list[_Membership] | None = None  # of each
 
@@ -70,12 +74,12 @@ class Hosts(Create, kw_only=True):
 
 
 class Removal(msgspec.Struct, kw_only=True):
-    pkey: str
-    guids: list[str]
+    pkey: _PKey
+    guids: list[_Guid]
 
 
 class Qos(_Limits, kw_only=True):
-    pkey: str
+    pkey: _PKey
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -153,6 +157,8 @@ def limit(draft: Draft, body: Qos) -> None:
 
 def _made(draft: Draft, body: Create) -> Slice:
     p_key = read_p_key(body.pkey)
+    if body.partition_name is not None:
+        check_name(body.partition_name)
     before = draft.slices.get(p_key)
     if before is None:
         before = Slice(name=body.partition_name or _own_name(p_key), p_key=p_key)

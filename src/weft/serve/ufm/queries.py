@@ -99,6 +99,7 @@ def _is_true(word: str) -> bool:
 
 def _number(query: Mapping[str, str], name: str, default: int) -> int:
     word = query.get(name, str(default))
-    if not word.isascii() or not word.isdecimal() or not 0 < int(word) <= _MANY:
-        raise ConfigError(f"{name}={word} is refused: write a number from 1 on")
-    return int(word)
+    number = int(word) if word.isascii() and word.isdecimal() and len(word) <= len(str(_MANY)) else 0
+    if not 0 < number <= _MANY:
+        raise ConfigError(f"{name}={word[:20]} is refused: write a number from 1 to {_MANY}")
+    return number

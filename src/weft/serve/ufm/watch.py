@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from weft.errors import SubnetError
+from weft.serve.desired import Absent
 from weft.serve.ufm.shapes import Picture
 from weft.sm.control import ManagerSocket
 
@@ -40,7 +40,7 @@ class Watch:
     def _now(self) -> tuple[Picture, dict[Hashable, bytes]]:
         """At most half a second old, and as new as the manager's last sweep. While one looks, others go on."""
         if self._manager is None:
-            raise SubnetError("nothing is known of ports and systems here: start weft serve with a lab")
+            raise Absent("ports and systems are not known here: they come from weft's subnet manager")
         if time.monotonic() - self._at_s >= _FRESH_S and self._looking.acquire(blocking=self._seen is None):
             try:
                 if time.monotonic() - self._at_s >= _FRESH_S:

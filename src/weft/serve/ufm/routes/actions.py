@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -18,9 +18,12 @@ from weft.serve.ufm.routes.face import Route, answer_json, body_of, face_of
 router = APIRouter(route_class=Route, tags=["UFM"])
 
 
+_Word = Annotated[str, msgspec.Meta(max_length=100)]
+
+
 class Action(msgspec.Struct, kw_only=True):
-    action: str
-    object_ids: list[str]
+    action: _Word
+    object_ids: Annotated[list[_Word], msgspec.Meta(max_length=1000)]
     params: dict[str, Any] = {}
     object_type: str = "System"
     identifier: str = "id"
@@ -73,17 +76,17 @@ async def one_job(request: Request, number: str) -> Response:
 # -- Neutron ----------------------------------------------------------------------------------------------------------
 
 
-@router.post("/cloudx/Network", **gives(str, 400, 403, 404, 409, takes=cloudx.Network))
-@router.put("/cloudx/Network/{name}", **gives(str, 400, 403, 404, 409, takes=cloudx.Network))
+@router.post("/cloudx/Network", **gives(str, 400, 403, 404, 409, takes=cloudx.NeutronNetwork))
+@router.put("/cloudx/Network/{name}", **gives(str, 400, 403, 404, 409, takes=cloudx.NeutronNetwork))
 async def put_network(request: Request, name: str = "") -> Response:
-    body = _named(await body_of(request, cloudx.Network), name)
+    body = _named(await body_of(request, cloudx.NeutronNetwork), name)
     return await _job(request, f"network {body.id}", lambda draft: cloudx.put_network(draft, body))
 
 
-@router.post("/cloudx/Port", **gives(str, 400, 403, 404, 409, takes=cloudx.Port))
-@router.put("/cloudx/Port/{name}", **gives(str, 400, 403, 404, 409, takes=cloudx.Port))
+@router.post("/cloudx/Port", **gives(str, 400, 403, 404, 409, takes=cloudx.NeutronPort))
+@router.put("/cloudx/Port/{name}", **gives(str, 400, 403, 404, 409, takes=cloudx.NeutronPort))
 async def put_port(request: Request, name: str = "") -> Response:
-    body = _named(await body_of(request, cloudx.Port), name)
+    body = _named(await body_of(request, cloudx.NeutronPort), name)
     return await _job(request, f"port {body.id}", lambda draft: cloudx.put_port(draft, body))
 
 
@@ -97,7 +100,7 @@ async def delete_port(request: Request, name: str) -> Response:
     return await _job(request, f"port {name}", lambda draft: cloudx.delete_port(draft, name))
 
 
-_Named = TypeVar("_Named", cloudx.Network, cloudx.Port)
+_Named = TypeVar("_Named", cloudx.NeutronNetwork, cloudx.NeutronPort)
 
 
 def _named(body: _Named, name: str) -> _Named:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -54,12 +54,15 @@ async def delete_event(request: Request, number: str) -> Response:
     return answer_json({})
 
 
+_Words = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
 class ExternalEvent(msgspec.Struct, kw_only=True):
     event_id: int
-    description: str
-    external_event_name: str = ""
-    external_event_type: str = ""
-    external_event_source: str = ""
+    description: _Words
+    external_event_name: _Words = ""
+    external_event_type: _Words = ""
+    external_event_source: _Words = ""
 
 
 @router.post("/app/events/external_event", **gives(dict[str, int], 400, 403, takes=ExternalEvent))
