@@ -48,7 +48,7 @@ wheel: $(VENV)/bin/python
 
 # The outside judges: Ray, Arrow and Neutron, which are too large for `make test` to fetch, and programs of Debian.
 peers: $(VENV)/bin/python $(VENV)/neutron/.installed
-	@$(PIP) -e '.[parquet,ray]'
+	@$(PIP) -e '.[judges,parquet,postgres,ray]'
 	@chown -R --reference=. $(VENV)  # root's, after sudo make peers, `make test` could not add to it
 	@./peers.sh
 

@@ -58,8 +58,12 @@ class Ledger:
         self._waiting: queue.SimpleQueue[_Change[Any] | None] = queue.SimpleQueue()
         self._notes: list[AuditLine] = []
         self._unwritten = 0
-        if driver is not None:
-            self._begin(driver)
+        try:
+            if driver is not None:
+                self._begin(driver)
+        except BaseException:
+            store.close()
+            raise
         self._writer = threading.Thread(target=self._live, name="ledger", daemon=True)
         self._writer.start()
 

@@ -24,7 +24,7 @@ class Rights(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NewUser(Rights, kw_only=True, forbid_unknown_fields=True):
-    password: str
+    password: Annotated[str, msgspec.Meta(min_length=8)]
 
 
 class Known(msgspec.Struct, kw_only=True):

@@ -36,7 +36,7 @@ class Member(Membership, kw_only=True, forbid_unknown_fields=True):
 
 
 class Common(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=31)]
     ipoib: bool = False
     sl: _Sl = 0
     mtu_bytes: Literal[256, 512, 1024, 2048, 4096] | None = None

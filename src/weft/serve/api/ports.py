@@ -17,7 +17,7 @@ from weft.tenants.slices import EndPort
 router = APIRouter(tags=["ports"])
 
 
-class Port(msgspec.Struct, kw_only=True):
+class FabricPort(msgspec.Struct, kw_only=True):
     guid: str
     name: str
     host: str
@@ -27,7 +27,7 @@ class Port(msgspec.Struct, kw_only=True):
     partitions: list[str]  # P_Keys
 
 
-@router.get("/ports", **gives(list[Port], 422, tagged=True))
+@router.get("/ports", **gives(list[FabricPort], 422, tagged=True))
 async def list_ports(request: Request, host: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """All, or those of a host; a tenant sees its own."""
     ledger, caller = ledger_of(request), caller_of(request)
@@ -50,8 +50,8 @@ def _p_keys(desired: Desired, tenant: str | None) -> dict[int, list[str]]:
     return found
 
 
-def _port(one: EndPort, p_keys: list[str]) -> Port:
-    return Port(
+def _port(one: EndPort, p_keys: list[str]) -> FabricPort:
+    return FabricPort(
         guid=str(Guid(one.guid)),
         name=one.name,
         host=one.host,

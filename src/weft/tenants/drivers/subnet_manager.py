@@ -15,25 +15,25 @@ from weft.tenants.slices import Allocation, Inventory
 
 class ManagerDriver:
     def __init__(self, manager: ManagerSocket) -> None:
-        self._manager = manager
+        self.manager = manager
         self._seen: tuple[tuple[str, str], Inventory] | None = None  # of a revision of the subnet, and its master
 
     @property
     def title(self) -> str:
-        return self._manager.status().subnet or f"the subnet manager at {self._manager.path}"
+        return self.manager.status().subnet or f"the subnet manager at {self.manager.path}"
 
     def inventory(self) -> Inventory:
         """Asked for again when the subnet has changed: of tens of thousands of ports it is megabytes."""
-        status = self._manager.status()
+        status = self.manager.status()
         if self._seen is None or self._seen[0] != (status.subnet_revision, status.master):
-            subnet = self._manager.subnet()
+            subnet = self.manager.subnet()
             self._seen = (subnet.revision, status.master), inventory_of(subnet, Guid.parse(status.master))
         return self._seen[1]
 
     def read(self) -> Observed:
-        said = self._manager.allocation()
+        said = self.manager.allocation()
         allocation = Allocation(
-            slices=read_slices(said.partitions, str(self._manager.path)) if said.partitions else {},
+            slices=read_slices(said.partitions, str(self.manager.path)) if said.partitions else {},
             default_is_full=bool(said.default_is_full),
             lanes=None if said.qos is None else read_qos(said.qos),
         )
@@ -52,6 +52,6 @@ class ManagerDriver:
         if wanted.default_is_full != there.default_is_full:
             words["default_is_full"] = wanted.default_is_full
         try:
-            self._manager.allocate(over.revision, **words)
+            self.manager.allocate(over.revision, **words)
         except OutOfDate as error:
             raise Conflict(f"{self.title}: {error}") from None

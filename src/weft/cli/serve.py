@@ -1,0 +1,265 @@
+"""`weft serve`: the service; `weft serve token` and `weft serve user`: who may use it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from weft.cli.arguments import TABLES, File, Form, Spec, Whole
+from weft.cli.tenant_drivers import LAB, Where, find_driver
+
+if TYPE_CHECKING:
+    from weft.serve.ledger import Ledger
+    from weft.serve.settings import Settings
+    from weft.serve.ufm.routes.face import Face
+    from weft.tenants.drivers.driver import Driver
+
+_Role = Literal["admin", "operator", "tenant", "read-only"]
+_FIRST = "first"  # the name of the token that is made where there is none
+
+
+def serve(
+    spec: Spec = "",
+    action: str = "",
+    who: str = "",
+    /,
+    *,
+    where: Where = LAB,
+    name: str = "serve",
+    database: str = "",
+    host: str = "127.0.0.1",
+    port: Whole = 8585,
+    tls_cert: File = None,
+    tls_key: File = None,
+    tls_client_ca: File = None,
+    insecure: Annotated[bool, Parameter(negative=())] = False,
+    trust_remote_user: Annotated[bool, Parameter(negative=())] = False,
+    rate: float = 1000,
+    role: _Role = "read-only",
+    tenant: str = "",
+    form: Form = TABLES,
+) -> None:
+    """Serve tenants over REST, our own and UFM's, with roles and an audit log: of a lab, an OpenSM, a UFM.
+
+    `weft serve token add NAME --role ROLE`, `token list`, `token revoke NAME`; the same with `user`, whose password is
+    read from standard input.
+
+    Parameters
+    ----------
+    spec
+        A topology: a lab of it is started with weft's subnet manager, and ends with the service. Or `token`, `user`.
+    action
+        Of tokens and users: `add`, `list`, `revoke`.
+    who
+        Of tokens and users: the name.
+    name
+        With SPEC: the lab's.
+    database
+        sqlite:////var/lib/weft/ledger.db or postgresql://user@host/name; else a file in XDG_STATE_HOME, and with SPEC
+        one that ends with the service.
+    host
+        The address to listen at. Other machines are served with TLS only.
+    port
+        0: one that is free.
+    tls_client_ca
+        Clients need a certificate of it too.
+    insecure
+        Serve other machines without TLS.
+    trust_remote_user
+        Of callers on this machine the header X-Remote-User is believed, as UFM's plugins send it.
+    rate
+        Requests a second that one token may make.
+    role
+        Of a new token or user.
+    tenant
+        Whose, with --role tenant.
+    """
+    if spec in ("token", "user"):
+        _manage(spec, action, who, database or _usual(where), role, tenant, form)
+        return
+    from weft.serve.settings import Settings
+
+    settings = Settings(
+        host=host,
+        port=port,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        tls_client_ca=tls_client_ca,
+        is_insecure=insecure,
+        rate_per_s=rate,
+        trusts_remote_user=trust_remote_user,
+    )
+    with ExitStack() as opened:
+        fabric = opened.enter_context(_own(spec, name) if spec else _others(where))
+        database = database or (opened.enter_context(_passing()) if spec else _usual(where))
+        _serve(*fabric, database, settings)
+
+
+def _serve(driver: Driver, face: Face, database: str, settings: Settings) -> None:
+    from weft.serve.app import create_app
+    from weft.serve.ledger import Ledger
+    from weft.serve.server import Server
+    from weft.serve.store import Store
+
+    with Ledger(Store(database), driver) as ledger, Server(create_app(settings, ledger, face), settings) as server:
+        print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
+        print(f"ledger {ledger.store.title}")
+        if token := _first_token(ledger):
+            print(f"token {token}\n  of an admin, named {_FIRST}; it is shown this once: `weft serve token` makes more")
+        sys.stdout.flush()
+        _wait()
+
+
+def _first_token(ledger: Ledger) -> str:
+    """One, where there is none: else nobody could come in."""
+    from weft.serve import access
+
+    if access.listed(ledger.desired().documents, access.Token):
+        return ""
+    return ledger.change("weft serve", "first token", lambda draft: access.add_token(draft, _FIRST, access.Role.ADMIN))
+
+
+def _wait() -> None:
+    """Until SIGINT or SIGTERM."""
+    import signal
+    import threading
+
+    told = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: told.set())
+    told.wait()
+
+
+# -- where ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face]]:
+    """A new lab. It is there for tests, so trouble can be asked for."""
+    from weft.cli.output import progress_bar
+    from weft.fabric.spec import load
+    from weft.serve.faults import Faults
+    from weft.serve.hands import LabHands
+    from weft.serve.own_lab import own_lab
+    from weft.serve.ufm.routes.face import Face
+    from weft.serve.ufm.watch import Watch
+    from weft.tenants.drivers.subnet_manager import ManagerDriver
+
+    with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
+        fabric = load(spec)
+    with own_lab(fabric, name) as lab:
+        yield ManagerDriver(lab.manager), Face(Watch(lab.manager), LabHands(lab.entry), Faults())
+
+
+@contextmanager
+def _others(where: Where) -> Iterator[tuple[Driver, Face]]:
+    """What runs already. Ports are switched off and on in a lab alone."""
+    from weft.lab import registry
+    from weft.serve.hands import LabHands
+    from weft.serve.ufm.routes.face import Face
+    from weft.serve.ufm.watch import Watch
+    from weft.tenants.drivers.subnet_manager import ManagerDriver
+
+    with find_driver(where) as driver:
+        is_lab = not (where.sm or where.opensm or where.ufm)
+        manager = driver.manager if isinstance(driver, ManagerDriver) else None
+        yield driver, Face(Watch(manager), LabHands(registry.find(where.lab)) if is_lab else None)
+
+
+@contextmanager
+def _passing() -> Iterator[str]:
+    """A database that ends with the service."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="weft-serve-") as folder:
+        yield f"sqlite:///{folder}/ledger.db"
+
+
+def _usual(where: Where) -> str:
+    """Each fabric has its own."""
+    import os
+    import re
+
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fabric = where.ufm or where.opensm or where.sm or f"lab-{where.lab}"
+    plain = re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
+    return f"sqlite:///{home}/{plain}.db"
+
+
+# -- tokens and users -------------------------------------------------------------------------------------------------
+
+
+def _manage(kind: str, action: str, name: str, database: str, role: _Role, tenant: str, form: Form) -> None:
+    from weft.errors import ConfigError, UnknownName
+    from weft.serve.ledger import Ledger
+    from weft.serve.store import Store
+
+    actions = ("add", "list", "revoke")
+    if action not in actions:
+        raise UnknownName("action", action, actions, f"As in `weft serve {kind} add NAME --role operator`.")
+    if not name and action != "list":
+        raise ConfigError(f"weft serve {kind} {action} needs a name: weft serve {kind} {action} ci")
+    with Ledger(Store(database), None) as ledger:
+        if action == "list":
+            _list(ledger, kind, form)
+        elif action == "revoke":
+            _revoke(ledger, kind, name)
+        else:
+            _add(ledger, kind, name, role, tenant)
+
+
+def _list(ledger: Ledger, kind: str, form: Form) -> None:
+    from datetime import UTC, datetime
+
+    from weft.cli.output import console, print_data, table
+    from weft.serve import access
+
+    type_ = access.Token if kind == access.TOKEN else access.User
+    found = [
+        (one.name, str(one.role), one.tenant, datetime.fromtimestamp(one.made_at_s, UTC).isoformat(timespec="seconds"))
+        for one in access.listed(ledger.desired().documents, type_)
+    ]
+    columns = ("name", "role", "tenant", "made at")
+    if form.is_data:
+        print_data(form, [dict(zip(("name", "role", "tenant", "made_at"), row, strict=True)) for row in found])
+    else:
+        console().print(table(f"{kind}s", columns, found))
+
+
+def _revoke(ledger: Ledger, kind: str, name: str) -> None:
+    from weft.serve import access
+
+    ledger.change(_me(), f"weft serve {kind} revoke {name}", lambda draft: access.remove(draft, kind, name))
+    print(f"{kind} {name} is revoked")
+
+
+def _add(ledger: Ledger, kind: str, name: str, role: _Role, tenant: str) -> None:
+    from weft.serve import access
+
+    what, rights = f"weft serve {kind} add {name} --role {role}", (access.Role(role), tenant)
+    if kind == access.TOKEN:
+        print(ledger.change(_me(), what, lambda draft: access.add_token(draft, name, *rights)))
+        return
+    user = access.new_user(name, _password(name), *rights)
+    ledger.change(_me(), what, lambda draft: access.put_user(draft, user))
+    print(f"user {name} is {role}")
+
+
+def _password(name: str) -> str:
+    if sys.stdin.isatty():
+        from getpass import getpass
+
+        return getpass(f"Password of {name}: ")
+    return sys.stdin.readline().rstrip("\n")
+
+
+def _me() -> str:
+    from getpass import getuser
+
+    return f"{getuser()} on this machine"

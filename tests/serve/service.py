@@ -1,0 +1,45 @@
+"""The service as tests call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from tests.patience import PATIENCE_S
+from tests.serve.memory_fabric import MemoryFabric
+
+from weft.serve.access import Role, add_token
+from weft.serve.app import create_app
+from weft.serve.ledger import Ledger
+from weft.serve.server import Server
+from weft.serve.settings import Settings
+from weft.serve.store import Store
+
+
+class Service:
+    """The application with callers of every role, and the fabric behind it."""
+
+    def __init__(self, database: str, **settings: Any) -> None:
+        self.fabric = MemoryFabric()
+        self.ledger = Ledger(Store(database), self.fabric)
+        options = Settings(**settings)
+        self.server = Server(create_app(options, self.ledger), options).start()
+        self.client = httpx.Client(base_url=self.server.url, timeout=PATIENCE_S, trust_env=False)
+        roles = [("root", Role.ADMIN, ""), ("ops", Role.OPERATOR, ""), ("eye", Role.READ_ONLY, "")]
+        self.tokens = {
+            name: self.ledger.change("test", "a token", lambda draft, it=(name, role, whose): add_token(draft, *it))
+            for name, role, whose in [*roles, ("blue", Role.TENANT, "blue")]
+        }
+
+    def call(self, who: str, method: str, path: str, **words: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self.tokens[who]}", **words.pop("headers", {})}
+        return self.client.request(method, f"/api/v1{path}", headers=headers, **words)
+
+    def audit(self) -> list[tuple[str, str, str]]:
+        self.ledger.change("test", "wait for notes", lambda draft: None)
+        return [(line.actor, line.what, line.result) for line in self.ledger.store.audit_lines(most=1000)]
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+        self.ledger.close()
