@@ -123,6 +123,7 @@ def prove_isolation(fabric: Fabric, allocation: Allocation, taken: Collection[in
     walk_pairs(
         seen._replace(pkey=seen.pkey[:, :used].copy()),
         np.append(begin, len(rows)),
+        begin + np.add.reduceat((rows[:, 2:] == FULL).any(axis=1), begin, dtype=np.int64),
         p_keys,
         np.array([levels.get(p_key, 0) for p_key in p_keys.tolist()], np.int64),
         slots[rows[:, 1]],
@@ -197,7 +198,7 @@ def _promise(
 
 
 def _joined(members: _Members, promise: NDArray[np.int64], taken: Collection[int]) -> NDArray[np.int64]:
-    """[row, P_Key | port | own | let in | wanted], by P_Key; without those of others."""
+    """[row, P_Key | port | own | let in | wanted], by P_Key, full members first; without those of others."""
     parts = (members.own, members.let_in, promise)
     code = np.concatenate([part[:, 0] << 32 | part[:, 1] for part in parts])
     both, row = np.unique(code, return_inverse=True)
@@ -207,7 +208,8 @@ def _joined(members: _Members, promise: NDArray[np.int64], taken: Collection[int
     for column_of, part in enumerate(parts, 2):
         np.maximum.at(joined[:, column_of], row[begin : begin + len(part)], part[:, 2])
         begin += len(part)
-    return joined[~np.isin(joined[:, 0], list(taken))]
+    joined = joined[~np.isin(joined[:, 0], list(taken))]
+    return joined[np.lexsort(((joined[:, 2:] != FULL).all(axis=1), joined[:, 0]))]
 
 
 def _ways(fabric: Fabric) -> tuple[NDArray[np.int64], list[tuple[int, ...]]]:

@@ -17,10 +17,11 @@ _FULL_KEY = int(PKey.FULL_MEMBER)
 
 
 @lean_kernel
-def walk_pairs(a, begin, p_key, sl, slot, own, let_in, wanted, path_sl, ways, found, totals, vls, out, lanes):
+def walk_pairs(a, begin, leads, p_key, sl, slot, own, let_in, wanted, path_sl, ways, found, totals, vls, out, lanes):
     """For each partition, every ordered pair of the ports that hold its key, are let in with it, or should have it.
 
     begin    int64[partition + 1] -> first row of the four below; p_key, sl: int64[partition]
+    leads    int64[partition] -> end of its rows with a full member in any sense, which come first: others need one
     own      int8[row]: membership by the port's own table; let_in: what the switch before it passes; wanted: promised
     path_sl  uint8[switch, lid] or empty: the SL of paths where routing chose it
     ways     int64[way] -> a service level of each kind that lanes tell apart: the first is 0
@@ -30,7 +31,7 @@ def walk_pairs(a, begin, p_key, sl, slot, own, let_in, wanted, path_sl, ways, fo
     """
     for part in range(len(p_key)):
         for i in range(begin[part], begin[part + 1]):
-            for j in range(begin[part], begin[part + 1]):
+            for j in range(begin[part], begin[part + 1] if i < leads[part] else leads[part]):
                 should = wanted[i] > 0 and wanted[j] > 0 and (wanted[i] == FULL or wanted[j] == FULL)
                 can = let_in[i] > 0 and own[j] > 0 and (let_in[i] == FULL or own[j] == FULL)
                 if i == j or not (should or can):
