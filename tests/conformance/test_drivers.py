@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.conformance.drivers import CHECKS, Bench
+from tests.conformance.drivers import CHECKS, Bench, slice_of
 from tests.lab.rdma import managed
 from tests.patience import PATIENCE_S
 from tests.tenants.drivers.small_ufm import SmallUfm, running
 
 import weft
 from weft.diags.ask import Target, get_smp
+from weft.errors import SubnetError, WeftError
 from weft.lab import control, registry
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
@@ -76,3 +77,17 @@ def of_weft_serve() -> Iterator[Bench]:
 @pytest.mark.parametrize("name", CHECKS)
 def test_every_driver_keeps_to_the_suite(who, name, request):
     CHECKS[name](request.getfixturevalue(who))
+
+
+def test_a_port_without_room_is_named_and_nothing_is_changed(of_manager):
+    there = of_manager.driver.read()
+    many = [slice_of(of_manager, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
+    with pytest.raises(WeftError, match=r"h3/1.*no room for 0x\w+ .*128"):
+        of_manager.put(of_manager.allocation(*many))
+    of_manager.expect(of_manager.allocation())
+    assert of_manager.driver.read() == there
+
+
+def test_a_manager_that_is_gone_is_named(tmp_path):
+    with pytest.raises(SubnetError, match=rf"no subnet manager answers at {tmp_path}/sm\.sock: .*No such file"):
+        ManagerDriver(ManagerSocket(tmp_path / "sm.sock")).read()

@@ -153,6 +153,15 @@ def test_who_does_not_obey_has_his_files_back_and_is_asked_again(bench, opensm):
     bench.expect(bench.allocation())
 
 
+def test_a_port_without_room_is_as_it_was(bench, opensm):
+    """OpenSM leaves out keys that do not fit, and says so in its log alone."""
+    many = [slice_of(bench, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
+    hasty = opensm.driver(patience_s=3.0)
+    with pytest.raises(SubnetError, match="has not obeyed within 3 s"):
+        hasty.write(bench.allocation(*many), over=hasty.read())
+    bench.expect(bench.allocation())
+
+
 @pytest.mark.slow
 def test_who_applies_is_killed_at_any_moment_and_it_is_applied_again(bench, opensm):
     given = (opensm.partitions, opensm.options, opensm.process.pid, "h5", opensm.lab.sockname)

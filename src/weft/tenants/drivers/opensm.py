@@ -35,7 +35,7 @@ _NAMED = 3
 
 
 class OpenSmDriver:
-    """`signal` is OpenSM's process id, or the file that it writes it to (`--pidfile`)."""
+    """`signal` is the id of OpenSM's process, or a file that has it."""
 
     def __init__(
         self,
