@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from weft import runtime
 from weft.errors import ConfigError, SubnetError
 
@@ -39,10 +41,10 @@ def ask(
     with runtime.dial(path, patience_s) as line:
         line.sendall(json.dumps({"do": do, **words}).encode() + b"\n")
         with line.makefile("rb") as answer:
-            found: dict[str, Any] = json.loads(answer.readline())
+            found: dict[str, Any] = msgspec.json.decode(answer.readline())
             while "progress" in found:
                 progress(*found["progress"])
-                found = json.loads(answer.readline())
+                found = msgspec.json.decode(answer.readline())
     return found
 
 

@@ -28,12 +28,12 @@ from weft.ids import Guid
 from weft.json_lines import Commands, Refusal
 from weft.sm.allocation import Told, allocation_file, changed, described, read_qos, write_told
 from weft.sm.conf.qos_options import QosOptions
-from weft.sm.discovery.view import View
 from weft.sm.events import Event
 from weft.sm.reallocation import reallocate
 from weft.sm.state import State
 from weft.sm.status import Manager
 from weft.sm.sweep import Report
+from weft.wire.bulk import Rows
 from weft.wire.smp import SMState
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Orders:
         self._waiting: deque[tuple[Order, Future[str]]] = deque()
         self.bell = -1  # a file that can be read when somebody waits
         self._door = threading.Lock()  # whether it is open
-        self._seen: tuple[View | None, Subnet | None, bytes] = (None, None, b"")
+        self._seen: tuple[Rows | None, Subnet | None, bytes] = (None, None, b"")
         self._commands: Commands | None = None
 
     def open(self, path: Path) -> None:
@@ -199,15 +199,15 @@ class Orders:
         return msgspec.json.encode(status)
 
     def _look(self) -> tuple[Subnet, bytes]:
-        """What was written for the same view once is not written again."""
+        """What was written of the same sweep once is not written again; an order changes nothing of it."""
         view = self._manager.state.view
         if view is None:
             raise SubnetError("the subnet manager has not swept yet: ask again when it has")
         seen, found, raw = self._seen
-        if seen is not view or found is None:
+        if seen is not view.port_info or found is None:
             from weft.sm.inventory import take_inventory  # the catalog: nobody should wait for it at the start
 
             found = take_inventory(view)
             raw = msgspec.json.encode(found)
-            self._seen = view, found, raw
+            self._seen = view.port_info, found, raw
         return found, raw

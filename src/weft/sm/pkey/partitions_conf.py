@@ -274,7 +274,7 @@ class _Reader:
     def port(self, definition: _Definition, name: str, value: str | None) -> None:
         if "NONE".startswith(name):  # nothing between two commas, too
             return
-        word = abbreviated(name, _WHO)
+        word = None if name[0] == "0" else abbreviated(name, _WHO)  # GUIDs are many
         who: Everyone | int = 0
         if word is not None:
             who = Everyone(word)
@@ -301,7 +301,9 @@ class _Reader:
     def contradictions(self, partition: _Draft, new: Member) -> None:
         """A rule that takes back what the file said before in the same partition."""
         said = partition.said
-        before = list(said.values()) if new.who is Everyone.ALL else [said[new.who]] if new.who in said else []
+        if new.who is not Everyone.ALL and new.who not in said:
+            return
+        before = list(said.values()) if new.who is Everyone.ALL else [said[new.who]]
         taken_back = [one for one in before if one.membership != new.membership]
         if taken_back:
             what = ", ".join(f"{one.label} (line {one.line})" for one in taken_back[:3])

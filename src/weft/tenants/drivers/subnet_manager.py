@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from weft.ids import Guid
-from weft.sm.allocation import read_qos
+from weft.sm.allocation import read_qos, split_definitions
 from weft.sm.control import ManagerSocket, OutOfDate
 from weft.tenants.drivers.driver import Conflict, Observed
 from weft.tenants.drivers.inventory import inventory_of
 from weft.tenants.drivers.partition_files import as_read, check_index0, read_slices, write_slices
-from weft.tenants.slices import Allocation, Inventory
+from weft.tenants.slices import Allocation, Inventory, Slice
 
 
 class ManagerDriver:
     def __init__(self, manager: ManagerSocket) -> None:
         self.manager = manager
         self._seen: tuple[tuple[str, str], Inventory] | None = None  # of a revision of the subnet, and its master
+        self._read: dict[str, dict[int, Slice]] = {}  # by definition, of the last that was read: most stay
 
     @property
     def title(self) -> str:
@@ -33,11 +34,17 @@ class ManagerDriver:
     def read(self) -> Observed:
         said = self.manager.allocation()
         allocation = Allocation(
-            slices=read_slices(said.partitions, str(self.manager.path)) if said.partitions else {},
+            slices=self._slices(said.partitions),
             default_is_full=bool(said.default_is_full),
             lanes=None if said.qos is None else read_qos(said.qos),
         )
         return Observed(allocation=allocation, taken=frozenset(said.taken), revision=said.revision)
+
+    def _slices(self, text: str) -> dict[int, Slice]:
+        place = str(self.manager.path)
+        definitions = split_definitions(text).values()
+        self._read = {one: self._read.get(one) or read_slices(f"{one};", place) for one in definitions}
+        return {p_key: one for found in self._read.values() for p_key, one in found.items()}
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         """Tells what differs: the manager looks at nothing else."""
