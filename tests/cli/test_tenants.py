@@ -16,6 +16,8 @@ from weft.cli.tenant_drivers import Where, find_driver
 from weft.errors import ConfigError, UnknownName
 from weft.tenants.slices import Allocation
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 @pytest.fixture
 def driver(monkeypatch):
@@ -132,3 +134,14 @@ def test_one_fabric_is_named(flags, said, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(ConfigError, match=said), find_driver(Where(**flags)):
         pass
+
+
+def test_a_policy_is_simulated_with_its_seed(capsys):
+    assert (
+        weft("simulate", str(EXAMPLES / "tenants.toml"), "star:hosts=8", "--messages", "40", "--seed", "3", "--json")
+        == 0
+    )
+    facts = json.loads(capsys.readouterr().out)
+    alone, before, after = (one["p50_us"] for one in facts["outcomes"])
+    assert alone < after < before
+    assert (facts["seed"], facts["tenant"], facts["load"]) == (3, "acme", "nas")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from tests.tenants.memory import MemoryDriver
 from tests.tenants.wanted import EXAMPLE, INTENTS, fabric, intent
 
@@ -16,6 +16,7 @@ from weft.tenants.reconcile import Names, compare, lines, records
 from weft.tenants.slices import Allocation
 
 
+@settings(max_examples=25)
 @given(INTENTS, INTENTS)
 def test_what_is_applied_is_there_and_nothing_is_left_to_do(first, then):
     driver = MemoryDriver(fabric())
@@ -29,6 +30,7 @@ def test_what_is_applied_is_there_and_nothing_is_left_to_do(first, then):
     assert driver.allocation == Allocation()
 
 
+@settings(max_examples=25)
 @given(INTENTS, INTENTS)
 def test_the_changes_of_a_plan_turn_what_is_there_into_what_is_wanted(first, then):
     before = prepare(MemoryDriver(fabric()), first).compiled.allocation

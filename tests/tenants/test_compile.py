@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from tests.tenants.wanted import EXAMPLE, INTENTS, NAMES, TENANTS, fabric, intent, refusal
 
 from weft.tenants.compile import compile_intent
@@ -147,6 +147,7 @@ def test_an_intent_is_the_same_after_json(tmp_path):
 # -- what stays when something is added --------------------------------------------------------------------------------
 
 
+@settings(max_examples=25)
 @given(INTENTS, TENANTS, NAMES)
 def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
     """Neither a P_Key nor a service level, wherever in the file it is added."""
@@ -159,6 +160,7 @@ def test_adding_a_tenant_moves_nobody(wanted, tenant, name):
     }.items()
 
 
+@settings(max_examples=25)
 @given(INTENTS)
 def test_the_same_again_is_the_same(wanted):
     before = compile_intent(wanted, fabric()).allocation

@@ -111,7 +111,7 @@ class Names:
                 away.append(str(Guid(guid)))
             else:
                 there.setdefault(port.host, []).append(port)
-        whole = [host for host, ports in there.items() if len(ports) == len(self.by_host[host])]
+        whole = {host: None for host, ports in there.items() if len(ports) == len(self.by_host[host])}
         some = (port.name for host, ports in there.items() if host not in whole for port in ports)
         return ", ".join([*([compress(whole)] if whole else []), *sorted(some, key=natural), *away])
 
