@@ -87,13 +87,12 @@ class WeftMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
 
     def bind_port(self, context: Any) -> None:
         port = context.current
-        vif_type = _VIF_TYPES.get(port[portbindings.VNIC_TYPE])
-        if vif_type is None or _told(lambda: guid_of(port)) is None:
+        if _told(lambda: guid_of(port)) is None:
             return  # for other drivers; without any, Neutron says that the binding failed
         for segment in context.segments_to_bind:
             if self.rules.p_key([segment]) is not None:
                 details = {"physical_network": segment[api.PHYSICAL_NETWORK], portbindings.CAP_PORT_FILTER: False}
-                context.set_binding(segment[api.ID], vif_type, details)
+                context.set_binding(segment[api.ID], _VIF_TYPES[port[portbindings.VNIC_TYPE]], details)
                 return
 
     def create_port_precommit(self, context: Any) -> None:
