@@ -250,6 +250,15 @@ def test_a_port_of_no_network_is_refused(ufm):
     assert (found.status_code, "must be the same" in found.text) == (400, True)
 
 
+def test_a_network_takes_nobody_s_p_key(ufm):
+    """Its ports would be in another's partition, and that would go with the network."""
+    ufm.done("POST", "resources/pkeys/add", {"pkey": "0xa0e", "partition_name": "theirs"})
+    taken = ufm.call("POST", "cloudx/Network", {"id": "new", "provider:segmentation_id": 0xA0E})
+    assert (taken.status_code, "is theirs's" in taken.text) == (409, True)
+    assert ufm.call("DELETE", "cloudx/Network/new").status_code == 404
+    ufm.done("DELETE", "resources/pkeys/0xa0e")
+
+
 # -- events and jobs --------------------------------------------------------------------------------------------------
 
 

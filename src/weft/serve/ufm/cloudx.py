@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from weft.serve.desired import Absent, Draft
+from weft.serve.desired import Absent, Clash, Draft
 from weft.serve.ufm import partitions
 from weft.tenants.guids import guid_of_client_id, guid_of_mac
 from weft.tenants.slices import Seat, Slice
@@ -68,8 +68,11 @@ def put_network(draft: Draft, network: NeutronNetwork) -> None:
     if before is not None and before.p_key not in (None, network.segment):
         delete_network(draft, network.id)
     if network.segment is not None:
-        slice_ = draft.slices.get(network.segment)
-        draft.put(slice_ or Slice(name=_name(network.id), p_key=network.segment, ipoib=True))
+        slice_ = Slice(name=_name(network.id), p_key=network.segment, ipoib=True)
+        slice_ = draft.slices.get(network.segment, slice_)
+        if slice_.name != _name(network.id):  # its ports would come in, and it would go with the network
+            raise Clash(f"the P_Key {network.segment:#06x} of network {network.id} is {slice_.name}'s: give it another")
+        draft.put(slice_)
     _keep(draft, _NETWORK, network.id, Kept(p_key=network.segment))
     for name in _ports(draft, network.id):
         _seat(draft, name)
