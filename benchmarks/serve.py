@@ -15,6 +15,7 @@ import json
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -187,7 +188,11 @@ def main() -> None:
                 spent = os.times()
             finally:
                 service.terminate()
-    print(f"client: {spent.user + spent.system:.1f} s of processor time")
+    service_spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(
+        f"processor time: client {spent.user + spent.system:.1f} s, service with its start "
+        f"{service_spent.ru_utime + service_spent.ru_stime:.1f} s"
+    )
     sys.exit(not is_good)
 
 
