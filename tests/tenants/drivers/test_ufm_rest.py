@@ -227,7 +227,10 @@ def test_a_server_that_is_silent_is_asked_once():
             silent.accept()
 
 
-@pytest.mark.parametrize("url", ["ufm.example", "ftp://ufm", "https://", "https://me:pw@ufm", "http://ufm/?a=1"])
+@pytest.mark.parametrize(
+    "url",
+    ["ufm.example", "ftp://ufm", "https://", "https://me:pw@ufm", "http://ufm/?a=1", "http://ufm:80,", "http://[::1"],
+)
 def test_an_address_that_is_none_is_refused(url):
     with pytest.raises(ConfigError, match=r"https://ufm\.example"):
         UfmClient(url, token="t")

@@ -17,7 +17,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
@@ -54,11 +54,8 @@ class UfmClient:
         ca_file: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
-            raise ConfigError(f"the UFM {url!r} is refused: write its address as https://ufm.example, without a user")
-        self.url = f"{parts.scheme}://{parts.netloc}"
-        self._host, self._port, self._is_tls = parts.hostname, parts.port, parts.scheme == "https"
+        parts, self._host, self._port = _address(url)
+        self.url, self._is_tls = f"{parts.scheme}://{parts.netloc}", parts.scheme == "https"
         self._base = parts.path.rstrip("/") or ("/ufmRest" if token is None else "/ufmRestV3")
         self._authorization = _authorization(self.url, token, user, password)
         self._tls = _tls(ca_file) if self._is_tls else None
@@ -197,6 +194,18 @@ class UfmClient:
 
     def _named(self, method: str, path: str) -> str:
         return f"UFM at {self.url}: {method} {self._base}/{path}"
+
+
+def _address(url: str) -> tuple[SplitResult, str, int | None]:
+    """The URL in parts, its host and its port."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # a port that is no number, half a pair of brackets
+        host = None
+    if not host or parts.scheme not in ("http", "https") or parts.username is not None or parts.query:
+        raise ConfigError(f"the UFM {url!r} is refused: write its address as https://ufm.example, without a user")
+    return parts, host, port
 
 
 def _authorization(url: str, token: str | None, user: str | None, password: str | None) -> str:
