@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import ssl
+import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -249,3 +251,20 @@ def test_a_ca_file_that_is_none_is_refused(tmp_path):
     for name in ("ca.pem", "absent.pem"):
         with pytest.raises(ConfigError, match=f"{name} is refused: .*PEM"):
             UfmClient("https://ufm", token="t", ca_file=str(tmp_path / name))
+
+
+def test_a_server_is_believed_by_the_ca_file_alone(server, tmp_path):
+    """And what it is told is not sent to one that is not."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=ufm"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*words.split(), *names], check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(cert, key)
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    url = server.url.replace("http:", "https:")
+    assert UfmClient(url, token="t", ca_file=str(cert)).pkeys() == {}
+    server.asked.clear()
+    with pytest.raises(UfmError, match=r"is not answered: .*certificate verify failed.*\n  Give the file of the CA"):
+        UfmClient(url, token="t").pkeys()
+    assert server.asked == []

@@ -260,4 +260,6 @@ def _reason(status: int, location: str, text: str) -> str:
 
 
 def _trouble(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    is_stranger = isinstance(error, ssl.SSLCertVerificationError)
+    return f"{said}\n  Give the file of the CA that signed its certificate." if is_stranger else said
