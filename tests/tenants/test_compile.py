@@ -111,7 +111,7 @@ def test_a_full_p_key_table_is_refused(tmp_path):
 
 def test_classes_are_refused_where_routing_needs_the_service_levels(tmp_path):
     said = refusal(tmp_path, ONE_CLASS, Inventory(fabric().ports, routing_sls=3))
-    assert said.startswith("tenants.toml:1: class mpi: routing needs 3 service levels")
+    assert said.startswith("tenants.toml:1: class mpi: routing itself puts the paths")
 
 
 def test_an_exclusive_tenant_is_not_where_everybody_can_go(tmp_path):

@@ -217,8 +217,8 @@ def _lanes(
     if inventory.routing_sls > 1:
         raise IntentError(
             first,
-            f"routing needs {inventory.routing_sls} service levels of this fabric itself, against deadlock, and paths "
-            "have no other: route with updn or ftree, which need one, or leave out classes",
+            "routing itself puts the paths of this fabric on several service levels, against deadlock, and a class "
+            "needs one of its own: route with updn or ftree, or leave out classes",
         )
     check_shares(intent.classes)
     return lay_lanes(intent.classes, sls)

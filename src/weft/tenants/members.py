@@ -37,7 +37,7 @@ class Ports:
         return str(Guid(guid)) if port is None else port.label
 
     def _of_hosts(self, text: str) -> Iterator[int]:
-        hint = "One that is not there yet can be named by the GUIDs of its ports, in absent."
+        hint = "One that is down or not there yet can be named by the GUIDs of its ports, in absent."
         for name in expand(text):
             yield from (port.guid for port in find_named("host", name, self.by_host, hint))
 

@@ -117,3 +117,17 @@ def test_lanes_that_go_are_switched_off():
     there = files(options=TEMPLATE).with_allocation(Allocation(lanes=LANES))
     assert "qos TRUE\n" in there.options.body
     assert there.with_allocation(Allocation()).options.body == "qos FALSE\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "sls"),
+    [
+        ("", 1),
+        ("routing_engine ftree,updn\n", 1),
+        ("# routing_engine dfsssp\n", 1),
+        ("qos TRUE\nrouting_engine updn, dfsssp\n", 2),
+        ("routing_engine torus-2QoS\n", 2),
+    ],
+)
+def test_engines_that_need_service_levels_are_known(options, sls):
+    assert files(options=options).routing_sls == sls

@@ -12,6 +12,7 @@ import os
 import signal as signals
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from weft import runtime
@@ -54,7 +55,9 @@ class OpenSmDriver:
         return f"OpenSM with {self._partitions}"
 
     def inventory(self) -> Inventory:
-        return inventory_of(take_inventory(look(self._carrier).view), SMInfo.guid.get(self._manager()))
+        """A walk does not show why paths have the service levels that they have; the files say which engine routes."""
+        found = inventory_of(take_inventory(look(self._carrier).view), SMInfo.guid.get(self._manager()))
+        return replace(found, routing_sls=self._load().routing_sls)
 
     def read(self) -> Observed:
         with runtime.alone(self._partitions.parent):

@@ -8,6 +8,7 @@ partition's `sl=` to the paths within it.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from weft.tenants.drivers.managed_block import Managed, read_managed, write_mana
 from weft.tenants.drivers.partition_files import read_slices, write_partitions, write_slices
 from weft.tenants.slices import Allocation, Slice
 
+# Engines that put paths on service levels against deadlock. OpenSM does not tell how many they took.
+_NEED_SLS = {"dfsssp", "lash", "nue", "torus-2QoS"}
 _OFF = "qos FALSE\n"  # a name that is gone from the file leaves OpenSM with what it read before
 
 
@@ -37,6 +40,12 @@ class OpenSmFiles:
     def revision(self) -> str:
         texts = (self.closed().partitions.text, self.options.text)
         return hashlib.blake2b(repr(texts).encode(), digest_size=12).hexdigest()
+
+    @property
+    def routing_sls(self) -> int:
+        """1, or 2 for more than one."""
+        engines = re.findall(r"^\s*routing_engine\s+(.*)", self.options.text, re.MULTILINE)
+        return 1 + bool(_NEED_SLS & set(re.split(r"[,\s]+", ",".join(engines))))
 
     def all_partitions(self) -> Partitions:
         """Of both authors, as OpenSM reads them; FileError if it would drop the file."""
