@@ -218,7 +218,7 @@ def _lanes(
         raise IntentError(
             first,
             "routing itself puts the paths of this fabric on several service levels, against deadlock, and a class "
-            "needs one of its own: route with updn or ftree, or leave out classes",
+            "needs one of its own: route with up-down or fat-tree (updn, ftree), or leave out classes",
         )
     check_shares(intent.classes)
     return lay_lanes(intent.classes, sls)
