@@ -91,6 +91,7 @@ def test_full_members_of_default_all_reach_each_other(tmp_path):
     proof = proof_of(net, told)
     assert (proof.is_isolated, proof.leak_count) == (False, 5 * 4)  # all but with the subnet manager
     assert proof_of(net, Allocation()).ok
+    assert proof_of(net, Allocation()).explain().startswith("open, as all are full members of Default: 6 ports")
     assert "0xffff (Default): it arrived" in proof.explain()
 
 

@@ -65,6 +65,7 @@ class Proof:
     """What was found; `leaks` and `cuts` are the first of so many."""
 
     ports: int
+    is_open: bool  # everybody is meant to be a full member of Default
     promised: int  # pairs, one way each, by partition
     arrive: int
     leak_count: int
@@ -96,6 +97,8 @@ class Proof:
         if self.absent:
             lines.append(f"not there now: {_listed(self.absent)}")
         verdict = "isolated" if self.is_isolated else "NOT isolated"
+        if self.is_open:
+            verdict = "open, as all are full members of Default" if self.ok else "open, but not as it should be"
         return f"{verdict}: " + "\n  ".join(lines)
 
 
@@ -140,6 +143,7 @@ def prove_isolation(fabric: Fabric, allocation: Allocation, taken: Collection[in
     pairs = [(row[0], _pair(fabric, row, names, ways)) for row in found[: totals[LEAK] + totals[CUT]].tolist()]
     return Proof(
         ports=len(slots),
+        is_open=allocation.default_is_full,
         promised=int(totals[2]),
         arrive=int(totals[3]),
         leak_count=int(totals[LEAK]),
