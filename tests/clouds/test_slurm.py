@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -62,8 +62,17 @@ def test_partitions_of_jobs_that_are_gone_are_tidied_away(server, ufm):
     ufm.create_pkey(100, "slurm-7-notes", ip_over_ib=True)
     for number in (1, 2, 3):
         prolog(ufm, Job(number, f"h{number}"))
-    assert tidy(ufm, {2}) == [1, 3]
+    assert tidy(ufm, lambda: {2}) == [1, 3]
     assert {one["partition"] for one in server.partitions.values()} == {"slurm-2", "slurm-7-notes"}
+
+
+def test_a_job_that_starts_while_others_are_tidied_away_keeps_its_partition(server, ufm):
+    def ask() -> set[int]:
+        prolog(ufm, Job(8, "h1"))  # after the list of jobs was made
+        return set()
+
+    assert tidy(ufm, ask) == []
+    assert server.members(8) == {1, 17}
 
 
 @pytest.mark.parametrize("lacking", [{"SLURM_JOB_ID": "7"}, {"SLURM_JOB_ID": "x", "SLURM_JOB_NODELIST": "h1"}])
@@ -84,15 +93,25 @@ def test_the_command_reads_what_slurmctld_sets(server, run, monkeypatch, capsys)
     run("prolog")
     assert capsys.readouterr().out == "job 12: h[1-2] has the partition 0x000c\n"
     assert server.members(12) == {1, 2, 17, 18}
-    monkeypatch.setattr("sys.stdin", io.StringIO("12\n"))
-    run("tidy")
     run("epilog")
     assert capsys.readouterr().out == "job 12: it has no partition any longer\n"
     assert server.partitions == {}
 
 
-def test_tidy_takes_numbers_alone(run, monkeypatch):
-    """All that are not in the list go: what is no list must not be taken for one."""
-    monkeypatch.setattr("sys.stdin", io.StringIO("slurm_load_jobs error: Unable to contact slurm controller"))
-    with pytest.raises(ConfigError, match="is no number of a job"):
+def test_tidy_deletes_nothing_where_squeue_does_not_answer(server, run, monkeypatch, tmp_path, capsys):
+    """All that run no longer go: what is no list must not be taken for an empty one."""
+    run("prolog")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="squeue cannot be run: No such file"):
         run("tidy")
+    squeue = tmp_path / "squeue"
+    for script, error in (("echo Unable to contact slurm controller >&2; exit 1", SubnetError), ("echo 12", None)):
+        squeue.write_text(f"#!/bin/sh\n{script}\n")
+        squeue.chmod(0o755)
+        with pytest.raises(error, match="Unable to contact") if error else nullcontext():
+            run("tidy")
+        assert server.members(12) == {1, 2, 17, 18}
+    squeue.write_text("#!/bin/sh\necho 13\n")
+    run("tidy")
+    assert server.partitions == {}
+    assert capsys.readouterr().out.endswith("job 12: its partition is deleted\n")

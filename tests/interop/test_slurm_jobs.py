@@ -77,6 +77,11 @@ class Cluster:
         answer = self.ask("sbatch", "-o", str(self.folder / "job-%A"), "--wrap", script)
         return int(answer.rpartition(" ")[2])
 
+    def tidy(self, ufm: UfmServer) -> str:
+        command = [sys.executable, "-m", "weft", "slurm", "tidy", "--ufm", ufm.url]
+        environment = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "WEFT_UFM_TOKEN": "t"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
     def logs(self) -> str:
         return "\n".join((self.folder / name).read_text()[-2000:] for name in ("slurmctld", "slurmd"))
 
@@ -109,6 +114,9 @@ def test_a_job_has_its_partition_while_it_runs_and_a_ufm_that_is_away_drains_no_
     first = cluster.submit(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
     wait_until(lambda: cluster.ask("squeue", "-h", "-j", str(first), "-o", "%T") == "RUNNING", cluster.logs)
     assert (ufm.partitions[first]["partition"], ufm.members(first)) == (f"slurm-{first}", {0x11, 0x12})
+    ufm.partitions[999] = {**ufm.partitions[first], "partition": "slurm-999"}
+    assert cluster.tidy(ufm) == "job 999: its partition is deleted"
+    assert ufm.partitions.keys() == {first}
     (tmp_path / "go").touch()
     wait_until(lambda: ufm.partitions == {}, cluster.logs)
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from weft.cli.arguments import File
 from weft.cli.tenant_drivers import connect_ufm
-
-if TYPE_CHECKING:
-    from weft.tenants.drivers.ufm_rest import UfmClient
 
 
 def slurm(
@@ -29,8 +25,7 @@ def slurm(
     Parameters
     ----------
     action
-        `prolog`, `epilog`; or `tidy`, which reads the numbers of the jobs that run from standard input, as
-        `squeue -h -o %A` prints them, and deletes the partitions of all others.
+        `prolog`, `epilog`; or `tidy`, which asks squeue and deletes the partitions of jobs that are gone.
     ufm
         The address of a UFM, or of `weft serve`, https://ufm.example. WEFT_UFM_TOKEN has its token; or WEFT_UFM_USER
         and _PASSWORD.
@@ -41,11 +36,12 @@ def slurm(
     index0
         Its P_Key is at index 0 of its members: programs that know of no P_Keys use it.
     """
-    from weft.clouds.slurm import epilog, prolog, read_job
+    from weft.clouds.slurm import ask_squeue, epilog, prolog, read_job, tidy
 
     client = connect_ufm(ufm, ufm_ca)
     if action == "tidy":
-        _tidy(client)
+        for number in tidy(client, ask_squeue):
+            print(f"job {number}: its partition is deleted")
         return
     job = read_job(os.environ)
     if action == "prolog":
@@ -54,14 +50,3 @@ def slurm(
     else:
         epilog(client, job)
         print(f"job {job.number}: it has no partition any longer")
-
-
-def _tidy(client: UfmClient) -> None:
-    from weft.clouds.slurm import tidy
-    from weft.errors import ConfigError
-
-    words = sys.stdin.read().split()
-    if bad := [word for word in words if not word.isdecimal()]:
-        raise ConfigError(f"{bad[0]!r} is no number of a job: pipe squeue -h -o %A into this")
-    for number in tidy(client, {int(word) for word in words}):
-        print(f"job {number}: its partition is deleted")

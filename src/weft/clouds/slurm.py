@@ -12,7 +12,8 @@ by its name, slurm-<job>, that a partition is found again.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from weft.clouds.partitions import Partition, Taken, claim, release
@@ -69,15 +70,30 @@ def epilog(ufm: UfmClient, job: Job) -> None:
             release(ufm, Partition(p_key=p_key, name=job.name))
 
 
-def tidy(ufm: UfmClient, running: Collection[int]) -> list[int]:
-    """The jobs whose partitions went, since they are not among those that run."""
-    gone = []
-    for p_key, found in ufm.pkeys().items():
-        match = _NAME.fullmatch(found.partition)
-        if match and int(match[1]) not in running:
-            release(ufm, Partition(p_key=p_key, name=found.partition))
+def tidy(ufm: UfmClient, running: Callable[[], Collection[int]]) -> list[int]:
+    """The jobs whose partitions went, since they run no longer.
+
+    Who runs is asked when the partitions are read: one that starts meanwhile is not among those that could go.
+    """
+    found = ufm.pkeys()
+    there, gone = running(), []
+    for p_key, one in found.items():
+        match = _NAME.fullmatch(one.partition)
+        if match and int(match[1]) not in there:
+            release(ufm, Partition(p_key=p_key, name=one.partition))
             gone.append(int(match[1]))
     return sorted(gone)
+
+
+def ask_squeue() -> set[int]:
+    """The jobs that Slurm knows of, by its own program."""
+    try:
+        done = subprocess.run(["squeue", "-h", "-o", "%A"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(f"squeue cannot be run: {error.strerror}; it must be in the PATH") from None
+    if done.returncode:
+        raise SubnetError(f"squeue does not say which jobs run: {done.stderr.strip()}")
+    return {int(word) for word in done.stdout.split()}
 
 
 def _candidates(job: Job, taken: Collection[int]) -> Iterator[int]:
