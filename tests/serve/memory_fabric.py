@@ -28,6 +28,8 @@ class MemoryFabric:
         self.is_dead = False
         self.gate = threading.Event()  # a write waits for it
         self.gate.set()
+        self.answers = threading.Event()  # whoever asks waits for it
+        self.answers.set()
         self.entered = threading.Event()  # a write has begun
 
     def inventory(self) -> Inventory:
@@ -50,5 +52,6 @@ class MemoryFabric:
         self.observed = replace(self.observed, allocation=wanted, revision=str(self.writes))
 
     def _live(self) -> None:
+        self.answers.wait()
         if self.is_dead:
             raise SubnetError("the subnet manager does not answer")

@@ -251,10 +251,26 @@ def test_giant_bodies_are_refused_however_they_are_sent(database):
 
 def test_a_fabric_that_does_not_answer_is_503_and_nothing_is_changed(service):
     service.fabric.is_dead = True
+    service.ledger._seen_at_s = -1e9  # what is known is old
     assert is_problem(service.call("ops", "PUT", "/partitions/0x0101", json={"name": "a"}), 503, "does not answer")
+    assert service.call("root", "DELETE", "/tokens/blue").status_code == 204  # this does not wait for it
     service.fabric.is_dead = False
     assert service.call("eye", "GET", "/partitions").json() == []
     assert any("does not answer" in result for _, _, result in service.audit())
+
+
+def test_a_fabric_that_hangs_keeps_only_those_waiting_who_need_it(database):
+    service = Service(database, patience_s=0.2)
+    service.fabric.answers.clear()
+    service.ledger._seen_at_s = -1e9  # what is known is old
+    try:
+        assert is_problem(service.call("eye", "GET", "/ports"), 504, "has not answered")
+        assert is_problem(service.call("ops", "PUT", "/partitions/0x0101", json=ACME), 504, "the fabric has not taken")
+        assert service.call("eye", "GET", "/partitions").json() == []
+        assert service.client.get("/healthz").status_code == 200
+    finally:
+        service.fabric.answers.set()
+        service.close()
 
 
 def test_a_change_that_waits_too_long_is_withdrawn(database):

@@ -13,7 +13,7 @@ from weft.serve.ledger import Ledger
 from weft.serve.store import Store
 
 PROGRAM = Path(__file__).with_name("crash_program.py")
-KILLS = 3
+KILLS = 2
 
 
 def test_killed_at_any_moment_and_started_again_the_fabric_is_what_the_database_says(database, tmp_path):

@@ -9,7 +9,7 @@ The intent owns the slices that are compiled from it: they change with it alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -61,11 +61,16 @@ class Desired:
 class Draft:
     """What is in `slices`, `documents` and so on when an edit returns is what shall be."""
 
-    def __init__(self, before: Desired, inventory: Inventory, taken: frozenset[int]) -> None:
-        self.before, self.inventory, self.taken = before, inventory, taken
+    def __init__(self, before: Desired, see: Callable[[], Inventory], taken: frozenset[int]) -> None:
+        self.before, self._see, self.taken = before, see, taken
         self.slices, self.owners = dict(before.slices), dict(before.owners)
         self.default_is_full, self.lanes = before.default_is_full, before.lanes
         self.documents = dict(before.documents)
+
+    @property
+    def inventory(self) -> Inventory:
+        """Asked for by edits that need it: tokens can be revoked while the fabric is silent."""
+        return self._see()
 
     def put(self, wanted: Slice, owner: str = DIRECT) -> None:
         """Make a slice, or change it. With the first one Default becomes limited: else nobody would be isolated."""

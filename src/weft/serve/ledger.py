@@ -103,7 +103,7 @@ class Ledger:
 
     def draft(self) -> Draft:
         """To try an edit on; nothing of it is kept."""
-        return Draft(self._desired, self.inventory(), self._taken)
+        return Draft(self._desired, self.inventory, self._taken)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -181,13 +181,12 @@ class Ledger:
                 answer.set_result(result)
 
     def _commit(self, batch: list[_Change[Any]]) -> list[tuple[Future[Any], Any, Exception | None]]:
-        inventory = self.inventory() if batch else self._inventory
         with self.store.writing() as page:
             before = self._desired if page.revision == self._desired.revision else page.load()
             after, done, lines = before, [], self._take_notes()
             try:
                 for one in batch:
-                    after, result, refusal = _run(one, after, inventory, self._taken)
+                    after, result, refusal = _run(one, Draft(after, self.inventory, self._taken))
                     done.append((one.answer, result, refusal))
                     lines.append(_line(one.actor, one.what, _reason(refusal), after.revision))
                 self._write(page, before, after, lines)
@@ -271,15 +270,12 @@ class Ledger:
             page.commit()
 
 
-def _run(
-    change: _Change[Any], before: Desired, inventory: Inventory, taken: frozenset[int]
-) -> tuple[Desired, Any, Exception | None]:
-    draft = Draft(before, inventory, taken)
+def _run(change: _Change[Any], draft: Draft) -> tuple[Desired, Any, Exception | None]:
     try:
         result = change.edit(draft)
         return draft.sealed(), result, None
     except Exception as refusal:
-        return before, None, refusal
+        return draft.before, None, refusal
 
 
 def _line(actor: str, what: str, result: str, revision: int) -> AuditLine:

@@ -118,6 +118,15 @@ def refuse(request: Request, rule: str) -> Forbidden:
     return error
 
 
+async def ask_fabric(request: Request, ask: Callable[[], T]) -> T:
+    """What may wait for the fabric keeps nobody else waiting, and is not waited for without end."""
+    patience_s = request.app.state.settings.patience_s
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(ask), patience_s)
+    except TimeoutError:
+        raise Late(f"the fabric has not answered within {patience_s:g} s") from None
+
+
 async def change(request: Request, edit: Callable[[Draft], T], *, is_secret: bool = False) -> T:
     """Done when the fabric has it. A change that waits for too long is withdrawn."""
     ledger, patience_s = ledger_of(request), request.app.state.settings.patience_s

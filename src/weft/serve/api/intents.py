@@ -11,8 +11,9 @@ from fastapi import APIRouter, Path, Request, Response
 
 from weft.errors import ConfigError
 from weft.serve.access import Role
-from weft.serve.api.exchange import answer, caller_of, change, check_tags, encoded, gives, ledger_of, refuse
+from weft.serve.api.exchange import answer, ask_fabric, caller_of, change, check_tags, encoded, gives, ledger_of, refuse
 from weft.serve.desired import Absent, Draft
+from weft.serve.ledger import Ledger
 from weft.tenants.intent import Intent, Tenant, parse_intent
 from weft.tenants.reconcile import Names, compare, records
 
@@ -82,18 +83,20 @@ async def put_intent(request: Request) -> Response:
     return Response(encoded(await change(request, edit)), media_type="application/json")
 
 
-@router.post("/intent/plan", **gives(Planned, 400, 403, 409, 422, takes=_BODY))
+@router.post("/intent/plan", **gives(Planned, 400, 403, 409, 422, 504, takes=_BODY))
 async def plan_intent(request: Request) -> Response:
     """What it would change. Nothing is changed."""
     _all_seeing(request)
-    wanted, ledger = await _read(request), ledger_of(request)
-    draft = ledger.draft()
-    before = draft.before.allocation()
-    compiled = draft.set_intent(wanted)
-    plan = compare(before, draft.sealed().allocation())
-    changes = records(plan, Names(draft.inventory))
-    found = Planned(summary=plan.summary, changes=changes, notes=[*compiled.notes])
+    wanted = await _read(request)
+    found = await ask_fabric(request, lambda: _plan(ledger_of(request), wanted))
     return Response(encoded(found), media_type="application/json")
+
+
+def _plan(ledger: Ledger, wanted: Intent) -> Planned:
+    draft = ledger.draft()
+    compiled = draft.set_intent(wanted)
+    plan = compare(draft.before.allocation(), draft.sealed().allocation())
+    return Planned(summary=plan.summary, changes=records(plan, Names(draft.inventory)), notes=[*compiled.notes])
 
 
 # -- tenants ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 import msgspec
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from weft.ids import Guid
 from weft.serve.access import Role
-from weft.serve.api.exchange import answer, caller_of, encoded, gives, ledger_of
+from weft.serve.api.exchange import answer, ask_fabric, caller_of, encoded, gives, ledger_of
 from weft.serve.desired import Desired
 from weft.tenants.slices import EndPort
 
@@ -27,11 +26,11 @@ class FabricPort(msgspec.Struct, kw_only=True):
     partitions: list[str]  # P_Keys
 
 
-@router.get("/ports", **gives(list[FabricPort], 422, tagged=True))
+@router.get("/ports", **gives(list[FabricPort], 422, 504, tagged=True))
 async def list_ports(request: Request, host: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """All, or those of a host; a tenant sees its own."""
     ledger, caller = ledger_of(request), caller_of(request)
-    inventory = await asyncio.to_thread(ledger.inventory)
+    inventory = await ask_fabric(request, ledger.inventory)
     p_keys = _p_keys(ledger.desired(), caller.tenant if caller.role is Role.TENANT else None)
     found = [
         _port(one, p_keys.get(one.guid, []))
