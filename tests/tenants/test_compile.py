@@ -133,6 +133,16 @@ def test_slices_outside_p_keys_stay(tmp_path):
     assert "theirs=0x6000, which is outside p_keys, has service level 3 of classes that these would replace" in said
 
 
+def test_an_exclusive_tenant_shares_no_port_with_slices_outside_p_keys(tmp_path):
+    text = 'p_keys = "0x1-0xff"\n[tenant.a]\nhosts = ["h8"]\n'
+    there = Allocation(slices={0x6000: Slice(name="theirs", p_key=0x6000, seats={0x801: Seat()})})
+    said = refusal(tmp_path, text, fabric(), before=there)
+    assert said.startswith("tenants.toml:2: tenant a: h8/1 (0x0000000000000801) is a full member of theirs=0x6000 too")
+    assert compile_intent(intent(tmp_path, text + "exclusive = false"), fabric(), before=there)
+    limited = Allocation(slices={0x6000: Slice(name="store", p_key=0x6000, seats={0x801: Seat(full=False)})})
+    assert compile_intent(intent(tmp_path, text), fabric(), before=limited)
+
+
 def test_who_is_away_keeps_its_seat(tmp_path):
     wanted = intent(tmp_path, '[tenant.a]\nguids = ["0x101"]')
     there = compile_intent(wanted, fabric()).allocation

@@ -165,14 +165,7 @@ def _heard(carrier: Carrier, fabric: Fabric, allocation: Allocation, watch_s: fl
 
 @tenants.command
 def simulate(
-    file: Wanted,
-    spec: Spec,
-    /,
-    *,
-    messages: Whole = 600,
-    size: str = "64",
-    seed: Whole = 1,
-    form: Form = TABLES,
+    file: Wanted, spec: Spec, /, *, messages: Whole = 600, size: str = "64", seed: Whole = 1, form: Form = TABLES
 ) -> None:
     """Simulate the classes on a fabric: latency of a tenant's messages under another's load, before and after.
 
@@ -199,11 +192,10 @@ def simulate(
     if form.is_data:
         print_data(form, {"seed": seed, **asdict(found)}, "outcomes")
         return
-    out = console()
     heads = ("run", "median, µs", "p99, µs", "longest, µs", "load, Gbit/s")
     rows = [(one.name, one.p50_us, one.p99_us, one.max_us, one.load_gbit_s) for one in found.outcomes]
-    out.print(table(f"{found.tenant} while {found.load} loads the cable of {found.case.receiver}", heads, rows))
-    out.print(f"{found.explain()}.\nSeed {seed}. {found.trust}", markup=False)
+    title = f"{found.tenant} while {found.load} loads the cable of {found.case.receiver}"
+    console().print(table(title, heads, rows, f"{found.explain()}.\nSeed {seed}. {found.trust}"))
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ def compile_intent(
     guids = {who: ports.of(who, one) for who, one in intent.partitions.items()}
     _check_owners(intent, guids, ports)
     _check_manager(intent, guids, inventory)
+    _check_kept(intent, guids, kept, ports)
     p_keys = _give_p_keys(intent, taken, before)
     sls = _give_sls(intent, before)
     lanes, needs = _lanes(intent, sls, inventory, kept, before)
@@ -89,6 +90,19 @@ def _check_manager(intent: Intent, guids: Mapping[Who, list[int]], inventory: In
                 ("tenant", name),
                 f"{port.label} is the subnet manager's, and everybody reaches it in Default: run the subnet manager on "
                 f"a host of no tenant, or let {name} have exclusive = false",
+            )
+
+
+def _check_kept(intent: Intent, guids: Mapping[Who, list[int]], kept: Mapping[int, Slice], ports: Ports) -> None:
+    """That no slice of others joins who wants to be alone. Limited members of theirs may use a service."""
+    full = {guid: one for one in kept.values() for guid, seat in one.seats.items() if seat.full}
+    for name, tenant in intent.tenants.items():
+        guid = next((guid for guid in guids["tenant", name] if guid in full), None)
+        if tenant.exclusive and guid is not None:
+            raise IntentError(
+                ("tenant", name),
+                f"{ports.label(guid)} is a full member of {full[guid].label} too, which is outside p_keys: take it out "
+                f"of one of them, or let {name} have exclusive = false",
             )
 
 
