@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_S, wait_until
 from tests.sm.conftest import Net
 
 import weft
+from weft.errors import SubnetError
 from weft.fabric.views import Port
 from weft.ids import Gid
 from weft.lab.lab import Lab
@@ -23,9 +24,11 @@ from weft.mad.carrier import HERE, Address, ask
 from weft.mad.local import LocalCarrier
 from weft.routing.check import check
 from weft.sm.conf.options import Options
+from weft.sm.control import ManagerSocket, socket_of
 from weft.sm.events import Log
 from weft.sm.run import SubnetManager
 from weft.sm.sminfo.sm_info import Here, OtherSm, priority_trap
+from weft.sm.status import read_status
 from weft.wire.mad import Method
 from weft.wire.notice import LocalChangesDetails
 from weft.wire.port_info import PortInfo, PortState
@@ -318,3 +321,35 @@ def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(
     verdict = check(lab.fabric_now())
     assert verdict.ok, verdict.explain()
     assert "none answers" not in said
+
+
+@pytest.mark.slow
+def test_after_a_kill_9_in_the_middle_of_an_order_it_comes_back_and_is_told_again(lab, tmp_path) -> None:
+    """SIGKILL at one of the MADs that an order takes. The client is told that nobody answers."""
+    state, client = tmp_path / "sm.json", ManagerSocket(socket_of(tmp_path / "sm.json"))
+    guids = [f"{int(lab.fabric[f'h{number}/1'].guid):#x}" for number in range(2, 10)]
+    red = f"red=0x0101: {', '.join(guids)};"
+    for spent in random.Random(SEED).sample(range(1, 16), 2):  # eight hosts, and eight ports of switches
+        victim, send = start_sm(lab, "h1", "--state", str(state)), lab.subnet.send
+        wait_until(lambda: (found := read_status(state)) is not None and found.sweep is not None and found.is_running)
+        last = lab.subnet.mads + spent
+
+        def kill_at_last(slot, *sent, victim=victim, last=last, send=send):
+            if lab.subnet.mads >= last:
+                victim.kill()
+            return send(slot, *sent)
+
+        lab.subnet.send = kill_at_last
+        with pytest.raises(SubnetError, match="no subnet manager answers"):
+            client.allocate(define=red)
+        victim.communicate(timeout=PATIENCE_S)
+        lab.subnet.send = send
+        wait_until(lambda: not lab.state()["clients"])
+    heir = start_sm(lab, "h1", "--state", str(state))
+    wait_until(lambda: (found := read_status(state)) is not None and found.sweep is not None and found.is_running)
+    assert client.allocation().partitions == ""
+    assert {int(lab.fabric.tables.pkey[lab.fabric[f"h{number}/1"].slot, 1]) for number in range(2, 10)} == {0}
+    client.allocate(define=red)
+    assert {int(lab.fabric.tables.pkey[lab.fabric[f"h{number}/1"].slot, 1]) for number in range(2, 10)} == {0x0101}
+    heir.terminate()
+    heir.communicate(timeout=PATIENCE_S)
