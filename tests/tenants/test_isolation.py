@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from tests.tenants.subnets import cut, managed
+from tests.tenants.subnets import SMALL, cut, managed, packet
 
 import weft
 from weft.errors import ConfigError
@@ -14,6 +15,7 @@ from weft.fabric.forwarding import CHECKS, Plane, Reason, walk
 from weft.mad import faults
 from weft.mad.local import LocalCarrier
 from weft.routing.patterns import host_ports
+from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.isolation import prove_isolation
 from weft.tenants.reading import read_fabric
 from weft.tenants.slices import Allocation, Seat
@@ -159,6 +161,32 @@ def test_partitions_of_others_are_theirs(net, made):
             net.fabric.tables.pkey[at, 7] = 0x8700
     assert pairs(proof_of(net, made[1]).leaks) == {("h2", "h3"), ("h3", "h2")}
     assert proof_of(net, made[1], taken={0x700}).ok
+
+
+@pytest.mark.parametrize("leaver", ["h2", "h5"])  # before and behind who comes, in the order of ports
+def test_who_gives_up_a_key_and_who_gets_it_never_meet(tmp_path, leaver):
+    """They are to talk neither before nor after, and tables are written one after the other."""
+    fabric, comer = weft.load(SMALL), "h3"
+    net = managed(fabric, cut(fabric, red=(leaver, "h7")), tmp_path)
+    (tmp_path / "partitions.conf").write_text(write_partitions(cut(fabric, red=(comer, "h7"))))
+    exchange, met = net.carrier.exchange, []
+
+    def one_by_one(mads, *args, **given):
+        answers = []
+        for row in range(len(mads)):
+            answers.append(exchange(mads[row : row + 1], *args, **given))
+            ways = (leaver, comer), (comer, leaver)
+            met.extend(net.subnet.send_packet(slot(net, a), packet(fabric, a, b, 0x8101)).delivered for a, b in ways)
+        return tuple(np.concatenate(some) for some in zip(*answers, strict=True)) if answers else exchange(mads)
+
+    net.carrier.exchange = one_by_one
+    net.manager.reload()
+    net.settle()
+    net.carrier.exchange = exchange
+    assert net.subnet.send_packet(slot(net, comer), packet(fabric, comer, "h7", 0x8101)).delivered
+    assert len(met) > 100
+    assert not any(met)
+    assert proof_of(net, cut(fabric, red=(comer, "h7"))).ok
 
 
 def test_a_seat_of_a_port_that_is_not_there_is_no_cut(net, made):

@@ -6,6 +6,8 @@ of a port that never had a LID the first block is enough.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,7 +68,17 @@ def upload_pkeys(sender: Sender, view: View, known: Known, chosen: PKeyTables) -
     enforced = np.flatnonzero((chosen.enforcement > 0) & ~known.keys)
     read_pkeys(sender, view, known, enforced)
     slots = np.flatnonzero(chosen.programmed | (chosen.enforcement > 0))
-    wanted = chosen.table[slots].reshape(len(slots), -1, _BLOCK)
+    wanted = chosen.table[slots]
+    there = np.where(known.keys[slots][:, None], known.tables.pkey[slots], wanted)
+    refused: set[int] = set()
+    for tables in (*_without_what_moves(there, wanted), wanted):
+        refused |= _write(sender, view, known, slots, tables)
+    return [view.name(slot) for slot in sorted(refused)]
+
+
+def _write(sender: Sender, view: View, known: Known, slots: NDArray[np.intp], tables: NDArray[np.uint16]) -> set[int]:
+    """Slots that refused."""
+    wanted = tables.reshape(len(slots), -1, _BLOCK)
     there = known.tables.pkey[slots].reshape(len(slots), -1, _BLOCK)
     differs = (wanted != there).any(axis=2) | ~known.keys[slots][:, None]
     differs &= np.arange(wanted.shape[1]) < (-(-_capacity_of(view, slots) // _BLOCK))[:, None]
@@ -78,7 +90,33 @@ def upload_pkeys(sender: Sender, view: View, known: Known, chosen: PKeyTables) -
     keys[at[took], block[took]] = _keys(said[took])
     known.keys[slots] = True
     known.keys[at[~took]] = False
-    return [view.name(slot) for slot in np.unique(at[~took]).tolist()]
+    return set(at[~took].tolist())
+
+
+def _without_what_moves(there: NDArray[np.uint16], wanted: NDArray[np.uint16]) -> Iterator[NDArray[np.uint16]]:
+    """First, tables without the keys that some ports give up and others get, if there are such keys.
+
+    Tables are written one after the other: the two would hold the same key for a moment, though they are to talk to
+    each other neither before nor after.
+    """
+    rows = np.flatnonzero((there != wanted).any(axis=1))
+    lost, got = _not_in(there, wanted, rows), _not_in(wanted, there, rows)
+    moves = np.isin(there[lost] & 0x7FFF, wanted[got] & 0x7FFF)
+    if moves.any():
+        first = there.copy()
+        first[lost[0][moves], lost[1][moves]] = 0
+        yield first
+
+
+def _not_in(
+    one: NDArray[np.uint16], other: NDArray[np.uint16], rows: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where in these rows a table has a key that the other has not; a full key is a limited one too."""
+    row, index = np.nonzero(one[rows])
+    held = np.concatenate((other[rows], other[rows] & 0x7FFF), axis=1).astype(np.int64)
+    codes = np.arange(len(rows))[:, None] << 16
+    new = ~np.isin(row << 16 | one[rows[row], index], (codes | held)[held > 0])
+    return rows[row[new]], index[new]
 
 
 def _keys(data: NDArray[np.uint8]) -> NDArray[np.uint16]:
