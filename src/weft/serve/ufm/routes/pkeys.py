@@ -16,7 +16,7 @@ from weft.serve.ufm.routes.face import Route, answer_json, body_of
 router = APIRouter(route_class=Route, tags=["UFM"])
 
 
-@router.get("/resources/pkeys", **gives(dict[str, Any], 400))
+@router.get("/resources/pkeys", **gives(list[str] | dict[str, Any], 400))
 @router.get("/resources/pkeys/", include_in_schema=False)
 async def pkeys(request: Request) -> Response:
     """Without a flag UFM gives the keys alone."""

@@ -12,9 +12,10 @@ from weft.serve.ufm import queries
 from weft.serve.ufm.routes.face import Route, answer_json, answer_seen, face_of
 
 router = APIRouter(route_class=Route, tags=["UFM"])
+_MANY = list[dict[str, Any]] | dict[str, Any]  # or a page of them
 
 
-@router.get("/resources/ports", **gives(list[dict[str, Any]], 400))
+@router.get("/resources/ports", **gives(_MANY, 400, 404))
 async def ports(request: Request) -> Response:
     return await answer_seen(request, "ports", lambda picture, query: _paged(queries.ports(picture, query), query))
 
@@ -25,7 +26,7 @@ async def named_ports(request: Request, names: str) -> Response:
     return answer_json(queries.named("port", names, picture.named))
 
 
-@router.get("/resources/systems", **gives(list[dict[str, Any]], 400))
+@router.get("/resources/systems", **gives(_MANY, 400, 404))
 async def systems(request: Request) -> Response:
     return await answer_seen(request, "systems", lambda picture, query: _paged(queries.systems(picture, query), query))
 
@@ -36,7 +37,7 @@ async def named_systems(request: Request, names: str) -> Response:
     return answer_json(queries.named("system", names, {one.guid: one for one in picture.systems}.get))
 
 
-@router.get("/resources/links", **gives(list[dict[str, Any]], 400))
+@router.get("/resources/links", **gives(_MANY, 400, 404))
 async def links(request: Request) -> Response:
     return await answer_seen(request, "links", lambda picture, query: _paged(queries.links(picture, query), query))
 
