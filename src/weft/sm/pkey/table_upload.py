@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import PKEY_ENTRIES
+from weft.ids import PKey
 from weft.sm.conf.options import Options
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View, ranges
@@ -113,9 +114,9 @@ def _not_in(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Where in these rows a table has a key that the other has not; a full key is a limited one too."""
     row, index = np.nonzero(one[rows])
-    held = np.concatenate((other[rows], other[rows] & 0x7FFF), axis=1).astype(np.int64)
-    codes = np.arange(len(rows))[:, None] << 16
-    new = ~np.isin(row << 16 | one[rows[row], index], (codes | held)[held > 0])
+    at, there = np.nonzero(other[rows])
+    held = at << 16 | other[rows[at], there]
+    new = ~np.isin(row << 16 | one[rows[row], index], np.concatenate((held, held & ~PKey.FULL_MEMBER)))
     return rows[row[new]], index[new]
 
 
