@@ -11,11 +11,13 @@ What `weft serve SPEC` serves is the same service.
 from __future__ import annotations
 
 import secrets
+import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from weft import runtime
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.serve.access import Role, add_token, new_user, put_user
@@ -54,6 +56,7 @@ class Ufm:
     def __enter__(self) -> Self:
         with ExitStack() as opening:
             place = opening.enter_context(tempfile.TemporaryDirectory(prefix="weft-ufm-"))
+            opening.callback(self._sweep_up)
             lab = opening.enter_context(own_lab(self.fabric, self.lab))
             self._hands = LabHands(lab.entry)
             store = Store(f"sqlite:///{Path(place) / 'ledger.db'}")
@@ -66,6 +69,11 @@ class Ufm:
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
+
+    def _sweep_up(self) -> None:
+        """Its name is never used again, so nobody else would clear what a lab leaves for its successor."""
+        for path in runtime.folder().glob(f"{self.lab}.*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def _let_in(self, draft: Draft) -> str:
         put_user(draft, self._admin)

@@ -10,8 +10,10 @@ import time
 import pytest
 from tests.patience import wait_until
 
+from weft import runtime
 from weft.errors import ConfigError
 from weft.lab import registry
+from weft.serve.embedded import Ufm
 from weft.serve.faults import Fault, Faults
 
 HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
@@ -118,3 +120,9 @@ def test_a_lab_ends_with_the_test_that_was_killed():
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=dict(os.environ)
     )
     wait_until(registry.entry(found.stdout.strip()).is_free, "the lab's end")
+
+
+def test_a_lab_that_was_left_leaves_nothing():
+    with Ufm("star:hosts=2") as made:
+        assert list(runtime.folder().glob(f"{made.lab}.*"))
+    assert not list(runtime.folder().glob(f"{made.lab}.*"))
