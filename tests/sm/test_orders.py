@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import select
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.sm.conftest import Net
 
 from weft.errors import ConfigError, SubnetError
@@ -18,6 +19,7 @@ from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control import ManagerSocket, OutOfDate, socket_of
 from weft.sm.events import Log
+from weft.sm.orders import Order
 from weft.sm.pkey.partitions import broadcast_mgid
 from weft.sm.run import SubnetManager
 from weft.wire.smp import SMState
@@ -93,6 +95,20 @@ def test_an_order_wakes_the_manager(managed):
         assert managed.net.clock() == began_s
         managed.manager.step()
         told.result()
+    assert managed.keys("h2/1") == [0xFFFF, 0x8101]
+
+
+def test_others_are_answered_while_an_order_is_read(managed, monkeypatch):
+    """Of thousands of tenants that takes seconds, and a standby waits for two."""
+    heard, applied = threading.Event(), Order.applied
+
+    def slow(order: Order, *where: object) -> object:
+        assert heard.wait(PATIENCE_S)
+        return applied(order, *where)
+
+    monkeypatch.setattr(Order, "applied", slow)
+    monkeypatch.setattr(managed.manager.state.sender, "between", lambda wait_s: heard.set())
+    managed.allocate(define="red=0x0101: ALL=full;")
     assert managed.keys("h2/1") == [0xFFFF, 0x8101]
 
 

@@ -164,12 +164,12 @@ def _die(*_: object) -> None:
     raise Killed
 
 
-@pytest.mark.parametrize("place", ["os.replace", "weft.sm.orders.described"])
+@pytest.mark.parametrize("place", ["os.replace", "weft.sm.events.Log.say"])
 def test_killed_around_the_writing_of_its_file(faulty, monkeypatch, place):
     order = Order(set=two_tenants(faulty))
-    told = order.applied(faulty.manager.state)
+    told = order.applied(faulty.manager.state, "")
     with monkeypatch.context() as patched:
-        patched.setattr("weft.sm.orders.Order.applied", lambda self, state: told)
+        patched.setattr("weft.sm.orders.Order.applied", lambda self, state, revision: told)
         patched.setattr(place, _die)
         with pytest.raises(Killed):
             faulty.manager._orders._obey(order)

@@ -26,7 +26,7 @@ import msgspec
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Guid
 from weft.json_lines import Commands, Refusal
-from weft.sm.allocation import Told, allocation_file, changed, described, read_qos, write_told
+from weft.sm.allocation import Filed, Saved, Told, allocation_file, changed, described, read_qos, write_told
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.events import Event
 from weft.sm.reallocation import reallocate
@@ -68,9 +68,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     qos: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     default_is_full: bool | None = None
 
-    def applied(self, state: State) -> Told:
-        """What the manager is told then; nothing is changed yet."""
-        revision = described(state.filed, state.told).revision
+    def applied(self, state: State, revision: str) -> Told:
+        """What the manager is told then; nothing is changed yet. `revision` is the one that is there."""
         if self.revision not in (None, revision):
             raise Refusal("the allocation has changed since it was read: read it again", OUT_OF_DATE)
         told = state.told
@@ -106,6 +105,7 @@ class Orders:
         self._waiting: deque[tuple[Order, Future[str]]] = deque()
         self.bell = -1  # a file that can be read when somebody waits
         self._door = threading.Lock()  # whether it is open
+        self._said: tuple[Filed | None, Told | None, Saved] = (None, None, Saved())
         self._seen: tuple[Rows | None, Subnet | None, bytes] = (None, None, b"")
         self._commands: Commands | None = None
 
@@ -128,13 +128,14 @@ class Orders:
         """The new revision."""
         self._check_master()
         state = self._manager.state
-        told = order.applied(state)
+        # Of a large subnet it takes seconds to read, in which a standby would take us for dead.
+        told = state.sender.aside(partial(order.applied, state, self._describe().revision))
         if told != state.told:
             assert state.options.state_file is not None, "there is no socket without it"
             keep = partial(write_told, allocation_file(state.options.state_file), told)
             reallocate(state, told, keep, self._sweep)
             state.log.say(Event.PARTITIONS, f"it was told of {len(told.definitions):,} partitions")
-        return described(state.filed, told).revision
+        return self._describe().revision
 
     def _check_master(self) -> None:
         """SubnetError if it is another's subnet."""
@@ -177,8 +178,17 @@ class Orders:
         return {"revision": future.result()}
 
     def _allocation(self) -> bytes:
+        return msgspec.json.encode(self._describe())
+
+    def _describe(self) -> Saved:
+        """What was written of the same once is not written again."""
         state = self._manager.state
-        return msgspec.json.encode(described(state.filed, state.told))
+        filed, told, said = self._said
+        if filed is not state.filed or told is not state.told:
+            filed, told = state.filed, state.told
+            said = described(filed, told)
+            self._said = filed, told, said
+        return said
 
     def _subnet(self) -> bytes:
         return self._look()[1]
@@ -194,7 +204,7 @@ class Orders:
             sweeps=manager.sweeps,
             partitions=len(manager.state.partitions.partitions),
             subnet_revision="" if manager.state.view is None else self._look()[0].revision,
-            allocation_revision=described(manager.state.filed, manager.state.told).revision,
+            allocation_revision=self._describe().revision,
         )
         return msgspec.json.encode(status)
 

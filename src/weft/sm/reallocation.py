@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def _choose_lanes(state: State, view: View) -> None:
     assert state.view is not None, "it has swept"
     had_lanes = "sl2vl" in vars(state.view.fabric.tables)
     qos = _ONE_LANE if state.qos is None and had_lanes else state.qos
-    for note in choose_vl_tables(qos, view, state.options.max_op_vls):
+    for note in state.sender.aside(partial(choose_vl_tables, qos, view, state.options.max_op_vls)):
         state.log.say_once(Event.QOS, note)
 
 

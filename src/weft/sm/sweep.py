@@ -202,7 +202,7 @@ def give_pkeys(state: State, view: View, known: Known) -> PKeyTables:
             write_told(allocation_file(state.options.state_file), state.told)
         names = ", ".join(one.label for one in state.partitions.partitions)
         state.log.say(Event.PARTITIONS, f"no file says which there are: those that ports are in stay, {names}")
-    chosen = choose_pkeys(state.partitions, state.options, view, known)
+    chosen = state.sender.aside(partial(choose_pkeys, state.partitions, state.options, view, known))
     for note in chosen.notes:
         state.log.say_once(Event.PARTITIONS, note)
     return chosen
