@@ -32,9 +32,10 @@ MADE_IN_RUNTIME = {
     "SO_PASSCRED",
     "SO_PEERCRED",
 }
-# Folders that the user has named, caches of programs in his home, and those in a mount that only its program sees.
+# Folders that the user has named, caches and state of programs in his home, and those in a mount that only its program sees.
 MAKE_OTHER_FOLDERS = {
     "cli/route.py",
+    "cli/serve.py",
     "cli/sm_flags.py",
     "fabric/files/__init__.py",
     "jit.py",
