@@ -32,7 +32,7 @@ MADE_IN_RUNTIME = {
     "SO_PASSCRED",
     "SO_PEERCRED",
 }
-# Folders that the user has named, caches and state of programs in his home, and those in a mount that only its program sees.
+# Folders that the user has named, caches and state of programs in his home, some in a mount that only its program sees.
 MAKE_OTHER_FOLDERS = {
     "cli/route.py",
     "cli/serve.py",
