@@ -175,6 +175,28 @@ def test_the_files_of_the_operator_come_first(tmp_path):
     managed.manager.close()
 
 
+def test_a_file_that_takes_a_key_which_was_told_is_not_read(tmp_path):
+    file = tmp_path / "partitions.conf"
+    file.write_text("Default=0x7fff: ALL=full;\n")
+    managed = Managed(tmp_path, partition_config_file=file)
+    managed.allocate(define="red=0x0020: ALL;")
+    file.write_text("Default=0x7fff: ALL=full;\nstorage=0x0020: ALL=full;\n")
+    managed.manager.reload()
+    managed.manager.step()
+    assert "red=0x0020 is refused" in " ".join(managed.manager.state.log.recent)
+    assert managed.keys("h2/1") == [0xFFFF, 0x0020]
+    managed.manager.close()
+
+
+def test_a_socket_that_cannot_be_made_keeps_no_manager_from_its_work(tmp_path):
+    managed = Managed(tmp_path / ("x" * 100))
+    assert managed.manager.report is not None
+    assert managed.manager.state.log.counts["NOT_WRITTEN"] == 1
+    with pytest.raises(ConfigError, match="too long for a socket"):
+        managed.client.status()
+    managed.manager.close()
+
+
 def test_lanes_are_written_and_taken_back(managed):
     lanes = QosOptions(high_limit=0, sl2vl=(0, 1) * 8)
     revision = managed.allocate(define="red=0x0101,sl=1: ALL=full;", qos=lanes)
@@ -236,6 +258,7 @@ def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
     managed.start()
     assert managed.client.allocation() == there
     assert managed.keys("h2/1") == [0x7FFF, 0x8101]
+    assert "it was told before: 1 partitions of" in managed.manager.state.log.recent[0]
 
 
 def test_nobody_answers_where_no_manager_is(tmp_path):

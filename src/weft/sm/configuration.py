@@ -81,8 +81,12 @@ def load_configuration(state: State) -> None:
     options = state.options
     read = read_configuration(options)
     filed = Filed(partitions=read.partitions, qos=read.qos)
-    state.merge(filed, NOTHING if options.state_file is None else read_told(allocation_file(options.state_file), filed))
+    file = None if options.state_file is None else allocation_file(options.state_file)
+    state.merge(filed, NOTHING if file is None else read_told(file, filed))
     state.policy, state.roots = read.policy, read.roots
+    if state.told != NOTHING:
+        what = f"{len(state.told.definitions):,} partitions of {file}"
+        state.log.say_once(Event.PARTITIONS, f"it was told before: {what}; remove that file to forget them")
     for note in read.partitions.notes:
         state.log.say_once(Event.PARTITIONS, note)
     for note in read.policy.notes if read.policy is not None else ():

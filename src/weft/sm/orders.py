@@ -112,8 +112,9 @@ class Orders:
     def open(self, path: Path) -> None:
         """OSError or ConfigError if that cannot be."""
         questions = {"status": self._status, "subnet": self._subnet, "allocation": self._allocation}
-        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._commands = Commands(path, {**questions, "allocate": self._allocate}, longest_bytes=_LONGEST_BYTES)
+        with self._door:
+            self._commands = Commands(path, {**questions, "allocate": self._allocate}, longest_bytes=_LONGEST_BYTES)
+            self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def carry_out(self) -> None:
         """All that waits, one after the other; in the manager's thread."""
