@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,7 @@ class Client:
 
     def wait_for_hosts(self, *names: str) -> None:
         def seen() -> bool:
+            time.sleep(0.1)  # a sweep takes longer: who asks all the time keeps it waiting
             return {one["system_name"] for one in self.get("resources/ports?sys_type=Computer")} == set(names)
 
         wait_until(seen, f"the subnet has the hosts {names}")
