@@ -13,7 +13,7 @@ from tests.serve.memory_fabric import MemoryFabric
 from weft.errors import ConfigError, SubnetError
 from weft.serve.desired import DIRECT, INTENT, Clash, Draft
 from weft.serve.ledger import Ledger
-from weft.serve.store import Store
+from weft.serve.store import Page, Store, StoreError
 from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.slices import Allocation, Seat, Slice
 
@@ -141,12 +141,22 @@ def test_twenty_writers_lose_and_double_nothing(ledger, fabric):
     assert ledger.desired().revision == 202
 
 
-def test_two_processes_on_one_database_lose_nothing(opened, fabric):
-    one, other = opened(fabric), opened(fabric)
-    one.change("one", "make", put(ACME))
-    other.change("other", "make", put(replace(ACME, name="blue", p_key=0x0102)))
-    assert set(fabric.observed.allocation.slices) == {0x0101, 0x0102}
-    wait_until(lambda: one.desired() == other.desired(), "that one sees what the other wrote")
+def test_two_services_on_one_database_lose_nothing(opened, fabric):
+    ledgers = [opened(fabric), opened(fabric)]
+
+    def write(which: int) -> None:
+        for n in range(15):
+            name, p_key = f"s{which}-{n}", 0x0100 * (which + 1) + n
+            ledgers[which].change("ci", "make", put(replace(ACME, name=name, p_key=p_key)))
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(2)]
+    for one in writers:
+        one.start()
+    for one in writers:
+        one.join()
+    assert len(fabric.observed.allocation.slices) == 30
+    wait_until(lambda: ledgers[0].desired() == ledgers[1].desired(), "that one sees what the other wrote")
+    assert ledgers[0].desired().allocation() == fabric.observed.allocation
 
 
 def test_at_its_start_a_ledger_makes_the_fabric_be_what_the_database_says(opened, fabric):
@@ -189,6 +199,26 @@ def test_a_write_that_may_have_happened_is_settled_by_the_database(ledger, fabri
     assert set(fabric.observed.allocation.slices) == {0x0101}
     fabric.write, fabric.is_dead = write, False
     wait_until(lambda: fabric.observed.allocation == Allocation(), "that the fabric is as the database says")
+
+
+@pytest.mark.parametrize("happens", [False, True])
+def test_a_commit_that_fails_may_have_happened_and_the_fabric_follows_the_database(
+    ledger, fabric, monkeypatch, happens
+):
+    commit = Page.commit
+
+    def fail(page: Page) -> None:
+        monkeypatch.setattr(Page, "commit", commit)
+        if happens:
+            commit(page)
+        raise StoreError("the connection is lost")
+
+    monkeypatch.setattr(Page, "commit", fail)
+    with pytest.raises(StoreError, match="connection is lost"):
+        ledger.change("ci", "make acme", put(ACME))
+    wanted = {0x0101} if happens else set()
+    wait_until(lambda: set(fabric.observed.allocation.slices) == wanted, "that the fabric follows the database")
+    wait_until(lambda: set(ledger.desired().slices) == wanted, "that the ledger follows the database")
 
 
 def test_slices_of_the_intent_are_not_to_be_changed_directly(ledger):
