@@ -11,10 +11,14 @@ import pytest
 from tests.patience import wait_until
 
 from weft import runtime
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SubnetError
 from weft.lab import registry
+from weft.lab.subnet_manager import state_file
 from weft.serve.embedded import Ufm
 from weft.serve.faults import Fault, Faults
+from weft.serve.ufm.health import mark
+from weft.serve.ufm.shapes import Picture
+from weft.sm.control import ManagerSocket, socket_of
 
 HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
@@ -66,6 +70,45 @@ def test_a_device_is_isolated_and_its_job_says_so(ufm):
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h3"))
     ufm.done("PUT", "app/unhealthy_ports", {"devices": [guid], "ports_policy": "HEALTHY"})
     ufm.wait_for_hosts(*HOSTS)
+
+
+def test_a_switch_is_isolated_at_its_neighbours_and_comes_back(ufm):
+    """At itself it could not be told of its last port, nor be called back."""
+    (guid,) = [one["guid"] for one in ufm.get("resources/systems?type=switch") if one["system_name"] == "leaf3"]
+    body = {"devices": [guid], "ports_policy": "UNHEALTHY", "action": "isolate"}
+    ufm.done("PUT", "app/unhealthy_ports", body)
+    ufm.wait_for_hosts(*HOSTS[:4])
+    assert len(ufm.get("app/unhealthy_ports")) == 4
+    assert "leaf3" not in {one["system_name"] for one in ufm.get("resources/systems")}
+    assert ufm.call("PUT", "app/unhealthy_ports", body).status_code == 404  # it is not seen any more
+    ufm.done("PUT", "app/unhealthy_ports", {"devices": [guid], "ports_policy": "HEALTHY"})
+    ufm.wait_for_hosts(*HOSTS)
+    assert ufm.get("app/unhealthy_ports") == []
+
+
+class OneHand:
+    """Switches ports until it is asked for one too many."""
+
+    def __init__(self, most: int) -> None:
+        self.off: list[tuple[int, int]] = []
+        self.most = most
+
+    def disable(self, lid: int, number: int) -> None:
+        if len(self.off) == self.most:
+            raise SubnetError(f"port {number} does not answer")
+        self.off.append((lid, number))
+
+    def enable(self, lid: int, number: int) -> None:
+        self.off.remove((lid, number))
+
+
+def test_what_cannot_be_isolated_whole_is_left_as_it_was(ufm):
+    picture = Picture(ManagerSocket(socket_of(state_file(registry.find(ufm.ufm.lab), ""))).subnet())
+    names = [port.name for port in picture.of_system("leaf1") if port.peer != "N/A"]
+    hands = OneHand(len(names) - 1)
+    with pytest.raises(SubnetError, match="does not answer"):
+        mark(picture, hands, names, isolate=True)
+    assert hands.off == []
 
 
 def test_a_port_that_is_reset_comes_back(ufm):

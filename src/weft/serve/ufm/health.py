@@ -6,12 +6,12 @@ seen any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from weft.errors import ConfigError, UnknownName
+from weft.errors import ConfigError, UnknownName, WeftError
 from weft.serve.desired import Desired, Draft
 from weft.serve.hands import Hands
 from weft.serve.ufm.jobs import stamp
@@ -53,19 +53,49 @@ def ports_of(picture: Picture, policy: Policy) -> list[str]:
     return list(found)
 
 
-def mark(picture: Picture, hands: Hands | None, names: Sequence[str], isolate: bool) -> dict[str, str]:
-    """Switch off what is isolated. Returns the documents."""
+def mark(
+    picture: Picture, hands: Hands | None, names: Sequence[str], devices: Collection[str] = (), *, isolate: bool
+) -> dict[str, str]:
+    """Switch off what is isolated, all of it or nothing. Returns the documents."""
     found = {name: _there(picture, name) for name in names}
-    ends = {name: _switch_end(picture, port) if isolate else (0, 0) for name, port in found.items()}
-    for lid, number in ends.values():
-        if isolate:
+    ends = _ends(picture, found, set(devices)) if isolate else {}
+    done: list[tuple[int, int]] = []
+    try:
+        for lid, number in ends.values():
             hold(hands).disable(lid, number)
-    return {
-        name: msgspec.json.encode(
-            _Marked(said=_said(port), peer=port.peer, lid=ends[name][0], number=ends[name][1])
-        ).decode()
-        for name, port in found.items()
-    }
+            done.append((lid, number))
+    except WeftError:
+        for lid, number in done:
+            hold(hands).enable(lid, number)
+        raise
+    return {name: _document(port, *ends.get(name, (0, 0))) for name, port in found.items()}
+
+
+def _document(port: Port, lid: int, number: int) -> str:
+    return msgspec.json.encode(_Marked(said=_said(port), peer=port.peer, lid=lid, number=number)).decode()
+
+
+def _ends(picture: Picture, ports: dict[str, Port], devices: set[str]) -> dict[str, tuple[int, int]]:
+    """Of each port the end to switch off, by LID and number.
+
+    A switch that is isolated is cut off at its neighbours: at itself it could not be told of its last port, and would
+    not hear that it is healthy again. Its ports to hosts stay as they are then.
+    """
+    found: dict[str, Port] = {}
+    inside: dict[str, Port] = {}
+    for name, port in ports.items():
+        at_switches = [end for end in (port, picture.named(port.peer)) if end is not None and _is_switch(end)]
+        if not at_switches:
+            raise ConfigError(f"port {name} cannot be switched: no switch is at either end of it")
+        outside = [end for end in at_switches if end.system_id not in devices]
+        (found if outside else inside)[name] = (outside or at_switches)[0]
+    cut_off = {port.system_id for name, port in ports.items() if name in found}
+    found |= {name: end for name, end in inside.items() if end.system_id not in cut_off}
+    return {name: (end.lid, end.number) for name, end in found.items()}
+
+
+def _is_switch(port: Port) -> bool:
+    return port.description.startswith(_SWITCH) and port.lid > 0
 
 
 def heal(desired: Desired, hands: Hands | None, names: Sequence[str]) -> list[str]:
@@ -86,9 +116,9 @@ def note(draft: Draft, documents: dict[str, str], healed: Sequence[str] = ()) ->
 
 def reset(picture: Picture, hands: Hands | None, name: str) -> None:
     """Down and up again."""
-    lid, number = _switch_end(picture, _there(picture, name))
-    hold(hands).disable(lid, number)
-    hold(hands).enable(lid, number)
+    for lid, number in _ends(picture, {name: _there(picture, name)}, set()).values():
+        hold(hands).disable(lid, number)
+        hold(hands).enable(lid, number)
 
 
 def _there(picture: Picture, name: str) -> Port:
@@ -102,14 +132,6 @@ def hold(hands: Hands | None) -> Hands:
     if hands is None:
         raise ConfigError("this service has no hands on its fabric: ports are switched and cables pulled in a lab")
     return hands
-
-
-def _switch_end(picture: Picture, port: Port) -> tuple[int, int]:
-    """LID and port number of the end of a cable at a switch: an adapter that is switched off cannot be asked again."""
-    for end in (port, picture.named(port.peer)):
-        if end is not None and end.description.startswith(_SWITCH) and end.lid:
-            return end.lid, end.number
-    raise ConfigError(f"port {port.name} cannot be switched: no switch is at either end of it")
 
 
 def _said(port: Port) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -109,7 +110,8 @@ async def set_policy(request: Request, policy: health.Policy) -> None:
         await change(request, lambda draft: health.note(draft, {}, healed))
     else:
         names = health.ports_of(picture, policy)
-        documents = await asyncio.to_thread(health.mark, picture, face.hands, names, policy.action == "isolate")
+        mark = partial(health.mark, isolate=policy.action == "isolate")
+        documents = await asyncio.to_thread(mark, picture, face.hands, names, policy.devices)
         await change(request, lambda draft: health.note(draft, documents))
 
 
