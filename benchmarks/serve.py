@@ -64,6 +64,9 @@ class Client:
             f"{match}Content-Length: {len(sent)}\r\n\r\n"
         )
         reader, writer = await self.free.get()
+        if reader.at_eof():  # the service closes what is idle
+            writer.close()
+            reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
             writer.write(head.encode() + sent)
             told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
@@ -81,7 +84,7 @@ async def at_rate(client: Client, per_s: float, seconds: float, counted: Counted
             status, _, answer = await call()
             if status >= 400:
                 counted.errors.append(f"{status} {answer[:200]!r}")
-        except OSError as error:
+        except (OSError, EOFError) as error:
             counted.errors.append(repr(error))
         counted.latencies_s.append(time.perf_counter() - due_s)
 

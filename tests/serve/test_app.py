@@ -125,6 +125,26 @@ def test_no_body_breaks_it(shared, body):
         assert shared.call("root", "PUT", path, content=body).status_code in (400, 422)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/partitions/0x0101", b"{"),
+        ("PUT", "/partitions/0x0101", b'{"name": 3}'),
+        ("PUT", "/partitions/zero", b"{}"),
+        ("PUT", "/intent", b'{"nonsense": 1}'),
+        ("POST", "/nothing", b""),
+        ("PUT", "/partitions/0x0666/members/0x1", b"{}"),
+    ],
+)
+def test_every_refusal_of_a_change_is_in_the_audit_log_once(shared, method, path, body):
+    before = len(shared.audit())
+    assert shared.call("ops", method, path, content=body).status_code >= 400
+    new = [line for line in shared.audit()[:-before] if line[0] == "ops"]
+    assert len(new) == 1
+    assert new[0][1].startswith(f"{method} /api/v1{path}")
+    assert new[0][2].startswith("refused: ")
+
+
 def test_an_intent_is_planned_applied_and_its_tenants_changed(service):
     planned = service.call("eye", "POST", "/intent/plan", json=INTENT).json()
     assert planned["summary"] == "Plan: 2 to create, 1 to change, 0 to destroy."

@@ -17,7 +17,10 @@ from weft.serve.problems import respond
 from weft.serve.settings import Settings, is_loopback
 
 OPEN = {"/healthz", "/docs", "/api/v1/openapi.json"}  # for everybody
+NOTED = "is_noted"  # in the state of a request: the audit log has it, or will
+_READS = ("GET", "HEAD", "OPTIONS")
 _MOST_COUNTED = 10_000
+_MOST_WORDS = 2000
 
 
 @dataclass(slots=True)
@@ -66,16 +69,35 @@ class Gate:
             return await self._app(scope, receive, send)
         address = scope["client"][0] if scope.get("client") else "?"
         who = address
+        scope.setdefault("state", {})
         try:
             if scope["path"] not in OPEN:
                 caller = await self._admit(Headers(scope=scope), address)
-                scope.setdefault("state", {})["caller"] = caller
+                scope["state"]["caller"] = caller
                 who = caller.name
             receive = _replay(await self._body(Headers(scope=scope), receive))
         except _Refusal as refusal:
             self._ledger.note(who, f"{scope['method']} {scope['path']}", f"refused: {refusal.detail}")
             return await _answer(refusal)(scope, receive, send)
+        if scope["method"] not in _READS:
+            send = self._noting(scope, send, who)
         return await self._app(scope, receive, send)
+
+    def _noting(self, scope: Scope, send: Send, who: str) -> Send:
+        """What is refused before it becomes a change of the ledger, a body that cannot be read say, is noted too."""
+        status = 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif status >= HTTPStatus.BAD_REQUEST and not scope["state"].get(NOTED):
+                scope["state"][NOTED] = True
+                said = message.get("body", b"")[:_MOST_WORDS].decode(errors="replace")
+                self._ledger.note(who, f"{scope['method']} {scope['path']}", f"refused: {said}")
+            await send(message)
+
+        return noting
 
     async def _admit(self, headers: Headers, address: str) -> Caller:
         if wait_s := self._failures.spend(address, 0):

@@ -14,9 +14,11 @@ ledger makes the fabric be what the database says; a new one takes over what the
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -34,6 +36,7 @@ _FRESH_S = 2.0  # an inventory that is older is asked for again
 _MOST_AT_ONCE = 200
 _MOST_NOTES = 1000  # that wait; a flood of refusals shall not fill the memory
 _TRIES = 3
+log = logging.getLogger("weft.serve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,9 @@ class Ledger:
         self._is_unsure = False  # whether the fabric is as the database says
         self._taken: frozenset[int] = frozenset()
         self._waiting: queue.SimpleQueue[_Change[Any] | None] = queue.SimpleQueue()
-        self._notes: list[AuditLine] = []
+        self._notes: deque[AuditLine] = deque()  # any thread adds
         self._unwritten = 0
+        self._complaint = ""  # the last one
         try:
             if driver is not None:
                 self._begin(driver)
@@ -136,11 +140,18 @@ class Ledger:
                 else:
                     self._look()
             except Exception as error:  # whatever it is, those who wait are told, and the next ones are served
+                self._complain(error)
                 for one in batch:
                     if not one.answer.done():
                         one.answer.set_exception(error)
             if is_last:
                 return
+
+    def _complain(self, error: Exception) -> None:
+        """Once, however often it is tried."""
+        if str(error) != self._complaint:
+            self._complaint = str(error)
+            log.warning("the fabric and the database may differ until both answer: %s", error)
 
     def _take(self) -> tuple[list[_Change[Any]], bool]:
         """All that wait, at least one unless nothing comes for a while; whether they are the last."""
@@ -191,7 +202,7 @@ class Ledger:
                     lines.append(_line(one.actor, one.what, _reason(refusal), after.revision))
                 self._write(page, before, after, lines)
             except BaseException:
-                self._notes[:0] = lines[: len(lines) - len(done)]
+                self._notes.extendleft(reversed(lines[: len(lines) - len(done)]))
                 raise
         self._desired = after
         return done
@@ -206,7 +217,7 @@ class Ledger:
         self._is_unsure = not sure
 
     def _take_notes(self) -> list[AuditLine]:
-        notes, self._notes = self._notes, []
+        notes = [self._notes.popleft() for _ in range(len(self._notes))]
         if self._unwritten:
             result = f"{self._unwritten} more refusals, too many at once to be written one by one"
             notes.append(_line("weft", "audit", result, self._desired.revision))

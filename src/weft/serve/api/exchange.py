@@ -18,6 +18,7 @@ from fastapi import Request, Response
 
 from weft.serve.access import Caller
 from weft.serve.desired import Draft
+from weft.serve.gate import NOTED
 from weft.serve.ledger import Ledger
 from weft.serve.problems import MEDIA, Forbidden, Late, Problem, Stale
 
@@ -114,6 +115,7 @@ def refuse(request: Request, rule: str) -> Forbidden:
     """To raise, and in the audit log."""
     caller = caller_of(request)
     error = Forbidden(f"{caller.name} has the role {caller.role}: {rule}")
+    setattr(request.state, NOTED, True)
     ledger_of(request).note(caller.name, f"{request.method} {request.url.path}", f"refused: {error}")
     return error
 
@@ -133,9 +135,13 @@ async def change(request: Request, edit: Callable[[Draft], T], *, is_secret: boo
     what = f"{request.method} {request.url.path}"
     if not is_secret:
         what = f"{what} {(await request.body())[:_MOST_WORDS].decode(errors='replace')}".rstrip()
+    setattr(request.state, NOTED, True)
     future = ledger.submit(caller_of(request).name, what, edit)
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), patience_s)
     except TimeoutError:
-        how = "it was withdrawn" if future.cancelled() else "it is being carried out: the audit log says how it ends"
+        how = "it is being carried out: the audit log says how it ends"
+        if future.cancelled():
+            how = "it was withdrawn"
+            ledger.note(caller_of(request).name, what, f"refused: {how} after {patience_s:g} s")
         raise Late(f"the fabric has not taken this within {patience_s:g} s; {how}") from None
