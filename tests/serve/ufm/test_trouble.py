@@ -81,6 +81,12 @@ def test_a_switch_is_isolated_at_its_neighbours_and_comes_back(ufm):
     assert len(ufm.get("app/unhealthy_ports")) == 4
     assert "leaf3" not in {one["system_name"] for one in ufm.get("resources/systems")}
     assert ufm.call("PUT", "app/unhealthy_ports", body).status_code == 404  # it is not seen any more
+    up = next(one for one in ufm.get("app/unhealthy_ports") if one["PeerNode"] == "spine1")
+    ufm.done(
+        "PUT", "app/unhealthy_ports", {"ports": [f"{guid}_{up['UnhealthyPortNumber']}"], "ports_policy": "HEALTHY"}
+    )
+    wait_until(lambda: "leaf3" in {one["system_name"] for one in ufm.get("resources/systems")})
+    ufm.wait_for_hosts(*HOSTS[:4])  # they are isolated still, though their switch is back
     ufm.done("PUT", "app/unhealthy_ports", {"devices": [guid], "ports_policy": "HEALTHY"})
     ufm.wait_for_hosts(*HOSTS)
     assert ufm.get("app/unhealthy_ports") == []

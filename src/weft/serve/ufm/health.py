@@ -1,17 +1,21 @@
 """Ports that are marked as unhealthy; one that is isolated is switched off, at the switch's end of its cable.
 
+A switch that is isolated is told of its ports to hosts first, and is then cut off at its neighbours: it could not be
+told of its last port itself, and would not hear that it is healthy again.
+
 What UFM says of such a port is kept in the ledger, as it was when it was marked: a host that is switched off is not
 seen any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from weft.errors import ConfigError, UnknownName, WeftError
+from weft.errors import ConfigError, SubnetError, UnknownName, WeftError
 from weft.serve.desired import Desired, Draft
 from weft.serve.hands import Hands
 from weft.serve.ufm.jobs import stamp
@@ -19,6 +23,7 @@ from weft.serve.ufm.shapes import NONE, Picture, Port
 
 _KIND = "ufm.unhealthy"  # of documents, by the name of the port
 _SWITCH = "Switch"
+_PATIENCE_S, _PAUSE_S = 20.0, 0.2  # until a switch that was cut off is routed to again
 
 
 class Policy(msgspec.Struct, kw_only=True):
@@ -28,13 +33,20 @@ class Policy(msgspec.Struct, kw_only=True):
     action: Literal["isolate", "no_discover"] | None = None
 
 
-class _Marked(msgspec.Struct, kw_only=True):
-    """A document: what UFM says, and the end that was switched off."""
+class _End(msgspec.Struct, kw_only=True, frozen=True):
+    """A port of a switch, by the switch's LID."""
 
-    said: dict[str, Any]
+    lid: int
+    number: int
+    is_outside: bool  # of what is isolated
+
+
+class _Marked(msgspec.Struct, kw_only=True):
+    """A document."""
+
+    said: dict[str, Any]  # what UFM says of it
     peer: str
-    lid: int = 0  # 0: it goes on
-    number: int = 0
+    end: _End | None = None  # that is switched off
 
 
 def marked(desired: Desired) -> dict[str, dict[str, Any]]:
@@ -58,40 +70,44 @@ def mark(
 ) -> dict[str, str]:
     """Switch off what is isolated, all of it or nothing. Returns the documents."""
     found = {name: _there(picture, name) for name in names}
-    ends = _ends(picture, found, set(devices)) if isolate else {}
-    done: list[tuple[int, int]] = []
+    ends = {name: _end(picture, port, devices) for name, port in found.items()} if isolate else {}
+    done: list[_End] = []
     try:
-        for lid, number in ends.values():
-            hold(hands).disable(lid, number)
-            done.append((lid, number))
+        for end in sorted(ends.values(), key=_is_outside):
+            hold(hands).disable(end.lid, end.number)
+            done.append(end)
     except WeftError:
-        for lid, number in done:
-            hold(hands).enable(lid, number)
+        _enable(hands, done)
         raise
-    return {name: _document(port, *ends.get(name, (0, 0))) for name, port in found.items()}
+    marked = {name: _Marked(said=_said(port), peer=port.peer, end=ends.get(name)) for name, port in found.items()}
+    return {name: msgspec.json.encode(one).decode() for name, one in marked.items()}
 
 
-def _document(port: Port, lid: int, number: int) -> str:
-    return msgspec.json.encode(_Marked(said=_said(port), peer=port.peer, lid=lid, number=number)).decode()
+def _end(picture: Picture, port: Port, devices: Collection[str]) -> _End:
+    """The end of a cable to switch off: at a switch, and at one that stays, if there is such a one."""
+    at_switches = [end for end in (port, picture.named(port.peer)) if end is not None and _is_switch(end)]
+    if not at_switches:
+        raise ConfigError(f"port {port.name} cannot be switched: no switch is at either end of it")
+    end = next((end for end in at_switches if end.system_id not in devices), at_switches[0])
+    return _End(lid=end.lid, number=end.number, is_outside=end.system_id not in devices)
 
 
-def _ends(picture: Picture, ports: dict[str, Port], devices: set[str]) -> dict[str, tuple[int, int]]:
-    """Of each port the end to switch off, by LID and number.
+def _is_outside(end: _End) -> bool:
+    """A switch is told of its own ports before it is cut off, and after it is back."""
+    return end.is_outside
 
-    A switch that is isolated is cut off at its neighbours: at itself it could not be told of its last port, and would
-    not hear that it is healthy again. Its ports to hosts stay as they are then.
-    """
-    found: dict[str, Port] = {}
-    inside: dict[str, Port] = {}
-    for name, port in ports.items():
-        at_switches = [end for end in (port, picture.named(port.peer)) if end is not None and _is_switch(end)]
-        if not at_switches:
-            raise ConfigError(f"port {name} cannot be switched: no switch is at either end of it")
-        outside = [end for end in at_switches if end.system_id not in devices]
-        (found if outside else inside)[name] = (outside or at_switches)[0]
-    cut_off = {port.system_id for name, port in ports.items() if name in found}
-    found |= {name: end for name, end in inside.items() if end.system_id not in cut_off}
-    return {name: (end.lid, end.number) for name, end in found.items()}
+
+def _enable(hands: Hands | None, ends: Iterable[_End]) -> None:
+    for end in sorted(ends, key=_is_outside, reverse=True):
+        until_s = time.monotonic() + (0.0 if end.is_outside else _PATIENCE_S)
+        while True:
+            try:
+                hold(hands).enable(end.lid, end.number)
+                break
+            except SubnetError:  # the manager has no route to the switch yet
+                if time.monotonic() >= until_s:
+                    raise
+                time.sleep(_PAUSE_S)
 
 
 def _is_switch(port: Port) -> bool:
@@ -102,9 +118,7 @@ def heal(desired: Desired, hands: Hands | None, names: Sequence[str]) -> list[st
     """Switch on what was isolated. Returns the documents that go. Either end of a cable means it."""
     documents = {name: _read(body) for name, body in desired.named(_KIND).items()}
     healed = [name for name, one in documents.items() if {name, one.peer} & set(names)]
-    for name in healed:
-        if documents[name].lid:
-            hold(hands).enable(documents[name].lid, documents[name].number)
+    _enable(hands, [end for name in healed if (end := documents[name].end) is not None])
     return healed
 
 
@@ -116,9 +130,9 @@ def note(draft: Draft, documents: dict[str, str], healed: Sequence[str] = ()) ->
 
 def reset(picture: Picture, hands: Hands | None, name: str) -> None:
     """Down and up again."""
-    for lid, number in _ends(picture, {name: _there(picture, name)}, set()).values():
-        hold(hands).disable(lid, number)
-        hold(hands).enable(lid, number)
+    end = _end(picture, _there(picture, name), ())
+    hold(hands).disable(end.lid, end.number)
+    hold(hands).enable(end.lid, end.number)
 
 
 def _there(picture: Picture, name: str) -> Port:
