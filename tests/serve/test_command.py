@@ -85,6 +85,16 @@ def test_a_users_password_comes_from_standard_input(database, capsys, monkeypatc
     assert "slurm" in capsys.readouterr().out
 
 
+def test_each_fabric_has_a_database_of_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for where in ([], ["--lab", "mine"], ["--ufm", "https://ufm.example"]):
+        app(["serve", "token", "add", "ci", *where])
+    capsys.readouterr()
+    found = sorted(path.name for path in (tmp_path / "weft").glob("*.db"))
+    assert found == ["https-ufm.example.db", "lab-lab.db", "lab-mine.db"]
+
+
 def test_only_its_owner_reads_the_database(database, tmp_path):
     app(["serve", "token", "add", "ci", "--database", database])
     assert os.stat(tmp_path / "ledger.db").st_mode & 0o077 == 0

@@ -187,9 +187,17 @@ def _usual(where: Where) -> str:
 
     home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fabric = where.ufm or where.opensm or where.sm or f"lab-{where.lab}"
+    fabric = where.ufm or where.opensm or where.sm or f"lab-{where.lab or _lab()}"
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
     return f"sqlite:///{home}/{plain}.db"
+
+
+def _lab() -> str:
+    """The lab that is meant where none is named, also by who makes a token before it runs."""
+    from weft.lab import registry
+
+    running = registry.running()
+    return running[0].name if len(running) == 1 else registry.DEFAULT
 
 
 # -- tokens and users -------------------------------------------------------------------------------------------------
