@@ -149,7 +149,6 @@ def test_who_read_something_else_is_refused(managed):
         ({"define": "red: ALL;"}, "P_Key must be from"),
         ({"define": "red=0x0101: ALL=fool;"}, "ALL=fool is not full, limited or both"),
         ({"define": "red=0x0101: h2;"}, "a port GUID like"),
-        ({"define": "red=0x0101,sl=3: ALL;"}, "counts with QoS only, which is off"),
         ({"remove": [0x0102]}, "there is no partition 0x0102"),
         ({"default_is_full": 7}, "Expected `bool | null`"),
     ],
@@ -205,6 +204,20 @@ def test_lanes_are_written_and_taken_back(managed):
     assert tables.sl2vl[tables.first_pair[node] + 1].tolist() == [0, 1] * 8
     managed.allocate(revision, remove=[0x0101], qos=None)
     assert tables.sl2vl[tables.first_pair[node] + 1].tolist() == [0] * 16
+
+
+def test_a_service_level_waits_for_lanes(managed):
+    """UFM's clients name one whether there are lanes or not."""
+    managed.allocate(define="red=0x0101,ipoib,sl=1: ALL=full;")
+    assert "sl=1" in managed.client.allocation().partitions
+
+    def levels() -> set[int]:
+        red = managed.manager.state.partitions.by_p_key(0x0101)
+        return {red.sl, *(group.sl for group in red.groups)}
+
+    assert levels() == {0}
+    managed.allocate(qos=QosOptions(high_limit=0, sl2vl=(0, 1) * 8))
+    assert levels() == {1}
 
 
 def test_lanes_that_are_there_are_not_written_again(managed):

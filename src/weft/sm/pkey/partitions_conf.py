@@ -58,16 +58,19 @@ def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bo
 def parse_definition(text: str, source: str, *, qos: bool, rank: int) -> Partition:
     """One partition, as a program tells it to a running manager: it may have no members.
 
-    Whatever would be a note of a file is refused here, since nobody reads notes. Its rules have places from `rank` on.
+    Whatever would be a note of a file is refused here, since nobody reads notes; but an SL without `qos`, which counts
+    for nothing, waits for lanes: UFM's clients name one whether there are lanes or not. Its rules have places from
+    `rank` on.
     """
-    reader = _Reader(source, qos=qos)
+    reader = _Reader(source, qos=True)
     reader.rank, reader.drafts = rank, {}
     for reader.line, line in enumerate(text.split("\n"), 1):
         reader.statements(line)
     if reader.notes:
         raise ConfigError(reader.notes[0])
     (draft,) = reader.drafts.values()
-    return draft.finished()
+    made = draft.finished()
+    return made if qos else replace(made, sl=0, groups=tuple(replace(group, sl=0) for group in made.groups))
 
 
 @dataclass(slots=True)
