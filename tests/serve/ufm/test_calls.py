@@ -138,7 +138,7 @@ def test_limits_are_kept_as_carbide_sets_them(ufm):
     ufm.done("POST", "resources/pkeys/add", {"pkey": "0xa03", "partition_name": "limits", "ip_over_ib": True})
     start = {"mtu_limit": 2, "rate_limit": 2.5, "service_level": 0}
     assert ufm.get("resources/pkeys?qos_conf=true")["0xa03"]["qos_conf"] == start
-    wanted = {"mtu_limit": 4, "rate_limit": 200.0, "service_level": 0}
+    wanted = {"mtu_limit": 4, "rate_limit": 200.0, "service_level": 3}
     ufm.done("PUT", "resources/pkeys/qos_conf", {"pkey": "0xa03", **wanted})
     both = ufm.get("resources/pkeys/0xa03?qos_conf=true&guids_data=true")
     assert both == {"partition": "limits", "ip_over_ib": True, "guids": [], "qos_conf": wanted}
