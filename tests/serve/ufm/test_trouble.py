@@ -34,6 +34,17 @@ def test_a_host_goes_and_comes_back_with_its_partitions(ufm):
     ufm.done("DELETE", "resources/pkeys/0xb01")
 
 
+def test_the_job_of_a_host_that_died_ends_all_the_same(ufm):
+    ufm.done("POST", "resources/pkeys/hosts", {"pkey": "0xb02", "hosts_names": "h[3-4]"})
+    ufm.ufm.take_away("h4")
+    ufm.wait_for_hosts(*(host for host in HOSTS if host != "h4"))
+    assert ufm.call("DELETE", "resources/pkeys/0xb02/hosts/h[3-4,9]").status_code == 404  # who was never there
+    ufm.done("DELETE", "resources/pkeys/0xb02/hosts/h[3-4]")
+    assert ufm.get("resources/pkeys/0xb02") == {}
+    ufm.ufm.bring_back("h4")
+    ufm.wait_for_hosts(*HOSTS)
+
+
 def test_the_same_by_rest(ufm):
     assert ufm.call("DELETE", "lab/h6", base="/api/v1").json() == {"ports": ["h6/1"]}
     ufm.wait_for_hosts(*HOSTS[:-1])

@@ -27,6 +27,7 @@ from weft.tenants.slices import Seat, Slice
 
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{16})", re.I)
 _P_KEY = re.compile(r"0x[0-9a-f]{1,4}", re.I)
+_HOSTS = "ufm.hosts"  # kind of documents, by P_Key: GUIDs of the hosts that came in by their names
 _MANAGEMENT = "management"  # UFM's name for Default
 _RATE_GBIT_S = 2.5  # UFM's default
 _MTUS = (2, 4)
@@ -69,9 +70,6 @@ class Hosts(Create, kw_only=True):
     hosts_names: str
     membership: _Membership = "full"
 
-    def seats(self, draft: Draft) -> dict[int, Seat]:
-        return dict.fromkeys(guids_of_hosts(draft, self.hosts_names), Seat(self.membership == "full", self.index0))
-
 
 class Removal(msgspec.Struct, kw_only=True):
     pkey: _PKey
@@ -98,17 +96,6 @@ def read_guid(text: str) -> int:
     return int(match[1], 16)
 
 
-def guids_of_hosts(draft: Draft, names: str) -> list[int]:
-    """Of all ports of hosts, which are listed as Slurm does."""
-    known = draft.inventory.by_host()
-    found = []
-    for name in expand(names):
-        if name not in known:
-            raise UnknownName("host", name, known)
-        found += [port.guid for port in known[name]]
-    return found
-
-
 # -- edits ------------------------------------------------------------------------------------------------------------
 
 
@@ -132,6 +119,39 @@ def remove(draft: Draft, p_key: int, guids: Iterable[int]) -> None:
     gone = set(guids)
     before = there(draft, p_key)
     _keep(draft, replace(before, seats={guid: seat for guid, seat in before.seats.items() if guid not in gone}))
+
+
+def add_hosts(draft: Draft, body: Hosts) -> None:
+    """All ports of hosts, listed as Slurm does. Whose they are is kept: a host may be gone when its job ends."""
+    p_key, known = read_p_key(body.pkey), draft.inventory.by_host()
+    found: dict[str, list[int]] = {}
+    for name in expand(body.hosts_names):
+        if name not in known:
+            raise UnknownName("host", name, known)
+        found[name] = [port.guid for port in known[name]]
+    kept = _kept_hosts(draft, p_key) if p_key in draft.slices else {}
+    guids = [guid for some in found.values() for guid in some]
+    add(draft, body, dict.fromkeys(guids, Seat(body.membership == "full", body.index0)))
+    draft.documents[_HOSTS, f"{p_key:#x}"] = msgspec.json.encode({**kept, **found}).decode()
+
+
+def remove_hosts(draft: Draft, p_key: int, names: str) -> None:
+    there(draft, p_key)
+    kept = _kept_hosts(draft, p_key)
+    known = {host: [port.guid for port in ports] for host, ports in draft.inventory.by_host().items()}
+    gone = set[int]()
+    for name in expand(names):
+        if name not in known and name not in kept:
+            raise UnknownName("host", name, known)
+        gone.update(known.get(name, []), kept.pop(name, []))
+    remove(draft, p_key, gone)
+    draft.documents[_HOSTS, f"{p_key:#x}"] = msgspec.json.encode(kept).decode()
+    if p_key not in draft.slices or not kept:
+        del draft.documents[_HOSTS, f"{p_key:#x}"]
+
+
+def _kept_hosts(draft: Draft, p_key: int) -> dict[str, list[int]]:
+    return msgspec.json.decode(draft.documents.get((_HOSTS, f"{p_key:#x}"), "{}"), type=dict[str, list[int]])
 
 
 def there(draft: Draft, p_key: int) -> Slice:

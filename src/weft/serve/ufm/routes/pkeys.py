@@ -64,7 +64,7 @@ async def create_pkey(request: Request) -> Response:
 @router.post("/resources/pkeys/hosts", **gives(dict[str, str], 400, 403, 404, 409, takes=partitions.Hosts))
 async def add_hosts(request: Request) -> Response:
     body = await body_of(request, partitions.Hosts)
-    await change(request, lambda draft: partitions.add(draft, body, body.seats(draft)))
+    await change(request, lambda draft: partitions.add_hosts(draft, body))
     return answer_json({})
 
 
@@ -101,7 +101,7 @@ async def _remove(request: Request, pkey: str, guids: list[str]) -> Response:
 
 @router.delete("/resources/pkeys/{pkey}/hosts/{hosts}", **gives(dict[str, str], 400, 403, 404, 409))
 async def delete_hosts(request: Request, pkey: str, hosts: str) -> Response:
-    """A host that is gone by now takes nothing with it: its GUIDs are not known any more."""
+    """Also of hosts that are down by now, if they came in by their names."""
     p_key, names = partitions.read_p_key(pkey), unquote(hosts)
-    await change(request, lambda draft: partitions.remove(draft, p_key, partitions.guids_of_hosts(draft, names)))
+    await change(request, lambda draft: partitions.remove_hosts(draft, p_key, names))
     return answer_json({})
