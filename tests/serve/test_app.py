@@ -335,6 +335,17 @@ def test_health_and_the_openapi_document_need_no_token(service):
     assert {"Wanted", "Partition", "Problem"} <= named <= document["components"]["schemas"].keys()
 
 
+def test_the_page_for_people_has_every_route_and_fetches_nothing(service):
+    page = service.client.get("/docs").text
+    document = service.client.get("/api/v1/openapi.json").json()
+    for path, methods in document["paths"].items():
+        assert f"<code>{path}</code>" in page
+        assert all(f">{method.upper()}</span><code>{path}<" in page for method in methods)
+    assert not re.search(r"<script|<link|(src|href)=.https?:", page)
+    for name in re.findall(r'href="#([^"]+)"', page):
+        assert f'id="{name}"' in page
+
+
 def test_routes_that_are_not_there_are_problems_too(service):
     assert is_problem(service.call("eye", "GET", "/nothing"), 404, "GET /api/v1/nothing")
     assert is_problem(service.call("eye", "POST", "/partitions"), 405, "POST /api/v1/partitions")

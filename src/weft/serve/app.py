@@ -14,6 +14,7 @@ from weft.serve.api.exchange import PREFIX, components, encoded, ledger_of
 from weft.serve.api.trouble import add_trouble
 from weft.serve.gate import Gate
 from weft.serve.ledger import Ledger
+from weft.serve.page import render
 from weft.serve.problems import handle_errors, respond
 from weft.serve.settings import Settings
 from weft.serve.ufm.routes import add_ufm
@@ -27,7 +28,9 @@ _ROUTERS = (intents.router, partitions.router, ports.router, callers.router)
 def create_app(settings: Settings, ledger: Ledger, face: Face | None = None) -> FastAPI:
     """`face`: what UFM's calls know of the subnet; without one they have partitions alone."""
     face = face or Face(Watch(None))
-    app = FastAPI(title="weft", version=__version__, openapi_url=f"{PREFIX}/openapi.json", redoc_url=None)
+    app = FastAPI(
+        title="weft", version=__version__, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None
+    )
     app.state.settings, app.state.ledger = settings, ledger
     handle_errors(app)
     app.include_router(_health)
@@ -50,6 +53,11 @@ async def healthz(request: Request) -> Response:
     if not ledger_of(request).is_well:
         return respond(HTTPStatus.SERVICE_UNAVAILABLE, "the ledger's writer has ended: start the service again")
     return Response(encoded({"status": "ok"}), media_type="application/json")
+
+
+@_health.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    return Response(render(request.app.openapi()), media_type="text/html")
 
 
 def _describe(app: FastAPI) -> None:

@@ -59,6 +59,8 @@ def gives(type_: Any, *errors: int, status: int = 200, takes: Any = None, tagged
     if takes is not None:
         content = takes if isinstance(takes, dict) else {"application/json": {"schema": _schema(takes)}}
         extra["requestBody"] = {"required": True, "content": content}
+    if tagged and takes is None and type_ is not None:  # it is read
+        responses[304] = {"description": HTTPStatus(304).phrase}
     if tagged:
         extra["parameters"] = [_header("If-Match"), _header("If-None-Match")]
     return told | ({"openapi_extra": extra} if extra else {})
