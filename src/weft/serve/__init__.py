@@ -1,12 +1,13 @@
 """The rooms below as a service: REST, tokens with roles, an audit log, a database.
 
 embedded         a UFM for a test: a lab of its own, and the service on it
-app              the routes together, behind the gate
+server           the door: a socket, TLS
+app, page        the routes together, behind the gate; a page of them for people
 api/             our own REST under /api/v1
 ufm/             UFM's REST
 own_lab, hands   a lab beside the service; its ports switched, its cables pulled
 faults           trouble on request
-gate, limits     who comes in, with how much, how often
+gate             who comes in, with how much, how often
 access           tokens, users, roles
 ledger           one writer: the database and the fabric change together, or not at all
 store            the database
