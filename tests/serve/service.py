@@ -23,7 +23,8 @@ class Service:
         self.fabric = MemoryFabric()
         self.ledger = Ledger(Store(database), self.fabric)
         options = Settings(**settings)
-        self.server = Server(create_app(options, self.ledger), options).start()
+        self.app = create_app(options, self.ledger)
+        self.server = Server(self.app, options).start()
         self.client = httpx.Client(base_url=self.server.url, timeout=PATIENCE_S, trust_env=False)
         roles = [("root", Role.ADMIN, ""), ("ops", Role.OPERATOR, ""), ("eye", Role.READ_ONLY, "")]
         self.tokens = {
@@ -34,6 +35,10 @@ class Service:
     def call(self, who: str, method: str, path: str, **words: Any) -> Any:
         headers = {"Authorization": f"Bearer {self.tokens[who]}", **words.pop("headers", {})}
         return self.client.request(method, f"/api/v1{path}", headers=headers, **words)
+
+    def be_impatient(self) -> None:
+        """With the fabric, and not with requests that arrive slowly on a busy machine."""
+        self.app.state.settings = Settings(patience_s=0.1)
 
     def audit(self) -> list[tuple[str, str, str]]:
         self.ledger.change("test", "wait for notes", lambda draft: None)

@@ -280,7 +280,8 @@ def test_a_fabric_that_does_not_answer_is_503_and_nothing_is_changed(service):
 
 
 def test_a_fabric_that_hangs_keeps_only_those_waiting_who_need_it(database):
-    service = Service(database, patience_s=0.2)
+    service = Service(database)
+    service.be_impatient()
     service.fabric.answers.clear()
     service.ledger._seen_at_s = -1e9  # what is known is old
     try:
@@ -294,7 +295,8 @@ def test_a_fabric_that_hangs_keeps_only_those_waiting_who_need_it(database):
 
 
 def test_a_change_that_waits_too_long_is_withdrawn(database):
-    service = Service(database, patience_s=0.1)
+    service = Service(database)
+    service.be_impatient()
     service.fabric.gate.clear()
     at_work = service.ledger.submit("test", "first", lambda draft: draft.put(Slice(name="acme", p_key=0x0101)))
     service.fabric.entered.wait()
