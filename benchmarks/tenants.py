@@ -12,8 +12,9 @@ fifth. Both managers have brought the subnet up before the clock starts. Columns
     CPU s       of the manager's process, for all and for one
     MB          the most memory that it held
 
-weft's manager is told by its socket; OpenSM by partitions.conf, opensm.conf and SIGHUP, until the tables of the ports
-have it. `--alone`: without OpenSM, which takes minutes for thousands of hosts. Needs `make peers`.
+weft's manager is told by its socket, and answers when it is done; OpenSM by partitions.conf, opensm.conf and SIGHUP,
+until the tables of the ports have it, and, since lanes come behind those, until it has sent nothing for two seconds,
+which do not count. `--alone`: without OpenSM, which takes minutes for thousands of hosts. Needs `make peers`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -47,8 +48,12 @@ from weft.tenants.drivers.subnet_manager import ManagerDriver
 from weft.tenants.intent import Intent, parse_intent
 
 PATIENCE_S = 1800.0
+SILENT_S, ASIDE = 2.0, 8  # so long no more than so many MADs between two looks: OpenSM is done
 STORAGE = 8  # hosts; the manager is on the first
 CLASSES = 4
+
+
+Sent = Callable[[], int]  # how many MADs a manager has sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +89,13 @@ def intent(tenants: int, each: int, *, lanes: bool, visitor: int = 0) -> Intent:
     return parse_intent(document)
 
 
-def measure(driver: Driver, pid: int, given: argparse.Namespace) -> Figures:
+def measure(driver: Driver, pid: int, sent: Sent | None, given: argparse.Namespace) -> Figures:
     size = {"tenants": given.tenants, "each": given.each, "lanes": not given.no_lanes}
     before_s = cpu_s(pid)
-    all_s, write_s = apply(driver, intent(**size))
+    all_s, write_s = apply(driver, intent(**size), sent)
     between_s = cpu_s(pid)
     none_s, _ = apply(driver, intent(**size))
-    ones = [apply(driver, intent(**size, visitor=number + 1))[0] for number in range(given.changes)]
+    ones = [apply(driver, intent(**size, visitor=number + 1), sent)[0] for number in range(given.changes)]
     peak = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return Figures(
         all_s=all_s,
@@ -103,13 +108,19 @@ def measure(driver: Driver, pid: int, given: argparse.Namespace) -> Figures:
     )
 
 
-def apply(driver: Driver, wanted: Intent) -> tuple[float, float]:
-    """Seconds, and those from the plan on."""
+def apply(driver: Driver, wanted: Intent, sent: Sent | None = None) -> tuple[float, float]:
+    """Seconds, and those from the plan on; until the manager has sent no more for a while, if it does not say so."""
     begin_s = time.perf_counter()
     step = prepare(driver, wanted)
     planned_s = time.perf_counter()
     carry_out(driver, step)
     end_s = time.perf_counter()
+    last = sent() if sent else 0
+    while sent and time.perf_counter() - end_s < SILENT_S:
+        time.sleep(0.05)
+        before, last = last, sent()
+        if last - before > ASIDE:  # it counts its answers to this question too
+            end_s = time.perf_counter()
     return end_s - begin_s, end_s - planned_s
 
 
@@ -132,20 +143,20 @@ def lab(hosts: int) -> Iterator[registry.Entry]:
 
 
 @contextmanager
-def weft_manager(entry: registry.Entry) -> Iterator[tuple[Driver, int]]:
+def weft_manager(entry: registry.Entry) -> Iterator[tuple[Driver, int, Sent | None]]:
     sockname = control.ask(entry, "state")["sockname"]
     state = subnet_manager.state_file(entry, "h1")
     subnet_manager.start(entry, sockname, "h1", Options(state_file=state, sweep_interval_s=0))
     status = read_status(state)
     assert status is not None
     try:
-        yield ManagerDriver(ManagerSocket(socket_of(state))), status.pid
+        yield ManagerDriver(ManagerSocket(socket_of(state))), status.pid, None
     finally:
         os.kill(status.pid, signal.SIGTERM)  # it looks at nothing of its own accord, and would not miss its lab
 
 
 @contextmanager
-def opensm(entry: registry.Entry) -> Iterator[tuple[Driver, int]]:
+def opensm(entry: registry.Entry) -> Iterator[tuple[Driver, int, Sent | None]]:
     sockname = control.ask(entry, "state")["sockname"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -165,7 +176,8 @@ def opensm(entry: registry.Entry) -> Iterator[tuple[Driver, int]]:
                 time.sleep(0.1)
             carrier = IbsimCarrier(f"h{STORAGE}", sockname)
             same = {"partitions": partitions, "options": options, "carrier": carrier}
-            yield OpenSmDriver(**same, signal=child.pid, patience_s=PATIENCE_S), child.pid
+            driver = OpenSmDriver(**same, signal=child.pid, patience_s=PATIENCE_S)
+            yield driver, child.pid, driver._activity
             carrier.close()
         finally:
             child.kill()
@@ -195,8 +207,8 @@ def main() -> None:
     found: dict[str, Figures] = {}
     for name, manager in {"weft": weft_manager, "OpenSM": opensm}.items():
         if name == "weft" or not given.alone:
-            with lab(hosts) as entry, manager(entry) as (driver, pid):
-                found[name] = measure(driver, pid, given)
+            with lab(hosts) as entry, manager(entry) as (driver, pid, sent):
+                found[name] = measure(driver, pid, sent, given)
             if not given.json:
                 show(name, found[name])
     ours, theirs = found["weft"], found.get("OpenSM")
