@@ -137,7 +137,8 @@ _DEVICES = frame(Kind.QUESTION, NUMBER.pack(1), b'{"do": "devices", "host": "h1"
 DOORS: dict[str, Callable[[Target], None]] = {
     "ibsim's protocol": attach_and_set,
     "files": files,
-    "commands": stream(r"\.sock$", b'{"do": "state"}\n'),
+    "commands": stream(r"(?<!\.cache)/[^/]+\.sock$", b'{"do": "state"}\n'),
+    "orders to the manager": stream(r"\.cache/sm-[^/]+\.sock$", b'{"do": "status"}\n'),
     "umad": stream(r"\.umad$", attach.QUESTION.pack(attach.LIST_ADAPTERS, *[0] * 9, b"h1", b"")),
     "verbs of the lab": stream(r"\.verbs$", _DEVICES),
     "memory of queues": stream(r"/verbs/mlx5_0-\d+\.memory$"),

@@ -156,7 +156,7 @@ def test_wrong_keys_of_packets_are_counted_and_told(running):
     packets.bad_p_key(devices, slot, packet)
     packets.bad_q_key(devices, slot, packet)
     port = running.slot_of("leaf2/1")
-    packets._bad_p_key_at_switch(devices, port, packet, LRH.size)
+    packets._bad_p_key_at_switch(devices, port, packet, LRH.size, 1)
     assert sorted(numbers(running)) == [257, 258, 259]
     info = PortInfo.unpack(bytes(devices.info(slot)))
     assert (info.p_key_violations, info.q_key_violations) == (1, 1)
