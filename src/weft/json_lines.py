@@ -5,7 +5,7 @@
     {"do": "traffic"}                    ->   {"progress": [4, 16]}, as often as there is any, before that
 
 The kind is `you`, `fabric` or `us`, as in `errors`, or a word that a command has for its clients.
-Who goes away ends the work that he waited for.
+Who goes away ends work that tells its progress; any other is done all the same.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Orders:
         election = self._manager.election
         if election.state != SMState.MASTER:
             where = "" if election.master is None else f": ask the master, GUID {Guid(election.master.guid)}"
-            raise SubnetError(f"this subnet manager is {election.state.name.lower().replace('_', '-')}{where}")
+            raise SubnetError(f"this subnet manager is {election.state_word}{where}")
 
     def is_called(self) -> bool:
         """Does anybody wait? The bell is silent then, until the next comes."""
@@ -198,7 +198,7 @@ class Orders:
         manager, election = self._manager, self._manager.election
         master = election.guid if election.master is None else election.master.guid
         status = ManagerStatus(
-            sm_state=election.state.name.lower().replace("_", "-"),
+            sm_state=election.state_word,
             guid=str(Guid(election.guid)),
             master=str(Guid(master)),
             subnet=manager.subnet,

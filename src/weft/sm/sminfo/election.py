@@ -86,6 +86,11 @@ class Election:
         self._look_round_s = self._remind_s = -math.inf
 
     @property
+    def state_word(self) -> str:
+        """As status files and clients read it: master, standby, not-active."""
+        return self.state.name.lower().replace("_", "-")
+
+    @property
     def rank(self) -> tuple[int, int]:
         return self.priority, -self.guid
 
