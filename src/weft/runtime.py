@@ -79,14 +79,14 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def is_alive(path: Path) -> bool:
-    """Has a process the socket at this path? It is not disturbed, and need not answer.
+def is_alive(path: Path | bytes) -> bool:
+    """Has a process the socket at this path, or of this name? It is not disturbed, and need not answer.
 
     A datagram socket cannot be connected to a stream, and is told so without anybody being asked.
     """
     with _new(socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(_name(path))
+            probe.connect(path if isinstance(path, bytes) else _name(path))
         except OSError as error:
             return error.errno not in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTDIR)
     return True

@@ -1,12 +1,21 @@
-"""Who ends late, after its lab, leaves what its successor of the same name has written."""
+"""Who ends after its lab: it notices, and leaves what its successor of the same name has written."""
 
 from __future__ import annotations
 
 import io
 import os
+import threading
+import time
+from contextlib import closing
 
 import msgspec
+import pytest
+from tests.patience import PATIENCE_S
 
+import weft
+from weft.errors import ConfigError
+from weft.lab.lab import Lab
+from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
 from weft.sm.events import Log
 from weft.sm.run import SubnetManager
@@ -21,3 +30,15 @@ def test_the_state_of_a_successor_stays(net, tmp_path):
     write_status(state, successor)
     manager.close()
     assert read_status(state) == successor
+
+
+def test_who_sweeps_never_ends_with_its_lab():
+    """It sends nothing, so nothing that it sends can fail."""
+    lab = Lab(weft.load("star:hosts=2"), f"ends{time.monotonic_ns() % 10**12}").__enter__()
+    with closing(IbsimCarrier("h1", lab.sockname)) as carrier:
+        manager = SubnetManager(carrier, Options(sweep_interval_s=0))
+        waiting = threading.Timer(PATIENCE_S, manager.stop)
+        waiting.start()
+        with pytest.raises(ConfigError, match="is gone"):
+            manager.run(then=lab.stop)
+        waiting.cancel()

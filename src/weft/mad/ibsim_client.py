@@ -294,7 +294,10 @@ class IbsimCarrier(Polled):
             left_s = min(left_s, min(due_s) - time.monotonic())
         data = self._data.fileno()
         left_s = max(0.0, min(left_s, _LONGEST_S))
-        select.select([data, *self._watched], [data] if self._is_full else [], [], left_s)
+        found = select.select([data, *self._watched], [data] if self._is_full else [], [], left_s)
+        # Of datagrams the end is not told: who has nothing to send would wait for ever.
+        if left_s and not any(found) and not runtime.is_alive(address(self._server, f"out{self._number}")):
+            raise ConfigError(f"{self._server} is gone: it has closed its socket")
 
     # -- what arrives --
 
