@@ -1,16 +1,26 @@
 """The service under load: reads and writes at a fixed rate on loopback, then many writers at once.
 
-    python benchmarks/serve.py [--hosts 64] [--seconds 60] [--reads 500] [--writes 50] [--writers 20] [--database URL]
+    python benchmarks/serve.py [--fabric fat-tree:hosts=64,radix=16] [--seconds 60] [--reads 500] [--writes 50]
+                               [--everything 1] [--writers 20] [--database URL]
 
-The service is `weft serve` on a lab of its own, in another process, with weft's subnet manager behind it: a write is
-answered when the devices have it. Requests start when they are due, whether or not earlier ones are answered, and a
-latency counts from then: a service that stalls is charged for all that waited.
+    python benchmarks/serve.py --fabric fat-tree:hosts=4500,server=dgx-h100      # 36,000 ports; minutes to come up
+
+The service is `weft serve` on a lab of its own, with weft's subnet manager behind it: a write is answered when the
+devices have it. Half of the hosts are in tenants of an intent, the others in partitions that UFM's calls made, eight
+hosts each. Reads are of one thing or of short lists, by both faces; `everything` are answers with all ports or all
+members, in turn, so many a second. A write adds a GUID to a partition, or takes one out that was added: each is a
+change. Afterwards the members are compared with what was answered.
+
+Requests start when they are due, whether or not earlier ones are answered, and a latency counts from then: a service
+that stalls is charged for all that waited. The client shares the machine with the service, so it is HTTP/1.1 by hand
+over kept connections: a library would cost more than what is measured. Its processor time is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -20,13 +30,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 SEED = 1
-CONNECTIONS = 32
-PARTITIONS = 20
-PARTS = ("partitions", "partitions/0x0101", "partitions/0x0105/members/{guid}", "tenants", "ports?host=h1")
+OWN, UFM = "/api/v1", "/ufmRest"
+HOSTS_EACH = 8  # of a tenant, or a partition
+FIRST = 0x0101  # P_Key of the partitions that UFM's calls make
+CONTENDED = f"{OWN}/partitions/0x7001"
+PIECE_BYTES = 1 << 20
+
+Answer = tuple[int, str, bytes]  # status, tag, body
 
 
 @dataclass
@@ -39,46 +55,60 @@ class Counted:
         shown = sorted(self.latencies_s)
         p50, p99, most = (shown[min(int(len(shown) * part), len(shown) - 1)] * 1e3 for part in (0.5, 0.99, 1))
         return (
-            f"{self.name:7}{wanted_per_s:5.0f}/s  {len(shown):6} answered  {len(self.errors):3} errors  "
+            f"{self.name:11}{wanted_per_s:5.0f}/s  {len(shown):6} answered  {len(self.errors):3} errors  "
             f"p50 {p50:7.1f} ms  p99 {p99:7.1f} ms  max {most:7.1f} ms"
         )
 
 
 class Client:
-    """HTTP/1.1 over kept connections: a library would cost more than the service."""
+    """Kept connections, as many as answers are waited for."""
 
     def __init__(self, url: str, token: str) -> None:
         self.host, port = url.removeprefix("http://").split(":")
         self.port, self.token = int(port), token
-        self.free: asyncio.LifoQueue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.LifoQueue()
+        self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
-    async def open(self, connections: int) -> None:
-        for _ in range(connections):
-            self.free.put_nowait(await asyncio.open_connection(self.host, self.port))
-
-    async def call(self, method: str, path: str, body: object = None, tag: str = "") -> tuple[int, str, bytes]:
+    async def call(self, method: str, path: str, body: object = None, tag: str = "") -> Answer:
         sent = b"" if body is None else json.dumps(body).encode()
         match = f"If-Match: {tag}\r\n" if tag else ""
         head = (
-            f"{method} /api/v1/{path} HTTP/1.1\r\nHost: weft\r\nAuthorization: Bearer {self.token}\r\n"
+            f"{method} {path} HTTP/1.1\r\nHost: weft\r\nAuthorization: Bearer {self.token}\r\n"
             f"{match}Content-Length: {len(sent)}\r\n\r\n"
         )
-        reader, writer = await self.free.get()
-        if reader.at_eof():  # the service closes what is idle
-            writer.close()
-            reader, writer = await asyncio.open_connection(self.host, self.port)
-        try:
-            writer.write(head.encode() + sent)
-            told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = re.search(r"content-length: (\d+)", told)
-            answer = await reader.readexactly(int(length[1])) if length else b""
-        finally:
-            self.free.put_nowait((reader, writer))
+        while self.free and self.free[-1][0].at_eof():  # the service closes what is idle
+            self.free.pop()[1].close()
+        line = self.free.pop() if self.free else await asyncio.open_connection(self.host, self.port, limit=PIECE_BYTES)
+        reader, writer = line
+        writer.write(head.encode() + sent)
+        told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = re.search(r"content-length: (\d+)", told)
+        answer = await _content(reader, int(length[1])) if length else b""
+        self.free.append(line)
         found = re.search(r"etag: (\S+)", told)
         return int(told.split()[1]), found[1] if found else "", answer
 
+    async def sure(self, method: str, path: str, body: object = None) -> bytes:
+        status, _, answer = await self.call(method, path, body)
+        if status >= 400:
+            raise SystemExit(f"{method} {path}: {status} {answer[:500]!r}")
+        return answer
 
-async def at_rate(client: Client, per_s: float, seconds: float, counted: Counted, call) -> None:
+    async def read(self, path: str):
+        return json.loads(await self.sure("GET", path))
+
+
+async def _content(reader: asyncio.StreamReader, length: int) -> bytes:
+    """`readexactly` would copy what has come for each piece that comes."""
+    pieces = []
+    while length:
+        pieces.append(await reader.read(min(length, PIECE_BYTES)))
+        if not pieces[-1]:
+            raise EOFError("the service closed the connection within an answer")
+        length -= len(pieces[-1])
+    return b"".join(pieces)
+
+
+async def at_rate(per_s: float, seconds: float, counted: Counted, call: Callable[[], Awaitable[Answer]]) -> None:
     async def one(due_s: float) -> None:
         try:
             status, _, answer = await call()
@@ -96,32 +126,122 @@ async def at_rate(client: Client, per_s: float, seconds: float, counted: Counted
     await asyncio.gather(*tasks)
 
 
-async def hold(client: Client, guids: list[str], options: argparse.Namespace) -> bool:
+# -- the work ---------------------------------------------------------------------------------------------------------
+
+
+class Work:
+    """What is there, and requests that fit it."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.chance = client, random.Random(SEED)
+        self.members: dict[int, set[str]] = {}  # by P_Key of UFM's calls: GUIDs as UFM writes them
+        self.added: deque[tuple[int, str]] = deque()  # and answered, to be taken out again
+        self.hosts: dict[str, list[str]] = {}  # GUIDs of their ports
+        self.systems: list[str] = []
+        self.in_turn = itertools.cycle(
+            (f"{UFM}/resources/ports?sys_type=Computer", f"{UFM}/resources/pkeys?guids_data=true", f"{OWN}/ports")
+        )
+
+    async def begin(self) -> None:
+        start_s = time.perf_counter()
+        for port in await self.client.read(f"{OWN}/ports"):
+            self.hosts.setdefault(port["host"], []).append(port["guid"].removeprefix("0x"))
+        self.systems = [one["guid"] for one in await self.client.read(f"{UFM}/resources/systems?type=host")]
+        names = sorted(self.hosts)[1:]  # the first is the subnet manager's: no tenant has it alone
+        some = [names[n : n + HOSTS_EACH] for n in range(0, len(names), HOSTS_EACH)]
+        tenants = {f"t{n}": {"hosts": hosts} for n, hosts in enumerate(some[: len(some) // 2], 1)}
+        await self.client.sure("PUT", f"{OWN}/intent", {"p_keys": "0x4000-0x6fff", "tenant": tenants})
+        self.members = {FIRST + n: self._guids(hosts) for n, hosts in enumerate(some[len(some) // 2 :])}
+        await asyncio.gather(
+            *(
+                self.client.sure("POST", f"{UFM}/resources/pkeys", {"pkey": f"{p_key:#x}", "guids": sorted(guids)})
+                for p_key, guids in self.members.items()
+            )
+        )
+        await self.client.sure("GET", f"{UFM}/resources/ports?sys_type=Computer")  # made once, for whoever comes first
+        ports = sum(map(len, self.hosts.values()))
+        print(
+            f"{len(names):,} hosts, {ports:,} ports; {len(tenants)} tenants and {len(self.members)} partitions, made "
+            f"in {time.perf_counter() - start_s:.1f} s"
+        )
+
+    def _guids(self, hosts: list[str]) -> set[str]:
+        return {guid for host in hosts for guid in self.hosts[host]}
+
+    async def read(self) -> Answer:
+        p_key = self.chance.choice(list(self.members))
+        guid = self.chance.choice(sorted(self.members[p_key])[:HOSTS_EACH])
+        paths = (
+            f"{OWN}/partitions",
+            f"{OWN}/partitions/{p_key:#06x}",
+            f"{OWN}/partitions/{p_key:#06x}/members/0x{guid}",
+            f"{OWN}/tenants",
+            f"{OWN}/ports?host={self.chance.choice(list(self.hosts))}",
+            f"{UFM}/app/ufm_version",
+            f"{UFM}/resources/pkeys",
+            f"{UFM}/resources/pkeys/{p_key:#x}?guids_data=true",
+            f"{UFM}/resources/ports?system={self.chance.choice(self.systems)}",
+        )
+        return await self.client.call("GET", self.chance.choice(paths))
+
+    async def everything(self) -> Answer:
+        return await self.client.call("GET", next(self.in_turn))
+
+    async def write(self) -> Answer:
+        if self.added and self.chance.random() < 0.5:
+            p_key, guid = self.added.popleft()
+            body: dict[str, object] = {"pkey": f"{p_key:#x}", "guids": [guid]}
+            said = await self.client.call("POST", f"{UFM}/actions/remove_guids_from_pkey", body)
+            if said[0] < 400:
+                self.members[p_key].remove(guid)
+            return said
+        p_key, guid = self._stranger()
+        if self.chance.random() < 0.5:
+            path = f"{OWN}/partitions/{p_key:#06x}/members/0x{guid}"
+            said = await self.client.call("PUT", path, {"membership": self.chance.choice(("full", "limited"))})
+        else:
+            body = {"pkey": f"{p_key:#x}", "guids": [guid], "membership": "limited"}
+            said = await self.client.call("POST", f"{UFM}/resources/pkeys", body)
+        if said[0] < 400:
+            self.added.append((p_key, guid))
+        return said
+
+    def _stranger(self) -> tuple[int, str]:
+        """A partition, and a port of another one that comes in."""
+        while True:
+            p_key, other = self.chance.sample(list(self.members), 2)
+            guid = self.chance.choice(sorted(self.members[other]))
+            if guid not in self.members[p_key]:
+                self.members[p_key].add(guid)
+                return p_key, guid
+
+    async def differences(self) -> int:
+        """GUIDs that are in a partition and should not be, or the other way round."""
+        there = await self.client.read(f"{UFM}/resources/pkeys?guids_data=true")
+        return sum(
+            len(guids ^ {one["guid"] for one in there[f"{p_key:#x}"]["guids"]}) for p_key, guids in self.members.items()
+        )
+
+
+async def hold(work: Work, options: argparse.Namespace) -> bool:
     """Reads and writes together, at their rates."""
-    chance = random.Random(SEED)
-    reads, writes = Counted("reads"), Counted("writes")
-
-    async def read():
-        return await client.call("GET", chance.choice(PARTS).format(guid=guids[0]))
-
-    async def write():
-        path = f"partitions/{0x0101 + chance.randrange(PARTITIONS):#06x}/members/{chance.choice(guids[1:])}"
-        return await client.call("PUT", path, {"membership": chance.choice(("full", "limited"))})
-
+    calls = {"reads": work.read, "writes": work.write, "everything": work.everything}
+    counted = {name: Counted(name) for name in calls if getattr(options, name)}
     await asyncio.gather(
-        at_rate(client, options.reads, options.seconds, reads, read),
-        at_rate(client, options.writes, options.seconds, writes, write),
+        *(at_rate(getattr(options, name), options.seconds, one, calls[name]) for name, one in counted.items())
     )
-    for counted, per_s in ((reads, options.reads), (writes, options.writes)):
-        print(counted.line(per_s))
-        for error in counted.errors[:3]:
+    for name, one in counted.items():
+        print(one.line(getattr(options, name)))
+        for error in one.errors[:3]:
             print(f"    {error}")
-    return not reads.errors and not writes.errors
+    differences = await work.differences()
+    print(f"{differences} members differ from what was answered")
+    return not differences and not any(one.errors for one in counted.values())
 
 
-async def contend(client: Client, guids: list[str], writers: int, each: int) -> bool:
+async def contend(client: Client, writers: int, each: int) -> bool:
     """Writers read a partition, add a port, and put it back with the tag they saw: none may lose another's."""
-    await client.call("PUT", "partitions/0x0200", {"name": "contended"})
+    await client.sure("PUT", CONTENDED, {"name": "contended"})
     wanted = [f"0x{0xC0FFEE << 24 | n:016x}" for n in range(writers * each)]
     tries = 0
 
@@ -130,12 +250,10 @@ async def contend(client: Client, guids: list[str], writers: int, each: int) -> 
         for guid in mine:
             status = 0
             while status != 200:
-                _, tag, answer = await client.call("GET", "partitions/0x0200")
+                _, tag, answer = await client.call("GET", CONTENDED)
                 seen = json.loads(answer)
                 members = [*({**one, "absent": True} for one in seen["members"]), {"guid": guid, "absent": True}]
-                status, _, answer = await client.call(
-                    "PUT", "partitions/0x0200", {"name": "contended", "members": members}, tag
-                )
+                status, _, answer = await client.call("PUT", CONTENDED, {"name": "contended", "members": members}, tag)
                 tries += 1
                 if status not in (200, 412):
                     raise SystemExit(f"{status} {answer!r}")
@@ -143,32 +261,25 @@ async def contend(client: Client, guids: list[str], writers: int, each: int) -> 
     start_s = time.perf_counter()
     await asyncio.gather(*(writer(wanted[n::writers]) for n in range(writers)))
     took_s = time.perf_counter() - start_s
-    found = [one["guid"] for one in json.loads((await client.call("GET", "partitions/0x0200"))[2])["members"]]
-    is_good = sorted(found) == sorted(wanted)
+    found = [one["guid"] for one in (await client.read(CONTENDED))["members"]]
     print(
         f"{writers} writers of one partition: {len(wanted)} updates in {took_s:.1f} s, {tries} tries, "
         f"{len(set(wanted) - set(found))} lost, {len(found) - len(set(found))} doubled"
     )
-    return is_good
+    return sorted(found) == sorted(wanted)
 
 
 async def measure(url: str, token: str, options: argparse.Namespace) -> bool:
-    client = Client(url, token)
-    await client.open(CONNECTIONS)
-    guids = [one["guid"] for one in json.loads((await client.call("GET", "ports"))[2])]
-    for n in range(PARTITIONS):
-        members = [{"guid": guid} for guid in guids[n % 4 :: 4]] + ([{"guid": guids[0]}] if n == 4 and n % 4 else [])
-        status, _, answer = await client.call(
-            "PUT", f"partitions/{0x0101 + n:#06x}", {"name": f"p{n}", "members": members}
-        )
-        assert status == 200, answer
-    held = await hold(client, guids, options)
-    return await contend(client, guids, options.writers, 10) and held
+    work = Work(Client(url, token))
+    await work.begin()
+    held = await hold(work, options)
+    return await contend(work.client, options.writers, 10) and held
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, usual in (("hosts", 64), ("seconds", 60), ("reads", 500), ("writes", 50), ("writers", 20)):
+    parser.add_argument("--fabric", default="fat-tree:hosts=64,radix=16")
+    for name, usual in (("seconds", 60), ("reads", 500), ("writes", 50), ("everything", 1), ("writers", 20)):
         parser.add_argument(f"--{name}", type=int, default=usual)
     parser.add_argument("--database", default="")
     options = parser.parse_args()
@@ -176,16 +287,16 @@ def main() -> None:
         Path(folder).chmod(0o700)
         weft = Path(sys.executable).with_name("weft")
         database = ["--database", options.database] if options.database else []
-        spec = f"fat-tree:hosts={options.hosts},radix=16"
+        start_s = time.perf_counter()
         with subprocess.Popen(
-            [weft, "serve", spec, "--port", "0", *database],
+            [weft, "serve", options.fabric, "--port", "0", *database],
             env={**os.environ, "XDG_RUNTIME_DIR": folder},
             stdout=subprocess.PIPE,
             text=True,
         ) as service:
             try:
                 said = "".join(service.stdout.readline() for _ in range(3))
-                print(said.splitlines()[0].split(", its")[0], f"({spec})")
+                print(f"weft serve {options.fabric}: up in {time.perf_counter() - start_s:.1f} s")
                 url, token = re.search(r"http://[\d.:]+", said)[0], re.search(r"weft_\S+", said)[0]
                 is_good = asyncio.run(measure(url, token, options))
                 spent = os.times()

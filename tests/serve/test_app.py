@@ -16,6 +16,7 @@ import pytest
 from tests.serve.service import Service
 
 from weft.serve.access import Caller, Role, new_user, put_user
+from weft.serve.api import exchange
 from weft.serve.api.exchange import change
 from weft.serve.problems import Late
 from weft.serve.settings import Settings
@@ -61,6 +62,24 @@ def test_members_come_and_go_one_by_one(service):
     assert service.call("eye", "GET", f"/partitions/0x0101/members/{H1}").json()["index0"]
     assert service.call("ops", "DELETE", f"/partitions/0x0101/members/{H1}").status_code == 204
     assert is_problem(service.call("ops", "DELETE", f"/partitions/0x0101/members/{H1}"), 404, "no member of acme")
+
+
+def test_lists_are_written_once_and_again_when_they_have_changed(service, monkeypatch):
+    def ports(path: str) -> list[list[str]]:
+        return [one["partitions"] for one in service.call("eye", "GET", path).json() if one["guid"] == H1]
+
+    def read() -> tuple[Any, ...]:
+        partitions, tenants = (service.call("eye", "GET", path).json() for path in ("/partitions", "/tenants"))
+        return [one["members"] for one in partitions], list(tenants), ports("/ports"), ports("/ports?host=h1")
+
+    assert read() == ([], [], [[]], [[]])
+    service.call("ops", "PUT", "/partitions/0x0101", json=ACME)
+    service.call("ops", "PUT", "/partitions/0x0100", json=ACME | {"name": "other"})
+    service.call("ops", "PUT", "/intent", json=INTENT | {"p_keys": "0x0200-0x0300"})
+    seen = read()
+    assert seen == ([2, 2, 2, 1], ["blue", "red"], [["0x0100", "0x0101"]], [["0x0100", "0x0101"]])
+    monkeypatch.setattr(exchange, "_encode", None)  # whoever writes JSON now fails
+    assert read() == seen
 
 
 def test_who_saw_an_older_state_is_told_so_and_changes_nothing(service):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from weft.errors import ConfigError
 from weft.ids import Guid
@@ -81,7 +82,7 @@ class EndPort:
         return f"{self.name} ({Guid(self.guid)})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Inventory:
     """The ports that are there, as the subnet manager sees them."""
 
@@ -90,10 +91,19 @@ class Inventory:
     routing_sls: int = 1
     manager_guid: int = 0  # the subnet manager's port, a full member of Default whatever others are; 0: not known
 
-    def by_guid(self) -> dict[int, EndPort]:
+    def by_guid(self) -> Mapping[int, EndPort]:
+        return self._by_guid
+
+    def by_host(self) -> Mapping[str, list[EndPort]]:
+        return self._by_host
+
+    @cached_property
+    def _by_guid(self) -> dict[int, EndPort]:
+        """Made once: of tens of thousands of ports it takes longer than what is looked for in it."""
         return {port.guid: port for port in self.ports}
 
-    def by_host(self) -> dict[str, list[EndPort]]:
+    @cached_property
+    def _by_host(self) -> dict[str, list[EndPort]]:
         found: dict[str, list[EndPort]] = {}
         for port in self.ports:
             found.setdefault(port.host, []).append(port)

@@ -6,11 +6,13 @@ import base64
 import json
 import socket
 from asyncio import base_events
+from types import SimpleNamespace
 
 import pytest
 
 from weft.serve.server import _listen
 from weft.serve.settings import Settings
+from weft.serve.ufm import watch
 
 HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
@@ -282,6 +284,21 @@ def test_all_that_was_done_and_refused_is_in_the_audit_log(ufm):
     lines = json.dumps(found)
     assert "/ufmRestV3/resources/pkeys" in lines
     assert "refused: the P_Key 0x7fff" in lines
+
+
+def test_a_long_answer_is_written_once_however_many_short_ones_there_are(monkeypatch):
+    monkeypatch.setattr(watch, "Picture", lambda subnet: SimpleNamespace(revision=subnet))
+    manager = SimpleNamespace(subnet=lambda: "1", status=lambda: SimpleNamespace(subnet_revision="1"))
+    seen, made = watch.Watch(manager), list[object]()  # type: ignore[arg-type]
+
+    def ask(name: object, size: int) -> None:
+        seen.answer(name, lambda _: made.append(name) or "x" * size)  # type: ignore[func-returns-value]
+
+    for number in range(100):
+        ask(number, 10)
+    for _ in range(2):
+        ask("all", 1_000_000)
+    assert made.count("all") == 1
 
 
 def test_small_answers_do_not_wait_for_the_callers_acknowledgement():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from weft.serve.problems import MEDIA, Forbidden, Late, Problem, Stale
 T = TypeVar("T")
 PREFIX = "/api/v1"
 _MOST_WORDS = 2000  # of a body in the audit log
+_MOST_KEPT = 64  # answers: a tenant each may have its own
 _ALWAYS = (401, 429, 413, 408, 503)  # what any route may answer
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -81,9 +82,23 @@ def tag_of(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
-def answer(request: Request, body: bytes) -> Response:
+_kept: dict[Hashable, tuple[tuple[object, ...], bytes, str]] = {}
+
+
+def kept(name: Hashable, of: tuple[object, ...], make: Callable[[], bytes]) -> tuple[bytes, str]:
+    """An answer and its tag. It is made again when it is `of` other objects than the last one of this name."""
+    last = _kept.get(name)
+    if last is None or any(one is not other for one, other in zip(last[0], of, strict=True)):
+        body = make()
+        last = of, body, tag_of(body)
+        if len(_kept) < _MOST_KEPT or name in _kept:
+            _kept[name] = last
+    return last[1], last[2]
+
+
+def answer(request: Request, body: bytes, tag: str = "") -> Response:
     """With its tag; 304 if the caller has it already."""
-    tag = tag_of(body)
+    tag = tag or tag_of(body)
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
     return Response(body, headers={"ETag": tag}, media_type="application/json")

@@ -11,7 +11,18 @@ from fastapi import APIRouter, Path, Request, Response
 
 from weft.errors import ConfigError
 from weft.serve.access import Role
-from weft.serve.api.exchange import answer, ask_fabric, caller_of, change, check_tags, encoded, gives, ledger_of, refuse
+from weft.serve.api.exchange import (
+    answer,
+    ask_fabric,
+    caller_of,
+    change,
+    check_tags,
+    encoded,
+    gives,
+    kept,
+    ledger_of,
+    refuse,
+)
 from weft.serve.desired import Absent, Draft
 from weft.serve.ledger import Ledger
 from weft.tenants.intent import Intent, Tenant, parse_intent
@@ -106,8 +117,9 @@ def _plan(ledger: Ledger, wanted: Intent) -> Planned:
 async def list_tenants(request: Request) -> Response:
     """Those of the intent, by name."""
     caller, tenants = caller_of(request), ledger_of(request).desired().intent().tenants
-    mine = caller.role is Role.TENANT
-    return answer(request, encoded({name: one for name, one in tenants.items() if not mine or name == caller.tenant}))
+    if caller.role is Role.TENANT:
+        return answer(request, encoded({name: one for name, one in tenants.items() if name == caller.tenant}))
+    return answer(request, *kept("tenants", (tenants,), lambda: encoded(tenants)))
 
 
 @router.get("/tenants/{name}", **gives(Tenant, 404, 422, tagged=True))

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path, Request, Response
 from weft.errors import ConfigError
 from weft.ids import Guid
 from weft.serve.access import Caller, Role
-from weft.serve.api.exchange import answer, caller_of, change, check_tags, encoded, gives, ledger_of, refuse
+from weft.serve.api.exchange import answer, caller_of, change, check_tags, encoded, gives, kept, ledger_of, refuse
 from weft.serve.desired import Absent, Desired, Draft
 from weft.tenants.slices import Seat, Slice
 
@@ -130,12 +130,18 @@ def _operators_only(request: Request) -> None:
 async def list_partitions(request: Request) -> Response:
     """All partitions, briefly."""
     desired, caller = ledger_of(request).desired(), caller_of(request)
-    found = [
-        Brief(p_key=f"{p_key:#06x}", name=one.name, owner=desired.owners[p_key], members=len(one.seats))
-        for p_key, one in sorted(desired.slices.items())
-        if sees(caller, one)
-    ]
-    return answer(request, encoded(found))
+    tenant = caller.tenant if caller.role is Role.TENANT else None
+    return answer(request, *kept(("partitions", tenant), (desired,), lambda: _briefly(desired, tenant)))
+
+
+def _briefly(desired: Desired, tenant: str | None) -> bytes:
+    return encoded(
+        [
+            Brief(p_key=f"{p_key:#06x}", name=one.name, owner=desired.owners[p_key], members=len(one.seats))
+            for p_key, one in sorted(desired.slices.items())
+            if tenant in (None, one.name)
+        ]
+    )
 
 
 @router.get("/partitions/{p_key}", **gives(Partition, 404, 422, tagged=True))
@@ -258,9 +264,9 @@ def _seat(one: Membership) -> Seat:
 
 def _check_ports(draft: Draft, wanted: Mapping[int, Membership], before: Slice | None) -> None:
     """A port that is not there is a slip of the pen, unless it is said, or had its seat before."""
-    known = {port.guid for port in draft.inventory.ports} | (before.seats.keys() if before else set())
+    known, seats = draft.inventory.by_guid(), before.seats if before else {}
     for guid, one in wanted.items():
-        if guid not in known and not one.absent:
+        if guid not in known and guid not in seats and not one.absent:
             raise ConfigError(
                 f'there is no port with the GUID {Guid(guid)} in the fabric; say "absent": true if it comes later'
             )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -9,9 +12,9 @@ from fastapi import APIRouter, Query, Request, Response
 
 from weft.ids import Guid
 from weft.serve.access import Role
-from weft.serve.api.exchange import answer, ask_fabric, caller_of, encoded, gives, ledger_of
+from weft.serve.api.exchange import answer, ask_fabric, caller_of, encoded, gives, kept, ledger_of
 from weft.serve.desired import Desired
-from weft.tenants.slices import EndPort
+from weft.tenants.slices import EndPort, Inventory, Slice
 
 router = APIRouter(tags=["ports"])
 
@@ -23,33 +26,61 @@ class FabricPort(msgspec.Struct, kw_only=True):
     node_guid: str
     lid: int  # 0: it has none yet
     is_active: bool
-    partitions: list[str]  # P_Keys
+    partitions: list[str]  # P_Keys; last, see `_begun`
 
 
 @router.get("/ports", **gives(list[FabricPort], 422, 504, tagged=True))
 async def list_ports(request: Request, host: Annotated[str | None, Query(max_length=255)] = None) -> Response:
     """All, or those of a host; a tenant sees its own."""
     ledger, caller = ledger_of(request), caller_of(request)
-    inventory = await ask_fabric(request, ledger.inventory)
-    p_keys = _p_keys(ledger.desired(), caller.tenant if caller.role is Role.TENANT else None)
-    found = [
-        _port(one, p_keys.get(one.guid, []))
-        for one in inventory.ports
-        if host in (None, one.host) and (caller.role is not Role.TENANT or one.guid in p_keys)
-    ]
-    return answer(request, encoded(found))
+    inventory, desired = await ask_fabric(request, ledger.inventory), ledger.desired()
+    if caller.role is Role.TENANT:
+        mine = {p_key: one for p_key, one in desired.slices.items() if one.name == caller.tenant}
+        its = set[int]().union(*(one.seats for one in mine.values()))
+        return answer(
+            request, _some([one for one in inventory.ports if one.guid in its and host in (None, one.host)], mine)
+        )
+    if host is not None:
+        return answer(request, _some(inventory.by_host().get(host, []), desired.slices))
+    make = partial(kept, "ports", (inventory, desired), partial(_all, inventory, desired))
+    return answer(request, *await asyncio.to_thread(make))  # of a large fabric it takes a while
 
 
-def _p_keys(desired: Desired, tenant: str | None) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = {}
+def _some(ports: Iterable[EndPort], slices: Mapping[int, Slice]) -> bytes:
+    ordered = [(_quoted(p_key), one.seats) for p_key, one in sorted(slices.items())]
+    return _joined((port, [p_key for p_key, seats in ordered if port.guid in seats]) for port in ports)
+
+
+def _all(inventory: Inventory, desired: Desired) -> bytes:
+    found: dict[int, list[bytes]] = {}
     for p_key, one in sorted(desired.slices.items()):
-        if tenant in (None, one.name):
-            for guid in one.seats:
-                found.setdefault(guid, []).append(f"{p_key:#06x}")
-    return found
+        quoted = _quoted(p_key)
+        for guid in one.seats:
+            found.setdefault(guid, []).append(quoted)
+    return _joined((port, found.get(port.guid, [])) for port in inventory.ports)
 
 
-def _port(one: EndPort, p_keys: list[str]) -> FabricPort:
+def _joined(ports: Iterable[tuple[EndPort, list[bytes]]]) -> bytes:
+    """FabricPorts as JSON."""
+    return b"[" + b",".join([_begun(port) + b",".join(p_keys) + b"]}" for port, p_keys in ports]) + b"]"
+
+
+def _quoted(p_key: int) -> bytes:
+    return b'"%#06x"' % p_key
+
+
+_written: dict[int, tuple[EndPort, bytes]] = {}  # by GUID: what does not change with the partitions
+
+
+def _begun(port: EndPort) -> bytes:
+    """As JSON, up to its first P_Key."""
+    last = _written.get(port.guid)
+    if last is None or last[0] is not port:
+        last = _written[port.guid] = port, encoded(_port(port)).removesuffix(b"]}")
+    return last[1]
+
+
+def _port(one: EndPort) -> FabricPort:
     return FabricPort(
         guid=str(Guid(one.guid)),
         name=one.name,
@@ -57,5 +88,5 @@ def _port(one: EndPort, p_keys: list[str]) -> FabricPort:
         node_guid=str(Guid(one.node_guid)),
         lid=one.lid,
         is_active=one.is_active,
-        partitions=p_keys,
+        partitions=[],
     )

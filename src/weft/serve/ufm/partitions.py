@@ -221,12 +221,23 @@ def describe(desired: Desired, p_key: int, *, guids_data: bool, qos_conf: bool) 
     if one is not None:
         said = {"partition": one.name, "ip_over_ib": one.ipoib}
     if guids_data:
-        said["guids"] = [] if one is None else [_member(guid, seat) for guid, seat in one.seats.items()]
+        said["guids"] = [] if one is None else _members(one)
     if guids_data and one is None:  # everybody is in it
         said |= {"membership": "full" if desired.default_is_full else "limited", "index0": False}
     if qos_conf:
         said["qos_conf"] = _limits(one)
     return said
+
+
+_shown: dict[int, tuple[Slice, msgspec.Raw]] = {}  # by P_Key: the last that was shown, and its members as JSON
+
+
+def _members(one: Slice) -> msgspec.Raw:
+    last = _shown.get(one.p_key)
+    if last is None or last[0] is not one:
+        raw = msgspec.Raw(msgspec.json.encode([_member(guid, seat) for guid, seat in one.seats.items()]))
+        last = _shown[one.p_key] = one, raw
+    return last[1]
 
 
 def _member(guid: int, seat: Seat) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from weft.sm.control import ManagerSocket
 
 _FRESH_S = 0.5
 _ANSWERS = 32  # of a picture, that are kept as bytes
+_LARGE_BYTES = 1 << 16  # smaller ones are made again: there are as many as systems
 
 
 class Watch:
@@ -28,12 +29,12 @@ class Watch:
         return self._now()[0]
 
     def answer(self, key: Hashable, make: Callable[[Picture], Any]) -> bytes:
-        """JSON of what is made of the picture; of the same picture it is made once."""
+        """JSON of what is made of the picture; of the same picture a long one is made once."""
         picture, answers = self._now()
         found = answers.get(key)
         if found is None:
             found = msgspec.json.encode(make(picture))
-            if len(answers) < _ANSWERS:
+            if len(answers) < _ANSWERS and len(found) >= _LARGE_BYTES:
                 answers[key] = found
         return found
 
