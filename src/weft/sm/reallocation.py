@@ -107,7 +107,6 @@ def _choose_lanes(state: State, view: View) -> None:
 def _with_fresh_tables(state: State, view: View, *, lanes: bool) -> View:
     """The routes as they are; P_Keys, and lanes, are for others to fill. Who asks meanwhile sees those of before."""
     tables = copy.copy(view.fabric.tables)
-    tables.pkey = np.zeros_like(tables.pkey)
     if lanes:
         tables.port_info = tables.port_info.copy()
         engine = {} if state.routing is None else vars(state.routing.tables)

@@ -20,6 +20,7 @@ from weft.ids import Gid, Lid, PKey
 from weft.sm.discovery.view import View
 from weft.sm.pkey.partitions import LINK_LOCAL, Partitions
 from weft.sm.pkey.partitions import Group as WantedGroup
+from weft.sm.pkey.tables import used_width
 from weft.wire.bulk import Rows, column
 from weft.wire.sa import JoinState, MCMemberRecord, Selector
 from weft.wire.smp import SwitchInfo
@@ -227,7 +228,8 @@ def _last_mlid(view: View) -> int:
 def _by_partition(view: View) -> dict[int, set[int]]:
     """P_Key of 15 bits -> GUIDs of the end ports that hold it, as members of any kind."""
     ends = view.end_ports
-    keys = view.fabric.tables.pkey[ends] & 0x7FFF
+    tables = view.fabric.tables.pkey[ends]
+    keys = tables[:, : used_width(tables)] & 0x7FFF
     row, place = np.nonzero(keys)
     order = np.argsort(keys[row, place], kind="stable")
     p_keys, first = np.unique(keys[row, place][order], return_index=True)

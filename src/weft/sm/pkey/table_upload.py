@@ -41,7 +41,7 @@ def choose_pkeys(partitions: Partitions, options: Options, view: View, known: Kn
         enforcement_cap=column(view.switch_info, SwitchInfo.partition_enforcement_cap).astype(np.int64),
         part_enforce=part_enforce,
     )
-    view.fabric.tables.pkey[:] = chosen.table
+    view.fabric.tables.pkey = chosen.table
     return chosen
 
 
@@ -68,7 +68,10 @@ def upload_pkeys(sender: Sender, view: View, known: Known, chosen: PKeyTables) -
     """Write the blocks that differ; returns the ports that refused."""
     enforced = np.flatnonzero((chosen.enforcement > 0) & ~known.keys)
     read_pkeys(sender, view, known, enforced)
-    slots = np.flatnonzero(chosen.programmed | (chosen.enforcement > 0))
+    differs = (chosen.table != known.tables.pkey).any(axis=1) | ~known.keys
+    slots = np.flatnonzero((chosen.programmed | (chosen.enforcement > 0)) & differs)
+    if not len(slots):
+        return []
     wanted = chosen.table[slots]
     there = np.where(known.keys[slots][:, None], known.tables.pkey[slots], wanted)
     refused: set[int] = set()

@@ -282,7 +282,7 @@ def _found_at(keys: _Keys, found: NDArray[np.uint16], allow_both: bool) -> NDArr
     A key that changes between full and limited stays in its place, unless ports may have both.
     """
     mask = 0xFFFF if allow_both else 0x7FFF
-    ends, at = np.nonzero(found & mask)
+    ends, at = np.nonzero(found[:, : used_width(found)] & mask)
     there, first = np.unique(ends << 16 | (found[ends, at] & mask), return_index=True)
     wanted = keys.end << 16 | (keys.key & mask)
     if not len(there):
@@ -359,7 +359,7 @@ def _enforce(
 
 def _packed(rows: NDArray[np.uint16]) -> NDArray[np.uint16]:
     """Each row's keys side by side, without a limited key beside its full one, which covers it."""
-    rows = rows[:, : _width(rows)].copy()
+    rows = rows[:, : used_width(rows)].copy()
     ordered = np.sort(rows & 0x7FFF, axis=1)
     twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any(axis=1)
     if twice.any():
@@ -370,8 +370,8 @@ def _packed(rows: NDArray[np.uint16]) -> NDArray[np.uint16]:
     return np.take_along_axis(rows, np.argsort(rows == 0, axis=1, kind="stable"), axis=1)
 
 
-def _width(rows: NDArray[np.uint16]) -> int:
-    """How many columns are used."""
+def used_width(rows: NDArray[np.uint16]) -> int:
+    """How many columns are used: of 128, most often few."""
     used = np.flatnonzero(rows.any(axis=0))
     return int(used[-1]) + 1 if len(used) else 0
 
