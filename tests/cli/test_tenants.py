@@ -11,10 +11,11 @@ import pytest
 from tests.tenants.memory import MemoryDriver
 from tests.tenants.wanted import EXAMPLE, fabric
 
-from weft.cli import app, tenants
+from weft.cli import app, tenant_drivers, tenants
 from weft.cli.tenant_drivers import Where, find_driver
 from weft.errors import ConfigError, UnknownName
-from weft.tenants.slices import Allocation
+from weft.lab import registry
+from weft.tenants.slices import Allocation, Inventory
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -54,7 +55,7 @@ def rows(said, *first):
 def test_a_plan_shows_changes_lanes_and_notes_and_changes_nothing(driver, file, capsys):
     assert weft("plan", file) == 3
     said = capsys.readouterr().out
-    assert "  + acme=0x0100, SL 1, IPoIB\n      + h[1-2] full\n" in said
+    assert "  + acme=0x0100, SL 1, IPoIB\n      + h[1-2] full, index 0\n" in said
     assert "Note: tenant beta: 0x0000000000009901 is not there now; it gets its keys when it comes\n" in said
     assert rows(said, "mpi", "storage") == [
         ["mpi", "1", "1", "high", "50", "50"],
@@ -89,7 +90,7 @@ def test_programs_read_json(driver, file, capsys):
     assert weft("show", "--json") == 0
     (acme, *_) = json.loads(capsys.readouterr().out)["partitions"]
     assert acme["members"][0] == {
-        "guid": "0x0000000000000101", "port": "h1/1", "membership": "full", "index0": False,
+        "guid": "0x0000000000000101", "port": "h1/1", "is_there": True, "membership": "full", "index0": True,
     }  # fmt: skip
 
 
@@ -112,6 +113,59 @@ def test_what_the_fabric_cannot_have_is_said_with_its_line(driver, tmp_path):
     (tmp_path / "bad.toml").write_text('[tenant.a]\nhosts = ["h99"]\n')
     with pytest.raises(ConfigError, match=r"bad\.toml:2: tenant a: there is no host 'h99'"):
         weft("plan", str(tmp_path / "bad.toml"))
+
+
+@pytest.fixture
+def ufm(monkeypatch, tmp_path):
+    """A fabric that commands come back to, one after the other."""
+    found = MemoryDriver(fabric(8))
+
+    @contextmanager
+    def reach(where, pool=None):
+        yield found
+
+    monkeypatch.setattr(tenant_drivers, "reach", reach)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return found
+
+
+def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tmp_path, capsys):
+    file, at = tmp_path / "two.toml", ("--ufm", "https://ufm.example")
+    file.write_text('[tenant.a]\nhosts = ["h[1-2]"]\n[tenant.b]\nhosts = ["h3"]\n')
+    assert weft("apply", str(file), "--yes", *at) == 0
+    ufm.ports = Inventory(tuple(port for port in ufm.ports.ports if port.host != "h2"))
+    file.write_text(file.read_text().replace("h3", "h4"))
+    assert weft("apply", str(file), "--yes", *at) == 0
+    said = capsys.readouterr().out
+    assert "Note: tenant a: h2/1 is not there now; it gets its keys when it comes\n" in said
+    assert [[*one.seats] for one in ufm.allocation.slices.values()] == [[0x101, 0x201], [0x401]]
+    assert weft("show", *at) == 0
+    assert capsys.readouterr().out.endswith("\nNot there now: h2\n")
+    assert weft("show", "--json", *at) == 0
+    (a, _) = json.loads(capsys.readouterr().out)["partitions"]
+    assert [(one["port"], one["is_there"]) for one in a["members"]] == [("h1/1", True), ("h2/1", False)]
+    file.write_text(file.read_text().replace("h4", "h44"))
+    with pytest.raises(ConfigError, match="no host 'h44'"):
+        weft("plan", str(file), *at)
+    (memory,) = (tmp_path / "state/weft").iterdir()
+    memory.write_text("{")
+    with pytest.raises(ConfigError, match=r"https-ufm\.example\.ports, where weft remembers .* of memory, cannot"):
+        weft("show", *at)
+
+
+def test_what_is_remembered_of_a_lab_ends_with_it(ufm, tmp_path, monkeypatch, capsys):
+    """The next one of its name may have the same hosts with other GUIDs, or the same GUIDs at other hosts."""
+    file = tmp_path / "one.toml"
+    file.write_text('[tenant.a]\nhosts = ["h8"]\n')
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(registry, "find", registry.entry)
+    with registry.claim("mine"):
+        assert weft("plan", str(file), "--lab", "mine") == 3
+        ufm.ports = fabric(7)
+        assert weft("plan", str(file), "--lab", "mine") == 3
+        assert "tenant a: h8/1 is not there now" in capsys.readouterr().out
+    with registry.claim("mine"), pytest.raises(ConfigError, match="no host 'h8'"):
+        weft("plan", str(file), "--lab", "mine")
 
 
 def test_an_unknown_action_is_refused(driver):

@@ -8,25 +8,36 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from tests.lab.rdma import Q_KEY, SPEC, Host, managed, pair, wait_until
+from tests.patience import PATIENCE_S
 
 import weft
 from weft.fabric.counters import Counter
 from weft.lab.lab import Lab
+from weft.mad.carrier import Address, ask
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.sm.control import ManagerSocket, socket_of
+from weft.tenants.apply import apply
+from weft.tenants.drivers.subnet_manager import ManagerDriver
+from weft.tenants.intent import parse_intent
 from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import FRAME
 from weft.verbs.carriers.lab.device import LabDevice
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
+from weft.verbs.carriers.lab.paths import group_of
 from weft.verbs.carriers.lab.port_facts import Facts
+from weft.verbs.perftest.pair import free_port
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.qp import QP
 from weft.verbs.pyverbs.wr import SGE, SendWR
+from weft.wire.mad import Method
+from weft.wire.sa import SaAttribute, SaMad
 
 RED, BLUE = ("h2", "h5", "h6"), ("h3", "h4", "h7", "h8")  # h1 has the subnet manager, whom all may hear
 ATTEMPTS, BATCH = 50_016, 32  # for each of two ways to enforce
@@ -170,3 +181,44 @@ def chain(host: Host, targets: list[tuple[AH, int]]) -> SendWR:
         first.set_wr_ud(handle, number, Q_KEY)
     assert first is not None
     return first
+
+
+# -- programs that choose no P_Key ------------------------------------------------------------------------------------
+
+INTENT = {"tenant": {"red": {"hosts": ["h[2-3]"]}, "blue": {"hosts": ["h[4-5]"], "ipoib": True}}}
+
+
+def pingpong(lab: Lab, client: str, server: str, folder: Path) -> tuple[int, str]:
+    """The client's status, and all that it said."""
+    words = ("ibv_rc_pingpong", "-p", str(free_port()), "-n", "20")
+    folder.mkdir()
+    serving = lab.start(server, *words, folder=folder)
+    try:
+        wait_until(lambda: "local address" in (folder / "output").read_text())
+        done = lab.run(client, *words, server, timeout_s=PATIENCE_S)
+        return done.returncode, done.stdout + done.stderr
+    finally:
+        serving.kill()
+        serving.wait()
+
+
+def test_programs_that_choose_no_key_use_their_tenants(tmp_path, monkeypatch):
+    """An exclusive tenant's key is at index 0, and Default's behind it: what asks the subnet manager finds that."""
+    state = tmp_path / "sm.json"
+    name = f"t{time.monotonic_ns() % 10**12}"
+    with Lab(weft.load("star:hosts=5"), name) as lab, managed(lab, state_file=state):
+        apply(ManagerDriver(ManagerSocket(socket_of(state))), parse_intent(INTENT))
+        red = Host(lab, "h2", monkeypatch)
+        assert [red.ctx.query_pkey(1, index) for index in range(2)] == [0x8001, 0x7FFF]
+        status, said = pingpong(lab, "h3", "h2", tmp_path / "within")
+        assert (status, "20 iters in" in said) == (0, True), said
+        status, said = pingpong(lab, "h4", "h2", tmp_path / "across")
+        assert (status != 0, "retry exceeded" in said) == (True, True), said
+        group, own = group_of(0xFFFF << 32 | 0xE0010203, 0x8001), int.from_bytes(red.ctx.query_gid(1, 0).raw, "big")
+        assert red.ctx.adapter.carrier.join(group, own) == group  # asked for by Default's key, not by index 0
+        with closing(IbsimCarrier("h3", lab.sockname)) as door:  # ibsim's protocol names no P_Key at all
+            manager = Address(lab.subnet.devices.lid(lab.fabric["h1/1"].slot))
+            question = SaMad.pack(method=Method.GET, attribute_id=SaAttribute.CLASS_PORT_INFO)
+            assert ask(door, question, manager, timeout_ms=int(PATIENCE_S * 1000), retries=0) is not None
+        # h3 to h4; h1 is the subnet manager's, whom all reach in Default.
+        assert lab.traffic("shift", 4096)["without_path"] == 1

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.serve.service import Service
 
+from weft.serve import ledger
 from weft.serve.access import Caller, Role, new_user, put_user
 from weft.serve.api import exchange
 from weft.serve.api.exchange import change
@@ -176,6 +177,23 @@ def test_an_intent_is_planned_applied_and_its_tenants_changed(service):
     assert service.call("ops", "DELETE", "/tenants/red").status_code == 204
     assert list(service.call("eye", "GET", "/tenants").json()) == ["blue"]
     assert [one.name for one in service.fabric.observed.allocation.slices.values()] == ["blue"]
+
+
+def test_a_host_that_is_down_stops_no_change_of_others(service, monkeypatch):
+    monkeypatch.setattr(ledger, "_FRESH_S", 0)
+    assert service.call("ops", "PUT", "/intent", json=INTENT).json()["notes"] == []
+    service.fabric.ports = tuple(port for port in service.fabric.ports if port.host != "h3")
+    changed = {"tenant": {**INTENT["tenant"], "red": {"hosts": ["h6"]}}}
+    note = "tenant blue: h3/1 is not there now; it gets its keys when it comes"
+    assert service.call("ops", "PUT", "/intent", json=changed).json()["notes"] == [note]
+    assert {one.name: len(one.seats) for one in service.fabric.observed.allocation.slices.values()} == {
+        "blue": 2,
+        "red": 1,
+    }
+    (gone,) = service.call("eye", "GET", "/ports?host=h3").json()
+    assert (gone["is_there"], gone["is_active"], gone["partitions"]) == (False, False, ["0x0001"])
+    typo = {"tenant": {"red": {"hosts": ["h66"]}}}
+    assert is_problem(service.call("ops", "PUT", "/intent", json=typo), 422, "no host 'h66'")
 
 
 def test_an_intent_leaves_direct_partitions_alone(service):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.patience import wait_until
@@ -15,6 +16,7 @@ from weft.serve.desired import DIRECT, INTENT, Clash, Draft
 from weft.serve.ledger import Ledger
 from weft.serve.store import Page, Store, StoreError
 from weft.sm.conf.qos_options import QosOptions
+from weft.tenants.intent import parse_intent
 from weft.tenants.slices import Allocation, Seat, Slice
 
 MEMBERS = {0x10_0001: Seat(), 0x10_0002: Seat(full=False, index0=True)}
@@ -267,3 +269,41 @@ def test_what_no_database_takes_does_no_harm(ledger):
     ledger.note("a\0b", "GET /\udc80", "refused")
     ledger.change("ci", "nothing", lambda draft: None)
     assert ("a\\0b", "GET /?", "refused") in audit(ledger)
+
+
+# -- ports that are gone ----------------------------------------------------------------------------------------------
+
+TWO = {"a": {"hosts": ["h[1-2]"]}, "b": {"hosts": ["h3"]}}
+
+
+def want(tenants: dict[str, Any]) -> Callable[[Draft], Any]:
+    return lambda draft: draft.set_intent(parse_intent({"tenant": tenants}))
+
+
+def seats(fabric: MemoryFabric) -> dict[str, list[int]]:
+    return {one.name: [guid & 0xFFFF for guid in one.seats] for one in fabric.observed.allocation.slices.values()}
+
+
+def test_a_host_that_is_down_keeps_its_seat_in_a_service_that_was_started_again(opened, fabric):
+    fabric.ports = tuple(replace(port, guid=port.guid | 1 << 63) for port in fabric.ports)  # more than a signed one
+    opened(fabric).change("ci", "intent", want(TWO))
+    there = fabric.ports
+    fabric.ports = tuple(port for port in there if port.host != "h2")
+    again = opened(fabric)
+    compiled = again.change("ci", "intent", want(TWO | {"b": {"hosts": ["h4"]}}))
+    assert seats(fabric) == {"a": [1, 2], "b": [4]}
+    assert compiled.notes == ("tenant a: h2/1 is not there now; it gets its keys when it comes",)
+    with pytest.raises(ConfigError, match="no host 'h22'"):
+        again.change("ci", "typo", want(TWO | {"b": {"hosts": ["h22"]}}))
+    fabric.ports = tuple(replace(port, guid=0x10_0099) if port.host == "h2" else port for port in there)
+    last = opened(fabric)
+    last.change("ci", "its card was replaced", want(TWO))
+    assert seats(fabric) == {"a": [1, 0x99], "b": [3]}
+    known = last.store.known_ports()
+    assert sorted(port.name for port in known.values()) == [f"h{n}/1" for n in range(1, 9)]
+
+
+def test_ports_that_were_only_looked_at_are_remembered(opened, fabric):
+    ledger = opened(fabric)
+    ledger.inventory()
+    wait_until(lambda: len(ledger.store.known_ports()) == 8)

@@ -59,12 +59,12 @@ def test_a_plan_reads_as_terraform_prints_it(tmp_path):
     assert shown(step.plan) == textwrap.dedent(
         """\
         + acme=0x0100, SL 1, IPoIB
-            + h[1-2] full
+            + h[1-2] full, index 0
         + nas=0x0101, SL 2
             + h8 full
             + h[1-2] limited
         + beta=0x0200
-            + h3/2, h4/1, 0x0000000000009901 full
+            + h3/2, h4/1, 0x0000000000009901 full, index 0
         ~ Default=0x7fff
             ~ members full -> limited
         + lanes
@@ -80,9 +80,9 @@ def test_a_plan_reads_as_terraform_prints_it(tmp_path):
         """\
         ~ acme=0x0100, SL 1
             ~ ipoib on -> off
-            ~ h2 full -> limited
-            + h3 limited
-            - h1 full
+            ~ h2 full, index 0 -> limited, index 0
+            + h3 limited, index 0
+            - h1 full, index 0
         - nas=0x0101, SL 2
             - h8 full
             - h[1-2] limited
@@ -90,7 +90,7 @@ def test_a_plan_reads_as_terraform_prints_it(tmp_path):
             + h8 full
             + h[2-3] limited
         ~ beta=0x0200
-            - h3/2 full
+            - h3/2 full, index 0
         Plan: 1 to create, 2 to change, 1 to destroy."""
     )
     assert [(one["action"], one["name"], len(one["members"])) for one in records(step.plan, Names(fabric()))] == [

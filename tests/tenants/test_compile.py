@@ -16,7 +16,7 @@ def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
     compiled = compile_intent(intent(tmp_path, EXAMPLE), fabric(8, ports=2))
     acme, nas, beta = compiled.allocation.slices.values()
     assert (acme.name, acme.p_key, acme.ipoib, acme.sl) == ("acme", 0x100, True, 1)
-    assert acme.seats == dict.fromkeys((0x101, 0x102, 0x201, 0x202), Seat())
+    assert acme.seats == dict.fromkeys((0x101, 0x102, 0x201, 0x202), Seat(index0=True))
     assert (beta.p_key, [*beta.seats]) == (0x200, [0x302, 0x401, 0x9901])
     full = {guid for guid, seat in nas.seats.items() if seat.full}
     assert (nas.p_key, nas.sl, full, nas.seats.keys() - full) == (0x101, 2, {0x801, 0x802}, acme.seats.keys())
@@ -181,3 +181,24 @@ def test_a_class_that_comes_before_another_takes_none_of_its_lanes(tmp_path):
     before = compile_intent(intent(tmp_path, ONE_CLASS), fabric()).allocation
     after = compile_intent(intent(tmp_path, f"[class.new]\nshare = 20\n{ONE_CLASS}"), fabric(), before=before)
     assert {lane.name: lane.sl for lane in after.needs} == {"no class": 0, "mpi": 1, "new": 2}
+
+
+def test_index_0_is_an_exclusive_tenants_unless_it_says_otherwise(tmp_path):
+    text = """
+        [tenant.alone]
+        hosts = ["h1"]
+        [tenant.shares]
+        hosts = ["h2"]
+        exclusive = false
+        [tenant.asks]
+        hosts = ["h2"]
+        exclusive = false
+        index0 = true
+        [tenant.declines]
+        hosts = ["h3"]
+        index0 = false
+    """
+    found = compile_intent(intent(tmp_path, text), fabric()).allocation.slices.values()
+    assert {one.name: {seat.index0 for seat in one.seats.values()} for one in found} == {
+        "alone": {True}, "shares": {False}, "asks": {True}, "declines": {False},
+    }  # fmt: skip

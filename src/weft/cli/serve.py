@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, File, Form, Spec, Whole
-from weft.cli.tenant_drivers import LAB, Where, find_driver
+from weft.cli.tenant_drivers import LAB, Where, reach, state_file
 
 if TYPE_CHECKING:
     from weft.serve.ledger import Ledger
@@ -165,7 +164,7 @@ def _others(where: Where) -> Iterator[tuple[Driver, Face]]:
     from weft.serve.ufm.watch import Watch
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
-    with find_driver(where) as driver:
+    with reach(where) as driver:
         is_lab = not (where.sm or where.opensm or where.ufm)
         manager = driver.manager if isinstance(driver, ManagerDriver) else None
         yield driver, Face(Watch(manager), LabHands(registry.find(where.lab)) if is_lab else None)
@@ -182,22 +181,7 @@ def _passing() -> Iterator[str]:
 
 def _usual(where: Where) -> str:
     """Each fabric has its own."""
-    import os
-    import re
-
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fabric = where.ufm or where.opensm or where.sm or f"lab-{where.lab or _lab()}"
-    plain = re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
-    return f"sqlite:///{home}/{plain}.db"
-
-
-def _lab() -> str:
-    """The lab that is meant where none is named, also by who makes a token before it runs."""
-    from weft.lab import registry
-
-    running = registry.running()
-    return running[0].name if len(running) == 1 else registry.DEFAULT
+    return f"sqlite:///{state_file(where, '.db')}"
 
 
 # -- tokens and users -------------------------------------------------------------------------------------------------

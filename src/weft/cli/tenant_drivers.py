@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
     from weft.tenants.drivers.driver import Driver
     from weft.tenants.drivers.ufm_rest import UfmClient
+    from weft.tenants.recall import Known
+    from weft.tenants.slices import Inventory
 
 TOKEN, USER, PASSWORD = "WEFT_UFM_TOKEN", "WEFT_UFM_USER", "WEFT_UFM_PASSWORD"
 
@@ -62,6 +64,13 @@ LAB = Where()
 
 @contextmanager
 def find_driver(where: Where, pool: range | None = None) -> Iterator[Driver]:
+    """One that remembers which ports it has seen, from one command to the next."""
+    with reach(where, pool) as driver:
+        yield _Remembering(driver, _memory(where))
+
+
+@contextmanager
+def reach(where: Where, pool: range | None = None) -> Iterator[Driver]:
     """`pool`: P_Keys that weft gives; a UFM does not know whose a partition is."""
     if where.ufm:
         from weft.tenants.drivers.ufm import UfmDriver
@@ -96,6 +105,81 @@ def attached(where: Where) -> Iterator[Carrier]:
         yield carrier
     finally:
         carrier.close()
+
+
+class _Remembering:
+    """A driver for whom hosts that are down have names."""
+
+    def __init__(self, driver: Driver, file: Path) -> None:
+        self._driver, self._file = driver, file
+        self.read, self.write = driver.read, driver.write
+
+    @property
+    def title(self) -> str:
+        return self._driver.title
+
+    def inventory(self) -> Inventory:
+        import msgspec
+
+        from weft.fabric.files.atomic import write_atomically
+        from weft.tenants.recall import recall, remember
+
+        before = self._known()
+        found = recall(self._driver.inventory(), before)
+        after = remember(found)
+        if after != before:
+            write_atomically(self._file, msgspec.json.encode([*after.values()]))
+        return found
+
+    def _known(self) -> Known:
+        import msgspec
+
+        from weft.tenants.slices import EndPort
+
+        try:
+            said = self._file.read_bytes() if self._file.exists() else b"[]"
+            return {port.guid: port for port in msgspec.json.decode(said, type=list[EndPort])}
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(
+                f"{self._file}, where weft remembers the ports of {self.title}, cannot be read: {error}; remove it, "
+                "and weft learns them again, all but those of hosts that are down now"
+            ) from None
+
+
+def _memory(where: Where) -> Path:
+    """What lies beside what a subnet manager keeps is of the same subnet: the next lab of a name begins anew."""
+    if where.sm is not None:
+        return where.sm.with_suffix(".ports")
+    if where.ufm or where.umad:
+        return state_file(where, ".ports")
+    from weft.lab import registry
+
+    return registry.find(where.lab).cache / "tenants.ports"
+
+
+def state_file(where: Where, suffix: str) -> Path:
+    """In XDG_STATE_HOME, one for each fabric."""
+    import re
+
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "weft"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot make {home}, where weft keeps what it knows of a fabric: {error.strerror}; set XDG_STATE_HOME to "
+            "a folder that is yours"
+        ) from None
+    fabric = where.ufm or where.opensm or where.sm or f"lab-{where.lab or _lab()}"
+    plain = re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
+    return home / f"{plain}{suffix}"
+
+
+def _lab() -> str:
+    """The lab that is meant where none is named, also by who makes a token before it runs."""
+    from weft.lab import registry
+
+    running = registry.running()
+    return running[0].name if len(running) == 1 else registry.DEFAULT
 
 
 def _process(folder: Path, told: str) -> int | Path:

@@ -306,5 +306,8 @@ def _print_state(title: str, observed: Observed, names: Names) -> None:
     heads = ("partition", "P_Key", "SL", "IPoIB", "full members reach all", "limited ones reach those")
     out = console()
     out.print(table(title, heads, rows, everybody))
+    missing = names.missing(dict.fromkeys(guid for one in allocation.slices.values() for guid in one.seats))
+    if missing:
+        out.print(f"Not there now: {names.spell(missing)}", markup=False)
     if observed.taken:
         out.print(f"Not weft's: {', '.join(f'{p_key:#06x}' for p_key in sorted(observed.taken))}", markup=False)

@@ -317,7 +317,9 @@ class Server:
                 self.hot.add(client.socket.fileno(), client.line(partial(self._take_back, client)))
         self._sender = client
         try:
-            reply = self.subnet.send(client.slot, mad, dlid, None if mad[3] >= RESPONSE else 0)
+            # The protocol names no P_Key: everybody reaches the subnet manager by Default's.
+            index = None if mad[3] >= RESPONSE else self.subnet.default_pkey_index(client.slot)
+            reply = self.subnet.send(client.slot, mad, dlid, index)
         except Exception as error:  # ours, not the program's: it must not end the lab
             self.errors.note(f"a MAD broke an agent: {type(error).__name__}", bytes(mad[:64]).hex(), error)
             self.subnet.lost, reply = True, None
@@ -345,7 +347,7 @@ class Server:
         for _ in range(_RETRIES if subnet.devices.erring else 0):
             if not subnet.lost:
                 break
-            reply = subnet.send(client.slot, mad, dlid)
+            reply = subnet.send(client.slot, mad, dlid, subnet.default_pkey_index(client.slot))
             if reply is not None:
                 return reply
         if subnet.lost:

@@ -199,7 +199,8 @@ class VerbsPorts:
             return
         self._questions[slot, transaction] = answer
         message = mad[:12] + transaction.to_bytes(4, "big") + mad[16:]
-        self._agents.send(self._asking[slot], message, lid, _SA_TIMEOUT_MS, _SA_RETRIES)
+        index = self._agents.subnet.default_pkey_index(slot)  # as a kernel does, whatever is at index 0
+        self._agents.send(self._asking[slot], message, lid, _SA_TIMEOUT_MS, _SA_RETRIES, index)
 
     def _on_answer(self, slot: int, message: bytes, status: int) -> None:
         answer = self._questions.pop((slot, int.from_bytes(message[12:16], "big")), None)

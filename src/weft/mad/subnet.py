@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from weft.fabric.model import Fabric
 from weft.fabric.tables import PKEY_ENTRIES
+from weft.ids import PKey
 from weft.mad import cca, packets, pma, sma, transit
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.devices import NONE, MadPath
@@ -196,6 +197,13 @@ class Subnet:
         if index == NONE and p_key:  # an adapter does not send by an index that is empty
             packets.refuse_gmp(devices, slot, mad, dlid, p_key)
         return index
+
+    def default_pkey_index(self, slot: int) -> int:
+        """Where a port has Default's key, by which kernels ask the subnet administrator; 0 if it has none."""
+        keys = self.devices.tables.pkey[slot]
+        if int(keys[0]) | PKey.FULL_MEMBER == PKey.DEFAULT:
+            return 0
+        return int((keys | PKey.FULL_MEMBER == PKey.DEFAULT).argmax())
 
     def _for_agent(self, at: int, smp: bytearray) -> bool:
         """Is SMInfo or a Notice the agent's business: TrapRepress, a question where there is no subnet manager?"""

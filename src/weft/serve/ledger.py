@@ -28,6 +28,7 @@ from weft.errors import ConfigError, SubnetError, WeftError
 from weft.serve.desired import DIRECT, Desired, Draft
 from weft.serve.store import AuditLine, Page, Store
 from weft.tenants.drivers.driver import Conflict, Driver
+from weft.tenants.recall import recall, remember
 from weft.tenants.slices import Allocation, Inventory
 
 T = TypeVar("T")
@@ -54,7 +55,9 @@ class Ledger:
         """Without a driver it keeps tokens and users, and refuses slices."""
         self.store, self.driver = store, driver
         self._desired = store.load()
-        self._inventory, self._seen_at_s = Inventory(()), -_FRESH_S
+        self._seen = self._inventory = Inventory(())  # as the fabric shows it, and with those that are gone
+        self._seen_at_s = -_FRESH_S
+        self._known = self._saved = store.known_ports()
         self._at_fabric = threading.RLock()  # one at a time speaks with it
         self._is_unsure = False  # whether the fabric is as the database says
         self._taken: frozenset[int] = frozenset()
@@ -93,17 +96,26 @@ class Ledger:
         return self._writer.is_alive()
 
     def inventory(self) -> Inventory:
-        """At most a few seconds old. While the fabric is spoken with, others go on with what is known."""
+        """At most a few seconds old. While the fabric is spoken with, others go on with what is known.
+
+        Ports that are gone are in it: who is down keeps its name, and its seats.
+        """
         if self.driver is None or time.monotonic() - self._seen_at_s < _FRESH_S:
             return self._inventory
         if self._at_fabric.acquire(blocking=not self._inventory.ports):
             try:
                 if time.monotonic() - self._seen_at_s >= _FRESH_S:
-                    self._inventory = self.driver.inventory()
-                    self._seen_at_s = time.monotonic()
+                    self._see(self.driver.inventory())
             finally:
                 self._at_fabric.release()
         return self._inventory
+
+    def _see(self, found: Inventory) -> None:
+        if found is not self._seen:
+            self._inventory = recall(found, self._known)
+            known = remember(self._inventory)
+            self._seen, self._known = found, self._known if known == self._known else known
+        self._seen_at_s = time.monotonic()
 
     def draft(self) -> Draft:
         """To try an edit on; nothing of it is kept."""
@@ -171,6 +183,16 @@ class Ledger:
         """Has another process written?"""
         if self.store.revision() != self._desired.revision:
             self._desired = self.store.load()
+        if self._known is not self._saved:
+            with self.store.writing() as page:
+                self._remember(page)
+
+    def _remember(self, page: Page) -> None:
+        """With what is written else on this page, which is committed here."""
+        known = self._known
+        page.remember(self._saved, known)
+        page.commit()
+        self._saved = known
 
     def _carry_out(self, batch: list[_Change[Any]]) -> None:
         try:
@@ -213,7 +235,7 @@ class Ledger:
         if after is not before and (self._is_unsure or after.allocation() != before.allocation()):
             self._program(after.allocation())
         sure, self._is_unsure = not self._is_unsure, True  # a commit that fails may yet have happened
-        page.commit()
+        self._remember(page)
         self._is_unsure = not sure
 
     def _take_notes(self) -> list[AuditLine]:

@@ -1,9 +1,10 @@
-"""The database of the service: SQLite by default, PostgreSQL by URL; the same four tables.
+"""The database of the service: SQLite by default, PostgreSQL by URL; the same five tables.
 
 ledger       one row: the revision, which whoever writes locks
 slices       by P_Key, with owner
 documents    by kind and name
 audit        who did what, when, and how it ended
+ports        that were seen, by GUID: those that are down keep their names
 
 with store.writing() as page:            # waits for other writers, of this process and of others
     page.save(before, after)
@@ -44,9 +45,11 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from weft.errors import ConfigError, SubnetError
+from weft.ids import Guid
 from weft.serve.desired import Desired
 from weft.sm.conf.qos_options import QosOptions
-from weft.tenants.slices import Slice
+from weft.tenants.recall import Known
+from weft.tenants.slices import EndPort, Slice
 
 LAYOUT = 1  # of these tables
 _URLS = "sqlite:////var/lib/weft/ledger.db, or postgresql://user@host/database"
@@ -88,6 +91,7 @@ _AUDIT = Table(
     Column("result", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
 )
+_PORTS = Table("ports", _META, Column("guid", String(18), primary_key=True), Column("body", Text, nullable=False))
 
 
 class StoreError(SubnetError):
@@ -141,6 +145,13 @@ class Page:
         if rows:
             self._connection.execute(insert(_AUDIT), rows)
 
+    def remember(self, before: Known, after: Known) -> None:
+        """Another process may have written the same already."""
+        new = [port for guid, port in after.items() if before.get(guid) != port]
+        gone = {port.guid for port in new} | (before.keys() - after.keys())
+        rows = [{"guid": str(Guid(port.guid)), "body": msgspec.json.encode(port).decode()} for port in new]
+        self._replace(_PORTS, [(str(Guid(guid)),) for guid in gone], rows)
+
     def commit(self) -> None:
         self._connection.commit()
 
@@ -175,6 +186,11 @@ class Store:
     def load(self) -> Desired:
         with self._errors(), self._engine.connect() as connection:
             return _load(connection)
+
+    def known_ports(self) -> Known:
+        with self._errors(), self._engine.connect() as connection:
+            found = [msgspec.json.decode(body, type=EndPort) for (body,) in connection.execute(select(_PORTS.c.body))]
+        return {port.guid: port for port in found}
 
     def revision(self) -> int:
         with self._errors(), self._engine.connect() as connection:

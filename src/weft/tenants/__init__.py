@@ -8,6 +8,7 @@ reconcile      what has to change, as Terraform shows it
 compile        what is wanted of this fabric: P_Keys, members and lanes; or why it cannot be had
 members        ports by what people call them
 quality        classes of traffic on lanes, and how much of a link each of them gets
+recall         ports that were there before: who is down keeps its name
 intent         what is wanted: tenants, services, classes; a TOML file
 violations     who tried to get across: by traps and counters
 isolation      a proof from the tables: who can reach whom, beside what slices promise

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from weft.errors import UnknownName
-from weft.ids import Guid
 from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.intent import Intent, IntentError, Members, Tenant, Who
 from weft.tenants.members import Ports
@@ -115,7 +114,7 @@ def _check_shared_port(intent: Intent, port: str, owners: list[Who]) -> None:
             ("tenant", alone),
             f"{port} is in {' '.join(other)} too: take it out of one of them, or let {alone} have exclusive = false",
         )
-    first = [name for name in tenants if intent.tenants[name].index0]
+    first = [name for name in tenants if intent.tenants[name].has_index0]
     if len(first) > 1:
         raise IntentError(
             ("tenant", first[1], "index0"),
@@ -127,7 +126,7 @@ def _seats(intent: Intent, who: Who, guids: Mapping[Who, list[int]]) -> dict[int
     kind, name = who
     if kind == "tenant":
         tenant = intent.tenants[name]
-        return dict.fromkeys(guids[who], Seat(full=tenant.membership == "full", index0=tenant.index0))
+        return dict.fromkeys(guids[who], Seat(full=tenant.membership == "full", index0=tenant.has_index0))
     seats = dict.fromkeys(guids[who], Seat())
     for tenant_name in _tenants_of(intent, name):
         for guid in guids["tenant", tenant_name]:
@@ -271,9 +270,12 @@ def _notes(intent: Intent, guids: Mapping[Who, list[int]], ports: Ports) -> Iter
     for (kind, name), those in guids.items():
         if not those:
             yield f"{kind} {name} has no ports"
-        for guid in those:
-            if guid not in ports.by_guid:
-                yield f"{kind} {name}: {Guid(guid)} is not there now; it gets its keys when it comes"
+        missing = ports.missing(those)
+        if missing:
+            rest = "is not there now; it gets its keys when it comes"
+            if len(missing) > 1:
+                rest = "are not there now; they get their keys when they come"
+            yield f"{kind} {name}: {', '.join(missing)} {rest}"
     for name, tenant in intent.tenants.items():
         if tenant.membership == "limited" and len(guids["tenant", name]) > 1:
             yield f"tenant {name} has limited members only: they do not reach each other"

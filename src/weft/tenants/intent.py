@@ -12,7 +12,7 @@ absent = ["0x0002c90300001299"]     ports that are not there yet
 class = "mpi"
 p_key = "0x0101"                    else one is given, and kept
 ipoib = true
-index0 = false                      true: the tenant's key at index 0, for programs that look nowhere else
+index0 = true                       the tenant's key at index 0, for programs that look nowhere else; as exclusive
 membership = "full"                 or "limited": members reach nobody but full members, of which there are none
 exclusive = true                    no other tenant has these ports
 quota = { ports = 16, share = 50 }
@@ -82,10 +82,15 @@ class Members(_Struct, frozen=True):
 
 
 class Tenant(Members, frozen=True):
-    index0: bool = False
+    index0: bool | None = None  # None: as `exclusive`
     membership: Literal["full", "limited"] = "full"
     exclusive: bool = True
     quota: Quota = Quota()
+
+    @property
+    def has_index0(self) -> bool:
+        """A port has one index 0, so that who shares it must say whose that is."""
+        return self.exclusive if self.index0 is None else self.index0
 
 
 class Service(Members, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from weft.errors import ConfigError, UnknownName, find_named
 from weft.fabric.files.hostlist import expand
@@ -13,7 +13,7 @@ from weft.tenants.slices import Allocation, Inventory
 
 
 class Ports:
-    """Those that are there, and those that have a seat while they are away."""
+    """Those that are there or were, and those that have a seat while they are away."""
 
     def __init__(self, inventory: Inventory, before: Allocation) -> None:
         self.by_guid, self.by_host = inventory.by_guid(), inventory.by_host()
@@ -36,8 +36,13 @@ class Ports:
         port = self.by_guid.get(guid)
         return str(Guid(guid)) if port is None else port.label
 
+    def missing(self, guids: Iterable[int]) -> list[str]:
+        """Those that are not there now, as people know them."""
+        ports = ((guid, self.by_guid.get(guid)) for guid in guids)
+        return [port.name if port else str(Guid(guid)) for guid, port in ports if port is None or not port.is_there]
+
     def _of_hosts(self, text: str) -> Iterator[int]:
-        hint = "One that is down or not there yet can be named by the GUIDs of its ports, in absent."
+        hint = "One that was never seen here can be named by the GUIDs of its ports, in absent."
         for name in expand(text):
             yield from (port.guid for port in find_named("host", name, self.by_host, hint))
 

@@ -115,9 +115,13 @@ class Names:
         some = (port.name for host, ports in there.items() if host not in whole for port in ports)
         return ", ".join([*([compress(whole)] if whole else []), *sorted(some, key=natural), *away])
 
-    def record(self, guid: int) -> dict[str, str]:
+    def missing(self, guids: Iterable[int]) -> list[int]:
+        """Those that are not there now."""
+        return [guid for guid in guids if not ((port := self.by_guid.get(guid)) and port.is_there)]
+
+    def record(self, guid: int) -> dict[str, Any]:
         port = self.by_guid.get(guid)
-        return {"guid": str(Guid(guid)), "port": port.name if port else ""}
+        return {"guid": str(Guid(guid)), "port": port.name if port else "", "is_there": not self.missing([guid])}
 
 
 def lines(plan: Plan, names: Names) -> Iterator[str]:

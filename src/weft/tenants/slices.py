@@ -74,6 +74,7 @@ class EndPort:
     number: int
     lid: int = 0  # 0: it has none yet
     is_active: bool = True
+    is_there: bool = True  # else it was seen before, and is gone: `recall`
     data_vls: int = 15  # of the port and of the switch before it, whichever has fewer
     p_keys: int = 128  # entries of its table
 
@@ -84,7 +85,7 @@ class EndPort:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The ports that are there, as the subnet manager sees them."""
+    """The ports that are there, as the subnet manager sees them, and those that it is known to have seen before."""
 
     ports: tuple[EndPort, ...]
     # Service levels that routing itself needs against deadlock, as dfsssp does; with more than one they are not free.

@@ -26,6 +26,7 @@ class FabricPort(msgspec.Struct, kw_only=True):
     node_guid: str
     lid: int  # 0: it has none yet
     is_active: bool
+    is_there: bool  # else it was seen before, and is gone now
     partitions: list[str]  # P_Keys; last, see `_begun`
 
 
@@ -88,5 +89,6 @@ def _port(one: EndPort) -> FabricPort:
         node_guid=str(Guid(one.node_guid)),
         lid=one.lid,
         is_active=one.is_active,
+        is_there=one.is_there,
         partitions=[],
     )

@@ -14,6 +14,8 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 
 from weft.errors import ConfigError, SubnetError
+from weft.fabric.files.naming import node_id
+from weft.fabric.kinds import NodeKind
 from weft.ids import Guid
 from weft.sm.pkey.partitions import DEFAULT_P_KEY
 from weft.tenants.drivers.driver import Conflict, Observed
@@ -166,7 +168,7 @@ def _end_ports(ports: list[UfmPort]) -> Iterator[EndPort]:
     """Named as weft names them: h1/1, and dgx1/mlx5_0/1 where a host has several adapters."""
     nodes = Counter(host for host, _ in {(port.system_name, port.node) for port in ports})
     for port in ports:
-        host, number = port.system_name or port.node, port.number or 1
+        host, number = port.system_name or node_id(NodeKind.HCA, Guid.parse(port.node)), port.number or 1
         device = (port.node_description or "").removeprefix(host).partition(":")[0].strip() or port.node
         yield EndPort(
             guid=Guid.parse(port.guid),

@@ -1,0 +1,123 @@
+"""Ports that were there before keep their names, and with them their seats, unless the fabric contradicts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.tenants.memory import MemoryDriver
+from tests.tenants.wanted import fabric, intent
+
+from weft.errors import ConfigError
+from weft.tenants.apply import apply
+from weft.tenants.recall import recall, remember
+from weft.tenants.slices import Inventory
+
+
+def names(inventory: Inventory, *, there: bool) -> dict[int, str]:
+    return {port.guid: port.name for port in inventory.ports if port.is_there == there}
+
+
+def without(inventory: Inventory, *hosts: str) -> Inventory:
+    return replace(inventory, ports=tuple(port for port in inventory.ports if port.host not in hosts))
+
+
+class Forgetful(MemoryDriver):
+    """Its ports are remembered from one time to the next."""
+
+    known = remember(Inventory(()))
+
+    def inventory(self):
+        found = recall(self.ports, self.known)
+        self.known = remember(found)
+        return found
+
+
+def test_who_is_down_keeps_its_name_and_nothing_else():
+    before = fabric(3, ports=2, lid=7)
+    found = recall(without(before, "h3"), remember(before))
+    assert names(found, there=False) == {0x301: "h3/1", 0x302: "h3/2"}
+    assert found.ports[:4] == before.ports[:4]
+    assert {(port.lid, port.is_active, port.host) for port in found.ports[4:]} == {(0, False, "h3")}
+    assert recall(before, remember(found)) == before  # it comes back as it is
+
+
+def test_a_card_that_was_replaced_leaves_nothing_behind():
+    before = fabric(3)
+    ports = tuple(replace(port, guid=0x999, node_guid=0x998) if port.host == "h3" else port for port in before.ports)
+    found = recall(replace(before, ports=ports), remember(recall(without(before, "h3"), remember(before))))
+    assert found.ports == ports
+
+
+def test_a_card_that_moved_is_where_it_is():
+    before = fabric(3)
+    moved = tuple(replace(port, name="h9/1", host="h9") if port.host == "h3" else port for port in before.ports)
+    assert recall(replace(before, ports=moved), remember(before)).ports == moved
+
+
+def test_a_server_that_boots_is_who_it_was():
+    """Until its system is up an adapter has no name but its GUID."""
+    before = fabric(3)
+    boots = tuple(
+        replace(port, name="H-0000000000000300/1", host="H-0000000000000300") if port.host == "h3" else port
+        for port in before.ports
+    )
+    assert recall(replace(before, ports=boots), remember(before)) == before
+    taken = replace(before.ports[0], guid=0x777, name="h3/1", host="h3")  # the name is another's now
+    assert recall(replace(before, ports=(*boots, taken)), remember(before)).ports == (*boots, taken)
+
+
+def test_an_adapter_whose_neighbour_is_down_is_who_it_was():
+    """Alone in its host it is called after that; and the next time it may be the other one that is alone."""
+    before = fabric(2)
+    first, second = (replace(before.ports[1], name=f"h2/mlx5_{n}/1", guid=0x201 + n) for n in range(2))
+    known = remember(Inventory((before.ports[0], first, second)))
+    for alone, gone in ((second, first), (first, second)):
+        found = recall(Inventory((before.ports[0], replace(alone, name="h2/1"))), known)
+        assert names(found, there=True) == {0x101: "h1/1", alone.guid: alone.name}
+        assert names(found, there=False) == {gone.guid: gone.name}
+        known = remember(found)
+    more = Inventory((before.ports[0], first, second))
+    assert recall(more, remember(replace(more, ports=(before.ports[0], replace(first, name="h2/1"))))) == more
+
+
+def test_another_fabric_of_the_same_title_has_none_of_these_ports():
+    other = Inventory(tuple(replace(port, guid=port.guid + 0x10_0000) for port in fabric(2).ports))
+    assert recall(other, remember(fabric(8))) == other
+
+
+def test_who_sees_nobody_yet_forgets_nobody():
+    assert names(recall(Inventory(()), remember(fabric(2))), there=False) == {0x101: "h1/1", 0x201: "h2/1"}
+
+
+TENANTS = '[tenant.a]\nhosts = ["h[1-2]"]\n[tenant.b]\nhosts = ["h{}"]'
+
+
+def test_a_host_that_is_down_keeps_its_seats_and_stops_nobody(tmp_path):
+    driver = Forgetful(fabric(8, ports=2))
+    apply(driver, intent(tmp_path, TENANTS.format(3)))
+    driver.ports = without(driver.ports, "h2")
+    step = apply(driver, intent(tmp_path, TENANTS.format(4)))
+    seats = {one.name: [*one.seats] for one in driver.allocation.slices.values()}
+    assert seats == {"a": [0x101, 0x102, 0x201, 0x202], "b": [0x401, 0x402]}
+    assert step.compiled.notes == (
+        "tenant a: h2/1, h2/2 are not there now; they get their keys when they come",
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="no host 'h22'"):
+        apply(driver, intent(tmp_path, TENANTS.format("22")))
+
+
+def test_one_card_of_a_host_that_is_down_keeps_its_seat(tmp_path):
+    driver = Forgetful(fabric(8, ports=2))
+    apply(driver, intent(tmp_path, TENANTS.format(3)))
+    driver.ports = replace(driver.ports, ports=tuple(port for port in driver.ports.ports if port.name != "h2/2"))
+    assert apply(driver, intent(tmp_path, TENANTS.format(3))).plan.is_empty
+
+
+def test_a_replaced_card_takes_the_seat_of_the_old_one(tmp_path):
+    driver = Forgetful(fabric(8))
+    apply(driver, intent(tmp_path, TENANTS.format(3)))
+    there = driver.ports.ports
+    driver.ports = Inventory(tuple(replace(port, guid=0x999) if port.host == "h2" else port for port in there))
+    apply(driver, intent(tmp_path, TENANTS.format(3)))
+    assert [*driver.allocation.slices[1].seats] == [0x101, 0x999]
