@@ -325,6 +325,13 @@ def test_members_that_are_gone_are_out_after_the_next_sweep(desk):
     assert set(desk.state.groups.by_mgid[BROADCAST].members) == {desk.guid("h3")}
 
 
+def test_a_sweep_that_nobody_answers_ends_all_members_and_not_the_manager(desk):
+    join(desk, mgid=GOOD)
+    desk.view.fabric.tables.pkey[desk.view.end_ports] = 0
+    (ended,) = desk.state.groups.settle(desk.view, NO_FILE, life_time=18)
+    assert (ended.mgid, desk.state.groups.by_mgid) == (GOOD, {})
+
+
 def test_groups_follow_the_partition_file(desk):
     mgid, nobodys = Gid.parse("ff12:401b:ffff::16"), Gid.parse("ff12:401b:8001::ffff:ffff")
     more = Partition(name="D", p_key=0x7FFF, members=(), groups=(Group(mgid=mgid, q_key=7, mtu=5, rate=7, sl=3),))

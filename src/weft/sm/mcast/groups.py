@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -234,7 +235,7 @@ def _by_partition(view: View) -> dict[int, set[int]]:
     order = np.argsort(keys[row, place], kind="stable")
     p_keys, first = np.unique(keys[row, place][order], return_index=True)
     guids = view.fabric.ports.guid[ends[row[order]]].tolist()
-    bounds = zip(first.tolist(), [*first[1:].tolist(), len(guids)], strict=True)
+    bounds = pairwise([*first.tolist(), len(guids)])
     return {p_key: set(guids[a:b]) for p_key, (a, b) in zip(p_keys.tolist(), bounds, strict=True)}
 
 
