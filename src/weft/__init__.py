@@ -10,7 +10,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
     advise                         do I need InfiniBand: answer, reasons, the runs that show it, when it flips
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
-    plan | tenants                 WHAT TO BUY: size, racks, cables, bill, audit, growth | WHO MAY TALK: intent, drivers
+    plan | tenants | monitor       WHAT TO BUY: size, bill, growth | WHO MAY TALK: intent, drivers | IS IT WELL: poll
     training                       a job: transformer, parallel, gpu, communication, step; traces/ of others
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)

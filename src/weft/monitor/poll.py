@@ -1,0 +1,235 @@
+"""Read the counters of all ports of a fabric, over any carrier: many MADs under way, and few of them.
+
+    poller = Poller(carrier)
+    before, after = poller.poll(), poller.poll()
+    between(before, after)                                 what happened meanwhile: see `change`
+
+    each poll     SwitchInfo of every switch, PortInfo of ports not Active        has the cabling changed?
+                  PortCountersExtended of every port with a cable                 PortCounters where there is no such
+    where needed  causes of errors and discards where those counters moved; FEC where a port ever had errors
+    on change     walk again: a link went down, came up or trained again, or a port falls silent
+
+A counter that was not read is not known: `Reading.known` says so, and its value, 0, means nothing. Causes of what is
+zero are zero, and those of what has not moved are as they were: neither is asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import SubnetError
+from weft.mad.carrier import RETRIES, TIMEOUT_MS, Carrier
+from weft.mad.walk import DATA, directed, statuses, walk
+from weft.monitor.columns import CAUSES, PHYSICAL, TRAFFIC, Column, Counts, Flags, columns_of, read, read_fec, rows_with
+from weft.monitor.ports import Ports, ports_of
+from weft.sm.discovery.view import View, make_view
+from weft.wire.bulk import column, fill, pack_rows
+from weft.wire.format import Format
+from weft.wire.mad import ClassPortInfo, MadHeader, Method, MgmtClass, PlainMad
+from weft.wire.perf import (
+    PerfAttribute,
+    PerfCapability,
+    PerfCapability2,
+    PortCounters,
+    PortCountersExtended,
+    PortExtendedSpeedsCounters,
+    PortSelect,
+)
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.smp import SmpAttribute, SwitchInfo
+
+_ATTRIBUTES = {one.form: one for one in PerfAttribute}
+_FEC = np.array([Column.FEC_CORRECTED, Column.FEC_UNCORRECTED])
+_LINK = [Column.LINK_DOWNED, Column.LINK_ERROR_RECOVERY]
+_ABILITIES = {  # ClassPortInfo: CapabilityMask, and CapabilityMask2 above it
+    "is_long": PerfCapability.EXTENDED_WIDTH | PerfCapability.EXTENDED_WIDTH_NO_IETF,
+    "is_longest": PerfCapability2.ADDITIONAL_PORT_COUNTERS_EXTENDED << 16,
+    "has_wait": int(PerfCapability.XMIT_WAIT),
+    "has_rs_fec": int(PerfCapability.RS_FEC_COUNTERS),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reading:
+    """All counters at one moment, as far as they were read."""
+
+    at_s: float  # on a clock that nobody sets: intervals are differences of this
+    stamp_s: float  # since 1970, by the clock on the wall, for people
+    ports: Ports
+    counters: Counts  # [slot, Column]
+    known: Flags  # [slot, Column]
+    oddities: tuple[str, ...]  # what the walk did not understand
+
+
+class Poller:
+    """A monitor at one port of a fabric. `clock` goes on evenly, `wall` is the time of day."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        retries: int = RETRIES,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.carrier, self._timeout_ms, self._retries = carrier, timeout_ms, retries
+        self._clock, self._wall = clock, wall
+        self._view: View | None = None
+        self._ports: Ports | None = None
+        self._masks: dict[int, int] = {}  # GUID of a node -> what its performance agent can do
+        self._last: Reading | None = None
+
+    def poll(self) -> Reading:
+        """The counters now. SubnetError if nothing has a LID: a subnet manager gives them."""
+        if self._ports is None or self._has_changed(self._ports):
+            self._walk()
+        reading = self._read()
+        if self._is_odd(reading):
+            self._walk()
+            reading = self._read()
+        self._last = reading
+        return reading
+
+    # -- what is there ------------------------------------------------------------------------------------------------
+
+    def _walk(self) -> None:
+        self._view = view = make_view(walk(self.carrier, timeout_ms=self._timeout_ms, retries=self._retries))
+        bare = ports_of(view, self._able(view))
+        if not bare.is_polled.any():
+            raise SubnetError(
+                f"none of the {len(view.fabric.nodes):,} nodes has a LID, so nobody can be asked for counters: "
+                "run a subnet manager first, `weft sm` or OpenSM"
+            )
+        self._ports = bare.with_cables_of(self._ports)
+
+    def _able(self, view: View) -> dict[str, Flags]:
+        """By node, what its performance agent says of itself; a node is asked once."""
+        nodes, bare = view.fabric.nodes, _lids(view)
+        new = np.flatnonzero((bare > 0) & ~np.isin(nodes.guid, np.array([*self._masks], np.uint64)))
+        rows, came = self._exchange(ClassPortInfo, bare[new], np.zeros(len(new), np.int64))
+        masks = column(rows, ClassPortInfo.capability_mask) | column(rows, ClassPortInfo.capability_mask2) << np.uint64(
+            16
+        )
+        self._masks |= dict(zip(nodes.guid[new][came].tolist(), masks[came].tolist(), strict=True))
+        mask = np.array([self._masks.get(guid, 0) for guid in nodes.guid.tolist()], np.int64)
+        return {name: mask & bit > 0 for name, bit in _ABILITIES.items()}
+
+    def _has_changed(self, ports: Ports) -> bool:
+        """Do switches say that a port changed its state since the walk, or has one that was not Active?
+
+        A subnet manager takes the switch's note away when it has seen it; what comes up it makes Active.
+        """
+        assert self._view is not None
+        view, node = self._view, ports.fabric.ports.node
+        switches = np.flatnonzero(view.is_switch)
+        idle = np.flatnonzero(view.is_switch[node] & (ports.state != PortState.ACTIVE) & (ports.number > 0))
+        smps = np.concatenate(
+            (
+                directed(*view.to_nodes(switches), SmpAttribute.SWITCH_INFO),
+                directed(*view.to_nodes(node[idle]), SmpAttribute.PORT_INFO, ports.number[idle].astype(np.int64)),
+            )
+        )
+        answers, came = self.carrier.exchange(smps, timeout_ms=self._timeout_ms, retries=self._retries)
+        came &= statuses(answers) == 0
+        infos, states = np.split(answers[:, DATA : 2 * DATA], [len(switches)])
+        now = column(states, PortInfo.port_state).astype(np.int64)
+        noted, before = (column(one, SwitchInfo.port_state_change) for one in (infos, view.switch_info[switches]))
+        return bool(not came.all() or (noted > before).any() or (now != ports.state[idle]).any())
+
+    def _is_odd(self, reading: Reading) -> bool:
+        """Did a port fall silent since the last reading, or a link go down or train again?"""
+        last = self._last
+        if last is None or last.ports is not reading.ports:
+            return False
+        both = reading.known & last.known
+        moved = both[:, _LINK] & (reading.counters[:, _LINK] != last.counters[:, _LINK])
+        return bool(moved.any() or (rows_with(last.known) & ~rows_with(reading.known)).any())
+
+    # -- counters -----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Reading:
+        assert self._ports is not None
+        assert self._view is not None
+        ports, at_s, stamp_s = self._ports, self._clock(), self._wall()
+        shape = len(ports), len(Column)
+        sheet = _Sheet(ports, np.zeros(shape, np.int64), np.zeros(shape, np.bool_))
+        polled = ports.is_polled
+        self._fill(sheet, PortCountersExtended, polled & ports.is_long)
+        sheet.known[~ports.is_longest, : TRAFFIC.start] = sheet.known[~ports.is_longest, TRAFFIC.stop :] = False
+        self._fill(sheet, PortCounters, polled & ~ports.is_longest)
+        sheet.known[:, Column.PORT_XMIT_WAIT] &= ports.has_wait
+        answered = rows_with(sheet.known)
+        for form in CAUSES:
+            self._fill(sheet, form, answered & ~sheet.infer(form, self._last))
+        errs = rows_with(sheet.counters[:, PHYSICAL] > 0)
+        self._fill(sheet, PortExtendedSpeedsCounters, answered & errs & ports.has_fec)
+        known, counters = sheet.known, sheet.counters
+        counters[~known] = 0
+        return Reading(
+            at_s=at_s, stamp_s=stamp_s, ports=ports, counters=counters, known=known, oddities=self._view.oddities
+        )
+
+    def _fill(self, sheet: _Sheet, form: type[Format], which: Flags) -> None:
+        """Ask these ports for an attribute; what an earlier one has told stays."""
+        slots = np.flatnonzero(which)
+        ports = sheet.ports
+        rows, came = self._exchange(form, ports.lid[slots], ports.number[slots].astype(np.int64))
+        if form is PortExtendedSpeedsCounters:
+            columns, (values, valid) = _FEC, read_fec(rows, ports.has_rs_fec[slots])
+        else:
+            columns, (values, valid) = columns_of(form), read(form, rows)
+        at = np.ix_(slots, columns)
+        new = ~sheet.known[at]
+        sheet.counters[at] = np.where(new, values, sheet.counters[at])
+        sheet.known[at] |= new & valid & came[:, None]
+
+    def _exchange(
+        self, form: type[Format], lids: NDArray[np.int64], ports: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint8], Flags]:
+        """An attribute of ports: its bytes, and which were had."""
+        mads = pack_rows(
+            PlainMad, len(lids), mgmt_class=MgmtClass.PERF, method=Method.GET, attribute_id=_ATTRIBUTES[form]
+        )
+        if form is not ClassPortInfo:
+            fill(mads, PortSelect.port_select, ports, DATA)
+        answers, came = self.carrier.exchange(mads, lids, timeout_ms=self._timeout_ms, retries=self._retries)
+        return answers[:, DATA:], came & (column(answers, MadHeader.status) == 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sheet:
+    """A reading while it is made."""
+
+    ports: Ports
+    counters: Counts
+    known: Flags
+
+    def infer(self, form: type[Format], last: Reading | None) -> Flags:
+        """Enter causes that need no question: none where nothing was counted, as before where nothing came. Which?"""
+        sums, columns = np.array(CAUSES[form]), columns_of(form)
+        total, is_known = self.counters[:, sums], ~rows_with(~self.known[:, sums])
+        none = is_known & ~rows_with(total > 0)
+        self.known[np.ix_(none, columns)] = True
+        if last is None or last.ports is not self.ports:
+            return none
+        same = is_known & ~none & ~rows_with(~last.known[:, np.append(sums, columns)])
+        same &= ~rows_with(total != last.counters[:, sums])
+        at = np.ix_(same, columns)
+        self.counters[at], self.known[at] = last.counters[at], True
+        return none | same
+
+
+def _lids(view: View) -> NDArray[np.int64]:
+    """[node] -> a LID by which it can be asked: of port 0 of a switch, of any port that is up of another; 0: none."""
+    info, node = view.port_info, view.fabric.ports.node
+    usable = view.is_switch[node] & (view.fabric.ports.number == 0)
+    usable |= ~view.is_switch[node] & (view.state > PortState.DOWN)
+    lids = np.zeros(len(view.fabric.nodes), np.int64)
+    lids[node[usable]] = column(info, PortInfo.lid)[usable]
+    return lids

@@ -1,0 +1,128 @@
+"""The ports of a fabric as a walk saw them: what a reading's rows are.
+
+Rows are the slots of `fabric`, port 0 of each node among them, as everywhere. A port keeps the cable that it had last:
+while that is down, or what is behind it is silent, `far_guid` and `far_number` still say which it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.rates import lanes_by_code
+from weft.sm.discovery.view import View
+from weft.wire.bulk import column
+from weft.wire.port_info import LANES, Capability, PortInfo, join_speeds
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ports:
+    """[slot] each. Widths in lanes; speeds as bits of `wire.port_info.LinkSpeed`, the active one as the fastest."""
+
+    fabric: Fabric  # with names from NodeDescription
+    lid: Ints  # by which a port's counters are asked for; 0: none
+    number: NDArray[np.int16]
+    peer: NDArray[np.int32]  # slot at the other end, -1 where none answers
+    far_guid: NDArray[np.uint64]  # node at the other end, now or before; 0 where there never was one
+    far_number: NDArray[np.int16]
+    rate_gbit_s: NDArray[np.float64]  # of one direction; 0 where nothing answers at the other end
+    width_active: Ints
+    width_supported: Ints
+    speed_active: Ints
+    speed_supported: Ints
+    state: Ints  # PortState
+    is_long: Flags  # data and packets have 64 bits: PortCountersExtended
+    is_longest: Flags  # and so have errors and waits
+    has_wait: Flags
+    has_fec: Flags  # counts what forward error correction does
+    has_rs_fec: Flags
+
+    def __len__(self) -> int:
+        return len(self.lid)
+
+    def name(self, slot: int) -> str:
+        return self.fabric.port(slot).name
+
+    @cached_property
+    def is_cabled(self) -> Flags:
+        """Is there a cable, or was there one?"""
+        cabled: Flags = self.far_guid > 0
+        return cabled
+
+    @cached_property
+    def is_polled(self) -> Flags:
+        return self.is_cabled & (self.lid > 0)
+
+    def rows_in(self, other: Ports) -> Ints:
+        """[slot] -> the same port there: of the node with that GUID, by its number; -1 where there is none."""
+        if self is other:
+            return np.arange(len(self))
+        mine, theirs = self.fabric.nodes, other.fabric.nodes
+        order = np.argsort(theirs.guid, kind="stable")
+        place = np.minimum(np.searchsorted(theirs.guid, mine.guid, sorter=order), len(order) - 1)
+        node = np.where(theirs.guid[order[place]] == mine.guid, order[place], -1)[self.fabric.ports.node]
+        number = self.number.astype(np.int64)
+        is_there = (node >= 0) & (number <= theirs.n_ports[node])
+        return np.where(is_there, other.fabric.first_port[node] + number, -1)
+
+    def with_cables_of(self, before: Ports | None) -> Ports:
+        """Where nothing answers now, the cable that was there before."""
+        if before is None:
+            return self
+        rows = self.rows_in(before)
+        kept = (self.far_guid == 0) & (rows >= 0)
+        return replace(
+            self,
+            far_guid=np.where(kept, before.far_guid[rows], self.far_guid),
+            far_number=np.where(kept, before.far_number[rows], self.far_number),
+        )
+
+
+def ports_of(view: View, able: dict[str, Flags]) -> Ports:
+    """From what was walked, and what the performance agent of each node can do: is_long and so on, by node."""
+    fabric, info = view.fabric, view.port_info
+    node, peer = fabric.ports.node, fabric.ports.peer
+    is_switch = fabric.nodes.kind[node] == NodeKind.SWITCH
+    own = np.where(is_switch, fabric.first_port[node], np.arange(len(node)))
+    has_peer = peer >= 0
+    rate = np.append(fabric.link_rate_gbit_s, 0.0)[fabric.ports.link]
+    return Ports(
+        fabric=fabric,
+        lid=np.where(is_switch | (_field(info, "port_state") > 1), _field(info, "lid")[own], 0),
+        number=fabric.ports.number,
+        peer=peer,
+        far_guid=np.where(has_peer, fabric.nodes.guid[node[peer]], np.uint64(0)),
+        far_number=np.where(has_peer, fabric.ports.number[peer], 0).astype(np.int16),
+        rate_gbit_s=rate,
+        width_active=lanes_by_code()[_field(info, "link_width_active")].astype(np.int64),
+        width_supported=_most_lanes(_field(info, "link_width_supported")),
+        speed_active=_speeds(info, "active"),
+        speed_supported=_speeds(info, "supported"),
+        state=_field(info, "port_state"),
+        has_fec=_field(info, "capability_mask")[own] & Capability.IS_EXTENDED_SPEEDS_SUPPORTED > 0,
+        **{name: flags[node] for name, flags in able.items()},
+    )
+
+
+def _field(info: NDArray[np.uint8], name: str) -> Ints:
+    return column(info, PortInfo.fields[name]).astype(np.int64)
+
+
+def _speeds(info: NDArray[np.uint8], kind: str) -> Ints:
+    ext2 = _field(info, f"link_speed_ext_{kind}_2")
+    return join_speeds(_field(info, f"link_speed_{kind}"), _field(info, f"link_speed_ext_{kind}"), ext2)
+
+
+def _most_lanes(widths: Ints) -> Ints:
+    """The widest of some, in lanes; 0 where none is said."""
+    lanes = [np.where(widths & int(code), lanes, 0) for code, lanes in LANES.items()]
+    most: Ints = np.max(lanes, axis=0)
+    return most

@@ -1,0 +1,71 @@
+"""A subnet in this process that weft's manager brought up, and a poller at its first host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import weft
+from weft.mad.local import LocalCarrier
+from weft.monitor.columns import Column
+from weft.monitor.poll import Poller
+from weft.scenarios.managed import ManagedSubnet
+from weft.sm.conf.options import Options
+from weft.wire.perf import PerfAttribute
+from weft.wire.smp import SmpAttribute
+
+SPEC = "fat-tree:hosts=8,radix=4"
+
+
+class Listener:
+    """A carrier that counts what is asked, and loses the answers of some LIDs."""
+
+    def __init__(self, carrier: LocalCarrier) -> None:
+        self.carrier, self.silent, self.asked = carrier, set[int](), []  # asked for: attributes
+
+    def exchange(self, mads, to=None, **how):
+        kind = PerfAttribute if to is not None else SmpAttribute
+        self.asked += [kind(one) for one in (mads[:, 16].astype(int) << 8 | mads[:, 17]).tolist()]
+        answers, came = self.carrier.exchange(mads, to, timeout_ms=1, retries=0)
+        if to is not None:
+            lost = np.isin(to, [*self.silent])
+            answers[lost], came[lost] = 0, False
+        return answers, came
+
+    def count(self, attribute: PerfAttribute | SmpAttribute) -> int:
+        """How often it was asked for. Attributes of two classes may have one number."""
+        return sum(one is attribute for one in self.asked)
+
+
+class Watched:
+    """A small subnet under a poller. Time stands unless a test moves it."""
+
+    def __init__(self, spec: str = SPEC) -> None:
+        self.net = ManagedSubnet(weft.load(spec), Options())
+        self.devices, self.fabric = self.net.devices, self.net.fabric
+        self.carrier = Listener(LocalCarrier(self.net.subnet, self.net.carrier.slot, sleep=self.net.clock.sleep))
+        self.now_s = self.wall_s = 1000.0
+        self.poller = Poller(self.carrier, clock=lambda: self.now_s, wall=lambda: self.wall_s)
+
+    def slot(self, port: str) -> int:
+        """In the true fabric."""
+        return self.fabric.find_port(port).slot
+
+    def count(self, port: str, column: Column, by: int) -> None:
+        self.fabric.counters[self.slot(port), column] += by
+
+    def poll(self, after_s: float = 10.0):
+        self.now_s += after_s
+        self.wall_s += after_s
+        self.carrier.asked.clear()
+        return self.poller.poll()
+
+
+def value(reading, port: str, column: Column) -> int | None:
+    """What a reading says of a port; None where that is not known."""
+    slot = reading.ports.fabric.find_port(port).slot
+    return int(reading.counters[slot, column]) if reading.known[slot, column] else None
+
+
+def delta(change, port: str, column: Column) -> int | None:
+    slot = change.ports.fabric.find_port(port).slot
+    return int(change.delta[slot, column]) if change.known[slot, column] else None
