@@ -57,6 +57,18 @@ def format_count(count: float) -> str:
     return f"{count / _COUNT_SUFFIXES[suffix]:.4g}{suffix}"
 
 
+def parse_share(text: str) -> float:
+    """Of `80%` or `0.8`; from 0 to 1."""
+    bare = text.strip()
+    try:
+        share = float(bare.removesuffix("%")) / (100 if bare.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"share {text!r} is not from 0 to 1: write 80% or 0.8")
+    return share
+
+
 def format_gbit_s(rate_gbit_s: float) -> str:
     """`400`, `13.64`: as short as it is true."""
     return f"{rate_gbit_s:,.2f}".rstrip("0").rstrip(".")

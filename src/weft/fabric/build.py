@@ -121,6 +121,7 @@ class FabricBuilder:
             "medium": int(medium),
             "length_m": length_m,
             "bit_error_rate": bit_error_rate,
+            "good_end": 0,
         }
         self._link_parts.append(_columns(values, ends[0].size, _LINK_DTYPES))
 
@@ -236,6 +237,7 @@ _LINK_DTYPES: dict[str, type] = {
     "medium": np.int8,
     "length_m": np.float32,
     "bit_error_rate": np.float64,
+    "good_end": np.int8,
 }
 
 

@@ -100,6 +100,7 @@ class LinkColumns(_Columns):
     medium: NDArray[np.int8]  # Medium
     length_m: NDArray[np.float32]
     bit_error_rate: NDArray[np.float64]  # after error correction: what the link layer sees
+    good_end: NDArray[np.int8]  # that receives well though the cable errs: 0 neither, 1 `a`, 2 `b`
 
     def __len__(self) -> int:
         return len(self.a)
@@ -129,3 +130,11 @@ class FabricColumns:
         """[link] -> data rate of one direction."""
         lane = np.array([s.lane_gbit_s for s in speeds()])
         return lane[self.links.speed] * self.links.width
+
+    @cached_property
+    def receive_error_rate(self) -> NDArray[np.float64]:
+        """[port] -> bit error rate of what it receives."""
+        rates = np.zeros(len(self.ports))
+        for number, ends in ((1, self.links.a), (2, self.links.b)):
+            rates[ends] = np.where(self.links.good_end == number, 0.0, self.links.bit_error_rate)
+        return rates

@@ -28,21 +28,24 @@ def remove_link(fabric: Fabric, port_name: str) -> Fabric:
     return fabric.subset(keep_links=keep).changed(f"removed the cable of {port_name}")
 
 
-def degrade(fabric: Fabric, port_name: str, bit_error_rate: float) -> Fabric:
-    """Make the cable in a port err: after error correction, this part of its bits."""
-    changed = fabric.with_links(erring(fabric, port_name, bit_error_rate))
-    return changed.changed(f"degraded {port_name} to a bit error rate of {bit_error_rate:g}")
+def degrade(fabric: Fabric, port_name: str, bit_error_rate: float, *, one_way: bool = False) -> Fabric:
+    """Make the cable in a port err: after error correction, this part of its bits; `one_way`: of what it receives."""
+    changed = fabric.with_links(erring(fabric, port_name, bit_error_rate, one_way=one_way))
+    only = "what comes in at " if one_way else ""
+    return changed.changed(f"degraded {only}{port_name} to a bit error rate of {bit_error_rate:g}")
 
 
-def erring(fabric: Fabric, port_name: str, bit_error_rate: float) -> LinkColumns:
+def erring(fabric: Fabric, port_name: str, bit_error_rate: float, *, one_way: bool = False) -> LinkColumns:
     """The links of a fabric, with that in a port as `degrade` makes it."""
     if not 0 <= bit_error_rate < 1:
         raise ConfigError(
             f"bit error rate {bit_error_rate} of {port_name} is not from 0 to 1: a good cable has 1e-15, a bad one 1e-8"
         )
-    rates = fabric.links.bit_error_rate.copy()
-    rates[_link_at(fabric, port_name).index] = bit_error_rate
-    return replace(fabric.links, bit_error_rate=rates)
+    rates, good_end = fabric.links.bit_error_rate.copy(), fabric.links.good_end.copy()
+    link = _link_at(fabric, port_name).index
+    rates[link] = bit_error_rate
+    good_end[link] = (2 if fabric.links.a[link] == fabric.find_port(port_name).slot else 1) if one_way else 0
+    return replace(fabric.links, bit_error_rate=rates, good_end=good_end)
 
 
 def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:

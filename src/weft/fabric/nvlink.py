@@ -47,6 +47,7 @@ def join_nvlinks(fabric: Fabric) -> Fabric:
         medium=np.full(len(gpus), Medium.BOARD, np.int8),
         length_m=np.zeros(len(gpus), np.float32),
         bit_error_rate=np.zeros(len(gpus)),
+        good_end=np.zeros(len(gpus), np.int8),
     )
     kinds = bare.nodes.kind.copy()
     kinds[gpus], kinds[heads] = NodeKind.HCA, NodeKind.SWITCH

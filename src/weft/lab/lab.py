@@ -30,6 +30,7 @@ from weft.lab import programs
 from weft.lab.attach import Attachments
 from weft.lab.error_counts import ErrorCounts
 from weft.lab.ibsim import Server
+from weft.lab.illness import Illness, ill_cables
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
 from weft.lab.sysfs_tree import tree_of
@@ -42,6 +43,7 @@ from weft.verbs.carriers.lab.connection import SUFFIX
 from weft.verbs.carriers.places import place_of
 
 if TYPE_CHECKING:
+    from weft.lab.load import JobSpec, LabLoad
     from weft.lab.traffic import LabTraffic
 
 
@@ -85,6 +87,8 @@ class Lab:
             shutil.rmtree(place_of(str(self.verbs_socket)), ignore_errors=True)
 
     def stop(self) -> None:
+        if "_load" in vars(self):
+            self._load.stop()
         self.server.stop()
         if self._thread is not None:
             self._thread.join(timeout=30)
@@ -147,12 +151,30 @@ class Lab:
         """Pull the cable of a port, or all cables of a node or server. Returns the ports, one of each cable."""
         return self.server.call(lambda: self._break(name))
 
-    def degrade(self, name: str, bit_error_rate: float) -> list[str]:
-        """Make the cable of a port err: this part of its bits, after error correction."""
-        return self.server.call(lambda: self._degrade(name, bit_error_rate))
+    def degrade(
+        self,
+        name: str,
+        bit_error_rate: float | None = None,
+        *,
+        one_way: bool = False,
+        to: str | None = None,
+        flaps: float | None = None,
+        drain: float | None = None,
+    ) -> list[str]:
+        """Make the cable of a port ill, until it is fixed; of a node or server, all its cables.
+
+        `bit_error_rate`: this part of its bits errs, after error correction; `one_way`: of what the port `name`
+        receives. `to`: it comes up with less, `1xNDR`. `flaps`: so often an hour it goes down and up again. `drain`: a
+        host takes only this share of its line rate. Returns the ports, one of each cable.
+        """
+        ill = Illness(bit_error_rate=bit_error_rate, one_way=one_way, to=to, flaps=flaps, drain=drain)
+        changed = self.server.call(lambda: self._degrade(name, ill))
+        if flaps is not None:
+            self._load.keep_time()
+        return changed
 
     def fix(self, name: str = "") -> list[str]:
-        """Put back what was pulled and replace what errs: at a port, a node or a server, or everywhere."""
+        """Put back what was pulled and replace what is ill: at a port, a node or a server, or everywhere."""
         return self.server.call(lambda: self._fix(name))
 
     def state(self) -> dict[str, Any]:
@@ -185,6 +207,33 @@ class Lab:
 
         return LabTraffic(self.server, self._fabric_now)
 
+    # -- a steady load ------------------------------------------------------------------------------------------------
+
+    def load(self, *jobs: JobSpec, seed: int = 1, speed: float = 1.0) -> dict[str, Any]:
+        """Jobs that go on and on instead of those before, `train=ring:h[1-64]@80%`, and a clock: ports count.
+
+        `speed`: simulated seconds for each real one; 0: time passes only by `advance`. Returns `load_state`.
+        """
+        return self._load.start(jobs, seed=seed, speed=speed)
+
+    def unload(self, *names: str) -> dict[str, Any]:
+        """End these jobs; without a name all, and the clock."""
+        return self._load.unload(names)
+
+    def advance(self, seconds: float) -> dict[str, Any]:
+        """Let so much simulated time pass at once. Returns `load_state`."""
+        return self._load.advance(seconds)
+
+    def load_state(self) -> dict[str, Any]:
+        """The jobs, what they want and what they get on the tables of this moment; speed and time of the clock."""
+        return self._load.state()
+
+    @cached_property
+    def _load(self) -> LabLoad:
+        from weft.lab.load import LabLoad  # Numba: most labs carry none
+
+        return LabLoad(self.server, self._fabric_now)
+
     def send_packet(self, host: str, packet: bytes) -> Fate:
         """A data packet leaves a host's port. What arrives goes to `subnet.attach_packets`, in the lab's thread."""
         slot = self.server.places.find(host)
@@ -204,22 +253,23 @@ class Lab:
             faults.pull_cable(devices, slot)
         return [devices.name(slot) for slot in pulled]
 
-    def _degrade(self, name: str, bit_error_rate: float) -> list[str]:
-        self.metered_paths.close_all()
+    def _degrade(self, name: str, ill: Illness) -> list[str]:
         devices = self.subnet.devices
         slots = _one_end(devices, name)
+        ill.check(devices, slots)
+        self.metered_paths.close_all()
         for slot in slots:
-            faults.degrade(devices, slot, bit_error_rate)
+            ill.befall(devices, slot)
         return [devices.name(slot) for slot in slots]
 
     def _fix(self, name: str) -> list[str]:
         self.metered_paths.close_all()
         devices = self.subnet.devices
-        wrong = [*sorted(devices.broken), *_bad_cables(devices)]
+        wrong = [*sorted(devices.broken), *ill_cables(devices)]
         asked = set(cables(devices, name)) if name else set(wrong)
         fixed = [slot for slot in wrong if {slot, devices.cable[slot]} & asked]
         for slot in fixed:
-            faults.degrade(devices, slot, 0.0)
+            faults.mend(devices, slot)
             faults.plug_cable(devices, slot)
         return list(dict.fromkeys(devices.name(slot) for slot in fixed))
 
@@ -232,7 +282,7 @@ class Lab:
             "sockname": self.sockname,
             "nodes": len(devices.nodes),
             "broken": [devices.name(slot) for slot in sorted(devices.broken)],
-            "degraded": [devices.name(slot) for slot in _bad_cables(devices)],
+            "degraded": [devices.name(slot) for slot in ill_cables(devices)],
             "traffic": self._traffic.now if "_traffic" in vars(self) else "",
         } | self.server.state()
 
@@ -244,9 +294,3 @@ def _one_end(devices: Devices, name: str) -> list[int]:
         if devices.cable[slot] not in found:
             found.append(slot)
     return found
-
-
-def _bad_cables(devices: Devices) -> list[int]:
-    """Those that err, each by one slot: at a switch, if one end is."""
-    both = ((slot, devices.cable[slot]) for slot in devices.erring)
-    return sorted({min(ends, key=lambda end: (not devices.is_switch[devices.node_of[end]], end)) for ends in both})

@@ -97,7 +97,7 @@ class LabTraffic:
         return self._send(pattern, fabric, traffic.take(told), options, progress) | {"without_path": int((~told).sum())}
 
     def _fabric(self) -> Fabric:
-        return self._server.call(lambda: _still(self._fabric_now()))
+        return self._server.call(lambda: still(self._fabric_now()))
 
     def _send(
         self, pattern: str, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None
@@ -205,7 +205,7 @@ def _reached(plane: Plane, slot: int, mlid: int, sl: int) -> set[int]:
     return {hop.slot for _, _, hop in hops if hop.reason is Reason.ARRIVED}
 
 
-def _still(fabric: Fabric) -> Fabric:
+def still(fabric: Fabric) -> Fabric:
     """With tables that nobody writes while the engine reads them."""
     return replace(fabric, tables=copy.deepcopy(fabric.tables))
 

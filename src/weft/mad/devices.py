@@ -103,6 +103,8 @@ class Devices(Plane):
         self.dead: set[int] = set()  # nodes without power
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
         self.limits: dict[int, tuple[int, int]] = {}  # link -> widths and speeds that its cable can do
+        self.flaps: dict[int, float] = {}  # link -> how often an hour it goes down and comes up again
+        self.takes: dict[int, float] = {}  # slot of a host that is overloaded -> share of line rate that it takes
         # What a Get returns, in rows of 64 bytes that kernels see whole, and each by itself.
         self.node_infos, self.node_descriptions = (np.zeros_like(self.tables.switch_info) for _ in range(2))
         self.node_info: dict[int, memoryview] = {}
@@ -160,8 +162,10 @@ class Devices(Plane):
     def run_on(self, fabric: Fabric) -> None:
         """The same cabling, with cables of another quality; who has `fabric` from before keeps what it was."""
         self.fabric = fabric
-        bad = fabric.links.take(fabric.links.bit_error_rate > 0)
-        self.erring = {slot for slot in (*bad.a.tolist(), *bad.b.tolist()) if self.cable[slot] != NONE}
+        hurt = np.flatnonzero(fabric.receive_error_rate > 0).tolist()
+        self.erring = {
+            self.cable[slot] for slot in hurt if self.cable[slot] != NONE
+        }  # by which packets leave to be hurt
 
     # -- what changes from inside -----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
     pull_cable(devices, slot)         plug_cable(devices, slot)      down, and up again
     degrade(devices, slot, 1e-5)      degrade(devices, slot, 0.0)    bits flip: MADs are lost, errors are counted
     slow(devices, slot, "1xSDR")      mend(devices, slot)            the cable comes up with less
+    flap(devices, slot)                                              down and up again, by itself
     kill(devices, node)               revive(devices, node)          no power; then as new, without LID and tables
 
 `fabric.faults` does the same to a fabric that is not running. `fabric_now` is the fabric as it runs at this moment.
@@ -15,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.fabric.counters import Counter
 from weft.fabric.faults import erring
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, lanes_by_code, parse_label, speed_by_bits, speeds
@@ -36,10 +38,11 @@ def plug_cable(devices: Devices, slot: int) -> None:
     links.bring_up(devices, slot)
 
 
-def degrade(devices: Devices, slot: int, bit_error_rate: float) -> None:
-    """Let a cable err in both directions, from now on; 0 makes it good again."""
+def degrade(devices: Devices, slot: int, bit_error_rate: float, *, one_way: bool = False) -> None:
+    """Let a cable err from now on, in both directions or in what comes in at this slot; 0 makes it good again."""
     _far_end(devices, slot)
-    devices.run_on(devices.fabric.seen_with(erring(devices.fabric, devices.name(slot), bit_error_rate)))
+    worse = erring(devices.fabric, devices.name(slot), bit_error_rate, one_way=one_way)
+    devices.run_on(devices.fabric.seen_with(worse))
 
 
 def slow(devices: Devices, slot: int, label: str) -> None:
@@ -55,11 +58,23 @@ def slow(devices: Devices, slot: int, label: str) -> None:
     links.retrain(devices, slot)
 
 
+def flap(devices: Devices, slot: int) -> None:
+    """The ports try to recover the link, have to take it down, and it comes up again for a subnet manager to see."""
+    far = _far_end(devices, slot)
+    if devices.peer(slot) != NONE:
+        devices.fabric.counters[[slot, far], Counter.LINK_ERROR_RECOVERY] += 1
+        links.retrain(devices, slot)
+
+
 def mend(devices: Devices, slot: int) -> None:
-    """A new cable: neither slow nor erring."""
-    degrade(devices, slot, 0.0)
-    devices.limits.pop(devices.link[slot], None)
-    links.retrain(devices, slot)
+    """A new cable, neither slow nor erring, that stays up; and the host at its end takes what comes."""
+    for end in (slot, _far_end(devices, slot)):
+        devices.takes.pop(end, None)
+    devices.flaps.pop(devices.link[slot], None)
+    if slot in devices.erring or devices.cable[slot] in devices.erring:
+        degrade(devices, slot, 0.0)
+    if devices.limits.pop(devices.link[slot], None) is not None:
+        links.retrain(devices, slot)
 
 
 def kill(devices: Devices, node: int) -> None:

@@ -88,7 +88,7 @@ def lay_out(today: Fabric, target: Fabric, roles: Roles) -> Yard:
     )
 
 
-_FIELDS = ("a", "b", "speed", "width", "medium", "length_m", "bit_error_rate")
+_FIELDS = ("a", "b", "speed", "width", "medium", "length_m", "bit_error_rate", "good_end")
 
 
 def _network(fabric: Fabric) -> list[int]:

@@ -138,7 +138,7 @@ class _Nodes:
 
 def _refuse_losses(wiring: Wiring, used: NDArray[np.int64]) -> None:
     bad = used[used < len(wiring.ports)]
-    bad = bad[wiring.ports.bytes_per_error[bad] > 0]
+    bad = bad[wiring.ports.bytes_per_error[wiring.ports.peer[bad]] > 0]
     if len(bad):
         raise ConfigError(
             f"the cable of {wiring.name(int(bad[0]))} makes bit errors, and flows lose nothing: use the packet engine"

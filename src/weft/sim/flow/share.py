@@ -13,7 +13,7 @@ up too early is put back.
 
 from __future__ import annotations
 
-from weft.jit import part
+from weft.jit import lean_kernel, part
 from weft.sim.layout.records import NONE
 
 SLACK = 1e-9  # relative: rates and loads closer than this are equal
@@ -91,6 +91,15 @@ def choose_held(s, flow):
                 choose(s, s.node_flow[at])
                 left -= 1
             at = s.node_next[at]
+
+
+@lean_kernel
+def share_all(s):
+    """All flows begin at once; `new_rate` and `new_bottleneck` are theirs."""
+    for flow in range(len(s.flows)):
+        link_up(s, flow)
+        choose(s, flow)
+    solve(s)
 
 
 @part

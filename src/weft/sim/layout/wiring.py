@@ -79,7 +79,7 @@ def wire(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
     to_switch = kind[peer_node] == NodeKind.SWITCH
     processing_ps = np.where(to_switch, switch_ps[peer_node], fec_ps[link])
     ports.cut_through = (to_switch & (switching is Switching.CUT_THROUGH)).astype(np.int8)
-    error_rate = np.where(plugged, fabric.links.bit_error_rate[link], 0)
+    error_rate = np.where(plugged, fabric.receive_error_rate[slots], 0)
     ports.bytes_per_error = np.where(error_rate > 0, 1 / np.maximum(error_rate, 1e-300) / 8, 0)
     return Wiring(
         fabric=fabric,

@@ -267,4 +267,5 @@ def _links(walk: Walk) -> LinkColumns:
         medium=np.zeros(len(a), np.int8),
         length_m=np.zeros(len(a), np.float32),
         bit_error_rate=np.zeros(len(a), np.float64),
+        good_end=np.zeros(len(a), np.int8),
     )

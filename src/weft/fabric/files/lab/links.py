@@ -50,7 +50,7 @@ def plug(doc: Document, count: int, fabric: Fabric) -> Fabric:
     rows = []
     for (place, entry), a, b in zip(cables, slots[::2], slots[1::2], strict=True):
         speed, width = panel.line(place, entry, a, b)
-        rows.append((a, b, speed.index, width, MEDIA[entry.medium], entry.length_m, entry.bit_error_rate))
+        rows.append((a, b, speed.index, width, MEDIA[entry.medium], entry.length_m, entry.bit_error_rate, 0))
     names = [column.name for column in fields(LinkColumns)]
     columns = zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)
     added = LinkColumns(**{name: np.array(column, getattr(fabric.links, name).dtype) for name, column in columns})

@@ -1,0 +1,61 @@
+"""Max-min fair rates of flows that go on for ever: `share`'s solution once, without messages and a clock.
+
+rate, bottleneck = fair_rates(first, link, capacity)        flow f takes links link[first[f]:first[f + 1]]
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.sim.flow.share import share_all
+from weft.sim.flow.state import CLASS, FLOW, LEVEL, RUN
+from weft.sim.layout.records import NONE, Records, records
+
+
+class _Flows(NamedTuple):
+    """The part of `state.State` that `share` needs."""
+
+    run: Records
+    flows: Records
+    classes: Records
+    chosen: NDArray[np.int32]
+    touched: NDArray[np.int32]
+    levels: Records
+    node_first: NDArray[np.int64]
+    node_class: NDArray[np.int32]
+    node_share: NDArray[np.float64]
+    node_flow: NDArray[np.int32]
+    node_next: NDArray[np.int32]
+    node_prev: NDArray[np.int32]
+
+
+def fair_rates(
+    first: NDArray[np.int64], link: NDArray[np.int32], capacity: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """[flow] -> rate, in the unit of `capacity`; and the link that holds it there. Each flow takes a link or more."""
+    flows, classes, run = records(len(first) - 1, FLOW), records(len(capacity), CLASS), records(1, RUN)
+    if not len(flows):
+        return np.zeros(0), np.zeros(0, np.int32)
+    flows.bottleneck = NONE
+    classes.capacity, classes.head = capacity, NONE
+    run.solution = 1
+    share_all(
+        _Flows(
+            run=run,
+            flows=flows,
+            classes=classes,
+            chosen=np.zeros(len(flows), np.int32),
+            touched=np.zeros(len(classes), np.int32),
+            levels=records(len(classes) + 1, LEVEL),
+            node_first=first,
+            node_class=link,
+            node_share=np.ones(len(link)),
+            node_flow=np.repeat(np.arange(len(flows), dtype=np.int32), np.diff(first)),
+            node_next=np.full(len(link), NONE, np.int32),
+            node_prev=np.full(len(link), NONE, np.int32),
+        )
+    )
+    return flows.new_rate.copy(), flows.new_bottleneck.copy()

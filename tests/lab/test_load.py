@@ -1,0 +1,158 @@
+"""A steady load and ill cables in a running lab, under weft's own subnet manager."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.lab.rdma import all_active, managed
+from tests.patience import wait_until
+
+import weft
+from weft.errors import ConfigError, UnknownName
+from weft.fabric.counters import Counter
+from weft.lab.lab import Lab
+
+TREE = "fat-tree:hosts=16,radix=8"
+EVERYBODY = "all=all-to-all@90%"
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with Lab(weft.load(TREE)) as running, managed(running) as manager:
+        yield running, manager
+
+
+@pytest.fixture
+def lab(shared):
+    """Whole, under no load, and counted from 0."""
+    running, _ = shared
+    running.fix()
+    running.unload()
+    wait_until(lambda: all_active(running))
+    wait_until(lambda: running.load(EVERYBODY, speed=0)["jobs"][0]["slowest"] > 0.99, "a routed fabric")
+    running.fabric.counters[:] = 0
+    return running
+
+
+def grown(lab, name):
+    counters = lab.fabric_now().counters[lab.fabric[name].slot]
+    return {counter.name: int(counters[counter]) for counter in Counter if counters[counter]}
+
+
+def slowest(lab):
+    return lab.load_state()["jobs"][0]["slowest"]
+
+
+def test_an_hour_under_load_is_counted_at_the_ports(lab):
+    (job,) = lab.advance(3600)["jobs"]
+    assert job["gbit_s"] == pytest.approx(job["wanted_gbit_s"])
+    assert grown(lab, "h1/1")["PORT_XMIT_DATA_WORDS"] * 32 / 3600e9 == pytest.approx(0.9 * 394.92, rel=1e-3)
+    assert lab.load_state()["seconds"] >= 3600
+
+
+def test_a_broken_cable_stops_jobs_until_the_manager_routes_around_it(lab):
+    lab.break_cable("leaf1/5")
+    wait_until(lambda: 0.5 < slowest(lab) < 0.9, "routes around the cable, which three are fewer than four")
+    lab.fix()
+    wait_until(lambda: slowest(lab) > 0.99, "all four again")
+
+
+def test_a_one_way_cable_errs_at_the_port_that_was_named_alone(lab):
+    assert lab.degrade("leaf1/5", 1e-9, one_way=True) == ["leaf1/5"]
+    lab.advance(60)
+    near, far = grown(lab, "leaf1/5"), grown(lab, lab.fabric["leaf1/5"].peer.name)
+    assert near["SYMBOL_ERROR"] > near["PORT_RCV_ERRORS"] > 10_000
+    assert "SYMBOL_ERROR" not in far
+    details = lab.subnet.devices.details
+    assert details[lab.fabric["leaf1/5"].slot, "port_local_physical_errors", 0] >= near["PORT_RCV_ERRORS"]
+
+
+def test_a_cable_that_flaps_is_counted_at_both_ends_and_the_manager_hears_of_it(lab, shared):
+    traps = shared[1].state.log.counts["TRAP"]
+    lab.degrade("leaf1/5", flaps=60)
+    lab.advance(3600)
+    near, far = grown(lab, "leaf1/5"), grown(lab, lab.fabric["leaf1/5"].peer.name)
+    assert 30 <= near["LINK_DOWNED"] <= 90
+    assert near["LINK_DOWNED"] == far["LINK_DOWNED"] == near["LINK_ERROR_RECOVERY"]
+    wait_until(lambda: shared[1].state.log.counts["TRAP"] > traps, "a trap")
+    wait_until(lambda: slowest(lab) > 0.99, "the link is Active again")
+
+
+def test_a_narrow_cable_says_so_and_carries_less(lab):
+    lab.degrade("leaf1/5", to="1xNDR")
+    assert lab.fabric_now()["leaf1/5"].link.label == "1xNDR"
+    wait_until(lambda: 0.1 < slowest(lab) < 0.5, "a quarter of the width")
+    assert lab.fix() == ["leaf1/5"]
+    wait_until(lambda: slowest(lab) > 0.99, "all of it again")
+
+
+def test_an_overloaded_host_makes_the_switch_wait(lab):
+    assert lab.degrade("h3", drain=0.2) == ["h3/1"]
+    assert lab.state()["degraded"] == [lab.fabric["h3/1"].peer.name]
+    lab.advance(10)
+    waits = grown(lab, lab.fabric["h3/1"].peer.name)["PORT_XMIT_WAIT"] * 22e-9 / 10
+    assert waits == pytest.approx(0.8, rel=0.01)
+
+
+def test_time_passes_by_itself(lab):
+    before = lab.load_state()["seconds"]
+    lab.load(EVERYBODY, speed=600)
+    wait_until(lambda: lab.load_state()["seconds"] > before, "a tick")
+    assert lab.unload()["jobs"] == []
+
+
+def test_the_same_seed_counts_the_same():
+    def count(name):
+        with Lab(weft.load("star:hosts=4"), name) as star, managed(star):
+            star.load("a=ring@50%", "b=incast:h[1-3]@10%", seed=5, speed=0)
+            star.degrade("h2", 1e-10)
+            before = star.fabric_now().counters.copy()
+            star.advance(60)
+            return star.fabric.counters - before
+
+    one, other = count("load-one"), count("load-other")
+    errors = [Counter.SYMBOL_ERROR, Counter.PORT_RCV_ERRORS, Counter.PORT_XMIT_WAIT]
+    assert one[:, Counter.SYMBOL_ERROR].any()
+    assert (one[:, errors] == other[:, errors]).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({}, "what is it to suffer from"),
+        ({"one_way": True, "to": "1xNDR"}, "one_way is for errors"),
+        ({"flaps": 0}, "0 flaps an hour"),
+        ({"drain": 1.2}, "takes 1.2 of line rate"),
+        ({"drain": 0.5}, "leaf1/5 leads to no host"),
+        ({"bit_error_rate": 7}, "is not from 0 to 1"),
+    ],
+)
+def test_an_illness_that_cannot_be_is_refused(lab, words, said):
+    with pytest.raises(ConfigError, match=said):
+        lab.degrade("leaf1/5", **words)
+    assert lab.state()["degraded"] == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "said"),
+    [
+        ("a=ring:h1,h2@x", ConfigError, "share 'x' is not from 0 to 1"),
+        ("a=rings", UnknownName, "ring"),
+        ("a b", ConfigError, "is no job: write NAME=PATTERN:HOSTS@SHARE"),
+        ("a=ring:h1,h99", UnknownName, "h99"),
+        ("a=ring:leaf1,h1", ConfigError, "leaf1 cannot take part"),
+        ({"name": "a", "pattern": "ring", "sise": 3}, ConfigError, "a job has no sise"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(lab, spec, kind, said):
+    with pytest.raises(kind, match=said):
+        lab.load(spec, speed=0)
+    assert [job["name"] for job in lab.load_state()["jobs"]] == ["all"], "what ran before goes on"
+
+
+def test_two_jobs_of_one_name_are_refused(lab):
+    with pytest.raises(ConfigError, match="two jobs are called a"):
+        lab.load("a=ring", "a=incast", speed=0)
+    with pytest.raises(ConfigError, match="speed -1"):
+        lab.load("a=ring", speed=-1)
+    assert np.isfinite(lab.advance(1)["seconds"])
