@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.interop.ibdm import proof
+from tests.interop.ibdm import Court, proof
 from tests.patience import PATIENCE_S, wait_until
 
 _NUMBER = itertools.count()
@@ -165,3 +165,8 @@ def ibdmsh(tmp_path) -> Callable[[Path], str]:
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False).stdout
 
     return check
+
+
+@pytest.fixture(scope="module")
+def court(tmp_path_factory) -> Court:
+    return Court(find_peer("ibdmchk"), find_peer("ibdmsh"), tmp_path_factory.mktemp("court"))

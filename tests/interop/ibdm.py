@@ -1,12 +1,30 @@
-"""ibdmchk's proof as a script for ibdmsh, the shell of the same package.
+"""ibdmchk, and its proof as a script for ibdmsh, the shell of the same package.
 
-It is the same without a histogram past whose end ibdmchk writes where a switch has fifty equally near ports to a host,
-as the NDR fabric has, and without the min-hop tables behind that, which are half of the time on Selene. One lane only.
+The script proves the same without a histogram past whose end ibdmchk writes where a switch has fifty equally near ports
+to a host, as the NDR fabric has, and without the min-hop tables behind that, which are half of the time on Selene. For
+one lane only.
 """
 
 from __future__ import annotations
 
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
+from tests.patience import PATIENCE_S
+
+from weft.fabric.files import opensm as files
+from weft.fabric.files.atomic import write_atomically
+from weft.fabric.files.opensm_vls import write_vls
+from weft.fabric.model import Fabric
+from weft.routing.check import Verdict
+from weft.routing.graph import switch_graph
+from weft.routing.orientation import hops_from
+
+_MOST_EQUAL_PORTS = 50  # to a host, or ibdmchk dies; the NDR fabric has 62
 
 
 def proof(subnet: Path, routes: Path, *, switches: bool = False) -> str:
@@ -20,3 +38,94 @@ def proof(subnet: Path, routes: Path, *, switches: bool = False) -> str:
         "ibdmAnalyzeLoops $fabric\n",
     ]
     return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What ibdmchk said."""
+
+    paths: int
+    missing: int
+    all_paths: int  # those of switches too; 0 if they were not asked for
+    hops: dict[int, int]  # links between switches -> pairs
+    credit_loop: bool | None  # None if paths are missing: then it does not look
+    lanes: int  # highest VL in use, and one
+    text: str
+
+
+def read_judgement(text: str) -> Judgement:
+    scanned, missing = re.search(r"-I- Scanned:(\d+) CA to CA", text), re.search(r"Found (\d+) missing.*:(\d+)", text)
+    assert scanned or missing, text[-2000:]
+    histogram = text.partition("LFT ROUTE HOP HISTOGRAM")[2].partition("NUM-CA-CA-PAIRS\n")[2].partition("---")[0]
+    hops = [tuple(map(int, line.split())) for line in histogram.splitlines()]
+    with_switches = re.search(r"-I- Scanned:(\d+) paths", text)
+    lanes = re.search(r"Analyzing Fabric for Credit Loops \d+ SLs, (\d+) VLs used", text)
+    no_loop = "-I- no credit loops found" in text  # ibdmsh crashes after that, and prints the opposite when it does
+    assert missing or no_loop or "-E- credit loops in routing" in text, text[-2000:]
+    return Judgement(
+        paths=int(missing[2]) if missing else int(scanned[1]) if scanned else 0,
+        missing=int(missing[1]) if missing else 0,
+        all_paths=int(with_switches[1]) if with_switches else 0,
+        hops={count - 2: pairs for count, pairs in hops},  # it counts the links of the two adapters too
+        credit_loop=None if missing else not no_loop,
+        lanes=int(lanes[1]) if lanes else 0,
+        text=text,
+    )
+
+
+class Court:
+    """Runs ibdmchk."""
+
+    def __init__(self, ibdmchk: str, ibdmsh: str, folder: Path) -> None:
+        self.ibdmchk, self.ibdmsh, self.folder = ibdmchk, ibdmsh, folder
+
+    def judge(
+        self, fabric: Fabric, *, lanes: bool | None = None, switches: bool = False, shell: bool = False
+    ) -> Judgement:
+        """With the files of lanes if the tables use any, or as told; by ibdmsh if told so, or if ibdmchk would die."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as name:
+            folder = Path(name)
+            write_atomically(folder / "subnet", files.subnet_lst_text(fabric))
+            write_atomically(folder / "routes", files.fdbs_text(fabric))
+            write_atomically(folder / "groups", "")
+            if shell or most_equal_ports(fabric) >= _MOST_EQUAL_PORTS:
+                assert "sl2vl" not in vars(fabric.tables), "this script judges one lane"
+                write_atomically(folder / "script", proof(folder / "subnet", folder / "routes", switches=switches))
+                return self.run(folder, self.ibdmsh, "script")
+            options = ["-s", "subnet", "-f", "routes", "-m", "groups", "-l", str(fabric.tables.lmc.max())]
+            if lanes or (lanes is None and "sl2vl" in vars(fabric.tables)):
+                write_vls(fabric, folder)
+                options += ["-c", "opensm.psl", "-d", "opensm.slvl"]
+            return self.run(folder, self.ibdmchk, *options, *(["-a"] if switches else []))
+
+    def run(self, folder: Path, *command: str) -> Judgement:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        return read_judgement(done.stdout)
+
+
+def most_equal_ports(fabric: Fabric) -> int:
+    """How many ports of one switch at most lead to a host on ways that are equally short."""
+    if fabric.nodes.n_ports.max() < _MOST_EQUAL_PORTS:
+        return 0
+    graph = switch_graph(fabric, fabric.tables.lid, fabric.tables.lmc)
+    most = 0
+    for target in np.unique(graph.at[graph.out > 0]):
+        hops = hops_from(graph, int(target))
+        most = max(most, int(np.bincount(graph.near[hops[graph.far] < hops[graph.near]]).max(initial=0)))
+    return most
+
+
+def assert_agree(verdict: Verdict, judgement: Judgement) -> None:
+    """weft and ibdmchk saw the same paths and came to the same end."""
+    assert (verdict.pairs, verdict.missing) == (judgement.paths, judgement.missing)
+    assert verdict.hops == judgement.hops
+    if judgement.credit_loop is not None:
+        assert bool(verdict.credit_loop) == judgement.credit_loop, verdict.explain()

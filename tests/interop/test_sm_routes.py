@@ -138,15 +138,31 @@ def test_smpquery_reads_the_lanes_of_the_dump(sweep):
     assert len(set(map(tuple, wanted.values()))) > 1
 
 
+def keep_some_adapters(subnet: Path, one_in: int) -> int:
+    """Takes the cables of the others out of a dump; returns how many adapters are left in it."""
+    adapter = re.compile(r"\{ CA .*?NodeGUID:(\w+)")
+    lines = subnet.read_text(encoding="utf-8").splitlines(keepends=True)
+    of_line = [adapter.search(line) for line in lines]
+    some = set(sorted({found[1] for found in of_line if found})[::one_in])
+    kept = [line for line, found in zip(lines, of_line, strict=True) if not found or found[1] in some]
+    subnet.write_text("".join(kept), encoding="utf-8")
+    return len(some)
+
+
 @pytest.mark.slow
 def test_selene_comes_up_in_ibsim(sweep, ibdmsh, selene_dump, tmp_path):
-    """666 switches, 4,341 adapters: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same."""
+    """666 switches, 4,341 adapters: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same.
+
+    ibdmchk walks every pair, which takes it a minute: it is shown all switches and every tenth adapter. weft's `check`
+    sees all.
+    """
     fabric = weft.load(str(selene_dump))
     done = sweep(fabric)
-    said = ibdmsh(done.dumps)
-    assert "-I- Scanned:18839940 CA to CA paths" in said
-    assert "-I- no credit loops found" in said
     swept = done.fabric()
+    assert keep_some_adapters(done.dumps / "opensm-subnet.lst", 10) == 435
+    said = ibdmsh(done.dumps)
+    assert f"-I- Scanned:{435 * 434} CA to CA paths" in said
+    assert "-I- no credit loops found" in said
     verdict = check(swept)
     assert verdict.ok
     assert verdict.pairs == 25_065_042
