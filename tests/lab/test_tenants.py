@@ -40,7 +40,7 @@ from weft.wire.mad import Method
 from weft.wire.sa import SaAttribute, SaMad
 
 RED, BLUE = ("h2", "h5", "h6"), ("h3", "h4", "h7", "h8")  # h1 has the subnet manager, whom all may hear
-ATTEMPTS, BATCH = 50_016, 32  # for each of two ways to enforce
+ATTEMPTS, BATCH = 10_016, 32  # for each of two ways to enforce: each way across a hundred times
 
 
 @pytest.fixture(params=["both", "off"])
@@ -142,7 +142,7 @@ class DirectHost(Host):
 
 
 @pytest.mark.slow
-def test_100_000_attempts_across_tenants_deliver_nothing(enforce, tmp_path, monkeypatch):
+def test_20_000_attempts_across_tenants_deliver_nothing(enforce, tmp_path, monkeypatch):
     """Datagrams to the right queue pairs with the right Q_Key, by any P_Key that the sender has."""
     with tenants("star:hosts=8", enforce, tmp_path) as lab:
         pass  # its tables stay, and nobody else uses it: from here on it is called in this thread
