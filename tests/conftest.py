@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from tests.warm import warm_weft
 
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
@@ -38,6 +41,14 @@ def find_dump(name: str) -> Path:
 
 
 @pytest.fixture(scope="session")
+def warm() -> Iterator[Path]:
+    """A `weft` that has all imported; what it prints is the same in every country."""
+    environment = os.environ | {"COLUMNS": "120", "LC_ALL": "C.UTF-8"}
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder, warm_weft(Path(folder), environment) as program:
+        yield program
+
+
+@pytest.fixture(scope="session")
 def selene_dump() -> Path:
     """NVIDIA Selene's compute fabric of 2021: HDR, 666 switches."""
     return find_dump("selene.compute.txt")
@@ -57,6 +68,16 @@ def selene(selene_dump: Path) -> Fabric:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow ones first, then documents: at the end one worker would be left alone with them."""
     items.sort(key=lambda item: ("slow" not in item.keywords, item.path.name != "test_documents.py"))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: no collection of garbage need walk over its million objects again."""
+    gc.freeze()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: a test that waits, for a timer or for another process, leaves one idle."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_unconfigure() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 
 import pytest
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "weft", *words], capture_output=True, text=True, check=False)
+    return subprocess.run([os.environ["WEFT_WARM"], *words], capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

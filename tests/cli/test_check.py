@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 
 import pytest
 
@@ -15,7 +15,7 @@ from weft.routing.route import route
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "weft", "check", *map(str, arguments)]
+    command = [os.environ["WEFT_WARM"], "check", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

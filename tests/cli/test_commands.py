@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from weft.cli import COMMANDS, LAB_COMMANDS, app
 
 
 def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "weft", *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([os.environ["WEFT_WARM"], *arguments], capture_output=True, text=True, check=False)
 
 
 def json_of(*arguments: str) -> object:

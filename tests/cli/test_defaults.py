@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
@@ -17,9 +16,7 @@ def run(tmp_path):
         (tmp_path / "weft" / "defaults.toml").write_text(toml)
         env = os.environ | {"XDG_CONFIG_HOME": str(tmp_path)}
         env.pop("WEFT_DEFAULTS")
-        return subprocess.run(
-            [sys.executable, "-m", "weft", *words], env=env, capture_output=True, text=True, check=False
-        )
+        return subprocess.run([os.environ["WEFT_WARM"], *words], env=env, capture_output=True, text=True, check=False)
 
     return run
 
@@ -64,6 +61,6 @@ def test_the_doctor_names_the_file(run, tmp_path):
 
 def test_a_file_that_was_named_and_is_not_there_is_an_error():
     env = os.environ | {"WEFT_DEFAULTS": "/no/such.toml"}
-    done = subprocess.run([sys.executable, "-m", "weft", "links"], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run([os.environ["WEFT_WARM"], "links"], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "cannot read /no/such.toml" in done.stderr

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +33,7 @@ def message(tmp_path: Path) -> str:
 
 
 def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "weft", "replay", *arguments]
+    words = [os.environ["WEFT_WARM"], "replay", *arguments]
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 
 import pytest
 
@@ -220,7 +220,7 @@ def test_given_tables_have_no_groups_for_adaptive_paths(tmp_path):
 
 def test_the_status_of_bad_input_is_2():
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "sim", TREE, "--traffic", "incst"], capture_output=True, text=True, check=False
+        [os.environ["WEFT_WARM"], "sim", TREE, "--traffic", "incst"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr.startswith("weft: there is no traffic 'incst'")

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import find_dump
-from tests.examples.warm import warm_weft
 from tests.lab.mounts import need_mounts
 
 import weft
@@ -38,16 +37,10 @@ def blocks(document: Path, *, on_dumps: bool) -> list[tuple[str, str]]:
     return [(language, text) for language, text in found if bool(_DUMP.search(text)) is on_dumps]
 
 
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="weft-") as folder, warm_weft(Path(folder), environment()) as program:
-        yield program
-
-
 @pytest.fixture
 def _own_labs(warm, monkeypatch) -> Iterator[None]:
     """A runtime folder of the document's own; paths of sockets must be short."""
-    monkeypatch.setenv("PATH", f"{warm}:{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{warm.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}")
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
         yield

@@ -1,13 +1,15 @@
-"""A `weft` that starts at once: one process has imported all of it, and forks for each command.
+"""A `weft` that starts at once: one process has imported all of it and loaded its kernels, and forks for each command.
 
-Starting Python and importing takes half a second, and the documents have 140 commands. What a command reads, writes,
+Starting Python and importing takes half a second, and the documents have 180 commands. What a command reads, writes,
 finds in its environment and returns is its own, as of any process. That `weft` also starts cold other tests see.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import shlex
@@ -15,12 +17,18 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import weft
 
+_REHEARSED = (
+    "weft sim torus:3x3",
+    "weft nccl all_reduce -b 1M -e 2M superpod:su=1",
+    "weft route torus:4x4 --compare",
+    "weft scenario qos --picture qos.png",
+)
 _CLIENT = """
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as to:
@@ -32,19 +40,19 @@ with socket.socket(socket.AF_UNIX) as to:
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
-    """A folder for PATH, with this `weft` in it."""
+    """The path of this program; nothing else that PATH would find is in its folder."""
     address, client, program = folder / "warm", folder / "client.py", folder / "weft"
     client.write_text(_CLIENT.format(address=str(address)), encoding="utf-8")
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISs {client} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     command = [sys.executable, "-m", __name__, str(address)]
-    with subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE) as server:
+    with subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         try:
-            yield folder
+            yield program
         finally:
             server.terminate()
 
@@ -56,6 +64,8 @@ def _serve(address: str) -> None:
         # programs; what plugins add to; what Neutron loads, and needs it
         if not name.startswith(("weft.__main__", "weft.verbs.", "weft.cli.scenario", "weft.clouds.openstack.")):
             importlib.import_module(name.removesuffix(".__init__"))
+    for words in _REHEARSED:
+        _rehearse(words)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
     with socket.socket(socket.AF_UNIX) as listener:
@@ -68,6 +78,16 @@ def _serve(address: str) -> None:
                 listener.close()
                 return _attend(asked)
             asked.close()
+
+
+def _rehearse(words: str) -> None:
+    """Run a command in this process: those that are forked find its kernels, fonts and tables of flags."""
+    from weft.cli import main
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        sys.argv = words.split()
+        with contextlib.suppress(SystemExit):
+            main()
 
 
 def _attend(asked: socket.socket) -> None:

@@ -1,0 +1,14 @@
+"""Most commands are run by a `weft` that has all imported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm(warm: Path) -> None:
+    """For functions that are no fixtures."""
+    os.environ["WEFT_WARM"] = str(warm)
