@@ -204,6 +204,8 @@ class Work:
             said = await self.client.call("POST", f"{UFM}/resources/pkeys", body)
         if said[0] < 400:
             self.added.append((p_key, guid))
+        else:
+            self.members[p_key].remove(guid)
         return said
 
     def _stranger(self) -> tuple[int, str]:

@@ -153,7 +153,7 @@ def changed(
 def split_definitions(text: str) -> dict[int, str]:
     """By P_Key, which each must name; several of one are put together."""
     found: dict[int, str] = {}
-    plain = "\n".join(line.partition("#")[0] for line in text.split("\n"))
+    plain = "\n".join(line.partition("#")[0] for line in text.split("\n")) if "#" in text else text
     for definition in map(str.strip, plain.split(";")):
         if definition:
             name, p_key_text = split(definition.partition(":")[0].partition(",")[0])

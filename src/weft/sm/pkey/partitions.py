@@ -11,7 +11,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.ids import Gid
 
@@ -20,6 +24,8 @@ IPOIB_Q_KEY = 0x0B1B
 LINK_LOCAL = 2  # scope of a multicast group
 DEFAULT_RATE = 3  # 10 Gbit/s, in the standard's code
 DEFAULT_MTU = 4  # 2,048 bytes, in the standard's code
+LIMITED_MEMBER, FULL_MEMBER, BOTH_MEMBER = 0, 1, 2  # in a row of `Partition.rows`
+ROW = np.dtype([("guid", np.uint64), ("code", np.int8), ("index0", bool), ("rank", np.int64)])
 _SCOPE_SHIFT = 112
 _BROADCAST = Gid.parse("ff12:401b::ffff:ffff")
 
@@ -85,7 +91,7 @@ class Group:
     flow_label: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Partition:
     """A partition, and the groups that exist in it before anybody joins."""
 
@@ -98,6 +104,18 @@ class Partition:
     @property
     def label(self) -> str:
         return f"{self.name}={self.p_key:#06x}"
+
+    @cached_property
+    def rows(self) -> NDArray[Any]:
+        """Its members with the GUID, 0 where it is no port's. Made once: most partitions stay when one changes."""
+        return np.array([(_guid(one), _CODES[one.membership], one.index0, one.rank) for one in self.members], ROW)
+
+
+_CODES = {Membership.LIMITED: LIMITED_MEMBER, Membership.FULL: FULL_MEMBER, Membership.BOTH: BOTH_MEMBER}
+
+
+def _guid(member: Member) -> int:
+    return member.who if isinstance(member.who, int) else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

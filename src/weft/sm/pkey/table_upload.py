@@ -68,7 +68,7 @@ def upload_pkeys(sender: Sender, view: View, known: Known, chosen: PKeyTables) -
     """Write the blocks that differ; returns the ports that refused."""
     enforced = np.flatnonzero((chosen.enforcement > 0) & ~known.keys)
     read_pkeys(sender, view, known, enforced)
-    differs = (chosen.table != known.tables.pkey).any(axis=1) | ~known.keys
+    differs = (chosen.table.view(np.uint64) != known.tables.pkey.view(np.uint64)).any(axis=1) | ~known.keys
     slots = np.flatnonzero((chosen.programmed | (chosen.enforcement > 0)) & differs)
     if not len(slots):
         return []

@@ -24,14 +24,23 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import PKEY_ENTRIES
 from weft.ids import Guid, PKey, p_keys_match
-from weft.sm.pkey.partitions import DEFAULT_P_KEY, Devices, Everyone, Member, Membership, Partition, Partitions
+from weft.sm.pkey.partitions import (
+    BOTH_MEMBER,
+    DEFAULT_P_KEY,
+    LIMITED_MEMBER,
+    ROW,
+    Devices,
+    Everyone,
+    Member,
+    Partition,
+    Partitions,
+)
 
 FULL = PKey.FULL_MEMBER
 INBOUND, OUTBOUND = 2, 1  # of PortInfo's two bits
 # opensm.conf's part_enforce: in which direction switches check the P_Keys of packets at ports facing adapters.
 PART_ENFORCE = {"both": INBOUND | OUTBOUND, "in": INBOUND, "out": OUTBOUND, "off": 0}
 _NAMED = 4  # how many ports or keys a note names
-_LIMITED_MEMBER, _FULL_MEMBER, _BOTH_MEMBER = 0, 1, 2
 _CAS = (NodeKind.HCA, NodeKind.AGGREGATION)
 
 
@@ -95,7 +104,7 @@ def wanted_pkeys(
     slots = _end_slots(fabric)
     last = _last_rules(_expand(partitions.partitions, fabric, slots, own_slot, notes))
     keys = _keys(last, partitions.partitions, allow_both)
-    if not allow_both and (last.code == _BOTH_MEMBER).any():
+    if not allow_both and (last.code == BOTH_MEMBER).any():
         notes.append("members of a partition as both are full members: allow_both_pkeys is off")
     cap = np.maximum(_capacity(partition_cap, fabric)[fabric.ports.node[slots]], 1)
     there = _found_at(keys, found[slots], allow_both) if keep_indexes and found is not None else None
@@ -144,16 +153,16 @@ def _expand(
 ) -> _Rules:
     """Every rule with every port that it means."""
     members = list(chain.from_iterable(one.members for one in partitions))
-    size = len(members)
+    rows = np.concatenate([np.zeros(0, ROW), *(one.rows for one in partitions)])
     part = np.repeat(np.arange(len(partitions)), [len(one.members) for one in partitions])
-    guid = np.fromiter((0 if not isinstance(one.who, int) else one.who for one in members), np.uint64, size)
+    guid = rows["guid"]
     order = np.argsort(fabric.ports.guid[slots], kind="stable")
     place = order[np.minimum(np.searchsorted(fabric.ports.guid[slots], guid, sorter=order), len(slots) - 1)]
     count = (fabric.ports.guid[slots[place]] == guid).astype(np.int64)  # of ends that a rule means
     many = {int(rule): _many(members[rule].who, fabric, slots, own_slot) for rule in np.flatnonzero(guid == 0)}
     count[list(many)] = [len(ends) for ends in many.values()]
     _name_absent(partitions, members, part, np.flatnonzero(count == 0), notes)
-    rules = np.argsort(np.fromiter((one.rank for one in members), np.int64, size), kind="stable")
+    rules = np.argsort(rows["rank"], kind="stable")
     rule = np.repeat(rules, count[rules])
     end = place[rule]
     for one, ends in many.items():
@@ -161,17 +170,10 @@ def _expand(
     return _Rules(
         part[rule],
         end,
-        np.fromiter((_code(one.membership) for one in members), np.int8, size)[rule],
-        np.fromiter((one.index0 for one in members), bool, size)[rule],
-        np.repeat(np.arange(size), count[rules]),
+        rows["code"][rule],
+        rows["index0"][rule],
+        np.repeat(np.arange(len(rows)), count[rules]),
     )
-
-
-def _code(membership: Membership) -> int:
-    """Without a look into a dictionary: there is one for each member of each partition."""
-    if membership is Membership.LIMITED:
-        return _LIMITED_MEMBER
-    return _FULL_MEMBER if membership is Membership.FULL else _BOTH_MEMBER
 
 
 def _name_absent(
@@ -241,8 +243,8 @@ def _keys(rules: _Rules, partitions: tuple[Partition, ...], allow_both: bool) ->
     p_key = np.array([partition.p_key for partition in partitions], np.uint16)[rules.part]
     taken = np.zeros(int(rules.end.max(initial=-1)) + 1, bool)
     taken[rules.end[rules.index0]] = True
-    full = rules.code != _LIMITED_MEMBER
-    limited = (rules.code == _LIMITED_MEMBER) | ((rules.code == _BOTH_MEMBER) & allow_both)
+    full = rules.code != LIMITED_MEMBER
+    limited = (rules.code == LIMITED_MEMBER) | ((rules.code == BOTH_MEMBER) & allow_both)
     # With both keys of a partition, OpenSM puts the limited one at index 0 by indx0, and the full one for Default.
     is_default = (p_key == DEFAULT_P_KEY) & ~taken[rules.end]
     first_full = is_default | (rules.index0 & ~limited)

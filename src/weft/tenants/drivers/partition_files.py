@@ -121,6 +121,8 @@ def _slice(partition: Partition) -> Slice:
 
 
 def _as_read(one: Slice) -> Slice:
+    if one.mtu_bytes is None and one.rate_gbit_s is None:
+        return one
     return replace(
         one,
         mtu_bytes=one.mtu_bytes if one.ipoib and one.mtu_bytes != Mtu(DEFAULT_MTU).size_bytes else None,

@@ -17,7 +17,8 @@ class ManagerDriver:
     def __init__(self, manager: ManagerSocket) -> None:
         self.manager = manager
         self._seen: tuple[tuple[str, str], Inventory] | None = None  # of a revision of the subnet, and its master
-        self._read: dict[str, dict[int, Slice]] = {}  # by definition, of the last that was read: most stay
+        # By definition, of the last that was read, and of those written since: most stay, and need no look into them.
+        self._read: dict[str, dict[int, Slice]] = {}
 
     @property
     def title(self) -> str:
@@ -50,10 +51,9 @@ class ManagerDriver:
         """Tells what differs: the manager looks at nothing else."""
         check_index0(wanted.slices.values())
         there, slices = over.allocation, as_read(wanted.slices)
-        words: dict[str, Any] = {
-            "define": write_slices(one for p_key, one in slices.items() if there.slices.get(p_key) != one),
-            "remove": sorted(there.slices.keys() - slices.keys()),
-        }
+        define = write_slices(one for p_key, one in slices.items() if there.slices.get(p_key) != one)
+        self._read |= {text: {p_key: slices[p_key]} for p_key, text in split_definitions(define).items()}
+        words: dict[str, Any] = {"define": define, "remove": sorted(there.slices.keys() - slices.keys())}
         if wanted.lanes != there.lanes:
             words["qos"] = wanted.lanes
         if wanted.default_is_full != there.default_is_full:
