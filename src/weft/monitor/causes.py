@@ -1,0 +1,175 @@
+"""From links that stand out to what is to blame: cable, transceiver, port or switch.
+
+    both ways, or one way alone                         the cable, to begin with: it is swapped most easily
+    the same port on another cable before, and it erred   the port
+    two links of one cage of a switch                   what is plugged in there: a twin cable, or a transceiver
+    more links of one switch than chance puts there     the switch
+
+What has one cause is one suspect, by its worst link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import comb
+
+import numpy as np
+
+from weft.fabric import catalog
+from weft.monitor import evidence
+from weft.monitor.chance import FAMILY_WISE, is_chance, log10_tail
+from weft.monitor.health import NONE
+from weft.monitor.signs import Signs
+from weft.monitor.suspects import Kind, Suspect
+from weft.monitor.thresholds import thresholds
+
+_Place = tuple[int, int]  # a node; and a cage of it, or NONE for the whole
+_MOST_SURE = 1 - 1e-9  # nothing is certain
+
+
+def suspects_of_links(signs: Signs) -> list[Suspect]:
+    bad = np.flatnonzero(signs.is_bad | signs.is_flapping | signs.is_degraded).tolist()
+    at_once = thresholds().at_once
+    alone = len(bad) <= max(at_once.least, at_once.limit * len(signs.well.links))  # of very many, neighbours are chance
+    groups = _together(signs, bad) if alone else [[link] for link in bad]
+    damaged = signs.well.at_ends(signs.well.damaged).sum(axis=1)
+    worst = max(
+        bad, key=lambda link: damaged[link], default=NONE
+    )  # packets that are marked elsewhere were damaged here
+    return [_suspect(signs, group, marked=worst in group and damaged[worst] > 0) for group in groups]
+
+
+def _together(signs: Signs, bad: Sequence[int]) -> list[list[int]]:
+    """Links with one cause, the worst first; all others alone."""
+    left, groups = set(bad), []
+    for places in (_switches, _cages):
+        at: dict[_Place, list[int]] = {}
+        for link in bad:
+            for place in places(signs, link):
+                at.setdefault(place, []).append(link)
+        for place, links in sorted(at.items(), key=lambda item: -len(item[1])):
+            links = [link for link in links if link in left]
+            if len(links) > 1 and (places is _cages or _is_odd(signs, place[0], len(links), len(bad))):
+                groups.append(sorted(links, key=lambda link: -signs.strength[link]))
+                left -= set(links)
+    return [*groups, *([link] for link in bad if link in left)]
+
+
+def _switches(signs: Signs, link: int) -> set[_Place]:
+    """At either end."""
+    well = signs.well
+    slots = [slot for slot in well.links.ends[link].tolist() if slot != NONE and well.is_switch[slot]]
+    return {(int(well.ports.fabric.ports.node[slot]), NONE) for slot in slots}
+
+
+def _cages(signs: Signs, link: int) -> set[_Place]:
+    """Of switches whose model is known, those that take one plug for two ports or more."""
+    fabric, found = signs.well.ports.fabric, set()
+    for node, _ in _switches(signs, link):
+        model = catalog.by_device_id(int(fabric.nodes.vendor_id[node]), int(fabric.nodes.device_id[node]))
+        if isinstance(model, catalog.Switch) and model.ports > model.cages:
+            slots = [slot for slot in signs.well.links.ends[link].tolist() if fabric.ports.node[slot] == node]
+            found |= {(node, (int(fabric.ports.number[slot]) - 1) // (model.ports // model.cages)) for slot in slots}
+    return found
+
+
+def _is_odd(signs: Signs, switch: int, here: int, bad: int) -> bool:
+    """Does chance put so many of the bad links at one switch less than once in a hundred fabrics?"""
+    well = signs.well
+    slots = well.links.ends[well.links.ends >= 0]
+    nodes = well.ports.fabric.ports.node[slots]
+    share = float((nodes == switch).sum()) / len(well.links)
+    return comb(bad, here) * share**here * len(np.unique(nodes[well.is_switch[slots]])) < FAMILY_WISE
+
+
+def _suspect(signs: Signs, group: Sequence[int], *, marked: bool) -> Suspect:
+    found = _of_link(signs, group[0], evidence.of_marked(signs.well) if marked else [])
+    return found if len(group) == 1 else _of_group(signs, group, found)
+
+
+def _of_link(signs: Signs, link: int, more: list[str]) -> Suspect:
+    well = signs.well
+    near, far = evidence.worse_first(signs, link)
+    ends = evidence.end_name(well, near, far), evidence.end_name(well, far, near)
+    said: list[str] = []
+    kind: Kind = "bad cable"
+    if signs.is_flapping[link]:
+        kind, said = "flapping", [*said, *evidence.of_flaps(signs, link)]
+    if signs.is_degraded[link]:
+        kind, said = ("degraded link" if kind == "bad cable" else kind), [*said, *evidence.of_width(signs, link)]
+    if signs.is_bad[link]:
+        said += evidence.of_errors(signs, link)
+    before = [slot for slot in (near, far) if slot != NONE and _erred_before(signs, slot)]
+    if before and kind == "bad cable":
+        kind, name = "bad port", well.ports.name(before[0])
+        errors = evidence.number(int(well.errors_before[before[0]]), "symbol error")
+        said.append(f"{name} counted {errors} on another cable too, before: it is not the cable.")
+    return Suspect(
+        ends=ends,
+        kind=kind,
+        confidence=_confidence(signs, link),
+        evidence=(*said, *more, evidence.of_chance(signs, link)),
+        symbol_ber=(_ber(signs, near), _ber(signs, far)),
+        strength=float(signs.strength[link]),
+        action=_action(kind, ends, well.ports.name(before[0]) if before else ends[0]),
+    )
+
+
+def _ber(signs: Signs, slot: int) -> float:
+    return float(signs.well.symbol_ber[slot]) if slot != NONE else 0.0
+
+
+def _erred_before(signs: Signs, slot: int) -> bool:
+    """Did it err on another cable?"""
+    well = signs.well
+    mean = well.bits_before[[slot]] * max(signs.symbol_ber, signs.limit.limit)
+    return bool(~is_chance(log10_tail(well.errors_before[[slot]], mean), signs.tests)[0])
+
+
+def _confidence(signs: Signs, link: int) -> float:
+    return float(min(1 - 10.0 ** -max(signs.strength[link], 0.0), _MOST_SURE))
+
+
+def _action(kind: Kind, ends: tuple[str, str], port: str) -> str:
+    near, far = ends
+    if kind == "bad port":
+        return f"Move the cable of {port} to a spare port, and have {port} mended: another cable will not help."
+    swap = f"Swap the cable of {near} to {far}"
+    if kind == "flapping":
+        return (
+            f"Seat both plugs of the cable of {near} to {far} anew, then watch; if it goes down again, swap the cable. "
+            "If somebody worked on it, or switched it off and on, do nothing."
+        )
+    if kind == "degraded link":
+        return f"{swap}. If the new one comes up as slow, try {near} and {far} with other ports."
+    return (
+        f"{swap}; if the errors stay at {near}, its port is bad, or the transmitter of {far}: try another port there."
+    )
+
+
+def _of_group(signs: Signs, group: Sequence[int], worst: Suspect) -> Suspect:
+    well, nodes = signs.well, signs.well.ports.fabric.nodes
+    others = ", ".join(evidence.link_name(well, link) for link in group[1:])
+    cages = set.intersection(*(_cages(signs, link) for link in group))
+    if cages:
+        node, cage = min(cages)
+        where, is_twin = f"cage {cage + 1} of {nodes.name[node]}", len(cages) > 1
+        what, shared = ("cable", "a twin-port cable carries") if is_twin else ("transceiver", "a transceiver serves")
+        return replace(
+            worst,
+            kind="bad cable" if is_twin else "bad transceiver",
+            evidence=(*worst.evidence, f"{others} in the same {where} stands out too: {shared} both."),
+            action=f"Swap the {what} in {where}; if the errors stay, the cage is bad.",
+        )
+    ((node, _),) = set.intersection(*(_switches(signs, link) for link in group))
+    so_many = (
+        f"{len(group) - 1} other links of {nodes.name[node]} stand out too: {others}. Chance seldom puts so many bad "
+        "cables at one switch."
+    )
+    return replace(
+        worst,
+        kind="bad port",
+        evidence=(*worst.evidence, so_many),
+        action=f"Look at {nodes.name[node]} first: its power, fans, temperature and firmware. Cables come after that.",
+    )

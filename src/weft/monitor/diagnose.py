@@ -1,0 +1,88 @@
+"""Which cable is bad: suspects, the worst first, with evidence in words and what to do.
+
+    diagnosis = diagnose(changes)               changes of one poller, in their order
+    diagnosis.suspects[0].evidence              sentences with numbers
+    diagnosis.notes                             what else was seen, and why it is no fault
+
+Causes are told from consequences: packets that were damaged elsewhere point to where that was, ports that wait to what
+they wait for, links that went down with a node to that node. Where very many links are bad at once it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.monitor import evidence, traffic_trouble
+from weft.monitor.causes import suspects_of_links
+from weft.monitor.chance import is_chance
+from weft.monitor.change import Change
+from weft.monitor.health import NONE, Health, health
+from weft.monitor.signs import Signs, look
+from weft.monitor.suspects import Diagnosis
+from weft.monitor.thresholds import thresholds
+
+
+def diagnose(changes: Sequence[Change]) -> Diagnosis:
+    """From one change or more; more is longer, and sees less."""
+    well = health(changes)
+    signs = look(well)
+    links = sorted(suspects_of_links(signs), key=lambda one: -one.strength)
+    slow, explained = traffic_trouble.overloaded_receivers(well)
+    return Diagnosis(
+        suspects=(*links, *traffic_trouble.senders_of_marked(well), *slow, *traffic_trouble.misrouted(well)),
+        notes=(
+            *_whole_fabric(signs, len(links)),
+            *_restarts(signs),
+            *_down(well),
+            *traffic_trouble.note_congestion(well, explained),
+        ),
+        seconds=well.seconds,
+        stamp_s=changes[-1].stamp_s,
+        ports=int((well.known_s > 0).any(axis=1).sum()),
+        links=len(well.links),
+        tests=signs.tests,
+        symbol_ber=signs.symbol_ber,
+    )
+
+
+def _whole_fabric(signs: Signs, suspects: int) -> list[str]:
+    """Is it the fabric, and no cable?"""
+    at_once, limit, links = thresholds().at_once, signs.limit, len(signs.well.links)
+    most = max(at_once.least, at_once.limit * links)
+    over = int((~is_chance(signs.published, signs.tests)).sum())
+    said = []
+    if signs.symbol_ber > limit.limit:
+        said.append(
+            f"The whole fabric errs: {signs.symbol_ber:.1e} of all bits, and {over:,} of {links:,} links are above the "
+            f"{limit.limit:g} of {limit.name}. That is no cable: look for what they share, a kind of cable, firmware, "
+            "heat. Suspects are those that are worse still."
+        )
+    if suspects > most:
+        said.append(
+            f"{suspects:,} of {links:,} links are bad at once; {at_once.name} takes away no more than {most:.0f}. Look "
+            "for what they share before you swap cables."
+        )
+    return said
+
+
+def _restarts(signs: Signs) -> list[str]:
+    """Links that went down with a node: of a host that is started again its switch counts LinkDowned too."""
+    links = np.flatnonzero(signs.is_restart)
+    if not len(links):
+        return []
+    return [
+        f"{evidence.number(len(links), 'link')} went down with a node that began anew or fell silent: "
+        f"{evidence.some_links(signs.well, links)}. A host that restarts looks so, also at its switch; with a bad "
+        "cable both ends go on counting."
+    ]
+
+
+def _down(well: Health) -> list[str]:
+    ends = well.links.ends
+    down = np.flatnonzero((ends[:, 1] == NONE) | (well.ports.peer[ends[:, 0]] == NONE))
+    if not len(down):
+        return []
+    names = evidence.some_links(well, down)
+    return [f"{evidence.number(len(down), 'link is', 'links are')} down, or nobody answers behind: {names}."]

@@ -1,0 +1,150 @@
+"""The words of a diagnosis: short sentences with numbers, units, limits and whose they are."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.monitor.columns import Column
+from weft.monitor.health import NONE, Health
+from weft.monitor.signs import Signs, wanted
+from weft.monitor.thresholds import thresholds
+from weft.wire.port_info import LinkSpeed
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
+_BEYOND = 30  # decimal places that nobody needs
+_FEW = 3  # names in a sentence
+
+
+def seconds_in_words(seconds: float) -> str:
+    """`20 s`, `10 min`, `2.1 h`."""
+    if seconds < 2 * _MINUTE_S:
+        return f"{seconds:.3g} s"
+    return f"{seconds / _MINUTE_S:.3g} min" if seconds < 2 * _HOUR_S else f"{seconds / _HOUR_S:.3g} h"
+
+
+def end_name(well: Health, slot: int, other: int) -> str:
+    """A port by its name; of one that does not answer, what the other end knew of it."""
+    if slot != NONE:
+        return well.ports.name(slot)
+    return f"port {well.ports.far_number[other]} of node 0x{int(well.ports.far_guid[other]):016x}"
+
+
+def link_name(well: Health, link: int) -> str:
+    a, b = well.links.ends[link].tolist()
+    return f"{end_name(well, a, b)} - {end_name(well, b, a)}"
+
+
+def some_links(well: Health, links: NDArray[np.intp]) -> str:
+    """The first few by name, and how many more."""
+    names = ", ".join(link_name(well, link) for link in links[:_FEW].tolist())
+    return f"{names} and {len(links) - _FEW:,} more" if len(links) > _FEW else names
+
+
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def number(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def of_errors(signs: Signs, link: int) -> list[str]:
+    """Symbols and packets at both ends, the worse end first."""
+    well, said = signs.well, []
+    near, far = worse_first(signs, link)
+    for slot, other in ((near, far), (far, near)):
+        if slot == NONE or not well.line_bits[slot]:
+            said.append(f"{end_name(well, slot, other)} does not tell its errors.")
+        elif slot == near:
+            said.append(_of_symbols(signs, slot))
+        else:
+            said.append(_of_other_end(signs, link, slot, near))
+    return [*said, *(line for slot in (near, far) if slot != NONE for line in _of_packets(well, slot))]
+
+
+def _of_other_end(signs: Signs, link: int, slot: int, near: int) -> str:
+    name, errors = signs.well.ports.name(slot), int(signs.well.count(Column.SYMBOL_ERROR)[slot])
+    if not signs.is_one_way[link]:
+        return f"{name}, the other end, counted {number(errors, 'error')}: both ways, as a bad cable errs."
+    return (
+        f"{name}, the other end, counted {errors or 'none'}: one way only, so it is the transmitter of {name}, that "
+        f"direction of the cable, or the receiver of {signs.well.ports.name(near)}."
+    )
+
+
+def worse_first(signs: Signs, link: int) -> tuple[int, int]:
+    """Slots of a link's ends."""
+    a, b = signs.well.links.ends[link].tolist()
+    errors = signs.well.count(Column.SYMBOL_ERROR) + signs.well.damaged
+    return (b, a) if b != NONE and (a == NONE or errors[b] > errors[a]) else (a, b)
+
+
+def _of_symbols(signs: Signs, slot: int) -> str:
+    well, limit = signs.well, signs.limit
+    errors = number(int(well.count(Column.SYMBOL_ERROR)[slot]), "symbol error")
+    others = f"{signs.symbol_ber:.1e}" if signs.symbol_ber else "none"
+    return (
+        f"{well.ports.name(slot)} counted {errors} in {seconds_in_words(well.known_s[slot, Column.SYMBOL_ERROR])}, "
+        f"{well.line_bits[slot]:.1e} bits: a bit error rate of {well.symbol_ber[slot]:.1e}. "
+        f"The rest of the fabric has {others}; {limit.name} allows {limit.limit:g}."
+    )
+
+
+def _of_packets(well: Health, slot: int) -> list[str]:
+    said, name, damaged = [], well.ports.name(slot), int(well.damaged[slot])
+    if damaged:
+        packets = int(well.count(Column.PORT_RCV_PKTS)[slot])
+        said.append(f"{number(damaged, 'packet')} of {packets:,} were damaged on their way into {name}.")
+    corrected, beyond = (int(well.count(one)[slot]) for one in (Column.FEC_CORRECTED, Column.FEC_UNCORRECTED))
+    if beyond:
+        said.append(f"FEC at {name} corrected {corrected:,} blocks; {number(beyond, 'block was', 'were')} beyond it.")
+    recovered = int(well.count(Column.LINK_ERROR_RECOVERY)[slot])
+    if recovered:
+        said.append(f"{name} lost the line {times(recovered)} and found it again (LinkErrorRecovery).")
+    return said
+
+
+def of_flaps(signs: Signs, link: int) -> list[str]:
+    well, ends = signs.well, signs.well.links.ends[link]
+    between_switches = bool((ends != NONE).all() and well.is_switch[ends].all())
+    limit = thresholds().flaps_of_cable if between_switches else thresholds().flaps_of_host
+    usual = limit.limit * well.seconds / _DAY_S * len(well.links)
+    who = " and ".join(well.ports.name(slot) for slot in ends[well.link_known[link]].tolist())
+    said = [
+        f"The link went down {times(int(well.flaps[link]))} in {seconds_in_words(well.seconds)}, counted by {who}; "
+        f"neither end restarted. At the rate of {limit.name}, {limit.limit:g} a day, all {len(well.links):,} links "
+        f"together would do so {usual:.1g} times."
+    ]
+    return [*said, "It is down now."] if well.ports.peer[ends[0]] == NONE else said
+
+
+def of_marked(well: Health) -> list[str]:
+    """Packets that were damaged elsewhere."""
+    marked = well.count(Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS)
+    if not marked.any():
+        return []
+    return [
+        f"{number(int((marked > 0).sum()), 'port')} received {int(marked.sum()):,} packets marked as damaged before "
+        "(PortRcvRemotePhysicalErrors): a consequence."
+    ]
+
+
+def of_width(signs: Signs, link: int) -> list[str]:
+    ports, (a, b) = signs.well.ports, signs.well.links.ends[link].tolist()
+    lanes, speed = (int(one[link]) for one in wanted(signs.well))
+    runs = f"{ports.width_active[a]}x{LinkSpeed.highest(int(ports.speed_active[a])).name}"
+    could = f"{lanes}x{LinkSpeed.highest(speed).name}"
+    return [
+        f"It runs at {runs}, {ports.rate_gbit_s[a]:,.4g} Gbit/s; {ports.name(a)} and {ports.name(b)} both support "
+        f"{could}, and most links of this fabric that can run so."
+    ]
+
+
+def of_chance(signs: Signs, link: int) -> str:
+    """How sure: over all tests."""
+    places = signs.strength[link]
+    if np.isinf(places):
+        return "This is no matter of chance: both ends say so."
+    rare = f"one healthy fabric of 1e{places:.0f}" if places < _BEYOND else f"no healthy fabric of 1e{_BEYOND}"
+    return f"Chance shows such a link in {rare}; {signs.tests:,} counts were looked at."

@@ -1,0 +1,184 @@
+"""How each port did over some changes: counts, for how long they are known, and the rates that follow.
+
+    well = health(changes)
+    well.symbol_ber[slot]       symbol errors for each bit on the line, idle or not: what a cable does
+    well.effective_ber[slot]    packets damaged on this link for each bit of packets received: what a job feels
+    well.wait_share[slot]       part of the time in which it had something to send and no credits
+    well.flaps[link]            how often the link went down, as both ends count it
+
+Rows are those of the last change. What a port counted on another cable is left out; what is not known adds neither
+counts nor time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.monitor.change import Change
+from weft.monitor.columns import Column, Counts, Flags
+from weft.monitor.ports import Ports
+from weft.sim.result import XMIT_WAIT_TICK_PS
+
+Floats = NDArray[np.float64]
+Slots = NDArray[np.int64]
+NONE = -1
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Links:
+    """Every cable that is there or was: [link] -> slot of either end; `b` is NONE where nobody answers there."""
+
+    a: Slots
+    b: Slots
+
+    def __len__(self) -> int:
+        return len(self.a)
+
+    @cached_property
+    def ends(self) -> Slots:
+        """[link, end]"""
+        return np.stack((self.a, self.b), axis=1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Health:
+    ports: Ports
+    seconds: float  # from the first reading to the last
+    counts: Counts  # [slot, Column]
+    known_s: Floats  # [slot, Column]: how long it is known
+    is_reset: Flags  # [slot]: its counters began anew
+    links: Links
+    errors_before: Counts  # [slot]: symbol errors on the cable that it had before, if it had another
+    bits_before: Floats
+
+    @cached_property
+    def is_switch(self) -> Flags:
+        """[slot]"""
+        fabric = self.ports.fabric
+        switch: Flags = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
+        return switch
+
+    def at_ends(self, values: NDArray[Any]) -> NDArray[Any]:
+        """[slot] -> [link, end]; 0 where nobody answers."""
+        return np.where(self.links.ends >= 0, values[self.links.ends], 0)
+
+    def count(self, column: Column) -> Counts:
+        return self.counts[:, column]
+
+    @cached_property
+    def line_bits(self) -> Floats:
+        """[slot] that came in on the line while its symbol errors are known."""
+        return self.ports.rate_gbit_s * 1e9 * self.known_s[:, Column.SYMBOL_ERROR]
+
+    @cached_property
+    def data_bits(self) -> Floats:
+        """[slot] of packets that came in while damaged ones were counted."""
+        known = self.known_s[:, Column.PORT_RCV_ERRORS] > 0
+        return np.where(known, self.count(Column.PORT_RCV_DATA_WORDS) * float(_WORD_BITS), 0.0)
+
+    @cached_property
+    def damaged(self) -> Counts:
+        """[slot] -> packets damaged on their way into this port; malformed ones and overruns are no cable's doing."""
+        others = self.count(Column.MALFORMED) + self.count(Column.BUFFER_OVERRUN)
+        return np.maximum(self.count(Column.PORT_RCV_ERRORS) - others, 0)
+
+    @cached_property
+    def symbol_ber(self) -> Floats:
+        return _ratio(self.count(Column.SYMBOL_ERROR), self.line_bits)
+
+    @cached_property
+    def effective_ber(self) -> Floats:
+        return _ratio(self.damaged, self.data_bits)
+
+    @cached_property
+    def load(self) -> Floats:
+        """[slot] -> part of its line rate that it sends."""
+        can_send = self.ports.rate_gbit_s * 1e9 * self.known_s[:, Column.PORT_XMIT_DATA_WORDS]
+        return _ratio(self.count(Column.PORT_XMIT_DATA_WORDS) * float(_WORD_BITS), can_send)
+
+    @cached_property
+    def wait_share(self) -> Floats:
+        known_ticks = self.known_s[:, Column.PORT_XMIT_WAIT] * 1e12 / XMIT_WAIT_TICK_PS
+        return np.minimum(_ratio(self.count(Column.PORT_XMIT_WAIT), known_ticks), 1.0)
+
+    @cached_property
+    def link_known(self) -> Flags:
+        """[link, end] -> does this end tell how often the link went down?"""
+        known: Flags = (self.links.ends >= 0) & (self.known_s[self.links.ends, Column.LINK_DOWNED] > 0)
+        return known
+
+    @cached_property
+    def flaps(self) -> Counts:
+        """[link] -> the fewer of what its ends count, since a port that is switched off goes down at the other alone.
+
+        Of an end that began anew nothing is known, and then the other counts.
+        """
+        downs = self.count(Column.LINK_DOWNED)[self.links.ends]
+        fewest = np.where(self.link_known, downs, np.iinfo(np.int64).max).min(axis=1)
+        return np.where(self.link_known.any(axis=1), fewest, 0)
+
+    @cached_property
+    def asymmetry(self) -> Floats:
+        """[link] -> the greater part of the link's symbol errors at one end: 0.5 both ways alike, 1 one way."""
+        errors = self.at_ends(self.count(Column.SYMBOL_ERROR))
+        return _ratio(errors.max(axis=1), errors.sum(axis=1).astype(np.float64))
+
+
+def _ratio(above: NDArray[Any], below: Floats) -> Floats:
+    """0 where there is nothing to divide by."""
+    ratio: Floats = np.divide(above, below, out=np.zeros(len(below)), where=below > 0)
+    return ratio
+
+
+def health(changes: Sequence[Change]) -> Health:
+    """Over all of these, in their order; ConfigError if there is none."""
+    if not changes:
+        raise ConfigError("nothing is known from one reading, counts may be old: poll at least twice")
+    ports = changes[-1].ports
+    counts = np.zeros((len(ports), len(Column)), np.int64)
+    known_s = np.zeros((len(ports), len(Column)))
+    is_reset = np.zeros(len(ports), bool)
+    errors_before, bits_before = np.zeros(len(ports), np.int64), np.zeros(len(ports))
+    for change in changes:
+        rows = ports.rows_in(change.ports)
+        theirs = change.ports
+        same = (rows >= 0) & (ports.far_guid == theirs.far_guid[rows]) & (ports.far_number == theirs.far_number[rows])
+        known = change.known[rows] & same[:, None]
+        counts += np.where(known, change.delta[rows], 0)
+        known_s += np.where(known, change.seconds, 0.0)
+        is_reset |= change.is_reset[rows] & same
+        other = change.known[rows, Column.SYMBOL_ERROR] & (rows >= 0) & ~same
+        errors_before += np.where(other, change.delta[rows, Column.SYMBOL_ERROR], 0)
+        bits_before += np.where(other, change.seconds * theirs.rate_gbit_s[rows] * 1e9, 0.0)
+    return Health(
+        ports=ports,
+        seconds=sum(change.seconds for change in changes),
+        counts=counts,
+        known_s=known_s,
+        is_reset=is_reset,
+        links=links_of(ports),
+        errors_before=errors_before,
+        bits_before=bits_before,
+    )
+
+
+def links_of(ports: Ports) -> Links:
+    """Also those that are down at the moment, by what their ports were cabled to last."""
+    fabric = ports.fabric
+    node = {guid: index for index, guid in enumerate(fabric.nodes.guid.tolist())}
+    found: dict[tuple[int, int], None] = {}
+    for slot in np.flatnonzero(ports.is_cabled).tolist():
+        far = node.get(int(ports.far_guid[slot]), NONE)
+        other = int(fabric.first_port[far]) + int(ports.far_number[slot]) if far >= 0 else NONE
+        found[(slot, other) if other == NONE else (min(slot, other), max(slot, other))] = None
+    ends = np.array([*found], np.int64).reshape(-1, 2)
+    return Links(a=ends[:, 0], b=ends[:, 1])

@@ -1,0 +1,52 @@
+"""What a diagnosis says: suspects with evidence in words, and what else was seen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Kind = Literal[
+    "bad cable", "bad port", "bad transceiver", "overloaded receiver", "misrouted", "degraded link", "flapping"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """`ends` are the ports of a cable; the first is where it shows most. Of what is silent, what is known of it."""
+
+    ends: tuple[str, str]
+    kind: Kind
+    confidence: float  # that it is no chance, over all that was looked at
+    evidence: tuple[str, ...]
+    action: str
+    symbol_ber: tuple[float, float] = (0.0, 0.0)  # of what each end receives
+    strength: float = field(default=0.0, compare=False)  # decimal places of how unlikely it is: the order of suspects
+
+    @property
+    def name(self) -> str:
+        return " - ".join(self.ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """`suspects`, the first is the one to look at; `notes`: what explains other counts, or may be no fault."""
+
+    suspects: tuple[Suspect, ...]
+    notes: tuple[str, ...]
+    seconds: float
+    stamp_s: float
+    ports: int  # that answered for their counters
+    links: int
+    tests: int
+    symbol_ber: float  # of the fabric without what stands out
+
+    @property
+    def is_well(self) -> bool:
+        return not self.suspects
+
+    def report(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        of_suspects = [
+            {name: value for name, value in asdict(one).items() if name != "strength"} for one in self.suspects
+        ]
+        return asdict(self) | {"suspects": of_suspects}

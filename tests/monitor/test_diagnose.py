@@ -1,0 +1,325 @@
+"""Causes and consequences, on changes that a test has made: which link, what kind, in which words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.monitor.clinic import Ward, ward
+
+from weft.errors import ConfigError
+from weft.monitor.columns import Column
+from weft.monitor.diagnose import diagnose
+from weft.monitor.health import health
+from weft.monitor.suspects import Diagnosis, Suspect
+
+UPLINK, DOWNLINK = "leaf1/33", "leaf1/1"  # to spine1/1 and h1/1
+TICK_S = 22e-9
+
+
+def only(diagnosis: Diagnosis) -> Suspect:
+    (suspect,) = diagnosis.suspects
+    return suspect
+
+
+def words(suspect: Suspect) -> str:
+    return " ".join((*suspect.evidence, suspect.action))
+
+
+def wait(one: Ward, port: str, share: float, load_share: float) -> None:
+    one.count(port, Column.PORT_XMIT_WAIT, int(share * one.change.seconds / TICK_S))
+    bits = one.ports.rate_gbit_s[one.slot(port)] * 1e9 * one.change.seconds
+    one.change.delta[one.slot(port), Column.PORT_XMIT_DATA_WORDS] = int(load_share * bits / 32)
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_healthy_fabric_has_no_suspect(seed: int) -> None:
+    diagnosis = diagnose([ward(seed=seed).change])
+    assert diagnosis.is_well
+    assert not diagnosis.notes
+    assert diagnosis.symbol_ber == pytest.approx(1e-15, rel=0.5)
+
+
+def test_a_cable_that_errs_both_ways_is_named_by_both_ports_with_numbers() -> None:
+    one = ward()
+    one.count(UPLINK, Column.SYMBOL_ERROR, 12)
+    one.count("spine1/1", Column.SYMBOL_ERROR, 8)
+    suspect = only(diagnose([one.change]))
+    assert (suspect.ends, suspect.kind) == ((UPLINK, "spine1/1"), "bad cable")
+    assert suspect.confidence > 0.99
+    for said in ("12 symbol errors in 20 s", "8.0e+12 bits", "1.5e-12", "PDR plugin allows 1e-14", "both ways"):
+        assert said in words(suspect)
+    assert f"Swap the cable of {UPLINK} to spine1/1" in suspect.action
+
+
+def test_two_errors_at_a_port_are_chance_and_six_are_not() -> None:
+    """At 1e-14, as published, 0.08 are expected in 20 s: one of 3,072 counts is 2 in most fabrics, and 6 in few."""
+    one = ward(ber=0.0)
+    one.count(UPLINK, Column.SYMBOL_ERROR, 2)
+    assert diagnose([one.change]).is_well
+    one.count(UPLINK, Column.SYMBOL_ERROR, 4)
+    assert only(diagnose([one.change])).ends[0] == UPLINK
+
+
+def test_errors_one_way_leave_three_that_may_be_to_blame() -> None:
+    one = ward()
+    one.count(UPLINK, Column.SYMBOL_ERROR, 300)
+    suspect = only(diagnose([one.change]))
+    assert "the transmitter of spine1/1, that direction of the cable, or the receiver of leaf1/33" in words(suspect)
+
+
+def test_one_reading_says_nothing() -> None:
+    with pytest.raises(ConfigError, match="poll at least twice"):
+        diagnose([])
+
+
+def test_the_longer_one_looks_the_less_it_takes() -> None:
+    """3e-14 for 20 s is one error in four; for three hours it is 130."""
+    short, long = ward(ber=0), ward(ber=0, seconds=3 * 3600)
+    for one in (short, long):
+        one.count(UPLINK, Column.SYMBOL_ERROR, round(3e-14 * 400e9 * one.change.seconds))
+    assert diagnose([short.change]).is_well
+    assert "allows 1e-15" in words(only(diagnose([long.change])))
+
+
+def test_counts_of_several_changes_add_up_and_what_is_unknown_adds_no_time() -> None:
+    one = ward(ber=0)
+    one.count(UPLINK, Column.SYMBOL_ERROR, 5)
+    unknown = replace(one.change, known=one.change.known.copy())
+    unknown.known[one.slot(UPLINK)] = False
+    well = health([one.change, unknown, one.change])
+    assert well.counts[one.slot(UPLINK), Column.SYMBOL_ERROR] == 10
+    assert well.known_s[one.slot(UPLINK), Column.SYMBOL_ERROR] == 40
+    assert well.symbol_ber[one.slot(UPLINK)] == pytest.approx(10 / (400e9 * 40))
+
+
+def test_damaged_packets_tell_where_symbols_are_not_counted() -> None:
+    one = ward()
+    one.change.known[:, Column.SYMBOL_ERROR] = False
+    one.count(UPLINK, Column.PORT_RCV_ERRORS, 40)
+    assert only(diagnose([one.change])).ends[0] == UPLINK
+
+
+def test_overruns_and_malformed_packets_are_no_cables_doing() -> None:
+    one = ward()
+    one.count(UPLINK, Column.PORT_RCV_ERRORS, 40)
+    one.count(UPLINK, Column.BUFFER_OVERRUN, 40)
+    assert diagnose([one.change]).is_well
+
+
+def test_packets_marked_as_damaged_point_to_where_that_was() -> None:
+    one = ward()
+    one.count(UPLINK, Column.SYMBOL_ERROR, 900)
+    one.count(UPLINK, Column.PORT_RCV_ERRORS, 700)
+    for host in ("h1/1", "h2/1"):
+        one.count(host, Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, 350)
+    suspect = only(diagnose([one.change]))
+    assert suspect.ends[0] == UPLINK
+    assert "2 ports received 700 packets marked as damaged before" in words(suspect)
+
+
+def test_who_marks_packets_that_came_in_well_is_bad_itself() -> None:
+    one = ward()
+    one.count(DOWNLINK, Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, 350)
+    suspect = only(diagnose([one.change]))
+    assert (suspect.ends, suspect.kind) == (("h1/1", DOWNLINK), "bad port")
+
+
+# -- which part ------------------------------------------------------------------------------------------------------
+
+
+def test_a_port_that_erred_on_another_cable_too_is_bad_itself() -> None:
+    one = ward()
+    one.count(UPLINK, Column.SYMBOL_ERROR, 300)
+    far_number = one.ports.far_number.copy()
+    far_number[one.slot(UPLINK)] = 60  # was cabled to another port of the spine
+    before = replace(one.change, ports=replace(one.ports, far_number=far_number))
+    suspect = only(diagnose([before, one.change]))
+    assert suspect.kind == "bad port"
+    assert "leaf1/33 counted 300 symbol errors on another cable too" in words(suspect)
+
+
+def test_two_links_of_a_cage_at_both_ends_are_one_twin_cable() -> None:
+    one = ward()
+    for port in ("leaf1/33", "leaf1/34"):  # to spine1/1 and spine1/2
+        one.count(port, Column.SYMBOL_ERROR, 300)
+    suspect = only(diagnose([one.change]))
+    assert suspect.kind == "bad cable"
+    assert "twin-port cable" in words(suspect)
+    assert "cage 17 of leaf1" in suspect.action
+
+
+def test_two_links_of_a_cage_to_two_hosts_are_one_transceiver() -> None:
+    one = ward()
+    for port in ("leaf1/1", "leaf1/2"):
+        one.count(port, Column.SYMBOL_ERROR, 300)
+    suspect = only(diagnose([one.change]))
+    assert suspect.kind == "bad transceiver"
+    assert "cage 1 of leaf1" in suspect.action
+
+
+def test_two_bad_cables_at_one_switch_are_two_and_four_are_the_switch() -> None:
+    one = ward("fat-tree:hosts=512,switch=QM9700")
+    for port in ("leaf1/1", "leaf1/5"):
+        one.count(port, Column.SYMBOL_ERROR, 300)
+    assert len(diagnose([one.change]).suspects) == 2
+    for port in ("leaf1/9", "leaf1/33"):
+        one.count(port, Column.SYMBOL_ERROR, 300)
+    assert "Look at leaf1 first" in only(diagnose([one.change])).action
+
+
+def test_the_worst_is_first() -> None:
+    one = ward()
+    one.count("leaf1/3", Column.SYMBOL_ERROR, 30)
+    one.count("leaf2/33", Column.SYMBOL_ERROR, 3000)
+    assert [suspect.ends[0] for suspect in diagnose([one.change]).suspects] == ["leaf2/33", "leaf1/3"]
+
+
+def test_where_everything_is_bad_no_cable_is() -> None:
+    one = ward(ber=1e-12)
+    diagnosis = diagnose([one.change])
+    assert diagnosis.is_well
+    assert "The whole fabric errs: 1.0e-12 of all bits, and 512 of 512 links" in diagnosis.notes[0]
+    one.count(UPLINK, Column.SYMBOL_ERROR, 800)
+    assert only(diagnose([one.change])).ends[0] == UPLINK
+
+
+def test_very_many_at_once_have_something_in_common() -> None:
+    one = ward()
+    for number in range(1, 33):
+        one.count(f"leaf{1 + number % 8}/{number}", Column.SYMBOL_ERROR, 300)
+    diagnosis = diagnose([one.change])
+    assert len(diagnosis.suspects) == 32
+    assert "32 of 512 links are bad at once" in diagnosis.notes[0]
+
+
+# -- up and down -----------------------------------------------------------------------------------------------------
+
+
+def test_a_link_between_switches_that_goes_down_once_is_a_suspect() -> None:
+    one = ward()
+    for port in (UPLINK, "spine1/1"):
+        one.count(port, Column.LINK_DOWNED, 1)
+    suspect = only(diagnose([one.change]))
+    assert suspect.kind == "flapping"
+    assert "went down once in 20 s, counted by leaf1/33 and spine1/1" in words(suspect)
+
+
+def test_a_port_that_counts_alone_was_switched_off() -> None:
+    one = ward()
+    one.count(UPLINK, Column.LINK_DOWNED, 3)
+    assert diagnose([one.change]).is_well
+
+
+def test_a_host_that_restarts_is_no_bad_cable_though_its_switch_counts() -> None:
+    one = ward()
+    one.count(DOWNLINK, Column.LINK_DOWNED, 3)
+    one.change.is_reset[one.slot("h1/1")] = True
+    diagnosis = diagnose([one.change])
+    assert diagnosis.is_well
+    assert "h1/1 - leaf1/1" in diagnosis.notes[0]
+    assert "A host that restarts looks so" in diagnosis.notes[0]
+
+
+def test_a_host_that_is_silent_after_its_link_went_down_may_be_off() -> None:
+    one = ward()
+    one.count(DOWNLINK, Column.LINK_DOWNED, 2)
+    one.forget("h1/1")
+    assert diagnose([one.change]).is_well
+
+
+def test_a_hosts_link_that_goes_down_time_and_again_while_both_ends_count_is_flapping() -> None:
+    one = ward(seconds=600)
+    for times, is_well in ((1, True), (1, False)):
+        for port in (DOWNLINK, "h1/1"):
+            one.count(port, Column.LINK_DOWNED, times)
+        assert diagnose([one.change]).is_well is is_well
+
+
+def test_a_link_that_is_down_now_keeps_its_name() -> None:
+    one = ward()
+    for port in (UPLINK, "spine1/1"):
+        one.count(port, Column.LINK_DOWNED, 1)
+    one.set(UPLINK, peer=-1, rate_gbit_s=0, state=1)
+    diagnosis = diagnose([one.change])
+    assert only(diagnosis).ends == (UPLINK, "spine1/1")
+    assert "It is down now." in words(only(diagnosis))
+    assert "1 link is down" in diagnosis.notes[-1]
+
+
+# -- width and speed -------------------------------------------------------------------------------------------------
+
+
+def test_a_link_below_what_both_ends_support_is_degraded() -> None:
+    one = ward()
+    one.set(UPLINK, width_active=1, rate_gbit_s=100)
+    suspect = only(diagnose([one.change]))
+    assert suspect.kind == "degraded link"
+    assert "It runs at 1xNDR, 100 Gbit/s" in words(suspect)
+    assert "both support 4xNDR" in words(suspect)
+
+
+def test_a_link_whose_one_end_can_do_no_more_is_as_it_should_be() -> None:
+    one = ward()
+    one.set(DOWNLINK, width_active=2, rate_gbit_s=200)
+    one.ports.width_supported[one.slot("h1/1")] = 2
+    assert diagnose([one.change]).is_well
+
+
+def test_what_most_links_run_at_was_chosen() -> None:
+    one = ward()
+    one.ports.width_active[:] = np.minimum(one.ports.width_active, 2)
+    assert diagnose([one.change]).is_well
+
+
+# -- traffic ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_host_that_takes_too_little_is_the_root_of_what_waits() -> None:
+    one = ward()
+    wait(one, DOWNLINK, 0.8, 0.2)
+    wait(one, "spine1/1", 0.6, 0.3)  # sends to leaf1
+    suspect = only(diagnose([one.change]))
+    assert (suspect.ends[0], suspect.kind) == ("h1/1", "overloaded receiver")
+    assert "80% of the time" in words(suspect)
+    assert "took 80 of 400 Gbit/s" in words(suspect)
+    assert "1 port before it waited too" in words(suspect)
+
+
+def test_congestion_is_no_fault_and_its_root_is_named() -> None:
+    one = ward()
+    wait(one, DOWNLINK, 0.3, 0.99)  # some count as a wait what is a turn of another lane
+    for port in ("spine1/1", "spine2/1"):
+        wait(one, port, 0.7, 0.3)
+    diagnosis = diagnose([one.change])
+    assert diagnosis.is_well
+    assert "3 ports waited" in diagnosis.notes[0]
+    assert "leaf1/1 (99% full)" in diagnosis.notes[0]
+
+
+def test_packets_without_a_way_on_are_the_tables_fault() -> None:
+    one = ward()
+    for column in (Column.PORT_RCV_SWITCH_RELAY_ERRORS, Column.DLID_MAPPING):
+        one.count(UPLINK, column, 5000)
+    suspect = only(diagnose([one.change]))
+    assert suspect.kind == "misrouted"
+    assert "forwarding table of leaf1" in suspect.action
+
+
+def test_multicast_that_comes_back_is_no_fault() -> None:
+    one = ward()
+    for column in (Column.PORT_RCV_SWITCH_RELAY_ERRORS, Column.LOOPING):
+        one.count(UPLINK, column, 5000)
+    assert diagnose([one.change]).is_well
+
+
+def test_a_report_is_plain_data() -> None:
+    one = ward()
+    one.count(UPLINK, Column.SYMBOL_ERROR, 300)
+    report = diagnose([one.change]).report()
+    assert report["suspects"][0]["ends"] == (UPLINK, "spine1/1")
+    assert "strength" not in report["suspects"][0]
