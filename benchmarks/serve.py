@@ -41,6 +41,7 @@ HOSTS_EACH = 8  # of a tenant, or a partition
 FIRST = 0x0101  # P_Key of the partitions that UFM's calls make
 CONTENDED = f"{OWN}/partitions/0x7001"
 PIECE_BYTES = 1 << 20
+READERS, CHANGERS = 32, 200  # connections; writes wait for the devices, and are done many at once
 
 Answer = tuple[int, str, bytes]  # status, tag, body
 
@@ -61,11 +62,11 @@ class Counted:
 
 
 class Client:
-    """Kept connections, as many as answers are waited for."""
+    """Kept connections; who finds none free waits, and that counts too."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, connections: int) -> None:
         self.host, port = url.removeprefix("http://").split(":")
-        self.port, self.token = int(port), token
+        self.port, self.token, self.room = int(port), token, asyncio.Semaphore(connections)
         self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def call(self, method: str, path: str, body: object = None, tag: str = "") -> Answer:
@@ -75,11 +76,15 @@ class Client:
             f"{method} {path} HTTP/1.1\r\nHost: weft\r\nAuthorization: Bearer {self.token}\r\n"
             f"{match}Content-Length: {len(sent)}\r\n\r\n"
         )
+        async with self.room:
+            return await self._exchange(head.encode() + sent)
+
+    async def _exchange(self, sent: bytes) -> Answer:
         while self.free and self.free[-1][0].at_eof():  # the service closes what is idle
             self.free.pop()[1].close()
         line = self.free.pop() if self.free else await asyncio.open_connection(self.host, self.port, limit=PIECE_BYTES)
         reader, writer = line
-        writer.write(head.encode() + sent)
+        writer.write(sent)
         told = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = re.search(r"content-length: (\d+)", told)
         answer = await _content(reader, int(length[1])) if length else b""
@@ -132,12 +137,15 @@ async def at_rate(per_s: float, seconds: float, counted: Counted, call: Callable
 class Work:
     """What is there, and requests that fit it."""
 
-    def __init__(self, client: Client) -> None:
-        self.client, self.chance = client, random.Random(SEED)
+    def __init__(self, url: str, token: str) -> None:
+        self.client, self.chance = Client(url, token, READERS), random.Random(SEED)
+        self.changer = Client(url, token, CHANGERS)
         self.members: dict[int, set[str]] = {}  # by P_Key of UFM's calls: GUIDs as UFM writes them
+        self.stays: dict[int, list[str]] = {}  # those that are not taken out
         self.added: deque[tuple[int, str]] = deque()  # and answered, to be taken out again
         self.hosts: dict[str, list[str]] = {}  # GUIDs of their ports
         self.systems: list[str] = []
+        self.new = (f"{0xC0FFED << 24 | n:016x}" for n in itertools.count())
         self.in_turn = itertools.cycle(
             (f"{UFM}/resources/ports?sys_type=Computer", f"{UFM}/resources/pkeys?guids_data=true", f"{OWN}/ports")
         )
@@ -152,9 +160,10 @@ class Work:
         tenants = {f"t{n}": {"hosts": hosts} for n, hosts in enumerate(some[: len(some) // 2], 1)}
         await self.client.sure("PUT", f"{OWN}/intent", {"p_keys": "0x4000-0x6fff", "tenant": tenants})
         self.members = {FIRST + n: self._guids(hosts) for n, hosts in enumerate(some[len(some) // 2 :])}
+        self.stays = {p_key: sorted(guids) for p_key, guids in self.members.items()}
         await asyncio.gather(
             *(
-                self.client.sure("POST", f"{UFM}/resources/pkeys", {"pkey": f"{p_key:#x}", "guids": sorted(guids)})
+                self.changer.sure("POST", f"{UFM}/resources/pkeys", {"pkey": f"{p_key:#x}", "guids": sorted(guids)})
                 for p_key, guids in self.members.items()
             )
         )
@@ -170,7 +179,7 @@ class Work:
 
     async def read(self) -> Answer:
         p_key = self.chance.choice(list(self.members))
-        guid = self.chance.choice(sorted(self.members[p_key])[:HOSTS_EACH])
+        guid = self.chance.choice(self.stays[p_key])
         paths = (
             f"{OWN}/partitions",
             f"{OWN}/partitions/{p_key:#06x}",
@@ -189,33 +198,35 @@ class Work:
 
     async def write(self) -> Answer:
         if self.added and self.chance.random() < 0.5:
-            p_key, guid = self.added.popleft()
-            body: dict[str, object] = {"pkey": f"{p_key:#x}", "guids": [guid]}
-            said = await self.client.call("POST", f"{UFM}/actions/remove_guids_from_pkey", body)
-            if said[0] < 400:
-                self.members[p_key].remove(guid)
-            return said
+            return await self._take_out(*self.added.popleft())
         p_key, guid = self._stranger()
+        self.members[p_key].add(guid)
         if self.chance.random() < 0.5:
             path = f"{OWN}/partitions/{p_key:#06x}/members/0x{guid}"
-            said = await self.client.call("PUT", path, {"membership": self.chance.choice(("full", "limited"))})
+            said = await self.changer.call(
+                "PUT", path, {"membership": self.chance.choice(("full", "limited")), "absent": True}
+            )
         else:
             body = {"pkey": f"{p_key:#x}", "guids": [guid], "membership": "limited"}
-            said = await self.client.call("POST", f"{UFM}/resources/pkeys", body)
+            said = await self.changer.call("POST", f"{UFM}/resources/pkeys", body)
         if said[0] < 400:
             self.added.append((p_key, guid))
         else:
             self.members[p_key].remove(guid)
         return said
 
+    async def _take_out(self, p_key: int, guid: str) -> Answer:
+        body = {"pkey": f"{p_key:#x}", "guids": [guid]}
+        said = await self.changer.call("POST", f"{UFM}/actions/remove_guids_from_pkey", body)
+        if said[0] < 400:
+            self.members[p_key].remove(guid)
+        return said
+
     def _stranger(self) -> tuple[int, str]:
-        """A partition, and a port of another one that comes in."""
-        while True:
-            p_key, other = self.chance.sample(list(self.members), 2)
-            guid = self.chance.choice(sorted(self.members[other]))
-            if guid not in self.members[p_key]:
-                self.members[p_key].add(guid)
-                return p_key, guid
+        """A partition, and a port of another that comes in; one that nobody has where all are in it already."""
+        p_key, other = self.chance.sample(list(self.members), 2)
+        new = sorted(self.members[other] - self.members[p_key])
+        return p_key, self.chance.choice(new) if new else next(self.new)
 
     async def differences(self) -> int:
         """GUIDs that are in a partition and should not be, or the other way round."""
@@ -272,10 +283,10 @@ async def contend(client: Client, writers: int, each: int) -> bool:
 
 
 async def measure(url: str, token: str, options: argparse.Namespace) -> bool:
-    work = Work(Client(url, token))
+    work = Work(url, token)
     await work.begin()
     held = await hold(work, options)
-    return await contend(work.client, options.writers, 10) and held
+    return await contend(work.changer, options.writers, 10) and held
 
 
 def main() -> None:
