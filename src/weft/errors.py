@@ -64,6 +64,10 @@ class SubnetError(WeftError):
     """The fabric does not do what was asked of it."""
 
 
+class Silent(SubnetError):
+    """Who was asked does not answer: to ask again at once is of no use."""
+
+
 class SimulationBug(WeftError):
     """weft contradicts itself."""
 

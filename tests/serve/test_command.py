@@ -88,11 +88,13 @@ def test_a_users_password_comes_from_standard_input(database, capsys, monkeypatc
 def test_each_fabric_has_a_database_of_its_own(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    for where in ([], ["--lab", "mine"], ["--ufm", "https://ufm.example"]):
+    monkeypatch.chdir(tmp_path)
+    for where in ([], ["--lab", "mine"], ["--ufm", "https://ufm.example"], ["--opensm", "osm"]):
         app(["serve", "token", "add", "ci", *where])
     capsys.readouterr()
-    found = sorted(path.name for path in (tmp_path / "weft").glob("*.db"))
-    assert found == ["https-ufm.example.db", "lab-lab.db", "lab-mine.db"]
+    found = {path.name for path in (tmp_path / "weft").glob("*.db")}
+    (of_opensm,) = found - {"https-ufm.example.db", "lab-lab.db", "lab-mine.db"}
+    assert of_opensm.endswith(f"{tmp_path.name}-osm.db".replace("_", "-"))
 
 
 def test_only_its_owner_reads_the_database(database, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from tests.patience import wait_until
 from tests.serve.memory_fabric import MemoryFabric
 
-from weft.errors import ConfigError, SubnetError
+from weft.errors import ConfigError, Silent, SubnetError
 from weft.serve.desired import DIRECT, INTENT, Clash, Draft
 from weft.serve.ledger import Ledger
 from weft.serve.store import Page, Store, StoreError
@@ -307,3 +307,41 @@ def test_ports_that_were_only_looked_at_are_remembered(opened, fabric):
     ledger = opened(fabric)
     ledger.inventory()
     wait_until(lambda: len(ledger.store.known_ports()) == 8)
+
+
+def test_who_wait_for_a_silent_fabric_are_refused_together(ledger, fabric, monkeypatch):
+    """Not one after the other: each would wait for as long as the first."""
+    tries = []
+
+    def is_silent(wanted: Allocation, *, over: object) -> None:
+        tries.append(wanted)
+        raise Silent("nobody answers")
+
+    fabric.answers.clear()
+    first = ledger.submit("ci", "the first", put(ACME))
+    wait_until(first.running)
+    monkeypatch.setattr(fabric, "write", is_silent)
+    waiting = [ledger.submit("ci", "more", put(replace(ACME, p_key=key, seats={}))) for key in (0x0102, 0x0103)]
+    fabric.answers.set()
+    for one in (first, *waiting):
+        with pytest.raises(Silent, match="nobody answers"):
+            one.result()
+    assert len(tries) == 2
+    ledger.change("ci", "notes are written", lambda draft: None)
+    refused = [what for _, what, result in audit(ledger) if result == "refused: nobody answers"]
+    assert refused == ["the first", "more", "more"]
+
+
+def test_the_audit_log_ends_changes_by_age_and_refusals_by_count(ledger, monkeypatch):
+    monkeypatch.setattr("weft.serve.store._PRUNED_EACH", 1)
+    monkeypatch.setattr("weft.serve.store.AUDIT_REFUSALS", 3)
+    ledger.change("ci", "a change", put(ACME))
+    for number in range(5):
+        ledger.note("eve", f"try {number}", "refused: no")
+        ledger.change("ci", "later", lambda draft: None)
+    said = [what for _, what, _ in audit(ledger)]
+    assert [what for what in said if what.startswith("try")] == ["try 4"]
+    assert said[:2] == ["take over what memory has", "a change"]
+    monkeypatch.setattr("weft.serve.store.AUDIT_KEPT_S", 0.0)
+    ledger.change("ci", "the last", lambda draft: None)
+    assert [what for _, what, _ in audit(ledger)] == ["the last"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, File, Form, Spec, Whole
-from weft.cli.tenant_drivers import LAB, Where, reach, state_file
+from weft.cli.tenant_drivers import LAB, Where, attached, reach, state_file
 
 if TYPE_CHECKING:
     from weft.serve.ledger import Ledger
@@ -162,12 +162,19 @@ def _others(where: Where) -> Iterator[tuple[Driver, Face]]:
     from weft.serve.hands import LabHands
     from weft.serve.ufm.routes.face import Face
     from weft.serve.ufm.watch import Watch
+    from weft.sm.inventory import take_inventory
+    from weft.tenants.drivers.seen import see
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
-    with reach(where) as driver:
+    with reach(where) as driver, ExitStack() as opened:
         is_lab = not (where.sm or where.opensm or where.ufm)
         manager = driver.manager if isinstance(driver, ManagerDriver) else None
-        yield driver, Face(Watch(manager), LabHands(registry.find(where.lab)) if is_lab else None)
+        walk = None
+        if where.opensm:  # by a port of its own: the driver's is in use for as long as a change takes
+            carrier = opened.enter_context(attached(where))
+            walk = lambda: take_inventory(see(carrier))  # noqa: E731
+        watch = Watch(manager, walk, elsewhere=driver.title)
+        yield driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None)
 
 
 @contextmanager

@@ -169,7 +169,8 @@ def state_file(where: Where, suffix: str) -> Path:
             f"cannot make {home}, where weft keeps what it knows of a fabric: {error.strerror}; set XDG_STATE_HOME to "
             "a folder that is yours"
         ) from None
-    fabric = where.ufm or where.opensm or where.sm or f"lab-{where.lab or _lab()}"
+    file = where.opensm or where.sm
+    fabric = where.ufm or (file and file.absolute()) or f"lab-{where.lab or _lab()}"
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", str(fabric)).strip("-")
     return home / f"{plain}{suffix}"
 

@@ -5,7 +5,8 @@
     BEGIN, lock the revision -> run the edits -> write rows -> write the fabric -> COMMIT -> answer
 
 All changes that wait are done at once (group commit): each edit on the draft that the ones before it left, a failing
-one refused alone. If the fabric refuses them together, they are done one by one, so that only the guilty one fails.
+one refused alone. If the fabric refuses them together, they are done one by one, so that only the guilty one fails;
+if it is silent, all are refused, or the last would wait for as many times as there are.
 An edit is therefore run more than once, and must do nothing but change its draft.
 
 Killed before COMMIT, the database has the old state and nobody was answered; killed after it, the new. At its start a
@@ -24,9 +25,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from weft.errors import ConfigError, SubnetError, WeftError
+from weft.errors import ConfigError, Silent, SubnetError, WeftError
 from weft.serve.desired import DIRECT, Desired, Draft
-from weft.serve.store import AuditLine, Page, Store
+from weft.serve.store import DONE, AuditLine, Page, Store
 from weft.tenants.drivers.driver import Conflict, Driver
 from weft.tenants.recall import recall, remember
 from weft.tenants.slices import Allocation, Inventory
@@ -198,14 +199,13 @@ class Ledger:
         try:
             done = self._commit(batch)
         except WeftError as error:
-            if len(batch) > 1:
+            if len(batch) > 1 and not isinstance(error, Silent):
                 for one in batch:
                     self._carry_out([one])
                 return
-            if not batch:
-                return  # notes alone: they stay for the next time
-            self.note(batch[0].actor, batch[0].what, _reason(error))
-            batch[0].answer.set_exception(error)
+            for one in batch:  # without any they were notes alone, which stay for the next time
+                self.note(one.actor, one.what, _reason(error))
+                one.answer.set_exception(error)
             return
         for answer, result, refusal in done:
             if refusal is not None:
@@ -299,7 +299,7 @@ class Ledger:
                 lanes=found.lanes,
             )
             page.save(before, self._desired)
-            page.audit([_line("weft", f"take over what {title} has", "done", self._desired.revision)])
+            page.audit([_line("weft", f"take over what {title} has", DONE, self._desired.revision)])
             page.commit()
 
 
@@ -321,4 +321,4 @@ def _plain(words: str) -> str:
 
 
 def _reason(refusal: Exception | None) -> str:
-    return "done" if refusal is None else f"refused: {refusal}"
+    return DONE if refusal is None else f"refused: {refusal}"

@@ -54,6 +54,10 @@ from weft.tenants.slices import EndPort, Slice
 LAYOUT = 1  # of these tables
 _URLS = "sqlite:////var/lib/weft/ledger.db, or postgresql://user@host/database"
 _BUSY_S = 60
+DONE = "done"  # the result of a change that was not refused
+AUDIT_KEPT_S = 365 * 24 * 3600.0
+AUDIT_REFUSALS = 100_000  # are kept if they are among so many newest lines
+_PRUNED_EACH = 1000  # lines
 _MAKING = 0x7765_6674  # the lock of who makes the tables
 _AT_ONCE = 500  # keys in one statement
 _FABRIC = ("fabric", "")  # the document with what is said for all slices
@@ -144,6 +148,16 @@ class Page:
         rows = [{key: value for key, value in line._asdict().items() if key != "id"} for line in lines]
         if rows:
             self._connection.execute(insert(_AUDIT), rows)
+            last = self._connection.execute(select(func.max(_AUDIT.c.id))).scalar_one()
+            if last % _PRUNED_EACH < len(rows):
+                self._prune(last, max(line["at_s"] for line in rows))
+
+    def _prune(self, last: int, now_s: float) -> None:
+        """Refusals by count, or a caller who is refused all day would fill the disk; changes by age alone, or he would
+        push them out."""
+        is_old = _AUDIT.c.at_s < now_s - AUDIT_KEPT_S
+        is_refusal = (_AUDIT.c.result != DONE) & (_AUDIT.c.id <= last - AUDIT_REFUSALS)
+        self._connection.execute(delete(_AUDIT).where(is_old | is_refusal))
 
     def remember(self, before: Known, after: Known) -> None:
         """Another process may have written the same already."""

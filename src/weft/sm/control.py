@@ -16,14 +16,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft import json_lines
-from weft.errors import ConfigError, SimulationBug, SubnetError
+from weft.errors import ConfigError, Silent, SimulationBug, SubnetError
 from weft.sm.allocation import Saved, qos_fields
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.inventory import Subnet
 from weft.sm.orders import OUT_OF_DATE, ManagerStatus
 from weft.sm.orders import socket_of as socket_of
 
-_PATIENCE_S = 600.0  # it may be in the middle of a sweep of a large subnet
+_PATIENCE_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
+_QUESTION_S = 30.0  # questions wait for nothing
+_ORDER = "allocate"
+_NOTHING = "it was told nothing, and nothing was changed"
 T = TypeVar("T")
 
 
@@ -66,11 +69,19 @@ class ManagerSocket:
             words["qos"] = qos_fields(qos)
         if default_is_full is not None:
             words["default_is_full"] = default_is_full
-        return str(self._ask("allocate", dict[str, str], **words)["revision"])
+        return str(self._ask(_ORDER, dict[str, str], **words)["revision"])
 
     def _ask(self, do: str, form: type[T], **words: Any) -> T:
+        is_order = do == _ORDER
+        patience_s = self.patience_s if is_order else min(self.patience_s, _QUESTION_S)
         try:
-            found = json_lines.ask(self.path, do, self.patience_s, **words)
+            found = json_lines.ask(self.path, do, patience_s, **words)
+        except TimeoutError:
+            known = "whether it carries out what it was told is not known: read it again" if is_order else _NOTHING
+            raise Silent(
+                f"the subnet manager at {self.path} has not answered within {patience_s:g} s: {known}\n"
+                "  Its process is stopped, or has more to do than it can; `weft sm status` shows it."
+            ) from None
         except (OSError, ValueError) as error:
             reason = str(error) or type(error).__name__
             raise SubnetError(

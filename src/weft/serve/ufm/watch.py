@@ -12,17 +12,24 @@ import msgspec
 from weft.serve.desired import Absent
 from weft.serve.ufm.shapes import Picture
 from weft.sm.control import ManagerSocket
+from weft.sm.inventory import Subnet
 
 _FRESH_S = 0.5
+_WALKED_S = 5.0
 _ANSWERS = 32  # of a picture, that are kept as bytes
 _LARGE_BYTES = 1 << 16  # smaller ones are made again: there are as many as systems
 
 
 class Watch:
-    def __init__(self, manager: ManagerSocket | None) -> None:
-        self._manager = manager
+    """Without a manager of weft's the subnet is walked, which takes longer; without both, `elsewhere` is who knows."""
+
+    def __init__(
+        self, manager: ManagerSocket | None, walk: Callable[[], Subnet] | None = None, elsewhere: str = "this service"
+    ) -> None:
+        self._manager, self._walk, self._elsewhere = manager, walk, elsewhere
+        self._fresh_s = _FRESH_S if walk is None else _WALKED_S
         self._seen: tuple[Picture, dict[Hashable, bytes]] | None = None  # and answers that were made of it
-        self._at_s = -_FRESH_S
+        self._at_s = -_WALKED_S
         self._looking = threading.Lock()
 
     def picture(self) -> Picture:
@@ -39,19 +46,28 @@ class Watch:
         return found
 
     def _now(self) -> tuple[Picture, dict[Hashable, bytes]]:
-        """At most half a second old, and as new as the manager's last sweep. While one looks, others go on."""
-        if self._manager is None:
-            raise Absent("ports and systems are not known here: they come from weft's subnet manager")
-        if time.monotonic() - self._at_s >= _FRESH_S and self._looking.acquire(blocking=self._seen is None):
+        """As new as the manager's last sweep half a second ago; a walk, five. While one looks, others go on."""
+        if self._manager is None and self._walk is None:
+            raise Absent(f"ports, systems and links are not known here, partitions are: ask {self._elsewhere}")
+        if time.monotonic() - self._at_s >= self._fresh_s and self._looking.acquire(blocking=self._seen is None):
             try:
-                if time.monotonic() - self._at_s >= _FRESH_S:
-                    self._look(self._manager)
+                if time.monotonic() - self._at_s >= self._fresh_s:
+                    self._look()
             finally:
                 self._looking.release()
         assert self._seen is not None
         return self._seen
 
-    def _look(self, manager: ManagerSocket) -> None:
-        if self._seen is None or manager.status().subnet_revision != self._seen[0].revision:
-            self._seen = Picture(manager.subnet()), {}
+    def _look(self) -> None:
+        found = self._changed("" if self._seen is None else self._seen[0].revision)
+        if found is not None:
+            self._seen = Picture(found), {}
         self._at_s = time.monotonic()
+
+    def _changed(self, revision: str) -> Subnet | None:
+        """None if it is still that one."""
+        if self._walk is not None:
+            found = self._walk()
+            return None if found.revision == revision else found
+        assert self._manager is not None
+        return None if self._manager.status().subnet_revision == revision else self._manager.subnet()

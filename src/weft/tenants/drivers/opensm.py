@@ -17,7 +17,7 @@ from pathlib import Path
 
 from weft import runtime
 from weft.diags.ask import HERE, Target, get_smp
-from weft.errors import SubnetError
+from weft.errors import Silent, SubnetError
 from weft.mad.carrier import Carrier
 from weft.sm.inventory import take_inventory
 from weft.tenants.drivers.driver import Conflict, Observed
@@ -47,7 +47,7 @@ class OpenSmDriver:
         carrier: Carrier,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self._partitions, self._options = partitions, options
+        self._partitions, self._options = partitions.absolute(), options.absolute()
         self._process, self._carrier, self._patience_s = signal, carrier, patience_s
 
     @property
@@ -128,7 +128,7 @@ class OpenSmDriver:
         try:
             return get_smp(self._carrier, Target(lid), SmpAttribute.SM_INFO)
         except SubnetError as error:
-            raise SubnetError(f"{self.title}: the subnet manager at LID {lid} is silent: {error}") from None
+            raise Silent(f"{self.title}: the subnet manager at LID {lid} is silent: {error}") from None
 
     def _signal(self) -> None:
         process = self._process

@@ -79,10 +79,16 @@ class Seen:
         return f"{self.view.name(slot)} {said}" if said else ""
 
 
-def look(carrier: Carrier) -> Seen:
+def see(carrier: Carrier) -> View:
+    """Who is there, with the LIDs that they have, not those that somebody wants."""
     view = make_view(walk(carrier))
+    view.fabric.tables.lid[:] = column(view.port_info, PortInfo.lid)
+    return view
+
+
+def look(carrier: Carrier) -> Seen:
+    view = see(carrier)
     ports = view.fabric.ports
-    view.fabric.tables.lid[:] = column(view.port_info, PortInfo.lid)  # what they have, not what somebody wants
     ends = view.end_ports[~view.is_switch[ports.node[view.end_ports]]]
     peers = ports.peer[ends].astype(np.intp)
     checks = column(view.port_info[peers], PortInfo.partition_enforcement_inbound) > 0

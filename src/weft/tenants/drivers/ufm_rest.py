@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import msgspec
 
-from weft.errors import ConfigError, SubnetError
+from weft.errors import ConfigError, Silent, SubnetError
 from weft.tenants.drivers.ufm_shapes import UfmPKey, UfmPort, UfmQos, read_pkey, read_ports, read_qos
 from weft.tenants.slices import Seat
 
@@ -39,6 +39,10 @@ class UfmError(SubnetError):
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
         self.status = status  # of HTTP; None: no answer came
+
+
+class UfmSilent(UfmError, Silent):
+    """It does not answer."""
 
 
 class UfmClient:
@@ -156,7 +160,7 @@ class UfmClient:
             except (OSError, http.client.HTTPException) as error:
                 # A certificate is no better the second time, and who waited in vain has waited long enough.
                 if not tries or isinstance(error, ssl.SSLError | TimeoutError):
-                    raise UfmError(f"{self._named(method, path)} is not answered: {_trouble(error)}") from error
+                    raise UfmSilent(f"{self._named(method, path)} is not answered: {_trouble(error)}") from error
             time.sleep(_PAUSE_S)
 
     def _once(self, method: str, path: str, body: Any) -> tuple[int, str, str]:

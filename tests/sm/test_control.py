@@ -1,0 +1,27 @@
+"""A client of a subnet manager that takes calls and does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft import runtime
+from weft.errors import Silent
+from weft.sm.control import ManagerSocket
+
+
+@pytest.fixture
+def manager(tmp_path):
+    """Stopped: its socket is there."""
+    listener = runtime.Listener(tmp_path / "sm.sock")
+    yield ManagerSocket(tmp_path / "sm.sock", patience_s=0.05)
+    listener.close()
+
+
+def test_who_does_not_answer_a_question_was_told_nothing(manager):
+    with pytest.raises(Silent, match=r"sm\.sock has not answered within 0\.05 s: it was told nothing, and nothing was"):
+        manager.allocation()
+
+
+def test_who_does_not_answer_an_order_may_carry_it_out(manager):
+    with pytest.raises(Silent, match=r"within 0\.05 s: whether it carries out what it was told is not known"):
+        manager.allocate("1", remove=[0x0101])
