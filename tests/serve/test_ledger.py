@@ -345,3 +345,34 @@ def test_the_audit_log_ends_changes_by_age_and_refusals_by_count(ledger, monkeyp
     monkeypatch.setattr("weft.serve.store.AUDIT_KEPT_S", 0.0)
     ledger.change("ci", "the last", lambda draft: None)
     assert [what for _, what, _ in audit(ledger)] == ["the last"]
+
+
+class Busy(MemoryFabric):
+    """A manager in a long sweep: it answers questions meanwhile, and carries out orders in the end, one by one."""
+
+    late: Allocation | None = None
+
+    def write(self, wanted: Allocation, *, over: object) -> None:
+        late, self.late = self.late, None
+        if late is not None:
+            super().write(late, over=self.observed)
+        super().write(wanted, over=over)
+
+
+def test_an_order_that_is_carried_out_after_it_was_refused_is_found_and_taken_back(opened, monkeypatch):
+    """Though the manager said meanwhile that all is as it was."""
+    fabric = Busy()
+    ledger = opened(fabric)
+
+    def is_silent(wanted: Allocation, *, over: object) -> None:
+        fabric.late = wanted
+        monkeypatch.undo()
+        raise Silent("nobody answers")
+
+    monkeypatch.setattr(fabric, "write", is_silent)
+    with pytest.raises(Silent):
+        ledger.change("ci", "make acme", put(ACME))
+    settled = ("weft", "make the fabric what the ledger says, after doubt", "done")
+    wait_until(lambda: settled in audit(ledger))
+    assert fabric.late is None
+    assert fabric.observed.allocation == ledger.desired().allocation() == Allocation()

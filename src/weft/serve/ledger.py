@@ -150,6 +150,7 @@ class Ledger:
                     self._carry_out(batch)
                 elif self._is_unsure:
                     self._settle()
+                    self.note("weft", "make the fabric what the ledger says, after doubt", DONE)
                 else:
                     self._look()
             except Exception as error:  # whatever it is, those who wait are told, and the next ones are served
@@ -257,9 +258,8 @@ class Ledger:
             for tried in range(1, _TRIES + 1):
                 observed = self.driver.read()
                 self._taken = observed.taken
-                if observed.allocation == wanted:
-                    break
                 try:
+                    # Also if there is nothing to change: an order that nobody waited for any more may come only now.
                     self.driver.write(wanted, over=observed)
                     break
                 except Conflict:
