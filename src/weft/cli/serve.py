@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
@@ -13,10 +14,13 @@ from weft.cli.arguments import TABLES, File, Form, Spec, Whole
 from weft.cli.tenant_drivers import LAB, Where, attached, reach, state_file
 
 if TYPE_CHECKING:
+    from weft.mad.carrier import Carrier
     from weft.serve.ledger import Ledger
     from weft.serve.settings import Settings
     from weft.serve.ufm.routes.face import Face
     from weft.tenants.drivers.driver import Driver
+
+    Attach = Callable[[], AbstractContextManager[Carrier]]  # a port of the fabric
 
 _Role = Literal["admin", "operator", "tenant", "read-only"]
 _FIRST = "first"  # the name of the token that is made where there is none
@@ -99,13 +103,19 @@ def serve(
         _serve(*fabric, database, settings)
 
 
-def _serve(driver: Driver, face: Face, database: str, settings: Settings) -> None:
+def _serve(driver: Driver, face: Face, attach: Attach | None, database: str, settings: Settings) -> None:
     from weft.serve.app import create_app
     from weft.serve.ledger import Ledger
+    from weft.serve.lookout import Lookout
     from weft.serve.server import Server
     from weft.serve.store import Store
 
-    with Ledger(Store(database), driver) as ledger, Server(create_app(settings, ledger, face), settings) as server:
+    with ExitStack() as opened:
+        ledger = opened.enter_context(Ledger(Store(database), driver))
+        lookout = None
+        if attach is not None:
+            lookout = opened.enter_context(Lookout(attach, lambda: ledger.desired().allocation()))
+        server = opened.enter_context(Server(create_app(settings, ledger, face, lookout), settings))
         print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
         if token := _first_token(ledger):
@@ -138,7 +148,7 @@ def _wait() -> None:
 
 
 @contextmanager
-def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face]]:
+def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face, Attach | None]]:
     """A new lab. It is there for tests, so trouble can be asked for."""
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
@@ -152,11 +162,12 @@ def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face]]:
     with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
         fabric = load(spec)
     with own_lab(fabric, name) as lab:
-        yield ManagerDriver(lab.manager), Face(Watch(lab.manager), LabHands(lab.entry), Faults())
+        face = Face(Watch(lab.manager), LabHands(lab.entry), Faults())
+        yield ManagerDriver(lab.manager), face, partial(attached, Where(lab=name))
 
 
 @contextmanager
-def _others(where: Where) -> Iterator[tuple[Driver, Face]]:
+def _others(where: Where) -> Iterator[tuple[Driver, Face, Attach | None]]:
     """What runs already. Ports are switched off and on in a lab alone."""
     from weft.lab import registry
     from weft.serve.hands import LabHands
@@ -174,7 +185,8 @@ def _others(where: Where) -> Iterator[tuple[Driver, Face]]:
             carrier = opened.enter_context(attached(where))
             walk = lambda: take_inventory(see(carrier))  # noqa: E731
         watch = Watch(manager, walk, elsewhere=driver.title)
-        yield driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None)
+        attach = partial(attached, where) if is_lab or where.opensm or where.umad else None
+        yield driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None), attach
 
 
 @contextmanager

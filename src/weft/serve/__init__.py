@@ -7,6 +7,7 @@ api/             our own REST under /api/v1
 ufm/             UFM's REST
 own_lab, hands   a lab beside the service; its ports switched, its cables pulled
 faults           trouble on request
+lookout          who tried to get across
 gate             who comes in, with how much, how often
 access           tokens, users, roles
 ledger           one writer: the database and the fabric change together, or not at all

@@ -9,11 +9,12 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 
 from weft.serve.access import Access
-from weft.serve.api import callers, intents, partitions, ports
+from weft.serve.api import callers, intents, partitions, ports, violations
 from weft.serve.api.exchange import PREFIX, components, encoded, ledger_of
 from weft.serve.api.trouble import add_trouble
 from weft.serve.gate import Gate
 from weft.serve.ledger import Ledger
+from weft.serve.lookout import Lookout
 from weft.serve.page import render
 from weft.serve.problems import handle_errors, respond
 from weft.serve.settings import Settings
@@ -22,16 +23,16 @@ from weft.serve.ufm.routes.face import Face
 from weft.serve.ufm.watch import Watch
 from weft.version import __version__
 
-_ROUTERS = (intents.router, partitions.router, ports.router, callers.router)
+_ROUTERS = (intents.router, partitions.router, ports.router, violations.router, callers.router)
 
 
-def create_app(settings: Settings, ledger: Ledger, face: Face | None = None) -> FastAPI:
+def create_app(settings: Settings, ledger: Ledger, face: Face | None = None, lookout: Lookout | None = None) -> FastAPI:
     """`face`: what UFM's calls know of the subnet; without one they have partitions alone."""
     face = face or Face(Watch(None))
     app = FastAPI(
         title="weft", version=__version__, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None
     )
-    app.state.settings, app.state.ledger = settings, ledger
+    app.state.settings, app.state.ledger, app.state.lookout = settings, ledger, lookout
     handle_errors(app)
     app.include_router(_health)
     for router in _ROUTERS:

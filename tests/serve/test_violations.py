@@ -1,0 +1,83 @@
+"""Who tried to get across, by REST: all of it for who runs the fabric, and for a tenant what it sent itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from tests.lab.rdma import managed
+from tests.patience import wait_until
+from tests.serve.service import Service
+from tests.tenants.subnets import BLUE, RED, SMALL, cut, packet
+
+import weft
+from weft.errors import SubnetError
+from weft.lab.lab import Lab
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.serve.lookout import Lookout
+from weft.tenants.drivers.partition_files import write_partitions
+
+
+@pytest.fixture
+def service(tmp_path) -> Iterator[Service]:
+    made = Service(f"sqlite:///{tmp_path}/ledger.db")
+    yield made
+    made.close()
+
+
+def test_a_tenant_sees_what_it_sent_and_not_to_whom(service, tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.serve.lookout._FRESH_S", 0.1)
+    fabric = weft.load(SMALL)
+    allocation = cut(fabric, red=RED, blue=BLUE)
+    path = tmp_path / "partitions.conf"
+    path.write_text(write_partitions(allocation))
+    with (
+        Lab(fabric, f"v{time.monotonic_ns() % 10**12}") as lab,
+        managed(lab, partition_config_file=path),
+        Lookout(lambda: closing(IbsimCarrier("h1", lab.sockname)), lambda: allocation) as lookout,
+    ):
+        service.app.state.lookout = lookout
+        wait_until(lambda: not lookout.trouble, lambda: lookout.trouble)
+        for sender, key, receiver in (("h2", 0x8102, "h3"), ("h3", 0x8101, "h5")):
+            lab.send_packet(sender, packet(lab.fabric, sender, receiver, key))
+        wait_until(lambda: len({one.violation.sender for one in lookout.heard()}) == 2)
+        wait_until(lambda: len(lookout.counted()) == 2)
+        for who in ("root", "ops", "eye"):
+            found = service.call(who, "GET", "/violations").json()
+            assert {
+                (one["sender"], *one["sender_partitions"], one["key"], one["receiver"]) for one in found["heard"]
+            } == {
+                ("h2/1", "red", "0x8102", "h3/1"),
+                ("h3/1", "blue", "0x8101", "h5/1"),
+            }
+            assert [(one["port"], one["sent"], one["held_back"]) for one in found["counted"]] == [
+                ("h2/1", 1, 0),
+                ("h3/1", 1, 0),
+            ]
+        own = service.call("blue", "GET", "/violations")
+        assert {one["sender"] for one in own.json()["heard"]} == {"h3/1"}
+        assert [one["port"] for one in own.json()["counted"]] == ["h3/1"]
+        assert not any(name in own.text for name in ("h2", "h5", "red", "leaf"))
+
+
+def test_a_fabric_that_comes_later_is_heard_then(service):
+    """And until then the answer says why there is nothing in it."""
+
+    def attach():
+        raise SubnetError("the cable is out")
+
+    with Lookout(attach, lambda: None) as lookout:
+        service.app.state.lookout = lookout
+        wait_until(lambda: lookout.trouble == "the cable is out")
+        assert service.call("eye", "GET", "/violations").status_code == 503
+
+
+def test_without_a_port_of_the_fabric_it_says_so(service):
+    found = service.call("root", "GET", "/violations")
+    assert (found.status_code, "--umad" in found.json()["detail"]) == (404, True)
+    document = service.client.get("/api/v1/openapi.json").json()
+    answer = document["paths"]["/api/v1/violations"]["get"]["responses"]["200"]
+    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/Violations")
+    assert {"Stopped", "Counted"} <= document["components"]["schemas"].keys()
