@@ -1,0 +1,64 @@
+"""A service in front of a UFM, which is another service: what it acknowledged is there, also after that was away."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import signal
+from contextlib import closing
+
+import pytest
+from tests.patience import wait_until
+from tests.serve.program import Service
+
+from weft.cli import app
+from weft.errors import SubnetError
+from weft.lab import control, registry
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.tenants.reading import read_fabric
+
+
+def keys(lab: str, host: str) -> set[int]:
+    """That the devices of the inner fabric have."""
+    with closing(IbsimCarrier("", control.ask(registry.find(lab), "state")["sockname"])) as carrier:
+        fabric = read_fabric(carrier)
+    return set(fabric.tables.pkey[fabric[f"{host}/1"].slot].tolist())
+
+
+@pytest.mark.slow
+def test_partitions_arrive_in_the_fabric_behind_and_come_back_with_it(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+    for name in ("inner", "outer"):
+        (tmp_path / name).mkdir()
+    # An address that nobody else has, so that the port is free when it comes back.
+    address = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(200) + 20}.9"
+    inner = Service(tmp_path / "inner", "star:hosts=3", "--name", "inner", "--host", address)
+    backup = shutil.copy(tmp_path / "inner/ledger.db", tmp_path / "backup.db")
+    inner.start()
+    outer = Service(tmp_path / "outer", "--ufm", inner.url)
+    monkeypatch.setenv("WEFT_UFM_TOKEN", "weft_not_this_one")
+    with pytest.raises(SubnetError, match="401"):
+        app(["serve", *outer.where, "--port", "0", "--database", f"sqlite:///{tmp_path}/none.db"])
+    outer.start(WEFT_UFM_TOKEN=inner.token)
+    try:
+        h2 = next(port["guid"] for port in outer.call("GET", "/api/v1/ports?host=h2").json())
+        body = {"name": "acme", "members": [{"guid": h2}]}
+        assert outer.call("PUT", "/api/v1/partitions/0x0101", body).status_code == 200
+        assert 0x8101 in keys("inner", "h2")
+        assert inner.call("GET", "/api/v1/partitions/0x0101").json()["name"] == "acme"
+
+        inner.end(signal.SIGKILL)
+        refused = outer.call("PUT", "/api/v1/partitions/0x0102", {"name": "beta"})
+        assert refused.status_code == 503
+        assert inner.url in refused.json()["detail"]
+        assert "is not answered" in refused.json()["detail"]
+        for path in (tmp_path / "inner").glob("ledger.db*"):
+            path.unlink()
+        shutil.copy(backup, tmp_path / "inner/ledger.db")  # of before there was any partition
+        inner.start(port=inner.url.rpartition(":")[2])
+        wait_until(lambda: 0x8101 in keys("inner", "h2"))
+        assert [one["p_key"] for one in inner.call("GET", "/api/v1/partitions").json()] == ["0x0101"]
+    finally:
+        outer.end(signal.SIGTERM)
+        inner.end(signal.SIGTERM)
