@@ -171,10 +171,10 @@ def _end_ports(ports: list[UfmPort]) -> Iterator[EndPort]:
         host, number = port.system_name or node_id(NodeKind.HCA, Guid.parse(port.node)), port.number or 1
         device = (port.node_description or "").removeprefix(host).partition(":")[0].strip() or port.node
         yield EndPort(
-            guid=Guid.parse(port.guid),
+            guid=int(Guid.parse(port.guid)),
             name=f"{host}/{device}/{number}" if nodes[port.system_name] > 1 else f"{host}/{number}",
             host=host,
-            node_guid=Guid.parse(port.node),
+            node_guid=int(Guid.parse(port.node)),
             number=number,
             lid=port.lid or 0,
             is_active=port.logical_state == "Active",
