@@ -17,13 +17,14 @@ _weft; echo "${{COMPREPLY[@]}}"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash: its completion cannot be tried")
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [("weft top", "topologies"), ("weft sim --traf", "--traffic"), ("weft scenario inc", "incast")],
-)
-def test_commands_and_options_are_completed(tmp_path, words, expected):
+def test_commands_and_options_are_completed(tmp_path):
     env = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
     subprocess.run([sys.executable, "-m", "weft", "--install-completion"], env=env, check=True, capture_output=True)
-    script = COMPLETE.format(words=words, last=len(words.split()) - 1)
-    done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [expected]
+    for words, expected in (
+        ("weft top", "topologies"),
+        ("weft sim --traf", "--traffic"),
+        ("weft scenario inc", "incast"),
+    ):
+        script = COMPLETE.format(words=words, last=len(words.split()) - 1)
+        done = subprocess.run(["bash", "-c", script], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [expected]

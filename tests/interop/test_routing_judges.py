@@ -33,11 +33,11 @@ pytestmark = pytest.mark.interop
 SMALL = [
     "ndr",
     "fat-tree:hosts=648,radix=36",
-    "fat-tree:hosts=432,radix=12",
+    "fat-tree:hosts=128,radix=8",
     "dragonfly:p=2,a=6,h=3",
     "torus:5x5x5",
 ]
-SEEDS = [0, 1, 2]  # 0: no cable is missing; else 5 % of those between switches
+SEEDS = [0, 1]  # 0: no cable is missing; else 5 % of those between switches
 
 
 def lane_is_service_level(fabric: Fabric) -> bool:

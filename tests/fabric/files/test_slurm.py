@@ -245,7 +245,7 @@ def networks(draw) -> Fabric:
     return builder.build()
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(networks())
 def test_any_network_is_a_forest_with_every_server_once(fabric):
     """Servers on the same island are below the same top: a server joins the islands that its adapters are on."""

@@ -94,9 +94,11 @@ def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
     """Read the entries back, and add what a reader would not know."""
     told = Document(path=Path("lab"), data={"nodes": entries}, text="")
     rebuilt = add_nodes(told, list(entries), FabricBuilder("").build())
-    for node in _odd_nodes(fabric, rebuilt).tolist():
-        name = fabric.nodes.name[node]
-        entries.setdefault(name, {}).update(_identity(fabric.node(node), rebuilt.find_node(name)))
+    lids: dict[str, NDArray[Any]] = {"lid": fabric.tables.lid, "lmc": fabric.tables.lmc}
+    for index in _odd_nodes(fabric, rebuilt).tolist():
+        node = fabric.node(index)
+        more = _identity(node, rebuilt.find_node(node.name)) | _port_guid(node) | _lids(node, lids)
+        entries.setdefault(node.name, {}).update(more)
 
 
 def _odd_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
@@ -125,7 +127,7 @@ def _identity(node: Node, rebuilt: Node) -> Entry:
     follows = theirs.system_guid[j] == theirs.guid[j]
     if ours.system_guid[i] != (ours.guid[i] if follows else theirs.system_guid[j]):
         more["system_guid"] = str(Guid(int(ours.system_guid[i])))
-    return more | _port_guid(node) | _lids(node)
+    return more
 
 
 def _port_guid(node: Node) -> Entry:
@@ -139,12 +141,12 @@ def _port_guid(node: Node) -> Entry:
     return {"port_guid": next(iter(odd.values())) if one else odd} if odd else {}
 
 
-def _lids(node: Node) -> Entry:
+def _lids(node: Node, lids: dict[str, NDArray[Any]]) -> Entry:
     first, n_slots = int(node.fabric.first_port[node.index]), len(node.ports) + 1
     own = 0 if node.kind == NodeKind.SWITCH else min(1, n_slots - 1)
     entry: Entry = {}
-    for key in ("lid", "lmc"):
-        values = getattr(node.fabric.tables, key)[first : first + n_slots]
+    for key, column in lids.items():
+        values = column[first : first + n_slots]
         told = {port: int(values[port]) for port in np.flatnonzero(values).tolist()}
         if told:
             entry[key] = told[own] if list(told) == [own] else told
