@@ -56,11 +56,11 @@ def load_shm_paths() -> None:
 
 
 @contextmanager
-def managed(lab: Lab, **options: Any) -> Iterator[SubnetManager]:
-    """With weft's subnet manager on the first host."""
+def managed(lab: Lab, *, at: str = "h1", **options: Any) -> Iterator[SubnetManager]:
+    """With weft's subnet manager on a host."""
     rehearse(Options())  # kernels are compiled before a connection's clock runs
     load_shm_paths()
-    carrier = IbsimCarrier("h1", lab.sockname)
+    carrier = IbsimCarrier(at, lab.sockname)
     manager = SubnetManager(carrier, Options(**options))
     thread = threading.Thread(target=manager.run, daemon=True)
     thread.start()

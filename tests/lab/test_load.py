@@ -9,7 +9,7 @@ from tests.patience import wait_until
 
 import weft
 from weft.errors import ConfigError, UnknownName
-from weft.fabric.counters import Counter
+from weft.fabric.counters import Counter, FecCounter
 from weft.lab.lab import Lab
 
 TREE = "fat-tree:hosts=16,radix=8"
@@ -114,6 +114,56 @@ def test_the_same_seed_counts_the_same():
     errors = [Counter.SYMBOL_ERROR, Counter.PORT_RCV_ERRORS, Counter.PORT_XMIT_WAIT]
     assert one[:, Counter.SYMBOL_ERROR].any()
     assert (one[:, errors] == other[:, errors]).all()
+
+
+def test_a_torus_that_needs_lanes_carries_what_its_tables_let_through():
+    with Lab(weft.load("torus:6x6,hosts=2"), "load-torus") as torus, managed(torus):
+        (job,) = torus.load("all=all-to-all@5%", speed=0)["jobs"]
+    assert len(job["hosts"]) == 72
+    assert job["gbit_s"] == pytest.approx(job["wanted_gbit_s"], rel=1e-6)
+
+
+def test_jobs_do_not_cross_partitions(tmp_path):
+    fabric, conf = weft.load(TREE), tmp_path / "partitions.conf"
+    guids = [int(fabric.ports.guid[fabric[f"h{number}/1"].slot]) for number in range(2, 12)]
+    tenants = [", ".join(f"0x{guid:016x}=full" for guid in guids[5 * one : 5 * one + 5]) for one in range(2)]
+    lines = ["Default=0x7fff : ALL, SELF=full ;", *(f"t{n}=0x{n + 1:x} : {who} ;" for n, who in enumerate(tenants))]
+    conf.write_text("\n".join(lines) + "\n")
+    with Lab(fabric, "load-tenants") as divided, managed(divided, partition_config_file=conf):
+        within, across = divided.load("in=ring:h[2-6]@50%", "across=ring:h[5-8]@50%", speed=0)["jobs"]
+    assert within["gbit_s"] == pytest.approx(within["wanted_gbit_s"])
+    assert across["slowest"] == 0
+    assert across["gbit_s"] == pytest.approx(across["wanted_gbit_s"] / 2), "h5 to h6 and h7 to h8 are of one tenant"
+
+
+def test_a_dump_of_a_real_fabric_carries_a_load(ndr_dump):
+    with Lab(weft.load(str(ndr_dump)), "load-dump") as real, managed(real, at=""):
+        (job,) = real.load("all=permutation@50%", speed=0)["jobs"]
+        real.advance(60)
+    assert job["gbit_s"] > 0.5 * job["wanted_gbit_s"] > 0
+    assert real.fabric.counters[:, Counter.PORT_XMIT_DATA_WORDS].max() * 32 / 60e9 > 100
+
+
+def test_error_correction_counts_more_on_a_bad_cable_and_spreads_over_its_lanes(lab):
+    lab.degrade("leaf1/5", 1e-9, one_way=True)
+    before = lab.subnet.devices.fec.copy()
+    lab.advance(60)
+    fec, port = lab.subnet.devices.fec - before, lab.fabric["leaf1/5"]
+    bad, good = fec[port.slot], fec[port.peer.slot]
+    assert bad[FecCounter.UNCORRECTED_BLOCKS] == grown(lab, "leaf1/5")["SYMBOL_ERROR"] > 0
+    assert bad[FecCounter.CORRECTED_BLOCKS] > 100 * good[FecCounter.CORRECTED_BLOCKS] > 0
+    assert (bad[:4] > 0).all()
+    assert not bad[4:12].any()
+    assert bad[:4].sum() == bad[FecCounter.CORRECTED_SYMBOLS]
+
+
+def test_a_fabric_has_a_past():
+    """Cables were moved before anybody watched."""
+    with Lab(weft.load("fat-tree:hosts=128,radix=16"), "load-past") as old:
+        old.load({"name": "a", "pattern": "ring", "hosts": ["h1", "h2"]}, speed=0)
+    links, downs = old.fabric.links, old.fabric.counters[:, Counter.LINK_DOWNED]
+    assert 0 < (downs > 0).sum() < 0.2 * len(downs)
+    assert (downs[links.a] == downs[links.b]).all()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,11 +77,15 @@ class Twins:
         assert reply == (None if expected is None else bytes(expected))
         return reply
 
-    def pull_or_plug(self, draw: random.Random) -> None:
+    def change_a_cable(self, draw: random.Random) -> None:
         slot = draw.choice([slot for slot, far in enumerate(self.plain.devices.cable) if far != NONE])
+        becomes_bad, one_way = draw.random() < 0.3, draw.random() < 0.5
         for one in (self.plain, self.quick):
             devices = one.devices
-            (faults.plug_cable if devices.peer(slot) == NONE else faults.pull_cable)(devices, slot)
+            if becomes_bad:  # it loses a MAD in ten
+                faults.degrade(devices, slot, 5e-5, one_way=one_way)
+            else:
+                (faults.plug_cable if devices.peer(slot) == NONE else faults.pull_cable)(devices, slot)
 
     def assert_same(self) -> None:
         for name in ("node_infos", "node_descriptions"):
@@ -156,10 +161,26 @@ def test_the_kernel_answers_as_the_agents_do(seed):
     twins = Twins()
     for _ in range(200):
         if draw.random() < 0.03:
-            twins.pull_or_plug(draw)
+            twins.change_a_cable(draw)
         slot = draw.choice(twins.slots)
         twins.send(slot, smp(draw, twins.plain.devices, slot))
     twins.assert_same()
+
+
+@pytest.mark.parametrize("one_way", [False, True])
+def test_a_bad_cable_leaves_to_python_what_crosses_it_and_nothing_else(one_way):
+    twins = Twins()
+    devices = twins.plain.devices
+    host = devices.fabric["h1/1"].slot
+    for one in (twins.plain, twins.quick):
+        faults.degrade(one.devices, devices.fabric["leaf1/3"].slot, 1e-12, one_way=one_way)
+    for path, is_taken in (([1, 3], False), ([1, 4], True)):
+        mad = bytearray(256)
+        mad[0:8], mad[16:18] = bytes((1, 0x81, 1, 1, 0, 0, 0, 2)), int(A.NODE_INFO).to_bytes(2, "big")
+        mad[32:36], mad[129:131] = b"\xff" * 4, bytes(path)
+        twins.taken.clear()
+        assert twins.send(host, bytes(mad)) is not None
+        assert bool(twins.taken) is is_taken
 
 
 def test_the_kernel_takes_all_that_a_sweep_is_made_of():

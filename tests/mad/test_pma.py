@@ -14,6 +14,7 @@ from weft.wire.perf import (
     PerfCapability,
     PortCounters,
     PortCountersExtended,
+    PortExtendedSpeedsCounters,
     PortRcvErrorDetails,
     PortSamplesControl,
     PortSamplesResult,
@@ -49,6 +50,18 @@ OLD = {  # field of PortCounters and of PortCountersExtended -> column
 def fill(bench, port: str) -> None:
     """Every counter its own value; small enough for all widths."""
     bench.devices.fabric.counters[bench.slot_of(port)] = [1 + column % 13 for column in range(len(Counter))]
+
+
+def test_error_correction_shows_its_counters_and_a_set_resets_them(running):
+    slot, speeds = running.slot_of("leaf1/2"), PerfAttribute.PORT_EXTENDED_SPEEDS_COUNTERS
+    running.devices.fec[slot] = [5, 6, 7, 8, *(0,) * 8, 21, 3, 1 << 40]
+    status, found = running.perf("leaf1", GET, speeds, PortExtendedSpeedsCounters(port_select=2))
+    assert status == 0
+    assert found.fec_correctable_block_ctr_lane[:5] == (5, 6, 7, 8, 0)
+    assert (found.port_fec_correctable_block_ctr, found.port_fec_uncorrectable_block_ctr) == (21, 3)
+    assert found.port_fec_corrected_symbol_ctr == (1 << 32) - 1, "it sticks"
+    running.perf("leaf1", SET, speeds, PortExtendedSpeedsCounters(port_select=2, counter_select=(1 << 64) - 1))
+    assert not running.devices.fec[slot].any()
 
 
 @pytest.mark.parametrize(("form", "attribute"), [(PortCounters, COUNTERS), (PortCountersExtended, EXTENDED)])
@@ -140,7 +153,7 @@ def test_every_attribute_is_answered_and_reset(running, attribute):
     form = ATTRIBUTES[attribute]
     names = [name for name in form.fields if "select" not in name]
     slot = running.slot_of("leaf1/2")
-    running.devices.fabric.counters[slot] = 3
+    running.devices.fabric.counters[slot] = running.devices.fec[slot] = 3
     for name in names:
         for index in range(16):
             running.devices.details[slot, name, index] = 3

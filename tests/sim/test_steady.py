@@ -161,7 +161,7 @@ def test_errors_cost_the_flows_that_meet_them(tree):
     ways = [job(tree, "ring", "h1", "h16", name="a"), job(tree, "ring", "h2", "h3", name="b")]
     bad = faults.degrade(tree, "h1/1", 1e-7)
     steady = settle(bad, ways)
-    assert 0.5 < steady.job_slowest[0] < 0.97
+    assert 0.05 < steady.job_slowest[0] < 0.2
     assert steady.job_slowest[1] == pytest.approx(1)
 
 

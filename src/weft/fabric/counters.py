@@ -38,6 +38,19 @@ class Counter(enum.IntEnum):
     PORT_XMIT_WAIT = 20
 
 
+class FecCounter(enum.IntEnum):
+    """Columns of what forward error correction counts, behind one for each lane: symbols corrected on it."""
+
+    CORRECTED_BLOCKS = 12
+    UNCORRECTED_BLOCKS = 13
+    CORRECTED_SYMBOLS = 14
+
+
+def new_fec_counters(n_ports: int) -> NDArray[np.int64]:
+    """int64[port, lane | FecCounter], all zero."""
+    return np.zeros((n_ports, max(FecCounter) + 1), np.int64)
+
+
 def new_counters(n_ports: int) -> NDArray[np.int64]:
     """int64[port, Counter], all zero."""
     return np.zeros((n_ports, len(Counter)), np.int64)

@@ -4,7 +4,8 @@
     events = hot.wait(timeout_s)    instead of epoll.poll; what the kernel leaves is handed back before it returns
 
 The kernel comes with Numba, half a second and 50 MB: a lab loads it beside its work, when its fabric is large enough or
-so many MADs have come that it pays. Until then, and where a cable loses MADs or a node is off, Python answers all.
+so many MADs have come that it pays. Until then, and while a node is off, Python answers all; and what crosses a cable
+that loses MADs.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from weft.lab.traffic import still
 from weft.mad import faults, transit
 from weft.routing.patterns import host_ports
 from weft.sim.steady import Ills, Job, Steady, check_job, settle
-from weft.sim.steady_counts import Counts, advance
+from weft.sim.steady_counts import Counts, advance, past
 from weft.units import parse_share
 
 TICK_S = 1.0
@@ -66,6 +66,9 @@ class LabLoad:
         if twice := sorted({job.name for job in made if sum(one.name == job.name for one in made) > 1}):
             raise ConfigError(f"two jobs are called {twice[0]}: give each a name of its own, NAME=PATTERN")
         with self._one:
+            if not self._is_told:
+                old = past(fabric, np.random.default_rng([seed, 2]))
+                self._server.call(lambda: np.add(fabric.counters, old, out=fabric.counters))
             if seed != self._seed or not self.seconds:
                 self._seed, self._rng = seed, np.random.default_rng(seed)
             self._jobs, self._seen, self.speed, self._is_told = tuple(made), None, speed, True
@@ -175,6 +178,7 @@ class LabLoad:
         devices = self._server.subnet.devices
         fabric, spoilt = devices.fabric, counts.counters[:, Counter.PORT_RCV_ERRORS]
         fabric.counters[:] += counts.counters
+        devices.fec[:] += counts.fec
         for slot in np.flatnonzero(spoilt).tolist():
             devices.details[slot, "port_local_physical_errors", 0] += int(spoilt[slot])
         for slot, why, packets in counts.dropped:

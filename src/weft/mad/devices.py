@@ -18,13 +18,14 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.fabric.counters import Counter
+from weft.fabric.counters import Counter, new_fec_counters
 from weft.fabric.forwarding import NONE as NONE
 from weft.fabric.forwarding import Plane
 from weft.fabric.kinds import NodeKind
@@ -132,6 +133,11 @@ class Devices(Plane):
         self.travelled: list[MadPath] = []
         self.generation = 0  # how often links changed
 
+    @cached_property
+    def fec(self) -> NDArray[np.int64]:
+        """[slot, lane | FecCounter]: what error correction counted, once somebody counts there."""
+        return new_fec_counters(len(self.cable))
+
     # -- names and numbers ------------------------------------------------------------------------------------------
 
     def slot(self, node: int, port: int) -> int:
@@ -163,9 +169,8 @@ class Devices(Plane):
         """The same cabling, with cables of another quality; who has `fabric` from before keeps what it was."""
         self.fabric = fabric
         hurt = np.flatnonzero(fabric.receive_error_rate > 0).tolist()
-        self.erring = {
-            self.cable[slot] for slot in hurt if self.cable[slot] != NONE
-        }  # by which packets leave to be hurt
+        self.erring = {self.cable[slot] for slot in hurt if self.cable[slot] != NONE}  # what leaves there may be hurt
+        self.risky = self.erring | {self.cable[slot] for slot in self.erring}  # both ends of such cables
 
     # -- what changes from inside -----------------------------------------------------------------------------------
 

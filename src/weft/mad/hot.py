@@ -27,17 +27,26 @@ class Hot:
     def __init__(self, subnet: Subnet) -> None:
         self.subnet = subnet
         self.marks = np.zeros(len(Mark), np.int64)
-        self._fixed = _fixed(subnet.devices) | {"marks": self.marks, "out": np.zeros(MOST_HOPS, np.int32)}
+        self._risky = np.zeros(len(subnet.devices.cable), np.bool_)
+        self._risks: set[int] = set()  # of which `_risky` is made
+        self._fixed = _fixed(subnet.devices) | {
+            "marks": self.marks,
+            "out": np.zeros(MOST_HOPS, np.int32),
+            "risky": self._risky,
+        }
         self._tables: list[Array | None] = []
         self._state: State | None = None
 
     def is_plain(self) -> bool:
-        """Is the subnet such that a kernel may answer: no cable loses MADs, no node is off?"""
-        return not (self.subnet.devices.erring or self.subnet.devices.dead)
+        """Is the subnet such that a kernel may answer: no node is off?"""
+        return not self.subnet.devices.dead
 
     def state(self) -> State:
         """For the next call of a kernel, until somebody else changed something."""
         devices, tables = self.subnet.devices, vars(self.subnet.devices.tables)
+        if self._risks is not devices.risky:  # a cable became bad, or good
+            self._risks, self._risky[:] = devices.risky, False
+            self._risky[list(devices.risky)] = True
         self.marks[:] = 0
         self.marks[Mark.MAY_SET] = self.subnet.may_set()
         self.marks[Mark.PLAIN_ROUTING] = not devices.adaptive and "ar_group" not in tables

@@ -1,8 +1,9 @@
 """The performance management agent of every node: counters of its ports, cut to the width of who asks.
 
-Counters that every engine keeps are columns of `fabric.counters`; the others, errors and discards by cause, traffic by
-VL and SL, are in `Devices.details` under their field's name. There is one counter behind PortCounters and
-PortCountersExtended: a reset through either resets both. Port 255 is all ports of a node, added up.
+Counters that every engine keeps are columns of `fabric.counters`, those of error correction of `Devices.fec`; the
+others, errors and discards by cause, traffic by VL and SL, are in `Devices.details` under their field's name. There is
+one counter behind PortCounters and PortCountersExtended: a reset through either resets both. Port 255 is all ports of a
+node, added up.
 (InfiniBand Architecture volume 1, "Performance Management".)
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from weft.fabric.counters import Counter
+from weft.fabric.counters import Counter, FecCounter
 from weft.mad import samples
 from weft.mad.devices import NONE, Devices
 from weft.wire.fields import Numbers
@@ -41,6 +42,11 @@ _COLUMNS = {
         "port_rcv_data": "PORT_RCV_DATA_WORDS",
     }.items()
 } | {counter.name.lower(): counter for counter in Counter}
+_FEC = {("fec_correctable_block_ctr_lane", lane): lane for lane in range(12)} | {
+    ("port_fec_correctable_block_ctr", 0): int(FecCounter.CORRECTED_BLOCKS),
+    ("port_fec_uncorrectable_block_ctr", 0): int(FecCounter.UNCORRECTED_BLOCKS),
+    ("port_fec_corrected_symbol_ctr", 0): int(FecCounter.CORRECTED_SYMBOLS),
+}
 _SELECTS = ("port_select", "counter_select", "counter_select2")
 _OLD_ORDER = (
     "symbol_error_counter",
@@ -72,6 +78,7 @@ _CLASS_INFO = ClassPortInfo.pack(
     capability_mask=PerfCapability.ALL_PORT_SELECT
     | PerfCapability.EXTENDED_WIDTH
     | PerfCapability.XMIT_WAIT
+    | PerfCapability.RS_FEC_COUNTERS
     | PerfCapability.QP1_DROPPED,
     capability_mask2=PerfCapability2.ADDITIONAL_PORT_COUNTERS_EXTENDED,
     resp_time_value=16,
@@ -82,13 +89,14 @@ _CLASS_INFO = ClassPortInfo.pack(
 class _Layout:
     """How to answer one attribute. An entry is: shift from the end, where it sticks, where it is, bit of CounterSelect.
 
-    Where it is: a column of `fabric.counters`, or name and index in `Devices.details`. CounterSelect2 is above the
-    bits of CounterSelect.
+    Where it is: a column of `fabric.counters` or `Devices.fec`, or name and index in `Devices.details`. CounterSelect2
+    is above the bits of CounterSelect.
     """
 
     form: type[Format]
     columns: tuple[tuple[int, int, int, int], ...]
     details: tuple[tuple[int, int, tuple[str, int], int], ...]
+    fec: tuple[tuple[int, int, int, int], ...]  # columns of `Devices.fec`
     header: int  # bytes at its start that are sent back as they came
     select: int  # width of CounterSelect
 
@@ -96,7 +104,7 @@ class _Layout:
 def _layout(form: type[Format]) -> _Layout:
     """Read it off the format: bits of CounterSelect follow the fields."""
     narrow = form.fields["counter_select"].width
-    columns, details = [], []
+    columns, details, fec = [], [], []
     order = _SELECTED.get(form) or [name for name in form.fields if name not in _SELECTS]
     bits = itertools.count()
     for name in order:
@@ -109,10 +117,12 @@ def _layout(form: type[Format]) -> _Layout:
             shift, most, bit = 8 * form.size - field.bit - (index + 1) * each, (1 << each) - 1, next(bits)
             if name in _COLUMNS:
                 columns.append((shift, most, int(_COLUMNS[name]), bit))
+            elif (name, index) in _FEC:
+                fec.append((shift, most, _FEC[name, index], bit))
             else:
                 details.append((shift, most, (name, index), bit))
     first = min(field.bit for name, field in form.fields.items() if name not in _SELECTS)
-    return _Layout(form, tuple(columns), tuple(details), first // 8, narrow)
+    return _Layout(form, tuple(columns), tuple(details), tuple(fec), first // 8, narrow)
 
 
 _LAYOUTS = {int(attribute): _layout(form) for attribute, form in ATTRIBUTES.items() if attribute not in _SPECIAL}
@@ -169,6 +179,10 @@ def _counters(devices: Devices, slot: int, mad: bytearray, layout: _Layout) -> i
         value = values[column]
         if value:
             whole |= (value if value < most else most) << shift
+    if layout.fec and "fec" in vars(devices):
+        counted = devices.fec[slots].sum(axis=0).tolist()
+        for shift, most, column, _ in layout.fec:
+            whole |= min(counted[column], most) << shift
     if devices.details:
         whole |= _in_detail(devices, slots, layout)
     raw = whole.to_bytes(layout.form.size, "big").ljust(_END - DATA, b"\0")
@@ -194,6 +208,9 @@ def _reset(devices: Devices, slots: list[int], mad: bytearray, layout: _Layout) 
     for shift, most, column, bit in layout.columns:
         if select >> bit & 1:
             devices.fabric.counters[slots, column] = whole >> shift & most & _MOST
+    for shift, most, column, bit in layout.fec:
+        if select >> bit & 1:
+            devices.fec[slots, column] = whole >> shift & most
     for shift, most, (name, index), bit in layout.details:
         if select >> bit & 1:
             for slot in slots:

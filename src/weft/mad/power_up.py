@@ -87,6 +87,8 @@ def restart(devices: Devices, node: int) -> None:
         tables.pkey[slot, 0] = PKey.DEFAULT
         tables.vl_arbitration[slot] = 0
         fabric.counters[slot] = 0
+        if "fec" in vars(devices):
+            devices.fec[slot] = 0
         devices.keyed.discard(slot)
         devices.sent[slot] = devices.received[slot] = 0
         devices.alias_guids.pop(slot, None)

@@ -103,7 +103,7 @@ class Subnet:
         if mad[1] != _DIRECTED:
             return self._send_by_lid(slot, bytearray(mad), dlid, pkey_index)
         devices = self.devices
-        if mad[3] & RESPONSE or mad[32:36] != _NO_LIDS or devices.erring or devices.dead:
+        if mad[3] & RESPONSE or mad[32:36] != _NO_LIDS or devices.dead:
             return self._send_carefully(slot, bytearray(mad), dlid)
         hops = mad[7]
         initial_path = bytes(mad[129 : 129 + hops])
@@ -111,6 +111,8 @@ class Subnet:
         if path is None:
             self.lost = True
             return None
+        if devices.risky and not devices.risky.isdisjoint(path.out):
+            return self._send_carefully(slot, bytearray(mad), dlid)
         if not path.listed:
             transit.note(devices, path)
         path.there += 1

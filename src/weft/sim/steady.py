@@ -6,8 +6,9 @@
 
 Each pair of a job is a flow along the path that the forwarding tables have, at its max-min fair rate: links, what a
 host wants to send and what a receiver takes are shared (`flow.fair`). A port that is above a bottleneck has something
-to send at all times: what it does not send, it waits. Errors cost what going back costs: a reliable connection sends
-again all that was under way when it hears of a loss, W packets, so of its rate (1 - p) / (1 - p + p W) is left.
+to send at all times: what it does not send, it waits. Errors cost what a reliable connection does about them: it sends
+again all that was under way when it hears of a loss, W packets; and when what it sends again is lost too, or the word
+of it, nothing happens until its timeout is over. Of its rate 1 / (1 + p W + p p T) is left, with T in packets.
 
 Not here: queues, lanes and their weights, congestion control, acknowledgements; a flow has one path also where
 switches route adaptively. `tests/crosscheck/test_steady.py` holds it to the packet engine where both know the answer.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +29,20 @@ from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
 from weft.fabric.timing import timings
 from weft.routing.patterns import Flows, shift
-from weft.sim.engine import Network, Switching
+from weft.sim.engine import Network, Options, Switching
+from weft.sim.fec import has_fec, raw_rates
 from weft.sim.flow.fair import fair_rates
-from weft.sim.layout.rules import RULES
+from weft.sim.layout.rules import RULES, ack_bytes
 from weft.sim.layout.wiring import wire
 from weft.wire.crc import VCRC_BYTES
 from weft.wire.port_info import PortInfo
 
 MOST_FLOWS = 2_000_000
 GOOD_BER, GOOD_SPREAD, WORST_GOOD_BER = 1e-17, 0.5, 1e-15  # of cables that nobody calls bad: median, decades, most
+RETRY_S = 4.096e-6 * 2 ** Options().ack_timeout_exponent  # that a sender waits to hear something
 _RULES = RULES[Network.INFINIBAND]
 _AT_ONCE = 1 << 16  # paths that are followed
+_HARDLY = 1 - 1e-6  # part of the time: who sends less is slowed down
 _STORES = 8  # one host in so many is a storage server
 NONE = -1
 
@@ -74,6 +78,7 @@ class Steady:
         np.float64
     ]  # [job] -> what its slowest pair gets of what it wants: who waits for all, waits for it
     bit_error_rate: NDArray[np.float64]  # of what a port receives, after error correction
+    symbol_error_rate: NDArray[np.float64]  # before it; 0 on lines that have none
     line_gbit_s: NDArray[np.float64]  # 0 where no link is up
     packets_s: NDArray[np.float64]  # that leave
     words: NDArray[np.float64]  # of a packet that leaves, as PortXmitData counts them; mean
@@ -152,12 +157,18 @@ def settle(fabric: Fabric, jobs: Sequence[Job], ills: Ills | None = None) -> Ste
         check_job(job)
     line_gbit_s, packet_gbit_s, arrival_ps = _lines(fabric)
     pairs = _pairs(fabric, jobs, packet_gbit_s)
-    rate, held_at = _share(pairs, packet_gbit_s, ills)
     error_rate = bit_error_rates(fabric, ills)
     payload_bytes = _payload_bytes(fabric, pairs)
     packet_bytes = payload_bytes + _RULES.header_bytes
+    losses = _losses(fabric, pairs, error_rate, packet_bytes, arrival_ps)
+    rate, held_at = _share(pairs, pairs.wants_gbit_s, packet_gbit_s, ills)
     packets_s = rate * 1e9 / (8 * packet_bytes)
-    useful = _useful(fabric, pairs, error_rate, packet_bytes, packets_s, arrival_ps)
+    active, useful = losses.active(packets_s), 1 / (1 + losses.again(packets_s))
+    if (active < _HARDLY).any():  # what these do not send others may
+        rate, held_at = _share(
+            pairs, np.where(active < _HARDLY, rate * active, pairs.wants_gbit_s), packet_gbit_s, ills
+        )
+    packets_s = rate * 1e9 / (8 * packet_bytes)
     n_slots, flow = len(fabric.ports), np.repeat(np.arange(len(rate)), np.diff(pairs.hop_first))
     by_slot = [
         _sums(pairs.hop, one[flow], n_slots) for one in (packets_s, packets_s * (packet_bytes - VCRC_BYTES) / 4, rate)
@@ -173,6 +184,7 @@ def settle(fabric: Fabric, jobs: Sequence[Job], ills: Ills | None = None) -> Ste
         job_gbit_s=_sums(pairs.job, rate * useful * payload_bytes / packet_bytes, len(jobs)),
         job_slowest=slowest,
         bit_error_rate=error_rate,
+        symbol_error_rate=has_fec(fabric) * raw_rates(error_rate, WORST_GOOD_BER, ills.seed),
         line_gbit_s=line_gbit_s,
         packets_s=by_slot[0],
         words=by_slot[1] / np.maximum(by_slot[0], 1e-9),
@@ -302,7 +314,7 @@ def _payload_bytes(fabric: Fabric, pairs: _Pairs) -> NDArray[np.int64]:
 
 
 def _share(
-    pairs: _Pairs, packet_gbit_s: NDArray[np.float64], ills: Ills
+    pairs: _Pairs, wants_gbit_s: NDArray[np.float64], packet_gbit_s: NDArray[np.float64], ills: Ills
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """[flow] -> Gbit/s on the wire; and what holds it: hop of its way, one more for the receiver, NONE for itself.
 
@@ -317,7 +329,7 @@ def _share(
     is_hop[first[1:] - 1] = is_hop[first[1:] - 2] = False
     link[is_hop] = pairs.hop
     link[first[1:] - 2], link[first[1:] - 1] = n + pairs.dst, 2 * n + flows
-    rate, held_by = fair_rates(first, link, np.concatenate((packet_gbit_s, takes * packet_gbit_s, pairs.wants_gbit_s)))
+    rate, held_by = fair_rates(first, link, np.concatenate((packet_gbit_s, takes * packet_gbit_s, wants_gbit_s)))
     flow = np.repeat(flows, hops + 2)
     place = np.arange(len(link)) - first[flow]
     held_at = np.full(len(rate), NONE)
@@ -336,22 +348,42 @@ def _is_blocked(pairs: _Pairs, held_at: NDArray[np.int64], n_slots: int) -> NDAr
     return found
 
 
-def _useful(
+class _Losses(NamedTuple):
+    """[flow] -> what errors do to a reliable connection."""
+
+    lost: NDArray[np.float64]  # part of its packets
+    round_trip_s: NDArray[np.float64]
+    times_out: NDArray[
+        np.float64
+    ]  # of its losses, those that only a timeout mends: the packet is lost again, or the NAK
+
+    def again(self, packets_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Packets sent again for each that arrives: what was lost, what told of it, what was under way till then."""
+        packets: NDArray[np.float64] = self.lost * (2 + self.round_trip_s * packets_s)
+        return packets
+
+    def active(self, packets_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Part of the time in which it does not wait for a timeout."""
+        sends = 1 + self.again(packets_s)
+        part: NDArray[np.float64] = sends / (sends + self.lost * self.times_out * RETRY_S * packets_s)
+        return part
+
+
+def _losses(
     fabric: Fabric,
     pairs: _Pairs,
     error_rate: NDArray[np.float64],
     packet_bytes: NDArray[np.int64],
-    packets_s: NDArray[np.float64],
     arrival_ps: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    """[flow] -> part of what it sends that is not sent again."""
+) -> _Losses:
     if not len(pairs.job):
-        return np.zeros(0)
+        return _Losses(np.zeros(0), np.zeros(0), np.zeros(0))
     begins = pairs.hop_first[:-1]
-    bits_bad = np.add.reduceat(error_rate[fabric.ports.peer[pairs.hop]], begins)
-    lost = -np.expm1(-bits_bad * 8 * packet_bytes)
+    there, back = (np.add.reduceat(error_rate[slots], begins) for slots in (fabric.ports.peer[pairs.hop], pairs.hop))
+    lost, nak_lost = -np.expm1(-there * 8 * packet_bytes), -np.expm1(-back * 8 * ack_bytes(_RULES))
     ack_s = timings().of_adapter("", _RULES.technology).ack_ns * 1e-9
-    round_trip_s = 2e-12 * np.add.reduceat(arrival_ps[pairs.hop], begins) + ack_s
-    window = 2 + round_trip_s * packets_s  # with that which was lost, and that which tells of it
-    useful: NDArray[np.float64] = (1 - lost) / (1 - lost + lost * window)
-    return useful
+    return _Losses(
+        lost=lost,
+        round_trip_s=2e-12 * np.add.reduceat(arrival_ps[pairs.hop], begins) + ack_s,
+        times_out=(lost + nak_lost) / np.maximum(1 - lost, 1e-9),
+    )

@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
-from weft.fabric.counters import Counter, new_counters
+from weft.fabric.counters import Counter, FecCounter, new_counters, new_fec_counters
 from weft.fabric.forwarding import Reason
-from weft.sim.engine import Options
+from weft.fabric.model import Fabric
+from weft.sim.fec import BLOCK_BITS, SYMBOLS
 from weft.sim.result import XMIT_WAIT_TICK_PS
-from weft.sim.steady import Steady
+from weft.sim.steady import RETRY_S, Steady
 from weft.wire.crc import VCRC_BYTES
 
-_RETRY_S = 4.096e-6 * 2 ** Options().ack_timeout_exponent
+_ONCE_PULLED = 0.02  # of the cables: somebody has moved them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,6 +29,7 @@ class Counts:
     """To be added to what was counted before."""
 
     counters: NDArray[np.int64]  # [slot, Counter]
+    fec: NDArray[np.int64]  # [slot, FecCounter]
     dropped: tuple[tuple[int, Reason, int], ...]  # slot, why, packets: counters of these are not in `counters`
 
 
@@ -56,8 +58,9 @@ def advance(steady: Steady, seconds: float, rng: np.random.Generator) -> Counts:
     counters[:, Counter.SYMBOL_ERROR] = spoilt + rng.poisson(np.maximum(elsewhere, 0.0))
     counters[:, Counter.PORT_RCV_ERRORS] = spoilt
     _pass_on(steady, spoilt, counters[:, Counter.PORT_RCV_REMOTE_PHYSICAL_ERRORS], rng)
-    dropped = tuple((slot, why, int(rng.poisson(flows * seconds / _RETRY_S))) for slot, why, flows in steady.lost)
-    return Counts(counters=counters, dropped=dropped)
+    fec = _correct(steady, counters[:, Counter.SYMBOL_ERROR], seconds, rng)
+    dropped = tuple((slot, why, int(rng.poisson(flows * seconds / RETRY_S))) for slot, why, flows in steady.lost)
+    return Counts(counters=counters, fec=fec, dropped=dropped)
 
 
 def _whole(amount: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -77,3 +80,32 @@ def _pass_on(steady: Steady, spoilt: NDArray[np.int64], remote: NDArray[np.int64
         of_hop = rng.multinomial(spoilt[slot], weight / weight.sum())
         for hop, times in zip(hops[of_hop > 0].tolist(), of_hop[of_hop > 0].tolist(), strict=True):
             np.add.at(remote, peer[steady.hop[hop + 1 : steady.hop_first[flow[hop] + 1]]], times)
+
+
+def _correct(steady: Steady, failed: NDArray[np.int64], seconds: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """What error correction counts; blocks that it could not mend are the errors that the link layer saw."""
+    fabric, p = steady.fabric, steady.symbol_error_rate
+    found = new_fec_counters(len(p))
+    blocks = steady.line_gbit_s * 1e9 * seconds / BLOCK_BITS
+    hit = -np.expm1(SYMBOLS * np.log1p(-p))  # part of the blocks with an error or more
+    corrected = np.maximum(rng.poisson(blocks * hit) - failed, 0)
+    symbols = corrected + rng.poisson(np.maximum(blocks * (SYMBOLS * p - hit), 0.0))
+    lanes = np.where(fabric.ports.link >= 0, fabric.links.width[fabric.ports.link], 0)
+    for width in np.unique(lanes[p > 0]).tolist():
+        some = np.flatnonzero((lanes == width) & (p > 0))
+        found[some, :width] = rng.multinomial(symbols[some], np.full(width, 1 / width))
+        found[some, FecCounter.CORRECTED_BLOCKS] = corrected[some]
+        found[some, FecCounter.UNCORRECTED_BLOCKS] = failed[some]
+        found[some, FecCounter.CORRECTED_SYMBOLS] = symbols[some]
+    return found
+
+
+def past(fabric: Fabric, rng: np.random.Generator) -> NDArray[np.int64]:
+    """[slot, Counter]: what a fabric has counted that has run for a while, and nobody has set back."""
+    counters, links = new_counters(len(fabric.ports)), fabric.links
+    pulled = rng.random(len(links)) < _ONCE_PULLED
+    times = rng.integers(1, 4, len(links))
+    for ends in (links.a, links.b):
+        counters[ends[pulled], Counter.LINK_DOWNED] = times[pulled]
+        counters[ends[pulled], Counter.SYMBOL_ERROR] = rng.poisson(5 * times[pulled])
+    return counters

@@ -1,8 +1,8 @@
 """One kernel for the SMPs of a sweep: along their directed route, to the node, and back as a response.
 
-It answers what is plain: Get and Set by a directed route without LIDs, over links that are up, at a port without an
-M_Key, with a response that says "good". For all else it returns False and has changed nothing: the agents in Python
-answer, and they alone say what is right. `tests/mad/test_kernels.py` holds the kernel to them, byte for byte.
+It answers what is plain: Get and Set by a directed route without LIDs, over links that are up and do not err, at a port
+without an M_Key, with a response that says "good". For all else it returns False and has changed nothing: the agents in
+Python answer, and they alone say what is right. `tests/mad/test_kernels.py` holds the kernel to them, byte for byte.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _walk(s, slot, b, at, hops):
             return NONE
         out = s.first[node] + port
         here = np.int64(s.cable[out])
-        if here == NONE or s.port_info[out, STATE] & 0x0F <= DOWN:
+        if here == NONE or s.port_info[out, STATE] & 0x0F <= DOWN or s.risky[out]:
             return NONE
         s.out[hop] = out
     return here

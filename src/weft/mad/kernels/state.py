@@ -41,6 +41,7 @@ class State(NamedTuple):
     cable: Array  # int32[slot], NONE where nothing is plugged in
     guid: Array  # uint8[slot, 8], as MADs have it
     port_info: Array  # uint8[slot, 64]
+    risky: Array  # bool[slot]: its cable may lose what crosses it
     fdr10: Array  # uint8[slot, 3]
     sent: Array  # int64[slot]
     received: Array
