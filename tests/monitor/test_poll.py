@@ -7,7 +7,7 @@ from tests.monitor.watched import SPEC, Listener, Watched, delta, value
 
 import weft
 from weft.errors import SubnetError
-from weft.fabric.counters import Counter
+from weft.fabric.counters import Counter, FecCounter
 from weft.mad import faults
 from weft.mad.local import LocalCarrier
 from weft.mad.subnet import Subnet
@@ -97,9 +97,7 @@ def test_causes_of_discards(watched):
 
 def test_fec_is_read_where_a_port_has_had_errors(watched):
     slot = watched.slot("leaf1/1")
-    for lane in range(4):
-        watched.devices.details[slot, "fec_correctable_block_ctr_lane", lane] = 10 + lane
-        watched.devices.details[slot, "fec_uncorrectable_block_ctr_lane", lane] = lane
+    watched.devices.fec[slot, [FecCounter.CORRECTED_BLOCKS, FecCounter.UNCORRECTED_BLOCKS]] = 46, 6
     assert value(watched.poll(), "leaf1/1", C.FEC_CORRECTED) is None
     watched.count("leaf1/1", C.SYMBOL_ERROR, 1)
     reading = watched.poll()
