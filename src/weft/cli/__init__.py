@@ -50,6 +50,8 @@ COMMANDS = {
     "links": "Show every link speed: signalling, encoding, data rate by width, year.",
     "sm": "Run a subnet manager: discover, give LIDs, route, answer hosts; or show the status of those that run.",
     "serve": "Serve tenants over REST, our own and UFM's, with roles and an audit log: of a lab, an OpenSM, a UFM.",
+    "monitor": "Read the counters of all ports of a fabric, and tell Prometheus, in infiniband_exporter's names.",
+    "top": "Show the links of a fabric as they are now: errors, load, waiting. Once, where there is no terminal.",
     "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
     "slurm": "Give a Slurm job its own partition, or take it away: for PrologSlurmctld and EpilogSlurmctld.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",

@@ -1,0 +1,153 @@
+"""`weft top`: the links of a fabric as they are now, in the terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Literal
+
+from weft.cli.arguments import TABLES, Form, LabName, Whole
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from weft.monitor.busiest import By, Row
+    from weft.monitor.watch import Latest, Watch
+
+_SHOWN = 5  # suspects, and events
+
+
+def top(
+    *,
+    lab: LabName = "",
+    ibsim: str = "",
+    umad: str | None = None,
+    at: str = "",
+    by: Literal["errors", "load", "wait"] = "errors",
+    lines: Whole = 0,
+    every: float = 2.0,
+    form: Form = TABLES,
+) -> None:
+    """Show the links of a fabric as they are now: errors, load, waiting. Once, where there is no terminal.
+
+    Parameters
+    ----------
+    ibsim
+        The name of a running ibsim's sockets (IBSIM_SOCKNAME), instead of a lab.
+    umad
+        An adapter of this machine, mlx5_0, or `any`, instead of a lab.
+    at
+        The host to ask from: a name of the lab, of ibsim's net its id. Else the first.
+    by
+        What comes first: ports with errors, then the busiest; the busiest; or those that wait longest for credits.
+    lines
+        How many links; else as many as fit, or 20.
+    every
+        Seconds from poll to poll.
+    """
+    from weft.cli.monitor import new_watch
+
+    watch = new_watch(at, lab, ibsim, umad, every)
+    if form.is_data or not sys.stdout.isatty():
+        _print_once(watch, by, lines or 20, form)
+    else:
+        _go_on(watch, by, lines)
+
+
+def _print_once(watch: Watch, by: By, lines: int, form: Form) -> None:
+    from dataclasses import asdict
+
+    from weft.cli.output import console, print_data
+    from weft.errors import SubnetError
+    from weft.monitor.busiest import busiest
+
+    for wait_s in (watch.latest.every_s, 0.0):
+        latest = watch.tick()
+        if latest.failure:
+            raise SubnetError(latest.failure)
+        time.sleep(wait_s)
+    assert latest.change is not None
+    if form.is_data:
+        print_data(form, [asdict(row) for row in busiest(latest.change, by, lines)])
+        return
+    console().print(_picture(latest, by, lines))
+
+
+def _go_on(watch: Watch, by: By, lines: int) -> None:
+    from rich.live import Live
+
+    from weft.cli.output import console
+
+    screen = console()
+    with Live(console=screen, screen=True, auto_refresh=False) as live:
+        try:
+            while True:
+                latest = watch.tick()
+                live.update(_picture(latest, by, lines or max(screen.height - 8 - 2 * _SHOWN, 5)), refresh=True)
+                time.sleep(watch.latest.every_s)
+        except KeyboardInterrupt:
+            return
+
+
+def _picture(latest: Latest, by: By, lines: int) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    from weft.cli.output import table
+    from weft.monitor.busiest import busiest
+
+    told: list[object] = [Text(_headline(latest), style="bold")]
+    if latest.failure:
+        told.append(Text(f"The last poll failed: {latest.failure}", style="red"))
+    if latest.change is not None:
+        columns = (
+            "port",
+            "to",
+            "Gbit/s",
+            "out",
+            "in",
+            "load",
+            "wait",
+            "symbol errors",
+            "rcv errors",
+            "discards",
+            "downs",
+        )
+        rows = [_cells(row) for row in busiest(latest.change, by, lines)]
+        told.append(table("", columns, rows, note="?: not known. Counts are of this interval."))
+        suspects = latest.diagnosis.suspects if latest.diagnosis is not None else ()
+        told += [Text(f"{one.name}: {one.kind}; {one.evidence[0]}", style="red") for one in suspects[:_SHOWN]]
+        shown = latest.change.events[:_SHOWN]
+        told += [Text(f"{one.port} {one.text}") for one in shown]
+        if len(latest.change.events) > len(shown):
+            told.append(Text(f"and {len(latest.change.events) - len(shown):,} more events"))
+    return Group(*told)  # type: ignore[arg-type]
+
+
+def _headline(latest: Latest) -> str:
+    if latest.reading is None:
+        return "no poll has brought counters yet"
+    reading = latest.reading
+    at = time.strftime("%H:%M:%S", time.localtime(reading.stamp_s))
+    known = int(reading.known.any(axis=1).sum())
+    silent = int(reading.ports.is_polled.sum()) - known
+    master = f"subnet manager at {latest.manager.node}" if latest.manager else "no subnet manager answers"
+    span = f" in {latest.change.seconds:.1f} s" if latest.change else ""
+    return f"{at}   {known:,} ports{span}{f', {silent:,} silent' if silent else ''}   {master}"
+
+
+def _cells(row: Row) -> tuple[str | int | float, ...]:
+    def known(value: float | None, unit: float = 1.0) -> str | float:
+        return "?" if value is None else round(value * unit, 1)
+
+    counts = (row.symbol_errors, row.rcv_errors, row.discards, row.downs)
+    return (
+        row.port,
+        row.peer or "down",
+        round(row.rate_gbit_s),
+        known(row.out_gbit_s),
+        known(row.in_gbit_s),
+        known(row.load, 100),
+        known(row.wait, 100),
+        *("?" if count is None else count for count in counts),
+    )

@@ -1,0 +1,224 @@
+"""What a monitor knows, in the text that Prometheus reads.
+
+    render(watch.latest, now_s=time.monotonic())        bytes, for `/metrics`
+
+A counter that is not known has no sample, and when the last reading is old, or a round failed, no port has any: a gap
+here is a gap there. `weft_monitor_up` says which it is. Who scrapes twice gets the same counters twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.monitor.metrics import PORT_METRICS, WEFT_METRICS, Family, PortMetric, labels, text
+from weft.monitor.poll import Reading
+from weft.monitor.ports import Ports
+from weft.monitor.watch import Latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_BITS = 8
+
+
+def render(latest: Latest, *, now_s: float, more: Iterable[Family] = ()) -> bytes:
+    """All metrics; `more` are those of who serves them, its tenants say."""
+    is_fresh = latest.reading is not None and latest.is_fresh(now_s)
+    told = [_monitor(latest, now_s, is_fresh), text(_manager(latest)), text(_suspects(latest)), text(more)]
+    if latest.reading is not None and is_fresh:
+        told.append(_of_reading(latest.reading))
+    return "".join(told).encode()
+
+
+def _monitor(latest: Latest, now_s: float, is_fresh: bool) -> str:
+    told = [
+        Family("weft_monitor_up", "Whether the last poll brought counters, and not long ago.", "gauge", _one(is_fresh)),
+        Family("weft_monitor_polls_total", "Polls that brought counters.", "counter", _one(latest.polls)),
+        Family("weft_monitor_failures_total", "Polls that brought none.", "counter", _one(latest.failures)),
+        Family(
+            "weft_monitor_events_total",
+            "What happened to counters between polls.",
+            "counter",
+            [(labels(kind=kind), count) for kind, count in sorted(latest.events.items())],
+        ),
+    ]
+    if latest.reading is not None:
+        known = latest.reading.known.any(axis=1)
+        silent = int((latest.reading.ports.is_polled & ~known).sum())
+        told += [
+            Family("weft_monitor_reading_age_seconds", "Of counters.", "gauge", _one(latest.age_s(now_s))),
+            Family("weft_monitor_poll_seconds", "How long the last poll took.", "gauge", _one(latest.poll_s)),
+            Family("weft_monitor_ports", "Ports whose counters were read.", "gauge", _one(int(known.sum()))),
+            Family("weft_monitor_silent_ports", "Ports that were asked and did not answer.", "gauge", _one(silent)),
+        ]
+    return text(told)
+
+
+def _one(value: float) -> list[tuple[str, float]]:
+    return [("", int(value) if isinstance(value, bool) else value)]
+
+
+def _manager(latest: Latest) -> list[Family]:
+    found = latest.manager
+    if found is None:
+        return [Family("weft_sm_up", "Whether the subnet's master answers.", "gauge", _one(False))]
+    who = labels(guid=_guid(found.guid), node=found.node, lid=found.lid, priority=found.priority)
+    return [
+        Family("weft_sm_up", "Whether the subnet's master answers.", "gauge", _one(True)),
+        Family("weft_sm_info", "The subnet's master; its state: 3 is Master.", "gauge", [(who, found.state)]),
+        Family("weft_sm_activity_total", "SMInfo:ActCount of the master.", "counter", _one(found.activity)),
+    ]
+
+
+def _suspects(latest: Latest) -> list[Family]:
+    if latest.diagnosis is None:
+        return []
+    found = latest.diagnosis.suspects
+    rows = {labels(port=one.ends[0], peer=one.ends[1], kind=one.kind): one.confidence for one in found}
+    return [
+        Family("weft_suspects", "Links and hosts that a diagnosis suspects.", "gauge", _one(len(found))),
+        Family("weft_suspect_confidence", "How sure it is of each, from 0 to 1.", "gauge", [*rows.items()]),
+    ]
+
+
+# -- ports ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Ports of one kind of device, and how their samples begin."""
+
+    prefix: str
+    what: str
+    slots: NDArray[np.intp]
+    labels: list[str]
+
+
+@lru_cache(maxsize=1)
+def _of_reading(reading: Reading) -> str:
+    """Once for each reading, however often it is scraped."""
+    kinds = _groups(reading.ports)
+    told = [_port_counters(reading, group, PORT_METRICS) for group in kinds]
+    both = _Group(
+        "weft_port_",
+        "InfiniBand port",
+        np.concatenate([one.slots for one in kinds]),
+        [label for one in kinds for label in one.labels],
+    )
+    told.append(_port_counters(reading, both, WEFT_METRICS))
+    return "".join(told) + _facts(reading.ports)
+
+
+def _port_counters(reading: Reading, group: _Group, metrics: Iterable[PortMetric]) -> str:
+    told = []
+    for metric in metrics:
+        name = group.prefix + metric.name
+        known = reading.known[group.slots, metric.column].tolist()
+        values = reading.counters[group.slots, metric.column].tolist()
+        rows = [
+            f"{name}{label} {value * metric.unit}\n"
+            for label, value, is_known in zip(group.labels, values, known, strict=True)
+            if is_known
+        ]
+        if rows:
+            told.append(f"# HELP {name} {group.what} {metric.of}\n# TYPE {name} counter\n")
+            told += rows
+    return "".join(told)
+
+
+@lru_cache(maxsize=1)
+def _groups(ports: Ports) -> tuple[_Group, _Group]:
+    """Switches, and all others."""
+    node = ports.fabric.ports.node
+    is_switch = (ports.fabric.nodes.kind == NodeKind.SWITCH)[node]
+    guids = [_guid(guid) for guid in ports.fabric.nodes.guid.tolist()]
+
+    def group(prefix: str, what: str, which: NDArray[np.bool_]) -> _Group:
+        slots = np.flatnonzero(which & ports.is_polled)
+        rows = zip(node[slots].tolist(), ports.number[slots].tolist(), strict=True)
+        return _Group(prefix, what, slots, [f'{{guid="{guids[one]}",port="{number}"}}' for one, number in rows])
+
+    return (
+        group("infiniband_switch_port_", "InfiniBand switch port", is_switch),
+        group("infiniband_hca_port_", "InfiniBand HCA port", ~is_switch),
+    )
+
+
+@lru_cache(maxsize=1)
+def _facts(ports: Ports) -> str:
+    """What changes with the cabling only."""
+    switches, adapters = _groups(ports)
+    rate = [(label, ports.rate_gbit_s.item(slot) * 1e9 / _BITS) for label, slot in _rows(switches)]
+    by_adapter = {labels(guid=_node_guid(ports, slot)): ports.rate_gbit_s.item(slot) for _, slot in _rows(adapters)}
+    rows = [*_rows(switches), *_rows(adapters)]
+    return text(
+        [
+            Family("infiniband_switch_port_rate_bytes_per_second", "Of one direction.", "gauge", rate),
+            Family(
+                "infiniband_hca_rate_bytes_per_second",
+                "Of one direction.",
+                "gauge",
+                [(label, value * 1e9 / _BITS) for label, value in by_adapter.items()],
+            ),
+            *_infos(ports, "switch", switches),
+            *_infos(ports, "hca", adapters),
+            Family("weft_port_info", "What weft calls a port.", "gauge", [(_named(ports, s), 1) for _, s in rows]),
+            _gauge(ports.state, "weft_port_state", "1 Down, 2 Init, 3 Armed, 4 Active.", rows),
+            _gauge(ports.width_active, "weft_port_width_lanes", "Lanes in use.", rows),
+            _gauge(ports.width_supported, "weft_port_width_supported_lanes", "Lanes that it has.", rows),
+        ]
+    )
+
+
+def _rows(group: _Group) -> list[tuple[str, int]]:
+    return list(zip(group.labels, group.slots.tolist(), strict=True))
+
+
+def _gauge(values: NDArray[np.int64], name: str, help_: str, rows: list[tuple[str, int]]) -> Family:
+    return Family(name, help_, "gauge", [(label, values.item(slot)) for label, slot in rows])
+
+
+def _infos(ports: Ports, kind: str, group: _Group) -> list[Family]:
+    """Of devices, and of what is at the other end of their cables."""
+    devices, ends = {}, []
+    for slot in group.slots.tolist():
+        guid, name = _node_guid(ports, slot), _node_name(ports, slot)
+        devices[labels(guid=guid, **{kind: name}, lid=ports.lid.item(slot))] = 1
+        far = ports.peer.item(slot)
+        if far >= 0:
+            words = {
+                "uplink": _node_name(ports, far),
+                "uplink_guid": _node_guid(ports, far),
+                "uplink_type": "SW" if _is_switch(ports, far) else "CA",
+                "uplink_port": ports.number.item(far),
+                "uplink_lid": ports.lid.item(far),
+            }
+            ends.append((labels(guid=guid, port=ports.number.item(slot), **{kind: name}, **words), 1))
+    return [
+        Family(f"infiniband_{kind}_info", f"InfiniBand {kind} information", "gauge", [*devices.items()]),
+        Family(f"infiniband_{kind}_uplink_info", f"InfiniBand {kind} uplink information", "gauge", ends),
+    ]
+
+
+def _named(ports: Ports, slot: int) -> str:
+    return labels(guid=_node_guid(ports, slot), port=ports.number.item(slot), name=ports.name(slot))
+
+
+def _node_name(ports: Ports, slot: int) -> str:
+    return ports.fabric.node(int(ports.fabric.ports.node[slot])).name
+
+
+def _node_guid(ports: Ports, slot: int) -> str:
+    return _guid(int(ports.fabric.nodes.guid[ports.fabric.ports.node[slot]]))
+
+
+def _is_switch(ports: Ports, slot: int) -> bool:
+    return bool(ports.fabric.nodes.kind[ports.fabric.ports.node[slot]] == NodeKind.SWITCH)
+
+
+def _guid(guid: int) -> str:
+    return f"0x{guid:016x}"

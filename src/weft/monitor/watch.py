@@ -1,0 +1,135 @@
+"""A monitor that goes on: polls, changes, a diagnosis and a history, and what is known now for whoever asks.
+
+    with Watch(Poller(carrier), every_s=10, diagnose=diagnose) as watch:
+        watch.latest                        immutable; replaced whole after every round
+
+A round that fails is told in `latest.failure`, and the next one is tried in time, with a new poller if `again` makes
+one. What was read before stays to be looked at, with its age; nobody is told that it is new.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from weft.errors import WeftError
+from weft.monitor.change import Change, between
+from weft.monitor.managers import Manager, find_manager
+from weft.monitor.poll import Poller, Reading
+from weft.monitor.suspects import Diagnosis
+
+if TYPE_CHECKING:
+    from weft.monitor.history import History
+
+KEPT = 12  # changes that a diagnosis looks at
+_STALE = 3  # rounds without a new reading, after which the last is no longer the present
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """What is known after so many rounds."""
+
+    every_s: float
+    reading: Reading | None = None
+    change: Change | None = None  # from the reading before it
+    diagnosis: Diagnosis | None = None
+    manager: Manager | None = None  # the subnet's master, if one answers
+    polls: int = 0
+    failures: int = 0
+    poll_s: float = 0.0  # how long the last took
+    events: Mapping[str, int] = field(default_factory=dict)  # so far, by kind
+    failure: str = ""  # why the last round brought nothing
+
+    def age_s(self, now_s: float) -> float:
+        """Of the reading, on the monotonic clock."""
+        return now_s - self.reading.at_s if self.reading is not None else float("inf")
+
+    def is_fresh(self, now_s: float) -> bool:
+        return not self.failure and self.age_s(now_s) <= _STALE * self.every_s + self.poll_s
+
+
+class Watch:
+    """Used as a context it works in a thread of its own; `tick` is one round."""
+
+    def __init__(
+        self,
+        poller: Poller,
+        *,
+        every_s: float = 10.0,
+        diagnose: Callable[[Sequence[Change]], Diagnosis] | None = None,
+        history: History | None = None,
+        again: Callable[[], Poller] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.latest = Latest(every_s=every_s)
+        self._poller, self._again, self._clock = poller, again, clock
+        self._diagnose, self._history = diagnose, history
+        self._changes: deque[Change] = deque(maxlen=KEPT)
+        self._events: Counter[str] = Counter()
+        self._ends = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def tick(self) -> Latest:
+        """Poll, and say what it brought; what the fabric or its carrier refuses is no error of ours."""
+        begin_s = self._clock()
+        try:
+            if self.latest.failure and self._again is not None:
+                self._poller = self._again()
+            reading = self._poller.poll()
+            self.latest = self._after(reading, find_manager(self._poller.carrier, reading), begin_s)
+        except (WeftError, OSError) as error:
+            self.latest = replace(self.latest, failure=str(error), failures=self.latest.failures + 1)
+        return self.latest
+
+    def _after(self, reading: Reading, manager: Manager | None, begin_s: float) -> Latest:
+        last = self.latest.reading
+        change = between(last, reading) if last is not None else None
+        if change is not None:
+            self._changes.append(change)
+            self._events.update(event.kind for event in change.events)
+        if self._history is not None:
+            self._history.add(reading)
+        return replace(
+            self.latest,
+            reading=reading,
+            change=change,
+            diagnosis=self._diagnose(tuple(self._changes)) if self._diagnose and self._changes else None,
+            manager=manager,
+            polls=self.latest.polls + 1,
+            poll_s=self._clock() - begin_s,
+            events=dict(self._events),
+            failure="",
+        )
+
+    # -- in a thread --------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        self._thread = threading.Thread(target=self._run, name="weft monitor", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._ends.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        due_s = self._clock()
+        while not self._ends.is_set():
+            self.tick()
+            # A round that took too long is not made up for: two at once would tell of no time at all.
+            due_s = max(due_s + self.latest.every_s, self._clock())
+            self._ends.wait(due_s - self._clock())

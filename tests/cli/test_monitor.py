@@ -1,0 +1,35 @@
+"""`weft monitor` and `weft top`, as people and programs use them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from weft.cli.monitor import monitor
+from weft.cli.top import top
+from weft.errors import ConfigError
+
+
+def test_rules_are_printed(capsys):
+    monitor(rules=True)
+    groups = yaml.safe_load(capsys.readouterr().out)["groups"]
+    assert "InfinibandBadCable" in {rule.get("alert") for group in groups for rule in group["rules"]}
+
+
+def test_the_dashboard_is_printed(capsys):
+    monitor(dashboard=True)
+    assert json.loads(capsys.readouterr().out)["panels"]
+
+
+@pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), 1e9])
+def test_polls_have_time_between_them(every):
+    with pytest.raises(ConfigError, match="--every"):
+        monitor(every=every, ibsim="nobody")
+
+
+def test_where_nothing_runs_both_say_so():
+    for command in (monitor, top):
+        with pytest.raises(ConfigError, match="nobody"):
+            command(ibsim="nobody")
