@@ -11,7 +11,7 @@ NEUTRON := neutron networking-mlnx ironic-python-agent msgspec numpy \
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test docs wheel peers interop rdma-core-tests bench clean
+.PHONY: demo test docs web wheel peers interop rdma-core-tests bench clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -38,6 +38,10 @@ docs: $(VENV)/.tested
 	@$(BIN)/python docs/site/build.py out/site
 	@echo "Read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory out/site/html"
 
+# The console's page, from web/: once, and again when a source changes. `weft serve` and `weft up --web` show it.
+web: $(VENV)/bin/python
+	@$(BIN)/python web/build.py
+
 # What `pip install weft` gives, in an environment that has nothing else: the main job runs from it.
 wheel: $(VENV)/bin/python
 	@rm -rf out/wheel
@@ -47,9 +51,9 @@ wheel: $(VENV)/bin/python
 	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
 
 # The outside judges: Ray, Arrow and Neutron, which are too large for `make test` to fetch, and programs of Debian.
-peers: $(VENV)/bin/python $(VENV)/neutron/.installed
+peers: $(VENV)/bin/python $(VENV)/neutron/.installed web
 	@$(PIP) -e '.[judges,parquet,postgres,ray]'
-	@chown -R --reference=. $(VENV)  # root's, after sudo make peers, `make test` could not add to it
+	@chown -R --reference=. $(VENV) web src/weft/web  # root's, after sudo make peers, `make test` could not add to it
 	@./peers.sh
 
 # What the outside judges say, alone: all of it is part of `make test`.
@@ -95,4 +99,4 @@ $(VENV)/.tested: pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) out src/weft/web/dist web/node_modules web/.node .mypy_cache .ruff_cache .pytest_cache .hypothesis

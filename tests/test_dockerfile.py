@@ -18,5 +18,6 @@ def test_what_is_copied_is_there_and_is_let_in():
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert set(copied) == let_in
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert {"pyproject.toml", project["project"]["readme"], *project["project"]["license-files"], "src"} == set(copied)
+    named = {project["project"]["readme"], *project["project"]["license-files"]}
+    assert {"pyproject.toml", "src", "web"} | named == set(copied)
     assert all((ROOT / path).exists() for path in copied)

@@ -26,6 +26,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     json_lines                     commands to a process that runs: one line of JSON each way
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
     plugins                        doors: topologies, engines, formats and more that others add, by name
+    web                            the console's page, as it was built; or how to get it
     units | ids | version
     errors                         you, the fabric, or us
 

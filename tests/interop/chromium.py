@@ -1,0 +1,168 @@
+"""A real Chromium, told what to do over a pipe in its DevTools protocol: no driver to install, no port to listen on."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.patience import PATIENCE_S
+
+_FLAGS = [
+    *("--headless=new", "--no-sandbox", "--no-first-run", "--disable-quic", "--disable-sync", "--mute-audio"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
+    *("--remote-debugging-pipe", "--user-data-dir={folder}"),
+]
+SOFTWARE_GL = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+
+
+class Page:
+    """One tab. What it complains of is in `complaints`, what it fetched in `requests`."""
+
+    def __init__(self, to_browser: int, from_browser: int) -> None:
+        self._to, self._from = to_browser, from_browser
+        self._rest, self._next, self._session = b"", 0, ""
+        self._answers: dict[int, dict[str, Any]] = {}
+        self.complaints: deque[str] = deque()
+        self.requests: deque[str] = deque()
+
+    def attach(self) -> None:
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        self._next += 1
+        message: dict[str, Any] = {"id": self._next, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        wanted = self._next
+        while wanted not in self._answers:
+            self._read()
+        answer = self._answers.pop(wanted)
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        return dict(answer["result"])
+
+    def _read(self) -> None:
+        piece = os.read(self._from, 1 << 20)
+        assert piece, "the browser has ended"
+        *messages, self._rest = (self._rest + piece).split(b"\0")
+        for message in map(json.loads, messages):
+            if "id" in message:
+                self._answers[message["id"]] = message
+            else:
+                self._note(message["method"], message["params"])
+
+    def _note(self, event: str, told: dict[str, Any]) -> None:
+        if event == "Runtime.exceptionThrown":
+            details = told["exceptionDetails"]
+            self.complaints.append(details.get("exception", {}).get("description", details["text"]))
+        elif event == "Log.entryAdded" and told["entry"]["level"] == "error":
+            self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+        elif event == "Network.requestWillBeSent":
+            self.requests.append(told["request"]["url"])
+
+    def close(self) -> None:
+        self._session = ""
+        self.call("Browser.close")
+        with suppress(AssertionError):
+            while True:
+                self._read()
+
+    # -- what a test says ------------------------------------------------------------------------------------------
+
+    def open(self, url: str) -> None:
+        self.call("Page.navigate", url=url)
+
+    def run(self, script: str) -> Any:
+        """The value of an expression, or of what it promises."""
+        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, f"{script}: {answer['exceptionDetails']}"
+        return answer["result"].get("value")
+
+    def wait(self, script: str) -> None:
+        """Until an expression is true."""
+        end = time.monotonic() + PATIENCE_S
+        while not self.run(f"!!({script})"):
+            if time.monotonic() > end:
+                said = self.run("document.body ? document.body.innerText : ''")
+                raise AssertionError(f"not so: {script}\n{list(self.complaints)}\n{said}")
+            time.sleep(0.05)
+
+    def key(self, *names: str) -> None:
+        for name in names:
+            told = {"key": name, "code": name, "windowsVirtualKeyCode": _CODES.get(name, ord(name[0].upper()))}
+            self.call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": name} if len(name) == 1 else {}))
+            self.call("Input.dispatchKeyEvent", type="keyUp", **told)
+
+    def type(self, text: str) -> None:
+        self.call("Input.insertText", text=text)
+
+    def click(self, x: float, y: float) -> None:
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def press(self, selector: str, text: str = "") -> None:
+        """Click the first element that is seen, and has this text."""
+        wanted = f"e => e.offsetParent && e.textContent.trim().startsWith({json.dumps(text)})"
+        find = f"[...document.querySelectorAll({json.dumps(selector)})].find({wanted})"
+        self.wait(f"!!{find} && !{find}.disabled")
+        self.run(f"{find}.scrollIntoView({{block: 'center'}})")
+        x, y = self.run(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({find}.getBoundingClientRect())")
+        self.click(x, y)
+
+    def resize(self, width: int, height: int, *, is_phone: bool = False) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=is_phone
+        )
+
+    def prefer(self, **features: str) -> None:
+        """`color_scheme="dark"`, `reduced_motion="reduce"`."""
+        told = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        self.call("Emulation.setEmulatedMedia", features=told)
+
+    def photograph(self, path: Path) -> None:
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
+
+
+_CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}
+
+
+@contextmanager
+def chromium(folder: Path, *flags: str) -> Iterator[Page]:
+    """Its profile lies in `folder`; gone at the end."""
+    (low_in, our_out), (our_in, low_out) = os.pipe(), os.pipe()
+    # Chromium reads from 3 and writes to 4: a shell puts them there, from numbers that are neither.
+    their_in, their_out = (fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (low_in, low_out))
+    command = f'exec "$0" "$@" 3<&{their_in} 4>&{their_out} {their_in}<&- {their_out}>&-'
+    words = [one.format(folder=folder / "browser") for one in _FLAGS]
+    with open(folder / "browser.log", "wb") as log:
+        process = subprocess.Popen(
+            ["bash", "-c", command, "chromium", *words, *flags],
+            pass_fds=(their_in, their_out),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    for one in (low_in, low_out, their_in, their_out):
+        os.close(one)
+    page = Page(our_out, our_in)
+    try:
+        page.attach()
+        yield page
+        page.close()  # it writes its profile to the end: the folder can be taken away
+    finally:
+        os.close(our_out)
+        os.close(our_in)
+        process.terminate()
+        process.wait()

@@ -1,0 +1,91 @@
+// The service, over fetch: the token goes in a header, never into an address.
+
+export class Problem extends Error {
+  constructor(
+    readonly status: number,
+    detail: string,
+  ) {
+    super(detail);
+  }
+}
+
+export interface Answer<T> {
+  body: T;
+  tag: string | null;
+}
+
+const KEPT = "weft-token";
+
+/** From the fragment of the address, which no server sees and no log has; else from before. */
+function findToken(): string {
+  const found = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (found) {
+    keep(found);
+    history.replaceState(null, "", location.pathname + location.search);
+  }
+  return found ?? sessionStorage.getItem(KEPT) ?? "";
+}
+
+function keep(token: string): void {
+  sessionStorage.setItem(KEPT, token); // this tab's, and gone with it
+}
+
+export class Api {
+  #token = findToken();
+
+  get hasToken(): boolean {
+    return this.#token !== "";
+  }
+
+  use(token: string): void {
+    this.#token = token;
+    keep(token);
+  }
+
+  async fetch(path: string, options: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(options.headers);
+    headers.set("Authorization", `Bearer ${this.#token}`);
+    let answer: Response;
+    try {
+      answer = await fetch(`api/v1${path}`, { ...options, headers });
+    } catch (error) {
+      if (options.signal?.aborted) throw error;
+      throw new Problem(0, "the service does not answer");
+    }
+    if (!answer.ok) throw new Problem(answer.status, await detailOf(answer));
+    return answer;
+  }
+
+  async get<T>(path: string, signal?: AbortSignal): Promise<T> {
+    return (await this.fetch(path, { signal })).json();
+  }
+
+  async getTagged<T>(path: string): Promise<Answer<T>> {
+    const answer = await this.fetch(path);
+    return { body: await answer.json(), tag: answer.headers.get("ETag") };
+  }
+
+  async send<T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<T | null> {
+    const isText = typeof body === "string";
+    const answer = await this.fetch(path, {
+      method,
+      body: body === undefined ? undefined : isText ? body : JSON.stringify(body),
+      headers: { "Content-Type": isText ? "application/toml" : "application/json", ...headers },
+    });
+    const text = await answer.text();
+    return text ? JSON.parse(text) : null;
+  }
+}
+
+async function detailOf(answer: Response): Promise<string> {
+  const text = await answer.text();
+  try {
+    return JSON.parse(text).detail ?? text;
+  } catch {
+    return text || `${answer.status} ${answer.statusText}`;
+  }
+}
+
+export function wordsOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

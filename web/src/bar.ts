@@ -1,0 +1,55 @@
+// The bar at the top: what this is, whether it is heard, who manages it, and by what cables are coloured.
+
+import { byId, fill, h, say } from "./dom";
+import type { Measure, Store } from "./store";
+import { clock, count } from "./words";
+
+const MEASURES: [Measure, string][] = [
+  ["load", "Load"],
+  ["errors", "Errors"],
+  ["tenant", "Tenant"],
+];
+
+export function bar(store: Store): (measure: Measure) => void {
+  const inputs = MEASURES.map(([measure]) => h("input", { type: "radio", name: "measure", value: measure, checked: measure === store.measure }));
+  const set = (measure: Measure) => {
+    store.measure = measure;
+    inputs[MEASURES.findIndex(([one]) => one === measure)].checked = true;
+    store.tell("measure");
+  };
+  inputs.forEach((input, i) => input.addEventListener("change", () => set(MEASURES[i][0])));
+  fill(byId("measures"), MEASURES.map(([, text], i) => h("label", null, inputs[i], h("span", null, text))));
+  store.on("model", () => {
+    say(byId("spec"), store.model!.fabric.spec);
+    document.title = `weft ${store.model!.fabric.spec}`;
+  });
+  store.on(["live", "line"], () => (showLine(store), showManager(store), showAlerts(store)));
+  byId("alerts").addEventListener("click", () => store.show("overview"));
+  return set;
+}
+
+function showLine(store: Store): void {
+  const line = byId("line");
+  const why = store.isUp ? (store.live?.trouble ?? "") : store.why || "connecting";
+  line.className = `chip ${why ? "poor" : "good"}`;
+  say(line, why ? `no data${store.live ? ` since ${clock(store.live.t)}` : ""}` : "live");
+  line.title = why ? `${why}; trying again` : "told every second";
+}
+
+function showManager(store: Store): void {
+  const sm = store.live?.sm;
+  const chip = byId("manager");
+  chip.hidden = !sm;
+  if (!sm) return;
+  chip.className = `chip ${sm.state === "master" ? "" : "poor"}`;
+  say(chip, `SM ${sm.state} ${sm.host}`);
+  chip.title = `standby: ${sm.standby.join(", ") || "none"}`;
+}
+
+function showAlerts(store: Store): void {
+  const number = store.live?.suspects.length ?? 0;
+  const chip = byId("alerts");
+  chip.hidden = number === 0;
+  chip.className = "chip alarm";
+  say(chip, count(number, "alert"));
+}

@@ -1,0 +1,15 @@
+// Asks for a token until one is given.
+
+import { byId } from "./dom";
+
+export function askToken(why: string): Promise<string> {
+  const dialog = byId<HTMLDialogElement>("login");
+  const input = byId<HTMLInputElement>("token");
+  byId("login-why").textContent = why;
+  input.value = "";
+  dialog.oncancel = (event) => event.preventDefault(); // there is nothing to see without one
+  if (!dialog.open) dialog.showModal();
+  return new Promise((done) => {
+    dialog.onclose = () => done(input.value.trim());
+  });
+}

@@ -1,0 +1,84 @@
+// The fabric as the page holds it: the service's columns, and who is beside whom, as arrays.
+
+import type { Fabric, Live } from "./shapes";
+
+export class Model {
+  readonly nodes: number;
+  readonly links: number;
+  readonly index = new Map<string, number>(); // name of a node -> its number
+  readonly #linkOfPort = new Map<string, number>(); // "leaf1/5" -> link
+  readonly #first: Int32Array; // [node] -> where its links begin in #near
+  readonly #near: Int32Array; // links, by node
+
+  constructor(readonly fabric: Fabric) {
+    const { nodes, links } = fabric;
+    this.nodes = nodes.name.length;
+    this.links = links.a.length;
+    nodes.name.forEach((name, i) => this.index.set(name, i));
+    const first = new Int32Array(this.nodes + 1);
+    for (const end of [links.a, links.b]) for (const node of end) first[node + 1]++;
+    for (let i = 0; i < this.nodes; i++) first[i + 1] += first[i];
+    const next = first.slice();
+    const near = new Int32Array(2 * this.links);
+    for (let link = 0; link < this.links; link++) {
+      near[next[links.a[link]]++] = link;
+      near[next[links.b[link]]++] = link;
+      for (const port of this.ports(link)) this.#linkOfPort.set(port, link);
+    }
+    this.#first = first;
+    this.#near = near;
+  }
+
+  name(node: number): string {
+    return this.fabric.nodes.name[node];
+  }
+
+  /** Has it a place in the network? What is inside a server has none. */
+  isShown(node: number): boolean {
+    return this.isSwitch(node) || this.linksOf(node).length > 0 || this.fabric.nodes.kind[node] === "hca";
+  }
+
+  isSwitch(node: number): boolean {
+    return this.fabric.nodes.kind[node] === "switch";
+  }
+
+  /** One line of what it is. */
+  describe(node: number): string {
+    const { kind, model } = this.fabric.nodes;
+    return [this.isSwitch(node) ? "switch" : kind[node] === "hca" ? "host" : kind[node], model[node]].filter(Boolean).join(", ");
+  }
+
+  linksOf(node: number): Int32Array {
+    return this.#near.subarray(this.#first[node], this.#first[node + 1]);
+  }
+
+  /** The node at the other end. */
+  across(link: number, node: number): number {
+    const { a, b } = this.fabric.links;
+    return a[link] === node ? b[link] : a[link];
+  }
+
+  /** Names of the ports at its ends. */
+  ports(link: number): [string, string] {
+    const { a, b, a_port, b_port } = this.fabric.links;
+    return [`${this.name(a[link])}/${a_port[link]}`, `${this.name(b[link])}/${b_port[link]}`];
+  }
+
+  linkAt(port: string): number | undefined {
+    return this.#linkOfPort.get(port);
+  }
+
+  /** Of a suspect, or of a row of somebody's table: the first of these ports that has a cable. */
+  linkOf(ports: string[]): number | undefined {
+    for (const port of ports) {
+      const found = this.#linkOfPort.get(port);
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+}
+
+/** Is this state about this fabric? A state of another revision has other links. */
+export function fits(model: Model, live: Live): boolean {
+  return live.links.load.length === model.links;
+}

@@ -1,0 +1,17 @@
+// What happened, newest first.
+
+import { fill, h } from "../dom";
+import type { Store } from "../store";
+import { clock } from "../words";
+
+export function log(store: Store, element: HTMLElement): void {
+  const list = h("ol", { class: "log" });
+  const none = h("p", { class: "faint" }, "Nothing has happened since this page is open.");
+  fill(element, none, list);
+  store.on("log", () => {
+    none.hidden = true;
+    const line = store.log[0];
+    list.prepend(h("li", { class: line.kind }, h("time", null, clock(line.t)), h("b", null, line.kind), h("span", null, line.text)));
+    while (list.children.length > store.log.length) list.lastElementChild!.remove();
+  });
+}

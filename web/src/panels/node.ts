@@ -1,0 +1,136 @@
+// One node: its ports, their counters, and how these went.
+
+import { wordsOf } from "../api";
+import { Chart } from "../chart";
+import { fill, h } from "../dom";
+import type { NodeDetail, Port, Series } from "../shapes";
+import type { Store } from "../store";
+import { short } from "../words";
+import { facts } from "./facts";
+
+const EVERY_MS = 5000;
+const SECONDS = 900;
+const ERRORS = /error|downed|discard|violation|malformed|overrun|recovery/;
+
+export function nodePanel(store: Store, node: number, element: HTMLElement): () => void {
+  const model = store.model!;
+  const name = model.name(node);
+  const body = h("div", null, h("p", { class: "faint" }, "reading its ports …"));
+  const chart = new PortChart(store, name);
+  const aim = (end: "from" | "to") => () => {
+    element.dispatchEvent(new CustomEvent("aim", { bubbles: true, detail: { end, node } }));
+  };
+  fill(
+    element,
+    h("h2", { class: "big" }, name),
+    h("p", { class: "faint" }, model.describe(node)),
+    model.isSwitch(node) ? null : h("p", { class: "buttons" }, button("Path from here", aim("from")), button("Path to here", aim("to"))),
+    body,
+    chart.element,
+  );
+  let asked = 0;
+  return () => {
+    if (Date.now() - asked < EVERY_MS) return;
+    asked = Date.now();
+    void load(store, name, body, chart);
+  };
+}
+
+function button(text: string, onclick: () => void): HTMLElement {
+  return h("button", { type: "button", onclick }, text);
+}
+
+async function load(store: Store, name: string, body: HTMLElement, chart: PortChart): Promise<void> {
+  try {
+    const detail = await store.api.get<NodeDetail>(`/nodes/${encodeURIComponent(name)}`);
+    const focused = document.activeElement?.getAttribute("data-port");
+    fill(body, facts([["GUID", h("code", null, detail.guid)]]), table(store, detail, chart));
+    if (focused) body.querySelector<HTMLElement>(`[data-port="${focused}"]`)?.focus(); // it was made anew under the user
+    chart.refresh(detail.ports);
+  } catch (error) {
+    fill(body, h("p", { class: "problem" }, wordsOf(error)));
+  }
+}
+
+function table(store: Store, detail: NodeDetail, chart: PortChart): HTMLElement {
+  const rows = detail.ports.map((port) => {
+    const isActive = /active|up/i.test(port.state);
+    const link = store.model!.linkAt(`${detail.name}/${port.number}`);
+    return h(
+      "tr",
+      { class: isActive ? "" : "off" },
+      h("td", null, h("button", { type: "button", class: "name", "data-port": port.number, "aria-label": `port ${port.number}: counters`, onclick: () => chart.choose(port.number) }, port.number)),
+      h("td", null, port.peer ? h("button", { type: "button", class: "name", "data-port": `peer${port.number}`, onclick: () => link !== undefined && store.select({ kind: "link", link }) }, port.peer) : h("span", { class: "faint" }, "no cable")),
+      h("td", null, isActive ? port.rate : h("span", { class: "state down" }, port.state)),
+      h("td", { class: "number" }, sends(port)),
+      h("td", { class: "number" }, errors(port)),
+    );
+  });
+  const heads = ["port", "to", "rate", "sends", "errors"].map((text) => h("th", { scope: "col" }, text));
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ports" }, h("table", null, h("thead", null, h("tr", null, heads)), h("tbody", null, rows)));
+}
+
+/** The service tells rates that are not 0, and counters that are known. */
+function sends(port: Port): string {
+  const words = port.rates.port_xmit_data_words ?? (port.counters.port_xmit_data_words === undefined ? null : 0);
+  return words === null ? "unknown" : words === 0 ? "0" : `${short(4 * words)}B/s`;
+}
+
+function errors(port: Port): HTMLElement | string {
+  let sum = 0;
+  for (const [name, value] of Object.entries(port.counters)) if (ERRORS.test(name)) sum += value;
+  return sum ? h("b", { class: "bad" }, sum.toLocaleString("en")) : "0";
+}
+
+/** Counters of one port, and the history of one of them. */
+class PortChart {
+  readonly element = h("section", { hidden: true, "aria-label": "Counters of a port" });
+  readonly #title = h("h3");
+  readonly #which = h("select", { "aria-label": "Counter" });
+  readonly #plot = h("div", { class: "plot" });
+  readonly #numbers = h("div");
+  readonly #chart = new Chart(this.#plot);
+  #number: number | null = null;
+  #ports: Port[] = [];
+
+  constructor(
+    readonly store: Store,
+    readonly name: string,
+  ) {
+    fill(this.element, h("div", { class: "split" }, this.#title, this.#which), this.#plot, this.#numbers);
+    this.#which.addEventListener("change", () => void this.#draw());
+  }
+
+  choose(number: number): void {
+    this.#number = number;
+    this.element.hidden = false;
+    this.#title.textContent = `${this.name}/${number}`;
+    this.refresh(this.#ports);
+    this.element.scrollIntoView({ block: "nearest" });
+  }
+
+  refresh(ports: Port[]): void {
+    this.#ports = ports;
+    const port = ports.find((one) => one.number === this.#number);
+    if (!port) return;
+    const names = Object.keys(port.counters);
+    if (this.#which.options.length !== names.length) {
+      fill(this.#which, names.map((name) => h("option", { value: name }, name.replaceAll("_", " "))));
+    }
+    const rows = names.map((name): [string, string] => [name.replaceAll("_", " "), port.counters[name].toLocaleString("en")]);
+    fill(this.#numbers, facts([["LID", port.lid ? String(port.lid) : "none"], ["P_Keys", port.pkeys.join(", ") || "none"], ...rows]));
+    void this.#draw();
+  }
+
+  async #draw(): Promise<void> {
+    const counter = this.#which.value;
+    try {
+      const query = new URLSearchParams({ port: `${this.name}/${this.#number}`, counter, seconds: String(SECONDS) });
+      const series = await this.store.api.get<Series>(`/history?${query}`);
+      if (series.t.length < 2) fill(this.#plot, h("p", { class: "faint" }, "No history yet: it grows with every reading."));
+      else this.#chart.show(series, "/s");
+    } catch (error) {
+      fill(this.#plot, h("p", { class: "faint" }, wordsOf(error)));
+    }
+  }
+}

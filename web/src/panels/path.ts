@@ -1,0 +1,74 @@
+// The way from one host to another, as the tables of the switches have it, lit in the picture.
+
+import { wordsOf } from "../api";
+import { fill, h } from "../dom";
+import { announce } from "../manners";
+import { nodeField } from "../search";
+import type { Route } from "../shapes";
+import type { Store } from "../store";
+
+export function path(store: Store, element: HTMLElement): { aim(end: "from" | "to", node: number): void } {
+  const ends = { from: "", to: "" };
+  const found = h("div", { "aria-live": "polite" });
+  const ask = async () => {
+    if (!ends.from || !ends.to) return;
+    try {
+      const route = await store.api.get<Route>(`/routes?${new URLSearchParams(ends)}`);
+      store.setRoute(route);
+      fill(found, route.reaches ? arrives(route) : h("p", { class: "problem" }, route.reason), hops(store, route));
+      announce(route.reaches ? `path of ${route.hops.length - 1} cables` : `no path: ${route.reason}`);
+    } catch (error) {
+      store.setRoute(null);
+      fill(found, h("p", { class: "problem" }, wordsOf(error)));
+    }
+  };
+  const field = (end: "from" | "to", text: string) =>
+    nodeField(store, text, "a host", (node) => ((ends[end] = store.model!.name(node)), void ask()), true);
+  const [from, to] = [field("from", "From"), field("to", "To")];
+  const clear = () => {
+    ends.from = ends.to = from.input.value = to.input.value = "";
+    store.setRoute(null);
+    fill(found, hint());
+  };
+  fill(
+    element,
+    h("div", { class: "ends-of-path" }, h("label", null, "From", from.element), h("label", null, "To", to.element)),
+    h("p", { class: "buttons" }, h("button", { type: "button", onclick: clear }, "Clear")),
+    found,
+  );
+  fill(found, hint());
+  let revision: unknown = null;
+  store.on("live", () => {
+    const state = JSON.stringify([store.live!.revision, store.live!.sm?.sweeps]);
+    if (revision !== null && state !== revision) void ask(); // tables were written anew
+    revision = state;
+  });
+  return {
+    aim(end, node) {
+      (end === "from" ? from : to).input.value = ends[end] = store.model!.name(node);
+      void ask();
+      if (!ends.from || !ends.to) (ends.from ? to : from).input.focus();
+    },
+  };
+}
+
+function hint(): HTMLElement {
+  return h("p", { class: "faint" }, "Name two hosts: the way that their packets take is lit in the picture.");
+}
+
+function hops(store: Store, route: Route): HTMLElement {
+  const rows = route.hops.map((hop) =>
+    h(
+      "li",
+      null,
+      h("button", { type: "button", class: "name", onclick: () => store.selectNode(hop.node) }, hop.node),
+      h("span", { class: "faint" }, [hop.in_port ? `in at ${hop.in_port}` : "", hop.out_port ? `out at ${hop.out_port}` : "", hop.vl !== null && hop.out_port ? `VL ${hop.vl}` : ""].filter(Boolean).join(", ")),
+    ),
+  );
+  return h("ol", { class: "hops", hidden: !rows.length }, rows);
+}
+
+function arrives(route: Route): HTMLElement {
+  const words = `Arrives after ${route.hops.length - 1} cables; service level ${route.sl ?? 0}, P_Key ${route.pkey}.`;
+  return h("p", null, words);
+}

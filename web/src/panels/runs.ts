@@ -1,0 +1,109 @@
+// Runs of `compare` and `train` on the service: start one, see how far it is, read its report.
+
+import { wordsOf } from "../api";
+import { fill, h } from "../dom";
+import type { Run } from "../shapes";
+import type { Store } from "../store";
+
+export function runs(store: Store, element: HTMLElement): void {
+  const command = h("select", { id: "command" }, h("option", null, "compare"), h("option", null, "train"));
+  const spec = field("spec", "superpod:su=1");
+  const what = field("what", "all_reduce:1G");
+  const ofWhat = h("label", { for: "what" }, "job");
+  command.addEventListener("change", () => {
+    const isTraining = command.value === "train";
+    ofWhat.textContent = isTraining ? "model" : "job";
+    what.value = isTraining ? "llama3-70b" : "all_reduce:1G";
+  });
+  const trouble = h("p", { class: "problem", role: "alert" });
+  const start = async (event: Event) => {
+    event.preventDefault();
+    trouble.textContent = "";
+    const key = command.value === "train" ? "model" : "job";
+    try {
+      await store.api.send("POST", "/runs", { command: command.value, spec: spec.value.trim(), [key]: what.value.trim() });
+    } catch (error) {
+      trouble.textContent = wordsOf(error);
+    }
+  };
+  const list = h("div");
+  const labels = [h("label", { for: "command" }, "run"), h("label", { for: "spec" }, "fabric"), ofWhat];
+  const rows = [command, spec, what].flatMap((one, i) => [labels[i], one]);
+  fill(element, h("form", { class: "run", onsubmit: start }, rows, h("button", { type: "submit", class: "primary" }, "Run")), trouble, list);
+  const shown = new Map<number, Row>();
+  store.on("live", () => keep(store, shown, list));
+}
+
+function field(id: string, value: string): HTMLInputElement {
+  return h("input", { id, type: "text", spellcheck: "false", autocapitalize: "off", value });
+}
+
+function keep(store: Store, shown: Map<number, Row>, list: HTMLElement): void {
+  for (const run of store.live!.runs) {
+    const row = shown.get(run.id) ?? new Row(store, run);
+    shown.set(run.id, row);
+    row.show(run);
+    if (!row.element.isConnected) list.prepend(row.element);
+  }
+  for (const [id, row] of shown) {
+    if (store.live!.runs.some((run) => run.id === id)) continue;
+    row.element.remove();
+    shown.delete(id);
+  }
+}
+
+class Row {
+  readonly element = h("article", { class: "run-row" });
+  readonly #state = h("p", { class: "faint" });
+  readonly #bar = h("progress", { "aria-label": "it goes on" });
+  readonly #lines = h("pre", { hidden: true, tabindex: "0" });
+  readonly #buttons = h("p", { class: "buttons" });
+  readonly #trouble = h("p", { class: "problem", role: "alert" });
+  #last = "";
+
+  constructor(
+    readonly store: Store,
+    readonly run: Run,
+  ) {
+    fill(this.element, h("h3", null, run.command), this.#state, this.#bar, this.#buttons, this.#trouble, this.#lines);
+  }
+
+  show(run: Run): void {
+    const isOver = !["waiting", "running"].includes(run.state);
+    this.#bar.hidden = isOver;
+    this.#state.textContent = `${run.state}, ${Math.round(run.seconds)} s${isOver ? "" : `: ${run.progress}`}`;
+    if (!this.#lines.hidden && !isOver) void this.#try(() => this.#read());
+    if (run.state === this.#last) return;
+    this.#last = run.state;
+    const one = (text: string, work: () => Promise<void>) => h("button", { type: "button", onclick: () => void this.#try(work) }, text);
+    fill(
+      this.#buttons,
+      run.state === "done" ? one("Report", () => this.#report()) : null,
+      one("Lines", () => this.#read()),
+      isOver ? null : one("End it", async () => void (await this.store.api.send("DELETE", `/runs/${run.id}`))),
+    );
+  }
+
+  async #try(work: () => Promise<void>): Promise<void> {
+    this.#trouble.textContent = "";
+    try {
+      await work();
+    } catch (error) {
+      this.#trouble.textContent = wordsOf(error);
+    }
+  }
+
+  async #read(): Promise<void> {
+    const run = await this.store.api.get<Run>(`/runs/${this.run.id}`);
+    this.#lines.hidden = false;
+    this.#lines.textContent = run.lines.join("\n") || "nothing yet";
+  }
+
+  /** A link could not send the token: the page is fetched, and opened from memory. */
+  async #report(): Promise<void> {
+    const answer = await this.store.api.fetch(`/runs/${this.run.id}/report`);
+    const address = URL.createObjectURL(new Blob([await answer.text()], { type: "text/html" }));
+    window.open(address, "_blank", "noopener");
+    setTimeout(() => URL.revokeObjectURL(address), 60_000);
+  }
+}

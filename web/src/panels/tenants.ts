@@ -1,0 +1,111 @@
+// Who may talk to whom: the intent as text, what it would change, and making it so.
+
+import { wordsOf } from "../api";
+import { fill, h } from "../dom";
+import { announce } from "../manners";
+import type { Plan } from "../shapes";
+import type { Store } from "../store";
+import { toToml } from "../toml";
+import { plain } from "../words";
+
+const EXAMPLE = '[tenant.acme]\nhosts = ["h[1-2]"]\n';
+
+export function tenants(store: Store, element: HTMLElement): { load(): void } {
+  const text = h("textarea", { id: "intent", rows: 14, spellcheck: "false", autocapitalize: "off", "aria-label": "Tenants, in TOML" });
+  const result = h("div", { "aria-live": "polite" });
+  let tag: string | null = null;
+  let isLoaded = false;
+
+  const load = async () => {
+    try {
+      const intent = await store.api.getTagged<Record<string, unknown>>("/intent");
+      tag = intent.tag;
+      if (!isLoaded || text.value === "") text.value = toToml(intent.body) || EXAMPLE;
+      isLoaded = true;
+    } catch (error) {
+      fill(result, h("p", { class: "problem" }, wordsOf(error)));
+    }
+    await members(store);
+  };
+  const doing = (work: () => Promise<void>) => async () => {
+    fill(result, h("p", { class: "faint" }, "asking the fabric …"));
+    try {
+      await work();
+    } catch (error) {
+      fill(result, h("p", { class: "problem" }, wordsOf(error)));
+    }
+  };
+  const plan = doing(async () => fill(result, planOf((await store.api.send<Plan>("POST", "/intent/plan", text.value))!)));
+  const apply = doing(async () => {
+    const found = await store.api.send<{ notes: string[] }>("PUT", "/intent", text.value, tag ? { "If-Match": tag } : {});
+    fill(result, h("p", { class: "done" }, "Applied: the fabric has it."), notes(found?.notes ?? []));
+    announce("Tenants are applied");
+    await load();
+  });
+  const again = () => ((isLoaded = false), fill(result), void load());
+  fill(
+    element,
+    h("label", { for: "intent", class: "faint" }, "Tenants, services and classes, as in a file for weft tenants"),
+    text,
+    h(
+      "p",
+      { class: "buttons" },
+      h("button", { type: "button", onclick: plan }, "Plan"),
+      h("button", { type: "button", class: "primary", onclick: apply }, "Apply"),
+      h("button", { type: "button", onclick: again }, "Read again"),
+    ),
+    result,
+  );
+  return { load: () => void load() };
+}
+
+function notes(lines: string[]): HTMLElement | null {
+  return lines.length ? h("ul", { class: "faint" }, lines.map((line) => h("li", null, line))) : null;
+}
+
+const SIGNS: Record<string, string> = { create: "+", change: "~", destroy: "−" };
+
+function planOf(plan: Plan): HTMLElement {
+  const rows = plan.changes.map((change) => {
+    const action = String(change.action ?? "change");
+    const { action: _, name, label, ...rest } = change;
+    return h(
+      "li",
+      { class: action },
+      h("span", { class: "sign-of" }, SIGNS[action] ?? "~"),
+      h("div", null, h("b", null, plain(name ?? label ?? "")), h("span", { class: "faint" }, plain(rest))),
+    );
+  });
+  return h("div", null, h("p", { class: "done" }, plan.summary), h("ul", { class: "plan" }, rows), notes(plan.notes));
+}
+
+interface FabricPort {
+  host: string;
+  partitions: string[];
+}
+
+interface Partition {
+  p_key: string;
+  name: string;
+}
+
+/** Whose each host is: for the picture. */
+async function members(store: Store): Promise<void> {
+  try {
+    const [ports, partitions, named] = await Promise.all([
+      store.api.get<FabricPort[]>("/ports"),
+      store.api.get<Partition[]>("/partitions"),
+      store.api.get<Record<string, unknown>>("/tenants"),
+    ]);
+    const nameOf = new Map(partitions.map((one) => [one.p_key, one.name]));
+    store.tenantNames = Object.keys(named).sort();
+    store.tenantOf = new Map();
+    for (const port of ports) {
+      const owner = port.partitions.map((key) => nameOf.get(key) ?? "").find((name) => name in named);
+      if (owner) store.tenantOf.set(port.host, owner);
+    }
+    store.tell("tenants");
+  } catch {
+    // the text above says what is wrong, if it is more than a role that sees less
+  }
+}

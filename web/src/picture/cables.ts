@@ -1,0 +1,48 @@
+// Cables between the same two switches lie side by side: sigma would draw them as one line.
+
+import { EdgeLineProgram, EdgeRectangleProgram } from "sigma/rendering";
+import type { EdgeDisplayData, NodeDisplayData } from "sigma/types";
+import type { Model } from "../model";
+
+export type Cable = EdgeDisplayData & { dx?: number; dy?: number };
+
+const APART = 0.0035; // of the picture's width
+
+/** [link] -> by how much it stands beside the line from node to node: dx and dy in turn. */
+export function lanes(model: Model, x: ArrayLike<number>, y: ArrayLike<number>): Float32Array {
+  const { a, b } = model.fabric.links;
+  const found = new Float32Array(2 * model.links);
+  const together = new Map<number, number[]>();
+  for (let link = 0; link < model.links; link++) {
+    const key = Math.min(a[link], b[link]) * model.nodes + Math.max(a[link], b[link]);
+    const others = together.get(key);
+    if (others) others.push(link);
+    else together.set(key, [link]);
+  }
+  for (const links of together.values()) {
+    const [from, to] = [a[links[0]], b[links[0]]];
+    const isFlat = Math.abs(x[from] - x[to]) > Math.abs(y[from] - y[to]);
+    links.forEach((link, i) => {
+      found[2 * link + (isFlat ? 1 : 0)] = (i - (links.length - 1) / 2) * Math.min(APART, 0.02 / links.length);
+    });
+  }
+  return found;
+}
+
+function beside(end: NodeDisplayData, cable: Cable): NodeDisplayData {
+  return cable.dx || cable.dy ? { ...end, x: end.x + (cable.dx ?? 0), y: end.y + (cable.dy ?? 0) } : end;
+}
+
+/** With a width: for fabrics of thousands. */
+export class Bands extends EdgeRectangleProgram {
+  override processVisibleItem(edge: number, start: number, a: NodeDisplayData, b: NodeDisplayData, data: Cable): void {
+    super.processVisibleItem(edge, start, beside(a, data), beside(b, data), data);
+  }
+}
+
+/** A pixel wide: for fabrics of tens of thousands, where a width would be seen as a smear and cost four times as much. */
+export class Hairs extends EdgeLineProgram {
+  override processVisibleItem(edge: number, start: number, a: NodeDisplayData, b: NodeDisplayData, data: Cable): void {
+    super.processVisibleItem(edge, start, beside(a, data), beside(b, data), data);
+  }
+}

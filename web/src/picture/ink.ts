@@ -1,0 +1,40 @@
+// Which ink each link and host has, by what is measured.
+
+import { DIM, stepOfErrors, stepOfLoad, theme, UNKNOWN } from "../colours";
+import { fits, type Model } from "../model";
+import type { Store } from "../store";
+
+/** Writes [link] -> step into `steps`; returns the links whose step is another than before. */
+export function inkLinks(store: Store, model: Model, steps: Uint8Array): number[] {
+  const step = chooser(store, model);
+  const changed: number[] = [];
+  for (let link = 0; link < model.links; link++) {
+    const found = step(link);
+    if (found !== steps[link]) {
+      steps[link] = found;
+      changed.push(link);
+    }
+  }
+  return changed;
+}
+
+function chooser(store: Store, model: Model): (link: number) => number {
+  if (store.lit.length) {
+    return () => DIM; // the path itself is drawn above
+  }
+  if (store.measure === "tenant") {
+    const { a, b } = model.fabric.links;
+    return (link) => tenantStep(store, model.isSwitch(a[link]) ? b[link] : a[link], model);
+  }
+  const live = store.isUp && store.live && fits(model, store.live) ? store.live.links : null;
+  if (!live) return () => UNKNOWN;
+  if (store.measure === "load") return (link) => stepOfLoad(live.load[link]);
+  const most = theme().errors.length;
+  return (link) => stepOfErrors(live.errors[link], most);
+}
+
+/** UNKNOWN for switches, and for hosts of no tenant. */
+export function tenantStep(store: Store, node: number, model: Model): number {
+  const name = store.tenantOf.get(model.name(node)) ?? store.tenantOf.get(model.fabric.nodes.server[node]);
+  return name === undefined ? UNKNOWN : store.tenantNames.indexOf(name);
+}

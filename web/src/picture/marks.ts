@@ -1,0 +1,149 @@
+// Drawn above the lines, few things at a time: the lit path, what is chosen, cables that are down or suspected.
+
+import type Sigma from "sigma";
+import { penOf, theme } from "../colours";
+import { fits, type Model } from "../model";
+import type { Store } from "../store";
+
+type Point = { x: number; y: number };
+const MOST_CHOSEN = 200; // lines of one node
+const MOST_TROUBLED = 400;
+
+export class Marks {
+  readonly #context: CanvasRenderingContext2D;
+
+  constructor(
+    readonly sigma: Sigma,
+    readonly store: Store,
+    readonly model: Model,
+    readonly lanes: Float32Array,
+    readonly steps: Uint8Array,
+  ) {
+    const place = { beforeLayer: "nodes", style: { pointerEvents: "none" as const } };
+    sigma.createCanvasContext("marks", place); // below the nodes: sigma passes the place on to createLayer
+    sigma.resize(true); // which gives it its size
+    this.#context = sigma.getCanvases().marks.getContext("2d")!;
+    sigma.on("afterRender", () => this.draw());
+  }
+
+  draw(): void {
+    const { width, height } = this.sigma.getDimensions();
+    const context = this.#context;
+    context.clearRect(0, 0, width, height);
+    context.lineCap = "round";
+    const troubled = this.#troubled();
+    for (const [link, isDown] of troubled) this.#drawTrouble(link, isDown);
+    this.#drawChosen();
+    this.#drawPath();
+    for (const [link, isDown] of troubled) this.#sign(link, isDown);
+  }
+
+  #ends(link: number): [Point, Point] {
+    const { a, b } = this.model.fabric.links;
+    return [this.#place(a[link], link), this.#place(b[link], link)];
+  }
+
+  #place(node: number, link?: number): Point {
+    const at = this.sigma.getNodeDisplayData(String(node))!;
+    const [dx, dy] = link === undefined ? [0, 0] : [this.lanes[2 * link], this.lanes[2 * link + 1]];
+    return this.sigma.framedGraphToViewport({ x: at.x + dx, y: at.y + dy });
+  }
+
+  #line(link: number, colour: string, width: number, dash: number[] = []): void {
+    const [from, to] = this.#ends(link);
+    const context = this.#context;
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(from.x, from.y);
+    context.lineTo(to.x, to.y);
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  /** Links that are down or suspected; of thousands the first. */
+  #troubled(): [number, boolean][] {
+    const { live, isUp } = this.store;
+    if (!live || !isUp || !fits(this.model, live)) return [];
+    const found = new Map<number, boolean>();
+    for (const suspect of live.suspects) {
+      const link = this.model.linkOf(suspect.link);
+      if (link !== undefined) found.set(link, false);
+    }
+    for (let link = 0; link < this.model.links && found.size < MOST_TROUBLED; link++) {
+      if (live.links.state[link] !== "up") found.set(link, live.links.state[link] === "down");
+    }
+    return [...found];
+  }
+
+  #drawTrouble(link: number, isDown: boolean): void {
+    const ink = theme();
+    this.#line(link, ink.paper, 4);
+    this.#line(link, ink.alarm, 1.8, isDown ? [2, 6] : []);
+  }
+
+  /** In the middle of a line: a shape, so that colour is not all that tells. */
+  #sign(link: number, isDown: boolean): void {
+    const [from, to] = this.#ends(link);
+    const [x, y] = [(from.x + to.x) / 2, (from.y + to.y) / 2];
+    const ink = theme();
+    const context = this.#context;
+    context.fillStyle = ink.alarm;
+    context.beginPath();
+    context.arc(x, y, 7.5, 0, 7);
+    context.fill();
+    context.strokeStyle = ink.paper;
+    context.fillStyle = ink.paper;
+    context.lineWidth = 2;
+    context.beginPath();
+    if (isDown) {
+      for (const side of [1, -1]) {
+        context.moveTo(x - 3, y - 3 * side);
+        context.lineTo(x + 3, y + 3 * side);
+      }
+    } else {
+      context.moveTo(x, y - 4);
+      context.lineTo(x, y + 0.5);
+      context.moveTo(x, y + 3.9);
+      context.lineTo(x, y + 4);
+    }
+    context.stroke();
+  }
+
+  #drawChosen(): void {
+    const { selection, measure } = this.store;
+    const ink = theme();
+    if (selection?.kind === "link") this.#line(selection.link, ink.chosen, 5);
+    if (selection?.kind === "link") this.#line(selection.link, penOf(this.steps[selection.link], measure, ink)[0], 2.5);
+    if (selection?.kind !== "node") return;
+    for (const link of this.model.linksOf(selection.node).subarray(0, MOST_CHOSEN)) {
+      this.#line(link, ink.chosen, 1.4);
+      this.#ring(this.model.across(link, selection.node), 1, 1.2);
+    }
+    this.#ring(selection.node, 4, 2.5);
+  }
+
+  #ring(node: number, room: number, width: number): void {
+    const at = this.#place(node);
+    const size = this.sigma.scaleSize(this.sigma.getNodeDisplayData(String(node))!.size);
+    const context = this.#context;
+    context.strokeStyle = theme().chosen;
+    context.lineWidth = width;
+    context.beginPath();
+    context.arc(at.x, at.y, size * (this.model.isSwitch(node) ? 1.3 : 1) + room, 0, 7);
+    context.stroke();
+  }
+
+  #drawPath(): void {
+    const { lit, route } = this.store;
+    if (!lit.length) return;
+    const ink = theme();
+    for (const link of lit) this.#line(link, ink.paper, 7);
+    for (const link of lit) this.#line(link, ink.lit, 4);
+    for (const hop of route?.hops ?? []) {
+      const node = this.model.index.get(hop.node);
+      if (node !== undefined) this.#ring(node, 3, 2.5);
+    }
+  }
+}

@@ -1,0 +1,243 @@
+// The fabric in tiers. Built once for each revision; then only the inks of lines change.
+
+import Graph from "graphology";
+import Sigma from "sigma";
+import { NodePointProgram } from "sigma/rendering";
+import { DIM, penOf, theme, thin, UNKNOWN } from "../colours";
+import { announce, movesLittle } from "../manners";
+import type { Model } from "../model";
+import type { Store } from "../store";
+import { Bands, type Cable, Hairs, lanes } from "./cables";
+import { inkLinks, tenantStep } from "./ink";
+import { drawHover, drawName, setNearness, Square } from "./names";
+import { Marks } from "./marks";
+import { nearestLink, type Segments } from "./near";
+import { keepPace } from "./pace";
+
+const MANY_LINKS = 5000;
+const PADDING = 36;
+
+export class Picture {
+  #sigma: Sigma | null = null;
+  #model: Model | null = null;
+  #graph: Graph | null = null;
+  #steps = new Uint8Array(0); // [link] -> its ink
+  #aspect = 0;
+
+  constructor(
+    readonly store: Store,
+    readonly stage: HTMLElement,
+  ) {
+    store.on("model", () => this.#build());
+    store.on(["live", "line", "measure", "tenants", "route"], () => this.paint());
+    store.on("select", () => this.#sigma?.scheduleRender());
+    store.on("theme", () => this.#restyle());
+    new ResizeObserver(() => this.#resized()).observe(stage);
+  }
+
+  /** Throws where there is no WebGL. */
+  #build(): void {
+    const model = this.store.model!;
+    const before = this.#sigma?.getCamera().getState();
+    const isSame = this.#model?.nodes === model.nodes;
+    this.#sigma?.kill();
+    this.#model = model;
+    this.#steps = new Uint8Array(model.links).fill(UNKNOWN);
+    const beside = lanes(model, model.fabric.nodes.x, model.fabric.nodes.y);
+    this.#graph = this.#fillGraph(model, beside);
+    const sigma = new Sigma(this.#graph, this.stage, {
+      ...this.#settings(model),
+      nodeReducer: (key, data) => ({ ...data, color: this.#nodeInk(Number(key)) }),
+      edgeReducer: (key, data) => this.#inked(Number(key), data as Cable),
+    });
+    this.#sigma = sigma;
+    if (before && isSame) sigma.getCamera().setState(before);
+    new Marks(sigma, this.store, model, beside, this.#steps);
+    this.#listen(sigma, model);
+    this.paint();
+  }
+
+  #settings(model: Model) {
+    return {
+      allowInvalidContainer: true,
+      defaultNodeType: "host",
+      nodeProgramClasses: { host: NodePointProgram, switch: Square },
+      defaultEdgeType: "cable",
+      edgeProgramClasses: { cable: model.links > MANY_LINKS ? Hairs : Bands },
+      minEdgeThickness: 1.2,
+      stagePadding: PADDING,
+      labelDensity: 3,
+      labelGridCellSize: 70,
+      labelRenderedSizeThreshold: 4,
+      labelFont: "system-ui, sans-serif",
+      labelSize: 11,
+      defaultDrawNodeLabel: drawName,
+      defaultDrawNodeHover: drawHover,
+      minCameraRatio: 0.01,
+      maxCameraRatio: 1.6,
+      zoomDuration: movesLittle() ? 0 : 160,
+      inertiaDuration: movesLittle() ? 0 : 200,
+    };
+  }
+
+  #fillGraph(model: Model, beside: Float32Array): Graph {
+    const graph = new Graph({ type: "undirected", multi: true });
+    const { x, y, name } = model.fabric.nodes;
+    const { a, b } = model.fabric.links;
+    const stretch = this.#stretch(model);
+    const sizes = this.#sizes(model);
+    for (let i = 0; i < model.nodes; i++) {
+      if (!model.isShown(i)) continue;
+      const type = model.isSwitch(i) ? "switch" : "host";
+      graph.addNode(String(i), { x: x[i], y: y[i] * stretch, ...sizes(i), label: name[i], type });
+    }
+    for (let i = 0; i < model.links; i++) {
+      graph.addEdgeWithKey(String(i), String(a[i]), String(b[i]), { dx: beside[2 * i], dy: beside[2 * i + 1] });
+    }
+    return graph;
+  }
+
+  /** Rows are as far apart as the stage has room. */
+  #stretch(model: Model): number {
+    const { x, y } = model.fabric.nodes;
+    const shown = (_: number, i: number) => model.isShown(i);
+    const [wide, high] = [extent(x.filter(shown)), extent(y.filter(shown))];
+    const [width, height] = [this.stage.clientWidth - 2 * PADDING, this.stage.clientHeight - 2 * PADDING];
+    this.#aspect = width / Math.max(height, 1);
+    return wide > 0 && high > 0 && height > 0 ? wide / high / this.#aspect : 1;
+  }
+
+  /** As large as its row allows, in pixels. */
+  #sizes(model: Model): (node: number) => { size: number; room: number } {
+    const { x, y } = model.fabric.nodes;
+    const rows = new Map<number, number[]>();
+    for (let i = 0; i < model.nodes; i++) if (model.isShown(i)) (rows.get(y[i]) ?? rows.set(y[i], []).get(y[i])!).push(x[i]);
+    const wide = Math.max(extent([...rows.values()].flat()), 1e-9);
+    const found = new Map<number, number>();
+    for (const [at, places] of rows) {
+      places.sort((p, q) => p - q);
+      let least = wide;
+      for (let i = 1; i < places.length; i++) least = Math.min(least, places[i] - places[i - 1] || wide);
+      found.set(at, (least / wide) * (this.stage.clientWidth - 2 * PADDING));
+    }
+    return (node) => {
+      const room = found.get(y[node]) ?? 20;
+      return { room, size: model.isSwitch(node) ? clamp(room * 0.32, 2.6, 10) : clamp(room * 0.3, 1.3, 5.5) };
+    };
+  }
+
+  #resized(): void {
+    const model = this.#model;
+    const [width, height] = [this.stage.clientWidth - 2 * PADDING, this.stage.clientHeight - 2 * PADDING];
+    if (!model || !this.#sigma || width <= 0 || height <= 0) return;
+    if (Math.abs(width / height / this.#aspect - 1) > 0.08) {
+      const stretch = this.#stretch(model);
+      const sizes = this.#sizes(model);
+      const { y } = model.fabric.nodes;
+      this.#graph!.updateEachNodeAttributes((key, data) => ({ ...data, y: y[Number(key)] * stretch, ...sizes(Number(key)) }));
+    }
+    this.#sigma.scheduleRender();
+  }
+
+  // -- inks ------------------------------------------------------------------------------------------------------
+
+  #nodeInk(node: number): string {
+    const model = this.#model!;
+    const ink = theme();
+    const { tier } = model.fabric.nodes;
+    if (model.isSwitch(node)) return ink.switches[clamp(tier[node] - 1, 0, ink.switches.length - 1)];
+    const step = this.store.measure === "tenant" ? tenantStep(this.store, node, model) : UNKNOWN;
+    return step === UNKNOWN ? ink.host : penOf(step, "tenant", ink)[0];
+  }
+
+  #inked(link: number, data: Cable): Cable {
+    const step = this.#steps[link];
+    [data.color, data.size] = penOf(step, this.store.measure, theme());
+    if (this.#model!.links > MANY_LINKS) data.color = thin(data.color, this.#weight(step));
+    return data;
+  }
+
+  /** Thousands of lines lie on each other: those that matter must show through. */
+  #weight(step: number): number {
+    if (step === UNKNOWN || step === DIM) return 0.35;
+    return this.store.measure === "load" ? 0.25 + (0.75 * step) / 20 : this.store.measure === "errors" && step === 0 ? 0.35 : 1;
+  }
+
+  #lastMeasure = "";
+
+  /** Only lines whose ink changed are told to sigma. */
+  paint(): void {
+    const [sigma, model] = [this.#sigma, this.#model];
+    if (!sigma || !model) return;
+    const changed = inkLinks(this.store, model, this.#steps);
+    if (this.#lastMeasure !== this.store.measure || this.store.measure === "tenant") return this.#restyle();
+    const edges = changed.map(String);
+    sigma.refresh({ partialGraph: { edges }, skipIndexation: true, schedule: true });
+  }
+
+  #restyle(): void {
+    this.#lastMeasure = this.store.measure;
+    this.#sigma?.refresh({ partialGraph: { nodes: this.#graph!.nodes(), edges: this.#graph!.edges() }, skipIndexation: true, schedule: true });
+  }
+
+  // -- pointer ---------------------------------------------------------------------------------------------------
+
+  #listen(sigma: Sigma, model: Model): void {
+    const segments = (): Segments => ({ sigma, model });
+    sigma.on("beforeRender", () => setNearness(sigma.getCamera().ratio));
+    keepPace(sigma);
+    sigma.on("clickNode", ({ node }) => this.store.select({ kind: "node", node: Number(node) }));
+    sigma.on("clickStage", ({ event }) => {
+      const link = nearestLink(segments(), event);
+      this.store.select(link === null ? null : { kind: "link", link });
+    });
+    sigma.on("enterNode", () => this.stage.classList.add("over"));
+    sigma.on("leaveNode", () => this.stage.classList.remove("over"));
+  }
+
+  // -- camera ----------------------------------------------------------------------------------------------------
+
+  #move(state: { x?: number; y?: number; ratio?: number }): void {
+    void this.#sigma?.getCamera().animate(state, { duration: movesLittle() ? 0 : 350 });
+  }
+
+  zoom(factor: number): void {
+    const camera = this.#sigma?.getCamera();
+    if (camera) this.#move({ ratio: clamp(camera.ratio * factor, 0.01, 1.6) });
+  }
+
+  fit(): void {
+    this.#move({ x: 0.5, y: 0.5, ratio: 1 });
+  }
+
+  /** Bring it into the middle, near enough to be read. */
+  goTo(node: number): void {
+    const at = this.#sigma?.getNodeDisplayData(String(node));
+    if (!at || !this.#model) return;
+    const near = clamp(6 / Math.sqrt(this.#model.nodes), 0.05, 1);
+    const ratio = Math.min(this.#sigma!.getCamera().ratio, near);
+    const inside = (place: number) => clamp(place, ratio / 2, 1 - ratio / 2); // no more of the void than must be
+    this.#move({ x: inside(at.x), y: inside(at.y), ratio });
+  }
+
+  /** Move as little as shows it. */
+  reveal(node: number): void {
+    const [sigma, model] = [this.#sigma, this.#model];
+    const data = sigma?.getNodeDisplayData(String(node));
+    if (!sigma || !model || !data) return;
+    const at = sigma.framedGraphToViewport(data);
+    const { width, height } = sigma.getDimensions();
+    if (at.x < 20 || at.y < 20 || at.x > width - 20 || at.y > height - 20) this.#move({ x: data.x, y: data.y });
+    announce(`${model.name(node)}, ${model.describe(node)}, ${model.linksOf(node).length} cables`);
+  }
+}
+
+function extent(values: number[]): number {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) [low, high] = [Math.min(low, value), Math.max(high, value)];
+  return values.length ? high - low : 0;
+}
+
+function clamp(value: number, low: number, high: number): number {
+  return Math.min(Math.max(value, low), high);
+}

@@ -1,0 +1,100 @@
+// What the service answers under /api/v1.
+
+export interface Fabric {
+  revision: string;
+  spec: string;
+  nodes: {
+    name: string[];
+    kind: string[];
+    tier: number[];
+    x: number[];
+    y: number[];
+    guid: string[];
+    model: string[];
+    server: string[];
+  };
+  links: { a: number[]; b: number[]; a_port: number[]; b_port: number[]; label: string[]; gbit_s: number[] };
+}
+
+export type LinkState = "up" | "down" | "bad";
+
+export interface Job {
+  name: string;
+  pattern: string;
+  hosts: string[];
+  wanted_gbit_s: number;
+  gbit_s: number | null;
+}
+
+export interface Suspect {
+  link: string[]; // names of its ports
+  kind: string;
+  confidence: number; // 0 to 1
+  evidence: string[];
+  action: string;
+  impact?: unknown; // in words, or what they are made of
+}
+
+export interface Run {
+  id: number;
+  command: string; // as it would be typed
+  state: string; // waiting, running, done, failed, ended
+  progress: string; // its last line
+  seconds: number;
+  lines: string[]; // none in the list of all
+}
+
+export interface Live {
+  t: number; // seconds since 1970
+  revision: string;
+  links: { load: (number | null)[]; errors: (number | null)[]; wait: (number | null)[]; state: LinkState[] };
+  jobs: Job[];
+  sm: { state: string; host: string; standby: string[]; sweeps: number } | null;
+  suspects: Suspect[];
+  trouble?: string; // why this is no news; "": it is
+  runs: Run[];
+}
+
+export interface LogLine {
+  t: number;
+  kind: string;
+  text: string;
+}
+
+export interface Port {
+  number: number;
+  state: string;
+  rate: string; // 4xNDR
+  peer: string;
+  lid: number;
+  pkeys: string[];
+  counters: Record<string, number>; // those that are known
+  rates: Record<string, number>; // a second; those that are known and not 0
+}
+
+export interface NodeDetail {
+  name: string;
+  kind: string;
+  guid: string;
+  model: string;
+  ports: Port[];
+}
+
+export interface Route {
+  reaches: boolean;
+  sl: number | null;
+  pkey: string;
+  hops: { node: string; in_port: number; out_port: number; vl: number | null }[]; // port 0: none
+  reason: string;
+}
+
+export interface Series {
+  t: number[];
+  v: (number | null)[]; // a second; null: not known
+}
+
+export interface Plan {
+  summary: string;
+  changes: Record<string, unknown>[];
+  notes: string[];
+}

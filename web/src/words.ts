@@ -1,0 +1,43 @@
+// Numbers and times as they are read.
+
+const PREFIXES = ["", "k", "M", "G", "T", "P"];
+
+/** 12,500,000,000 -> "12.5 G" */
+export function short(value: number): string {
+  const size = Math.abs(value);
+  if (size < 1) return size === 0 ? "0 " : `${value.toPrecision(2)} `;
+  const step = Math.min(Math.floor(Math.log10(size) / 3), PREFIXES.length - 1);
+  const scaled = value / 1000 ** step;
+  return `${Math.abs(scaled) >= 100 ? Math.round(scaled) : Number(scaled.toPrecision(3))} ${PREFIXES[step]}`;
+}
+
+export function percent(share: number | null | undefined): string {
+  return share === null || share === undefined ? "unknown" : `${Math.round(100 * share)} %`;
+}
+
+export function gbits(value: number | null): string {
+  return value === null ? "unknown" : `${short(value * 1e9)}bit/s`;
+}
+
+export function clock(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+}
+
+export function count(number: number, noun: string): string {
+  const plural = number === 1 ? "" : /(ch|x)$/.test(noun) ? "es" : "s";
+  return `${number.toLocaleString("en")} ${noun}${plural}`;
+}
+
+/** leaf2 before leaf10. */
+export const natural = new Intl.Collator("en", { numeric: true }).compare;
+
+/** Anything of JSON, in a line. */
+export function plain(value: unknown): string {
+  if (value === null || value === undefined) return "";
+  if (Array.isArray(value)) return value.map(plain).filter(Boolean).join(", ");
+  if (typeof value === "object") {
+    const parts = Object.entries(value).map(([key, inner]) => [key, plain(inner)]);
+    return parts.filter(([, text]) => text).map(([key, text]) => `${key}: ${text}`).join("; ");
+  }
+  return typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 4 }) : String(value);
+}

@@ -1,0 +1,25 @@
+"""A wheel has the console in it: hatchling calls this before it packs one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if version == "editable":  # a checkout: `make web` builds it there, when it is wanted
+            return
+        sys.path.insert(0, str(Path(self.root) / "web"))
+        from build import Unbuilt, build
+
+        try:
+            build()
+        except Unbuilt as error:
+            if os.environ.get("CI"):
+                raise
+            self.app.display_warning(f"a wheel without the console: {error}")
