@@ -2,7 +2,7 @@
 # Install the programs that judge weft from the outside, from Debian's packages. Needs root.
 set -eu
 packages="opensm ibsim-utils infiniband-diags ibutils tshark chromium slurmctld slurmd slurm-client g++ pkg-config libns3-dev
-    libibverbs1 librdmacm1 ibverbs-providers iproute2 postgresql"
+    libibverbs1 librdmacm1 ibverbs-providers iproute2 postgresql prometheus prometheus-node-exporter"
 # rdma-core's tests lie in its documentation, which slim systems leave out of what they install: these are only unpacked.
 documents="rdma-core python3-pyverbs"
 folder="${XDG_CACHE_HOME:-$HOME/.cache}/weft/peers"
@@ -29,8 +29,17 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 if [ -n "$missing" ]; then
+    # Debian starts servers when it installs them, and with the machine from then on; tests start their own.
+    if [ ! -e /usr/sbin/policy-rc.d ]; then
+        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+        printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+        chmod +x /usr/sbin/policy-rc.d
+    fi
     # shellcheck disable=SC2086
     apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    for service in prometheus prometheus-node-exporter; do
+        case "$missing" in *" $service"*) ! [ -d /run/systemd/system ] || systemctl disable -q "$service" ;; esac
+    done
 fi
 for package in $unread; do
     download=$(mktemp -d)

@@ -9,7 +9,7 @@ Columns:
     poll s      a poll of a fabric that has not changed, the best of `--polls`; beside it the processor time of the
                 poller and of the lab meanwhile: on one core a poll takes no less than the larger
     series      lines of /metrics; render s: to make them anew; again s: the same reading scraped once more
-    client s    prometheus_client's generate_latest for the same samples, where it is installed and they are not too many
+    client s    prometheus_client's generate_latest for the same samples, where it is installed and they are few
 """
 
 from __future__ import annotations

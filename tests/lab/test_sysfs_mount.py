@@ -15,6 +15,7 @@ from tests.conftest import ROOT
 from tests.lab.mounts import need_mounts
 
 import weft
+from weft.fabric.counters import Counter
 from weft.lab import preload, sysfs_mount
 from weft.lab.lab import Lab
 
@@ -45,6 +46,15 @@ def shell(lab, text: str) -> str:
 def test_a_program_sees_the_adapters_of_its_host(lab):
     found = shell(lab, "cd /sys/class/net/ib0 && cat address device/vendor device/infiniband/mlx5_0/ports/1/state")
     assert found.splitlines() == [ADDRESS, "0x15b3", "2: INIT"]
+
+
+def test_a_program_sees_what_ports_have_counted(lab):
+    counters = lab.fabric.counters[lab.fabric.find_port("h2/1").slot]
+    counters[[Counter.SYMBOL_ERROR, Counter.PORT_RCV_DATA_WORDS, Counter.VL15_DROPPED]] = 5, 1 << 40, 3
+    files = "symbol_error port_rcv_data VL15_dropped port_xmit_packets"
+    assert shell(lab, f"cd /sys/class/infiniband/mlx5_0/ports/1/counters && cat {files}").split() == [
+        "5", str(1 << 40), "3", "0",
+    ]  # fmt: skip
 
 
 def test_what_the_machine_has_is_there_as_well(lab):

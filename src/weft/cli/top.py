@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft.monitor.watch import Latest, Watch
 
 _SHOWN = 5  # suspects, and events
+_COUNTS = ("symbol errors", "rcv errors", "discards", "downs")
 
 
 def top(
@@ -100,21 +101,9 @@ def _picture(latest: Latest, by: By, lines: int) -> Group:
     if latest.failure:
         told.append(Text(f"The last poll failed: {latest.failure}", style="red"))
     if latest.change is not None:
-        columns = (
-            "port",
-            "to",
-            "Gbit/s",
-            "out",
-            "in",
-            "load",
-            "wait",
-            "symbol errors",
-            "rcv errors",
-            "discards",
-            "downs",
-        )
+        columns = ("port", "to", "Gbit/s", "out", "in", "load %", "wait %", *_COUNTS)
         rows = [_cells(row) for row in busiest(latest.change, by, lines)]
-        told.append(table("", columns, rows, note="?: not known. Counts are of this interval."))
+        told.append(table("", columns, rows, note="Errors, discards and downs are of this interval; ?: not known."))
         suspects = latest.diagnosis.suspects if latest.diagnosis is not None else ()
         told += [Text(f"{one.name}: {one.kind}; {one.evidence[0]}", style="red") for one in suspects[:_SHOWN]]
         shown = latest.change.events[:_SHOWN]

@@ -32,6 +32,7 @@ PEERS = (
     ("tshark", "reads packets that weft writes"),
     ("slurmctld", "reads topologies that weft writes"),
     ("chromium", "looks at pages that weft writes"),
+    ("prometheus", "reads what `weft monitor` tells"),
 )
 
 

@@ -1,7 +1,7 @@
 """The part of /sys that shows a host its adapters: what Linux with mlx5 has there for those of a lab.
 
     devices/pci1000:00/1000:01:00.0     the card: vendor, device, class; driver and subsystem
-        infiniband/mlx5_0               node_guid, and of its ports the LID, state, rate, GIDs and P_Keys
+        infiniband/mlx5_0               node_guid, and of its ports the LID, state, rate, GIDs, P_Keys and counters
         net/ib0                         IPoIB on a port: its address of 20 bytes ends with the port's GUID
     class/infiniband, class/net, bus/pci    links to these
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from weft.fabric.counters import Counter
 from weft.lab.adapters import Adapter, adapters_of, rate_gbit_s
 from weft.mad.devices import Devices
 from weft.wire.port_info import LANES, LinkSpeed, Mtu, PortInfo, PortPhysicalState, PortState
@@ -25,6 +26,17 @@ _IPOIB_QPN = 0x48  # of the first interface
 _IPOIB_HEADER_BYTES = 4  # what IPoIB takes from the MTU of its link
 _STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")  # the kernel's words for PortState
 _DRIVER = "bus/pci/drivers/mlx5_core"
+_COUNTERS = {  # the kernel's words for what it calls otherwise
+    Counter.VL15_DROPPED: "VL15_dropped",
+    Counter.PORT_XMIT_DATA_WORDS: "port_xmit_data",
+    Counter.PORT_RCV_DATA_WORDS: "port_rcv_data",
+    Counter.PORT_XMIT_PKTS: "port_xmit_packets",
+    Counter.PORT_RCV_PKTS: "port_rcv_packets",
+    Counter.PORT_UNICAST_XMIT_PKTS: "unicast_xmit_packets",
+    Counter.PORT_UNICAST_RCV_PKTS: "unicast_rcv_packets",
+    Counter.PORT_MULTICAST_XMIT_PKTS: "multicast_xmit_packets",
+    Counter.PORT_MULTICAST_RCV_PKTS: "multicast_rcv_packets",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,7 @@ def _add_card(tree: Tree, devices: Devices, adapter: Adapter, number: int) -> st
         node_desc=devices.fabric.nodes.description[adapter.node],
         node_type="1: CA",
         hca_type=f"MT{model}",
+        board_id="WEFT000000001",
         fw_ver="1.0.0",
         hw_rev="0x0",
     )
@@ -105,6 +118,8 @@ def _add_port(tree: Tree, devices: Devices, slot: int, folder: str) -> None:
     tree.write(f"{folder}/gids", **{"0": _words(_gid(devices, slot))})
     keys = devices.tables.pkey[slot]
     tree.write(f"{folder}/pkeys", **{str(index): f"{int(key):#06x}" for index, key in enumerate(keys)})
+    counted = zip(Counter, devices.counters(slot), strict=True)
+    tree.write(f"{folder}/counters", **{_COUNTERS.get(one, one.name.lower()): count for one, count in counted})
 
 
 def _add_interface(tree: Tree, devices: Devices, slot: int, card: str, port: int) -> None:

@@ -135,12 +135,12 @@ def _groups(ports: Ports) -> tuple[_Group, _Group]:
     """Switches, and all others."""
     node = ports.fabric.ports.node
     is_switch = (ports.fabric.nodes.kind == NodeKind.SWITCH)[node]
-    guids = [_guid(guid) for guid in ports.fabric.nodes.guid.tolist()]
 
     def group(prefix: str, what: str, which: NDArray[np.bool_]) -> _Group:
         slots = np.flatnonzero(which & ports.is_polled)
-        rows = zip(node[slots].tolist(), ports.number[slots].tolist(), strict=True)
-        return _Group(prefix, what, slots, [f'{{guid="{guids[one]}",port="{number}"}}' for one, number in rows])
+        guids = np.where(is_switch, ports.fabric.nodes.guid[node], ports.fabric.ports.guid)[slots]
+        rows = zip(guids.tolist(), ports.number[slots].tolist(), strict=True)
+        return _Group(prefix, what, slots, [f'{{guid="{_guid(guid)}",port="{number}"}}' for guid, number in rows])
 
     return (
         group("infiniband_switch_port_", "InfiniBand switch port", is_switch),
@@ -153,7 +153,7 @@ def _facts(ports: Ports) -> str:
     """What changes with the cabling only."""
     switches, adapters = _groups(ports)
     rate = [(label, ports.rate_gbit_s.item(slot) * 1e9 / _BITS) for label, slot in _rows(switches)]
-    by_adapter = {labels(guid=_node_guid(ports, slot)): ports.rate_gbit_s.item(slot) for _, slot in _rows(adapters)}
+    by_adapter = {labels(guid=_guid_of(ports, slot)): ports.rate_gbit_s.item(slot) for _, slot in _rows(adapters)}
     rows = [*_rows(switches), *_rows(adapters)]
     return text(
         [
@@ -186,13 +186,13 @@ def _infos(ports: Ports, kind: str, group: _Group) -> list[Family]:
     """Of devices, and of what is at the other end of their cables."""
     devices, ends = {}, []
     for slot in group.slots.tolist():
-        guid, name = _node_guid(ports, slot), _node_name(ports, slot)
+        guid, name = _guid_of(ports, slot), _description(ports, slot)
         devices[labels(guid=guid, **{kind: name}, lid=ports.lid.item(slot))] = 1
         far = ports.peer.item(slot)
         if far >= 0:
             words = {
-                "uplink": _node_name(ports, far),
-                "uplink_guid": _node_guid(ports, far),
+                "uplink": _description(ports, far),
+                "uplink_guid": _guid_of(ports, far),
                 "uplink_type": "SW" if _is_switch(ports, far) else "CA",
                 "uplink_port": ports.number.item(far),
                 "uplink_lid": ports.lid.item(far),
@@ -205,15 +205,17 @@ def _infos(ports: Ports, kind: str, group: _Group) -> list[Family]:
 
 
 def _named(ports: Ports, slot: int) -> str:
-    return labels(guid=_node_guid(ports, slot), port=ports.number.item(slot), name=ports.name(slot))
+    return labels(guid=_guid_of(ports, slot), port=ports.number.item(slot), name=ports.name(slot))
 
 
-def _node_name(ports: Ports, slot: int) -> str:
-    return ports.fabric.node(int(ports.fabric.ports.node[slot])).name
+def _description(ports: Ports, slot: int) -> str:
+    return ports.fabric.nodes.description[int(ports.fabric.ports.node[slot])]
 
 
-def _node_guid(ports: Ports, slot: int) -> str:
-    return _guid(int(ports.fabric.nodes.guid[ports.fabric.ports.node[slot]]))
+def _guid_of(ports: Ports, slot: int) -> str:
+    """As ibnetdiscover prints it, and so infiniband_exporter: of a switch its own, of others the port's."""
+    of = ports.fabric.nodes.guid[ports.fabric.ports.node[slot]]
+    return _guid(int(of if _is_switch(ports, slot) else ports.fabric.ports.guid[slot]))
 
 
 def _is_switch(ports: Ports, slot: int) -> bool:

@@ -79,6 +79,7 @@ class Watch:
         begin_s = self._clock()
         try:
             if self.latest.failure and self._again is not None:
+                self._poller.carrier.close()
                 self._poller = self._again()
             reading = self._poller.poll()
             self.latest = self._after(reading, find_manager(self._poller.carrier, reading), begin_s)
