@@ -63,8 +63,10 @@ LAB_COMMANDS = {
     "exec": "Run a program as a host of a lab: weft exec h1 ibnetdiscover. With --lab NAME before HOST, of that lab.",
     "ps": "List the labs that run: fabric, attached programs, MADs so far, what is broken.",
     "break": "Pull a cable of a lab, by a port; of a node or a server, all its cables.",
-    "degrade": "Make a cable of a lab err.",
-    "fix": "Put cables of a lab back, and replace those that err: by a name, or all.",
+    "degrade": "Make a cable of a lab ill, in one or more ways; `weft fix` mends it.",
+    "fix": "Put cables of a lab back, and replace those that are ill: by a name, or all.",
+    "load": "Let jobs run through a lab on and on, so that its counters live; without a job, show those that do.",
+    "unload": "End jobs of `weft load`; without a name all, and the clock.",
     "traffic": "Send data through a lab by the packet engine, on its subnet manager's tables; ports count it.",
     "down": "End a lab.",
 }

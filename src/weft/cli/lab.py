@@ -1,4 +1,4 @@
-"""`weft up`, `down`, `ps`, `exec`, `break`, `degrade`, `fix`, `traffic`: a lab, and what happens to it."""
+"""`weft up`, `down`, `ps`, `exec`, `break`, `degrade`, `fix`, `load`, `traffic`: a lab, and what happens to it."""
 
 from __future__ import annotations
 
@@ -191,8 +191,18 @@ def break_(name: str, /, *, lab: LabName = "") -> None:
     _tell(lab, "break", "broken", name=name)
 
 
-def degrade(name: str, /, *, ber: float, lab: LabName = "") -> None:
-    """Make a cable of a lab err.
+def degrade(
+    name: str,
+    /,
+    *,
+    ber: float | None = None,
+    one_way: bool = False,
+    flaps: float | None = None,
+    to: str | None = None,
+    drain: str | None = None,
+    lab: LabName = "",
+) -> None:
+    """Make a cable of a lab ill, in one or more ways; `weft fix` mends it.
 
     Parameters
     ----------
@@ -200,12 +210,30 @@ def degrade(name: str, /, *, ber: float, lab: LabName = "") -> None:
         A port, `leaf1/5`; or a node or a server, for all its cables.
     ber
         Bit error rate after error correction: a good cable has 1e-15, a bad one 1e-8.
+    one_way
+        Only what NAME receives errs.
+    flaps
+        How often an hour it goes down and comes up again.
+    to
+        What it comes up with: 1xNDR, 4xHDR.
+    drain
+        The share of line rate that the host at its end takes, 20%: switches before it wait.
     """
-    _tell(lab, "degrade", f"errs with {ber:g}", name=name, bit_error_rate=ber)
+    from weft.units import parse_share
+
+    said = (
+        (ber, f"errs with {ber:g}{' one way' if one_way else ''}" if ber is not None else ""),
+        (flaps, f"flaps {flaps:g} times an hour" if flaps is not None else ""),
+        (to, f"comes up with {to}"),
+        (drain, f"takes {drain}"),
+    )
+    words = {"bit_error_rate": ber, "one_way": one_way, "flaps": flaps, "to": to}
+    words["drain"] = parse_share(drain) if drain is not None else None
+    _tell(lab, "degrade", ", ".join(text for given, text in said if given is not None), name=name, **words)
 
 
 def fix(name: str = "", /, *, lab: LabName = "") -> None:
-    """Put cables of a lab back, and replace those that err: by a name, or all.
+    """Put cables of a lab back, and replace those that are ill: by a name, or all.
 
     Parameters
     ----------
@@ -213,6 +241,67 @@ def fix(name: str = "", /, *, lab: LabName = "") -> None:
         A port, a node or a server; nothing for all.
     """
     _tell(lab, "fix", "fixed", name=name)
+
+
+def load(
+    *jobs: str, speed: float = 1.0, seed: Whole = 1, advance: float = 0.0, lab: LabName = "", form: Form = TABLES
+) -> None:
+    """Let jobs run through a lab on and on, so that its counters live; without a job, show those that do.
+
+    Parameters
+    ----------
+    jobs
+        train=ring:h[1-64]@80%: a name, a pattern (ring, all-to-all, permutation, incast, storage), hosts, and the share
+        of its line rate that each wants to send. Without hosts all, without a share the line rate. They take the place
+        of those before.
+    speed
+        Simulated seconds in each real one; 0: time passes by --advance alone.
+    seed
+        Of permutations, errors and flaps.
+    advance
+        Let so many simulated seconds pass at once.
+    """
+    from weft.cli.output import console, print_data, table
+    from weft.lab import registry
+    from weft.lab.control import ask
+
+    entry = registry.find(lab)
+    found = ask(entry, "load", None, jobs=jobs, speed=speed, seed=seed) if jobs else ask(entry, "load_state")
+    if advance:
+        found = ask(entry, "advance", None, seconds=advance)
+    if form.is_data:
+        print_data(form, found)
+        return
+    rows: list[tuple[Cell, ...]] = [
+        (
+            job["name"],
+            job["pattern"],
+            len(job["hosts"]),
+            f"{job['wanted_gbit_s']:,.0f}",
+            f"{job['gbit_s']:,.0f}",
+            f"{job['slowest']:.1%}",
+        )
+        for job in found["jobs"]
+    ]
+    heads = ("job", "pattern", "hosts", "wants Gbit/s", "gets", "slowest pair")
+    nothing = "" if rows else "None: weft load train=ring@80%"
+    clock = f"{found['seconds']:,.0f} simulated seconds so far, {found['speed']:g} in each real one; {nothing}"
+    console().print(table("Load", heads, rows, clock.rstrip("; ")))
+
+
+def unload(*names: str, lab: LabName = "") -> None:
+    """End jobs of `weft load`; without a name all, and the clock.
+
+    Parameters
+    ----------
+    names
+        Of jobs.
+    """
+    from weft.lab import registry
+    from weft.lab.control import ask
+
+    left = [job["name"] for job in ask(registry.find(lab), "unload", names=names)["jobs"]]
+    print(f"still running: {', '.join(left)}" if left else "no job runs")
 
 
 def traffic(

@@ -21,7 +21,7 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
         "degrade": lab.degrade,
         "fix": lab.fix,
         "load": lambda jobs, **words: lab.load(*jobs, **words),
-        "unload": lambda names=(): lab.unload(*names),
+        "unload": lambda names: lab.unload(*names),
         "advance": lab.advance,
         "load_state": lab.load_state,
         "host": lab.host,

@@ -218,7 +218,7 @@ class Lab:
 
     def unload(self, *names: str) -> dict[str, Any]:
         """End these jobs; without a name all, and the clock."""
-        return self._load.unload(names)
+        return self._load.unload(names) if "_load" in vars(self) or names else self.load_state()
 
     def advance(self, seconds: float) -> dict[str, Any]:
         """Let so much simulated time pass at once. Returns `load_state`."""
@@ -226,7 +226,7 @@ class Lab:
 
     def load_state(self) -> dict[str, Any]:
         """The jobs, what they want and what they get on the tables of this moment; speed and time of the clock."""
-        return self._load.state()
+        return self._load.state() if "_load" in vars(self) else {"jobs": [], "speed": 0.0, "seconds": 0.0, "seed": 1}
 
     @cached_property
     def _load(self) -> LabLoad:

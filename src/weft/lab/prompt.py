@@ -19,6 +19,7 @@ h1 opensm &          the same, beside the prompt; it ends with the lab
 break leaf1/5        pull a cable; of a node or server all of them
 degrade leaf1/5 1e-9 make a cable err: a part of its bits
 fix [leaf1/5]        put it back; with no name, all
+load [train=ring@80%] jobs that go on and on; without one, what each gets
 traffic [incast]     send data by the packet engine, as the tables say: a pattern of `weft sim`
 nodes  links  ps     what there is, how it is cabled, who is attached
 exit                 end the lab"""
@@ -39,8 +40,15 @@ class Prompt:
             "break": lambda words: self._do("break", words, "name"),
             "degrade": lambda words: self._do("degrade", words, "name", "bit_error_rate"),
             "fix": lambda words: self._do("fix", words or [""], "name"),
+            "load": self._load,
             "traffic": lambda words: self._traffic(*words[:1]),
         }
+
+    def _load(self, jobs: list[str]) -> None:
+        ask, entry = control.ask, self.entry
+        found = ask(entry, "load", None, jobs=jobs) if jobs else ask(entry, "load_state")
+        gets = (f"{job['name']}: {job['gbit_s']:,.0f} of {job['wanted_gbit_s']:,.0f} Gbit/s" for job in found["jobs"])
+        self.say("\n".join(gets) or "no job runs")
 
     def _traffic(self, pattern: str = "permutation") -> None:
         found = control.ask(self.entry, "traffic", None, pattern=pattern)
