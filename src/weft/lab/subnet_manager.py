@@ -7,8 +7,8 @@ What it says is in NAME.sm.log, its state in NAME.cache, where `weft sm status` 
 from __future__ import annotations
 
 import os
-import time
-from contextlib import suppress
+import select
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +43,9 @@ def start(
     place = log or entry.folder / f"{entry.name}.sm.log"
     if log is None:
         place.unlink(missing_ok=True)  # of the lab that had the name before
+    alive, held = os.pipe()  # held by the manager: when it ends, this end can be read
     if os.fork() == 0:
+        os.close(alive)
         status = 1
         try:
             os.setsid()
@@ -54,13 +56,17 @@ def start(
         finally:
             os._exit(status)
     os.wait()
-    for _ in range(int(_PATIENCE_S / _LOOK_S)):
-        time.sleep(_LOOK_S)
-        found = read_status(options.state_file)
-        if found is not None and found.sweep is not None and found.is_running:
-            return place
-        if not entry.answers():
-            break
+    os.close(held)
+    try:
+        for _ in range(int(_PATIENCE_S / _LOOK_S)):
+            has_ended = select.select([alive], [], [], _LOOK_S)[0]
+            found = read_status(options.state_file)
+            if found is not None and found.sweep is not None and found.is_running:
+                return place
+            if has_ended or not entry.answers():
+                break
+    finally:
+        os.close(alive)
     raise SubnetError(f"the subnet manager of lab {entry.name} has not brought it up: see {place}")
 
 
@@ -69,10 +75,15 @@ def state_file(entry: Entry, host: str) -> Path:
 
 
 def _live(entry: Entry, sockname: str, host: str, log: Path, options: Options, dump: Path | None) -> None:
-    with log.open("a") as stream, open(os.devnull) as nothing, suppress(ConfigError):  # the lab is gone
+    with log.open("a") as stream, open(os.devnull) as nothing:
         for source, target in ((nothing, 0), (stream, 1), (stream, 2)):  # let go of the caller's terminal, or pipe
             os.dup2(source.fileno(), target)
-        carrier = IbsimCarrier(host, sockname)
-        manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=f"lab {entry.name}")
-        with obeying_signals(manager):
-            run_rehearsed(manager)
+        try:
+            carrier = IbsimCarrier(host, sockname)
+            manager = SubnetManager(carrier, options, log=Log(stream), dump=dump, subnet=f"lab {entry.name}")
+            with obeying_signals(manager):
+                run_rehearsed(manager)
+        except ConfigError as error:  # the lab is gone, or was never to be had
+            print(error, file=stream, flush=True)
+        except Exception:  # nobody else is there to hear of it
+            traceback.print_exc(file=stream)

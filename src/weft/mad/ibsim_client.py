@@ -66,7 +66,8 @@ from weft.wire.mad import RESPONSE, MgmtClass
 from weft.wire.smp import SmpAttribute
 
 _MOST_AT_ONCE = 128  # in the sockets; a few more, and ibsim turns round and round until one of its own sends fits
-_CONTROL_S, _CLOSING_S, _LONGEST_S = 5.0, 1.0, 60.0
+# Whoever is gone is known at once: who is there and does not answer has a large fabric to look at, or a busy machine.
+_CONTROL_S, _CLOSING_S, _LONGEST_S = 120.0, 1.0, 60.0
 _SA = int(MgmtClass.SUBN_ADM)
 _SM_INFO = SmpAttribute.SM_INFO.to_bytes(2, "big")
 _numbers = itertools.count()

@@ -10,6 +10,7 @@ from weft.wire.smp import DirectedSmp, NodeInfo, SmpAttribute
 
 _SA_METHODS = (Method.GET, Method.SET, Method.GET_TABLE, Method.GET_MULTI, Method.DELETE, Method.GET_TRACE_TABLE)
 _SMP_METHODS = (Method.GET, Method.SET, Method.TRAP)
+_OWN_MS, _OWN_RETRIES = 1000, 59  # a lab that has just begun looks at its fabric first
 
 
 def attach(carrier: Carrier, m_key: int) -> int:
@@ -17,7 +18,7 @@ def attach(carrier: Carrier, m_key: int) -> int:
     for mgmt_class in SMP_CLASSES:
         carrier.register(mgmt_class, _SMP_METHODS)
     carrier.register(MgmtClass.SUBN_ADM, _SA_METHODS, class_version=2)
-    answer = ask(carrier, get_own(SmpAttribute.NODE_INFO, m_key))
+    answer = ask(carrier, get_own(SmpAttribute.NODE_INFO, m_key), timeout_ms=_OWN_MS, retries=_OWN_RETRIES)
     if answer is None:
         raise SubnetError("the node of this port does not answer NodeInfo: is it up?")
     return int(NodeInfo.unpack(answer, DATA).port_guid)

@@ -1,0 +1,47 @@
+"""The subnet manager beside a lab: it waits for one that has much to do, and who waits for it hears of its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+import weft
+from weft.errors import SubnetError
+from weft.lab import control, daemon, subnet_manager
+from weft.lab.lab import Lab
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.sm.attachment import attach
+from weft.sm.conf.options import Options
+
+_BUSY_S = 2.0  # longer than OpenSM's four tries
+
+
+def test_a_lab_that_looks_at_its_fabric_first_is_waited_for():
+    lab = Lab(weft.load("star:hosts=2"), f"busy{time.monotonic_ns() % 10**12}")
+    begun = threading.Event()
+
+    def look() -> None:
+        begun.set()
+        time.sleep(_BUSY_S)
+
+    with lab, closing(IbsimCarrier("h1", lab.sockname)) as carrier:
+        busy = threading.Thread(target=lab.server.call, args=(look,))
+        busy.start()
+        begun.wait()
+        assert attach(carrier, 0) == lab.fabric["h1"].port(1).guid
+        busy.join()
+
+
+def test_one_that_cannot_begin_is_not_waited_for_and_its_log_says_why(tmp_path):
+    entry = daemon.start(weft.load("star:hosts=2"), f"none{time.monotonic_ns() % 10**12}", follow=True)
+    try:
+        sockname = control.ask(entry, "state")["sockname"]
+        with pytest.raises(SubnetError, match="has not brought it up") as told:
+            subnet_manager.start(entry, sockname, "h9", Options(), log=tmp_path / "sm.log")
+        assert str(tmp_path / "sm.log") in str(told.value)
+        assert "h9" in (tmp_path / "sm.log").read_text()
+    finally:
+        control.end(entry)
