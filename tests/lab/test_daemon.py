@@ -165,6 +165,26 @@ def test_exec_runs_a_program_as_that_host_and_returns_its_status(weft, entry):
     assert "needs a host and a command" in weft("exec", "h1", status=2).stderr
 
 
+@pytest.mark.parametrize("is_ours", [True, False], ids=["our preload", "libumad2sim"])
+@pytest.mark.usefixtures("_preload", "entry")
+def test_signals_to_exec_reach_the_program(is_ours, tmp_path, monkeypatch):
+    """With our preload it is the program; else it passes them on."""
+    if not is_ours:
+        (tmp_path / "lib.so").touch()  # the loader leaves it out
+        monkeypatch.setenv("WEFT_UMAD2SIM", str(tmp_path / "lib.so"))
+    line = "trap 'echo again' HUP USR1; trap 'exit 7' TERM; echo $$; for i in $(seq 3000); do sleep 0.02; done"
+    command = [sys.executable, "-m", "weft", "exec", "h2", "sh", "-c", line]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert child.stdout
+    assert (int(child.stdout.readline()) == child.pid) == is_ours
+    for one in (signal.SIGHUP, signal.SIGUSR1):
+        child.send_signal(one)
+        assert child.stdout.readline() == "again\n"
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(PATIENCE_S) == 7
+    child.stdout.close()
+
+
 # -- the prompt --
 
 

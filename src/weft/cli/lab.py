@@ -177,7 +177,7 @@ def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     entry = registry.find(lab)
     variables = programs.environment(ask(entry, "host", name=rest[0]), entry.cache)
     sysfs = ask(entry, "sysfs", name=rest[0]) if has_sysfs else None
-    raise SystemExit(programs.attend(rest[1:], variables, sysfs))
+    programs.become(rest[1:], variables, sysfs)
 
 
 def break_(name: str, /, *, lab: LabName = "") -> None:

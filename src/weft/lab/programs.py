@@ -4,6 +4,7 @@ Weft's own preload, compiled on first use, serves whole messages and all ports. 
 names it, it is libumad2sim of ibsim: single MADs, one port. That one makes its fake sysfs in `./sys-PID` and looks for
 it there by a relative path; so programs run in the caller's folder, where relative paths in their arguments mean what
 the caller thinks, and what it leaves is taken away. If that folder cannot be written, they run in a temporary one.
+With our own there is nothing to clean, and a program that is run by itself takes the place of this process (`become`).
 
 With what `Lab.sysfs` returns a program also has the host's adapters in its /sys: see `sysfs_mount`.
 """
@@ -14,13 +15,14 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from weft import runtime
 from weft.errors import ConfigError
@@ -28,6 +30,9 @@ from weft.lab import preload
 
 UMAD2SIM = "libumad2sim.so"
 _ADMIN = "/usr/sbin:/sbin"  # where Debian keeps the tools of InfiniBand; not in every PATH
+_SIM_SOCKET = "IBSIM_SOCKNAME"  # by which libumad2sim finds a lab
+# The terminal's SIGINT reaches both.
+_PASSED_ON = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1)
 _LEFT_BEHIND = re.compile(r"sys-(\d+)")
 
 
@@ -54,7 +59,7 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
         library = str(find_umad2sim())
         made = {
             "LD_PRELOAD": f"{library}:{earlier}" if earlier else library,
-            "IBSIM_SOCKNAME": host["sockname"],
+            _SIM_SOCKET: host["sockname"],
             "SIM_HOST": host["sim_host"],
         }
     made |= _verbs(host)
@@ -115,16 +120,39 @@ def start(
         )
 
 
-def attend(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None = None) -> int:
+def attend(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    sysfs: Mapping[str, Any] | None = None,
+    *,
+    passes_on: Sequence[signal.Signals] = (),
+) -> int:
     """On the caller's terminal; returns its status as a shell would."""
     with WorkingFolder() as place, _words(command, variables, sysfs) as (words, given):
         child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables), pass_fds=given)
+        for one in passes_on:
+            signal.signal(one, lambda number, _: child.send_signal(number))
         while True:
             try:
                 status = child.wait()
             except KeyboardInterrupt:  # the child has it too, and decides what to do
                 continue
             return status if status >= 0 else 128 - status
+
+
+def become(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None = None) -> NoReturn:
+    """In the place of this process: signals and status are the program's own."""
+    if _SIM_SOCKET in variables:  # after that library somebody has to clean
+        raise SystemExit(attend(command, variables, sysfs, passes_on=_PASSED_ON))
+    with _words(command, variables, sysfs) as (words, given):
+        for file in given:
+            os.set_inheritable(file, True)
+        for name in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and programs would inherit
+            signal.signal(name, signal.SIG_DFL)
+        try:
+            os.execve(words[0], words, os.environ | dict(variables))
+        except OSError as error:
+            raise ConfigError(f"{words[0]} cannot be run: {error.strerror}") from None
 
 
 class WorkingFolder:
