@@ -12,6 +12,7 @@ import importlib
 import io
 import json
 import os
+import select
 import shlex
 import signal
 import socket
@@ -48,7 +49,8 @@ def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISs {client} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     command = [sys.executable, "-m", __name__, str(address)]
-    with subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE) as server:
+    house, pipe = Path(__file__).parents[1], subprocess.PIPE
+    with subprocess.Popen(command, env=environment, cwd=house, stdin=pipe, stdout=pipe) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n"
         try:
@@ -67,16 +69,22 @@ def _serve(address: str) -> None:
     for words in _REHEARSED:
         _rehearse(words)
     gc.freeze()
+    listen(address)
+
+
+def listen(address: str) -> None:
+    """Until whoever started us is gone: it may be killed, and then says nothing, but its end of the pipe is closed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who attend
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
         print("ready", flush=True)
-        while True:
+        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             asked, _ = listener.accept()
             if not os.fork():
                 listener.close()
-                return _attend(asked)
+                _attend(asked)
+                return
             asked.close()
 
 
