@@ -8,6 +8,7 @@ so the next `read` does not guess what it has obeyed: it tells OpenSM again, and
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal as signals
 import time
@@ -76,6 +77,7 @@ class OpenSmDriver:
             if after == before:
                 return
             self._activity()  # who does not answer is told nothing
+            self._check_process()
             try:
                 self._obey(after)
             except BaseException:
@@ -96,15 +98,18 @@ class OpenSmDriver:
         files.closed().write_partitions()
 
     def _tell(self, files: OpenSmFiles) -> None:
-        """It counts the MADs that it sends: when there are many and then no more, it has swept."""
+        """It counts the MADs that it sends: when there are many and then no more, it has swept.
+
+        Answers to us are among them, one for each time that we ask how many.
+        """
         nodes = len(look(self._carrier).view.fabric.nodes)
         started = last = self._activity()
         self._signal()
         until_s = time.monotonic() + self._patience_s
         wrong = ["it has not swept"]
-        while time.monotonic() < until_s:
+        for asked in itertools.takewhile(lambda _: time.monotonic() < until_s, itertools.count(1)):
             time.sleep(_PAUSE_S)
-            now = self._activity()
+            now = self._activity() - asked
             if now - started > nodes and now - last < _ASIDE:
                 wrong = look(self._carrier).differences(*files.expected())
                 if not wrong:
@@ -131,10 +136,31 @@ class OpenSmDriver:
             raise Silent(f"{self.title}: the subnet manager at LID {lid} is silent: {error}") from None
 
     def _signal(self) -> None:
-        process = self._process
         try:
-            number = process if isinstance(process, int) else int(process.read_text())
-            os.kill(number, signals.SIGHUP)
+            os.kill(self._number(), signals.SIGHUP)
+        except OSError as error:
+            raise self._untold(error) from None
+
+    def _check_process(self) -> None:
+        """SIGHUP ends a process that does not catch it. OpenSM does."""
+        number = self._number()
+        try:
+            status = dict(line.split(":\t", 1) for line in Path(f"/proc/{number}/status").read_text().splitlines())
+        except OSError as error:
+            raise self._untold(error) from None
+        if not int(status["SigCgt"], 16) & 1 << (signals.SIGHUP - 1):
+            raise SubnetError(
+                f"{self.title}: process {number} is {status['Name']}, which SIGHUP would end, and not OpenSM; nothing "
+                "is changed: say --opensm-pid with OpenSM's own (pgrep -x opensm)"
+            )
+
+    def _number(self) -> int:
+        try:
+            return self._process if isinstance(self._process, int) else int(self._process.read_text())
         except (OSError, ValueError) as error:
-            where = f"process {process}" if isinstance(process, int) else f"the process that {process} names"
-            raise SubnetError(f"{self.title}: {where} cannot be told: {error}") from None
+            raise self._untold(error) from None
+
+    def _untold(self, error: Exception) -> SubnetError:
+        process = self._process
+        where = f"process {process}" if isinstance(process, int) else f"the process that {process} names"
+        return SubnetError(f"{self.title}: {where} cannot be told: {error}")
