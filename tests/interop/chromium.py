@@ -101,8 +101,9 @@ class Page:
 
     def key(self, *names: str) -> None:
         for name in names:
+            text = {"Enter": "\r"}.get(name, name if len(name) == 1 else "")
             told = {"key": name, "code": name, "windowsVirtualKeyCode": _CODES.get(name, ord(name[0].upper()))}
-            self.call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": name} if len(name) == 1 else {}))
+            self.call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": text} if text else {}))
             self.call("Input.dispatchKeyEvent", type="keyUp", **told)
 
     def type(self, text: str) -> None:

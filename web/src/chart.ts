@@ -19,6 +19,7 @@ export class Chart {
     this.#plot?.destroy();
     this.element.replaceChildren();
     const ink = theme();
+    const isShort = series.t[series.t.length - 1] - series.t[0] < 300;
     const axis = { stroke: ink.faint, grid: { stroke: ink.dim, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     const write = (_: uPlot, values: number[]) => values.map((value) => short(value) + unit);
     this.#plot = new uPlot(
@@ -29,7 +30,7 @@ export class Chart {
         cursor: { y: false, drag: { x: false, y: false } },
         scales: { y: { range: (_, __, high) => [0, high > 0 ? high * 1.1 : 1] } },
         axes: [
-          { ...axis, values: (_, times) => times.map((time) => new Date(time * 1000).toTimeString().slice(0, 5)) },
+          { ...axis, values: (_, times) => times.map((time) => new Date(time * 1000).toTimeString().slice(0, isShort ? 8 : 5)), space: isShort ? 70 : 50 },
           { ...axis, size: 62, values: write },
         ],
         series: [{}, { stroke: ink.lit, fill: `${ink.lit}22`, width: 1.5, spanGaps: false, points: { show: false } }],

@@ -93,8 +93,21 @@ export interface Series {
   v: (number | null)[]; // a second; null: not known
 }
 
+export interface Change {
+  action: "create" | "change" | "destroy";
+  what: string; // partition, Default, lanes
+  name?: string;
+  p_key?: string;
+  sl?: number;
+  ipoib?: boolean;
+  members?: { guid: string; port?: string; before: string | null; after: string | null }[];
+  changed?: Record<string, { before: unknown; after: unknown }>;
+  before?: unknown;
+  after?: unknown;
+}
+
 export interface Plan {
   summary: string;
-  changes: Record<string, unknown>[];
+  changes: Change[];
   notes: string[];
 }

@@ -15,6 +15,11 @@ export function percent(share: number | null | undefined): string {
   return share === null || share === undefined ? "unknown" : `${Math.round(100 * share)} %`;
 }
 
+/** A share that is nearly all is not said to be all. */
+export function sure(confidence: number): string {
+  return confidence >= 0.995 ? "over 99 % sure" : `${Math.round(100 * confidence)} % sure`;
+}
+
 export function gbits(value: number | null): string {
   return value === null ? "unknown" : `${short(value * 1e9)}bit/s`;
 }

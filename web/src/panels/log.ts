@@ -11,7 +11,7 @@ export function log(store: Store, element: HTMLElement): void {
   store.on("log", () => {
     none.hidden = true;
     const line = store.log[0];
-    list.prepend(h("li", { class: line.kind }, h("time", null, clock(line.t)), h("b", null, line.kind), h("span", null, line.text)));
+    list.prepend(h("li", { "data-kind": line.kind }, h("time", null, clock(line.t)), h("b", null, line.kind), h("span", null, line.text)));
     while (list.children.length > store.log.length) list.lastElementChild!.remove();
   });
 }

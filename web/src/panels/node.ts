@@ -82,6 +82,21 @@ function errors(port: Port): HTMLElement | string {
   return sum ? h("b", { class: "bad" }, sum.toLocaleString("en")) : "0";
 }
 
+/** What is asked for most often, then what has counted something, then the rest. */
+function ordered(port: Port): string[] {
+  const rank = (name: string) => (name === "port_xmit_data_words" ? 0 : name === "port_rcv_data_words" ? 1 : port.counters[name] ? 2 : 3);
+  return Object.keys(port.counters).sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+}
+
+/** Ports count data in words of four bytes. */
+function unitOf(counter: string): number {
+  return counter.endsWith("_words") ? 4 : 1;
+}
+
+function spoken(counter: string): string {
+  return counter.replace(/_words$/, " bytes").replaceAll("_", " ");
+}
+
 /** Counters of one port, and the history of one of them. */
 class PortChart {
   readonly element = h("section", { hidden: true, "aria-label": "Counters of a port" });
@@ -113,12 +128,15 @@ class PortChart {
     this.#ports = ports;
     const port = ports.find((one) => one.number === this.#number);
     if (!port) return;
-    const names = Object.keys(port.counters);
+    const names = ordered(port);
     if (this.#which.options.length !== names.length) {
-      fill(this.#which, names.map((name) => h("option", { value: name }, name.replaceAll("_", " "))));
+      fill(this.#which, names.map((name) => h("option", { value: name }, spoken(name))));
     }
-    const rows = names.map((name): [string, string] => [name.replaceAll("_", " "), port.counters[name].toLocaleString("en")]);
-    fill(this.#numbers, facts([["LID", port.lid ? String(port.lid) : "none"], ["P_Keys", port.pkeys.join(", ") || "none"], ...rows]));
+    const moved = names.filter((name) => port.counters[name] !== 0);
+    const rows = moved.map((name): [string, string] => [spoken(name), (port.counters[name] * unitOf(name)).toLocaleString("en")]);
+    const still: [string, string][] = moved.length < names.length ? [["others", `0, all ${names.length - moved.length}`]] : [];
+    const lid = port.lid ? String(port.lid) : "none";
+    fill(this.#numbers, facts([["LID", lid], ["P_Keys", port.pkeys.join(", ") || "none"], ...rows, ...still]));
     void this.#draw();
   }
 
@@ -128,7 +146,7 @@ class PortChart {
       const query = new URLSearchParams({ port: `${this.name}/${this.#number}`, counter, seconds: String(SECONDS) });
       const series = await this.store.api.get<Series>(`/history?${query}`);
       if (series.t.length < 2) fill(this.#plot, h("p", { class: "faint" }, "No history yet: it grows with every reading."));
-      else this.#chart.show(series, "/s");
+      else this.#chart.show({ t: series.t, v: series.v.map((v) => v && v * unitOf(counter)) }, unitOf(counter) > 1 ? "B/s" : "/s");
     } catch (error) {
       fill(this.#plot, h("p", { class: "faint" }, wordsOf(error)));
     }

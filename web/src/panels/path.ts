@@ -18,7 +18,6 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
       fill(found, route.reaches ? arrives(route) : h("p", { class: "problem" }, route.reason), hops(store, route));
       announce(route.reaches ? `path of ${route.hops.length - 1} cables` : `no path: ${route.reason}`);
     } catch (error) {
-      store.setRoute(null);
       fill(found, h("p", { class: "problem" }, wordsOf(error)));
     }
   };
@@ -27,7 +26,7 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
   const [from, to] = [field("from", "From"), field("to", "To")];
   const clear = () => {
     ends.from = ends.to = from.input.value = to.input.value = "";
-    store.setRoute(null);
+    if (store.route) store.setRoute(null);
     fill(found, hint());
   };
   fill(
@@ -37,12 +36,13 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
     found,
   );
   fill(found, hint());
-  let revision: unknown = null;
+  let before = "";
   store.on("live", () => {
-    const state = JSON.stringify([store.live!.revision, store.live!.sm?.sweeps]);
-    if (revision !== null && state !== revision) void ask(); // tables were written anew
-    revision = state;
+    const now = cabling(store);
+    if (store.route && now !== before) void ask(); // packets may go another way now
+    before = now;
   });
+  store.on("route", () => !store.route && ends.to && clear());
   return {
     aim(end, node) {
       (end === "from" ? from : to).input.value = ends[end] = store.model!.name(node);
@@ -50,6 +50,12 @@ export function path(store: Store, element: HTMLElement): { aim(end: "from" | "t
       if (!ends.from || !ends.to) (ends.from ? to : from).input.focus();
     },
   };
+}
+
+/** What is drawn, and which of it is down. */
+function cabling(store: Store): string {
+  const down = store.live!.links.state.flatMap((state, link) => (state === "down" ? [link] : []));
+  return `${store.live!.revision} ${store.live!.sm?.host} ${down.join(" ")}`;
 }
 
 function hint(): HTMLElement {

@@ -7,9 +7,9 @@ import type { Store } from "../store";
 
 export function runs(store: Store, element: HTMLElement): void {
   const command = h("select", { id: "command" }, h("option", null, "compare"), h("option", null, "train"));
-  const spec = field("spec", "superpod:su=1");
-  const what = field("what", "all_reduce:1G");
-  const ofWhat = h("label", { for: "what" }, "job");
+  const spec = field("run-spec", "superpod:su=1");
+  const what = field("run-what", "all_reduce:1G");
+  const ofWhat = h("label", { for: "run-what" }, "job");
   command.addEventListener("change", () => {
     const isTraining = command.value === "train";
     ofWhat.textContent = isTraining ? "model" : "job";
@@ -27,7 +27,7 @@ export function runs(store: Store, element: HTMLElement): void {
     }
   };
   const list = h("div");
-  const labels = [h("label", { for: "command" }, "run"), h("label", { for: "spec" }, "fabric"), ofWhat];
+  const labels = [h("label", { for: "command" }, "run"), h("label", { for: "run-spec" }, "fabric"), ofWhat];
   const rows = [command, spec, what].flatMap((one, i) => [labels[i], one]);
   fill(element, h("form", { class: "run", onsubmit: start }, rows, h("button", { type: "submit", class: "primary" }, "Run")), trouble, list);
   const shown = new Map<number, Row>();

@@ -6,7 +6,7 @@ import { announce } from "../manners";
 import type { Plan } from "../shapes";
 import type { Store } from "../store";
 import { toToml } from "../toml";
-import { plain } from "../words";
+import { notes, planOf } from "./plan";
 
 const EXAMPLE = '[tenant.acme]\nhosts = ["h[1-2]"]\n';
 
@@ -57,26 +57,6 @@ export function tenants(store: Store, element: HTMLElement): { load(): void } {
     result,
   );
   return { load: () => void load() };
-}
-
-function notes(lines: string[]): HTMLElement | null {
-  return lines.length ? h("ul", { class: "faint" }, lines.map((line) => h("li", null, line))) : null;
-}
-
-const SIGNS: Record<string, string> = { create: "+", change: "~", destroy: "−" };
-
-function planOf(plan: Plan): HTMLElement {
-  const rows = plan.changes.map((change) => {
-    const action = String(change.action ?? "change");
-    const { action: _, name, label, ...rest } = change;
-    return h(
-      "li",
-      { class: action },
-      h("span", { class: "sign-of" }, SIGNS[action] ?? "~"),
-      h("div", null, h("b", null, plain(name ?? label ?? "")), h("span", { class: "faint" }, plain(rest))),
-    );
-  });
-  return h("div", null, h("p", { class: "done" }, plan.summary), h("ul", { class: "plan" }, rows), notes(plan.notes));
 }
 
 interface FabricPort {

@@ -16,7 +16,7 @@ export const drawName: NodeLabelDrawingFunction = (context, data, settings) => {
   const ink = theme();
   context.font = `${settings.labelSize}px ${settings.labelFont}`;
   const { room } = data as { room?: number }; // to the next in its row, when all is shown
-  if (room && context.measureText(data.label).width > room * nearness) return;
+  if (room && context.measureText(data.label).width + 6 > room * nearness) return;
   context.textAlign = "center";
   const y = data.type === "switch" ? data.y - data.size * 1.4 - 4 : data.y + data.size + settings.labelSize;
   context.lineWidth = 3;
