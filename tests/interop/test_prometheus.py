@@ -9,23 +9,26 @@ import subprocess
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
+from weft.fabric.files import ibnetdiscover
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.monitor.columns import Column
 from weft.monitor.diagnose import diagnose
 from weft.monitor.exporter import render
-from weft.monitor.files import RULES, read
+from weft.monitor.files import DASHBOARD, RULES, read
 from weft.monitor.listen import Listener
 from weft.monitor.metrics import PORT_METRICS
 from weft.monitor.poll import Poller
@@ -193,7 +196,7 @@ class Prometheus:
 
     def values(self, query: str) -> dict[str, float]:
         """By GUID and port."""
-        found = self.ask(f"query?query={query}")["result"]
+        found = self.ask(f"query?query={urllib.parse.quote(query)}")["result"]
         return {f"{one['metric'].get('guid')} {one['metric'].get('port')}": float(one["value"][1]) for one in found}
 
     def firing(self) -> set[tuple[str, str]]:
@@ -227,6 +230,9 @@ def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_
                 true = {name: lab.fabric.counters[end.slot, Column.SYMBOL_ERROR] for name, end in ends.items()}
                 assert {name: told[name] for name in true} == true
                 assert prometheus.values("weft_sm_up") == {"None None": 1}
+                for panel in json.loads(read(DASHBOARD))["panels"]:
+                    for target in panel["targets"]:
+                        prometheus.values(target["expr"].replace("$__rate_interval", "6s"))
             finally:
                 prometheus.stop()
 
@@ -292,3 +298,25 @@ def test_ibqueryerrors_and_perfquery_say_what_the_exporter_says(lab, poller, pee
         if metric.of in shown and not re.search("Pkts|Data", metric.of):
             assert f"_port_{metric.name}{sample} {shown[metric.of]}\n" in told
     assert int(shown["SymbolErrorCounter"]) > 1e6
+
+
+def test_a_real_ibsim_is_polled_and_perfquery_agrees(ibsim):
+    """Its agents have long counters for traffic and short ones for errors, and none for QP1Dropped."""
+    fabric = weft.load("star:hosts=3")
+    sim = ibsim(ibnetdiscover.to_text(fabric))
+    with closing(IbsimCarrier("", sim.name)) as carrier:
+        assert SubnetManager(carrier, Options()).run(once=True)
+    with closing(IbsimCarrier("", sim.name)) as carrier:
+        reading = Poller(carrier).poll()
+        host = carrier.host
+    ports = reading.ports
+    assert int(ports.is_polled.sum()) == 6
+    assert not ports.is_longest.any()
+    known = reading.known[ports.is_polled]
+    assert known[:, [Column.PORT_XMIT_DATA_WORDS, Column.SYMBOL_ERROR, Column.PORT_XMIT_WAIT]].all()
+    assert not known[:, Column.QP1_DROPPED].any()
+    slot = int(np.flatnonzero(ports.is_polled)[0])
+    shown = sim.run("perfquery", "-x", str(ports.lid[slot]), str(ports.number[slot]), host=host)
+    counted = {name: int(count) for name, count in re.findall(r"(\w+):\.*(\d+)", shown)}
+    assert reading.counters[slot, Column.PORT_MULTICAST_RCV_PKTS] == counted["PortMulticastRcvPkts"]
+    assert 0 <= reading.counters[slot, Column.PORT_RCV_PKTS] <= counted["PortRcvPkts"]

@@ -37,6 +37,7 @@ def ports_of(fabric: Fabric) -> Ports:
         is_long=yes,
         is_longest=yes,
         has_wait=yes,
+        has_qp1_dropped=yes,
         has_fec=yes,
         has_rs_fec=yes,
     )

@@ -42,6 +42,7 @@ def make_ports(fabric=FABRIC, *, is_long: bool = True, rate_gbit_s: float = 400.
         is_long=yes & is_long,
         is_longest=yes & is_long,
         has_wait=yes,
+        has_qp1_dropped=yes,
         has_fec=yes,
         has_rs_fec=yes,
     )

@@ -176,6 +176,7 @@ def test_agents_of_old_devices(watched, monkeypatch, mask):
     assert value(reading, "leaf1/1", C.SYMBOL_ERROR) is None
     assert value(reading, "leaf1/1", C.LINK_DOWNED) == 3
     assert value(reading, "leaf1/1", C.PORT_XMIT_WAIT) == (77 if mask & 0x1000 else None)
+    assert value(reading, "leaf1/1", C.QP1_DROPPED) is None
     unicast = value(reading, "leaf1/1", C.PORT_UNICAST_XMIT_PKTS)
     assert (unicast is not None) == bool(mask & 0x0200)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.diags.ask import HERE, Target, get_smp
-from weft.errors import SubnetError
-from weft.mad.carrier import Carrier
+from weft.mad.carrier import Address, Carrier, ask
+from weft.mad.discover import directed_get
+from weft.mad.walk import DATA
 from weft.monitor.poll import Reading
+from weft.wire.mad import MadHeader, Method
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import SMInfo, SmpAttribute
+from weft.wire.smp import SMInfo, Smp, SmpAttribute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +27,13 @@ class Manager:
 
 def find_manager(carrier: Carrier, reading: Reading) -> Manager | None:
     """The subnet's master; None if none answers."""
-    try:
-        lid = PortInfo.master_sm_lid.get(get_smp(carrier, HERE, SmpAttribute.PORT_INFO))
-        said = SMInfo.unpack(get_smp(carrier, Target(lid), SmpAttribute.SM_INFO)) if lid else None
-    except SubnetError:
+    here = ask(carrier, directed_get(b"", SmpAttribute.PORT_INFO))
+    lid = PortInfo.master_sm_lid.get(here, DATA) if here else 0
+    asked = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
+    answer = ask(carrier, asked, Address(lid)) if lid else None
+    if answer is None or MadHeader.status.get(answer):
         return None
-    if said is None:
-        return None
+    said = SMInfo.unpack(answer, DATA)
     ports = reading.ports
     slots = (ports.lid == lid).nonzero()[0]
     node = ports.fabric.nodes.name[ports.fabric.ports.node[slots[0]]] if len(slots) else ""

@@ -50,6 +50,7 @@ _ABILITIES = {  # ClassPortInfo: CapabilityMask, and CapabilityMask2 above it
     "is_long": PerfCapability.EXTENDED_WIDTH | PerfCapability.EXTENDED_WIDTH_NO_IETF,
     "is_longest": PerfCapability2.ADDITIONAL_PORT_COUNTERS_EXTENDED << 16,
     "has_wait": int(PerfCapability.XMIT_WAIT),
+    "has_qp1_dropped": int(PerfCapability.QP1_DROPPED),
     "has_rs_fec": int(PerfCapability.RS_FEC_COUNTERS),
 }
 
@@ -164,6 +165,7 @@ class Poller:
         sheet.known[~ports.is_longest, : TRAFFIC.start] = sheet.known[~ports.is_longest, TRAFFIC.stop :] = False
         self._fill(sheet, PortCounters, polled & ~ports.is_longest)
         sheet.known[:, Column.PORT_XMIT_WAIT] &= ports.has_wait
+        sheet.known[:, Column.QP1_DROPPED] &= ports.has_qp1_dropped
         answered = rows_with(sheet.known)
         for form in CAUSES:
             self._fill(sheet, form, answered & ~sheet.infer(form, self._last))

@@ -42,6 +42,7 @@ class Ports:
     is_long: Flags  # data and packets have 64 bits: PortCountersExtended
     is_longest: Flags  # and so have errors and waits
     has_wait: Flags
+    has_qp1_dropped: Flags
     has_fec: Flags  # counts what forward error correction does
     has_rs_fec: Flags
 
