@@ -74,7 +74,7 @@ def test_a_restart_is_a_gap(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.monitor.history._boot", lambda: "another")
     history = History(tmp_path / "h.db")
     for i in range(2):
-        history.add(make_reading(PORTS, 10 * i, at_s=1.0 + 10 * i, stamp_s=1.7e9 + 100 + 10 * i))
+        history.add(make_reading(PORTS, 10 * i, at_s=500.0 + 10 * i, stamp_s=1.7e9 + 100 + 10 * i))
     t, rate = history.series("h1/1", C.SYMBOL_ERROR, 600)
     assert t.tolist() == [1.7e9 + 10, 1.7e9 + 100, 1.7e9 + 110]
     assert rate[[0, 2]].tolist() == [1, 1]

@@ -2,8 +2,8 @@
 
     render(watch.latest, now_s=time.monotonic())        bytes, for `/metrics`
 
-A counter that is not known has no sample, and when the last reading is old, or a round failed, no port has any: a gap
-here is a gap there. `weft_monitor_up` says which it is. Who scrapes twice gets the same counters twice.
+A counter that is not known has no sample, and when the last reading is old, or a round failed, nothing of the fabric
+has any: a gap here is a gap there. `weft_monitor_up` says which it is. Who scrapes twice gets the same counters twice.
 """
 
 from __future__ import annotations
@@ -27,35 +27,38 @@ _BITS = 8
 
 def render(latest: Latest, *, now_s: float, more: Iterable[Family] = ()) -> bytes:
     """All metrics; `more` are those of who serves them, its tenants say."""
-    is_fresh = latest.reading is not None and latest.is_fresh(now_s)
-    told = [_monitor(latest, now_s, is_fresh), text(_manager(latest)), text(_suspects(latest)), text(more)]
-    if latest.reading is not None and is_fresh:
-        told.append(_of_reading(latest.reading))
+    told = [text(_monitor(latest, now_s)), text(more)]
+    if latest.reading is not None and latest.is_fresh(now_s):
+        told += [text((*_poll(latest, latest.reading), *_manager(latest), *_suspects(latest)))]
+        told += [_of_reading(latest.reading)]
     return "".join(told).encode()
 
 
-def _monitor(latest: Latest, now_s: float, is_fresh: bool) -> str:
-    told = [
-        Family("weft_monitor_up", "Whether the last poll brought counters, and not long ago.", "gauge", _one(is_fresh)),
+def _monitor(latest: Latest, now_s: float) -> list[Family]:
+    age = _one(latest.age_s(now_s)) if latest.reading is not None else []
+    up, events = latest.is_fresh(now_s), sorted(latest.events.items())
+    return [
+        Family("weft_monitor_up", "Whether the last poll brought counters, and not long ago.", "gauge", _one(up)),
         Family("weft_monitor_polls_total", "Polls that brought counters.", "counter", _one(latest.polls)),
         Family("weft_monitor_failures_total", "Polls that brought none.", "counter", _one(latest.failures)),
+        Family("weft_monitor_reading_age_seconds", "Of the last counters.", "gauge", age),
         Family(
             "weft_monitor_events_total",
             "What happened to counters between polls.",
             "counter",
-            [(labels(kind=kind), count) for kind, count in sorted(latest.events.items())],
+            [(labels(kind=kind), count) for kind, count in events],
         ),
     ]
-    if latest.reading is not None:
-        known = latest.reading.known.any(axis=1)
-        silent = int((latest.reading.ports.is_polled & ~known).sum())
-        told += [
-            Family("weft_monitor_reading_age_seconds", "Of counters.", "gauge", _one(latest.age_s(now_s))),
-            Family("weft_monitor_poll_seconds", "How long the last poll took.", "gauge", _one(latest.poll_s)),
-            Family("weft_monitor_ports", "Ports whose counters were read.", "gauge", _one(int(known.sum()))),
-            Family("weft_monitor_silent_ports", "Ports that were asked and did not answer.", "gauge", _one(silent)),
-        ]
-    return text(told)
+
+
+def _poll(latest: Latest, reading: Reading) -> list[Family]:
+    known = reading.known.any(axis=1)
+    silent = int((reading.ports.is_polled & ~known).sum())
+    return [
+        Family("weft_monitor_poll_seconds", "How long the last poll took.", "gauge", _one(latest.poll_s)),
+        Family("weft_monitor_ports", "Ports whose counters were read.", "gauge", _one(int(known.sum()))),
+        Family("weft_monitor_silent_ports", "Ports that were asked and did not answer.", "gauge", _one(silent)),
+    ]
 
 
 def _one(value: float) -> list[tuple[str, float]]:
