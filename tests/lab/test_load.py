@@ -131,6 +131,9 @@ def test_jobs_do_not_cross_partitions(tmp_path):
     conf.write_text("\n".join(lines) + "\n")
     with Lab(fabric, "load-tenants") as divided, managed(divided, partition_config_file=conf):
         within, across = divided.load("in=ring:h[2-6]@50%", "across=ring:h[5-8]@50%", speed=0)["jobs"]
+        divided.advance(60)
+    refused = divided.fabric.counters[:, [Counter.PORT_RCV_CONSTRAINT_ERRORS, Counter.PORT_XMIT_CONSTRAINT_ERRORS]]
+    assert not refused.any(), "who gets no path does not try"
     assert within["gbit_s"] == pytest.approx(within["wanted_gbit_s"])
     assert across["slowest"] == 0
     assert across["gbit_s"] == pytest.approx(across["wanted_gbit_s"] / 2), "h5 to h6 and h7 to h8 are of one tenant"
@@ -174,6 +177,7 @@ def test_a_fabric_has_a_past():
         ({"flaps": 0}, "0 flaps an hour"),
         ({"drain": 1.2}, "takes 1.2 of line rate"),
         ({"drain": 0.5}, "leaf1/5 leads to no host"),
+        ({"to": "4xXDR", "bit_error_rate": 1e-9}, "cannot fall back to 4xXDR: it runs at 4xNDR"),
         ({"bit_error_rate": 7}, "is not from 0 to 1"),
     ],
 )

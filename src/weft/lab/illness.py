@@ -31,9 +31,11 @@ class Illness:
             raise ConfigError(f"{self.flaps:g} flaps an hour are not above 0 and at most {MOST_FLAPS:,.0f}")
         if self.drain is not None and not 0 < self.drain < 1:
             raise ConfigError(f"a host that takes {self.drain:g} of line rate is not overloaded: give 0.2 or 20%")
-        if self.drain is not None:
-            for slot in slots:
+        for slot in slots:
+            if self.drain is not None:
                 _host_end(devices, slot)
+            if self.to is not None:
+                faults.limit(devices, slot, self.to)
 
     def befall(self, devices: Devices, slot: int) -> None:
         if self.bit_error_rate is not None:

@@ -69,8 +69,7 @@ class LabLoad:
             if not self._is_told:
                 old = past(fabric, np.random.default_rng([seed, 2]))
                 self._server.call(lambda: np.add(fabric.counters, old, out=fabric.counters))
-            if seed != self._seed or not self.seconds:
-                self._seed, self._rng = seed, np.random.default_rng(seed)
+            self._seed, self._rng = seed, np.random.default_rng(seed)
             self._jobs, self._seen, self.speed, self._is_told = tuple(made), None, speed, True
             self._settle()
             self._run_clock()
@@ -184,8 +183,7 @@ class LabLoad:
         for slot, why, packets in counts.dropped:
             transit.count_drop(devices, slot, why, packets)
         for link, times in flaps:
-            for _ in range(times):
-                faults.flap(devices, int(fabric.links.a[link]))
+            faults.flap(devices, int(fabric.links.a[link]), times)
 
 
 def read_job(fabric: Fabric, spec: JobSpec, number: int, seed: int) -> Job:

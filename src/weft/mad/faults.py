@@ -47,22 +47,35 @@ def degrade(devices: Devices, slot: int, bit_error_rate: float, *, one_way: bool
 
 def slow(devices: Devices, slot: int, label: str) -> None:
     """Let a cable do no more than this from now on, `1xEDR` or `4xSDR`, and train again."""
+    devices.limits[devices.link[slot]] = limit(devices, slot, label)
+    links.retrain(devices, slot)
+
+
+def limit(devices: Devices, slot: int, label: str) -> tuple[int, int]:
+    """Widths and speeds of a cable that does no more than this; refused if it could not do as much before."""
     _far_end(devices, slot)
     fastest, lanes = parse_label(label)
     if fastest.technology is not Technology.INFINIBAND:
         raise ConfigError(
             f"{devices.name(slot)} cannot fall back to {label}: its cable is InfiniBand, give 1xEDR or so"
         )
-    widths = sum(int(width) for width in LANES if LANES[width] <= lanes)
-    devices.limits[devices.link[slot]] = widths, LinkSpeed.called(fastest.name).up_to
-    links.retrain(devices, slot)
+    cable = devices.fabric.link(devices.link[slot])
+    if fastest.rate_gbit_s(lanes) > cable.rate_gbit_s:
+        raise ConfigError(
+            f"{devices.name(slot)} cannot fall back to {label}: it runs at {cable.label}, give a slower one"
+        )
+    return sum(int(width) for width in LANES if LANES[width] <= lanes), LinkSpeed.called(fastest.name).up_to
 
 
-def flap(devices: Devices, slot: int) -> None:
-    """The ports try to recover the link, have to take it down, and it comes up again for a subnet manager to see."""
-    far = _far_end(devices, slot)
-    if devices.peer(slot) != NONE:
-        devices.fabric.counters[[slot, far], Counter.LINK_ERROR_RECOVERY] += 1
+def flap(devices: Devices, slot: int, times: int = 1) -> None:
+    """The ports try to recover the link, have to take it down, and it comes up again for a subnet manager to see.
+
+    Of many times in a moment it sees the last.
+    """
+    ends = [slot, _far_end(devices, slot)]
+    if times and devices.peer(slot) != NONE:
+        devices.fabric.counters[ends, Counter.LINK_ERROR_RECOVERY] += times
+        devices.fabric.counters[ends, Counter.LINK_DOWNED] += times - 1  # the last is counted by who takes it down
         links.retrain(devices, slot)
 
 
