@@ -6,7 +6,8 @@ import itertools
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -139,28 +140,38 @@ def test_who_cannot_be_told_has_his_files_back(bench, opensm, tmp_path):
     assert opensm.driver().read().allocation == bench.allocation()
 
 
-def test_a_process_that_sighup_would_end_is_not_told(bench, opensm):
+@pytest.fixture
+def another() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """A process that is not OpenSM."""
+    with ExitStack() as ends:
+
+        def start(*words: str) -> subprocess.Popen[bytes]:
+            made = ends.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE))
+            ends.callback(made.kill)
+            return made
+
+        yield start
+
+
+def test_a_process_that_sighup_would_end_is_not_told(bench, opensm, another):
     """As one that has the number of an OpenSM that is gone."""
-    with subprocess.Popen(["sleep", "600"]) as other:
-        driver = opensm.driver(signal=other.pid, patience_s=2.0)
-        with pytest.raises(SubnetError, match=rf"process {other.pid} is sleep, which SIGHUP would end, and not OpenSM"):
-            driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2")), over=driver.read())
-        assert other.poll() is None
-        assert opensm.partitions.read_text() == THEIRS
-        other.kill()
+    other = another("sleep", "600")
+    driver = opensm.driver(signal=other.pid, patience_s=2.0)
+    with pytest.raises(SubnetError, match=rf"process {other.pid} is sleep, which SIGHUP would end, and not OpenSM"):
+        driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2")), over=driver.read())
+    assert other.poll() is None
+    assert opensm.partitions.read_text() == THEIRS
 
 
-def test_another_that_takes_the_signal_is_not_taken_for_opensm(bench, opensm):
+def test_another_that_takes_the_signal_is_not_taken_for_opensm(bench, opensm, another):
     """A group of IPoIB's is in no port's table: that OpenSM has swept must be seen otherwise."""
     bench.put(bench.allocation(slice_of(bench, "red", 0x101, "h2")))
-    line = "trap : HUP; echo ready; for i in $(seq 6000); do sleep 0.02; done"
-    with subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE) as other:
-        assert other.stdout
-        assert other.stdout.readline() == b"ready\n"
-        driver = opensm.driver(signal=other.pid, patience_s=2.0)
-        with pytest.raises(SubnetError, match="has not obeyed within 2 s: it has not swept"):
-            driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2", ipoib=True)), over=driver.read())
-        other.kill()
+    other = another("sh", "-c", "trap : HUP; echo ready; while :; do sleep 0.02; done")
+    assert other.stdout
+    assert other.stdout.readline() == b"ready\n"
+    driver = opensm.driver(signal=other.pid, patience_s=2.0)
+    with pytest.raises(SubnetError, match="has not obeyed within 2 s: it has not swept"):
+        driver.write(bench.allocation(slice_of(bench, "red", 0x101, "h2", ipoib=True)), over=driver.read())
     bench.empty()
 
 
