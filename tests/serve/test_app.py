@@ -196,6 +196,23 @@ def test_a_host_that_is_down_stops_no_change_of_others(service, monkeypatch):
     assert is_problem(service.call("ops", "PUT", "/intent", json=typo), 422, "no host 'h66'")
 
 
+def test_a_port_that_is_gone_and_has_no_seat_can_be_forgotten(service, monkeypatch):
+    monkeypatch.setattr(ledger, "_FRESH_S", 0)
+    service.call("ops", "PUT", "/intent", json=INTENT)
+    guids = {one["host"]: one["guid"] for one in service.call("eye", "GET", "/ports").json()}
+    service.fabric.ports = tuple(port for port in service.fabric.ports if port.host not in ("h3", "h8"))
+    assert is_problem(service.call("eye", "DELETE", f"/ports/{guids['h8']}"), 403, "by operators")
+    assert is_problem(service.call("ops", "DELETE", "/ports/0x99"), 404, "there is no port 0x0000000000000099")
+    assert is_problem(service.call("ops", "DELETE", f"/ports/{guids['h1']}"), 409, "port h1/1 is there")
+    assert is_problem(service.call("ops", "DELETE", f"/ports/{guids['h3']}"), 409, "is a member of blue=0x0001")
+    assert service.call("eye", "GET", "/ports?host=h8").json() != []
+    assert service.call("ops", "DELETE", f"/ports/{guids['h8']}").status_code == 204
+    assert service.call("eye", "GET", "/ports?host=h8").json() == []
+    assert int(guids["h8"], 16) not in service.ledger.store.known_ports()
+    assert ("ops", f"DELETE /api/v1/ports/{guids['h8']}", "done") in service.audit()
+    assert service.call("ops", "DELETE", f"/ports/{guids['h8']}").status_code == 404
+
+
 def test_an_intent_leaves_direct_partitions_alone(service):
     service.call("ops", "PUT", "/partitions/0x0001", json=ACME)
     assert service.call("ops", "PUT", "/intent", json=INTENT).status_code == 200

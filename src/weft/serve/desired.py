@@ -66,6 +66,7 @@ class Draft:
         self.slices, self.owners = dict(before.slices), dict(before.owners)
         self.default_is_full, self.lanes = before.default_is_full, before.lanes
         self.documents = dict(before.documents)
+        self.forgotten = set[int]()  # ports
 
     @property
     def inventory(self) -> Inventory:
@@ -94,6 +95,18 @@ class Draft:
             raise Absent(f"there is no partition {p_key:#06x}")
         self._own(p_key, owner)
         del self.slices[p_key], self.owners[p_key]
+
+    def forget(self, guid: int) -> None:
+        """A port that was seen, and does not come back. Absent if nobody knows it."""
+        port = self.inventory.by_guid().get(guid)
+        if port is None:
+            raise Absent(f"there is no port {Guid(guid)}")
+        if port.is_there:
+            raise Clash(f"port {port.name} is there: a port can be forgotten when it is gone")
+        for one in self.slices.values():
+            if guid in one.seats:
+                raise Clash(f"port {port.name} is a member of {one.label}: take it out there first")
+        self.forgotten.add(guid)
 
     def _own(self, p_key: int, owner: str) -> None:
         its = self.owners.get(p_key, owner)

@@ -217,27 +217,37 @@ class Ledger:
     def _commit(self, batch: list[_Change[Any]]) -> list[tuple[Future[Any], Any, Exception | None]]:
         with self.store.writing() as page:
             before = self._desired if page.revision == self._desired.revision else page.load()
-            after, done, lines = before, [], self._take_notes()
+            after, done, lines, forgotten = before, [], self._take_notes(), set[int]()
             try:
                 for one in batch:
-                    after, result, refusal = _run(one, Draft(after, self.inventory, self._taken))
+                    draft = Draft(after, self.inventory, self._taken)
+                    after, result, refusal = _run(one, draft)
+                    forgotten |= draft.forgotten
                     done.append((one.answer, result, refusal))
                     lines.append(_line(one.actor, one.what, _reason(refusal), after.revision))
-                self._write(page, before, after, lines)
+                self._write(page, before, after, lines, forgotten)
             except BaseException:
                 self._notes.extendleft(reversed(lines[: len(lines) - len(done)]))
                 raise
         self._desired = after
         return done
 
-    def _write(self, page: Page, before: Desired, after: Desired, lines: list[AuditLine]) -> None:
+    def _write(self, page: Page, before: Desired, after: Desired, lines: list[AuditLine], forgotten: set[int]) -> None:
         page.save(before, after)
         page.audit(lines)
         if after is not before and (self._is_unsure or after.allocation() != before.allocation()):
             self._program(after.allocation())
+        self._forget(forgotten)
         sure, self._is_unsure = not self._is_unsure, True  # a commit that fails may yet have happened
         self._remember(page)
         self._is_unsure = not sure
+
+    def _forget(self, guids: set[int]) -> None:
+        if guids:
+            with self._at_fabric:
+                self._known = {guid: port for guid, port in self._known.items() if guid not in guids}
+                left = tuple(port for port in self._inventory.ports if port.guid not in guids)
+                self._inventory = replace(self._inventory, ports=left)
 
     def _take_notes(self) -> list[AuditLine]:
         notes = [self._notes.popleft() for _ in range(len(self._notes))]

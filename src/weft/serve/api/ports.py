@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Annotated
 
 import msgspec
@@ -12,7 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from weft.ids import Guid
 from weft.serve.access import Role
-from weft.serve.api.exchange import answer, ask_fabric, caller_of, encoded, gives, kept, ledger_of
+from weft.serve.api.exchange import answer, ask_fabric, caller_of, change, encoded, gives, kept, ledger_of, refuse
+from weft.serve.api.partitions import GuidText
 from weft.serve.desired import Desired
 from weft.tenants.slices import EndPort, Inventory, Slice
 
@@ -45,6 +47,15 @@ async def list_ports(request: Request, host: Annotated[str | None, Query(max_len
         return answer(request, _some(inventory.by_host().get(host, []), desired.slices))
     make = partial(kept, "ports", (inventory, desired), partial(_all, inventory, desired))
     return answer(request, *await asyncio.to_thread(make))  # of a large fabric it takes a while
+
+
+@router.delete("/ports/{guid}", **gives(None, 403, 404, 409, 422, 504, status=204))
+async def forget_port(request: Request, guid: GuidText) -> Response:
+    """Forget a port that is gone and a member of nothing."""
+    if not caller_of(request).may_change:
+        raise refuse(request, "ports are forgotten by operators")
+    await change(request, lambda draft: draft.forget(int(Guid.parse(guid))))
+    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 def _some(ports: Iterable[EndPort], slices: Mapping[int, Slice]) -> bytes:
