@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
-from weft.cli.monitor import monitor
+from weft.cli.monitor import monitor, new_watch
 from weft.cli.top import top
 from weft.errors import ConfigError
 
@@ -33,3 +34,12 @@ def test_where_nothing_runs_both_say_so():
     for command in (monitor, top):
         with pytest.raises(ConfigError, match="nobody"):
             command(ibsim="nobody")
+
+
+def test_the_carrier_of_a_lab_that_is_gone_is_closed(monkeypatch):
+    made = [Mock(**{"exchange.side_effect": ConfigError("mine is gone")}) for _ in range(3)]
+    coming = iter(made)
+    monkeypatch.setattr("weft.cli.subnets.find_carrier", lambda *_: next(coming))
+    watch = new_watch("", "", "", None, 10.0)
+    assert [watch.tick().failure for _ in range(3)] == ["mine is gone"] * 3
+    assert [carrier.close.call_count for carrier in made] == [1, 1, 0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import urllib.error
 import urllib.request
-from unittest.mock import Mock
 
 import pytest
 from tests.monitor.watched import Watched
@@ -116,7 +115,7 @@ def test_a_round_that_fails_says_so_and_the_next_has_a_new_poller(stage):
     good = stage.poller
 
     class Gone:
-        carrier = Mock()
+        carrier = good.carrier
 
         def poll(self):
             raise ConfigError("lab mine is gone")
@@ -129,7 +128,6 @@ def test_a_round_that_fails_says_so_and_the_next_has_a_new_poller(stage):
     assert told["weft_monitor_failures_total"] == 1
     assert not any(name.startswith("infiniband_") for name in told)
     latest = stage.tick()
-    Gone.carrier.close.assert_called_once_with()
     assert not latest.failure
     assert latest.change.seconds == 20  # nothing was read between
     assert stage.metrics()["weft_monitor_up"] == 1

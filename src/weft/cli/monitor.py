@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from weft.cli.arguments import LabName
 
 if TYPE_CHECKING:
+    from weft.mad.carrier import Carrier
     from weft.monitor.watch import Watch
 
 
@@ -80,8 +81,13 @@ def new_watch(at: str, lab: str, ibsim: str, umad: str | None, every_s: float) -
     if not 0.1 <= every_s <= 86_400:
         raise ConfigError(f"--every {every_s:g}: give seconds from poll to poll, 0.1 to 86,400")
 
+    held: list[Carrier] = []
+
     def new_poller() -> Poller:
-        return Poller(find_carrier(at, lab, ibsim, umad))
+        while held:  # that of a lab that is gone
+            held.pop().close()
+        held.append(find_carrier(at, lab, ibsim, umad))
+        return Poller(held[-1])
 
     return Watch(new_poller(), every_s=every_s, diagnose=diagnose, again=new_poller)
 

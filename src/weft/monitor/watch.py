@@ -4,7 +4,8 @@
         watch.latest                        immutable; replaced whole after every round
 
 A round that fails is told in `latest.failure`, and the next one is tried in time, with a new poller if `again` makes
-one. What was read before stays to be looked at, with its age; nobody is told that it is new.
+one; who made the carriers closes them. What was read before stays to be looked at, with its age; nobody is told that
+it is new.
 """
 
 from __future__ import annotations
@@ -79,7 +80,6 @@ class Watch:
         begin_s = self._clock()
         try:
             if self.latest.failure and self._again is not None:
-                self._poller.carrier.close()
                 self._poller = self._again()
             reading = self._poller.poll()
             self.latest = self._after(reading, find_manager(self._poller.carrier, reading), begin_s)
