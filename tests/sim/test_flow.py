@@ -156,6 +156,7 @@ def test_a_run_that_is_stopped_says_what_has_arrived_and_what_was_sent():
     [
         (lambda fabric: fabric, {"watch": ("h1/1",)}, "no queues"),
         (lambda fabric: faults.degrade(fabric, "h1/1", 1e-8), {}, "bit errors"),
+        (lambda fabric: faults.degrade(fabric, "leaf1/1", 1e-8, one_way=True), {}, "bit errors"),
     ],
 )
 def test_what_flows_cannot_show_is_refused(change, options, words):
@@ -164,5 +165,6 @@ def test_what_flows_cannot_show_is_refused(change, options, words):
 
 
 def test_a_bad_cable_that_nobody_uses_is_no_matter():
-    fabric = faults.degrade(routed(TREE), "h2/1", 1e-8)
-    assert run(fabric, [("h1", "h16", 1000)]).done
+    for elsewhere in ({"port_name": "h2/1"}, {"port_name": "h1/1", "one_way": True}):
+        fabric = faults.degrade(routed(TREE), **elsewhere, bit_error_rate=1e-8)
+        assert run(fabric, [("h1", "h16", 1000)]).done

@@ -62,7 +62,8 @@ def facts(fabric: Fabric) -> tuple[object, ...]:
         (*sorted((link.a.name, link.b.name)), link.label, link.medium, link.length_m, link.bit_error_rate)
         for link in fabric.all_links()
     )
-    return nodes, links
+    hurt = {fabric.port(slot).name for slot in fabric.receive_error_rate.nonzero()[0].tolist()}
+    return nodes, links, hurt
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -334,6 +335,7 @@ def test_what_faults_left_reads_back_as_it_was(tmp_path):
     """Nodes after a dead one keep their GUIDs, so those must be in the file; a server that lost a GPU is not whole."""
     fabric = faults.kill(load("fat-tree:hosts=4,server=dgx-h100"), "dgx2/gpu3")
     fabric = faults.degrade(faults.slow(faults.kill(fabric, "dgx1"), "leaf1/9", "1xEDR"), "leaf1/10", 1.25e-9)
+    fabric = faults.degrade(fabric, "leaf1/11", 1e-9, one_way=True)
     text = lab.to_text(fabric)
     assert "dgx2/gpu2: {kind: gpu" in text
     assert "dgx3..4: {server: dgx-h100}" in text

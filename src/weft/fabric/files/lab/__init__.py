@@ -64,9 +64,10 @@ class Slow(Struct):
 class Degrade(Struct):
     degrade: str
     bit_error_rate: float
+    one_way: bool = False
 
     def apply(self, fabric: Fabric) -> Fabric:
-        return faults.degrade(fabric, self.degrade, self.bit_error_rate)
+        return faults.degrade(fabric, self.degrade, self.bit_error_rate, one_way=self.one_way)
 
 
 class RemoveLink(Struct):

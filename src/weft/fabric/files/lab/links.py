@@ -31,6 +31,7 @@ class LinkEntry(Struct):
     length_m: Annotated[float, msgspec.Meta(ge=0, le=100_000)] = 0.0
     medium: str = "unknown"
     bit_error_rate: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    good_end: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0  # first or second of `ends`: it receives well all the same
 
 
 def plug(doc: Document, count: int, fabric: Fabric) -> Fabric:
@@ -50,7 +51,9 @@ def plug(doc: Document, count: int, fabric: Fabric) -> Fabric:
     rows = []
     for (place, entry), a, b in zip(cables, slots[::2], slots[1::2], strict=True):
         speed, width = panel.line(place, entry, a, b)
-        rows.append((a, b, speed.index, width, MEDIA[entry.medium], entry.length_m, entry.bit_error_rate, 0))
+        rows.append(
+            (a, b, speed.index, width, MEDIA[entry.medium], entry.length_m, entry.bit_error_rate, entry.good_end)
+        )
     names = [column.name for column in fields(LinkColumns)]
     columns = zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)
     added = LinkColumns(**{name: np.array(column, getattr(fabric.links, name).dtype) for name, column in columns})

@@ -35,7 +35,7 @@ Entry = dict[str, Any]
 Shape = tuple[Any, ...]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
-_QUALITY = ("speed", "width", "medium", "length_m", "bit_error_rate")
+_QUALITY = ("speed", "width", "medium", "length_m", "bit_error_rate", "good_end")
 _WORDS_OF_YAML = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
@@ -273,7 +273,7 @@ def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]
     only = (nodes.n_ports == 1) | (inside[nodes.server] & (fabric.network_ports == 1))
     bare = (only & (nodes.kind == NodeKind.HCA)).tolist()
     some, device = links.take(told), devices(fabric)
-    quality = {key: getattr(some, key).tolist() for key in ("speed", "width", "medium", "bit_error_rate")}
+    quality = {key: getattr(some, key).tolist() for key in _QUALITY if key != "length_m"}
     cables = []
     for row, ends in enumerate(zip(a[told].tolist(), b[told].tolist(), strict=True)):
         numbers = fabric.ports.number[some.a[row]], fabric.ports.number[some.b[row]]
@@ -287,7 +287,15 @@ def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]
 
 @lru_cache
 def _quality(
-    a: Device, b: Device, length_m: np.float32, *, speed: int, width: int, medium: int, bit_error_rate: float
+    a: Device,
+    b: Device,
+    length_m: np.float32,
+    *,
+    speed: int,
+    width: int,
+    medium: int,
+    bit_error_rate: float,
+    good_end: int,
 ) -> str:
     """Speed, length, medium and errors, where they are not what a reader takes them to be."""
     told, line = [], speeds()[speed]
@@ -299,6 +307,8 @@ def _quality(
         told.append(f"medium: {Medium(medium).name.lower()}")
     if bit_error_rate:
         told.append(f"bit_error_rate: {_number(bit_error_rate)}")
+    if good_end:
+        told.append(f"good_end: {good_end}")
     return ", ".join(told)
 
 
