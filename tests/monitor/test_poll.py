@@ -15,7 +15,7 @@ from weft.monitor.change import between
 from weft.monitor.columns import Column
 from weft.monitor.poll import Poller
 from weft.wire.perf import PerfAttribute
-from weft.wire.port_info import LinkSpeed, PortState
+from weft.wire.port_info import LinkSpeed, PortInfo, PortState
 from weft.wire.smp import SmpAttribute, SwitchInfo
 
 C = Column
@@ -58,13 +58,24 @@ def test_a_quiet_fabric_is_not_walked_again_and_causes_are_not_asked_for(watched
     watched.poll()
     watched.poll()
     asked = {type(one)(one).name for one in watched.carrier.asked}
-    assert asked == {"SWITCH_INFO", "PORT_COUNTERS_EXTENDED"}
+    assert asked == {"SWITCH_INFO", "PORT_INFO", "PORT_COUNTERS_EXTENDED"}
+    assert watched.carrier.count(SmpAttribute.PORT_INFO) == len(watched.fabric.switches)
 
 
 def test_a_switch_that_notes_a_change_is_walked_past_again_once(watched):
     """Nobody takes the note away where no manager runs."""
     watched.poll()
     SwitchInfo.port_state_change.set(watched.devices.switch_info[watched.fabric.node_index["leaf1"]], 1)
+    watched.poll()
+    assert watched.carrier.count(SmpAttribute.NODE_INFO)
+    watched.poll()
+    assert not watched.carrier.count(SmpAttribute.NODE_INFO)
+
+
+def test_lids_that_were_given_anew_are_noticed(watched):
+    """Who asks the old LID of a port is answered by another."""
+    watched.poll()
+    PortInfo.lid.set(watched.devices.info(watched.slot("leaf1/0")), 99)
     watched.poll()
     assert watched.carrier.count(SmpAttribute.NODE_INFO)
     watched.poll()

@@ -4,7 +4,7 @@
     before, after = poller.poll(), poller.poll()
     between(before, after)                                 what happened meanwhile: see `change`
 
-    each poll     SwitchInfo of every switch, PortInfo of ports not Active        has the cabling changed?
+    each poll     SwitchInfo and PortInfo of switches, and of ports not Active    has the cabling, or a LID?
                   PortCountersExtended of every port with a cable                 PortCounters where there is no such
     where needed  causes of errors and discards where those counters moved; FEC where a port ever had errors
     on change     walk again: a link went down, came up or trained again, or a port falls silent
@@ -122,26 +122,29 @@ class Poller:
         return {name: mask & bit > 0 for name, bit in _ABILITIES.items()}
 
     def _has_changed(self, ports: Ports) -> bool:
-        """Do switches say that a port changed its state since the walk, or has one that was not Active?
+        """Do switches say that a port changed its state since the walk, has one that was not Active, or a LID?
 
-        A subnet manager takes the switch's note away when it has seen it; what comes up it makes Active.
+        A subnet manager takes the switch's note away when it has seen it; what comes up it makes Active. When it gives
+        LIDs anew switches have others too, and who asks an old one for counters is answered by somebody else.
         """
         assert self._view is not None
         view, node = self._view, ports.fabric.ports.node
         switches = np.flatnonzero(view.is_switch)
-        idle = np.flatnonzero(view.is_switch[node] & (ports.state != PortState.ACTIVE) & (ports.number > 0))
+        own = ports.number == 0
+        asked = np.flatnonzero(view.is_switch[node] & (own | (ports.state != PortState.ACTIVE)))
         smps = np.concatenate(
             (
                 directed(*view.to_nodes(switches), SmpAttribute.SWITCH_INFO),
-                directed(*view.to_nodes(node[idle]), SmpAttribute.PORT_INFO, ports.number[idle].astype(np.int64)),
+                directed(*view.to_nodes(node[asked]), SmpAttribute.PORT_INFO, ports.number[asked].astype(np.int64)),
             )
         )
         answers, came = self.carrier.exchange(smps, timeout_ms=self._timeout_ms, retries=self._retries)
         came &= statuses(answers) == 0
         infos, states = np.split(answers[:, DATA : 2 * DATA], [len(switches)])
-        now = column(states, PortInfo.port_state).astype(np.int64)
+        now, lid = (column(states, field).astype(np.int64) for field in (PortInfo.port_state, PortInfo.lid))
+        moved = (now != ports.state[asked]) | (own[asked] & (lid != ports.lid[asked]))
         noted, before = (column(one, SwitchInfo.port_state_change) for one in (infos, view.switch_info[switches]))
-        return bool(not came.all() or (noted > before).any() or (now != ports.state[idle]).any())
+        return bool(not came.all() or (noted > before).any() or moved.any())
 
     def _is_odd(self, reading: Reading) -> bool:
         """Did a port fall silent since the last reading, or a link go down or train again?"""
