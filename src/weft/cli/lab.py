@@ -31,6 +31,7 @@ def up(
     name: str = "lab",
     daemon: bool = False,
     sm: bool = False,
+    web: Annotated[bool, Parameter(negative=())] = False,
     timed: bool = False,
     flags: Annotated[SmFlags, Parameter(name="*", group="Of the subnet manager, with --sm")] = NOTHING,
 ) -> None:
@@ -44,6 +45,8 @@ def up(
         Return when it is up; `weft down` ends it.
     sm
         With weft's own subnet manager on the first host: all ports Active when it is up.
+    web
+        With that, and the console in a browser: `weft serve` beside the lab, until it ends.
     timed
         RDMA programs feel the latency and the rate of the links on their way, as `weft sim` has them.
     """
@@ -52,6 +55,7 @@ def up(
     from weft.fabric.spec import load
     from weft.lab import daemon as process
 
+    sm = sm or web
     if flags.given and not sm:
         raise ConfigError(f"{', '.join(flags.given)} is for the subnet manager: add --sm, or start one with `weft sm`")
     with progress_bar(f"reading {spec}"):  # and ends with it: a lab is forked, and no thread may draw then
@@ -60,13 +64,16 @@ def up(
     if daemon:
         entry = process.start(fabric, name, timed=timed)
         manage(entry)
+        _show(entry, web)
         print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
     elif sys.stdin.isatty() and sys.stdout.isatty():
         entry = process.start(fabric, name, timed=timed, follow=True)
         manage(entry)
+        _show(entry, web)
         _prompt(entry)
     elif sm:
-        raise ConfigError("--sm needs a lab that runs beside this process: add --daemon, or call it on a terminal")
+        flag = "--web" if web else "--sm"
+        raise ConfigError(f"{flag} needs a lab that runs beside this process: add --daemon, or call it on a terminal")
     else:
         process.serve(fabric, name, _say_up, timed=timed)
 
@@ -89,6 +96,34 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
         print(f"SUBNET UP by the subnet manager on {host}; `weft sm status`; log {place}")
 
     return manage
+
+
+def _show(entry: Entry, web: bool) -> None:
+    """The console, if it is wanted: a service that ends with the lab."""
+    if not web:
+        return
+    import subprocess
+    import time
+
+    from weft.errors import SubnetError
+
+    place = entry.folder / f"{entry.name}.web.log"
+    words = ("--lab", entry.name, "--port", "0", "--database", f"sqlite:///{entry.cache}/web.db", "--ends-with-lab")
+    with place.open("w") as log:
+        service = subprocess.Popen(
+            [sys.executable, "-m", "weft", "serve", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    while service.poll() is None:
+        said = [line for line in place.read_text().splitlines() if line.startswith("console ")]
+        if said:
+            print(said[0])
+            return
+        time.sleep(0.05)
+    raise SubnetError(f"the console has ended before it was up: see {place}")
 
 
 def _host(fabric: Fabric) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -149,11 +150,28 @@ def _show(cell: Cell) -> str:
     return f"{cell:,}" if isinstance(cell, int) else cell
 
 
+def _tell_by_lines(what: str) -> Callable[..., None]:
+    told = ""
+
+    def change(**words: Any) -> None:
+        nonlocal told
+        line = words.get("description", what)
+        if line != told:
+            told = line
+            print(line, file=sys.stderr, flush=True)
+
+    change()
+    return change
+
+
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[..., None]]:
-    """A bar on standard error that goes away, if that is a terminal; yields what changes it, in rich's words."""
+    """A bar on standard error that goes away, if that is a terminal; yields what changes it, in rich's words.
+
+    With WEFT_PROGRESS=lines it is a line whenever there is something new to say, for who reads what a process prints.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda **words: None
+        yield _tell_by_lines(what) if os.environ.get("WEFT_PROGRESS") == "lines" else lambda **words: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,15 +14,15 @@ from weft.cli.arguments import TABLES, File, Form, Spec, Whole
 from weft.cli.tenant_drivers import LAB, Where, attached, reach, state_file
 
 if TYPE_CHECKING:
-    from weft.mad.carrier import Carrier
+    from weft.lab.registry import Entry
+    from weft.serve.console.sight import Behind
     from weft.serve.ledger import Ledger
     from weft.serve.settings import Settings
     from weft.serve.ufm.routes.face import Face
     from weft.tenants.drivers.driver import Driver
 
-    Attach = Callable[[], AbstractContextManager[Carrier]]  # a port of the fabric
-
 _Role = Literal["admin", "operator", "tenant", "read-only"]
+_LOOK_S = 1.0
 _FIRST = "first"  # the name of the token that is made where there is none
 
 
@@ -43,6 +43,7 @@ def serve(
     insecure: Annotated[bool, Parameter(negative=())] = False,
     trust_remote_user: Annotated[bool, Parameter(negative=())] = False,
     rate: float = 1000,
+    ends_with_lab: Annotated[bool, Parameter(negative=())] = False,
     role: _Role = "read-only",
     tenant: str = "",
     form: Form = TABLES,
@@ -77,6 +78,8 @@ def serve(
         Of callers on this machine the header X-Remote-User is believed, as UFM's plugins send it.
     rate
         Requests a second that one token may make.
+    ends_with_lab
+        End when the lab does.
     role
         Of a new token or user.
     tenant
@@ -100,11 +103,14 @@ def serve(
     with ExitStack() as opened:
         fabric = opened.enter_context(_own(spec, name) if spec else _others(where))
         database = database or (opened.enter_context(_passing()) if spec else _usual(where))
-        _serve(*fabric, database, settings)
+        _serve(*fabric, database, settings, ends_with_lab)
 
 
-def _serve(driver: Driver, face: Face, attach: Attach | None, database: str, settings: Settings) -> None:
+def _serve(
+    driver: Driver, face: Face, behind: Behind | None, database: str, settings: Settings, ends_with_lab: bool
+) -> None:
     from weft.serve.app import create_app
+    from weft.serve.console.sight import Sight
     from weft.serve.ledger import Ledger
     from weft.serve.lookout import Lookout
     from weft.serve.server import Server
@@ -112,16 +118,22 @@ def _serve(driver: Driver, face: Face, attach: Attach | None, database: str, set
 
     with ExitStack() as opened:
         ledger = opened.enter_context(Ledger(Store(database), driver))
-        lookout = None
-        if attach is not None:
-            lookout = opened.enter_context(Lookout(attach, lambda: ledger.desired().allocation()))
-        server = opened.enter_context(Server(create_app(settings, ledger, face, lookout), settings))
+        lookout, sight = None, None
+        if behind is not None:
+            sight = opened.enter_context(Sight(behind))
+            lookout = opened.enter_context(
+                Lookout(behind.attach, lambda: ledger.desired().allocation(), tell=sight.log)
+            )
+        server = opened.enter_context(Server(create_app(settings, ledger, face, lookout, sight), settings))
+        if sight is not None:
+            opened.callback(sight.live.close)  # before the server: it waits for who listens
         print(f"weft serves {driver.title} at {server.url}, its documents at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
         if token := _first_token(ledger):
             print(f"token {token}\n  of an admin, named {_FIRST}; it is shown this once: `weft serve token` makes more")
+            print(f"console {server.url}/#token={token}")
         sys.stdout.flush()
-        _wait()
+        _wait(behind.lab if behind is not None and ends_with_lab else None)
 
 
 def _first_token(ledger: Ledger) -> str:
@@ -133,25 +145,28 @@ def _first_token(ledger: Ledger) -> str:
     return ledger.change("weft serve", "first token", lambda draft: access.add_token(draft, _FIRST, access.Role.ADMIN))
 
 
-def _wait() -> None:
-    """Until SIGINT or SIGTERM."""
+def _wait(lab: Entry | None) -> None:
+    """Until SIGINT or SIGTERM, or the end of a lab."""
     import signal
     import threading
 
     told = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: told.set())
-    told.wait()
+    while not told.wait(_LOOK_S if lab is not None else None):
+        if lab is not None and lab.is_free():
+            return
 
 
 # -- where ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face, Attach | None]]:
+def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face, Behind | None]]:
     """A new lab. It is there for tests, so trouble can be asked for."""
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
+    from weft.serve.console.sight import Behind
     from weft.serve.faults import Faults
     from weft.serve.hands import LabHands
     from weft.serve.own_lab import own_lab
@@ -163,13 +178,14 @@ def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face, Attach | None]]:
         fabric = load(spec)
     with own_lab(fabric, name) as lab:
         face = Face(Watch(lab.manager), LabHands(lab.entry), Faults())
-        yield ManagerDriver(lab.manager), face, partial(attached, Where(lab=name))
+        yield ManagerDriver(lab.manager), face, Behind(partial(attached, Where(lab=name)), lab.entry)
 
 
 @contextmanager
-def _others(where: Where) -> Iterator[tuple[Driver, Face, Attach | None]]:
+def _others(where: Where) -> Iterator[tuple[Driver, Face, Behind | None]]:
     """What runs already. Ports are switched off and on in a lab alone."""
     from weft.lab import registry
+    from weft.serve.console.sight import Behind
     from weft.serve.hands import LabHands
     from weft.serve.ufm.routes.face import Face
     from weft.serve.ufm.watch import Watch
@@ -185,8 +201,9 @@ def _others(where: Where) -> Iterator[tuple[Driver, Face, Attach | None]]:
             carrier = opened.enter_context(attached(where))
             walk = lambda: take_inventory(see(carrier))  # noqa: E731
         watch = Watch(manager, walk, elsewhere=driver.title)
-        attach = partial(attached, where) if is_lab or where.opensm or where.umad else None
-        yield driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None), attach
+        entry = registry.find(where.lab) if is_lab or (where.opensm and not where.umad) else None
+        behind = Behind(partial(attached, where), entry) if entry or where.umad else None
+        yield driver, Face(watch, LabHands(registry.find(where.lab)) if is_lab else None), behind
 
 
 @contextmanager

@@ -65,8 +65,11 @@ class Watch:
         diagnose: Callable[[Sequence[Change]], Diagnosis] | None = None,
         history: History | None = None,
         again: Callable[[], Poller] | None = None,
+        rest: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`rest`: so many times as long as a poll takes there is none, however large the fabric."""
+        self._rest = rest
         self.latest = Latest(every_s=every_s)
         self._poller, self._again, self._clock = poller, again, clock
         self._diagnose, self._history = diagnose, history
@@ -132,5 +135,5 @@ class Watch:
         while not self._ends.is_set():
             self.tick()
             # A round that took too long is not made up for: two at once would tell of no time at all.
-            due_s = max(due_s + self.latest.every_s, self._clock())
+            due_s = max(due_s + self.latest.every_s, self._clock() + self._rest * self.latest.poll_s)
             self._ends.wait(due_s - self._clock())

@@ -12,6 +12,9 @@ from weft.serve.access import Access
 from weft.serve.api import callers, intents, partitions, ports, violations
 from weft.serve.api.exchange import PREFIX, components, encoded, ledger_of
 from weft.serve.api.trouble import add_trouble
+from weft.serve.console.page import add_page
+from weft.serve.console.routes import add_console
+from weft.serve.console.sight import Sight
 from weft.serve.gate import Gate
 from weft.serve.ledger import Ledger
 from weft.serve.lookout import Lookout
@@ -26,8 +29,17 @@ from weft.version import __version__
 _ROUTERS = (intents.router, partitions.router, ports.router, violations.router, callers.router)
 
 
-def create_app(settings: Settings, ledger: Ledger, face: Face | None = None, lookout: Lookout | None = None) -> FastAPI:
-    """`face`: what UFM's calls know of the subnet; without one they have partitions alone."""
+def create_app(
+    settings: Settings,
+    ledger: Ledger,
+    face: Face | None = None,
+    lookout: Lookout | None = None,
+    sight: Sight | None = None,
+) -> FastAPI:
+    """`face`: what UFM's calls know of the subnet; without one they have partitions alone.
+
+    `sight`: what the console sees; without one there is its page, and the tenants on it.
+    """
     face = face or Face(Watch(None))
     app = FastAPI(
         title="weft", version=__version__, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None
@@ -37,6 +49,9 @@ def create_app(settings: Settings, ledger: Ledger, face: Face | None = None, loo
     app.include_router(_health)
     for router in _ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    add_page(app)
+    if sight is not None:
+        add_console(app, sight)
     add_ufm(app, face, is_plugin_door=settings.trusts_remote_user)
     app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))
     if face.faults is not None and face.hands is not None:

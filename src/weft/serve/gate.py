@@ -11,12 +11,13 @@ from http import HTTPStatus
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weft import web
 from weft.serve.access import Access, Caller
 from weft.serve.ledger import Ledger
 from weft.serve.problems import respond
 from weft.serve.settings import Settings, is_loopback
 
-OPEN = {"/healthz", "/docs", "/api/v1/openapi.json"}  # for everybody
+OPEN = {"/healthz", "/docs", "/api/v1/openapi.json", *web.PATHS}  # for everybody
 NOTED = "is_noted"  # in the state of a request: the audit log has it, or will
 _READS = ("GET", "HEAD", "OPTIONS")
 _MOST_COUNTED = 10_000
@@ -75,7 +76,7 @@ class Gate:
                 caller = await self._admit(Headers(scope=scope), address)
                 scope["state"]["caller"] = caller
                 who = caller.name
-            receive = _replay(await self._body(Headers(scope=scope), receive))
+            receive = _replay(await self._body(Headers(scope=scope), receive), receive)
         except _Refusal as refusal:
             self._ledger.note(who, f"{scope['method']} {scope['path']}", f"refused: {refusal.detail}")
             return await _answer(refusal)(scope, receive, send)
@@ -142,13 +143,14 @@ class Gate:
         return bytes(found)
 
 
-def _replay(body: bytes) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body once more, and then whatever comes: that the caller went away."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def receive() -> Message:
-        return waiting.pop() if waiting else {"type": "http.disconnect"}
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
 
-    return receive
+    return again
 
 
 def _answer(refusal: _Refusal) -> ASGIApp:

@@ -15,7 +15,7 @@ Subscribing to such traps is for who is trusted: the subnet administrator wants 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -39,7 +39,7 @@ from weft.wire.sa import InformInfo, SaAttribute, SaMad
 from weft.wire.smp import DirectedSmp, PKeyTable, SmpAttribute
 
 SA_KEY = 1
-_TRAPS = (Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
+KEY_TRAPS = (Trap.BAD_P_KEY, Trap.BAD_Q_KEY, Trap.BAD_SWITCH_P_KEY)
 _ALL, _ALL_PRODUCERS = 0xFFFF, 0xFF_FFFF
 _TIMEOUT_MS = 1_000
 _DATA = 64  # where an attribute of performance management begins
@@ -123,10 +123,10 @@ def _named(slices: tuple[str, ...]) -> str:
 
 
 class Watch:
-    """A subscription to traps of wrong keys. Nothing else may take what arrives at the carrier meanwhile."""
+    """A subscription to traps, of wrong keys or others. Nothing else may take what arrives at the carrier meanwhile."""
 
-    def __init__(self, carrier: Carrier, sa_key: int = SA_KEY) -> None:
-        self._carrier, self._sa_key = carrier, sa_key
+    def __init__(self, carrier: Carrier, sa_key: int = SA_KEY, traps: Sequence[Trap] = KEY_TRAPS) -> None:
+        self._carrier, self._sa_key, self._traps = carrier, sa_key, traps
         info, keys = (_own(carrier, attribute) for attribute in (SmpAttribute.PORT_INFO, SmpAttribute.P_KEY_TABLE))
         lid = PortInfo.master_sm_lid.get(info)
         if not lid:
@@ -140,14 +140,14 @@ class Watch:
         carrier.register(MgmtClass.SUBN_ADM, [Method.REPORT], class_version=2)
 
     def __enter__(self) -> Self:
-        for trap in _TRAPS:
+        for trap in self._traps:
             self._subscribe(trap, on=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for trap in _TRAPS:
+        for trap in self._traps:
             self._subscribe(trap, on=False)
 
     def _subscribe(self, trap: Trap, *, on: bool) -> None:

@@ -1,0 +1,78 @@
+"""A picture, and what is known of its links now.
+
+The cabling that is drawn is the one that was seen when all of today's was there: a cable that is pulled stays in the
+picture, as one that is down, and a new one makes a new picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.monitor.columns import Column
+from weft.monitor.health import Health
+from weft.monitor.ports import Ports
+from weft.monitor.suspects import Suspect
+from weft.serve.console.news import LinksNow
+from weft.serve.console.picture import FabricShown, show, shown_links
+
+_ERRORS = (
+    Column.SYMBOL_ERROR,
+    Column.LINK_ERROR_RECOVERY,
+    Column.LINK_DOWNED,
+    Column.PORT_RCV_ERRORS,
+    Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS,
+    Column.PORT_XMIT_DISCARDS,
+    Column.LOCAL_LINK_INTEGRITY_ERRORS,
+    Column.EXCESSIVE_BUFFER_OVERRUN_ERRORS,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    ports: Ports  # that it was made of
+    shown: FabricShown
+    ends: NDArray[np.int64]  # [link, end] -> slot of those
+
+    @classmethod
+    def of(cls, ports: Ports) -> Self:
+        fabric, links = ports.fabric, shown_links(ports.fabric)
+        ends = np.stack((fabric.links.a[links], fabric.links.b[links]), axis=1).astype(np.int64)
+        return cls(ports, show(fabric), ends)
+
+    def has_all(self, now: Ports) -> bool:
+        """Is every cable of these ports in the picture?"""
+        if now is self.ports:
+            return True
+        up = np.flatnonzero(now.peer >= 0)
+        rows = now.rows_in(self.ports)[up]
+        same = (rows >= 0) & (self.ports.peer[rows] >= 0)
+        same &= (self.ports.far_guid[rows] == now.far_guid[up]) & (self.ports.far_number[rows] == now.far_number[up])
+        return bool(same.all())
+
+    def links_now(self, now: Ports, well: Health | None, suspects: Sequence[Suspect], speed: float) -> LinksNow:
+        """`speed`: of a lab's clock, by which its ports count faster than time passes here."""
+        rows = self.ports.rows_in(now)[self.ends]  # [link, end] -> slot now
+        is_up = (rows >= 0).all(axis=1) & (now.peer[rows[:, 0]] == rows[:, 1])
+        bad = {name for one in suspects for name in one.ends}
+        slots = [slot for slot in np.unique(rows[rows >= 0]).tolist() if now.name(slot) in bad] if bad else []
+        state = np.where(is_up, np.where(np.isin(rows, slots).any(axis=1), "bad", "up"), "down").tolist()
+        if well is None:
+            none: list[Any] = [None] * len(rows)
+            return LinksNow(load=none, wait=none, errors=none, state=state)
+        known = is_up & (well.known_s[:, Column.PORT_XMIT_DATA_WORDS] > 0)[rows].all(axis=1)
+        errors = well.counts[:, list(_ERRORS)].sum(axis=1)
+        return LinksNow(
+            load=_or_none((well.load[rows].max(axis=1) / speed).round(3), known),
+            wait=_or_none((well.wait_share[rows].max(axis=1) / speed).round(3), known),
+            errors=_or_none(errors[rows].sum(axis=1), known),
+            state=state,
+        )
+
+
+def _or_none(values: NDArray[Any], known: NDArray[np.bool_]) -> list[Any]:
+    return [value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True)]

@@ -1,0 +1,168 @@
+"""Where nodes stand in the browser: columns for a fabric in tiers, hosts below their leaf.
+
+    y   spines spread over the width, one row for each tier
+        leaves in a row, each over a block of its hosts
+        hosts, a few columns wide
+
+Where switches of one tier are cabled to each other, as in a torus or a dragonfly, a row would hide those cables: they
+stand on a circle, with their hosts outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import levels
+from weft.fabric.model import Fabric
+from weft.ids import Guid
+
+_ASPECT = 2.0  # of the whole picture
+_LEAST_PITCH = 0.8  # between the rows of a block of hosts, in widths of a host
+_RING_STEP = 1.0
+
+Floats = NDArray[np.float64]
+
+
+class Nodes(msgspec.Struct, kw_only=True):
+    name: list[str]
+    kind: list[str]  # switch, hca, ...
+    tier: list[int]  # 0: hosts; -1: no host can be reached from there
+    x: list[float]
+    y: list[float]  # upwards
+    guid: list[str]
+    model: list[str]
+    server: list[str]  # that it is in; "": none
+
+
+class Links(msgspec.Struct, kw_only=True):
+    """Of the network. Ends by index of a node, and the number of the port there."""
+
+    a: list[int]
+    a_port: list[int]
+    b: list[int]
+    b_port: list[int]
+    label: list[str]  # 4xNDR
+    gbit_s: list[float]
+
+
+class FabricShown(msgspec.Struct, kw_only=True):
+    revision: str
+    spec: str
+    nodes: Nodes
+    links: Links
+
+
+def show(fabric: Fabric) -> FabricShown:
+    """Columns for the browser; the same revision: the same cabling."""
+    nodes, links = _nodes(fabric), _links(fabric)
+    digest = hashlib.blake2b(msgspec.json.encode((nodes, links)), digest_size=8).hexdigest()
+    return FabricShown(revision=digest, spec=fabric.spec, nodes=nodes, links=links)
+
+
+def shown_links(fabric: Fabric) -> NDArray[np.int64]:
+    """Indices of the links that are shown, in their order."""
+    return np.flatnonzero(fabric.network_links)
+
+
+def _nodes(fabric: Fabric) -> Nodes:
+    tier = levels(fabric)
+    x, y = place(fabric, tier)
+    views = [fabric.node(index) for index in range(len(fabric.nodes))]
+    return Nodes(
+        name=list(fabric.nodes.name),
+        kind=[one.kind.name.lower() for one in views],
+        tier=tier.tolist(),
+        x=np.round(x, 3).tolist(),
+        y=np.round(y, 3).tolist(),
+        guid=[str(Guid(guid)) for guid in fabric.nodes.guid.tolist()],
+        model=[one.model or "" for one in views],
+        server=[one.server.name if one.server else "" for one in views],
+    )
+
+
+def _links(fabric: Fabric) -> Links:
+    chosen = [fabric.link(int(index)) for index in shown_links(fabric)]
+    return Links(
+        a=[one.a.node.index for one in chosen],
+        a_port=[one.a.number for one in chosen],
+        b=[one.b.node.index for one in chosen],
+        b_port=[one.b.number for one in chosen],
+        label=[one.label for one in chosen],
+        gbit_s=[float(one.rate_gbit_s) for one in chosen],
+    )
+
+
+def place(fabric: Fabric, tier: NDArray[np.int16]) -> tuple[Floats, Floats]:
+    a, b = (end[fabric.network_links] for end in fabric.link_nodes)
+    is_switch = fabric.nodes.kind == NodeKind.SWITCH
+    leaves = np.flatnonzero(is_switch & (tier == 1))
+    leaf_of = _leaf_of(tier, a, b, len(tier))
+    if (is_switch[a] & is_switch[b] & (tier[a] == tier[b]) & (a != b)).any():
+        return _ring(tier, leaves, leaf_of)
+    return _tiers(tier, leaves, leaf_of)
+
+
+def _leaf_of(tier: NDArray[np.int16], a: NDArray[np.int32], b: NDArray[np.int32], n: int) -> NDArray[np.int64]:
+    """[node] -> the first leaf that it is plugged into; -1: none."""
+    found = np.full(n, -1, np.int64)
+    for near, far in ((b, a), (a, b)):
+        plugged = (tier[near] == 0) & (tier[far] == 1)
+        found[near[plugged][::-1]] = far[plugged][::-1]  # of several the first stays
+    return found
+
+
+def _blocks(leaves: NDArray[np.int64], leaf_of: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The hosts of each leaf, by index."""
+    order = np.argsort(leaf_of, kind="stable")
+    first, end = np.searchsorted(leaf_of[order], leaves), np.searchsorted(leaf_of[order], leaves, side="right")
+    return [order[one:two] for one, two in zip(first.tolist(), end.tolist(), strict=True)]
+
+
+def _tiers(tier: NDArray[np.int16], leaves: NDArray[np.int64], leaf_of: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    blocks = _blocks(leaves, leaf_of)
+    most = max(map(len, blocks), default=1) or 1
+    columns = next(
+        (wide for wide in range(1, most) if _pitch(len(leaves), wide, most) >= _LEAST_PITCH), max(1, int(most**0.5))
+    )
+    width = max(len(leaves), 1) * (columns + 1)
+    pitch = max(_pitch(len(leaves), columns, most), _LEAST_PITCH)
+    x, y = np.zeros(len(tier)), np.zeros(len(tier))
+    for number, (leaf, hosts) in enumerate(zip(leaves.tolist(), blocks, strict=True)):
+        left, at = number * (columns + 1), np.arange(len(hosts))
+        x[leaf] = left + (columns - 1) / 2
+        x[hosts], y[hosts] = left + at % columns, -pitch * (1 + at // columns)
+    top = int(tier.max(initial=1))
+    rise = max(width / _ASPECT / 2 / max(top, 1), 2 * pitch)
+    for level in range(2, top + 1):
+        row = np.flatnonzero(tier == level)
+        x[row] = (np.arange(len(row)) + 0.5) * width / max(len(row), 1) - 1
+        y[row] = rise * (level - 1)
+    lost = np.flatnonzero((tier < 0) | ((tier == 0) & (leaf_of < 0)))
+    at = np.arange(len(lost))
+    x[lost], y[lost] = at % width, -pitch * (3 + -(-most // columns) + at // width)
+    return x, y
+
+
+def _pitch(leaves: int, columns: int, most: int) -> float:
+    """Between rows of hosts, if these take half of the height."""
+    return leaves * (columns + 1) / _ASPECT / 2 / -(-most // columns)
+
+
+def _ring(tier: NDArray[np.int16], leaves: NDArray[np.int64], leaf_of: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    blocks = _blocks(leaves, leaf_of)
+    radius = max(len(leaves) * _RING_STEP / 2, 4.0)
+    x, y = np.zeros(len(tier)), np.zeros(len(tier))
+    for number, (leaf, hosts) in enumerate(zip(leaves.tolist(), blocks, strict=True)):
+        angle = np.pi / 2 - 2 * np.pi * number / len(leaves)
+        x[leaf], y[leaf] = radius * np.cos(angle), radius * np.sin(angle)
+        out = radius + _RING_STEP * (1 + np.arange(len(hosts)))
+        x[hosts], y[hosts] = out * np.cos(angle), out * np.sin(angle)
+    inner = np.flatnonzero(tier > 1)
+    turn = 2 * np.pi * np.arange(len(inner)) / max(len(inner), 1)
+    x[inner], y[inner] = radius / 2 * np.cos(turn), radius / 2 * np.sin(turn)
+    return x, y

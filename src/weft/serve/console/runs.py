@@ -1,0 +1,209 @@
+"""Runs of `weft compare` and `weft train` for who sits at the console: processes beside the service, two at a time.
+
+What a run prints is its lines, with its progress among them; its report is a page of its own. Only what needs no file
+of this machine can be asked for.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from weft.draw.page import make_page
+from weft.errors import ConfigError
+from weft.fabric.files.atomic import write_atomically
+from weft.fabric.spec import is_topology
+from weft.serve.desired import Absent, Clash
+
+_AT_ONCE, _KEPT, _LINES = 2, 20, 400
+_LONGEST_S = 3600.0
+_NICE = 10  # the service goes before
+_WORDS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=-]*")
+_STYLE = "pre { font: 13px/1.45 ui-monospace, monospace; overflow-x: auto } img { max-width: 100% }"
+
+
+class Compare(msgspec.Struct, kw_only=True, tag_field="command", tag="compare", forbid_unknown_fields=True):
+    """One job over several fabrics, as `weft compare` does it."""
+
+    spec: str
+    job: str = "all_reduce:1G"
+    fabrics: str = ""  # by commas; "": the usual ones
+
+    def arguments(self) -> list[str]:
+        _check(spec=self.spec, job=self.job, fabrics=self.fabrics)
+        chosen = ["--fabrics", self.fabrics] if self.fabrics else []
+        return ["compare", self.spec, "--job", self.job, *chosen, "--report", "report.html"]
+
+
+class Train(msgspec.Struct, kw_only=True, tag_field="command", tag="train", forbid_unknown_fields=True):
+    """A training step, as `weft train` does it."""
+
+    model: str
+    spec: str
+
+    def arguments(self) -> list[str]:
+        _check(spec=self.spec, model=self.model)
+        return ["train", self.model, "--fabric", self.spec, "--timeline", "timeline.svg"]
+
+
+def _check(**words: str) -> None:
+    """Files are for who sits at this machine."""
+    for name, word in words.items():
+        if word and not _WORDS.fullmatch(word):
+            raise ConfigError(f"{name} {word!r} is refused: a name with options is meant, and no path of a file")
+    if not is_topology(words["spec"]):
+        raise ConfigError(f"spec {words['spec']!r} is no topology: give superpod:su=1, or see `weft topologies`")
+
+
+Wanted = Compare | Train
+
+
+class RunShown(msgspec.Struct, kw_only=True):
+    id: int
+    command: str
+    state: str  # waiting, running, done, failed, ended
+    progress: str  # its last line
+    began_at_s: float
+    seconds: float
+    lines: list[str] = []
+
+
+class _Run:
+    def __init__(self, number: int, arguments: list[str], folder: Path) -> None:
+        self.number, self.arguments, self.folder = number, arguments, folder
+        self.state, self.lines = "waiting", list[str]()
+        self.began_at_s, self.began_s, self.ended_s = time.time(), time.monotonic(), 0.0
+        self.process: subprocess.Popen[str] | None = None
+
+    def shown(self, *, whole: bool) -> RunShown:
+        return RunShown(
+            id=self.number,
+            command=" ".join(["weft", *self.arguments]),
+            state=self.state,
+            progress=self.lines[-1] if self.lines else "",
+            began_at_s=self.began_at_s,
+            seconds=round((self.ended_s or time.monotonic()) - self.began_s, 1),
+            lines=self.lines if whole else [],
+        )
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in ("waiting", "running")
+
+
+class Runs:
+    """Used with `with`: what still runs ends with it."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="weft-runs-"))
+        self._runs: dict[int, _Run] = {}
+        self._workers = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="run")
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._runs):
+            self.end(number)
+        self._workers.shutdown(cancel_futures=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self, wanted: Wanted) -> int:
+        """Its number. Of those that are over the oldest make room."""
+        arguments = wanted.arguments()
+        with self._lock:
+            for run in [one for one in self._runs.values() if one.is_over][: max(0, len(self._runs) + 1 - _KEPT)]:
+                shutil.rmtree(run.folder, ignore_errors=True)
+                del self._runs[run.number]
+            if len(self._runs) >= _KEPT:
+                raise Clash(f"{_KEPT} runs wait already: end one of them, or wait")
+            self._last += 1
+            run = self._runs[self._last] = _Run(self._last, arguments, self._folder / str(self._last))
+        run.folder.mkdir()
+        self._workers.submit(self._carry_out, run)
+        return run.number
+
+    def shown(self) -> list[RunShown]:
+        return [one.shown(whole=False) for one in list(self._runs.values())]
+
+    def one(self, number: int) -> RunShown:
+        return self._find(number).shown(whole=True)
+
+    def report(self, number: int) -> bytes:
+        """A page."""
+        run = self._find(number)
+        place = run.folder / "report.html"
+        if not place.is_file():
+            raise Absent(f"run {number} has no report: it is {run.state}")
+        return place.read_bytes()
+
+    def end(self, number: int) -> None:
+        run = self._find(number)
+        with self._lock:
+            if run.is_over:
+                return
+            run.state, process = "ended", run.process
+        if process is not None:
+            process.terminate()
+
+    def _find(self, number: int) -> _Run:
+        found = self._runs.get(number)
+        if found is None:
+            raise Absent(f"there is no run {number}")
+        return found
+
+    def _carry_out(self, run: _Run) -> None:
+        with self._lock:
+            if run.is_over:  # it was ended while it waited
+                return
+            run.state, run.began_s = "running", time.monotonic()
+            run.process = subprocess.Popen(
+                [sys.executable, "-m", "weft", *run.arguments],
+                cwd=run.folder,
+                env=os.environ | {"WEFT_PROGRESS": "lines"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            os.setpriority(os.PRIO_PROCESS, run.process.pid, _NICE)
+        timer = threading.Timer(_LONGEST_S, run.process.terminate)
+        timer.start()
+        assert run.process.stdout is not None
+        with run.process.stdout as lines:
+            for line in lines:
+                run.lines = [*run.lines[1 - _LINES :], line.rstrip()]
+        status = run.process.wait()
+        timer.cancel()
+        run.ended_s = time.monotonic()
+        if run.state == "running":
+            if status == 0:
+                _write_report(run)
+            run.state = "done" if status == 0 else "failed"
+
+
+def _write_report(run: _Run) -> None:
+    """Of a command that writes none: what it printed, and its picture."""
+    place, picture = run.folder / "report.html", run.folder / "timeline.svg"
+    if place.exists():
+        return
+    drawn = picture.read_text() if picture.exists() else ""
+    drawn = drawn[drawn.find("<svg") :]
+    text = html.escape("\n".join(run.lines))
+    title = html.escape(" ".join(["weft", *run.arguments[:-2]]))
+    write_atomically(place, make_page(title, f"<h1>{title}</h1>{drawn}<pre>{text}</pre>", style=_STYLE))

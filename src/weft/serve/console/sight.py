@@ -1,0 +1,233 @@
+"""What the console sees of a fabric: its cabling, what every link carries and counts, who manages it, what is wrong.
+
+with Sight(behind) as sight:            polls, and tells `sight.live` every second
+    sight.fabric()                      columns to draw
+    sight.state()                       what changes, in the order of those columns
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from weft.errors import SubnetError, WeftError
+from weft.lab import control, registry
+from weft.mad.carrier import Carrier
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.monitor.change import Change
+from weft.monitor.columns import Column
+from weft.monitor.diagnose import diagnose
+from weft.monitor.exporter import render
+from weft.monitor.health import health
+from weft.monitor.history import History
+from weft.monitor.managers import Manager
+from weft.monitor.poll import Poller, Reading
+from weft.monitor.suspects import Diagnosis
+from weft.monitor.watch import Latest, Watch
+from weft.serve.console.drawn import Drawn
+from weft.serve.console.live import LOG, STATE, Live
+from weft.serve.console.news import SmShown, StateNow, news, show_suspect
+from weft.serve.console.picture import FabricShown
+from weft.serve.console.runs import Runs
+from weft.serve.desired import Clash
+from weft.wire.smp import SMState
+
+POLL_S = 1.0
+_REST = 4.0  # so that a fifth of the time at most goes into polls
+_IDLE_S = 60.0  # nobody wants to know any more
+_SILENT_S = 5.0  # after which the same is told again: jobs and runs go on
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The fabric behind the console: a port to ask from, and its lab if it is one."""
+
+    attach: Callable[[], AbstractContextManager[Carrier]]
+    lab: registry.Entry | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What the monitor has, once it has something."""
+
+    reading: Reading
+    change: Change | None
+    diagnosis: Diagnosis | None
+    manager: Manager | None
+    failure: str  # why nothing came after it
+
+
+class Sight:
+    """Used with `with`. It looks while somebody wants to know: a large fabric is not polled for nobody."""
+
+    def __init__(self, behind: Behind) -> None:
+        self.behind, self.live, self.runs = behind, Live(), Runs()
+        self.history = History(":memory:")
+        self._asking, self._waking = threading.Lock(), threading.Lock()
+        self._open, self._polling = ExitStack(), ExitStack()  # carriers: to ask from, and the monitor's
+        self._carrier: Carrier | None = None
+        self._watch: Watch | None = None
+        self._wanted_s = 0.0  # when somebody last wanted to know
+        self._drawn: Drawn | None = None
+        self._end = threading.Event()
+        self._teller = threading.Thread(target=self._tell, name="console", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._teller.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self.live.close()
+        self._teller.join()
+        self._sleep()
+        self.runs.__exit__()
+        self.history.close()
+        self._open.close()
+
+    def wake(self) -> Latest:
+        """What the monitor has; when it slept, after its first look."""
+        with self._waking:
+            self._wanted_s = time.monotonic()
+            if self._watch is None:
+                watch = Watch(
+                    self._poller(),
+                    diagnose=diagnose,
+                    history=self.history,
+                    every_s=POLL_S,
+                    again=self._poller,
+                    rest=_REST,
+                )
+                watch.tick()
+                self._watch = watch.start()
+            return self._watch.latest
+
+    def _sleep(self) -> None:
+        with self._waking:
+            if self._watch is not None:
+                self._watch.stop()
+                self._watch = None
+            self._polling.close()
+
+    def _poller(self) -> Poller:
+        """A new one where the last one failed: what is behind may have been away."""
+        self._polling.close()
+        return Poller(self._polling.enter_context(self.behind.attach()))
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def latest(self) -> Seen:
+        """SubnetError where the fabric has told nothing yet."""
+        found = self.wake()
+        if found.reading is None:
+            raise SubnetError(found.failure)
+        told = found.diagnosis if isinstance(found.diagnosis, Diagnosis) else None
+        return Seen(found.reading, found.change, told, found.manager, found.failure)
+
+    def metrics(self) -> bytes:
+        """For Prometheus."""
+        return render(self.wake(), now_s=time.monotonic())
+
+    def fabric(self) -> FabricShown:
+        return self._picture(self.latest()).shown
+
+    def _picture(self, seen: Seen) -> Drawn:
+        ports, drawn = seen.reading.ports, self._drawn
+        if drawn is None or not drawn.has_all(ports):
+            drawn = self._drawn = Drawn.of(ports)
+        return drawn
+
+    def state(self) -> StateNow:
+        seen = self.latest()
+        drawn, change, told = self._picture(seen), seen.change, seen.diagnosis
+        suspects = told.suspects if told else ()
+        load = self._load()
+        well = health([change]) if change is not None and change.seconds > 0 else None
+        return StateNow(
+            t=round(seen.reading.stamp_s, 3),
+            revision=drawn.shown.revision,
+            seconds=change.seconds if change else 0.0,
+            links=drawn.links_now(seen.reading.ports, well, suspects, float(load.get("speed") or 1.0)),
+            jobs=load.get("jobs", []),
+            sm=self._manager(seen.manager),
+            suspects=[show_suspect(one) for one in suspects],
+            notes=list(told.notes) if told else [],
+            runs=self.runs.shown(),
+            trouble=seen.failure,
+        )
+
+    def series(self, port: str, column: Column, seconds: float) -> tuple[list[float], list[float | None]]:
+        """What a counter of a port did in each interval, per second."""
+        t, v = self.history.series(port, column, seconds)
+        return t.tolist(), [None if np.isnan(one) else one for one in v.tolist()]
+
+    @contextmanager
+    def ask(self, host: str = "") -> Iterator[Carrier]:
+        """A port to ask from, one question at a time; in a lab, that of a host."""
+        if host and self.behind.lab is not None:
+            there = control.ask(self.behind.lab, "host", name=host)
+            with closing(IbsimCarrier(there["sim_host"], there["sockname"])) as carrier:
+                yield carrier
+            return
+        with self._asking:
+            if self._carrier is None:
+                self._carrier = self._open.enter_context(self.behind.attach())
+            yield self._carrier
+
+    def lab(self) -> registry.Entry:
+        if self.behind.lab is None:
+            raise Clash("this fabric is no lab: its cables and its load are not ours to change")
+        return self.behind.lab
+
+    def _load(self) -> dict[str, Any]:
+        return {} if self.behind.lab is None else dict(control.ask(self.behind.lab, "load_state"))
+
+    def _manager(self, master: Manager | None) -> SmShown | None:
+        if master is None:
+            return None
+        others = sorted({one for one in self._managers() if one.partition("/")[0] != master.node})
+        state = SMState(master.state).name.lower().replace("_", " ")
+        return SmShown(state=state, host=master.node or f"LID {master.lid}", standby=others, sweeps=master.activity)
+
+    def _managers(self) -> list[str]:
+        if self.behind.lab is None:
+            return []
+        return [one["at"] for one in control.ask(self.behind.lab, "state")["clients"] if one["is_sm"]]
+
+    # -- telling ------------------------------------------------------------------------------------------------------
+
+    def log(self, kind: str, text: str) -> None:
+        self.live.publish(LOG, msgspec.json.encode({"t": round(time.time(), 3), "kind": kind, "text": text}))
+
+    def _tell(self) -> None:
+        before: StateNow | None = None
+        told_s, trouble = 0.0, ""
+        while not self._end.wait(POLL_S):
+            if not self.live.is_heard:
+                before = None
+                if self._watch is not None and time.monotonic() - self._wanted_s > _IDLE_S:
+                    self._sleep()
+                continue
+            try:
+                now = self.state()
+            except WeftError as error:
+                if trouble != str(error):
+                    trouble = str(error)
+                    self.log("trouble", trouble)
+                continue
+            if before is not None and now.t == before.t and time.monotonic() - told_s < _SILENT_S:
+                continue  # nothing was read since
+            if now.trouble != trouble:
+                trouble = now.trouble
+                self.log("trouble", trouble or "the fabric answers again")
+            for kind, text in news(before, now, self.fabric()):
+                self.log(kind, text)
+            self.live.publish(STATE, msgspec.json.encode(now))
+            before, told_s = now, time.monotonic()

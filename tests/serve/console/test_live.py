@@ -1,0 +1,70 @@
+"""One story for all who listen."""
+
+from __future__ import annotations
+
+import asyncio
+
+from weft.serve.console.live import LOG, STATE, Live
+
+
+def _heard(live: Live, parts: int) -> list[bytes]:
+    async def listen() -> list[bytes]:
+        found = []
+        async for part in live.listen():
+            found.append(part)
+            if len(found) == parts:
+                break
+        return found
+
+    return asyncio.run(asyncio.wait_for(listen(), 60))
+
+
+def test_who_comes_late_has_the_log_and_the_last_state():
+    live = Live()
+    live.publish(LOG, b'{"text":"one"}')
+    live.publish(STATE, b'{"t":1}')
+    live.publish(STATE, b'{"t":2}')
+    assert _heard(live, 2) == [b'event: log\ndata: {"text":"one"}\n\n', b'event: state\ndata: {"t":2}\n\n']
+
+
+def test_one_that_goes_away_is_forgotten_and_one_that_does_not_read_keeps_nobody_waiting():
+    live = Live()
+
+    async def run() -> tuple[int, list[bytes]]:
+        slow = live.listen()
+        live.publish(STATE, b"0")
+        await anext(slow)  # and no more
+        for number in range(5000):
+            live.publish(STATE, str(number).encode())
+        fast = live.listen()
+        first = await anext(fast)
+        live.publish(LOG, b"x")
+        await fast.aclose()
+        waiting = sum(len(one.waiting) for one in live._listeners)
+        await slow.aclose()
+        return waiting, [first]
+
+    waiting, first = asyncio.run(run())
+    assert waiting < 1000
+    assert first == [b"event: state\ndata: 4999\n\n"]
+    assert not live.is_heard
+
+
+def test_it_ends_for_all_when_it_is_closed():
+    live = Live()
+
+    async def run() -> list[bytes]:
+        heard: list[bytes] = []
+
+        async def listen() -> None:
+            heard.extend([part async for part in live.listen()])
+
+        task = asyncio.create_task(listen())
+        await asyncio.sleep(0)
+        live.publish(STATE, b"1")
+        await asyncio.sleep(0)
+        await asyncio.to_thread(live.close)
+        await asyncio.wait_for(task, 60)
+        return heard
+
+    assert asyncio.run(run()) == [b"event: state\ndata: 1\n\n"]

@@ -1,0 +1,53 @@
+"""Where nodes stand in the browser."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import weft
+from weft.serve.console.picture import show
+
+
+def test_tiers_stand_above_each_other_and_hosts_below_their_leaf():
+    shown = show(weft.load("fat-tree:hosts=64,radix=16"))
+    nodes, links = shown.nodes, shown.links
+    by_tier = {tier: [y for y, at in zip(nodes.y, nodes.tier, strict=True) if at == tier] for tier in (0, 1, 2)}
+    assert max(by_tier[0]) < min(by_tier[1]) <= max(by_tier[1]) < min(by_tier[2])
+    for a, b in zip(links.a, links.b, strict=True):
+        host, leaf = sorted((a, b), key=lambda node: nodes.tier[node])
+        if nodes.tier[host] == 0:
+            others = [n for n in range(len(nodes.name)) if nodes.tier[n] == 1]
+            nearest = min(others, key=lambda other: abs(nodes.x[other] - nodes.x[host]))
+            assert nodes.name[nearest] == nodes.name[leaf]
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:hosts=64,radix=16", "torus:4x4", "dragonfly:p=2,a=4,h=2", "star:hosts=5"])
+def test_no_two_nodes_stand_at_one_place(spec):
+    shown = show(weft.load(spec))
+    places = list(zip(shown.nodes.x, shown.nodes.y, strict=True))
+    assert len(set(places)) == len(places) > 1
+
+
+def test_cables_between_switches_of_one_tier_do_not_lie_on_each_other():
+    shown = show(weft.load("torus:6"))
+    switches = [n for n, tier in enumerate(shown.nodes.tier) if tier == 1]
+    for one, two, three in itertools.combinations(switches, 3):
+        (ax, ay), (bx, by), (cx, cy) = ((shown.nodes.x[n], shown.nodes.y[n]) for n in (one, two, three))
+        assert abs((bx - ax) * (cy - ay) - (by - ay) * (cx - ax)) > 0.1, "three in a row"
+
+
+def test_another_cabling_is_another_revision():
+    from weft.fabric import faults
+
+    fabric = weft.load("fat-tree:hosts=16,radix=8")
+    assert show(fabric).revision == show(weft.load("fat-tree:hosts=16,radix=8")).revision
+    assert show(fabric).revision != show(faults.remove_link(fabric, "leaf1/5")).revision
+
+
+def test_it_is_wider_than_high_also_with_five_thousand_nodes():
+    shown = show(weft.load("fat-tree:hosts=4500,switch=QM9700"))
+    width = max(shown.nodes.x) - min(shown.nodes.x)
+    height = max(shown.nodes.y) - min(shown.nodes.y)
+    assert 1 < width / height < 4

@@ -1,0 +1,234 @@
+"""The console's routes on a lab that runs: what is drawn, what changes, who may do what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+
+import httpx
+import pytest
+from tests.patience import PATIENCE_S, wait_until
+
+import weft
+from weft.lab import control
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.serve import access
+from weft.serve.app import create_app
+from weft.serve.console import sight as seeing
+from weft.serve.console.sight import Behind, Sight
+from weft.serve.ledger import Ledger
+from weft.serve.lookout import Lookout
+from weft.serve.own_lab import own_lab
+from weft.serve.server import Server
+from weft.serve.settings import Settings
+from weft.serve.store import Store
+from weft.tenants.drivers.subnet_manager import ManagerDriver
+
+
+class Console:
+    def __init__(self, url: str, tokens: dict[str, str], sight: Sight) -> None:
+        self.url, self.tokens, self.sight = url, tokens, sight
+        self._client = httpx.Client(base_url=url, timeout=PATIENCE_S, trust_env=False)
+
+    def __call__(self, method: str, path: str, role: str = "operator", **more: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.tokens[role]}", **more.pop("headers", {})}  # type: ignore[dict-item]
+        return self._client.request(method, f"/api/v1/{path}", headers=headers, **more)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def get(self, path: str) -> dict[str, object]:
+        answer = self("GET", path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def order(self, **words: object) -> list[str]:
+        answer = self("POST", "cables", json=words)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["ports"]
+
+
+@pytest.fixture(scope="module")
+def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    place = tmp_path_factory.mktemp("console")
+    with ExitStack() as opened:
+        lab = opened.enter_context(own_lab(weft.load("fat-tree:hosts=16,radix=8"), f"console-{place.parent.name}"))
+        ledger = opened.enter_context(Ledger(Store(f"sqlite:///{place}/ledger.db"), ManagerDriver(lab.manager)))
+        roles = {"operator": "", "read-only": "", "tenant": "acme"}
+        tokens = {
+            role: ledger.change(
+                "test",
+                "token",
+                lambda draft, role=role, whose=whose: access.add_token(draft, role, access.Role(role), whose),
+            )
+            for role, whose in roles.items()
+        }
+        behind = Behind(
+            lambda: closing(IbsimCarrier("", control.ask(lab.entry, "state")["sockname"])),
+            lab.entry,
+        )
+        sight = opened.enter_context(Sight(behind))
+        lookout = opened.enter_context(Lookout(behind.attach, lambda: ledger.desired().allocation(), tell=sight.log))
+        settings = Settings()
+        server = opened.enter_context(Server(create_app(settings, ledger, None, lookout, sight), settings))
+        opened.callback(sight.live.close)
+        wait_until(lambda: not lookout.trouble, lambda: lookout.trouble)
+        console = Console(server.url, tokens, sight)
+        opened.callback(console.close)
+        yield console
+
+
+def _link(shown: dict, name: str) -> int:
+    node, _, port = name.rpartition("/")
+    at, links = shown["nodes"]["name"].index(node), shown["links"]
+    ends = zip(links["a"], links["a_port"], links["b"], links["b_port"], strict=True)
+    return next(i for i, (a, ap, b, bp) in enumerate(ends) if (at, int(port)) in ((a, ap), (b, bp)))
+
+
+def test_states_are_in_the_order_of_what_is_drawn(console):
+    answer = console("GET", "fabric")
+    shown, now = answer.json(), console.get("state")
+    assert len(shown["nodes"]["name"]) == 22
+    assert len(shown["links"]["a"]) == 32 == len(now["links"]["state"]) == len(now["links"]["load"])
+    assert set(now["links"]["state"]) == {"up"}
+    assert now["revision"] == shown["revision"]
+    assert now["sm"]["host"] == "h1"
+    assert now["sm"]["state"] == "master"
+    assert console("GET", "fabric", headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+
+
+def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
+    shown = console.get("fabric")
+    link = _link(shown, "leaf1/5")
+    heard: list[tuple[str, dict]] = []
+    with httpx.Client(base_url=console.url, timeout=PATIENCE_S, trust_env=False) as client:
+        headers = {"Authorization": f"Bearer {console.tokens['read-only']}"}
+        with client.stream("GET", "/api/v1/live", headers=headers) as stream:
+            lines = stream.iter_lines()
+
+            def follow_until(*, is_down: bool) -> None:
+                for line in lines:
+                    if line.startswith("event: "):
+                        heard.append((line[7:], json.loads(next(lines)[6:])))
+                        kind, told = heard[-1]
+                        if kind == "state" and (told["links"]["state"][link] == "down") is is_down:
+                            return
+
+            follow_until(is_down=False)
+            assert console.order(name="leaf1/5", do="break") == ["leaf1/5"]
+            follow_until(is_down=True)
+            console.order(name="leaf1/5", do="fix")
+            follow_until(is_down=False)
+    log = [(one["kind"], one["text"]) for kind, one in heard if kind == "log"]
+    assert ("cable", "operator: break leaf1/5") in log
+    assert ("link", "leaf1/5 - spine1/1 is down") in log
+    assert ("link", "leaf1/5 - spine1/1 is up again") in log
+    assert any(kind == "trap" and "trap 128 from leaf1" in text for kind, text in log)
+    assert console.get("fabric")["revision"] == shown["revision"]
+    wait_until(lambda: not console.sight.live.is_heard, "that a browser that went away is forgotten")
+
+
+def test_a_job_moves_and_its_links_carry_it(console):
+    answer = console("PUT", "load", json={"jobs": ["train=ring:h[1-8]@50%"]})
+    assert answer.status_code == 200, answer.text
+    h1, h9 = (_link(console.get("fabric"), name) for name in ("h1/1", "h9/1"))
+    now = wait_until(lambda: (state := console.get("state"))["links"]["load"][h1] and state, "load")
+    assert now["links"]["load"][h1] > 0.3
+    assert now["links"]["load"][h9] < 0.01
+    assert [job["name"] for job in now["jobs"]] == ["train"]
+    node = console.get("nodes/h1")
+    (port,) = node["ports"]
+    assert port["peer"] == "leaf1/1"
+    assert port["pkeys"] == ["0xffff"]
+    assert port["rates"]["port_xmit_data_words"] > 1e9
+    series = console.get("history?port=h1/1&counter=port_xmit_data_words&seconds=60")
+    assert series["v"][-1] > 1e9
+    assert console("DELETE", "load").status_code == 204
+    assert console.get("load")["jobs"] == []
+
+
+def test_a_bad_cable_becomes_a_suspect(console):
+    console.order(name="leaf2/6", do="degrade", ber=1e-8)
+    console("PUT", "load", json={"jobs": []})  # a clock: cables err, idle or not
+
+    def suspect() -> dict:
+        return next((one for one in console.get("diagnosis")["suspects"] if "leaf2/6" in one["link"]), {})
+
+    found = wait_until(suspect, "suspicion")
+    assert found["kind"] == "bad cable"
+    assert found["evidence"]
+    state = console.get("state")
+    assert state["links"]["state"][_link(console.get("fabric"), "leaf2/6")] == "bad"
+    assert console.order(name="leaf2/6", do="fix") == ["leaf2/6"]
+    console("DELETE", "load")
+
+
+def test_the_way_between_two_hosts_is_that_of_the_tables(console):
+    way = console.get("routes?from=h1&to=h16")
+    assert way["reaches"]
+    nodes = [hop["node"] for hop in way["hops"]]
+    assert (nodes[:2], nodes[-2:]) == (["h1", "leaf1"], ["leaf4", "h16"])
+    assert way["pkey"] == "0xffff"
+    assert all(hop["vl"] == 0 for hop in way["hops"][:-1])
+    assert console("GET", "routes?from=h1&to=h99").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("order", "word"),
+    [
+        ({"name": "leaf1/99", "do": "break"}, "leaf1/99"),
+        ({"name": "leaf1/5", "do": "burn"}, "burn"),
+        ({"name": "leaf1/5", "do": "degrade"}, "ber"),
+        ({"name": "leaf1/5", "do": "break", "ber": 1e-9}, "degrade"),
+        ({"name": "leaf1/5", "do": "degrade", "ber": 7}, "bit error rate"),
+        ({"name": "leaf1/5", "do": "degrade", "colour": "red"}, "colour"),
+    ],
+)
+def test_an_order_that_makes_no_sense_changes_nothing(console, order, word):
+    answer = console("POST", "cables", json=order)
+    assert answer.status_code == 422
+    assert word in answer.json()["detail"]
+    state = control.ask(console.sight.lab(), "state")
+    assert state["broken"] == state["degraded"] == []
+
+
+def test_who_may_see_and_who_may_change(console):
+    for role, sees in (("read-only", 200), ("tenant", 403)):
+        assert console("GET", "state", role).status_code == sees
+        assert console("POST", "cables", role, json={"name": "leaf1/5", "do": "break"}).status_code == 403
+        assert console("PUT", "load", role, json={"jobs": []}).status_code == 403
+        assert console("POST", "runs", role, json={"command": "compare", "spec": "superpod:su=1"}).status_code == 403
+    console.order(name="leaf1/5", do="fix")  # notes are written with the next change
+    audit = [line["result"] for line in console("GET", "audit").json()]
+    assert sum("refused" in result for result in audit) >= 6
+
+
+def test_a_run_is_started_and_ended_by_rest(console):
+    assert console("POST", "runs", json={"command": "compare", "spec": "/etc/passwd"}).status_code == 422
+    assert console("POST", "runs", json={"command": "rm", "spec": "superpod:su=1"}).status_code == 422
+    started = console("POST", "runs", json={"command": "train", "model": "llama3-8b", "spec": "superpod:su=1"})
+    assert started.status_code == 202
+    number = started.json()["id"]
+    assert console("DELETE", f"runs/{number}").status_code == 204
+    assert console.get(f"runs/{number}")["state"] == "ended"
+    assert console("GET", f"runs/{number}/report").status_code == 404
+
+
+def test_prometheus_is_served_with_a_token_and_the_page_without(console):
+    told = httpx.get(f"{console.url}/metrics", headers={"Authorization": f"Bearer {console.tokens['read-only']}"})
+    assert "infiniband_switch_port_symbol_error_total{" in told.text
+    assert httpx.get(f"{console.url}/metrics").status_code == 401
+    page = httpx.get(f"{console.url}/")
+    assert page.status_code == 200
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "http://" not in page.text.replace("http://www.w3.org", "")
+
+
+def test_it_sleeps_when_nobody_wants_to_know(console, monkeypatch):
+    console.get("state")
+    assert console.sight._watch is not None
+    monkeypatch.setattr(seeing, "_IDLE_S", 0.0)
+    wait_until(lambda: console.sight._watch is None, "sleep")
+    monkeypatch.undo()
+    assert console.get("state")["links"]["state"]

@@ -1,0 +1,59 @@
+"""`weft compare` and `weft train` beside the service."""
+
+from __future__ import annotations
+
+import pytest
+from tests.patience import wait_until
+
+from weft.errors import ConfigError
+from weft.serve.console.runs import Compare, Runs, Train
+from weft.serve.desired import Absent
+
+_SMALL = "fat-tree:hosts=2,server=dgx-h100"
+
+
+def test_a_run_tells_how_far_it_is_and_leaves_a_report():
+    with Runs() as runs:
+        number = runs.start(Compare(spec=_SMALL, job="all_reduce:1M", fabrics="ndr,roce-400"))
+        wait_until(lambda: runs.one(number).state in ("done", "failed"))
+        shown = runs.one(number)
+        assert shown.state == "done", shown.lines
+        assert any(line.startswith("running ") for line in shown.lines)
+        assert b"<!doctype html>" in runs.report(number)[:50]
+        folder = runs._folder
+    assert not folder.exists()
+
+
+def test_what_cannot_be_fails_with_its_words_and_has_no_report():
+    with Runs() as runs:
+        number = runs.start(Compare(spec="fat-tree:hosts=2,radix=7"))
+        wait_until(lambda: runs.one(number).state == "failed")
+        assert "radix" in "\n".join(runs.one(number).lines)
+        with pytest.raises(Absent, match="failed"):
+            runs.report(number)
+
+
+def test_one_that_waits_is_ended_before_it_begins():
+    with Runs() as runs:
+        numbers = [runs.start(Train(model="llama3-70b", spec="superpod:su=1")) for _ in range(3)]
+        for number in numbers:
+            runs.end(number)
+        assert {runs.one(number).state for number in numbers} == {"ended"}
+        with pytest.raises(Absent, match="no run 99"):
+            runs.one(99)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Compare(spec="/etc/passwd"),
+        Compare(spec="passwd"),
+        Compare(spec=_SMALL, job="trace:/etc/passwd"),
+        Compare(spec=_SMALL, fabrics="--report=/tmp/x"),
+        Train(model="../../etc/passwd", spec=_SMALL),
+        Train(model="-h", spec=_SMALL),
+    ],
+)
+def test_no_file_of_this_machine_is_read_or_written(wanted):
+    with Runs() as runs, pytest.raises(ConfigError, match=r"refused|no topology"):
+        runs.start(wanted)
