@@ -52,6 +52,13 @@ def test_without_checks_forged_keys_and_raw_packets_open_the_door(found):
     assert found.figures["unguarded_ports"] == 16
 
 
+def test_the_picture_says_how_many_got_across_and_does_not_call_the_own_ones_so(found, tmp_path):
+    tenants.draw(found, tmp_path / "tenants.svg")
+    drawn = (tmp_path / "tenants.svg").read_text()
+    assert drawn.count("<!-- 0 delivered -->") >= 5
+    assert drawn.count("#8e44ad") == 4  # bars of a tenant's own, and what the legend shows
+
+
 def test_a_fault_does_not_open_a_door(found):
     """A switch that has restarted holds no keys yet, and passes nothing on."""
     lost = {(row[0], row[1]): row[-1] for row in found.rows}

@@ -176,7 +176,7 @@ def _sentence(figures: dict[str, Any]) -> str:
 def draw(finding: Finding, path: Path | str) -> None:
     """Where packets ended, by the key that they had."""
     rows = finding.rows
-    parts = ("delivered", *_STOPPED, "lost: a cable or a switch was down")
+    parts = ("delivered to another tenant", *_STOPPED, "lost: a cable or a switch was down")
     colours = (COLOURS[1], COLOURS[2], "#56b4e9", COLOURS[3], COLOURS[0])
     with titled_chart(path, "Packets across tenants, and where they ended", finding.ran) as (axes,):
         places = [-number - (number >= len(_WORDS)) * 0.6 for number in range(len(rows))]
@@ -184,8 +184,14 @@ def draw(finding: Finding, path: Path | str) -> None:
         for column, (name, colour) in enumerate(zip(parts, colours, strict=True), 3):
             share = [100 * float(row[column] or 0) / float(row[2] or 1) for row in rows]
             label = f"stopped by the {name}" if name in _STOPPED else name
-            axes.barh(places, share, left=left, color=colour, height=0.7, label=label)
+            bars = axes.barh(places, share, left=left, color=colour, height=0.7, label=label)
+            if column == 3:  # to its own is no breach
+                for bar in bars[len(_WORDS) - 1 :: len(_WORDS)]:
+                    bar.set_facecolor(COLOURS[4])
             left = [a + b for a, b in zip(left, share, strict=True)]
+        for place, row in zip(places, rows, strict=True):
+            axes.text(101, place, f"{row[3]:,} delivered", va="center")
+        axes.barh([0], [0], color=COLOURS[4], label="delivered to its own tenant")
         axes.set_yticks(places, [f"switches {row[0]} | {row[1]}" for row in rows])
         axes.set_xlabel("percent of the packets")
         axes.set_xlim(0, 100)
