@@ -8,7 +8,7 @@ has any: a gap here is a gap there. `weft_monitor_up` says which it is. Who scra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
-from weft.monitor.metrics import PORT_METRICS, WEFT_METRICS, Family, PortMetric, labels, text
+from weft.monitor.metrics import PORT_METRICS, WEFT_METRICS, Family, PortMetric, escaped, labels, text
 from weft.monitor.poll import Reading
 from weft.monitor.ports import Ports
 from weft.monitor.watch import Latest
@@ -133,17 +133,44 @@ def _port_counters(reading: Reading, group: _Group, metrics: Iterable[PortMetric
     return "".join(told)
 
 
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What samples say of ports, [slot] each: for a large fabric every one that is made twice is felt."""
+
+    guid: list[str]  # as ibnetdiscover prints it, and so infiniband_exporter: of a switch its own, of others the port's
+    description: list[str]
+    name: list[str]
+    kind: list[str]
+    number: list[int]
+    lid: list[int]
+
+
+@lru_cache(maxsize=1)
+def _words(ports: Ports) -> _Words:
+    fabric, node = ports.fabric, ports.fabric.ports.node.tolist()
+    is_switch = _is_switch(ports)
+    guids = np.where(is_switch, fabric.nodes.guid[fabric.ports.node], fabric.ports.guid).tolist()
+    names, descriptions = ([escaped(one) for one in of] for of in (fabric.nodes.name, fabric.nodes.description))
+    numbers = ports.number.tolist()
+    return _Words(
+        guid=[_guid(guid) for guid in guids],
+        description=[descriptions[one] for one in node],
+        name=[f"{names[one]}/{number}" for one, number in zip(node, numbers, strict=True)],
+        kind=["SW" if one else "CA" for one in is_switch.tolist()],
+        number=numbers,
+        lid=ports.lid.tolist(),
+    )
+
+
 @lru_cache(maxsize=1)
 def _groups(ports: Ports) -> tuple[_Group, _Group]:
     """Switches, and all others."""
-    node = ports.fabric.ports.node
-    is_switch = (ports.fabric.nodes.kind == NodeKind.SWITCH)[node]
+    words, is_switch = _words(ports), _is_switch(ports)
 
     def group(prefix: str, what: str, which: NDArray[np.bool_]) -> _Group:
         slots = np.flatnonzero(which & ports.is_polled)
-        guids = np.where(is_switch, ports.fabric.nodes.guid[node], ports.fabric.ports.guid)[slots]
-        rows = zip(guids.tolist(), ports.number[slots].tolist(), strict=True)
-        return _Group(prefix, what, slots, [f'{{guid="{_guid(guid)}",port="{number}"}}' for guid, number in rows])
+        made = [f'{{guid="{words.guid[slot]}",port="{words.number[slot]}"}}' for slot in slots.tolist()]
+        return _Group(prefix, what, slots, made)
 
     return (
         group("infiniband_switch_port_", "InfiniBand switch port", is_switch),
@@ -155,24 +182,21 @@ def _groups(ports: Ports) -> tuple[_Group, _Group]:
 def _facts(ports: Ports) -> str:
     """What changes with the cabling only."""
     switches, adapters = _groups(ports)
-    rate = [(label, ports.rate_gbit_s.item(slot) * 1e9 / _BITS) for label, slot in _rows(switches)]
-    by_adapter = {labels(guid=_guid_of(ports, slot)): ports.rate_gbit_s.item(slot) for _, slot in _rows(adapters)}
+    words, bytes_s = _words(ports), (ports.rate_gbit_s * 1e9 / _BITS).tolist()
+    of_adapters = {f'{{guid="{words.guid[slot]}"}}': bytes_s[slot] for slot in adapters.slots.tolist()}
     rows = [*_rows(switches), *_rows(adapters)]
+    named = [(f'{label[:-1]},name="{words.name[slot]}"}}', 1) for label, slot in rows]
+    rate = "Of one direction."
     return text(
         [
-            Family("infiniband_switch_port_rate_bytes_per_second", "Of one direction.", "gauge", rate),
-            Family(
-                "infiniband_hca_rate_bytes_per_second",
-                "Of one direction.",
-                "gauge",
-                [(label, value * 1e9 / _BITS) for label, value in by_adapter.items()],
-            ),
+            _gauge(bytes_s, "infiniband_switch_port_rate_bytes_per_second", rate, _rows(switches)),
+            Family("infiniband_hca_rate_bytes_per_second", rate, "gauge", [*of_adapters.items()]),
             *_infos(ports, "switch", switches),
             *_infos(ports, "hca", adapters),
-            Family("weft_port_info", "What weft calls a port.", "gauge", [(_named(ports, s), 1) for _, s in rows]),
-            _gauge(ports.state, "weft_port_state", "1 Down, 2 Init, 3 Armed, 4 Active.", rows),
-            _gauge(ports.width_active, "weft_port_width_lanes", "Lanes in use.", rows),
-            _gauge(ports.width_supported, "weft_port_width_supported_lanes", "Lanes that it has.", rows),
+            Family("weft_port_info", "What weft calls a port.", "gauge", named),
+            _gauge(ports.state.tolist(), "weft_port_state", "1 Down, 2 Init, 3 Armed, 4 Active.", rows),
+            _gauge(ports.width_active.tolist(), "weft_port_width_lanes", "Lanes in use.", rows),
+            _gauge(ports.width_supported.tolist(), "weft_port_width_supported_lanes", "Lanes that it has.", rows),
         ]
     )
 
@@ -181,48 +205,32 @@ def _rows(group: _Group) -> list[tuple[str, int]]:
     return list(zip(group.labels, group.slots.tolist(), strict=True))
 
 
-def _gauge(values: NDArray[np.int64], name: str, help_: str, rows: list[tuple[str, int]]) -> Family:
-    return Family(name, help_, "gauge", [(label, values.item(slot)) for label, slot in rows])
+def _gauge(values: Sequence[float], name: str, help_: str, rows: list[tuple[str, int]]) -> Family:
+    return Family(name, help_, "gauge", [(label, values[slot]) for label, slot in rows])
 
 
 def _infos(ports: Ports, kind: str, group: _Group) -> list[Family]:
     """Of devices, and of what is at the other end of their cables."""
+    words, peer = _words(ports), ports.peer.tolist()
     devices, ends = {}, []
-    for slot in group.slots.tolist():
-        guid, name = _guid_of(ports, slot), _description(ports, slot)
-        devices[labels(guid=guid, **{kind: name}, lid=ports.lid.item(slot))] = 1
-        far = ports.peer.item(slot)
+    for label, slot in _rows(group):
+        own, far = f'{kind}="{words.description[slot]}"', peer[slot]
+        devices[f'{{guid="{words.guid[slot]}",{own},lid="{words.lid[slot]}"}}'] = 1
         if far >= 0:
-            words = {
-                "uplink": _description(ports, far),
-                "uplink_guid": _guid_of(ports, far),
-                "uplink_type": "SW" if _is_switch(ports, far) else "CA",
-                "uplink_port": ports.number.item(far),
-                "uplink_lid": ports.lid.item(far),
-            }
-            ends.append((labels(guid=guid, port=ports.number.item(slot), **{kind: name}, **words), 1))
+            uplink = (
+                f'uplink="{words.description[far]}",uplink_guid="{words.guid[far]}",uplink_type="{words.kind[far]}",'
+                f'uplink_port="{words.number[far]}",uplink_lid="{words.lid[far]}"'
+            )
+            ends.append((f"{label[:-1]},{own},{uplink}}}", 1))
     return [
         Family(f"infiniband_{kind}_info", f"InfiniBand {kind} information", "gauge", [*devices.items()]),
         Family(f"infiniband_{kind}_uplink_info", f"InfiniBand {kind} uplink information", "gauge", ends),
     ]
 
 
-def _named(ports: Ports, slot: int) -> str:
-    return labels(guid=_guid_of(ports, slot), port=ports.number.item(slot), name=ports.name(slot))
-
-
-def _description(ports: Ports, slot: int) -> str:
-    return ports.fabric.nodes.description[int(ports.fabric.ports.node[slot])]
-
-
-def _guid_of(ports: Ports, slot: int) -> str:
-    """As ibnetdiscover prints it, and so infiniband_exporter: of a switch its own, of others the port's."""
-    of = ports.fabric.nodes.guid[ports.fabric.ports.node[slot]]
-    return _guid(int(of if _is_switch(ports, slot) else ports.fabric.ports.guid[slot]))
-
-
-def _is_switch(ports: Ports, slot: int) -> bool:
-    return bool(ports.fabric.nodes.kind[ports.fabric.ports.node[slot]] == NodeKind.SWITCH)
+def _is_switch(ports: Ports) -> NDArray[np.bool_]:
+    """[slot]"""
+    return np.asarray(ports.fabric.nodes.kind == NodeKind.SWITCH)[ports.fabric.ports.node]
 
 
 def _guid(guid: int) -> str:

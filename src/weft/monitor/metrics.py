@@ -89,7 +89,7 @@ WEFT_METRICS = (  # behind weft_port_
 
 def labels(**words: object) -> str:
     """As a sample has them; backslashes, quotes and ends of lines are escaped."""
-    inside = ",".join(f'{name}="{_escaped(str(word))}"' for name, word in words.items())
+    inside = ",".join(f'{name}="{escaped(str(word))}"' for name, word in words.items())
     return f"{{{inside}}}" if inside else ""
 
 
@@ -102,5 +102,5 @@ def text(families: Iterable[Family]) -> str:
     return "".join(family.text() for family in families if family.samples)
 
 
-def _escaped(word: str) -> str:
+def escaped(word: str) -> str:
     return word.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
