@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -69,11 +70,14 @@ class Ward:
                 getattr(self.ports, name)[slot] = value
 
 
+_load = cache(load)  # the cabling never changes
+
+
 def ward(
     spec: str = HOSTS, *, seconds: float = 20.0, ber: float = 1e-15, load_share: float = 0.5, seed: int = 1
 ) -> Ward:
     """A healthy fabric under load."""
-    ports, rng = ports_of(load(spec)), np.random.default_rng(seed)
+    ports, rng = ports_of(_load(spec)), np.random.default_rng(seed)
     bits = ports.rate_gbit_s * 1e9 * seconds
     delta = np.zeros((len(ports), len(Column)), np.int64)
     delta[:, Column.SYMBOL_ERROR] = rng.poisson(bits * ber)

@@ -53,6 +53,7 @@ COMMANDS = {
     "monitor": "Read the counters of all ports of a fabric, and tell Prometheus, in infiniband_exporter's names.",
     "top": "Show the links of a fabric as they are now: errors, load, waiting. Once, where there is no terminal.",
     "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
+    "diagnose": "Find the bad cable of a fabric: suspects, evidence, what to do, whom it concerns. Status 1 if any.",
     "slurm": "Give a Slurm job its own partition, or take it away: for PrologSlurmctld and EpilogSlurmctld.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
     "doctor": "Say what this machine has and lacks: libraries, kernel cache, labs, judges. Status 1 if it is bad.",

@@ -20,7 +20,7 @@ from weft.fabric import catalog
 from weft.monitor import evidence
 from weft.monitor.chance import FAMILY_WISE, is_chance, log10_tail
 from weft.monitor.health import NONE
-from weft.monitor.signs import Signs
+from weft.monitor.signs import Signs, wanted
 from weft.monitor.suspects import Kind, Suspect
 from weft.monitor.thresholds import thresholds
 
@@ -111,6 +111,7 @@ def _of_link(signs: Signs, link: int, more: list[str]) -> Suspect:
         confidence=_confidence(signs, link),
         evidence=(*said, *more, evidence.of_chance(signs, link)),
         symbol_ber=(_ber(signs, near), _ber(signs, far)),
+        could_run=_could_run(signs, link) if signs.is_degraded[link] else None,
         strength=float(signs.strength[link]),
         action=_action(kind, ends, well.ports.name(before[0]) if before else ends[0]),
     )
@@ -118,6 +119,11 @@ def _of_link(signs: Signs, link: int, more: list[str]) -> Suspect:
 
 def _ber(signs: Signs, slot: int) -> float:
     return float(signs.well.symbol_ber[slot]) if slot != NONE else 0.0
+
+
+def _could_run(signs: Signs, link: int) -> tuple[int, int]:
+    lanes, speed = wanted(signs.well)
+    return int(lanes[link]), int(speed[link])
 
 
 def _erred_before(signs: Signs, slot: int) -> bool:

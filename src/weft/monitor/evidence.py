@@ -96,9 +96,11 @@ def _of_packets(well: Health, slot: int) -> list[str]:
     if damaged:
         packets = int(well.count(Column.PORT_RCV_PKTS)[slot])
         said.append(f"{number(damaged, 'packet')} of {packets:,} were damaged on their way into {name}.")
-    corrected, beyond = (int(well.count(one)[slot]) for one in (Column.FEC_CORRECTED, Column.FEC_UNCORRECTED))
+    beyond = int(well.count(Column.FEC_UNCORRECTED)[slot])
     if beyond:
-        said.append(f"FEC at {name} corrected {corrected:,} blocks; {number(beyond, 'block was', 'were')} beyond it.")
+        corrected = int(well.count(Column.FEC_CORRECTED)[slot])
+        told = f", beside {corrected:,} that it did" if well.known_s[slot, Column.FEC_CORRECTED] else ""
+        said.append(f"Error correction at {name} could not mend {number(beyond, 'block')}{told}.")
     recovered = int(well.count(Column.LINK_ERROR_RECOVERY)[slot])
     if recovered:
         said.append(f"{name} lost the line {times(recovered)} and found it again (LinkErrorRecovery).")

@@ -11,6 +11,25 @@ Kind = Literal[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobCost:
+    """What a job has with the suspect, and would have without it: simulated, as far as `weft.sim.steady` goes."""
+
+    name: str
+    gbit_s: float
+    without_gbit_s: float
+    slowest: float  # part of what it wants that its slowest pair gets: who waits for all, waits for that
+    without_slowest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impact:
+    """Who sends by the suspect, by the forwarding tables; tenants by their P_Keys."""
+
+    jobs: tuple[JobCost, ...] = ()
+    tenants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
     """`ends` are the ports of a cable; the first is where it shows most. Of what is silent, what is known of it."""
 
@@ -20,6 +39,9 @@ class Suspect:
     evidence: tuple[str, ...]
     action: str
     symbol_ber: tuple[float, float] = (0.0, 0.0)  # of what each end receives
+    could_run: tuple[int, int] | None = None  # lanes and speed, a bit of LinkSpeed, if it runs at less
+    takes: float | None = None  # part of its line rate, of a receiver that takes less than comes
+    impact: Impact | None = None
     strength: float = field(default=0.0, compare=False)  # decimal places of how unlikely it is: the order of suspects
 
     @property
@@ -46,7 +68,6 @@ class Diagnosis:
 
     def report(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        of_suspects = [
-            {name: value for name, value in asdict(one).items() if name != "strength"} for one in self.suspects
-        ]
-        return asdict(self) | {"suspects": of_suspects}
+        inner = ("strength", "could_run", "takes")
+        suspects = [{key: value for key, value in asdict(one).items() if key not in inner} for one in self.suspects]
+        return asdict(self) | {"suspects": suspects}

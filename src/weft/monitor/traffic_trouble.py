@@ -44,6 +44,7 @@ def overloaded_receivers(well: Health) -> tuple[list[Suspect], Slots]:
                 confidence=_SURE,
                 evidence=tuple(said),
                 action=f"See to the machine of {host}: PCIe width and speed, memory, busy processors. No cable is bad.",
+                takes=float(well.load[slot]),
                 strength=float(well.wait_share[slot]),
             )
         )
