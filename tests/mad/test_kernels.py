@@ -191,3 +191,10 @@ def test_the_kernel_takes_all_that_a_sweep_is_made_of():
         twins.send(slot, smp(draw, twins.plain.devices, slot))
     assert twins.taken == HOT
     twins.assert_same()
+
+
+def test_a_table_that_somebody_read_while_it_was_empty_stops_no_kernel():
+    """A subnet manager that takes over reads multicast tables that nobody has written."""
+    subnet = Subnet(weft.load(SPEC), clock=ManualClock())
+    assert subnet.devices.tables.mft.size == 0
+    assert Hot(subnet).state().mft.size == 0

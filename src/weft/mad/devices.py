@@ -198,7 +198,7 @@ class Devices(Plane):
         if seen is not table:
             table = np.ascontiguousarray(table)
             setattr(self.tables, name, table)
-            found = table.data.cast("B")
+            found = table.reshape(-1).view(np.uint8).data  # `cast` refuses a table that is empty
             self._views[name] = (table, found)
         return found
 
