@@ -207,3 +207,15 @@ def test_hosts_that_come_later_are_found_though_the_manager_saw_them_first():
     faults.plug_cable(watched.devices, watched.slot("h8/1"))
     watched.net.settle()  # and took the switch's note away
     assert value(watched.poll(), "h8/1", C.SYMBOL_ERROR) == 0
+
+
+def test_a_monitor_whose_own_cable_is_out_says_so_and_comes_back(watched):
+    before = watched.poll()
+    faults.pull_cable(watched.devices, watched.slot("h1/1"))
+    with pytest.raises(SubnetError, match="h1 sees no other node: its cable is out"):
+        watched.poll()
+    faults.plug_cable(watched.devices, watched.slot("h1/1"))
+    watched.net.settle()
+    change = between(before, watched.poll())
+    assert delta(change, "leaf1/1", C.LINK_DOWNED) == 1
+    assert change.seconds == 20

@@ -100,14 +100,17 @@ class Poller:
     # -- what is there ------------------------------------------------------------------------------------------------
 
     def _walk(self) -> None:
-        self._view = view = make_view(walk(self.carrier, timeout_ms=self._timeout_ms, retries=self._retries))
+        view = make_view(walk(self.carrier, timeout_ms=self._timeout_ms, retries=self._retries))
+        names = view.fabric.nodes.name
+        if len(names) == 1:
+            raise SubnetError(f"{names[0]} sees no other node: its cable is out, or what is behind it is off")
         bare = ports_of(view, self._able(view))
         if not bare.is_polled.any():
             raise SubnetError(
-                f"none of the {len(view.fabric.nodes):,} nodes has a LID, so nobody can be asked for counters: "
+                f"none of {len(names):,} nodes has a LID, so nobody can be asked for counters: "
                 "run a subnet manager first, `weft sm` or OpenSM"
             )
-        self._ports = bare.with_cables_of(self._ports)
+        self._view, self._ports = view, bare.with_cables_of(self._ports)
 
     def _able(self, view: View) -> dict[str, Flags]:
         """By node, what its performance agent says of itself; a node is asked once."""
