@@ -174,13 +174,20 @@ def test_errors_cost_the_flows_that_meet_them(tree):
         ({"pattern": "rings"}, UnknownName, "ring"),
         ({"share": 0.0}, ConfigError, "wants 0 of line rate"),
         ({"share": 1.5}, ConfigError, "wants 1.5 of line rate"),
-        ({"hosts": ("h1", "h1")}, ConfigError, "1 hosts, some twice"),
+        ({"hosts": ("h1", "h2", "h1")}, ConfigError, "job one has a host twice"),
+        ({"hosts": ("h1",)}, ConfigError, "job one has 1 host: nobody sends to itself"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_by_its_name(tree, given, kind, said):
     words = {"pattern": "ring", "hosts": ("h1", "h2"), "share": 1.0} | given
     with pytest.raises(kind, match=said):
         settle(tree, [job(tree, words["pattern"], *words["hosts"], share=words["share"])])
+
+
+def test_too_many_pairs_are_refused_before_they_are_made(tree):
+    crowd = Job(name="one", pattern="all-to-all", hosts=np.arange(11_664))
+    with pytest.raises(ConfigError, match="11,664 hosts, 136,048,896 pairs: at most 2,000,000 go"):
+        settle(tree, [crowd])
 
 
 def test_time_goes_forward(tree):

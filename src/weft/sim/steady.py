@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, find_named
+from weft.errors import ConfigError, UnknownName
 from weft.fabric.forwarding import ANY, Reason, matching
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
@@ -127,10 +127,16 @@ PATTERNS: dict[str, Callable[[int, np.random.Generator], Flows]] = {
 
 
 def check_job(job: Job) -> None:
-    find_named("pattern of a load", job.pattern, PATTERNS)
-    if len(job.hosts) < 2 or len(np.unique(job.hosts)) < len(job.hosts):
+    if job.pattern not in PATTERNS:
+        raise UnknownName("pattern of a load", job.pattern, PATTERNS)
+    if len(job.hosts) < 2:
+        raise ConfigError(f"job {job.name} has {len(job.hosts)} host: nobody sends to itself, give 2 or more")
+    if len(np.unique(job.hosts)) < len(job.hosts):
+        raise ConfigError(f"job {job.name} has a host twice: give each once")
+    if job.pattern == "all-to-all" and len(job.hosts) ** 2 > MOST_FLOWS:  # before they are made
         raise ConfigError(
-            f"job {job.name} has {len(np.unique(job.hosts))} hosts, some twice: give 2 or more, each once"
+            f"job {job.name} is all-to-all among {len(job.hosts):,} hosts, {len(job.hosts) ** 2:,} pairs: at most "
+            f"{MOST_FLOWS:,} go. Make several jobs of it, or a permutation"
         )
     if not 0 < job.share <= 1:
         raise ConfigError(f"job {job.name} wants {job.share:g} of line rate: give a share above 0, at most 1 (80%)")
@@ -160,22 +166,19 @@ def settle(fabric: Fabric, jobs: Sequence[Job], ills: Ills | None = None) -> Ste
     error_rate = bit_error_rates(fabric, ills)
     payload_bytes = _payload_bytes(fabric, pairs)
     packet_bytes = payload_bytes + _RULES.header_bytes
-    losses = _losses(fabric, pairs, error_rate, packet_bytes, arrival_ps)
     rate, held_at = _share(pairs, pairs.wants_gbit_s, packet_gbit_s, ills)
-    packets_s = rate * 1e9 / (8 * packet_bytes)
+    losses, packets_s = _losses(fabric, pairs, error_rate, packet_bytes, arrival_ps), rate * 1e9 / (8 * packet_bytes)
     active, useful = losses.active(packets_s), 1 / (1 + losses.again(packets_s))
-    if (active < _HARDLY).any():  # what these do not send others may
-        rate, held_at = _share(
-            pairs, np.where(active < _HARDLY, rate * active, pairs.wants_gbit_s), packet_gbit_s, ills
-        )
-    packets_s = rate * 1e9 / (8 * packet_bytes)
+    if (stalls := active < _HARDLY).any():  # what these do not send others may
+        wants = np.where(stalls, rate * active, pairs.wants_gbit_s)
+        rate, held_at = _share(pairs, wants, packet_gbit_s, ills)
+        packets_s = rate * 1e9 / (8 * packet_bytes)
     n_slots, flow = len(fabric.ports), np.repeat(np.arange(len(rate)), np.diff(pairs.hop_first))
     by_slot = [
         _sums(pairs.hop, one[flow], n_slots) for one in (packets_s, packets_s * (packet_bytes - VCRC_BYTES) / 4, rate)
     ]
-    part = rate * useful / np.maximum(pairs.wants_gbit_s, 1e-9)
     slowest = pairs.job_is_whole.astype(np.float64)
-    np.minimum.at(slowest, pairs.job, part)
+    np.minimum.at(slowest, pairs.job, rate * useful / np.maximum(pairs.wants_gbit_s, 1e-9))
     busy = np.minimum(by_slot[2] / np.maximum(packet_gbit_s, 1e-9), 1.0)
     return Steady(
         fabric=fabric,
