@@ -93,6 +93,7 @@ def test_states_are_in_the_order_of_what_is_drawn(console):
     assert len(shown["links"]["a"]) == 32 == len(now["links"]["state"]) == len(now["links"]["load"])
     assert set(now["links"]["state"]) == {"up"}
     assert now["revision"] == shown["revision"]
+    assert shown["spec"] == "fat-tree:hosts=16,radix=8"
     assert now["sm"]["host"] == "h1"
     assert now["sm"]["state"] == "master"
     assert console("GET", "fabric", headers={"If-None-Match": answer.headers["etag"]}).status_code == 304

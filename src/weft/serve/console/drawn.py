@@ -39,10 +39,10 @@ class Drawn:
     ends: NDArray[np.int64]  # [link, end] -> slot of those
 
     @classmethod
-    def of(cls, ports: Ports) -> Self:
+    def of(cls, ports: Ports, name: str) -> Self:
         fabric, links = ports.fabric, shown_links(ports.fabric)
         ends = np.stack((fabric.links.a[links], fabric.links.b[links]), axis=1).astype(np.int64)
-        return cls(ports, show(fabric), ends)
+        return cls(ports, show(fabric, name), ends)
 
     def has_all(self, now: Ports) -> bool:
         """Is every cable of these ports in the picture?"""

@@ -57,11 +57,11 @@ class FabricShown(msgspec.Struct, kw_only=True):
     links: Links
 
 
-def show(fabric: Fabric) -> FabricShown:
-    """Columns for the browser; the same revision: the same cabling."""
+def show(fabric: Fabric, name: str = "") -> FabricShown:
+    """Columns for the browser; the same revision: the same cabling. `name`: where people have a better one."""
     nodes, links = _nodes(fabric), _links(fabric)
     digest = hashlib.blake2b(msgspec.json.encode((nodes, links)), digest_size=8).hexdigest()
-    return FabricShown(revision=digest, spec=fabric.spec, nodes=nodes, links=links)
+    return FabricShown(revision=digest, spec=name or fabric.spec, nodes=nodes, links=links)
 
 
 def shown_links(fabric: Fabric) -> NDArray[np.int64]:

@@ -141,8 +141,12 @@ class Sight:
     def _picture(self, seen: Seen) -> Drawn:
         ports, drawn = seen.reading.ports, self._drawn
         if drawn is None or not drawn.has_all(ports):
-            drawn = self._drawn = Drawn.of(ports)
+            drawn = self._drawn = Drawn.of(ports, self._name())
         return drawn
+
+    def _name(self) -> str:
+        """Of the fabric, for people."""
+        return "" if self.behind.lab is None else str(control.ask(self.behind.lab, "state")["spec"])
 
     def state(self) -> StateNow:
         seen = self.latest()
