@@ -65,6 +65,16 @@ def test_two_errors_at_a_port_are_chance_and_six_are_not() -> None:
     assert only(diagnose([one.change])).ends[0] == UPLINK
 
 
+def test_who_looks_all_day_wants_more_to_be_sure() -> None:
+    """Of 864 looks a day each would call one healthy fabric in a hundred ill, and so nearly nine a day."""
+    one = ward(ber=0.0)
+    one.count(UPLINK, Column.SYMBOL_ERROR, 5)
+    assert not diagnose([one.change]).is_well
+    assert diagnose([one.change], looks=864).is_well
+    one.count(UPLINK, Column.SYMBOL_ERROR, 3)
+    assert not diagnose([one.change], looks=864).is_well
+
+
 def test_errors_one_way_leave_three_that_may_be_to_blame() -> None:
     one = ward()
     one.count(UPLINK, Column.SYMBOL_ERROR, 300)

@@ -178,3 +178,10 @@ def test_places_that_are_none(text):
 def test_places():
     assert parse_address("[::1]:9315") == ("::1", 9315)
     assert parse_address("127.0.0.1:0") == ("127.0.0.1", 0)
+
+
+def test_all_looks_of_a_day_are_one_diagnosis(stage):
+    stage.tick()
+    alone = stage.tick().diagnosis
+    assert alone is not None
+    assert alone.tests == 720 * diagnose([stage.watch.latest.change]).tests  # a day has 720 times two minutes

@@ -24,10 +24,10 @@ from weft.monitor.suspects import Diagnosis
 from weft.monitor.thresholds import thresholds
 
 
-def diagnose(changes: Sequence[Change]) -> Diagnosis:
-    """From one change or more; more is longer, and sees less."""
+def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
+    """From one change or more; more is longer, and sees less. `looks`: it is one of so many, of which none may err."""
     well = health(changes)
-    signs = look(well)
+    signs = look(well, looks)
     links = sorted(suspects_of_links(signs), key=lambda one: -one.strength)
     slow, explained = traffic_trouble.overloaded_receivers(well)
     return Diagnosis(

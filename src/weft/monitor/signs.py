@@ -25,7 +25,7 @@ class Signs:
     """log10 of chances, [link] or [link, end]; 0 where nothing was counted or nothing is known."""
 
     well: Health
-    tests: int  # how many counts were looked at
+    tests: int  # how many counts were looked at, or will be
     limit: Limit  # of the bit error rate
     symbol_ber: float  # the fabric's own, without what stands out
     symbols: Floats  # [link, end]
@@ -65,7 +65,8 @@ class Signs:
         return np.where(self.is_degraded, np.inf, -least - np.log10(max(self.tests, 1)))
 
 
-def look(well: Health) -> Signs:
+def look(well: Health, looks: int = 1) -> Signs:
+    """`looks`: this is one of so many, and all counts of all of them are one family."""
     limit = thresholds().ber_of(well.seconds)
     symbols, bits = well.at_ends(well.count(Column.SYMBOL_ERROR)), well.at_ends(well.line_bits)
     damaged, data_bits = well.at_ends(well.damaged), well.at_ends(well.data_bits)
@@ -85,7 +86,7 @@ def look(well: Health) -> Signs:
 
     return Signs(
         well=well,
-        tests=int((bits > 0).sum() + (data_bits > 0).sum() + (bits.sum(axis=1) > 0).sum() + (days > 0).sum()),
+        tests=looks * int((bits > 0).sum() + (data_bits > 0).sum() + (bits.sum(axis=1) > 0).sum() + (days > 0).sum()),
         limit=limit,
         symbol_ber=own,
         symbols=tails(symbols, bits, max(own, limit.limit)),

@@ -10,13 +10,14 @@ it is new.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from weft.errors import WeftError
 from weft.monitor.change import Change, between
@@ -27,8 +28,13 @@ from weft.monitor.suspects import Diagnosis
 if TYPE_CHECKING:
     from weft.monitor.history import History
 
+_DAY_S = 86_400
 KEPT = 12  # changes that a diagnosis looks at
 _STALE = 3  # rounds without a new reading, after which the last is no longer the present
+
+
+class Diagnose(Protocol):
+    def __call__(self, changes: Sequence[Change], /, *, looks: int) -> Diagnosis: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +68,7 @@ class Watch:
         poller: Poller,
         *,
         every_s: float = 10.0,
-        diagnose: Callable[[Sequence[Change]], Diagnosis] | None = None,
+        diagnose: Diagnose | None = None,
         history: History | None = None,
         again: Callable[[], Poller] | None = None,
         rest: float = 0.0,
@@ -102,13 +108,19 @@ class Watch:
             self.latest,
             reading=reading,
             change=change,
-            diagnosis=self._diagnose(tuple(self._changes)) if self._diagnose and self._changes else None,
+            diagnosis=self._diagnosis(),
             manager=manager,
             polls=self.latest.polls + 1,
             poll_s=self._clock() - begin_s,
             events=dict(self._events),
             failure="",
         )
+
+    def _diagnosis(self) -> Diagnosis | None:
+        """A watch looks all day, at another stretch of time every `KEPT` rounds: of all these no look may err."""
+        if self._diagnose is None or not self._changes:
+            return None
+        return self._diagnose(tuple(self._changes), looks=math.ceil(_DAY_S / (self.latest.every_s * KEPT)))
 
     # -- in a thread --------------------------------------------------------------------------------------------------
 
