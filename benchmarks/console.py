@@ -4,12 +4,13 @@
 
     first paint    of the page, in a browser that runs already; median and worst of some loads
     all drawn      until the fabric is drawn and its loads are known, likewise
-    frames/s       while the picture is zoomed to and fro
-    own work       of the page for one of those frames, on its main thread: what is left is the graphics card's
+    own work       of the page until then, and for a frame: processor time of its main thread
+    frames/s       while the picture is zoomed to and fro; what a frame takes beyond own work is the graphics card's
 
 The service is `weft serve` on a lab of its own, with a job on half of its hosts. It, the lab and the browser share the
-machine. Without --card WebGL is drawn by the processor (SwiftShader), as in CI: the frames are then its, and where they
-are slow the page leaves lines out while it moves. What drew is printed.
+machine, with whatever else runs there: how many programs want its processors is printed. Without --card WebGL is drawn
+by the processor (SwiftShader), as in CI: the frames are then its, and where they are slow the page leaves lines out
+while it moves. What drew is printed.
 """
 
 from __future__ import annotations
@@ -78,19 +79,23 @@ def main() -> None:
 def measure(page: Page, url: str, fabric: str, loads: int, seconds: float) -> None:
     load_job(url)
     page.resize(1440, 900)
-    page.call("Performance.enable")
-    paints, drawn = [], []
+    page.call("Performance.enable", timeDomain="threadTicks")
+    paints, drawn, own = [], [], []
     for _ in range(loads + 1):
         page.open("about:blank")
         time.sleep(1)
-        began = time.monotonic()
+        began, before = time.monotonic(), main_thread_s(page)
         page.open(url)
         page.wait(_READY)
+        own.append(1e3 * (main_thread_s(page) - before))
         drawn.append(1e3 * (time.monotonic() - began))
         paints.append(page.run("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? NaN"))
     counts = page.run("[...document.querySelectorAll('#page-overview [aria-label=Fabric] dd')].map(o => o.innerText)")
     print(f"{fabric}: {', '.join(counts[1:])} (switches, hosts, cables)\ndrawn by {page.run(_RENDERER)}")
-    for title, found in (("first paint", paints[1:]), ("all drawn", drawn[1:])):  # the first also starts the browser
+    waiting, cores = os.getloadavg()[0], os.cpu_count()
+    print(f"{cores} processors, {waiting:.1f} programs on them")
+    rows = (("first paint", paints), ("all drawn", drawn), ("own work", own))
+    for title, (_, *found) in rows:  # the first load also starts the browser
         print(f"{title:13}{statistics.median(found):8.0f} ms, worst {max(found):.0f} ms")
     page.run(_ZOOM.replace("SECONDS", "2"))  # it finds its pace
     before = main_thread_s(page)
