@@ -219,6 +219,7 @@ def test_a_run_is_started_and_ended_by_rest(console):
 def test_prometheus_is_served_with_a_token_and_the_page_without(console):
     told = httpx.get(f"{console.url}/metrics", headers={"Authorization": f"Bearer {console.tokens['read-only']}"})
     assert "infiniband_switch_port_symbol_error_total{" in told.text
+    assert "weft_tenants " in told.text
     assert httpx.get(f"{console.url}/metrics").status_code == 401
     page = httpx.get(f"{console.url}/")
     assert page.status_code == 200

@@ -14,12 +14,13 @@ from weft.lab import control
 from weft.monitor.columns import Column
 from weft.monitor.exporter import CONTENT_TYPE
 from weft.serve.access import Role
-from weft.serve.api.exchange import PREFIX, answer, ask_fabric, caller_of, change, encoded, gives, refuse
+from weft.serve.api.exchange import PREFIX, answer, ask_fabric, caller_of, change, encoded, gives, ledger_of, refuse
 from weft.serve.console.news import StateNow, SuspectShown, show_suspect
 from weft.serve.console.nodes import NodeShown, show_node
 from weft.serve.console.picture import FabricShown
 from weft.serve.console.runs import RunShown, Wanted
 from weft.serve.console.sight import Sight
+from weft.serve.console.tenant_metrics import tenant_metrics
 from weft.serve.console.ways import Way, find_way
 
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -247,7 +248,9 @@ _metrics = APIRouter(tags=["console"], dependencies=[Depends(_all_seeing)])
 @_metrics.get("/metrics", response_class=Response, responses={403: {"description": "Forbidden"}})
 async def get_metrics(request: Request) -> Response:
     """For Prometheus, with the names of infiniband_exporter: as `weft monitor` serves them."""
-    return Response(await ask_fabric(request, sight_of(request).metrics), headers={"Content-Type": CONTENT_TYPE})
+    more = tenant_metrics(ledger_of(request).desired())
+    told = await ask_fabric(request, lambda: sight_of(request).metrics(more))
+    return Response(told, headers={"Content-Type": CONTENT_TYPE})
 
 
 def add_console(app: FastAPI, sight: Sight) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -28,6 +28,7 @@ from weft.monitor.exporter import render
 from weft.monitor.health import health
 from weft.monitor.history import History
 from weft.monitor.managers import Manager
+from weft.monitor.metrics import Family
 from weft.monitor.poll import Poller, Reading
 from weft.monitor.suspects import Diagnosis
 from weft.monitor.watch import Latest, Watch
@@ -131,9 +132,9 @@ class Sight:
         told = found.diagnosis if isinstance(found.diagnosis, Diagnosis) else None
         return Seen(found.reading, found.change, told, found.manager, found.failure)
 
-    def metrics(self) -> bytes:
-        """For Prometheus."""
-        return render(self.wake(), now_s=time.monotonic())
+    def metrics(self, more: Iterable[Family]) -> bytes:
+        """For Prometheus, and what else the service knows."""
+        return render(self.wake(), now_s=time.monotonic(), more=more)
 
     def fabric(self) -> FabricShown:
         return self._picture(self.latest()).shown

@@ -1,0 +1,18 @@
+"""What Prometheus is told of tenants."""
+
+from __future__ import annotations
+
+from weft.monitor.metrics import text
+from weft.serve.console.tenant_metrics import tenant_metrics
+from weft.serve.desired import Desired
+from weft.tenants.slices import Seat, Slice
+
+
+def test_tenants_and_their_ports():
+    red = Slice(name="red", p_key=0x101, seats={1: Seat(), 2: Seat(full=False)})
+    told = text(tenant_metrics(Desired(revision=7, slices={0x101: red}))).splitlines()
+    assert [line for line in told if line[0] != "#"] == [
+        "weft_tenants 1",
+        'weft_tenant_ports{tenant="red",p_key="0x0101"} 2',
+        "weft_desired_revision 7",
+    ]
