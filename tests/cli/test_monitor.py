@@ -30,6 +30,11 @@ def test_polls_have_time_between_them(every):
         monitor(every=every, ibsim="nobody")
 
 
+def test_fewer_links_than_none_are_refused():
+    with pytest.raises(ConfigError, match="--lines -1"):
+        top(lines=-1, ibsim="nobody")
+
+
 def test_where_nothing_runs_both_say_so():
     for command in (monitor, top):
         with pytest.raises(ConfigError, match="nobody"):

@@ -6,6 +6,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from tests.lab.mounts import need_mounts
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
@@ -240,22 +242,21 @@ def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_
 # -- node_exporter ----------------------------------------------------------------------------------------------------
 
 NODE_EXPORTER = """
-for port in 19731 19732 19733 19734 19735; do
+until [ -s told ]; do  # somebody may take the port before it does
+    port=$({python} -c "import socket; print(socket.create_server(('127.0.0.1', 0)).getsockname()[1])")
     {program} --path.sysfs=/sys --collector.disable-defaults --collector.infiniband \\
         --web.listen-address=127.0.0.1:$port 2>log & it=$!
     until grep -q -e 'address=127.0.0.1' -e 'already in use' log; do sleep 0.05; done
-    if kill -0 $it && ! grep -q 'already in use' log; then
-        {python} -c "import urllib.request as u; print(u.urlopen('http://127.0.0.1:$port/metrics').read().decode())"
-        kill $it; exit 0
-    fi
+    grep -q 'already in use' log && continue
+    {python} -c "import urllib.request as u; print(u.urlopen('http://127.0.0.1:$port/metrics').read().decode())" >told
+    kill $it
 done
-cat log; exit 1
+cat told
 """
 
 
 def test_node_exporter_reads_the_counters_of_a_host(lab, peer, tmp_path):
-    import sys
-
+    need_mounts()
     script = NODE_EXPORTER.format(program=peer("prometheus-node-exporter"), python=sys.executable)
     done = lab.run("h3", "sh", "-c", script, sysfs=True, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

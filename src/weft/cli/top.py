@@ -47,7 +47,10 @@ def top(
         Seconds from poll to poll.
     """
     from weft.cli.monitor import new_watch
+    from weft.errors import ConfigError
 
+    if lines < 0:
+        raise ConfigError(f"--lines {lines}: give how many links to show, or leave it out")
     watch = new_watch(at, lab, ibsim, umad, every)
     if form.is_data or not sys.stdout.isatty():
         _print_once(watch, by, lines or 20, form)
