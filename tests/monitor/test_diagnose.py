@@ -107,6 +107,13 @@ def test_counts_of_several_changes_add_up_and_what_is_unknown_adds_no_time() -> 
     assert well.symbol_ber[one.slot(UPLINK)] == pytest.approx(10 / (400e9 * 40))
 
 
+def test_errors_in_one_of_many_intervals_may_be_a_burst() -> None:
+    good, bad = ward(ber=0), ward(ber=0)
+    bad.count(UPLINK, Column.SYMBOL_ERROR, 300)
+    assert "in one of 4 intervals" in words(only(diagnose([good.change, bad.change, good.change, good.change])))
+    assert "intervals" not in words(only(diagnose([good.change, bad.change, bad.change, good.change])))
+
+
 def test_damaged_packets_tell_where_symbols_are_not_counted() -> None:
     one = ward()
     one.change.known[:, Column.SYMBOL_ERROR] = False
@@ -293,11 +300,13 @@ def test_a_host_that_takes_too_little_is_the_root_of_what_waits() -> None:
     one = ward()
     wait(one, DOWNLINK, 0.8, 0.2)
     wait(one, "spine1/1", 0.6, 0.3)  # sends to leaf1
-    suspect = only(diagnose([one.change]))
+    wait(one, "leaf2/33", 0.5, 0.3)  # sends to spine1
+    diagnosis = diagnose([one.change])
+    suspect = only(diagnosis)
     assert (suspect.ends[0], suspect.kind) == ("h1/1", "overloaded receiver")
-    assert "80% of the time" in words(suspect)
-    assert "took 80 of 400 Gbit/s" in words(suspect)
-    assert "1 port before it waited too" in words(suspect)
+    for said in ("80% of the time", "took 80 of 400 Gbit/s", "2 ports before it waited too"):
+        assert said in words(suspect)
+    assert not diagnosis.notes
 
 
 def test_congestion_is_no_fault_and_its_root_is_named() -> None:
@@ -309,6 +318,16 @@ def test_congestion_is_no_fault_and_its_root_is_named() -> None:
     assert diagnosis.is_well
     assert "3 ports waited" in diagnosis.notes[0]
     assert "leaf1/1 (99% full)" in diagnosis.notes[0]
+
+
+def test_a_full_cable_beside_an_idle_one_is_noted() -> None:
+    one = ward(load_share=0.05)
+    wait(one, "leaf1/33", 0.0, 0.99)  # 33 and 34 lead to spine1
+    wait(one, "h1/1", 0.7, 0.3)
+    assert "from leaf1 to spine1" in diagnose([one.change]).notes[1]
+    for number in range(34, 65):
+        wait(one, f"leaf1/{number}", 0.0, 0.5)
+    assert len(diagnose([one.change]).notes) == 1
 
 
 def test_packets_without_a_way_on_are_the_tables_fault() -> None:

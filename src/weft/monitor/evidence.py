@@ -12,6 +12,7 @@ from weft.monitor.thresholds import thresholds
 from weft.wire.port_info import LinkSpeed
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
+_MANY = 4  # intervals: a cable that errs evenly errs in more than one
 _BEYOND = 30  # decimal places that nobody needs
 _FEW = 3  # names in a sentence
 
@@ -93,6 +94,8 @@ def _of_symbols(signs: Signs, slot: int) -> str:
 
 def _of_packets(well: Health, slot: int) -> list[str]:
     said, name, damaged = [], well.ports.name(slot), int(well.damaged[slot])
+    if well.changes >= _MANY and well.changes_with_errors[slot] == 1:
+        said.append(f"All errors of {name} came in one of {well.changes} intervals: it may have been one burst.")
     if damaged:
         packets = int(well.count(Column.PORT_RCV_PKTS)[slot])
         said.append(f"{number(damaged, 'packet')} of {packets:,} were damaged on their way into {name}.")

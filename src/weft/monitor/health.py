@@ -57,6 +57,8 @@ class Health:
     known_s: Floats  # [slot, Column]: how long it is known
     is_reset: Flags  # [slot]: its counters began anew
     links: Links
+    changes: int  # that it is made of
+    changes_with_errors: Counts  # [slot]: in how many of them it counted symbol errors
     errors_before: Counts  # [slot]: symbol errors on the cable that it had before, if it had another
     bits_before: Floats
 
@@ -147,6 +149,7 @@ def health(changes: Sequence[Change]) -> Health:
     counts = np.zeros((len(ports), len(Column)), np.int64)
     known_s = np.zeros((len(ports), len(Column)))
     is_reset = np.zeros(len(ports), bool)
+    with_errors = np.zeros(len(ports), np.int64)
     errors_before, bits_before = np.zeros(len(ports), np.int64), np.zeros(len(ports))
     for change in changes:
         rows = ports.rows_in(change.ports)
@@ -155,6 +158,7 @@ def health(changes: Sequence[Change]) -> Health:
         known = change.known[rows] & same[:, None]
         counts += np.where(known, change.delta[rows], 0)
         known_s += np.where(known, change.seconds, 0.0)
+        with_errors += known[:, Column.SYMBOL_ERROR] & (change.delta[rows, Column.SYMBOL_ERROR] > 0)
         is_reset |= change.is_reset[rows] & same
         other = change.known[rows, Column.SYMBOL_ERROR] & (rows >= 0) & ~same
         errors_before += np.where(other, change.delta[rows, Column.SYMBOL_ERROR], 0)
@@ -166,6 +170,8 @@ def health(changes: Sequence[Change]) -> Health:
         known_s=known_s,
         is_reset=is_reset,
         links=links_of(ports),
+        changes=len(changes),
+        changes_with_errors=with_errors,
         errors_before=errors_before,
         bits_before=bits_before,
     )

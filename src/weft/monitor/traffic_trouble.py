@@ -11,13 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from weft.monitor import evidence
-from weft.monitor.columns import Column
+from weft.monitor.columns import Column, Flags
 from weft.monitor.health import Health, Slots
 from weft.monitor.suspects import Suspect
 from weft.monitor.thresholds import thresholds
 
 _SURE = 0.99
 _FEW = 3  # names in a sentence
+_MOST_TREES = 10  # that are counted
 
 
 def overloaded_receivers(well: Health) -> tuple[list[Suspect], Slots]:
@@ -25,18 +26,18 @@ def overloaded_receivers(well: Health) -> tuple[list[Suspect], Slots]:
     limit, ports = thresholds().wait_share, well.ports
     faces_host = well.is_switch & (ports.peer >= 0) & ~well.is_switch[ports.peer]
     slow = np.flatnonzero(faces_host & (well.wait_share > limit.limit) & (well.load < 1 - limit.limit))
-    found, held = [], [slow]
+    found: list[Suspect] = []
     for slot in sorted(slow.tolist(), key=lambda slot: -well.wait_share[slot]):
         name, host = ports.name(slot), ports.name(int(ports.peer[slot]))
         taken = well.load[slot] * ports.rate_gbit_s[slot]
-        held.append(waiting_for(well, slot))
         said = [
             f"{name} had packets for {host} and no credits {well.wait_share[slot]:.0%} of the time "
             f"(PortXmitWait, ticks of 22 ns); {limit.name} warns at {limit.limit:.0%}.",
             f"{host} took {taken:,.3g} of {ports.rate_gbit_s[slot]:,.4g} Gbit/s: its cable is not what is full.",
         ]
-        if len(held[-1]):
-            said.append(f"{evidence.number(len(held[-1]), 'port')} before it waited too: a consequence.")
+        held = waiting_for(well, np.array([slot])) if len(found) < _MOST_TREES else ()
+        if len(held):
+            said.append(f"{evidence.number(len(held), 'port')} before it waited too: a consequence.")
         found.append(
             Suspect(
                 ends=(host, name),
@@ -48,40 +49,65 @@ def overloaded_receivers(well: Health) -> tuple[list[Suspect], Slots]:
                 strength=float(well.wait_share[slot]),
             )
         )
-    return found, np.unique(np.concatenate(held))
+    return found, np.concatenate((slow, waiting_for(well, slow)))
 
 
-def waiting_for(well: Health, root: int) -> Slots:
-    """Ports that wait, by way of others that do, for the node of this port to send."""
-    ports, limit = well.ports, thresholds().wait_share.limit
-    node = ports.fabric.ports.node
-    waits = (well.wait_share > limit) & (ports.peer >= 0)
-    to = np.where(ports.peer >= 0, node[ports.peer], -1)
-    found = np.zeros(len(ports), bool)
-    nodes = {int(node[root])}
-    while nodes:
-        more = waits & np.isin(to, [*nodes]) & ~found
-        more[root] = False
+def waiting_for(well: Health, roots: Slots) -> Slots:
+    """Ports that wait, by way of others that do, for the nodes of these ports to send."""
+    waits, to = _waits(well)
+    node = well.ports.fabric.ports.node
+    found, is_held = np.zeros(len(waits), bool), np.zeros(len(well.ports.fabric.nodes), bool)
+    is_held[node[roots]] = True
+    while True:
+        more = waits & is_held[to] & ~found
+        if not more.any():
+            return np.flatnonzero(found)
         found |= more
-        nodes = set(node[np.flatnonzero(more)].tolist())
-    return np.flatnonzero(found)
+        is_held[node[more]] = True
+
+
+def _waits(well: Health) -> tuple[Flags, Slots]:
+    """[slot] -> does it wait too long? And the node that it sends to."""
+    ports = well.ports
+    waits = (well.wait_share > thresholds().wait_share.limit) & (ports.peer >= 0)
+    return waits, ports.fabric.ports.node[ports.peer].astype(np.int64)
 
 
 def note_congestion(well: Health, explained: Slots) -> list[str]:
     """Full ports that others wait for."""
     limit, ports = thresholds().wait_share.limit, well.ports
-    waits = well.wait_share > limit
+    waits, to = _waits(well)
     waits[explained] = False
     if not waits.any():
         return []
-    full = np.flatnonzero((well.load >= 1 - limit) & (ports.peer >= 0))
-    waited_for = {slot: len(waiting_for(well, slot)) for slot in full.tolist()}
-    worst = sorted((slot for slot, count in waited_for.items() if count), key=lambda slot: -waited_for[slot])[:_FEW]
+    at_node = np.bincount(to[waits], minlength=len(ports.fabric.nodes))[ports.fabric.ports.node]
+    full = np.flatnonzero((well.load >= 1 - limit) & (ports.peer >= 0) & (at_node > 0))
+    worst = full[np.argsort(-at_node[full], kind="stable")][:_FEW].tolist()
     names = ", ".join(f"{ports.name(slot)} ({well.load[slot]:.0%} full)" for slot in worst)
     lead = f", for example for {names}" if worst else ""
     waiting = evidence.number(int(waits.sum()), "port")
     return [
-        f"Congestion: {waiting} waited for credits more than {limit:.0%} of the time{lead}. That is load, no fault."
+        f"Congestion: {waiting} waited for credits more than {limit:.0%} of the time{lead}. That is load, no fault.",
+        *_idle_twins(well),
+    ]
+
+
+def _idle_twins(well: Health) -> list[str]:
+    """Of parallel cables between two switches one is full and another idle: tables do not spread what they could."""
+    limit, ports, node = thresholds().wait_share.limit, well.ports, well.ports.fabric.ports.node
+    slots = np.flatnonzero(well.is_switch & (ports.peer >= 0) & (well.known_s[:, Column.PORT_XMIT_PKTS] > 0))
+    slots = slots[well.is_switch[ports.peer[slots]]]
+    bundles, bundle = np.unique(np.stack((node[slots], node[ports.peer[slots]])), axis=1, return_inverse=True)
+    idle = well.load[slots] < limit
+    is_uneven = np.zeros((2, bundles.shape[1]), bool)
+    is_uneven[0, bundle.ravel()[idle]] = is_uneven[1, bundle.ravel()[well.load[slots] >= 1 - limit]] = True
+    uneven = bundles[:, is_uneven.all(axis=0)].T.tolist()
+    if not uneven:
+        return []
+    names = ", ".join(" to ".join(ports.fabric.nodes.name[one] for one in pair) for pair in uneven[:_FEW])
+    return [
+        f"Uneven: of parallel cables one is full, another less than {limit:.0%} used, from {names}; "
+        f"{evidence.number(len(uneven), 'bundle')} in all. Few flows do that; if it lasts, route again."
     ]
 
 
