@@ -30,6 +30,7 @@ import { tabs } from "./tabs";
 const AGAIN_MS = 2000;
 let isReading = false;
 
+await painted(); // the frame of the page is seen before anything is made, and before a graphics card wakes up
 const store = new Store();
 const setMeasure = bar(store);
 const pages = tabs(store);
@@ -42,7 +43,6 @@ table(store, pages.table);
 log(store, pages.log);
 legend(store, byId("legend"));
 sheet(store);
-await painted(); // the frame of the page is seen before a graphics card wakes up
 const picture = hasWebGL() ? new Picture(store, byId("stage")) : null;
 keys(store, picture, setMeasure);
 wire();

@@ -34,6 +34,11 @@ export class Store {
   readonly traces = new Map<string, Trace>(); // job -> its rate
   readonly #heard = new Map<Topic, (() => void)[]>();
 
+  /** What is known of the links is known now: told, and by a service that hears from its fabric. */
+  get isFresh(): boolean {
+    return this.isUp && !this.live?.trouble;
+  }
+
   on(topics: Topic | Topic[], listener: () => void): void {
     for (const topic of [topics].flat()) this.#heard.set(topic, [...(this.#heard.get(topic) ?? []), listener]);
   }

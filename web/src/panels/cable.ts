@@ -41,8 +41,8 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
 function stateOf(store: Store, link: number): HTMLElement {
   const model = store.model!;
   const rate: [string, string] = ["rate", `${model.fabric.links.gbit_s[link]} Gbit/s`];
-  const live = store.isUp && store.live && fits(model, store.live) ? store.live.links : null;
-  if (!live) return facts([["state", "unknown: nothing is heard from the service"], rate]);
+  const live = store.isFresh && store.live && fits(model, store.live) ? store.live.links : null;
+  if (!live) return facts([["state", "unknown: nothing is heard"], rate]);
   return facts([
     ["state", h("span", { class: `state ${live.state[link]}` }, { up: "up", down: "down", bad: "up, and bad" }[live.state[link]])],
     rate,

@@ -71,7 +71,7 @@ class Row {
   show(run: Run): void {
     const isOver = !["waiting", "running"].includes(run.state);
     this.#bar.hidden = isOver;
-    this.#state.textContent = `${run.state}, ${Math.round(run.seconds)} s${isOver ? "" : `: ${run.progress}`}`;
+    this.#state.textContent = `${run.state}, ${Math.round(run.seconds)} s${run.state === "done" || !run.progress ? "" : `: ${run.progress}`}`;
     if (!this.#lines.hidden && !isOver) void this.#try(() => this.#read());
     if (run.state === this.#last) return;
     this.#last = run.state;
@@ -103,7 +103,7 @@ class Row {
   async #report(): Promise<void> {
     const answer = await this.store.api.fetch(`/runs/${this.run.id}/report`);
     const address = URL.createObjectURL(new Blob([await answer.text()], { type: "text/html" }));
-    window.open(address, "_blank", "noopener");
+    h("a", { href: address, target: "_blank", rel: "noopener" }).click();
     setTimeout(() => URL.revokeObjectURL(address), 60_000);
   }
 }

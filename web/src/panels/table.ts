@@ -35,8 +35,8 @@ function cells(store: Store, link: number): HTMLElement[] {
   const show = () => (store.select({ kind: "link", link }), store.show("selected"));
   return [
     h("td", null, h("button", { type: "button", class: "name", onclick: show }, store.model!.ports(link).join(" – "))),
-    h("td", null, h("span", { class: `state ${state[link]}` }, store.isUp ? state[link] : "unknown")),
-    h("td", { class: "number" }, percent(store.isUp ? load[link] : null)),
-    h("td", { class: "number" }, errors[link] === null ? "unknown" : errors[link]!.toLocaleString("en")),
+    h("td", null, h("span", { class: `state ${state[link]}` }, store.isFresh ? state[link] : "unknown")),
+    h("td", { class: "number" }, percent(store.isFresh ? load[link] : null)),
+    h("td", { class: "number" }, !store.isFresh || errors[link] === null ? "unknown" : errors[link]!.toLocaleString("en")),
   ];
 }

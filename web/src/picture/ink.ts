@@ -26,7 +26,7 @@ function chooser(store: Store, model: Model): (link: number) => number {
     const { a, b } = model.fabric.links;
     return (link) => tenantStep(store, model.isSwitch(a[link]) ? b[link] : a[link], model);
   }
-  const live = store.isUp && store.live && fits(model, store.live) ? store.live.links : null;
+  const live = store.isFresh && store.live && fits(model, store.live) ? store.live.links : null;
   if (!live) return () => UNKNOWN;
   if (store.measure === "load") return (link) => stepOfLoad(live.load[link]);
   const most = theme().errors.length;

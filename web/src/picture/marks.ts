@@ -64,8 +64,8 @@ export class Marks {
 
   /** Links that are down or suspected; of thousands the first. */
   #troubled(): [number, boolean][] {
-    const { live, isUp } = this.store;
-    if (!live || !isUp || !fits(this.model, live)) return [];
+    const { live, isFresh } = this.store;
+    if (!live || !isFresh || !fits(this.model, live)) return [];
     const found = new Map<number, boolean>();
     for (const suspect of live.suspects) {
       const link = this.model.linkOf(suspect.link);

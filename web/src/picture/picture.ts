@@ -14,6 +14,7 @@ import { Marks } from "./marks";
 import { nearestLink, type Segments } from "./near";
 import { keepPace } from "./pace";
 
+const MANY_NODES = 1000;
 const MANY_LINKS = 5000;
 const PADDING = 36;
 
@@ -64,9 +65,9 @@ export class Picture {
       nodeProgramClasses: { host: NodePointProgram, switch: Square },
       defaultEdgeType: "cable",
       edgeProgramClasses: { cable: model.links > MANY_LINKS ? Hairs : Bands },
-      minEdgeThickness: 1.2,
+      minEdgeThickness: 1.6,
       stagePadding: PADDING,
-      labelDensity: 3,
+      labelDensity: model.nodes > MANY_NODES ? 1 : 3, // every name that is considered is measured
       labelGridCellSize: 70,
       labelRenderedSizeThreshold: 4,
       labelFont: "system-ui, sans-serif",
