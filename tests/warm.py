@@ -28,7 +28,7 @@ _REHEARSED = (
     "weft sim torus:3x3",
     "weft nccl all_reduce -b 1M -e 2M superpod:su=1",
     "weft route torus:4x4 --compare",
-    "weft scenario qos --picture qos.png",
+    "weft route torus:4x4 --picture load.png",
 )
 _CLIENT = """
 import json, os, socket, sys
@@ -98,6 +98,17 @@ def _rehearse(words: str) -> None:
             main()
 
 
+def _play(words: list[str]) -> None:
+    """`weft WORDS`, or `-c CODE` as Python would."""
+    if words[1:2] == ["-c"]:
+        sys.path.insert(0, "")
+        exec(words[2], {"__name__": "__main__"})
+    else:
+        from weft.cli import main
+
+        main()
+
+
 def _attend(asked: socket.socket) -> None:
     """Run the command in a process of its own, since it may end in any way, and tell its status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -114,9 +125,7 @@ def _attend(asked: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = words
-        from weft.cli import main
-
-        main()
+        sys.exit(_play(words))
     for descriptor in descriptors:
         os.close(descriptor)
     status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])

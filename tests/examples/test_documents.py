@@ -1,7 +1,7 @@
 """Every block of README and docs runs, and prints what the document shows.
 
     ```console     lines after `$ ` are run by the shell; what follows is what they print; a line `...` is any lines.
-    ```python      is run as it stands.
+    ```python      is run as it stands, by a Python that has imported weft.
 
 Blocks of one document share a folder, in order; those that need the real fabrics run by themselves, as they are skipped
 where there are none. A document's labs are nobody else's, and none is left when it fails.
@@ -78,7 +78,7 @@ def matches(expected: list[str], printed: list[str]) -> bool:
 def run(language: str, block: str, folder: Path) -> None:
     if language == "python":
         done = subprocess.run(
-            [sys.executable, "-c", block], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+            ["weft", "-c", block], cwd=folder, env=environment(), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         return
