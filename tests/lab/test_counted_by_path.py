@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -96,8 +95,7 @@ class Lab:
             carrier.close()
 
 
-def weft_command(*words: str) -> str:
-    command = [sys.executable, "-m", "weft", *words]
+def run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -112,13 +110,13 @@ def three_tenants(fabric: weft.Fabric, random: Random) -> str:
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def lab(request, tmp_path_factory) -> Iterator[Lab]:
+def lab(request, tmp_path_factory, warm) -> Iterator[Lab]:
     """Three tenants on the one; a cable pulled from the other, and the tables written anew."""
     spec, seed, divided = request.param
     random, name, conf = Random(seed), f"c{os.getpid()}-{seed}", tmp_path_factory.mktemp("lab") / "partitions.conf"
     fabric = weft.load(spec)
     conf.write_text(three_tenants(fabric, random) if divided else "Default=0x7fff : ALL=full ;\n")
-    weft_command("up", spec, "--daemon", "--sm", "--partitions", str(conf), "--name", name)
+    run(str(warm), "up", spec, "--daemon", "--sm", "--partitions", str(conf), "--name", name)
     found = Lab(spec, name)
     try:
         if not divided:
@@ -149,12 +147,12 @@ def flows_over(lab: Lab, before: Counter[PortKey], unit_words: int) -> dict[Port
     return {port: count for port, words in since.items() if (count := round(words / unit_words))}
 
 
-def test_ports_count_the_messages_of_all_to_all_that_the_paths_lead_over_them(lab) -> None:
+def test_ports_count_the_messages_of_all_to_all_that_the_paths_lead_over_them(lab, warm) -> None:
     told = lab.paths()
     pairs = [pair for pair in told if pair[::-1] in told]
     ways = [lab.way(*pair) for pair in pairs]
     before = lab.counted(lab.ports)
-    report = json.loads(weft_command("traffic", "all-to-all", "--size", "1M", "--json", "--lab", lab.entry.name))
+    report = json.loads(run(str(warm), "traffic", "all-to-all", "--size", "1M", "--json", "--lab", lab.entry.name))
     every = len(lab.names) * (len(lab.names) - 1)
     assert (report["delivered"], report["without_path"]) == (len(pairs), every - len(pairs))
     assert flows_over(lab, before, MESSAGE_WORDS) == Counter(port for way in ways for port in way)

@@ -38,9 +38,9 @@ def name(run_time) -> str:
 
 
 @pytest.fixture
-def weft(run_time, tmp_path) -> Iterator[Weft]:
+def weft(run_time, tmp_path, warm) -> Iterator[Weft]:
     def run(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "weft", *words]
+        command = [str(warm), *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.returncode == status, done.stdout + done.stderr
         return done
