@@ -76,9 +76,10 @@ def _of_other_end(signs: Signs, link: int, slot: int, near: int) -> str:
 
 def worse_first(signs: Signs, link: int) -> tuple[int, int]:
     """Slots of a link's ends."""
-    a, b = signs.well.links.ends[link].tolist()
-    errors = signs.well.count(Column.SYMBOL_ERROR) + signs.well.damaged
-    return (b, a) if b != NONE and (a == NONE or errors[b] > errors[a]) else (a, b)
+    well = signs.well
+    a, b = well.links.ends[link].tolist()
+    at_a, at_b = (well.counts[end, Column.SYMBOL_ERROR] + well.damaged[end] for end in (a, b))
+    return (b, a) if b != NONE and (a == NONE or at_b > at_a) else (a, b)
 
 
 def _of_symbols(signs: Signs, slot: int) -> str:
