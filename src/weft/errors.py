@@ -5,6 +5,7 @@
     │   ├── UnknownName      no such node, port, model, topology; suggests near ones
     │   └── FileError        a file that cannot be read: file, line, what was read, what was expected
     ├── SubnetError          the fabric: it does not do what was asked of it
+    │   └── Silent           who was asked does not answer
     └── SimulationBug        us: weft contradicts itself; please report it
 
 Every message names the thing as the operator knows it, the value, the rule, and the way out.

@@ -21,7 +21,7 @@ def test_commands_and_options_are_completed(tmp_path):
     env = os.environ | {"HOME": str(tmp_path), "SHELL": "/bin/bash"}
     subprocess.run([sys.executable, "-m", "weft", "--install-completion"], env=env, check=True, capture_output=True)
     for words, expected in (
-        ("weft top", "topologies"),
+        ("weft topo", "topologies"),
         ("weft sim --traf", "--traffic"),
         ("weft scenario inc", "incast"),
     ):
