@@ -150,6 +150,18 @@ def test_arrow_keys_walk_through_the_picture(page: Page) -> None:
     page.wait("document.querySelector('#page-selected h2') === null")
 
 
+def test_a_node_is_chosen_with_the_pointer(page: Page) -> None:
+    page.press("#fit")
+    x, y, width = page.run("(r => [r.x, r.y, r.width])(document.querySelector('#stage').getBoundingClientRect())")
+    page.wait(f"{DRAWN}('labels')")
+    for across in range(0, int(width), 6):  # along the top row
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across, y=y + 38)
+        if page.run("document.querySelector('#stage').classList.contains('over')"):
+            page.click(x + across, y + 38)
+            break
+    page.wait("document.querySelector('#page-selected h2')?.textContent === 'spine1'")
+
+
 def test_a_cable_is_broken_and_mended(page: Page) -> None:
     port = choose_cable(page, "h7")
     page.press("#page-selected button", "Break")

@@ -4,12 +4,14 @@ import type Sigma from "sigma";
 import { penOf, theme } from "../colours";
 import { fits, type Model } from "../model";
 import type { Store } from "../store";
+import { drawName } from "./names";
 
 type Point = { x: number; y: number };
 const MOST_CHOSEN = 200; // lines of one node
 const MOST_TROUBLED = 400;
 
 export class Marks {
+  hovered: number | null = null; // node under the pointer
   readonly #context: CanvasRenderingContext2D;
 
   constructor(
@@ -36,6 +38,14 @@ export class Marks {
     this.#drawChosen();
     this.#drawPath();
     for (const [link, isDown] of troubled) this.#sign(link, isDown);
+    if (this.hovered !== null) this.#drawHovered(this.hovered);
+  }
+
+  #drawHovered(node: number): void {
+    const data = this.sigma.getNodeDisplayData(String(node))!;
+    this.#ring(node, 3, 2);
+    const at = { ...data, ...this.#place(node), size: this.sigma.scaleSize(data.size) + 4, room: undefined };
+    drawName(this.#context, at, this.sigma.getSettings());
   }
 
   #ends(link: number): [Point, Point] {

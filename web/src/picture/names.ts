@@ -1,7 +1,6 @@
 // Names of nodes: above what hangs from them, below what stands at the bottom.
 
-import type { NodeHoverDrawingFunction, NodeLabelDrawingFunction } from "sigma/rendering";
-import { NodeSquareProgram } from "@sigma/node-square";
+import type { NodeLabelDrawingFunction } from "sigma/rendering";
 import { theme } from "../colours";
 
 let nearness = 1;
@@ -26,19 +25,3 @@ export const drawName: NodeLabelDrawingFunction = (context, data, settings) => {
   context.fillStyle = ink.text;
   context.fillText(data.label, data.x, y);
 };
-
-export const drawHover: NodeHoverDrawingFunction = (context, data, settings) => {
-  const ink = theme();
-  context.strokeStyle = ink.chosen;
-  context.lineWidth = 2;
-  context.beginPath();
-  context.arc(data.x, data.y, data.size * 1.3 + 3, 0, 7);
-  context.stroke();
-  drawName(context, data, settings);
-};
-
-/** A switch; sigma's own square writes names to its right. */
-export class Square extends NodeSquareProgram {
-  override drawLabel = drawName as NodeSquareProgram["drawLabel"];
-  override drawHover = drawHover as NodeSquareProgram["drawHover"];
-}

@@ -1,17 +1,30 @@
-// The cable under the pointer. Asked on a click only: every line is looked at, which takes less than a millisecond for
-// tens of thousands; sigma would draw all of them a second time in every frame to know.
+// What is under the pointer. All nodes are looked at when it moves, and all cables on a click: less than a millisecond for
+// tens of thousands. sigma would draw them a second time in every frame to know.
 
 import type Sigma from "sigma";
 import type { Model } from "../model";
 
 const REACH_PX = 7;
+const NODE_REACH_PX = 4;
 
-export interface Segments {
-  sigma: Sigma;
-  model: Model;
+type Point = { x: number; y: number };
+
+export function nearestNode(sigma: Sigma, model: Model, at: Point): number | null {
+  const point = sigma.viewportToFramedGraph(at);
+  const pixel = sigma.viewportToFramedGraph({ x: at.x + 1, y: at.y }).x - point.x;
+  let best: number | null = null;
+  let least = 1;
+  for (let node = 0; node < model.nodes; node++) {
+    const data = sigma.getNodeDisplayData(String(node));
+    if (!data) continue;
+    const reach = (sigma.scaleSize(data.size) + NODE_REACH_PX) * pixel;
+    const far = ((data.x - point.x) ** 2 + (data.y - point.y) ** 2) / reach ** 2;
+    if (far < least) [least, best] = [far, node];
+  }
+  return best;
 }
 
-export function nearestLink({ sigma, model }: Segments, at: { x: number; y: number }): number | null {
+export function nearestLink(sigma: Sigma, model: Model, at: Point): number | null {
   const point = sigma.viewportToFramedGraph(at);
   const beside = sigma.viewportToFramedGraph({ x: at.x + REACH_PX, y: at.y });
   let least = (beside.x - point.x) ** 2 + (beside.y - point.y) ** 2;

@@ -2,16 +2,16 @@
 
 import Graph from "graphology";
 import Sigma from "sigma";
-import { NodePointProgram } from "sigma/rendering";
 import { DIM, penOf, theme, thin, UNKNOWN } from "../colours";
 import { announce, movesLittle } from "../manners";
 import type { Model } from "../model";
 import type { Store } from "../store";
 import { Bands, type Cable, Hairs, lanes } from "./cables";
 import { inkLinks, tenantStep } from "./ink";
-import { drawHover, drawName, setNearness, Square } from "./names";
+import { drawName, setNearness } from "./names";
 import { Marks } from "./marks";
-import { nearestLink, type Segments } from "./near";
+import { nearestLink, nearestNode } from "./near";
+import { Dot, Square } from "./nodes";
 import { keepPace } from "./pace";
 
 const MANY_NODES = 1000;
@@ -53,8 +53,7 @@ export class Picture {
     });
     this.#sigma = sigma;
     if (before && isSame) sigma.getCamera().setState(before);
-    new Marks(sigma, this.store, model, beside, this.#steps);
-    this.#listen(sigma, model);
+    this.#listen(sigma, model, new Marks(sigma, this.store, model, beside, this.#steps));
     this.paint();
   }
 
@@ -62,7 +61,7 @@ export class Picture {
     return {
       allowInvalidContainer: true,
       defaultNodeType: "host",
-      nodeProgramClasses: { host: NodePointProgram, switch: Square },
+      nodeProgramClasses: { host: Dot, switch: Square },
       defaultEdgeType: "cable",
       edgeProgramClasses: { cable: model.links > MANY_LINKS ? Hairs : Bands },
       minEdgeThickness: 1.6,
@@ -73,7 +72,6 @@ export class Picture {
       labelFont: "system-ui, sans-serif",
       labelSize: 11,
       defaultDrawNodeLabel: drawName,
-      defaultDrawNodeHover: drawHover,
       minCameraRatio: 0.01,
       maxCameraRatio: 1.6,
       zoomDuration: movesLittle() ? 0 : 160,
@@ -172,28 +170,40 @@ export class Picture {
     if (!sigma || !model) return;
     const changed = inkLinks(this.store, model, this.#steps);
     if (this.#lastMeasure !== this.store.measure || this.store.measure === "tenant") return this.#restyle();
-    const edges = changed.map(String);
-    sigma.refresh({ partialGraph: { edges }, skipIndexation: true, schedule: true });
+    this.#repaint([], changed.map(String));
   }
 
   #restyle(): void {
     this.#lastMeasure = this.store.measure;
-    this.#sigma?.refresh({ partialGraph: { nodes: this.#graph!.nodes(), edges: this.#graph!.edges() }, skipIndexation: true, schedule: true });
+    this.#repaint(this.#graph?.nodes() ?? [], this.#graph?.edges() ?? []);
+  }
+
+  #repaint(nodes: string[], edges: string[]): void {
+    try {
+      this.#sigma?.refresh({ partialGraph: { nodes, edges }, skipIndexation: true, schedule: true });
+    } catch {
+      this.#sigma?.scheduleRefresh(); // its indices are made anew before the next frame: there everything is
+    }
   }
 
   // -- pointer ---------------------------------------------------------------------------------------------------
 
-  #listen(sigma: Sigma, model: Model): void {
-    const segments = (): Segments => ({ sigma, model });
+  #listen(sigma: Sigma, model: Model, marks: Marks): void {
     sigma.on("beforeRender", () => setNearness(sigma.getCamera().ratio));
     keepPace(sigma);
-    sigma.on("clickNode", ({ node }) => this.store.select({ kind: "node", node: Number(node) }));
     sigma.on("clickStage", ({ event }) => {
-      const link = nearestLink(segments(), event);
+      const node = nearestNode(sigma, model, event);
+      if (node !== null) return this.store.select({ kind: "node", node });
+      const link = nearestLink(sigma, model, event);
       this.store.select(link === null ? null : { kind: "link", link });
     });
-    sigma.on("enterNode", () => this.stage.classList.add("over"));
-    sigma.on("leaveNode", () => this.stage.classList.remove("over"));
+    sigma.on("moveBody", ({ event }) => {
+      const node = nearestNode(sigma, model, event);
+      if (node === marks.hovered) return;
+      marks.hovered = node;
+      marks.draw();
+      this.stage.classList.toggle("over", node !== null);
+    });
   }
 
   // -- camera ----------------------------------------------------------------------------------------------------
