@@ -15,6 +15,7 @@ from weft.monitor.columns import Column
 from weft.monitor.exporter import CONTENT_TYPE
 from weft.serve.access import Role
 from weft.serve.api.exchange import PREFIX, answer, ask_fabric, caller_of, change, encoded, gives, ledger_of, refuse
+from weft.serve.api.trouble import Cables
 from weft.serve.console.news import StateNow, SuspectShown, show_suspect
 from weft.serve.console.nodes import NodeShown, show_node
 from weft.serve.console.picture import FabricShown
@@ -63,10 +64,6 @@ class CableOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         if (self.do == "degrade") != bool(given):
             raise ConfigError("degrade, and it alone, says how: ber, one_way, flaps, to or drain")
         return {"name": self.name} | given
-
-
-class Cables(msgspec.Struct, kw_only=True):
-    ports: list[str]  # one of each
 
 
 class LoadOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -226,7 +223,7 @@ async def get_run(request: Request, number: int) -> Response:
     return _json(sight_of(request).runs.one(number))
 
 
-@router.get("/runs/{number}/report", responses={404: {"description": "Not Found"}})
+@router.get("/runs/{number}/report", **gives(None, 403, 404, 422))
 async def get_report(request: Request, number: int) -> Response:
     """The page that it wrote."""
     return Response(sight_of(request).runs.report(number), media_type="text/html", headers=_REPORT)
@@ -245,7 +242,7 @@ def _json(content: Any, status: int = 200) -> Response:
 _metrics = APIRouter(tags=["console"], dependencies=[Depends(_all_seeing)])
 
 
-@_metrics.get("/metrics", response_class=Response, responses={403: {"description": "Forbidden"}})
+@_metrics.get("/metrics", **gives(None, 403, 504))
 async def get_metrics(request: Request) -> Response:
     """For Prometheus, with the names of infiniband_exporter: as `weft monitor` serves them."""
     more = tenant_metrics(ledger_of(request).desired())
