@@ -44,7 +44,7 @@ export class Marks {
   #drawHovered(node: number): void {
     const data = this.sigma.getNodeDisplayData(String(node))!;
     this.#ring(node, 3, 2);
-    const at = { ...data, ...this.#place(node), size: this.sigma.scaleSize(data.size) + 4, room: undefined };
+    const at = { ...data, ...this.#place(node), size: this.sigma.scaleSize(data.size), room: undefined };
     drawName(this.#context, at, this.sigma.getSettings());
   }
 
