@@ -115,7 +115,7 @@ def test_opensm_brings_selene_up(managed, court, selene_dump):
     """666 switches, and adapters with names that repeat.
 
     Its min-hop paths are as long as weft's, pair by pair. They can deadlock: both judges see it, weft by name. ibdmchk
-    walks every pair, which takes it a minute: it is shown all switches, and every third server.
+    walks every pair, which takes it a minute: it is shown all switches, and every fifth server.
     """
     one = managed(ibnetdiscover.read(selene_dump))
     host = one.fabric.hcas[0].name
@@ -133,7 +133,7 @@ def test_opensm_brings_selene_up(managed, court, selene_dump):
     assert len(lids) > 4_341
     assert np.array_equal(switch_hops(ours)[:, lids], switch_hops(one.fabric)[:, lids])
     nodes = one.fabric.nodes
-    some = one.fabric.subset((nodes.kind == NodeKind.SWITCH) | (nodes.server % 3 == 0))
+    some = one.fabric.subset((nodes.kind == NodeKind.SWITCH) | (nodes.server % 5 == 0))
     judgement = court.judge(some, shell=True)
     assert judgement.credit_loop
     assert_agree(check(some, hosts_only=True), judgement)
@@ -151,6 +151,8 @@ def switch_hops(fabric: Fabric) -> np.ndarray:
     hops = np.zeros(here.shape, np.int16)
     for _ in range(16):
         there = graph_ports[here, tables.lft[here, lids]]
+        if (there < 0).all():
+            break
         hops += there >= 0
         here = np.where(there >= 0, there, here)
     return hops
