@@ -61,7 +61,7 @@ class Breaker:
                 faults.mend(devices, slot)
 
 
-@pytest.mark.parametrize("seed", range(40, 43))
+@pytest.mark.parametrize("seed", range(40, 42))
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_breaks_and_what_a_sweep_mends_is_the_same_for_all(spec, seed, tmp_path) -> None:
     running = Running(views.fabric_called(spec), Random(seed), tmp_path, most_pairs=PAIRS)
