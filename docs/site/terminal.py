@@ -30,11 +30,14 @@ _DOTS = ("#ff7b72", "#e3b341", "#7ee787")
 _COLOURS = {"#": "#8b949e", "$": "#7ee787", " ": "#c9d1d9"}  # of comments, of commands, of what they print
 
 
-def record() -> list[str]:
-    """Every line of the session: comments, commands after `$ `, and two blanks before what is printed."""
+def record(programs: Path = Path(sys.executable).parent) -> list[str]:
+    """Every line of the session: comments, commands after `$ `, and two blanks before what is printed.
+
+    `weft` is the one in that folder.
+    """
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:  # short, as paths of sockets must be
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{programs}:{os.environ['PATH']}"
         own = {"XDG_RUNTIME_DIR": folder, "WEFT_DEFAULTS": "", "LC_ALL": "C.UTF-8"}
         env = os.environ | own | {"PATH": path, "COLUMNS": "100"}
         for entry in SESSION:

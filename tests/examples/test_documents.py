@@ -126,11 +126,11 @@ def test_the_picture_in_the_readme_is_what_weft_draws(tmp_path):
     )
 
 
-def test_the_terminal_in_the_readme_is_what_weft_prints(monkeypatch):
+def test_the_terminal_in_the_readme_is_what_weft_prints(monkeypatch, warm):
     monkeypatch.syspath_prepend(ROOT / "docs" / "site")
     import terminal
 
-    assert terminal.draw(terminal.record()) == terminal.PICTURE.read_text(encoding="utf-8"), (
+    assert terminal.draw(terminal.record(warm.parent)) == terminal.PICTURE.read_text(encoding="utf-8"), (
         "record it again: python docs/site/terminal.py"
     )
 

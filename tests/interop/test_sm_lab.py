@@ -275,7 +275,7 @@ def test_a_broken_cable_is_told_by_trap_128_and_routed_around(tmp_path):
     assert one.manager.process.returncode == 0
 
 
-def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch):
+def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch, warm):
     """weft up; weft sm; weft exec; weft sm status."""
     runtime = tmp_path / "r"
     runtime.mkdir()
@@ -284,7 +284,7 @@ def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch):
 
     def command(*words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "weft", *words],
+            [warm, *words],
             cwd=tmp_path,
             capture_output=True,
             text=True,
