@@ -13,10 +13,9 @@ from weft.cli.output import console, print_data, progress_bar
 if TYPE_CHECKING:
     from weft.monitor.change import Change
     from weft.monitor.poll import Poller
-    from weft.monitor.suspects import Diagnosis, JobCost, Suspect
+    from weft.monitor.suspects import Diagnosis
 
 _MOST = 10  # suspects that are printed
-_FELT = 0.999  # of what a pair gets without the suspect: who has more feels nothing
 
 
 def diagnose(
@@ -94,12 +93,12 @@ def _poll(poller: Poller, clock: Callable[[], float], polls: int, every: float) 
 
 
 def _print(found: Diagnosis, polls: int) -> None:
-    from weft.monitor.evidence import seconds_in_words
+    from weft.monitor.evidence import concerns, seconds_in_words
 
     out = console()
     for number, suspect in enumerate(found.suspects[:_MOST], 1):
         out.print(f"{number}. {suspect.kind}: {suspect.name}", style="bold", markup=False)
-        for line in (*suspect.evidence, *_concerns(suspect), f"To do: {suspect.action}"):
+        for line in (*suspect.evidence, *concerns(suspect), f"To do: {suspect.action}"):
             out.print(f"   {line}", markup=False)
     if len(found.suspects) > _MOST:
         out.print(f"{len(found.suspects) - _MOST:,} more suspects: --json has them all.")
@@ -111,21 +110,4 @@ def _print(found: Diagnosis, polls: int) -> None:
         f"{verdict}{found.ports:,} ports of {found.links:,} links, {polls} polls in {seconds_in_words(found.seconds)}; "
         f"bit error rate of all but suspects: {others}.",
         markup=False,
-    )
-
-
-def _concerns(suspect: Suspect) -> list[str]:
-    if suspect.impact is None:
-        return []
-    said = [_cost(job, " while it is down" if suspect.kind == "flapping" else "") for job in suspect.impact.jobs]
-    tenants = ", ".join(suspect.impact.tenants)
-    return [*said, f"Tenants whose packets come by, by their P_Keys: {tenants}."] if tenants else said
-
-
-def _cost(job: JobCost, when: str) -> str:
-    if job.slowest > _FELT * job.without_slowest:
-        return f"Job {job.name} sends by it, and loses less than {1 - _FELT:.1%} (simulated)."
-    return (
-        f"Job {job.name} sends by it{when}: {job.gbit_s:,.0f} of {job.without_gbit_s:,.0f} Gbit/s, its slowest pair "
-        f"gets {job.slowest:.1%} of what it wants instead of {job.without_slowest:.1%} (simulated)."
     )

@@ -33,7 +33,8 @@ from weft.sim.steady import Ills, Job, Steady, check_job, settle
 from weft.sim.steady_counts import Counts, advance, past
 from weft.units import parse_share
 
-TICK_S = 1.0
+TICK_S = 0.2
+_REST = 4.0  # so that a fifth of the time at most goes into it
 MOST_SPEED = 100_000.0
 _JOB = re.compile(r"(?:(?P<name>[^=:@\s]+)=)?(?P<pattern>[^=:@\s]+)(?::(?P<hosts>[^@\s]+))?(?:@(?P<share>[^@\s]+))?")
 _TABLES = ("port_info", "lft", "pkey", "sl2vl")  # that paths depend on
@@ -147,13 +148,14 @@ class LabLoad:
 
     def _tick(self, end: threading.Event) -> None:
         before_s = time.monotonic()
-        while not end.wait(TICK_S):
+        took_s = 0.0
+        while not end.wait(max(TICK_S, _REST * took_s)):
             now_s = time.monotonic()
             try:
                 self.advance((now_s - before_s) * self.speed)
             except WeftError as error:  # a lab that is too busy, or tables that lead nowhere: it tries again
                 log.warning("the load stands still: %s", error)
-            before_s = now_s
+            before_s, took_s = now_s, time.monotonic() - now_s
 
     def _settle(self) -> Steady:
         """The rates, found again if something has changed that they depend on."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from weft.monitor.columns import Column
 from weft.monitor.health import NONE, Health
 from weft.monitor.signs import Signs, wanted
+from weft.monitor.suspects import JobCost, Suspect
 from weft.monitor.thresholds import thresholds
 from weft.wire.port_info import LinkSpeed
 
@@ -15,6 +16,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
 _MANY = 4  # intervals: a cable that errs evenly errs in more than one
 _BEYOND = 30  # decimal places that nobody needs
 _FEW = 3  # names in a sentence
+_FELT = 0.999  # of what a pair gets without the suspect: who has more feels nothing
 
 
 def seconds_in_words(seconds: float) -> str:
@@ -154,3 +156,21 @@ def of_chance(signs: Signs, link: int) -> str:
         return "This is no matter of chance: both ends say so."
     rare = f"one healthy fabric of 1e{places:.0f}" if places < _BEYOND else f"no healthy fabric of 1e{_BEYOND}"
     return f"Chance shows such a link in {rare}; {signs.tests:,} counts were looked at."
+
+
+def concerns(suspect: Suspect) -> list[str]:
+    """Whom it concerns, if that was looked for."""
+    if suspect.impact is None:
+        return []
+    said = [_cost(job, " while it is down" if suspect.kind == "flapping" else "") for job in suspect.impact.jobs]
+    tenants = ", ".join(suspect.impact.tenants)
+    return [*said, f"Tenants whose packets come by, by their P_Keys: {tenants}."] if tenants else said
+
+
+def _cost(job: JobCost, when: str) -> str:
+    if job.slowest > _FELT * job.without_slowest:
+        return f"Job {job.name} sends by it, and loses less than {1 - _FELT:.1%} (simulated)."
+    return (
+        f"Job {job.name} sends by it{when}: {job.gbit_s:,.0f} of {job.without_gbit_s:,.0f} Gbit/s, its slowest pair "
+        f"gets {job.slowest:.1%} of what it wants instead of {job.without_slowest:.1%} (simulated)."
+    )

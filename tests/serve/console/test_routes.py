@@ -131,32 +131,36 @@ def test_a_cable_that_is_pulled_stays_in_the_picture_and_is_told_of(console):
 
 
 def test_a_job_moves_and_its_links_carry_it(console):
-    answer = console("PUT", "load", json={"jobs": ["train=ring:h[1-8]@50%"]})
+    answer = console("PUT", "load", json={"jobs": ["train=ring:h[1-8]@50%"], "speed": 20})
     assert answer.status_code == 200, answer.text
     h1, h9 = (_link(console.get("fabric"), name) for name in ("h1/1", "h9/1"))
-    now = wait_until(lambda: (state := console.get("state"))["links"]["load"][h1] and state, "load")
-    assert now["links"]["load"][h1] > 0.3
+    now = wait_until(lambda: ((state := console.get("state"))["links"]["load"][h1] or 0) > 0.3 and state, "load")
+    assert now["links"]["load"][h1] < 5  # a lab's clock ticks, and a poll may see a tick more; it is 20 times as fast
     assert now["links"]["load"][h9] < 0.01
     assert [job["name"] for job in now["jobs"]] == ["train"]
     node = console.get("nodes/h1")
     (port,) = node["ports"]
     assert port["peer"] == "leaf1/1"
     assert port["pkeys"] == ["0xffff"]
-    assert port["rates"]["port_xmit_data_words"] > 1e9
+    assert 1e9 < port["rates"]["port_xmit_data_words"] < 60e9
     series = console.get("history?port=h1/1&counter=port_xmit_data_words&seconds=60")
-    assert series["v"][-1] > 1e9
+    assert 1e9 < series["v"][-1] < 60e9
     assert console("DELETE", "load").status_code == 204
     assert console.get("load")["jobs"] == []
 
 
 def test_a_bad_cable_becomes_a_suspect(console):
     console.order(name="leaf2/6", do="degrade", ber=1e-8)
-    console("PUT", "load", json={"jobs": []})  # a clock: cables err, idle or not
+    console("PUT", "load", json={"jobs": ["train=all-to-all@50%"]})
 
     def suspect() -> dict:
         return next((one for one in console.get("diagnosis")["suspects"] if "leaf2/6" in one["link"]), {})
 
-    found = wait_until(suspect, "suspicion")
+    with httpx.Client(base_url=console.url, timeout=PATIENCE_S, trust_env=False) as client:
+        headers = {"Authorization": f"Bearer {console.tokens['read-only']}"}
+        with client.stream("GET", "/api/v1/live", headers=headers):  # it looks whom while somebody listens
+            found = wait_until(lambda: (one := suspect()).get("impact") and one, "suspicion")
+    assert "Job train sends by it" in found["impact"]
     assert found["kind"] == "bad cable"
     assert found["evidence"]
     state = console.get("state")

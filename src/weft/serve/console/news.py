@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from weft.monitor.evidence import concerns
 from weft.monitor.suspects import Suspect
 from weft.serve.console.picture import FabricShown
 from weft.serve.console.runs import RunShown
@@ -36,6 +37,7 @@ class SuspectShown(msgspec.Struct, kw_only=True):
     confidence: float
     evidence: list[str]
     action: str
+    impact: str  # whom it concerns; "": nobody, or it is not known yet
 
 
 class StateNow(msgspec.Struct, kw_only=True):
@@ -58,6 +60,7 @@ def show_suspect(one: Suspect) -> SuspectShown:
         confidence=one.confidence,
         evidence=list(one.evidence),
         action=one.action,
+        impact=" ".join(concerns(one)),
     )
 
 

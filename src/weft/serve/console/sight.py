@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import msgspec
@@ -27,10 +27,11 @@ from weft.monitor.diagnose import diagnose
 from weft.monitor.exporter import render
 from weft.monitor.health import health
 from weft.monitor.history import History
+from weft.monitor.impact import add_impact, read_jobs, read_routed
 from weft.monitor.managers import Manager
 from weft.monitor.metrics import Family
 from weft.monitor.poll import Poller, Reading
-from weft.monitor.suspects import Diagnosis
+from weft.monitor.suspects import Diagnosis, Impact, Suspect
 from weft.monitor.watch import Latest, Watch
 from weft.serve.console.drawn import Drawn
 from weft.serve.console.live import LOG, STATE, Live
@@ -77,6 +78,7 @@ class Sight:
         self._watch: Watch | None = None
         self._wanted_s = 0.0  # when somebody last wanted to know
         self._drawn: Drawn | None = None
+        self._impacts: dict[tuple[str, ...], Impact | None] = {}  # of suspects
         self._end = threading.Event()
         self._teller = threading.Thread(target=self._tell, name="console", daemon=True)
 
@@ -129,8 +131,26 @@ class Sight:
         found = self.wake()
         if found.reading is None:
             raise SubnetError(found.failure)
-        told = found.diagnosis if isinstance(found.diagnosis, Diagnosis) else None
+        told = found.diagnosis and self._weighed(found.diagnosis)
         return Seen(found.reading, found.change, told, found.manager, found.failure)
+
+    def _weighed(self, found: Diagnosis) -> Diagnosis:
+        """With whom its suspects concern, as far as that is known."""
+        return replace(
+            found, suspects=tuple(replace(one, impact=self._impacts.get(_key(one))) for one in found.suspects)
+        )
+
+    def _weigh(self, found: Diagnosis | None) -> None:
+        """Look whom new suspects concern: tables are read for it, which takes a while in a large fabric."""
+        suspects = found.suspects if found is not None else ()
+        new = tuple(one for one in suspects if _key(one) not in self._impacts)
+        self._impacts = {key: self._impacts[key] for key in map(_key, suspects) if key in self._impacts}
+        if found is None or not new:
+            return
+        with suppress(WeftError), self.ask() as carrier:  # with the next look, then
+            fabric = read_routed(carrier)
+            weighed = add_impact(replace(found, suspects=new), fabric, read_jobs(fabric, self._load().get("jobs", [])))
+            self._impacts |= {_key(one): one.impact for one in weighed.suspects}
 
     def metrics(self, more: Iterable[Family]) -> bytes:
         """For Prometheus, and what else the service knows."""
@@ -159,7 +179,7 @@ class Sight:
             t=round(seen.reading.stamp_s, 3),
             revision=drawn.shown.revision,
             seconds=change.seconds if change else 0.0,
-            links=drawn.links_now(seen.reading.ports, well, suspects, float(load.get("speed") or 1.0)),
+            links=drawn.links_now(seen.reading.ports, well, suspects, _speed(load)),
             jobs=load.get("jobs", []),
             sm=self._manager(seen.manager),
             suspects=[show_suspect(one) for one in suspects],
@@ -171,7 +191,8 @@ class Sight:
     def series(self, port: str, column: Column, seconds: float) -> tuple[list[float], list[float | None]]:
         """What a counter of a port did in each interval, per second."""
         t, v = self.history.series(port, column, seconds)
-        return t.tolist(), [None if np.isnan(one) else one for one in v.tolist()]
+        speed = self.speed()
+        return t.tolist(), [None if np.isnan(one) else one / speed for one in v.tolist()]
 
     @contextmanager
     def ask(self, host: str = "") -> Iterator[Carrier]:
@@ -190,6 +211,10 @@ class Sight:
         if self.behind.lab is None:
             raise Clash("this fabric is no lab: its cables and its load are not ours to change")
         return self.behind.lab
+
+    def speed(self) -> float:
+        """Seconds that pass in a lab while one passes here: its ports count so much faster."""
+        return _speed(self._load())
 
     def _load(self) -> dict[str, Any]:
         return {} if self.behind.lab is None else dict(control.ask(self.behind.lab, "load_state"))
@@ -236,3 +261,12 @@ class Sight:
                 self.log(kind, text)
             self.live.publish(STATE, msgspec.json.encode(now))
             before, told_s = now, time.monotonic()
+            self._weigh(self.latest().diagnosis)
+
+
+def _speed(load: dict[str, Any]) -> float:
+    return float(load.get("speed") or 1.0)
+
+
+def _key(one: Suspect) -> tuple[str, ...]:
+    return (one.kind, *sorted(one.ends))
