@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
 os.environ["WEFT_DEFAULTS"] = ""  # those of whoever runs the tests
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and what is ignored no shell that is started can trap
 
 import weft
 from weft.fabric.model import Fabric

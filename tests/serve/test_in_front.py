@@ -27,8 +27,6 @@ def keys(lab: str, host: str) -> set[int]:
 
 @pytest.mark.slow
 def test_partitions_arrive_in_the_fabric_behind_and_come_back_with_it(tmp_path, monkeypatch):
-    (tmp_path / "run").mkdir(mode=0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     for name in ("inner", "outer"):
         (tmp_path / name).mkdir()
     # An address that nobody else has, so that the port is free when it comes back.
