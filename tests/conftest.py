@@ -18,10 +18,11 @@ os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
 # Workers meet neither each other's labs and adapters nor those of anybody else; short, as paths of sockets must be.
 os.environ["WEFT_DEFAULTS"] = ""  # those of whoever runs the tests
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and what is ignored no shell that is started can trap
 
 import weft
 from weft.fabric.model import Fabric
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and what is ignored no shell that is started can trap
 
 ROOT = Path(__file__).parents[1]
 # 50 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.
