@@ -128,6 +128,11 @@ def _attend(asked: socket.socket) -> None:
         sys.exit(_play(words))
     for descriptor in descriptors:
         os.close(descriptor)
+    ends, watched = select.poll(), os.pidfd_open(command)
+    ends.register(asked, 0)  # that the other end is closed is always told
+    ends.register(watched, select.POLLIN)
+    if watched not in dict(ends.poll()):
+        os.kill(command, signal.SIGTERM)  # whoever was started by that name was ended
     status = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
     asked.sendall(bytes([status % 256]))
 
