@@ -74,9 +74,8 @@ class Steady:
     jobs: tuple[Job, ...]
     job_wanted_gbit_s: NDArray[np.float64]  # [job] -> of payload
     job_gbit_s: NDArray[np.float64]  # [job] -> of payload that arrives
-    job_slowest: NDArray[
-        np.float64
-    ]  # [job] -> what its slowest pair gets of what it wants: who waits for all, waits for it
+    # [job] -> what its slowest pair gets of what it wants: who waits for all, waits for it.
+    job_slowest: NDArray[np.float64]
     bit_error_rate: NDArray[np.float64]  # of what a port receives, after error correction
     symbol_error_rate: NDArray[np.float64]  # before it; 0 on lines that have none
     line_gbit_s: NDArray[np.float64]  # 0 where no link is up
@@ -356,9 +355,8 @@ class _Losses(NamedTuple):
 
     lost: NDArray[np.float64]  # part of its packets
     round_trip_s: NDArray[np.float64]
-    times_out: NDArray[
-        np.float64
-    ]  # of its losses, those that only a timeout mends: the packet is lost again, or the NAK
+    # Of its losses, those that only a timeout mends: the packet is lost again, or the NAK.
+    times_out: NDArray[np.float64]
 
     def again(self, packets_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Packets sent again for each that arrives: what was lost, what told of it, what was under way till then."""
