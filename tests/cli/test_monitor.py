@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from weft.cli.monitor import monitor, new_watch
+from weft.cli.subnets import Subnet
 from weft.cli.top import top
 from weft.errors import ConfigError
 
@@ -27,24 +28,24 @@ def test_the_dashboard_is_printed(capsys):
 @pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), 1e9])
 def test_polls_have_time_between_them(every):
     with pytest.raises(ConfigError, match="--every"):
-        monitor(every=every, ibsim="nobody")
+        monitor(every=every, subnet=Subnet(ibsim="nobody"))
 
 
 def test_fewer_links_than_none_are_refused():
     with pytest.raises(ConfigError, match="--lines -1"):
-        top(lines=-1, ibsim="nobody")
+        top(lines=-1, subnet=Subnet(ibsim="nobody"))
 
 
 def test_where_nothing_runs_both_say_so():
     for command in (monitor, top):
         with pytest.raises(ConfigError, match="nobody"):
-            command(ibsim="nobody")
+            command(subnet=Subnet(ibsim="nobody"))
 
 
 def test_the_carrier_of_a_lab_that_is_gone_is_closed(monkeypatch):
     made = [Mock(**{"exchange.side_effect": ConfigError("mine is gone")}) for _ in range(3)]
     coming = iter(made)
-    monkeypatch.setattr("weft.cli.subnets.find_carrier", lambda *_: next(coming))
-    watch = new_watch("", "", "", None, 10.0)
+    monkeypatch.setattr(Subnet, "attach", lambda _: next(coming))
+    watch = new_watch(Subnet(), 10.0)
     assert [watch.tick().failure for _ in range(3)] == ["mine is gone"] * 3
     assert [carrier.close.call_count for carrier in made] == [1, 1, 0]

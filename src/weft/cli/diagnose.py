@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft.cli.arguments import TABLES, Form, LabName, Whole
+from weft.cli.arguments import TABLES, Form, Whole
 from weft.cli.output import console, print_data, progress_bar
+from weft.cli.subnets import THE_LAB, Subnet
 
 if TYPE_CHECKING:
     from weft.monitor.change import Change
@@ -22,10 +23,7 @@ def diagnose(
     *,
     polls: Whole = 3,
     every: float = 10.0,
-    at: str = "",
-    lab: LabName = "",
-    ibsim: str = "",
-    umad: str | None = None,
+    subnet: Subnet = THE_LAB,
     form: Form = TABLES,
 ) -> None:
     """Find the bad cable of a fabric: suspects, evidence, what to do, whom it concerns. Status 1 if any.
@@ -36,14 +34,7 @@ def diagnose(
         How often the counters of all ports are read, 2 or more: the first time is what others are compared with.
     every
         Seconds from poll to poll, by the clock of the subnet: a lab's may be faster. Longer finds rarer errors.
-    at
-        The host to ask from: a name of the lab, of ibsim's net its id. Else the first.
-    ibsim
-        The name of a running ibsim's sockets (IBSIM_SOCKNAME), instead of a lab.
-    umad
-        An adapter of this machine, mlx5_0, or `any`, instead of a lab.
     """
-    from weft.cli.subnets import find_carrier
     from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose as find
     from weft.monitor.impact import add_impact, read_jobs, read_routed
@@ -53,10 +44,10 @@ def diagnose(
         raise ConfigError(f"--polls {polls}: counts may be old, so 2 polls are the fewest that say something")
     if not 0.1 <= every <= 86_400:
         raise ConfigError(f"--every {every:g}: give seconds from poll to poll, 0.1 to 86,400")
-    load: dict[str, Any] = {"jobs": (), "speed": 0.0} if ibsim or umad else _load_of(lab)
-    carrier = find_carrier(at, lab, ibsim, umad)
+    load: dict[str, Any] = {"jobs": (), "speed": 0.0} if subnet.ibsim or subnet.umad else _load_of(subnet.lab)
+    carrier = subnet.attach()
     try:
-        clock = (lambda: float(_load_of(lab)["seconds"])) if load["speed"] else time.monotonic
+        clock = (lambda: float(_load_of(subnet.lab)["seconds"])) if load["speed"] else time.monotonic
         found = find(_poll(Poller(carrier, clock=clock), clock, polls, every))
         if found.suspects:
             fabric = read_routed(carrier)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import LabName
+from weft.cli.subnets import THE_LAB, Subnet
 
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 def monitor(
     *,
-    lab: LabName = "",
-    ibsim: str = "",
-    umad: str | None = None,
-    at: str = "",
+    subnet: Subnet = THE_LAB,
     listen: str = "127.0.0.1:9315",
     every: float = 10.0,
     once: Annotated[bool, Parameter(negative=())] = False,
@@ -29,12 +26,6 @@ def monitor(
 
     Parameters
     ----------
-    ibsim
-        The name of a running ibsim's sockets (IBSIM_SOCKNAME), instead of a lab.
-    umad
-        An adapter of this machine, mlx5_0, or `any`, instead of a lab.
-    at
-        The host to ask from: a name of the lab, of ibsim's net its id. Else the first.
     listen
         Where `/metrics` is: address and port.
     every
@@ -55,7 +46,7 @@ def monitor(
 
     from weft.monitor.exporter import render
 
-    watch = new_watch(at, lab, ibsim, umad, every)
+    watch = new_watch(subnet, every)
     if once:
         from weft.errors import SubnetError
 
@@ -71,8 +62,7 @@ def monitor(
         _until_interrupted()
 
 
-def new_watch(at: str, lab: str, ibsim: str, umad: str | None, every_s: float) -> Watch:
-    from weft.cli.subnets import find_carrier
+def new_watch(subnet: Subnet, every_s: float) -> Watch:
     from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose
     from weft.monitor.poll import Poller
@@ -86,7 +76,7 @@ def new_watch(at: str, lab: str, ibsim: str, umad: str | None, every_s: float) -
     def new_poller() -> Poller:
         while held:  # that of a lab that is gone
             held.pop().close()
-        held.append(find_carrier(at, lab, ibsim, umad))
+        held.append(subnet.attach())
         return Poller(held[-1])
 
     return Watch(new_poller(), every_s=every_s, diagnose=diagnose, again=new_poller)

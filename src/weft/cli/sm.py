@@ -104,7 +104,7 @@ def _import_manager() -> None:
 def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
     """The port to speak through, where the state is kept, and what the subnet is called."""
     from weft import runtime
-    from weft.cli.subnets import find_carrier
+    from weft.cli.subnets import Subnet
     from weft.lab import control, registry
 
     on, name = subnet
@@ -112,11 +112,12 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
         entry = registry.find(name)
         if at:
             control.ask(entry, "host", name=at)  # near names are the lab's to tell
-        carrier, folder, begin, title = find_carrier(at, entry.name, "", None), entry.cache, "sm-", f"lab {entry.name}"
+        there = Subnet(lab=entry.name, at=at)
+        folder, begin, title = entry.cache, "sm-", f"lab {entry.name}"
     else:
-        ibsim, umad = (name or "sim", None) if on == "ibsim" else ("", name or "any")
-        carrier, folder, title = find_carrier(at, "", ibsim, umad), runtime.folder(), f"{on} {ibsim or umad}"
-        begin = f"sm-{on}-{name or 'first'}-"
+        there = Subnet(ibsim=name or "sim", at=at) if on == "ibsim" else Subnet(umad=name or "any", at=at)
+        folder, begin, title = runtime.folder(), f"sm-{on}-{name or 'first'}-", f"{on} {there.ibsim or there.umad}"
+    carrier = there.attach()
     host = getattr(carrier, "host", "")
     return carrier, folder / f"{begin}{host or 'first'}.json".replace("/", "-"), title
 

@@ -1,29 +1,51 @@
-"""Which subnet a command means: of a lab, of ibsim, of this machine's adapters."""
+"""Which subnet a command means: of a lab, of ibsim, of this machine's adapters; a string below a field is its help."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cyclopts import Parameter
+
+from weft.cli.arguments import LabName
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
 
 
-def find_carrier(at: str, lab: str, ibsim: str, umad: str | None) -> Carrier:
-    """A port of the subnet that was named; of the only lab that runs if none was."""
-    if sum(1 for given in (lab, ibsim, umad) if given) > 1:
-        raise ConfigError("--lab, --ibsim and --umad each name a subnet: give one of them")
-    if umad:
-        from weft.mad.umad import UmadCarrier
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Subnet:
+    """The one that was named; that of the only lab that runs if none was."""
 
-        if at:
-            raise ConfigError(f"--umad asks from this machine, not from {at}: leave out --at")
-        return UmadCarrier("" if umad == "any" else umad)
-    from weft.mad.ibsim_client import IbsimCarrier
+    lab: LabName = ""
+    ibsim: str = ""
+    """The name of a running ibsim's sockets (IBSIM_SOCKNAME), instead of a lab."""
+    umad: str = ""
+    """An adapter of this machine, mlx5_0, or `any`, instead of a lab."""
+    at: str = ""
+    """The host to ask from: a name of the lab, of ibsim's net its id. Else the first."""
 
-    if ibsim:
-        return IbsimCarrier(at, ibsim)
-    from weft.lab import control, registry
+    def __post_init__(self) -> None:
+        if sum(1 for given in (self.lab, self.ibsim, self.umad) if given) > 1:
+            raise ConfigError("--lab, --ibsim and --umad each name a subnet: give one of them")
+        if self.umad and self.at:
+            raise ConfigError(f"--umad asks from this machine, not from {self.at}: leave out --at")
 
-    return IbsimCarrier(at, control.ask(registry.find(lab), "state")["sockname"])
+    def attach(self) -> Carrier:
+        """A port of it."""
+        if self.umad:
+            from weft.mad.umad import UmadCarrier
+
+            return UmadCarrier("" if self.umad == "any" else self.umad)
+        from weft.mad.ibsim_client import IbsimCarrier
+
+        if self.ibsim:
+            return IbsimCarrier(self.at, self.ibsim)
+        from weft.lab import control, registry
+
+        return IbsimCarrier(self.at, control.ask(registry.find(self.lab), "state")["sockname"])
+
+
+THE_LAB = Subnet()

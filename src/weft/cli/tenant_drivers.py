@@ -98,9 +98,9 @@ def reach(where: Where, pool: range | None = None) -> Iterator[Driver]:
 @contextmanager
 def attached(where: Where) -> Iterator[Carrier]:
     """A port of that fabric."""
-    from weft.cli.subnets import find_carrier
+    from weft.cli.subnets import Subnet
 
-    carrier = find_carrier("", where.lab, "", where.umad or None)
+    carrier = Subnet(lab=where.lab, umad=where.umad).attach()
     try:
         yield carrier
     finally:

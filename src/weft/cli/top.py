@@ -6,7 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Literal
 
-from weft.cli.arguments import TABLES, Form, LabName, Whole
+from weft.cli.arguments import TABLES, Form, Whole
+from weft.cli.subnets import THE_LAB, Subnet
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -20,10 +21,7 @@ _COUNTS = ("symbol errors", "rcv errors", "discards", "downs")
 
 def top(
     *,
-    lab: LabName = "",
-    ibsim: str = "",
-    umad: str | None = None,
-    at: str = "",
+    subnet: Subnet = THE_LAB,
     by: Literal["errors", "load", "wait"] = "errors",
     lines: Whole = 0,
     every: float = 2.0,
@@ -33,12 +31,6 @@ def top(
 
     Parameters
     ----------
-    ibsim
-        The name of a running ibsim's sockets (IBSIM_SOCKNAME), instead of a lab.
-    umad
-        An adapter of this machine, mlx5_0, or `any`, instead of a lab.
-    at
-        The host to ask from: a name of the lab, of ibsim's net its id. Else the first.
     by
         What comes first: ports with errors, then the busiest; the busiest; or those that wait longest for credits.
     lines
@@ -51,7 +43,7 @@ def top(
 
     if lines < 0:
         raise ConfigError(f"--lines {lines}: give how many links to show, or leave it out")
-    watch = new_watch(at, lab, ibsim, umad, every)
+    watch = new_watch(subnet, every)
     if form.is_data or not sys.stdout.isatty():
         _print_once(watch, by, lines or 20, form)
     else:
