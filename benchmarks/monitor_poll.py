@@ -64,10 +64,10 @@ def measure(spec: str, polls: int) -> dict[str, object]:
         poll_s, own_s, lab_s, reading = min(rounds, key=lambda one: one[0])
         carrier.close()
     latest = Latest(every_s=10.0, reading=reading, polls=2)
-    first_s, text = best(lambda: render(latest, now_s=reading.at_s), 1)
+    first_s, text = best(lambda: render(latest, now_s=0.0), 1)
     other = replace(latest, reading=replace(reading, at_s=reading.at_s + 10))
-    render_s, _ = best(lambda: render(other, now_s=reading.at_s + 10), 1)
-    again_s, _ = best(lambda: render(other, now_s=reading.at_s + 10), 3)
+    render_s, _ = best(lambda: render(other, now_s=0.0), 1)
+    again_s, _ = best(lambda: render(other, now_s=0.0), 3)
     lines = sum(not line.startswith(b"#") for line in text.splitlines())
     ports = int(reading.known.any(axis=1).sum())
     return {

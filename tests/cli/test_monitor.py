@@ -46,6 +46,6 @@ def test_the_carrier_of_a_lab_that_is_gone_is_closed(monkeypatch):
     made = [Mock(**{"exchange.side_effect": ConfigError("mine is gone")}) for _ in range(3)]
     coming = iter(made)
     monkeypatch.setattr(Subnet, "attach", lambda _: next(coming))
-    watch = new_watch(Subnet(), 10.0)
+    watch = new_watch(Subnet(ibsim="mine"), 10.0)
     assert [watch.tick().failure for _ in range(3)] == ["mine is gone"] * 3
     assert [carrier.close.call_count for carrier in made] == [1, 1, 0]

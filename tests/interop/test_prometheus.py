@@ -276,7 +276,7 @@ def test_node_exporter_reads_the_counters_of_a_host(lab, peer, tmp_path):
 def test_ibqueryerrors_and_perfquery_say_what_the_exporter_says(lab, poller, peer):
     peer("ibqueryerrors")
     reading = poller.poll()
-    told = render(Latest(every_s=10, reading=reading, polls=1), now_s=reading.at_s).decode()
+    told = render(Latest(every_s=10, reading=reading, read_s=1.0, polls=1), now_s=1.0).decode()
     said = lab.run("h2", "ibqueryerrors", "--details").stdout
     errors = re.findall(r"GUID 0x(\w+) port (\d+): (.*)", said)
     names = {metric.of: metric for metric in PORT_METRICS}

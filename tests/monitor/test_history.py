@@ -14,11 +14,12 @@ C = Column
 PORTS = make_ports()
 
 
-def filled(path=":memory:", *, counts, every_s=10.0, step_s=0.0, most=600, known=lambda i: True) -> History:
+def filled(path=":memory:", *, counts, every_s=10.0, step_s=0.0, most=600, speed=1.0, known=lambda i: True) -> History:
     history = History(path, most=most)
     for i, count in enumerate(counts):
         stamp_s = 1.7e9 + every_s * i + (step_s if i >= len(counts) // 2 else 0.0)
-        history.add(make_reading(PORTS, count, known(i), at_s=100.0 + every_s * i, stamp_s=stamp_s))
+        after_s = every_s * i
+        history.add(make_reading(PORTS, count, known(i), at_s=7.0 + speed * after_s, stamp_s=stamp_s), 100.0 + after_s)
     return history
 
 
@@ -43,6 +44,12 @@ def test_a_clock_that_is_set_tears_no_hole(step_s):
     assert t[-1] == 1.7e9 + 50 + step_s
 
 
+def test_a_lab_whose_clock_is_faster_has_its_own_rates_at_our_times():
+    t, rate = filled(counts=[0, 1000, 2000], speed=100).series("h1/1", C.SYMBOL_ERROR, 600)
+    assert rate.tolist() == [1, 1]
+    assert t.tolist() == [1.7e9 + 10, 1.7e9 + 20]
+
+
 def test_only_what_was_asked_for():
     history = filled(counts=range(10))
     assert len(history.series("h1/1", C.SYMBOL_ERROR, 25)[0]) == 3
@@ -63,7 +70,7 @@ def test_the_past_becomes_coarser_and_stays_true():
 def test_ports_are_found_by_name_after_a_new_walk():
     history = filled(counts=[0, 10])
     keep = np.array([name != "h2" for name in FABRIC.nodes.name])
-    history.add(make_reading(make_ports(FABRIC.subset(keep)), 30, at_s=120.0, stamp_s=1.7e9 + 20))
+    history.add(make_reading(make_ports(FABRIC.subset(keep)), 30, at_s=27.0, stamp_s=1.7e9 + 20), 120.0)
     assert history.series("h3/1", C.SYMBOL_ERROR, 600)[1].tolist() == [1, 2]
     assert np.isnan(history.series("h2/1", C.SYMBOL_ERROR, 600)[1][-1])
 
@@ -74,7 +81,8 @@ def test_a_restart_is_a_gap(tmp_path, monkeypatch):
     monkeypatch.setattr("weft.monitor.history._boot", lambda: "another")
     history = History(tmp_path / "h.db")
     for i in range(2):
-        history.add(make_reading(PORTS, 10 * i, at_s=500.0 + 10 * i, stamp_s=1.7e9 + 100 + 10 * i))
+        at_s = 500.0 + 10 * i
+        history.add(make_reading(PORTS, 10 * i, at_s=at_s, stamp_s=1.7e9 + 100 + 10 * i), at_s)
     t, rate = history.series("h1/1", C.SYMBOL_ERROR, 600)
     assert t.tolist() == [1.7e9 + 10, 1.7e9 + 100, 1.7e9 + 110]
     assert rate[[0, 2]].tolist() == [1, 1]

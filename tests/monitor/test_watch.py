@@ -73,6 +73,23 @@ def test_counters_have_the_names_of_infiniband_exporter(stage):
     assert told["weft_sm_up"] == 0  # it stands still here
 
 
+def test_a_lab_whose_clock_is_faster_is_no_older_for_it(stage):
+    stage.poller.clock = lambda: 100 * stage.now_s
+    stage.tick()
+    before = stage.metrics()["weft_monitor_clock_seconds_total"]
+    assert stage.tick(10).change.seconds == 1000
+    told = stage.metrics(after_s=4)
+    assert told["weft_monitor_reading_age_seconds"] == 4
+    assert told["weft_monitor_clock_seconds_total"] == before + 1000
+
+
+def test_a_lab_that_was_begun_anew_has_another_clock(stage):
+    stage.tick()
+    stage.poller.clock = lambda: stage.now_s - 500
+    assert stage.tick().change is None
+    assert stage.tick().change.seconds == 10
+
+
 def test_every_name_is_told_of_once_and_has_a_type(stage):
     stage.tick()
     text = render(stage.watch.latest, now_s=stage.now_s).decode()

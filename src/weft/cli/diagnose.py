@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import TABLES, Form, Whole
@@ -38,22 +37,19 @@ def diagnose(
     from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose as find
     from weft.monitor.impact import add_impact, read_jobs, read_routed
-    from weft.monitor.poll import Poller
 
     if polls < 2:
         raise ConfigError(f"--polls {polls}: counts may be old, so 2 polls are the fewest that say something")
     if not 0.1 <= every <= 86_400:
         raise ConfigError(f"--every {every:g}: give seconds from poll to poll, 0.1 to 86,400")
-    load: dict[str, Any] = {"jobs": (), "speed": 0.0} if subnet.ibsim or subnet.umad else _load_of(subnet.lab)
-    carrier = subnet.attach()
+    poller = subnet.new_poller()
     try:
-        clock = (lambda: float(_load_of(subnet.lab)["seconds"])) if load["speed"] else time.monotonic
-        found = find(_poll(Poller(carrier, clock=clock), clock, polls, every))
+        found = find(_poll(poller, polls, every))
         if found.suspects:
-            fabric = read_routed(carrier)
-            found = add_impact(found, fabric, read_jobs(fabric, load["jobs"]))
+            fabric = read_routed(poller.carrier)
+            found = add_impact(found, fabric, read_jobs(fabric, _jobs_of(subnet)))
     finally:
-        carrier.close()
+        poller.carrier.close()
     if form.is_data:
         print_data(form, found.report(), "suspects")
     else:
@@ -61,14 +57,17 @@ def diagnose(
     sys.exit(0 if found.is_well else 1)
 
 
-def _load_of(lab: str) -> dict[str, Any]:
+def _jobs_of(subnet: Subnet) -> list[dict[str, Any]]:
+    """Of a lab's load; who runs what on another fabric nobody can be asked."""
     from weft.lab import control, registry
 
-    state: dict[str, Any] = control.ask(registry.find(lab), "load_state")
-    return state
+    if subnet.ibsim or subnet.umad:
+        return []
+    jobs: list[dict[str, Any]] = control.ask(registry.find(subnet.lab), "load_state")["jobs"]
+    return jobs
 
 
-def _poll(poller: Poller, clock: Callable[[], float], polls: int, every: float) -> list[Change]:
+def _poll(poller: Poller, polls: int, every: float) -> list[Change]:
     from weft.monitor.change import between
 
     changes: list[Change] = []
@@ -76,7 +75,7 @@ def _poll(poller: Poller, clock: Callable[[], float], polls: int, every: float) 
         last = poller.poll()
         for number in range(2, polls + 1):
             change(description=f"poll {number} of {polls}", completed=number - 1, total=polls)
-            while clock() < last.at_s + every:
+            while poller.clock() < last.at_s + every:
                 time.sleep(min(0.05, every / 2))
             last, before = poller.poll(), last
             changes.append(between(before, last))

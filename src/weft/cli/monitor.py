@@ -10,6 +10,7 @@ from weft.cli.subnets import THE_LAB, Subnet
 
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
+    from weft.monitor.poll import Poller
     from weft.monitor.watch import Watch
 
 
@@ -65,7 +66,6 @@ def monitor(
 def new_watch(subnet: Subnet, every_s: float) -> Watch:
     from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose
-    from weft.monitor.poll import Poller
     from weft.monitor.watch import Watch
 
     if not 0.1 <= every_s <= 86_400:
@@ -76,8 +76,9 @@ def new_watch(subnet: Subnet, every_s: float) -> Watch:
     def new_poller() -> Poller:
         while held:  # that of a lab that is gone
             held.pop().close()
-        held.append(subnet.attach())
-        return Poller(held[-1])
+        made = subnet.new_poller()
+        held.append(made.carrier)
+        return made
 
     return Watch(new_poller(), every_s=every_s, diagnose=diagnose, again=new_poller)
 

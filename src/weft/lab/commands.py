@@ -24,6 +24,7 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
         "unload": lambda names: lab.unload(*names),
         "advance": lab.advance,
         "load_state": lab.load_state,
+        "now_s": lab.now_s,
         "host": lab.host,
         "sysfs": lab.sysfs,
         "traffic": lab.traffic,

@@ -57,6 +57,7 @@ class LabLoad:
         self._clock: threading.Thread | None = None
         self.speed, self.seconds = 0.0, 0.0  # simulated for each real one, and so far
         self._is_told = False  # how fast time passes
+        self._by_itself_s, self._since_s = 0.0, 0.0  # real time while there was no speed, and since when there is none
 
     def start(self, jobs: Iterable[JobSpec], *, seed: int, speed: float) -> dict[str, Any]:
         """These jobs instead of those before."""
@@ -71,9 +72,9 @@ class LabLoad:
                 old = past(fabric, np.random.default_rng([seed, 2]))
                 self._server.call(lambda: np.add(fabric.counters, old, out=fabric.counters))
             self._seed, self._rng = seed, np.random.default_rng(seed)
-            self._jobs, self._seen, self.speed, self._is_told = tuple(made), None, speed, True
+            self._jobs, self._seen, self._is_told = tuple(made), None, True
             self._settle()
-            self._run_clock()
+            self._run_clock(speed)
             return self.state()
 
     def unload(self, names: Iterable[str] = ()) -> dict[str, Any]:
@@ -83,16 +84,14 @@ class LabLoad:
             ended = [find_named("job", name, going).name for name in names] or list(going)
             self._jobs, self._seen = tuple(job for job in self._jobs if job.name not in ended), None
             if not names:
-                self.speed = 0.0
-                self._run_clock()
+                self._run_clock(0.0)
             return self.state()
 
     def keep_time(self) -> None:
         """Run the clock unless somebody said how: something happens by itself."""
         with self._one:
             if not self._is_told:
-                self.speed = 1.0
-                self._run_clock()
+                self._run_clock(1.0)
 
     def advance(self, seconds: float) -> dict[str, Any]:
         """What happens in so much simulated time: ports count, cables flap."""
@@ -104,6 +103,12 @@ class LabLoad:
             self._server.call(lambda: self._put_in_force(counts, flaps))
             self.seconds += seconds
             return self.state()
+
+    def now_s(self) -> float:
+        """A clock in step with the counters: simulated seconds, and real ones where there is no speed."""
+        with self._one:
+            real_s = self._by_itself_s + (0.0 if self.speed else time.monotonic() - self._since_s)
+            return self.seconds + real_s
 
     def state(self) -> dict[str, Any]:
         with self._one:
@@ -137,8 +142,13 @@ class LabLoad:
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
-    def _run_clock(self) -> None:
+    def _run_clock(self, speed: float) -> None:
         """In a thread of its own while there is a speed."""
+        if bool(speed) != bool(self.speed):
+            now_s = time.monotonic()
+            self._by_itself_s += now_s - self._since_s if speed else 0.0
+            self._since_s = now_s
+        self.speed = speed
         if self.speed and (self._clock is None or not self._clock.is_alive()):
             self._end = threading.Event()
             self._clock = threading.Thread(target=self._tick, args=(self._end,), name="weft load", daemon=True)

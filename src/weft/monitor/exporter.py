@@ -54,7 +54,9 @@ def _monitor(latest: Latest, now_s: float) -> list[Family]:
 def _poll(latest: Latest, reading: Reading) -> list[Family]:
     known = reading.known.any(axis=1)
     silent = int((reading.ports.is_polled & ~known).sum())
+    clock = "On the fabric's clock, at the last poll: a lab's may be faster than ours."
     return [
+        Family("weft_monitor_clock_seconds_total", clock, "counter", _one(reading.at_s)),
         Family("weft_monitor_poll_seconds", "How long the last poll took.", "gauge", _one(latest.poll_s)),
         Family("weft_monitor_ports", "Ports whose counters were read.", "gauge", _one(int(known.sum()))),
         Family("weft_monitor_silent_ports", "Ports that were asked and did not answer.", "gauge", _one(silent)),

@@ -1,7 +1,7 @@
 """The last readings, in a small file: for pictures of the last hours. Prometheus keeps years.
 
     history = History(path, most=600)
-    history.add(reading)
+    history.add(reading, time.monotonic())
     t, per_second = history.series("leaf1/5", Column.PORT_XMIT_DATA_WORDS, seconds=600)
 
 Of `most` readings half are the newest; a quarter are every eighth of those before, and a quarter every 64th of those
@@ -34,7 +34,9 @@ Floats = NDArray[np.float64]
 _UNKNOWN = -1
 _SCHEMA = """
 create table if not exists layout (id integer primary key, names text unique);
-create table if not exists reading (id integer primary key, boot text, at_s real, stamp_s real, layout integer);
+create table if not exists reading (
+    id integer primary key, boot text, read_s real, at_s real, stamp_s real, layout integer
+);
 create table if not exists counts (reading integer, kind text, packed blob, primary key (reading, kind)) without rowid;
 """
 
@@ -49,13 +51,14 @@ class History:
             self._file = sqlite3.connect(path, check_same_thread=False)
             self._file.executescript(_SCHEMA)
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: Reading, read_s: float) -> None:
+        """`read_s`: when, on the monotonic clock of this machine; rates are by the fabric's."""
         shown = np.where(reading.known, reading.counters, _UNKNOWN)
         with self._lock, self._in_words(), self._file:
             layout = self._layout(_names(reading.ports))
             made = self._file.execute(
-                "insert into reading (boot, at_s, stamp_s, layout) values (?, ?, ?, ?)",
-                (self._boot, reading.at_s, reading.stamp_s, layout),
+                "insert into reading (boot, read_s, at_s, stamp_s, layout) values (?, ?, ?, ?, ?)",
+                (self._boot, read_s, reading.at_s, reading.stamp_s, layout),
             )
             row = int(made.lastrowid or 0)
             packed = ((row, one.name, zlib.compress(shown[:, one].tobytes(), 1)) for one in Column)
@@ -79,21 +82,22 @@ class History:
             self._file.close()
 
     def _values(self, port: str, column: Column) -> tuple[Floats, Floats, NDArray[np.int64], NDArray[np.str_]]:
-        """Of every reading: its time of day, and on the monotonic clock; what the port said; the machine's start."""
+        """Of every reading: its time of day, and on the fabric's clock; what the port said; the machine's start."""
         query = (
-            "select r.boot, r.at_s, r.stamp_s, r.layout, c.packed from reading r join counts c on c.reading = r.id "
-            "where c.kind = ? order by r.id"
+            "select r.boot, r.read_s, r.at_s, r.stamp_s, r.layout, c.packed from reading r "
+            "join counts c on c.reading = r.id where c.kind = ? order by r.id"
         )
         with self._lock, self._in_words():
             rows = self._file.execute(query, (column.name,)).fetchall()
             layouts = {key: json.loads(names) for key, names in self._file.execute("select id, names from layout")}
         place = {key: names.index(port) if port in names else _UNKNOWN for key, names in layouts.items()}
-        boot, at_s, stamp_s = (np.array(one) for one in zip(*(row[:3] for row in rows), strict=True)) if rows else _NONE
+        columns = zip(*(row[:4] for row in rows), strict=True) if rows else _NONE
+        boot, read_s, at_s, stamp_s = map(np.array, columns)
         value = np.array([_pick(packed, place[layout]) for *_, layout, packed in rows], np.int64)
         t = stamp_s.astype(np.float64)
         if len(t):
             now = boot == boot[-1]
-            t[now] = stamp_s[-1] - (at_s[-1] - at_s[now])
+            t[now] = stamp_s[-1] - (read_s[-1] - read_s[now])
         return t, at_s, value, boot
 
     def _layout(self, names: str) -> int:
@@ -118,7 +122,7 @@ class History:
             raise ConfigError(f"the monitor's history {self.path} cannot be used: {error}") from None
 
 
-_NONE = np.zeros(0, np.str_), np.zeros(0), np.zeros(0)
+_NONE = np.zeros(0, np.str_), np.zeros(0), np.zeros(0), np.zeros(0)
 
 
 def _pick(packed: bytes, place: int) -> int:

@@ -43,6 +43,7 @@ class Latest:
 
     every_s: float
     reading: Reading | None = None
+    read_s: float = 0.0  # when, on the monotonic clock of this machine
     change: Change | None = None  # from the reading before it
     diagnosis: Diagnosis | None = None
     manager: Manager | None = None  # the subnet's master, if one answers
@@ -53,8 +54,8 @@ class Latest:
     failure: str = ""  # why the last round brought nothing
 
     def age_s(self, now_s: float) -> float:
-        """Of the reading, on the monotonic clock."""
-        return now_s - self.reading.at_s if self.reading is not None else float("inf")
+        """Of the reading, on the monotonic clock of this machine."""
+        return now_s - self.read_s if self.reading is not None else float("inf")
 
     def is_fresh(self, now_s: float) -> bool:
         return not self.failure and self.age_s(now_s) <= _STALE * self.every_s + self.poll_s
@@ -98,15 +99,17 @@ class Watch:
 
     def _after(self, reading: Reading, manager: Manager | None, begin_s: float) -> Latest:
         last = self.latest.reading
-        change = between(last, reading) if last is not None else None
+        # A lab that was begun anew has another clock: of the time between, nothing is known.
+        change = between(last, reading) if last is not None and last.at_s <= reading.at_s else None
         if change is not None:
             self._changes.append(change)
             self._events.update(event.kind for event in change.events)
         if self._history is not None:
-            self._history.add(reading)
+            self._history.add(reading, begin_s)
         return replace(
             self.latest,
             reading=reading,
+            read_s=begin_s,
             change=change,
             diagnosis=self._diagnosis(),
             manager=manager,

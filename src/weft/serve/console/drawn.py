@@ -54,8 +54,7 @@ class Drawn:
         same &= (self.ports.far_guid[rows] == now.far_guid[up]) & (self.ports.far_number[rows] == now.far_number[up])
         return bool(same.all())
 
-    def links_now(self, now: Ports, well: Health | None, suspects: Sequence[Suspect], speed: float) -> LinksNow:
-        """`speed`: of a lab's clock, by which its ports count faster than time passes here."""
+    def links_now(self, now: Ports, well: Health | None, suspects: Sequence[Suspect]) -> LinksNow:
         rows = self.ports.rows_in(now)[self.ends]  # [link, end] -> slot now
         is_up = (rows >= 0).all(axis=1) & (now.peer[rows[:, 0]] == rows[:, 1])
         bad = {name for one in suspects for name in one.ends}
@@ -67,8 +66,8 @@ class Drawn:
         known = is_up & (well.known_s[:, Column.PORT_XMIT_DATA_WORDS] > 0)[rows].all(axis=1)
         errors = well.counts[:, list(_ERRORS)].sum(axis=1)
         return LinksNow(
-            load=_or_none((well.load[rows].max(axis=1) / speed).round(3), known),
-            wait=_or_none((well.wait_share[rows].max(axis=1) / speed).round(3), known),
+            load=_or_none(well.load[rows].max(axis=1).round(3), known),
+            wait=_or_none(well.wait_share[rows].max(axis=1).round(3), known),
             errors=_or_none(errors[rows].sum(axis=1), known),
             state=state,
         )

@@ -46,9 +46,8 @@ def show_node(sight: Sight, name: str) -> NodeShown:
     node = ports.fabric[name]
     if not isinstance(node, Node):
         raise ConfigError(f"{name} is no node: give the name of a switch or an adapter")
-    speed = sight.speed()
     with sight.ask() as carrier:
-        shown = [_port(carrier, latest, port.slot, speed) for port in node.ports]
+        shown = [_port(carrier, latest, port.slot) for port in node.ports]
     return NodeShown(
         name=node.name,
         kind=node.kind.name.lower(),
@@ -58,7 +57,7 @@ def show_node(sight: Sight, name: str) -> NodeShown:
     )
 
 
-def _port(carrier: Carrier, latest: Seen, slot: int, speed: float) -> PortShown:
+def _port(carrier: Carrier, latest: Seen, slot: int) -> PortShown:
     ports, reading, change = latest.reading.ports, latest.reading, latest.change
     port = ports.fabric.port(slot)
     lid, is_switch = int(ports.lid[slot]), port.node.kind == NodeKind.SWITCH
@@ -68,8 +67,7 @@ def _port(carrier: Carrier, latest: Seen, slot: int, speed: float) -> PortShown:
     rates: dict[str, float] = {}
     if change is not None and change.ports is ports and change.seconds:
         moved = np.flatnonzero(change.known[slot] & (change.delta[slot] != 0)).tolist()
-        seconds = change.seconds * speed
-        rates = {Column(one).name.lower(): round(float(change.delta[slot, one]) / seconds, 3) for one in moved}
+        rates = {Column(one).name.lower(): round(float(change.delta[slot, one]) / change.seconds, 3) for one in moved}
     return PortShown(
         number=port.number,
         state=PortState(int(ports.state[slot])).name.title(),

@@ -122,7 +122,10 @@ class Sight:
     def _poller(self) -> Poller:
         """A new one where the last one failed: what is behind may have been away."""
         self._polling.close()
-        return Poller(self._polling.enter_context(self.behind.attach()))
+        carrier, lab = self._polling.enter_context(self.behind.attach()), self.behind.lab
+        if lab is None:
+            return Poller(carrier)
+        return Poller(carrier, clock=lambda: float(control.ask(lab, "now_s")))
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
@@ -179,7 +182,7 @@ class Sight:
             t=round(seen.reading.stamp_s, 3),
             revision=drawn.shown.revision,
             seconds=change.seconds if change else 0.0,
-            links=drawn.links_now(seen.reading.ports, well, suspects, _speed(load)),
+            links=drawn.links_now(seen.reading.ports, well, suspects),
             jobs=load.get("jobs", []),
             sm=self._manager(seen.manager),
             suspects=[show_suspect(one) for one in suspects],
@@ -191,8 +194,7 @@ class Sight:
     def series(self, port: str, column: Column, seconds: float) -> tuple[list[float], list[float | None]]:
         """What a counter of a port did in each interval, per second."""
         t, v = self.history.series(port, column, seconds)
-        speed = self.speed()
-        return t.tolist(), [None if np.isnan(one) else one / speed for one in v.tolist()]
+        return t.tolist(), [None if np.isnan(one) else one for one in v.tolist()]
 
     @contextmanager
     def ask(self, host: str = "") -> Iterator[Carrier]:
@@ -211,10 +213,6 @@ class Sight:
         if self.behind.lab is None:
             raise Clash("this fabric is no lab: its cables and its load are not ours to change")
         return self.behind.lab
-
-    def speed(self) -> float:
-        """Seconds that pass in a lab while one passes here: its ports count so much faster."""
-        return _speed(self._load())
 
     def _load(self) -> dict[str, Any]:
         return {} if self.behind.lab is None else dict(control.ask(self.behind.lab, "load_state"))
@@ -262,10 +260,6 @@ class Sight:
             self.live.publish(STATE, msgspec.json.encode(now))
             before, told_s = now, time.monotonic()
             self._weigh(self.latest().diagnosis)
-
-
-def _speed(load: dict[str, Any]) -> float:
-    return float(load.get("speed") or 1.0)
 
 
 def _key(one: Suspect) -> tuple[str, ...]:
