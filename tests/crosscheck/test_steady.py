@@ -7,6 +7,7 @@ import pytest
 
 import weft
 from weft.fabric import faults
+from weft.fabric.counters import Counter
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim import steady
@@ -14,6 +15,7 @@ from weft.sim.engine import Options
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.steady import Job, settle
+from weft.sim.steady_counts import advance
 from weft.sim.traffic import Traffic, find_host_port
 
 MESSAGE_BYTES = 1 << 20
@@ -51,6 +53,23 @@ def test_timeouts_cost_what_they_cost_the_packet_engine(tree):
     left = settle(bad, [job(bad, "ring", ["h1", "h2"])]).job_gbit_s[0] / 2
     assert left < 0.01 * settle(tree, [job(tree, "ring", ["h1", "h2"])]).job_gbit_s[0]
     assert left == pytest.approx(stream_gbit_s(bad, "h2", 100, seeds=4), rel=0.35)
+
+
+@pytest.mark.parametrize("engine", ["packet", "steady"])
+def test_damaged_packets_are_among_those_that_came(tree, engine):
+    """What the standard says of PortRcvPkts and PortRcvData, and NVIDIA of unicast packets: those with errors too."""
+    bad = faults.degrade(tree, "h1/1", 1e-7, one_way=False)
+    if engine == "packet":
+        PacketEngine().run(bad, Traffic.of(bad, [("h1", "h2", MESSAGE_BYTES)] * 20)).write_counters()
+        counters = bad.counters
+    else:
+        counters = advance(settle(bad, [job(bad, "ring", ["h1", "h2"])]), 1.0, np.random.default_rng(1)).counters
+    port = bad.find_port("h1/1").peer
+    sent, came = counters[port.peer.slot], counters[port.slot]
+    assert came[Counter.PORT_RCV_ERRORS] > 0
+    for words in ("DATA_WORDS", "PKTS"):
+        assert came[Counter[f"PORT_RCV_{words}"]] == sent[Counter[f"PORT_XMIT_{words}"]]
+    assert came[Counter.PORT_UNICAST_RCV_PKTS] == came[Counter.PORT_RCV_PKTS]
 
 
 @pytest.mark.parametrize("senders", [["h1", "h5", "h9"], ["h13", "h14", "h15"], ["h1", "h2", "h5", "h6"]])

@@ -9,6 +9,7 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
 from weft.fabric.rates import speed, speeds
 from weft.ids import Lid
@@ -87,6 +88,11 @@ def test_what_a_bad_cable_hurts_is_lost_to_those_behind_it():
     assert copies["h2/1"] == copies["h4/1"] == 1000
     assert copies["h3/1"] == 1000 - result.use.corrupted_packets.sum() < 1000
     assert not result.done
+    before = bad.counters[bad["h3/1"].slot].copy()
+    result.write_counters()
+    counters = bad.counters[bad["h3/1"].slot] - before
+    assert counters[Counter.PORT_MULTICAST_RCV_PKTS] == counters[Counter.PORT_RCV_PKTS] == 1000  # damaged ones too
+    assert counters[Counter.PORT_UNICAST_RCV_PKTS] == 0
 
 
 def test_packets_for_groups_and_for_hosts_share_a_port_fairly():

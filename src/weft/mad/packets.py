@@ -201,15 +201,15 @@ class _Journey:
                 self.drop(*hop[::2])
 
     def _cross(self, slot: int, far: int) -> bool:
-        """Over a cable; False if that is a bad one, and hurts it."""
+        """Over a cable; False if that is a bad one, and hurts it: it came, and is counted among what came."""
         devices = self.devices
         devices.fabric.counters[slot] += self.sent
         devices.details[slot, "port_xmit_data_sl", self.sl] += self.words
+        devices.fabric.counters[far] += self.received
+        devices.details[far, "port_rcv_data_sl", self.sl] += self.words
         if slot in devices.erring and not transit.survives(devices, slot, 8 * len(self.packet)):
             self.drop(far, Reason.BIT_ERROR)
             return False
-        devices.fabric.counters[far] += self.received
-        devices.details[far, "port_rcv_data_sl", self.sl] += self.words
         return True
 
     def drop(self, slot: int, reason: Reason) -> None:

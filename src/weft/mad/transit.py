@@ -131,9 +131,9 @@ def _risk(devices: Devices, out: tuple[int, ...]) -> bool:
     for slot in out:
         far = devices.cable[slot]
         devices.sent[slot] += 1
+        devices.received[far] += 1  # damaged or not
         if slot in devices.erring and not survives(devices, slot, MAD_BITS):
             return False
-        devices.received[far] += 1
     return True
 
 

@@ -160,8 +160,8 @@ class Result:
         counters[:, Counter.PORT_XMIT_WAIT] += use.xmit_wait_ps // XMIT_WAIT_TICK_PS
         counters[:, Counter.PORT_XMIT_DISCARDS] += use.dropped_packets
         counters[plugged, Counter.PORT_RCV_DATA_WORDS] += words[peer]
-        counters[plugged, Counter.PORT_RCV_PKTS] += use.xmit_packets[peer] - use.corrupted_packets[plugged]
-        counters[plugged, Counter.PORT_UNICAST_RCV_PKTS] += use.xmit_packets[peer] - use.corrupted_packets[plugged]
+        counters[plugged, Counter.PORT_RCV_PKTS] += use.xmit_packets[peer]  # damaged ones too, as of data
+        counters[plugged, Counter.PORT_UNICAST_RCV_PKTS] += use.xmit_packets[peer]
         counters[:, Counter.PORT_RCV_ERRORS] += use.corrupted_packets
         counters[:, Counter.SYMBOL_ERROR] += use.corrupted_packets
         if self.groups is not None:

@@ -43,7 +43,7 @@ class Trees:
         xmit, rcv, copies = (np.zeros(len(fabric.ports), np.int64) for _ in range(3))
         counters = np.zeros_like(fabric.counters)
         np.add.at(xmit, fabric.ports.peer[self.slot], came + corrupted)
-        np.add.at(rcv, self.slot, came)
+        np.add.at(rcv, self.slot, came + corrupted)
         for branch, slot, reason in self.ends:
             if reason is Reason.ARRIVED:
                 copies[slot] += came[branch]
