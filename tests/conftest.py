@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from tests.janitor import hire
 from tests.warm import warm_weft
 
 os.environ.setdefault("NUMBA_BOUNDSCHECK", "1")  # before numba is imported
@@ -24,6 +25,7 @@ from weft.fabric.model import Fabric
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and what is ignored no shell that is started can trap
 
+janitor = hire()
 ROOT = Path(__file__).parents[1]
 # 50 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.
 hypothesis.settings.register_profile(
@@ -84,4 +86,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_unconfigure() -> None:
+    if janitor is not None:
+        janitor.kill()
+        janitor.wait()
     shutil.rmtree(os.environ["XDG_RUNTIME_DIR"], ignore_errors=True)
