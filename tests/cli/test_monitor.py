@@ -25,6 +25,11 @@ def test_the_dashboard_is_printed(capsys):
     assert json.loads(capsys.readouterr().out)["panels"]
 
 
+def test_two_files_are_not_printed_at_once():
+    with pytest.raises(ConfigError, match="--rules and --dashboard"):
+        monitor(rules=True, dashboard=True)
+
+
 @pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), 1e9])
 def test_polls_have_time_between_them(every):
     with pytest.raises(ConfigError, match="--every"):

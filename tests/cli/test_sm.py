@@ -122,6 +122,8 @@ def test_a_bad_line_of_partitions_is_named_with_the_rule(tmp_path):
 def test_a_host_that_is_not_there_brings_near_ones(lab):
     with pytest.raises(ConfigError, match="no host 'h9'; did you mean"):
         run("--lab", lab.name, "--at", "h9", "--once")
+    with pytest.raises(ConfigError, match="no host 'h9'; did you mean"):
+        app(["top", "--lab", lab.name, "--at", "h9"])
 
 
 def test_a_folder_or_a_log_that_cannot_be_made_is_said_before_the_sweep(lab, tmp_path):

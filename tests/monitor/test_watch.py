@@ -27,7 +27,10 @@ class Stage(Watched):
 
     def __init__(self) -> None:
         super().__init__()
-        self.watch = Watch(self.poller, every_s=10.0, diagnose=diagnose, clock=lambda: self.now_s)
+        self.said = list[str]()  # of rounds that fail
+        self.watch = Watch(
+            self.poller, every_s=10.0, diagnose=diagnose, tell=self.said.append, clock=lambda: self.now_s
+        )
 
     def tick(self, after_s: float = 10.0):
         self.now_s += after_s
@@ -137,17 +140,18 @@ def test_a_round_that_fails_says_so_and_the_next_has_a_new_poller(stage):
         def poll(self):
             raise ConfigError("lab mine is gone")
 
-    stage.watch._poller, stage.watch._again = Gone(), lambda: good
-    latest = stage.tick()
-    assert latest.failure == "lab mine is gone"
+    stage.watch._poller, stage.watch._again = Gone(), Gone
+    assert stage.tick().failure == stage.tick().failure == "lab mine is gone"
+    stage.watch._again = lambda: good
     told = stage.metrics()
     assert told["weft_monitor_up"] == 0
-    assert told["weft_monitor_failures_total"] == 1
+    assert told["weft_monitor_failures_total"] == 2
     assert not any(name.startswith("infiniband_") for name in told)
     latest = stage.tick()
     assert not latest.failure
-    assert latest.change.seconds == 20  # nothing was read between
+    assert latest.change.seconds == 30  # nothing was read between
     assert stage.metrics()["weft_monitor_up"] == 1
+    assert stage.said == ["lab mine is gone", ""]
 
 
 def test_suspects_are_told(stage):

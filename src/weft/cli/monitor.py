@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -30,7 +31,7 @@ def monitor(
     listen
         Where `/metrics` is: address and port.
     every
-        Seconds from poll to poll.
+        Seconds from poll to poll, by our clock: a lab's may be faster.
     once
         Print the metrics of one poll, and end.
     rules
@@ -38,6 +39,10 @@ def monitor(
     dashboard
         Print a dashboard for Grafana, and end.
     """
+    from weft.errors import ConfigError, SubnetError
+
+    if rules and dashboard:
+        raise ConfigError("--rules and --dashboard are two files: print one, then the other")
     if rules or dashboard:
         from weft.monitor.files import DASHBOARD, RULES, read
 
@@ -47,10 +52,8 @@ def monitor(
 
     from weft.monitor.exporter import render
 
-    watch = new_watch(subnet, every)
+    watch = new_watch(subnet, every, _log)
     if once:
-        from weft.errors import SubnetError
-
         latest = watch.tick()
         if latest.failure:
             raise SubnetError(latest.failure)
@@ -63,7 +66,13 @@ def monitor(
         _until_interrupted()
 
 
-def new_watch(subnet: Subnet, every_s: float) -> Watch:
+def _log(failure: str) -> None:
+    import sys
+
+    print(f"a poll failed: {failure}" if failure else "the fabric answers again", file=sys.stderr, flush=True)
+
+
+def new_watch(subnet: Subnet, every_s: float, tell: Callable[[str], None] | None = None) -> Watch:
     from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose
     from weft.monitor.watch import Watch
@@ -80,7 +89,7 @@ def new_watch(subnet: Subnet, every_s: float) -> Watch:
         held.append(made.carrier)
         return made
 
-    return Watch(new_poller(), every_s=every_s, diagnose=diagnose, again=new_poller)
+    return Watch(new_poller(), every_s=every_s, diagnose=diagnose, again=new_poller, tell=tell)
 
 
 def _until_interrupted() -> None:

@@ -105,13 +105,11 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, str]:
     """The port to speak through, where the state is kept, and what the subnet is called."""
     from weft import runtime
     from weft.cli.subnets import Subnet
-    from weft.lab import control, registry
+    from weft.lab import registry
 
     on, name = subnet
     if on == "lab":
         entry = registry.find(name)
-        if at:
-            control.ask(entry, "host", name=at)  # near names are the lab's to tell
         there = Subnet(lab=entry.name, at=at)
         folder, begin, title = entry.cache, "sm-", f"lab {entry.name}"
     else:

@@ -46,7 +46,8 @@ class Subnet:
             return IbsimCarrier(self.at, self.ibsim)
         from weft.lab import control, registry
 
-        return IbsimCarrier(self.at, control.ask(registry.find(self.lab), "state")["sockname"])
+        there = control.ask(registry.find(self.lab), "host", name=self.at)  # near names are the lab's to tell
+        return IbsimCarrier(self.at, there["sockname"])
 
     def new_poller(self) -> Poller:
         """Of all counters, from a port of it and by its clock: a lab's may be faster than ours."""

@@ -36,7 +36,7 @@ def top(
     lines
         How many links; else as many as fit, or 20.
     every
-        Seconds from poll to poll.
+        Seconds from poll to poll, by our clock: a lab's may be faster.
     """
     from weft.cli.monitor import new_watch
     from weft.errors import ConfigError

@@ -16,7 +16,7 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
 _MANY = 4  # intervals: a cable that errs evenly errs in more than one
 _BEYOND = 30  # decimal places that nobody needs
 _FEW = 3  # names in a sentence
-_FELT = 0.999  # of what a pair gets without the suspect: who has more feels nothing
+FELT = 0.999  # of what a pair gets without the suspect: who has more feels nothing
 
 
 def seconds_in_words(seconds: float) -> str:
@@ -154,7 +154,9 @@ def of_chance(signs: Signs, link: int) -> str:
     places = signs.strength[link]
     if np.isinf(places):
         return "This is no matter of chance: both ends say so."
-    rare = f"one healthy fabric of 1e{places:.0f}" if places < _BEYOND else f"no healthy fabric of 1e{_BEYOND}"
+    rare = (
+        f"one healthy fabric of 1e{places:.0f}" if places < _BEYOND else f"less than one healthy fabric of 1e{_BEYOND}"
+    )
     return f"Chance shows such a link in {rare}; {signs.tests:,} counts were looked at."
 
 
@@ -168,8 +170,8 @@ def concerns(suspect: Suspect) -> list[str]:
 
 
 def _cost(job: JobCost, when: str) -> str:
-    if job.slowest > _FELT * job.without_slowest:
-        return f"Job {job.name} sends by it, and loses less than {1 - _FELT:.1%} (simulated)."
+    if job.slowest > FELT * job.without_slowest:
+        return f"Job {job.name} sends by it, and loses less than {1 - FELT:.1%} (simulated)."
     return (
         f"Job {job.name} sends by it{when}: {job.gbit_s:,.0f} of {job.without_gbit_s:,.0f} Gbit/s, its slowest pair "
         f"gets {job.slowest:.1%} of what it wants instead of {job.without_slowest:.1%} (simulated)."

@@ -73,10 +73,14 @@ class Watch:
         history: History | None = None,
         again: Callable[[], Poller] | None = None,
         rest: float = 0.0,
+        tell: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`rest`: so many times as long as a poll takes there is none, however large the fabric."""
-        self._rest = rest
+        """`rest`: so many times as long as a poll takes there is none, however large the fabric.
+
+        `tell` is called with why rounds fail, once for each reason, and with "" when they bring something again.
+        """
+        self._rest, self._tell = rest, tell
         self.latest = Latest(every_s=every_s)
         self._poller, self._again, self._clock = poller, again, clock
         self._diagnose, self._history = diagnose, history
@@ -87,7 +91,7 @@ class Watch:
 
     def tick(self) -> Latest:
         """Poll, and say what it brought; what the fabric or its carrier refuses is no error of ours."""
-        begin_s = self._clock()
+        begin_s, failure = self._clock(), self.latest.failure
         try:
             if self.latest.failure and self._again is not None:
                 self._poller = self._again()
@@ -95,6 +99,8 @@ class Watch:
             self.latest = self._after(reading, find_manager(self._poller.carrier, reading), begin_s)
         except (WeftError, OSError) as error:
             self.latest = replace(self.latest, failure=str(error), failures=self.latest.failures + 1)
+        if self._tell is not None and self.latest.failure != failure:
+            self._tell(self.latest.failure)
         return self.latest
 
     def _after(self, reading: Reading, manager: Manager | None, begin_s: float) -> Latest:

@@ -22,6 +22,7 @@ from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.monitor.change import Change, between
 from weft.monitor.diagnose import diagnose
+from weft.monitor.evidence import FELT
 from weft.monitor.poll import Poller
 from weft.monitor.suspects import Diagnosis
 from weft.scenarios.finding import Finding
@@ -202,6 +203,8 @@ def _sentence(injected: Ill, found: Diagnosis, figures: dict[str, Any]) -> str:
         f"{when} has {job['gbit_s_with_it']:,.0f} Gbit/s of {job['gbit_s']:,.0f}, its slowest pair "
         f"{job['slowest_pair_with_it']:.1%} of what it wants instead of {job['slowest_pair']:.1%}"
     )
+    if job["slowest_pair_with_it"] > FELT * job["slowest_pair"]:
+        cost = f"The job loses less than {1 - FELT:.1%}, even its slowest pair"
     secret = f"{' - '.join(sorted(injected.ends))} ({injected.told})"
     if not found.suspects:
         return f"{cost}. The cable was {secret}; {figures['polls']} polls show no suspect."
