@@ -205,6 +205,28 @@ def test_an_administrator_that_needs_longer_than_libibmad_waits_is_heard(tmp_pat
         ]
 
 
+def test_reports_reach_who_has_just_sent_something(tmp_path, monkeypatch):
+    """A manager that came by another way, as OpenSM by weft's preload, sits at the same port and reports twice."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with (
+        Lab(route(weft.load("star:hosts=2")).fabric, f"server-{os.getpid()}-{next(_NUMBER)}") as lab,
+        closing(IbsimCarrier("h1", lab.sockname)) as watcher,
+    ):
+        activate(lab.subnet.devices)
+        slot = lab.fabric["h1/1"].slot
+        lid = lab.subnet.lid(slot)
+        watcher.register(MgmtClass.SUBN_ADM, [Method.REPORT], class_version=2)
+        said = SaMad.pack(method=Method.SET, attribute_id=SaAttribute.INFORM_INFO)
+        report = SaMad.pack(method=Method.REPORT, attribute_id=SaAttribute.NOTICE)
+        for _ in range(2):
+            before = lab.subnet.mads
+            watcher.post(said, Address(lid))
+            wait_until(lambda before=before: lab.subnet.mads > before)
+            lab.server.call(lambda: lab.subnet.send(slot, report, lid))
+            arrived = wait_until(watcher.arrivals)[0]
+            said = SaMad.unpack(arrived.mad).replace(method=Method.REPORT_RESP).raw
+
+
 def test_answers_of_programs_find_who_asked(lab, host):
     """Two at one port ask with the same transaction id; a manager elsewhere answers the second first."""
     manager, other = Program(lab).attach("h2", is_sm=True), Program(lab).attach("h1")

@@ -59,7 +59,7 @@ class Server:
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, till when
         self._unsent: set[Client] = set()
         self._services: list[Streams[Any]] = []
-        self._sender: Client | None = None
+        self._sender: Client | None = None  # of what is on its way now
         self._last = -1  # number that a client was given
         self._stopped = self._serving = False
         self._calls = Calls()
@@ -177,7 +177,6 @@ class Server:
 
     def _send_traps(self) -> None:
         """What agents have to tell the subnet manager."""
-        self._sender = None
         self.subnet.due()
 
     # -- control --------------------------------------------------------------------------------------------------
@@ -325,6 +324,7 @@ class Server:
             self.subnet.lost, reply = True, None
         if reply is None:
             reply = self._after_silence(client, request, mad, dlid)
+        self._sender = None  # what others send next may be for it
         if reply is not None:
             lid = PERMISSIVE_LID if dlid == PERMISSIVE_LID else self.subnet.lid(client.slot)
             self._push(client, protocol.answer_to(request, lid, reply))
