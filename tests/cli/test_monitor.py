@@ -7,11 +7,14 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
+from tests.monitor.test_change import make_ports, make_reading
 
 from weft.cli.monitor import monitor, new_watch
 from weft.cli.subnets import Subnet
-from weft.cli.top import top
+from weft.cli.top import _headline, top
 from weft.errors import ConfigError
+from weft.monitor.change import between
+from weft.monitor.watch import Latest
 
 
 def test_rules_are_printed(capsys):
@@ -28,6 +31,14 @@ def test_the_dashboard_is_printed(capsys):
 def test_two_files_are_not_printed_at_once():
     with pytest.raises(ConfigError, match="--rules and --dashboard"):
         monitor(rules=True, dashboard=True)
+
+
+@pytest.mark.parametrize(("took_s", "said"), [(100.0, " in 100.0 s   "), (1.0, " in 100.0 s of the lab's clock   ")])
+def test_it_is_said_whose_seconds_they_are(took_s, said):
+    ports = make_ports()
+    before, after = (make_reading(ports, 0, at_s=at_s) for at_s in (0.0, 100.0))
+    latest = Latest(every_s=1.0, reading=after, change=between(before, after), change_s=took_s)
+    assert said in _headline(latest)
 
 
 @pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), 1e9])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import closing
 
@@ -106,6 +107,13 @@ def test_time_passes_by_itself(lab):
     lab.load(EVERYBODY, speed=600)
     wait_until(lambda: lab.load_state()["seconds"] > before, "a tick")
     assert lab.unload()["jobs"] == []
+
+
+def test_a_clock_that_has_been_told_to_end_is_followed_by_another(lab):
+    lab._load._clock = threading.current_thread()  # it has not ended yet
+    before = lab.load_state()["seconds"]
+    lab.load(EVERYBODY, speed=600)
+    wait_until(lambda: lab.load_state()["seconds"] > before, "a tick")
 
 
 def test_by_the_clock_of_the_lab_no_port_sends_more_than_its_line_carries(lab):

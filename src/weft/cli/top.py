@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.monitor.watch import Latest, Watch
 
 _SHOWN = 5  # suspects, and events
+_FASTER = 1.5  # than our clock, beyond what comes of a tick
 _COUNTS = ("symbol errors", "rcv errors", "discards", "downs")
 
 
@@ -117,6 +118,8 @@ def _headline(latest: Latest) -> str:
     silent = int(reading.ports.is_polled.sum()) - known
     master = f"subnet manager at {latest.manager.node}" if latest.manager else "no subnet manager answers"
     span = f" in {latest.change.seconds:.1f} s" if latest.change else ""
+    if latest.change and latest.change.seconds > _FASTER * latest.change_s:
+        span += " of the lab's clock"
     return f"{at}   {known:,} ports{span}{f', {silent:,} silent' if silent else ''}   {master}"
 
 

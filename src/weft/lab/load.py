@@ -149,7 +149,7 @@ class LabLoad:
             self._by_itself_s += now_s - self._since_s if speed else 0.0
             self._since_s = now_s
         self.speed = speed
-        if self.speed and (self._clock is None or not self._clock.is_alive()):
+        if self.speed and (self._clock is None or self._end.is_set() or not self._clock.is_alive()):
             self._end = threading.Event()
             self._clock = threading.Thread(target=self._tick, args=(self._end,), name="weft load", daemon=True)
             self._clock.start()
@@ -162,7 +162,9 @@ class LabLoad:
         while not end.wait(max(TICK_S, _REST * took_s)):
             now_s = time.monotonic()
             try:
-                self.advance((now_s - before_s) * self.speed)
+                with self._one:  # so that nothing happens after the end of the load
+                    if not end.is_set():
+                        self.advance((now_s - before_s) * self.speed)
             except WeftError as error:  # a lab that is too busy, or tables that lead nowhere: it tries again
                 log.warning("the load stands still: %s", error)
             before_s, took_s = now_s, time.monotonic() - now_s

@@ -45,6 +45,7 @@ class Latest:
     reading: Reading | None = None
     read_s: float = 0.0  # when, on the monotonic clock of this machine
     change: Change | None = None  # from the reading before it
+    change_s: float = 0.0  # how long that took on this machine; a lab's clock may be faster
     diagnosis: Diagnosis | None = None
     manager: Manager | None = None  # the subnet's master, if one answers
     polls: int = 0
@@ -117,6 +118,7 @@ class Watch:
             reading=reading,
             read_s=begin_s,
             change=change,
+            change_s=begin_s - self.latest.read_s if change is not None else 0.0,
             diagnosis=self._diagnosis(),
             manager=manager,
             polls=self.latest.polls + 1,
