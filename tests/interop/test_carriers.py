@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -194,6 +195,16 @@ def test_a_request_that_goes_nowhere_is_given_up_after_its_retries(theirs):
     for _ in range(20):
         found += theirs.poll(0.01)
     assert found == [(token, None)]
+
+
+def test_a_process_goes_round_when_it_has_been_all_clients_that_ibsim_can_name(on_ibsim, monkeypatch):
+    """ibsim takes an id of more than 31 bits for a negative one, and answers somebody who is not there."""
+    sim, _ = on_ibsim
+    monkeypatch.setattr("weft.mad.ibsim_client._numbers", itertools.chain([0], itertools.count(511)))
+    with contextlib.ExitStack() as stack:
+        carriers = [stack.enter_context(contextlib.closing(IbsimCarrier("", sim.name))) for _ in range(3)]
+        assert all(ask(one, directed_get(b"", SmpAttribute.NODE_INFO)) is not None for one in carriers)
+        assert [one._id >> 22 for one in carriers] == [0, 511, 1]
 
 
 @pytest.fixture(params=["ibsim", "lab"])

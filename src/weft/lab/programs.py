@@ -128,10 +128,22 @@ def attend(
     passes_on: Sequence[signal.Signals] = (),
 ) -> int:
     """On the caller's terminal; returns its status as a shell would."""
+    child: subprocess.Popen[bytes] | None = None
+    early: list[int] = []  # signals that came before it was there
+
+    def pass_on(number: int, _: object) -> None:
+        if child is None:
+            early.append(number)
+        else:
+            child.send_signal(number)
+
     with WorkingFolder() as place, _words(command, variables, sysfs) as (words, given):
-        child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables), pass_fds=given)
         for one in passes_on:
-            signal.signal(one, lambda number, _: child.send_signal(number))
+            if signal.getsignal(one) != signal.SIG_IGN:  # by nohup, say: for the child too
+                signal.signal(one, pass_on)
+        child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables), pass_fds=given)
+        for number in early:
+            child.send_signal(number)
         while True:
             try:
                 status = child.wait()

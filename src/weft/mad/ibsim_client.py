@@ -12,6 +12,7 @@ sockets at a time, and the rest wait here. It takes the upper half of transactio
 
 from __future__ import annotations
 
+import errno
 import heapq
 import itertools
 import os
@@ -70,6 +71,8 @@ _MOST_AT_ONCE = 128  # in the sockets; a few more, and ibsim turns round and rou
 _CONTROL_S, _CLOSING_S, _LONGEST_S = 120.0, 1.0, 60.0
 _SA = int(MgmtClass.SUBN_ADM)
 _SM_INFO = SmpAttribute.SM_INFO.to_bytes(2, "big")
+_PID_BITS = 22
+_IDS = 1 << 31 - _PID_BITS  # of a process: ibsim writes an id of 32 bits with a sign
 _numbers = itertools.count()
 
 
@@ -87,9 +90,8 @@ class IbsimCarrier(Polled):
     def __init__(self, host: str = "", server: str = "") -> None:
         super().__init__()
         self._server = server or os.environ.get("IBSIM_SOCKNAME", "sim")
-        self._id = os.getpid() + (next(_numbers) << 22)  # process ids have 22 bits
-        self._control = self._open(f"ctl{self._id}", "ctl")
-        self._data = self._open(f"in{self._id}")
+        self._id, self._control = self._take_id()
+        self._data = runtime.abstract(address(self._server, f"in{self._id}"))
         try:
             info = self._request(CONNECT, CLIENT_INFO.pack(self._id, 0, 0, host.encode()[:31]))
         except ConfigError:
@@ -114,13 +116,19 @@ class IbsimCarrier(Polled):
         self._outbox: deque[bytes] = deque()  # and the rest, packets that the socket did not take yet
         self._transfers = Transfers(self._on_segment_out, time.monotonic, insists=False)
 
-    def _open(self, end: str, to: str = "") -> socket.socket:
-        try:
-            return runtime.abstract(address(self._server, end), address(self._server, to) if to else b"")
-        except OSError as error:
-            raise ConfigError(
-                f"no ibsim or lab listens at {self._server}: {error.strerror}. `weft up` or `ibsim -s` starts one"
-            ) from None
+    def _take_id(self) -> tuple[int, socket.socket]:
+        """One that no other carrier of this process has now, and its socket for control."""
+        for number in itertools.islice(_numbers, _IDS):
+            taken = os.getpid() + (number % _IDS << _PID_BITS)
+            try:
+                return taken, runtime.abstract(address(self._server, f"ctl{taken}"), address(self._server, "ctl"))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    why = f"no ibsim or lab listens at {self._server}: {error.strerror}"
+                    raise ConfigError(f"{why}. `weft up` or `ibsim -s` starts one") from None
+        raise ConfigError(
+            f"this process is {_IDS} clients of {self._server}, the most that can be told apart: close some"
+        )
 
     def _request(self, kind: int, data: bytes = b"") -> bytes:
         self._control.settimeout(_CONTROL_S)
