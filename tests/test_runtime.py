@@ -47,6 +47,7 @@ MAKE_OTHER_FOLDERS = {
     "plan/growth/step_files.py",
     "serve/console/runs.py",
     "sm/writing.py",
+    "verbs/c/build.py",
     "verbs/perftest/programs.py",
 }
 

@@ -14,7 +14,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     training                       a job: transformer, parallel, gpu, communication, step; traces/ of others
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
-    verbs                          HOST: software adapter; pyverbs/ (API), hca/ (RC UC UD RD), shm/, carriers/, cm/
+    verbs                          HOST: software adapter; pyverbs/, c/ (APIs), hca/ (RC UC UD RD), shm/, carriers/, cm/
     sm                             SUBNET MANAGER: sweep; discovery/, ucast/, mcast/, pkey/, qos/, inform/, sminfo/, sa/
     routing                        forwarding tables as pure functions of a fabric; proofs: reach, deadlock, balance
     draw                           PICTURES of a fabric: scene, layout/; SVG, PNG, HTML; charts of results
@@ -27,6 +27,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     runtime                        what other processes can reach: folders, unix sockets, memory; their owner's alone
     plugins                        doors: topologies, engines, formats and more that others add, by name
     web                            the console's page, as it was built; or how to get it
+    compiler                       the user's C compiler, for what is made on first use
     units | ids | version
     errors                         you, the fabric, or us
 

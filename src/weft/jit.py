@@ -297,6 +297,14 @@ def entry(function: Kernel, *arguments: Any) -> Kernel:
     return found
 
 
+def c_function(function: Kernel) -> int:
+    """Where C finds a kernel of one whole number that gives one; it runs without Python's lock."""
+    function.compile((types.int64,))  # type: ignore[attr-defined]
+    found: Any = function.overloads[(types.int64,)]  # type: ignore[attr-defined]
+    address: int = found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name)
+    return address
+
+
 @functools.cache
 def address_of(function: Kernel, signature: Any, what: str) -> int:
     """Where `call` and `ask` find a function of somebody else, compiled for these arguments or taken from the cache."""

@@ -13,14 +13,15 @@ from tests.conftest import ROOT
 from tests.interop.conftest import do_without
 from tests.lab.mounts import need_mounts
 
+from weft import compiler
 from weft.clouds.openstack.members import member_of
-from weft.lab import preload, programs, registry
+from weft.lab import programs, registry
 from weft.lab.control import ask
 from weft.serve.embedded import Ufm
 from weft.tenants.drivers.ufm_rest import UfmClient
 from weft.tenants.slices import Seat
 
-pytestmark = [pytest.mark.interop, pytest.mark.skipif(preload.find_compiler() is None, reason="no C compiler")]
+pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
 STORAGE = (1, 2, 7, 8)  # adapters of a DGX H100 for another network, which is not cabled here
 AGENT = """
 import json

@@ -15,8 +15,9 @@ from tests.conftest import ROOT
 from tests.lab.mounts import need_mounts
 
 import weft
+from weft import compiler
 from weft.fabric.counters import Counter
-from weft.lab import preload, sysfs_mount
+from weft.lab import sysfs_mount
 from weft.lab.lab import Lab
 
 GUID = "00:02:c9:03:00:00:02:01"
@@ -134,7 +135,7 @@ def test_a_commissioning_script_finds_ports_and_client_ids_without_lspci(lab):
     assert json.loads(lab.run("leaf1", str(script), sysfs=True).stdout) == [], "a switch has none"
 
 
-@pytest.mark.skipif(preload.find_compiler() is None, reason="no C compiler")
+@pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
 def test_the_kernel_seems_to_know_their_permanent_address(lab):
     done = lab.run("h2", sys.executable, "-c", PERMANENT_ADDRESS, "ib0", sysfs=True)
     assert done.stdout.strip() == ADDRESS, done.stderr

@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
 
+from weft import compiler
 from weft.errors import ConfigError
 
 _SOURCES = ("preload.c", "preload_interfaces.c")
-_COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ["-O2", "-shared", "-fPIC", "-pthread"]
-
-
-def find_compiler() -> str | None:
-    """$CC and nothing else if it is set, else what there is."""
-    named = os.environ.get("CC")
-    return next((found for name in ([named] if named else _COMPILERS) if (found := shutil.which(name))), None)
 
 
 def source() -> bytes:
@@ -33,21 +26,21 @@ def library(cache: Path | None = None) -> Path | None:
     """The compiled preload, compiled now if it is not in the cache; None if there is no compiler."""
     text = source()
     name = f"preload-{os.uname().machine}-{hashlib.sha256(text).hexdigest()[:16]}.so"
-    folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+    folder = compiler.cache(cache)
     made = folder / name
     if made.is_file():
         return made
-    compiler = find_compiler()
-    if compiler is None:
+    found = compiler.find()
+    if found is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f"{name}.{os.getpid()}"  # renamed when it is whole: others may compile at the same time
     done = subprocess.run(
-        [compiler, *_FLAGS, "-x", "c", "-", "-o", str(partial), "-ldl"], input=text, capture_output=True, check=False
+        [found, *_FLAGS, "-x", "c", "-", "-o", str(partial), "-ldl"], input=text, capture_output=True, check=False
     )
     if done.returncode:
         raise ConfigError(
-            f"{compiler} cannot compile weft's preload: {done.stderr.decode(errors='replace').strip()[:500]}\n"
+            f"{found} cannot compile weft's preload: {done.stderr.decode(errors='replace').strip()[:500]}\n"
             "  Set CC to a working C compiler, or to a name that does not exist to do without."
         )
     partial.replace(made)

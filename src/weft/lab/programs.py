@@ -214,9 +214,12 @@ def _words(
 
 
 def _resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    from weft.verbs import launch  # as above
+
     if not command:
         raise ConfigError("there is no command to run: weft exec h1 ibstat")
     found = shutil.which(command[0], path=variables["PATH"])
     if found is None:
         raise ConfigError(f"there is no program {command[0]!r} in the PATH; tools of InfiniBand: `make peers`")
+    launch.say_if_blind(found, variables)
     return [found, *command[1:]]

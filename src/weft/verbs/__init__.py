@@ -1,10 +1,11 @@
-"""HOST: an adapter in software, in the words of pyverbs.
+"""HOST: an adapter in software, in the words of pyverbs and with the face of libibverbs.
 
 A room imports only from rooms below its own; `tests/test_house.py` reads this list and enforces it.
 
 launch        programs that were written for pyverbs, run with weft's
 front/        what such a program finds in place of pyverbs
 perftest/     ib_write_bw and the like, ibv_devinfo, ibv_rc_pingpong
+c/            libibverbs.so.1 for programs in C: what it asks of Python, and its sources
 pyverbs/      the API: modules, classes, signatures, texts and error numbers of pyverbs, because programs test for them
 cm/           communication management: what connects queue pairs, below CMID
 hardware      which adapter stands behind a device

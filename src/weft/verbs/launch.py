@@ -1,8 +1,8 @@
-"""Programs that were written for pyverbs, run with weft's: `weft verbs python app.py`.
+"""Programs that were written for pyverbs or libibverbs, run with weft's: `weft verbs python app.py`.
 
 What they need is in their environment, so scripts, `-m`, `-c` and all their children have it: a pyverbs in front of the
-Python path, and the tools of RDMA in front of the PATH. The program takes the place of this process: its status, its
-signals and its terminal are its own.
+Python path, the tools of RDMA in front of the PATH, and a libibverbs before the system's. The program takes the place
+of this process: its status, its signals and its terminal are its own.
 """
 
 from __future__ import annotations
@@ -11,21 +11,39 @@ import ipaddress
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from weft.errors import ConfigError
 from weft.verbs import hardware
+from weft.verbs.c import build
 from weft.verbs.perftest.programs import program_folder
 
 _FRONT = Path(__file__).parent / "front"
+_LIBRARIES = "LD_LIBRARY_PATH"
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 
 
 def environment() -> dict[str, str]:
     """The variables that differ from this process' own."""
-    return {"PYTHONPATH": _first(_FRONT, "PYTHONPATH"), "PATH": _first(program_folder(), "PATH")}
+    made = {"PYTHONPATH": _first(_FRONT, "PYTHONPATH"), "PATH": _first(program_folder(), "PATH")}
+    if (libraries := build.folder()) is not None:
+        made[_LIBRARIES] = _first(libraries, _LIBRARIES)
+    return made
+
+
+def say_if_blind(program: str, variables: Mapping[str, str]) -> None:
+    """A program in C sees no device if there was nothing to compile the library with."""
+    if _LIBRARIES in variables or sys.platform != "linux" or not Path(program).is_file():
+        return
+    if build.NAME.encode() in Path(program).read_bytes():
+        print(
+            f"weft: {program} uses {build.NAME}, and there is no C compiler to make weft's: it sees no device. "
+            "Install gcc, or set CC",
+            file=sys.stderr,
+        )
 
 
 def _first(folder: Path, name: str) -> str:
@@ -48,6 +66,7 @@ def become(command: Sequence[str], *, roce: str = "") -> NoReturn:
     if found is None:
         hint = f"; weft verbs python {command[0]}" if command[0].endswith(".py") else ""
         raise ConfigError(f"there is no program {command[0]!r} in the PATH{hint}")
+    say_if_blind(found, variables)
     for name in _IGNORED_BY_PYTHON:  # which programs would inherit
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:

@@ -381,3 +381,9 @@ def post(words, request) -> int:
     if takes_long:
         _go_on(thread)
     return code
+
+
+@quick_kernel
+def post_at(address: int) -> int:
+    """The request that the path at an address has, from C."""
+    return carry_out(path_at(address))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from weft.verbs.shm.record import Record, record, u32, u64
 
 REGIONS, REGIONS_MAX = 4096, 1 << 14
-QUEUE_PAIRS_MAX, _QUEUE_PAIR_BYTES = 1 << 16, 256  # apart: no two of them in one line of a cache
+QUEUE_PAIRS_MAX, QUEUE_PAIR_BYTES = 1 << 16, 256  # apart: no two of them in one line of a cache
 SGE_MAX = 32  # elements of a request that a shared-memory path takes
 RING = 64  # where the entries of a queue begin, behind its record
 ARMED_FOR_ALL, ARMED_FOR_SOLICITED = 1, 2
@@ -204,7 +204,7 @@ class Scratch(Record):
 
 _REGION_BYTES = RegionRecord.size  # for kernels, which know no classes
 QUEUE_PAIRS = REGIONS + REGIONS_MAX * _REGION_BYTES
-BLOCKS = QUEUE_PAIRS + QUEUE_PAIRS_MAX * _QUEUE_PAIR_BYTES
+BLOCKS = QUEUE_PAIRS + QUEUE_PAIRS_MAX * QUEUE_PAIR_BYTES
 
 
 def region_at(key: int) -> int:
@@ -212,4 +212,4 @@ def region_at(key: int) -> int:
 
 
 def queue_pair_at(number: int) -> int:
-    return QUEUE_PAIRS + number % QUEUE_PAIRS_MAX * _QUEUE_PAIR_BYTES
+    return QUEUE_PAIRS + number % QUEUE_PAIRS_MAX * QUEUE_PAIR_BYTES

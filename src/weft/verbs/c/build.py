@@ -1,0 +1,133 @@
+"""The library, compiled once by the user's C compiler and kept; and what a program needs to find it first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from weft import compiler
+from weft.errors import ConfigError
+
+NAME = "libibverbs.so.1"
+_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wall", "-fvisibility=default", f"-Wl,-soname,{NAME}")
+_WRITTEN_FROM = ("c/*.py", "c/lib/*", "enums/*.py", "hca/*.py", "shm/*.py")
+_SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
+_PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
+# What drivers of rdma-core ask of libibverbs besides its public calls
+_OF_DRIVERS = re.compile(rb"(?<=\0)(?:ibv_cmd_\w+|_*verbs_\w+|ibv_read_ibdev_sysfs_file|_*\w*ioctl\w*)(?=\0)")
+_OURS = (b"ibv_query_gid_type",)
+
+
+def folder(cache: Path | None = None) -> Path | None:
+    """Where the library is, compiled now if it is not; None if there is no compiler, or no Linux."""
+    if sys.platform != "linux":
+        return None
+    python, private = _python(), _private_names()
+    digest = hashlib.sha256(repr((python, private, sys.platform)).encode())
+    for file in _files():
+        digest.update(file.read_bytes())
+    made = compiler.cache(cache) / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
+    if (made / NAME).is_file():
+        return made
+    found = compiler.find()
+    if found is None:
+        return None
+    _compile(found, made, python, private)
+    return made
+
+
+def _files() -> list[Path]:
+    verbs = Path(__file__).parent.parent
+    return sorted(file for pattern in _WRITTEN_FROM for file in verbs.glob(pattern) if file.is_file())
+
+
+def _compile(cc: str, made: Path, python: str, private: tuple[str, tuple[str, ...]]) -> None:
+    """In a folder that is renamed when it is whole: others may compile at the same time."""
+    from weft.verbs.c import header, start  # which need all of the adapter
+
+    start.load()
+
+    partial = made.with_name(f"{made.name}.{os.getpid()}")
+    partial.mkdir(parents=True, exist_ok=True)
+    source = Path(str(files("weft.verbs.c").joinpath("lib")))
+    (partial / "weft_numbers.h").write_text(header.text(), encoding="utf-8")
+    (partial / "weft_python.h").write_text(python, encoding="utf-8")
+    (partial / "drivers.c").write_text(_drivers_c(private[1]), encoding="utf-8")
+    (partial / "exports.map").write_text((source / "exports.map").read_text("utf-8") + _node(*private), "utf-8")
+    words = [cc, *_FLAGS, f"-I{partial}", f"-I{source}", f"-Wl,--version-script={partial}/exports.map"]
+    words += [*map(str, sorted(source.glob("*.c"))), str(partial / "drivers.c")]
+    done = subprocess.run([*words, "-o", str(partial / NAME), "-ldl"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"{cc} cannot compile weft's {NAME}: {done.stderr.strip()[:2000]}\n  Set CC to a C compiler.")
+    try:
+        partial.rename(made)
+    except OSError:  # somebody else was faster
+        if not (made / NAME).is_file():
+            raise
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+
+
+def _python() -> str:
+    """weft_python.h: which Python a program loads, and what it runs there."""
+    paths = [path for path in sys.path if path and Path(path).exists()]
+    begin = (
+        f"sys = __import__('sys'); sys.path.extend([path for path in {paths!r} if path not in sys.path]); "
+        "__import__('weft.verbs.c.start', fromlist=['start']).start("
+    )
+    begin = f"exec({begin + 'ADDRESS)'!r}, {{}})".replace("%", "%%").replace("ADDRESS", "%lu")
+    defined = {
+        "PYTHON_VERSION": f"{sys.version_info.major}.{sys.version_info.minor}.",
+        "LIBPYTHON": _libpython(),
+        "EXECUTABLE": sys.executable,
+        "START": begin,
+    }
+    return "".join(f"#define WEFT_{name} {json.dumps(text)}\n" for name, text in defined.items())
+
+
+def _libpython() -> str:
+    """Empty if this Python has none."""
+    variables = sysconfig.get_config_vars("LIBDIR", "MULTIARCH", "INSTSONAME")
+    folder_, multiarch, name = (one or "" for one in variables)
+    for place in (Path(folder_), Path(folder_, multiarch), Path(sys.base_prefix, "lib"), Path("/usr/lib", multiarch)):
+        if ".so" in name and (place / name).is_file():
+            return str(place / name)
+    return ""
+
+
+# -- what is private to rdma-core --------------------------------------------------------------------------------------
+
+
+def _private_names() -> tuple[str, tuple[str, ...]]:
+    """The node and the names that drivers want of the libibverbs of this system; programs link some of them.
+
+    No driver ever calls them, as no device here is one's own; but they are not loaded without.
+    """
+    multiarch = sysconfig.get_config_var("MULTIARCH") or ""
+    for place in (*(f"{folder}/{multiarch}" for folder in _SYSTEM), *_SYSTEM):
+        file = Path(place, NAME)
+        if file.is_file():
+            content = file.read_bytes()
+            node = _PRIVATE.search(content)
+            names = sorted(set(_OF_DRIVERS.findall(content)) - {b"ioctl"})
+            return (node[0].decode(), tuple(name.decode() for name in names)) if node else ("", ())
+    return "", ()
+
+
+def _node(node: str, names: Sequence[str]) -> str:
+    everything = " ".join(f"{name};" for name in (*names, *(name.decode() for name in _OURS)))
+    return f"{node} {{ global: {everything} }};\n" if node else ""
+
+
+def _drivers_c(names: Sequence[str]) -> str:
+    begin = "#include <errno.h>\nstatic int refuse(void) { return EOPNOTSUPP; }\n"
+    return begin + "".join(f'int {name}(void) __attribute__((alias("refuse")));\n' for name in names)

@@ -1,0 +1,79 @@
+"""How operations are declared: a record, which C fills and reads, and the function that it is for.
+
+    @record
+    class AllocPd(Record):
+        context: u64
+        handle: u64  # out
+
+    @operation(AllocPd)
+    def alloc_pd(call: AllocPd) -> None: ...
+
+In C the record is `struct weft_AllocPd`, and `ASK(AllocPd, &call)` gives 0 or the number of the error that was raised.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weft.errors import WeftError
+from weft.verbs.errors import PyverbsError, PyverbsRDMAError
+from weft.verbs.hca.work import Refused
+from weft.verbs.shm.record import Record
+
+SAYS_WHY = "WEFT_VERBS_SAY"  # variable: if it is set, why a verb was refused is said on stderr
+Function = TypeVar("Function", bound=Callable[[Any], None])
+_declared: dict[type[Record], Callable[[Any], None]] = {}
+
+
+def operation(record: type[Record]) -> Callable[[Function], Function]:
+    def declare(function: Function) -> Function:
+        _declared[record] = function
+        return function
+
+    return declare
+
+
+def numbered() -> list[tuple[type[Record], Callable[[Any], None]]]:
+    """All of them; in C an operation's number is its place here."""
+    return sorted(_declared.items(), key=lambda one: one[0].__name__)
+
+
+def caller() -> Callable[[int, int], int]:
+    """What C calls: with the number of an operation, and the address of its record. It gives the number of an error."""
+    functions = [(record.from_address, function) for record, function in numbered()]
+
+    def call(number: int, words: int) -> int:
+        at, function = functions[number]
+        try:
+            function(at(words))
+        except Exception as error:
+            return _number(error)
+        return 0
+
+    return call
+
+
+def _number(error: Exception) -> int:
+    """What the program gets for it. What nobody foresaw is shown whole."""
+    if isinstance(error, PyverbsRDMAError):
+        code = abs(error.error_code) if error.error_code not in (-1, 0) else errno.EINVAL
+    elif isinstance(error, Refused):
+        code = error.code
+    elif isinstance(error, PyverbsError | OverflowError):
+        code = errno.EINVAL
+    elif isinstance(error, MemoryError):
+        code = errno.ENOMEM
+    elif isinstance(error, WeftError):
+        print(f"weft: {error}", file=sys.stderr)
+        code = errno.EIO
+    else:
+        traceback.print_exception(error)
+        code = errno.EIO
+    if os.environ.get(SAYS_WHY):
+        print(f"weft: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,53 @@
+"""What C is told of Python: every number of verbs.h, the records of shared memory, and the operations."""
+
+from __future__ import annotations
+
+from weft.verbs import enums
+from weft.verbs.c import devices, operations, pairs
+from weft.verbs.c.addresses import Address
+from weft.verbs.c.calls import numbered
+from weft.verbs.shm import layout
+from weft.verbs.shm.record import Record, write_header
+
+_SHARED = (
+    layout.Header,
+    layout.QueuePairRecord,
+    layout.ReceiveQueueRecord,
+    layout.CompletionQueueRecord,
+    layout.CompletionRecord,
+    layout.SendRequest,
+    layout.ReceiveRequest,
+    layout.SgeRecord,
+    layout.PathRecord,
+)
+_LISTS = {  # fields of a record that are copied one by one from or to a structure of verbs.h
+    "DEVICE": devices.DEVICE_NUMBERS,
+    "PORT": devices.PORT_NUMBERS,
+    "CAP": pairs.CAP_NUMBERS,
+    "QP": pairs.QP_NUMBERS,
+}
+_PLACES = {
+    "RING": layout.RING,
+    "SGE_MAX": layout.SGE_MAX,
+    "QUEUE_PAIRS": layout.QUEUE_PAIRS,
+    "QUEUE_PAIRS_MAX": layout.QUEUE_PAIRS_MAX,
+    "QUEUE_PAIR_BYTES": layout.QUEUE_PAIR_BYTES,
+}
+
+
+def text() -> str:
+    """weft_numbers.h."""
+    assert operations.SUBJECTS
+    asked = [one for one, _ in numbered()]
+    records: tuple[type[Record], ...] = (*_SHARED, Address, *asked)
+    names = {name: int(value) for name, value in vars(enums).items() if name.startswith("IBV_")}
+    lines = [f"#define {name} {_number(value)}" for name, value in names.items()]
+    lines += [f"#define WEFT_{name} {value}" for name, value in _PLACES.items()]
+    lines += [f"#define WEFT_{one.__name__} {number}" for number, one in enumerate(asked)]
+    for name, fields in _LISTS.items():
+        lines.append(f"#define WEFT_{name}_NUMBERS(X) " + " ".join(f"X({field})" for field in fields))
+    return write_header(*records) + "\n".join(lines) + "\n"
+
+
+def _number(value: int) -> str:
+    return f"{value}" if -(1 << 31) <= value < 1 << 31 else f"{value:#x}ull"

@@ -1,0 +1,254 @@
+/* Completion queues: polled here, in the ring that the adapter and other processes write. */
+#include <fcntl.h>
+
+#include "weft.h"
+
+#define YIELD_EVERY 4096  /* polls that find nothing: somebody else may need the processor, and Python have to do */
+
+/* -- polling ------------------------------------------------------------------------------------------------------ */
+
+static struct weft_CompletionRecord *entry(struct weft_cq *cq, uint64_t count)
+{
+    return (struct weft_CompletionRecord *)((char *)cq->queue + WEFT_RING) + count % cq->queue->capacity;
+}
+
+/* The places of a send request, and of all before it, are free again. */
+static void free_places(struct weft_cq *cq, const struct weft_CompletionRecord *done)
+{
+    if (!done->posted) return;
+    struct weft_QueuePairRecord *qp = (void *)(cq->memory + WEFT_QUEUE_PAIRS +
+                                               done->qp_num % WEFT_QUEUE_PAIRS_MAX * WEFT_QUEUE_PAIR_BYTES);
+    if (qp->number == done->qp_num) qp->polled = done->posted;
+}
+
+static void find_nothing(struct weft_cq *cq)
+{
+    if (++cq->in_vain % YIELD_EVERY) return;
+    struct weft_Progress call = {.context = handle_of(cq->ex.context)};
+    unlock(&cq->lock);
+    ASK(Progress, &call);
+    sched_yield();
+    lock(&cq->lock);
+}
+
+static void copy(const struct weft_CompletionRecord *done, struct ibv_wc *wc)
+{
+    wc->wr_id = done->wr_id, wc->status = done->status, wc->opcode = done->opcode, wc->vendor_err = done->vendor_err;
+    wc->byte_len = done->byte_len, wc->imm_data = done->immediate, wc->qp_num = done->qp_num;
+    wc->src_qp = done->src_qp, wc->wc_flags = done->wc_flags, wc->pkey_index = done->pkey_index;
+    wc->slid = done->slid, wc->sl = done->sl, wc->dlid_path_bits = done->dlid_path_bits;
+}
+
+int weft_poll_cq(struct ibv_cq *given, int count, struct ibv_wc *wc)
+{
+    struct weft_cq *cq = (struct weft_cq *)given;
+    int found = 0;
+    lock(&cq->lock);
+    uint64_t tail = cq->queue->tail, head = LOAD(cq->queue->head);
+    for (; found < count && tail != head; found++, tail++) {
+        struct weft_CompletionRecord *done = entry(cq, tail);
+        copy(done, &wc[found]);
+        free_places(cq, done);
+    }
+    if (found) {
+        STORE(cq->queue->tail, tail);
+        cq->in_vain = 0;
+    } else
+        find_nothing(cq);
+    unlock(&cq->lock);
+    return found;
+}
+
+/* -- the extended way: a completion is read where it is, and gone with the next; the queue is locked meanwhile ---- */
+
+static int next_poll(struct ibv_cq_ex *ex)
+{
+    struct weft_cq *cq = (struct weft_cq *)ex;
+    uint64_t tail = cq->queue->tail;
+    if (cq->current) {
+        cq->current = NULL;
+        STORE(cq->queue->tail, ++tail);
+    }
+    if (LOAD(cq->queue->head) == tail) return ENOENT;
+    cq->current = entry(cq, tail);
+    free_places(cq, cq->current);
+    ex->wr_id = cq->current->wr_id, ex->status = cq->current->status;
+    cq->in_vain = 0;
+    return 0;
+}
+static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+    struct weft_cq *cq = (struct weft_cq *)ex;
+    if (attr && attr->comp_mask) return EINVAL;
+    lock(&cq->lock);
+    int error = next_poll(ex);
+    if (error) {
+        find_nothing(cq);
+        unlock(&cq->lock);
+    }
+    return error;
+}
+static void end_poll(struct ibv_cq_ex *ex)
+{
+    struct weft_cq *cq = (struct weft_cq *)ex;
+    if (cq->current) STORE(cq->queue->tail, cq->queue->tail + 1);
+    cq->current = NULL;
+    unlock(&cq->lock);
+}
+#define READER(type, name, field) \
+    static type name(struct ibv_cq_ex *ex) { return ((struct weft_cq *)ex)->current->field; }
+READER(int, read_opcode, opcode)
+READER(uint32_t, read_vendor_err, vendor_err)
+READER(uint32_t, read_byte_len, byte_len)
+READER(uint32_t, read_imm_data, immediate)
+READER(uint32_t, read_qp_num, qp_num)
+READER(uint32_t, read_src_qp, src_qp)
+READER(unsigned, read_wc_flags, wc_flags)
+READER(uint32_t, read_slid, slid)
+READER(uint8_t, read_sl, sl)
+READER(uint8_t, read_dlid_path_bits, dlid_path_bits)
+READER(uint64_t, read_completion_ts, time_ns)
+
+static uint64_t now_ns(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+static uint64_t read_wallclock_ns(struct ibv_cq_ex *ex)
+{
+    return read_completion_ts(ex) + now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
+}
+
+/* -- making ------------------------------------------------------------------------------------------------------- */
+
+struct ibv_cq_ex *weft_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+    struct weft_channel *channel = (struct weft_channel *)attr->channel;
+    struct weft_cq *cq = calloc(1, sizeof(*cq));
+    struct weft_CreateCq call = {.context = handle_of(context), .cqe = attr->cqe, .comp_vector = attr->comp_vector,
+                                 .wc_flags = attr->wc_flags, .comp_mask = attr->comp_mask, .flags = attr->flags,
+                                 .events = channel ? channel->events : -1, .object = (uintptr_t)cq};
+    if (!(attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS)) call.flags = 0;
+    int error = cq ? ASK(CreateCq, &call) : ENOMEM;
+    if (error) {
+        free(cq);
+        return no_object(error);
+    }
+    struct ibv_cq_ex *ex = &cq->ex;
+    ex->context = context, ex->channel = attr->channel, ex->cq_context = attr->cq_context;
+    ex->handle = call.handle, ex->cqe = call.cqe;
+    pthread_mutex_init(&ex->mutex, NULL);
+    pthread_cond_init(&ex->cond, NULL);
+    ex->start_poll = start_poll, ex->next_poll = next_poll, ex->end_poll = end_poll;
+    ex->read_opcode = read_opcode, ex->read_vendor_err = read_vendor_err, ex->read_byte_len = read_byte_len;
+    ex->read_imm_data = read_imm_data, ex->read_qp_num = read_qp_num, ex->read_src_qp = read_src_qp;
+    ex->read_wc_flags = read_wc_flags, ex->read_slid = read_slid, ex->read_sl = read_sl;
+    ex->read_dlid_path_bits = read_dlid_path_bits, ex->read_completion_ts = read_completion_ts;
+    ex->read_completion_wallclock_ns = read_wallclock_ns;
+    cq->memory = (char *)context_of(context)->memory, cq->queue = (void *)call.queue;
+    if (channel) __atomic_add_fetch(&channel->channel.refcnt, 1, __ATOMIC_RELAXED);
+    return ex;
+}
+
+struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel,
+                             int comp_vector)
+{
+    struct ibv_cq_init_attr_ex attr = {.cqe = cqe, .cq_context = cq_context, .channel = channel,
+                                       .comp_vector = comp_vector};
+    return (struct ibv_cq *)weft_create_cq_ex(context, &attr);
+}
+
+int ibv_resize_cq(struct ibv_cq *given, int cqe)
+{
+    struct weft_cq *cq = (struct weft_cq *)given;
+    struct weft_ResizeCq call = {.cq = given->handle, .cqe = cqe};
+    lock(&cq->lock);
+    int error = ASK(ResizeCq, &call);
+    if (!error) cq->queue = (void *)call.queue, given->cqe = call.cqe;
+    unlock(&cq->lock);
+    return error;
+}
+
+int ibv_destroy_cq(struct ibv_cq *given)
+{
+    struct weft_cq *cq = (struct weft_cq *)given;
+    int error = weft_close(given->handle);
+    if (error) return error;
+    if (given->channel) {
+        drop_from_pipe(given->channel->fd, ((struct weft_channel *)given->channel)->events, sizeof(void *), given);
+        __atomic_sub_fetch(&given->channel->refcnt, 1, __ATOMIC_RELAXED);
+    }
+    pthread_mutex_lock(&given->mutex);
+    while (given->comp_events_completed != cq->comp_events || given->async_events_completed != cq->async_events)
+        pthread_cond_wait(&given->cond, &given->mutex);
+    pthread_mutex_unlock(&given->mutex);
+    free(cq);
+    return 0;
+}
+
+/* -- events ------------------------------------------------------------------------------------------------------- */
+
+int weft_req_notify_cq(struct ibv_cq *given, int solicited_only)
+{
+    struct weft_ReqNotifyCq call = {.cq = given->handle, .solicited_only = solicited_only != 0};
+    return ASK(ReqNotifyCq, &call);
+}
+
+struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+    struct weft_channel *made = calloc(1, sizeof(*made));
+    int error = made ? make_pipe(&made->channel.fd, &made->events) : ENOMEM;
+    if (error) {
+        free(made);
+        return no_object(error);
+    }
+    made->channel.context = context;
+    return &made->channel;
+}
+
+int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+    if (LOAD(channel->refcnt)) return EBUSY;
+    close(channel->fd);
+    close(((struct weft_channel *)channel)->events);
+    free(channel);
+    return 0;
+}
+
+int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
+{
+    struct weft_cq *told;
+    ssize_t size = read(channel->fd, &told, sizeof(told)); /* the adapter writes the address of the queue */
+    if (size != sizeof(told)) return -1;
+    *cq = (struct ibv_cq *)told, *cq_context = told->ex.cq_context;
+    pthread_mutex_lock(&told->ex.mutex);
+    told->comp_events++;
+    pthread_mutex_unlock(&told->ex.mutex);
+    return 0;
+}
+
+void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count)
+{
+    pthread_mutex_lock(&cq->mutex);
+    cq->comp_events_completed += count;
+    pthread_cond_signal(&cq->cond);
+    pthread_mutex_unlock(&cq->mutex);
+}
+
+/* Events of an object that is gone, which nobody has fetched. All others go to the end again, in their order. */
+void drop_from_pipe(int reads, int writes, size_t size, void *object)
+{
+    char event[16];
+    int flags = fcntl(reads, F_GETFL), marks = 0;
+    memset(event, 0, sizeof(event));
+    if (write(writes, event, size) != (ssize_t)size) return; /* a mark: behind it all has been looked at */
+    fcntl(reads, F_SETFL, flags | O_NONBLOCK);
+    while (!marks && read(reads, event, size) == (ssize_t)size) {
+        void *of;
+        memcpy(&of, event, sizeof(of));
+        if (!of) marks = 1;
+        else if (of != object && write(writes, event, size) < 0) break;
+    }
+    fcntl(reads, F_SETFL, flags);
+}

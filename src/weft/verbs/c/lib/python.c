@@ -1,0 +1,177 @@
+/* The way to Python: found or started once in a process, never ended.
+
+   In a program that is Python itself it is that one, if it is of the same version; else the libpython of the Python
+   that weft runs with is loaded. Either way Python gets the address of `door`, and writes into it what to call. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <wchar.h>
+
+#include "weft.h"
+#include "weft_python.h"
+
+static struct { int (*call)(int64_t operation, void *words); int64_t (*post)(int64_t path); } door;
+int64_t (*weft_post)(int64_t path);
+unsigned weft_generation;
+
+#define MEMORIES 64
+static struct weft_Header *memories[MEMORIES];
+static pid_t owner;
+
+static int (*is_initialized)(void), (*run)(const char *), (*gil_ensure)(void), (*gil_check)(void);
+static const char *(*version)(void);
+static void (*gil_release)(int), *(*save_thread)(void), (*before_fork)(void), (*after_fork_child)(void);
+static void (*after_fork_parent)(void), (*restore_thread)(void *);
+
+void weft_say(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("weft: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+}
+
+int weft_lacks(const char *verb)
+{
+    weft_say("%s: weft's adapter does not have this verb", verb);
+    return EOPNOTSUPP;
+}
+void *weft_lacks_object(const char *verb) { return no_object(weft_lacks(verb)); }
+
+static bool find(void *library)
+{
+    struct { const char *name; void **where; } wanted[] = {
+        {"Py_IsInitialized", (void **)&is_initialized}, {"PyRun_SimpleString", (void **)&run},
+        {"PyGILState_Ensure", (void **)&gil_ensure}, {"PyGILState_Release", (void **)&gil_release},
+        {"PyGILState_Check", (void **)&gil_check}, {"PyEval_SaveThread", (void **)&save_thread},
+        {"PyEval_RestoreThread", (void **)&restore_thread}, {"Py_GetVersion", (void **)&version},
+        {"PyOS_BeforeFork", (void **)&before_fork}, {"PyOS_AfterFork_Child", (void **)&after_fork_child},
+        {"PyOS_AfterFork_Parent", (void **)&after_fork_parent},
+    };
+    for (size_t n = 0; n < sizeof(wanted) / sizeof(*wanted); n++)
+        if (!(*wanted[n].where = dlsym(library, wanted[n].name))) return false;
+    return true;
+}
+
+static bool load(void)
+{
+    if (find(RTLD_DEFAULT) && is_initialized()) {
+        if (strncmp(version(), WEFT_PYTHON_VERSION, strlen(WEFT_PYTHON_VERSION)) == 0) return true;
+        weft_say("this program is Python %.6s and weft runs with %s, which do not fit into one process: "
+                 "install weft for the Python of the program", version(), WEFT_PYTHON_VERSION);
+        return false;
+    }
+    if (!*WEFT_LIBPYTHON) {
+        weft_say("%s was built without a shared libpython, which programs of others need to reach weft's adapter: "
+                 "install weft with a Python that has one (python3 of a distribution, uv, conda)", WEFT_EXECUTABLE);
+        return false;
+    }
+    void *library = dlopen(WEFT_LIBPYTHON, RTLD_NOW | RTLD_GLOBAL);
+    if (!library || !find(library)) {
+        weft_say("%s cannot be loaded into this program: %s", WEFT_LIBPYTHON, library ? "it lacks a call" : dlerror());
+        return false;
+    }
+    wchar_t *(*decode)(const char *, size_t *) = (wchar_t * (*)(const char *, size_t *)) dlsym(library, "Py_DecodeLocale");
+    void (*set_name)(const wchar_t *) = (void (*)(const wchar_t *))dlsym(library, "Py_SetProgramName");
+    void (*initialize)(int) = (void (*)(int))dlsym(library, "Py_InitializeEx");
+    wchar_t *name = decode ? decode(WEFT_EXECUTABLE, NULL) : NULL;
+    if (set_name && name) set_name(name);
+    initialize(0);
+    save_thread();
+    return true;
+}
+
+/* A copy of this process, by fork: Python has to know before, and after in both. Where Python itself forks it does. */
+
+static _Thread_local int forking, forking_state;
+
+static void prepare_fork(void)
+{
+    forking = !gil_check();
+    if (forking) {
+        forking_state = gil_ensure();
+        before_fork();
+    }
+}
+static void parent_forked(void)
+{
+    if (forking) {
+        after_fork_parent();
+        gil_release(forking_state);
+    }
+    forking = 0;
+}
+static void child_forked(void)
+{
+    weft_generation++;
+    memset(memories, 0, sizeof(memories));
+    if (forking) {
+        after_fork_child();
+        gil_release(forking_state);
+    }
+    forking = 0;
+}
+
+static bool start(void)
+{
+    char text[sizeof(WEFT_START) + 32];
+    if (!load()) return false;
+    snprintf(text, sizeof(text), WEFT_START, (unsigned long)&door);
+    int state = gil_ensure();
+    int failed = run(text);
+    gil_release(state);
+    if (failed || !door.call) {
+        weft_say("weft cannot be started in this program");
+        return false;
+    }
+    weft_post = door.post;
+    owner = getpid();
+    pthread_atfork(prepare_fork, parent_forked, child_forked);
+    return true;
+}
+
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static int started; /* 1: it runs, -1: it cannot */
+static _Thread_local bool is_known; /* this thread, to Python */
+
+int weft_call(int operation, void *words)
+{
+    if (__builtin_expect(started != 1, 0)) {
+        pthread_mutex_lock(&starting);
+        if (!started) started = start() ? 1 : -1;
+        pthread_mutex_unlock(&starting);
+        if (started < 0) return ENOSYS;
+    }
+    if (!is_known) { /* what Python keeps of a thread stays, or each call would make it anew */
+        is_known = true;
+        if (!gil_check()) {
+            gil_ensure();
+            save_thread();
+        }
+    }
+    return door.call(operation, words);
+}
+
+int weft_close(uint32_t handle)
+{
+    struct weft_Close call = {.handle = handle};
+    return ASK(Close, &call);
+}
+
+void weft_remember_memory(struct weft_Header *memory)
+{
+    for (int n = 0; n < MEMORIES; n++)
+        if (memories[n] == memory || !memories[n]) {
+            memories[n] = memory;
+            return;
+        }
+}
+
+__attribute__((destructor)) static void at_end(void)
+{
+    for (int n = 0; n < MEMORIES && owner == getpid(); n++)
+        if (memories[n]) STORE(memories[n]->process, 0);
+}

@@ -1,0 +1,79 @@
+/* Send requests. Over a path through shared memory the compiled kernel of weft.verbs.hca.execute carries them out at
+   once; what that leaves, and whatever has no path, goes to Python, which sends packets. */
+#include "weft.h"
+
+#define REQUEST_BYTES (sizeof(struct weft_SendRequest) + WEFT_SGE_MAX * sizeof(struct weft_SgeRecord))
+
+static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr)
+{
+    struct weft_SgeRecord *elements = (void *)(request + 1);
+    int atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    request->opcode = wr->opcode, request->flags = wr->send_flags, request->wr_id = wr->wr_id;
+    request->immediate = wr->imm_data, request->va = wr->wr.rdma.remote_addr;
+    request->rkey = atomic ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;
+    request->compare = atomic ? wr->wr.atomic.compare_add : 0, request->swap = atomic ? wr->wr.atomic.swap : 0;
+    request->num_sge = wr->num_sge, request->number = 0;
+    for (int n = 0; n < wr->num_sge; n++) {
+        elements[n].address = wr->sg_list[n].addr;
+        elements[n].length = wr->sg_list[n].length;
+        elements[n].lkey = wr->sg_list[n].lkey;
+    }
+}
+
+/* What a kernel has left to do; 0 if it is done now. */
+static int finish(struct weft_qp *qp, int64_t code)
+{
+    struct weft_FinishSend call = {.qp = qp->ex.qp_base.handle, .code = code};
+    int error = ASK(FinishSend, &call);
+    qp->path = (void *)call.path;
+    return error || !call.is_done;
+}
+
+static int post_to_python(struct weft_qp *qp, const struct ibv_send_wr *wr)
+{
+    struct ibv_qp *base = &qp->ex.qp_base;
+    char words[REQUEST_BYTES];
+    struct weft_PostSend call = {.qp = base->handle, .request = (uintptr_t)words};
+    if (wr->num_sge < 0 || wr->num_sge > WEFT_SGE_MAX) return EINVAL;
+    fill((struct weft_SendRequest *)words, wr);
+    if (base->qp_type == IBV_QPT_UD) {
+        call.ah = wr->wr.ud.ah ? wr->wr.ud.ah->handle : 0;
+        call.remote_qpn = wr->wr.ud.remote_qpn, call.remote_qkey = wr->wr.ud.remote_qkey;
+    }
+    if (base->qp_type == IBV_QPT_XRC_SEND) call.remote_srqn = wr->qp_type.xrc.remote_srqn;
+    if (wr->opcode == IBV_WR_BIND_MW) {
+        const struct ibv_mw_bind_info *info = &wr->bind_mw.bind_info;
+        call.mw = wr->bind_mw.mw->handle, call.key = wr->bind_mw.rkey, call.mr = info->mr ? info->mr->handle : 0;
+        call.address = info->addr, call.length = info->length, call.access = info->mw_access_flags;
+    }
+    int error = ASK(PostSend, &call);
+    if (!error && wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
+    qp->path = (void *)call.path, qp->is_queued = call.is_queued;
+    return error;
+}
+
+static int post(struct weft_qp *qp, const struct ibv_send_wr *wr)
+{
+    if (LIKELY(qp->path && !qp->is_queued && (unsigned)wr->num_sge <= WEFT_SGE_MAX)) {
+        fill((struct weft_SendRequest *)qp->path->request, wr);
+        int64_t code = weft_post((intptr_t)qp->path);
+        if (LIKELY(!code) || !finish(qp, code)) return 0;
+    }
+    return post_to_python(qp, wr);
+}
+
+int weft_post_send(struct ibv_qp *given, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+    struct weft_qp *qp = (struct weft_qp *)given;
+    int error = 0;
+    lock(&qp->lock);
+    for (; wr; wr = wr->next) {
+        error = qp->generation == weft_generation ? post(qp, wr) : EINVAL;
+        if (error) {
+            *bad = wr;
+            break;
+        }
+    }
+    unlock(&qp->lock);
+    return error;
+}

@@ -1,0 +1,5 @@
+"""All operations, in the order of their numbers."""
+
+from weft.verbs.c import addresses, completions, devices, objects, pairs, regions, sending
+
+SUBJECTS = (objects, devices, regions, completions, addresses, pairs, sending)

@@ -1,0 +1,135 @@
+"""Protection domains, memory regions and windows."""
+
+from __future__ import annotations
+
+from weft.verbs import enums as e
+from weft.verbs.c.calls import operation
+from weft.verbs.c.objects import add, find, find_or_none
+from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.mr import MR, MW, MREx, MWBind, MWBindInfo
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.queue_pair import QP
+from weft.verbs.pyverbs.sge import SGE
+from weft.verbs.shm.record import Record, record, u32, u64
+
+_WHOLE = (1 << 64) - 1
+
+
+@record
+class AllocPd(Record):
+    context: u32
+    parent: u32  # that it stands for; 0: none
+    handle: u32
+
+
+@operation(AllocPd)
+def alloc_pd(call: AllocPd) -> None:
+    pd, parent = PD(find(call.context, Context)), find_or_none(call.parent, PD)
+    if parent is not None:
+        pd.key = parent.key
+        parent.add_ref(pd)
+    call.handle = add(pd)
+
+
+@record
+class RegMr(Record):
+    pd: u32
+    address: u64
+    length: u64
+    iova: u64  # what the first byte is called
+    access: u32
+    handle: u32
+    key: u32
+
+
+@operation(RegMr)
+def reg_mr(call: RegMr) -> None:
+    pd, access = find(call.pd, PD), call.access
+    mr: MR
+    if not call.address and call.length == _WHOLE:
+        mr = MR(pd, 0, access, implicit=True)
+    elif access & e.IBV_ACCESS_ZERO_BASED or call.iova == call.address:
+        mr = MR(pd, call.length, access, address=call.address)
+    else:
+        mr = MREx(pd, call.length, access, address=call.address, iova=call.iova)
+    call.handle, call.key = add(mr), mr.lkey
+
+
+@record
+class ReregMr(Record):
+    mr: u32
+    flags: u32
+    pd: u32
+    address: u64
+    length: u64
+    access: u32
+
+
+@operation(ReregMr)
+def rereg_mr(call: ReregMr) -> None:
+    pd = find_or_none(call.pd, PD)
+    find(call.mr, MR).rereg(call.flags, pd, call.address, call.length, call.access)
+
+
+@record
+class ImportMr(Record):
+    pd: u32
+    mr: u32
+    handle: u32
+    key: u32
+    length: u64
+
+
+@operation(ImportMr)
+def import_mr(call: ImportMr) -> None:
+    mr = MR(find(call.pd, PD), handle=find(call.mr, MR).handle)
+    call.handle, call.key, call.length = add(mr), mr.lkey, mr.length
+
+
+@record
+class AdviseMr(Record):
+    pd: u32
+    advice: u32
+    flags: u32
+    address: u64
+    length: u32
+    lkey: u32
+
+
+@operation(AdviseMr)
+def advise_mr(call: AdviseMr) -> None:
+    find(call.pd, PD).advise_mr(call.advice, call.flags, [SGE(call.address, call.length, call.lkey)])
+
+
+@record
+class AllocMw(Record):
+    pd: u32
+    type: u32
+    handle: u32
+    key: u32
+
+
+@operation(AllocMw)
+def alloc_mw(call: AllocMw) -> None:
+    mw = MW(find(call.pd, PD), call.type)
+    call.handle, call.key = add(mw), mw.rkey
+
+
+@record
+class BindMw(Record):
+    qp: u32
+    mw: u32
+    wr_id: u64
+    flags: u32
+    mr: u32
+    address: u64
+    length: u64
+    access: u32
+    key: u32  # its new one
+
+
+@operation(BindMw)
+def bind_mw(call: BindMw) -> None:
+    mw, info = find(call.mw, MW), MWBindInfo(find(call.mr, MR), call.address, call.length, call.access)
+    find(call.qp, QP).bind_mw(mw, MWBind(info, call.flags, call.wr_id))
+    call.key = mw.rkey

@@ -1,0 +1,84 @@
+"""Send requests that the library does not carry out itself: they go as those of a program in Python do."""
+
+from __future__ import annotations
+
+import ctypes
+
+from weft.verbs.c.calls import operation
+from weft.verbs.c.objects import find, find_or_none
+from weft.verbs.c.pairs import ProgramQP
+from weft.verbs.hca.shm_path import ShmPath
+from weft.verbs.pyverbs.addr import AH
+from weft.verbs.pyverbs.mr import MR, MW, MWBindInfo
+from weft.verbs.pyverbs.wr import SendWR
+from weft.verbs.shm.layout import SendRequest, SgeRecord
+from weft.verbs.shm.record import Record, record, u32, u64
+
+
+@record
+class PostSend(Record):
+    qp: u32
+    request: u64  # a SendRequest, and its elements
+    ah: u32  # of a datagram
+    remote_qpn: u32
+    remote_qkey: u32
+    remote_srqn: u32  # of XRC
+    mw: u32  # of a bind: a window, its new key, and what it is bound to
+    key: u32
+    mr: u32
+    address: u64
+    length: u64
+    access: u32
+    path: u64  # out, as of FinishSend: the PathRecord that the next may take
+    is_queued: u32  # out: something is under way, and what is posted next waits behind it
+
+
+@operation(PostSend)
+def post_send(call: PostSend) -> None:
+    qp = find(call.qp, ProgramQP)
+    try:
+        if not qp.core.shm_path and not qp.asked:
+            qp.asked = True  # from then on it asks now and then
+            qp.core.find_shm_path(at_once=True)
+        qp.post_send(_request(call))
+    finally:
+        call.path, call.is_queued = _path(qp), bool(qp.core.sends)
+
+
+def _request(call: PostSend) -> SendWR:
+    """What a program in Python would have made."""
+    wr, head = object.__new__(SendWR), SendRequest.from_address(call.request)
+    wr.next_wr = None
+    wr.raw = ctypes.string_at(call.request, SendRequest.size + head.num_sge * SgeRecord.size)
+    wr.ah, wr.remote_qpn, wr.remote_qkey = find_or_none(call.ah, AH), call.remote_qpn, call.remote_qkey
+    wr.remote_srqn = call.remote_srqn
+    if call.mw:
+        wr.mw, wr.rkey = find(call.mw, MW), call.key
+        wr.bind_info = MWBindInfo(find(call.mr, MR), call.address, call.length, call.access)
+    return wr
+
+
+def _path(qp: ProgramQP) -> int:
+    path = qp.core.shm_path
+    if not isinstance(path, ShmPath):
+        return 0
+    if path not in qp.paths:
+        qp.paths.append(path)
+    return int(path.words.ctypes.data)
+
+
+@record
+class FinishSend(Record):
+    qp: u32
+    code: u32  # of hca.execute
+    is_done: u32
+    path: u64
+
+
+@operation(FinishSend)
+def finish_send(call: FinishSend) -> None:
+    """What the kernel has left to do of the request that its path has."""
+    qp = find(call.qp, ProgramQP)
+    with qp.core.adapter.lock.threads:  # as of one that Python posts
+        call.is_done = qp.paths[-1].finish(call.code)
+    call.path = _path(qp)

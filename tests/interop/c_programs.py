@@ -1,0 +1,78 @@
+"""Programs in C of others, two at a time: one that listens, and one that comes to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.interop.conftest import find_peer
+from tests.patience import PATIENCE_S, wait_until
+
+from weft.verbs import launch
+
+
+def program(name: str) -> str:
+    """The system's own, not weft's in its place."""
+    beside = [folder for folder in os.environ.get("PATH", "").split(":") if "weft" not in folder]
+    found = next((path for folder in (*beside, "/usr/bin") if (path := Path(folder, name)).is_file()), None)
+    return str(found) if found else find_peer(f"{name} of {name}")
+
+
+def outside_of_labs() -> dict[str, str]:
+    return os.environ | launch.environment() | {"WEFT_VERBS_SAY": "1"}
+
+
+def listening_ports() -> set[int]:
+    """Of this machine's TCP, both versions of IP."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    return {int(words[1].rpartition(":")[2], 16) for words in lines if words[3] == "0A"}
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def run_pair(
+    words: Sequence[str], one: Mapping[str, str], other: Mapping[str, str], port_flag: str = "-p"
+) -> tuple[str, str]:
+    """What both say, after both have ended well."""
+    port = free_port()
+    command = [*words, port_flag, str(port)]
+    with started(command, one) as server:
+        wait_until(lambda: port in listening_ports(), lambda: output(server), lambda: server.poll() is None)
+        client = subprocess.run(
+            [*command, "127.0.0.1"], env=dict(other), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        said = server.communicate(timeout=PATIENCE_S)[0]
+    assert client.returncode == 0, client.stdout + client.stderr + said
+    assert server.returncode == 0, said
+    return said, client.stdout
+
+
+@contextmanager
+def started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    process.kill()
+    return str(process.communicate()[0])
+
+
+def fields(devinfo: str) -> dict[str, str]:
+    """Of what ibv_devinfo prints: `name: value`."""
+    return dict(re.findall(r"^\s*(\w+):\s+(.+)$", devinfo, re.M))

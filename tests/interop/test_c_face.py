@@ -1,0 +1,146 @@
+"""libibverbs.so.1 as programs of others find it: Debian's ibverbs-utils, unmodified."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.interop.c_programs import fields, outside_of_labs, program, run_pair
+from tests.interop.conftest import do_without, find_peer
+from tests.lab.rdma import Host, running
+from tests.patience import PATIENCE_S
+
+import weft.verbs.c
+from weft import compiler
+from weft.fabric.counters import Counter
+from weft.lab import programs
+from weft.verbs.attributes.device import DeviceAttr
+from weft.verbs.c import build
+
+pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
+ABI = Path(weft.verbs.c.__file__).parent / "lib" / "abi.h"
+NEWER = {"wr_flush"}  # than the verbs.h that Debian 12 has
+
+
+def devinfo(environment: dict[str, str], *more: str) -> dict[str, str]:
+    done = subprocess.run(
+        [program("ibv_devinfo"), *more],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return fields(done.stdout)
+
+
+def test_devinfo_says_what_the_adapter_is():
+    said, attr = devinfo(outside_of_labs(), "-v"), DeviceAttr()
+    assert said["hca_id"] == "mlx5_0"
+    assert said["state"] == "PORT_ACTIVE (4)"
+    assert said["link_layer"] == "Ethernet"
+    for name in ("max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_srq_wr", "max_mcast_grp", "phys_port_cnt"):
+        assert said[name] == str(getattr(attr, name)), name
+
+
+@pytest.mark.parametrize("kind", ["rc", "ud", "xsrq"])
+def test_pingpong_goes_through_shared_memory(kind):
+    """`-c`, where the program has it, looks at every byte."""
+    checks = [] if kind == "xsrq" else ["-c"]
+    said = run_pair([program(f"ibv_{kind}_pingpong"), "-g", "1", "-n", "200", *checks], *[outside_of_labs()] * 2)
+    for one in said:
+        assert "success" in one if kind == "xsrq" else re.search(r"^200 iters in", one, re.M), one
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with running() as up:
+        yield up
+
+
+def on(lab, host: str) -> dict[str, str]:
+    return os.environ | programs.environment(lab.host(host)) | {"WEFT_VERBS_SAY": "1"}
+
+
+def packets(lab) -> int:
+    """Data packets that crossed any port."""
+    sent = Counter.PORT_XMIT_PKTS
+    return int(lab.server.call(lambda: (lab.metered_paths.collect(), lab.fabric.counters[:, sent].sum())[1]))
+
+
+def test_in_a_lab_the_port_is_as_the_manager_set_it_and_traffic_is_counted(lab, monkeypatch):
+    host = Host(lab, "h1", monkeypatch)
+    lid = host.ctx.query_port(1).lid
+    host.close()
+    said = devinfo(on(lab, "h1"))
+    assert (said["port_lid"], said["link_layer"]) == (str(lid), "InfiniBand")
+    before = packets(lab)
+    run_pair([program("ibv_rc_pingpong"), "-n", "100", "-c", "-e"], on(lab, "h1"), on(lab, "h8"))
+    hops, messages, packets_each = 4, 200, 4096 // 1024
+    assert packets(lab) - before >= hops * messages * (packets_each + 1)
+
+
+# -- the binary interface ----------------------------------------------------------------------------------------------
+
+
+def structures() -> dict[str, list[str]]:
+    """Of abi.h: the fields of each that have a name of their own."""
+    text = re.sub(r"/\*.*?\*/", "", ABI.read_text(encoding="utf-8"), flags=re.S)
+    found = {}
+    one_line = re.findall(r"^struct (\w+) \{([^\n]*)\};$", text, re.M)
+    for name, body in one_line + re.findall(r"^struct (\w+) \{\n(.*?)^\};$", text, re.S | re.M):
+        while "{" in body:
+            body = re.sub(r"\{[^{}]*\}", "", body)
+        pointers = re.findall(r"\(\*(\w+)\)\(", body)
+        plain = re.sub(r"[^;]*\(\*\w+\)\([^;]*;", "", body)
+        words = [re.findall(r"(\w+)(?:\[\w+\])?\s*$", part) for line in plain.split(";") for part in line.split(",")]
+        kinds = {"struct", "union"}
+        found[name] = [*pointers, *(one[0] for one in words if one and one[0] not in kinds)]
+    return found
+
+
+def offsets(header: str, folder: Path) -> dict[str, str]:
+    lines = [f"#include {header}\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {{"]
+    for name, names in structures().items():
+        older = [field for field in names if field not in NEWER]
+        lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+        lines += [f'printf("{name}.{field} %zu\\n", offsetof(struct {name}, {field}));' for field in older]
+    (folder / "offsets.c").write_text("\n".join([*lines, "}"]))
+    words = [compiler.find() or "cc", "-w", f"-I{ABI.parent}", str(folder / "offsets.c"), "-o", str(folder / "offsets")]
+    made = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return dict(line.split() for line in subprocess.check_output([folder / "offsets"], text=True).splitlines())
+
+
+def test_every_structure_is_as_verbs_h_has_it(tmp_path):
+    if not Path("/usr/include/infiniband/verbs.h").is_file():
+        do_without("libibverbs-dev")
+    ours, theirs = offsets('"abi.h"', tmp_path), offsets("<infiniband/verbs.h>", tmp_path)
+    assert len(ours) > 300
+    different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
+    assert not {name for name in different if name != "ibv_qp_ex"}  # whose last calls are newer
+
+
+def exported(library: Path) -> set[str]:
+    nm = find_peer("nm")
+    lines = subprocess.check_output([nm, "-D", "--defined-only", library], text=True).splitlines()
+    return {line.split()[-1].replace("@@", "@") for line in lines if "@" in line}
+
+
+def test_all_public_calls_are_there_under_the_versions_that_programs_ask_for():
+    """But those of before 2008, which have the name of another one."""
+    system = next((path for folder in ("/usr/lib", "/lib") for path in Path(folder).rglob(build.NAME)), None)
+    if system is None:
+        do_without("libibverbs1")
+    folder = build.folder()
+    assert folder is not None
+    theirs, ours = exported(system), exported(folder / build.NAME)
+    newer = {name.partition("@")[0] for name in theirs if not name.endswith("@IBVERBS_1.0")}
+    missing = {
+        name for name in theirs - ours if not (name.endswith("@IBVERBS_1.0") and name.partition("@")[0] in newer)
+    }
+    assert not missing
