@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,31 @@ def test_what_is_in_the_cache_needs_no_compiler(tmp_path):
     """Nor modules of numba whose functions went into it, a runtime that is compiled anew, or numba's extensions."""
     (tmp_path / "mine.py").write_text(_MODULE)
     assert [python(_CALL, tmp_path).split() for _ in range(2)] == [["True", "1", "True"], ["False", "0", "False"]]
+
+
+def test_of_two_processes_that_want_a_kernel_one_compiles_it(tmp_path):
+    (tmp_path / "mine.py").write_text(_MODULE)
+    call = "import numpy, mine; mine.inner(numpy.arange(5)); print(sum(mine.inner.stats.cache_hits.values()))"
+    with ThreadPoolExecutor() as pool:
+        assert sorted(pool.map(lambda _: python(call, tmp_path), range(2))) == ["0\n", "1\n"]
+
+
+_FAIL = """
+import fcntl, mine
+from pathlib import Path
+try:
+    mine.inner('no array')
+except Exception as error:
+    print(type(error).__name__)
+[lock] = Path(mine.inner.stats.cache_path).glob('mine.inner*.lock')
+with lock.open('wb') as file:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+"""
+
+
+def test_who_cannot_compile_lets_others_try(tmp_path):
+    (tmp_path / "mine.py").write_text(_MODULE)
+    assert python(_FAIL, tmp_path) == "TypingError\n"
 
 
 def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(tmp_path):

@@ -3,7 +3,7 @@
 Numba's own file cache looks at the file of a kernel alone: it misses edits in what that file calls, and the
 bounds-check flag. So the kernels of a module are cached in a folder named after a hash of its source, of all that it
 imports from weft, and of the flag. An edit compiles anew what can see it and nothing else; checkouts with the same
-sources share what was compiled.
+sources share what was compiled. Of several processes that want a kernel at once, one compiles it.
 
 What is in the cache is loaded without what only compiling needs: numba would set up its compiler first, all that it
 knows of Python and numpy, a quarter of a second, and read each kernel a second time in the form that others link. Each
@@ -12,15 +12,18 @@ step of numba's own that is left out says why it may be; other people's kernels 
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import os
 import pickle
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 from llvmlite import binding as llvm
@@ -40,6 +43,7 @@ _ROOT = Path(__file__).parent
 _IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
 _pointed: list[Any] = [None] * 16  # what has an address; interpreted it is the place here. No real one is so small
 BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
+_LONGEST_TURN_S, _LOOKS_PER_S = 300, 20
 _OF_COMPILER = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that are there once numba's compiler is
 
 
@@ -180,6 +184,7 @@ class _Cache(caching.FunctionCache):
 
     def __init__(self, function: Kernel) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
+        self._turn: IO[bytes] | None = None
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _CacheFile(self._cache_path, self._impl.filename_base, stamp)  # type: ignore[no-untyped-call]
 
@@ -187,7 +192,35 @@ class _Cache(caching.FunctionCache):
         """Without a compiler, but with what counts references to arrays."""
         _start_runtime(target_context)
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            found = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            if found is None and self._wait_for_turn():
+                found = self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            return found
+
+    def _wait_for_turn(self) -> bool:
+        """To compile. True if another process did meanwhile: twice at once it would take both twice as long."""
+        if self._turn is not None:  # it calls itself, or is compiled for other arguments on the way
+            return False
+        try:
+            self._turn = open(Path(self._cache_path) / f"{self._impl.filename_base}.lock", "wb")  # noqa: SIM115
+        except OSError:
+            return False
+        waited = 0
+        while waited < _LONGEST_TURN_S * _LOOKS_PER_S:
+            try:
+                fcntl.flock(self._turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(1 / _LOOKS_PER_S)
+                waited += 1
+        return waited > 0
+
+    def end_turn(self) -> None:
+        if self._turn is not None:
+            with suppress(OSError):
+                fcntl.flock(self._turn, fcntl.LOCK_UN)  # closing would leave it to a process that was forked meanwhile
+            self._turn.close()
+            self._turn = None
 
 
 class _LaterCache:
@@ -241,6 +274,12 @@ class _Kernel(CPUDispatcher):
     def __init__(self, function: Kernel, options: dict[str, Any]) -> None:
         super().__init__(function, targetoptions={"nopython": True, **options})
         self._cache = _LaterCache(function)
+
+    def compile(self, sig: Any) -> Any:
+        try:
+            return super().compile(sig)
+        finally:
+            self._cache.end_turn()
 
     def _compilation_chain_init_hook(self) -> None:
         """Kernels of weft use no extension of numba, which are looked for among all that is installed."""
