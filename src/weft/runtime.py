@@ -2,6 +2,7 @@
 
     folder()                        $XDG_RUNTIME_DIR/weft, else /tmp/weft-UID: only its owner enters
     Listener(path), dial(path)      the two ends of stream sockets
+    pair()                          the same two ends, of this process
     Inbox(path), connect(path)      the two ends of datagrams
     abstract(name)                  a datagram socket of Linux's abstract kind, for ibsim's protocol and nothing else
     memory(name, size_bytes)        memory for who is given its file
@@ -208,6 +209,14 @@ def dial(path: Path, patience_s: float | None) -> socket.socket:
     except BaseException:
         made.close()
         raise
+    return made
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """A stream that no path leads to."""
+    made = socket.socketpair()
+    for end in made:
+        end.setblocking(False)
     return made
 
 

@@ -82,8 +82,8 @@ def running(*, timed: bool = False, **options: Any) -> Iterator[Lab]:
 class Host:
     """A program on a host; `monkeypatch` gives it the environment that `weft exec` would."""
 
-    def __init__(self, lab: Lab, name: str, monkeypatch: Any) -> None:
-        monkeypatch.setenv(hardware.LAB, lab.host(name)["verbs"])
+    def __init__(self, lab: Lab, name: str, monkeypatch: Any, door: str = "") -> None:
+        monkeypatch.setenv(hardware.LAB, door or lab.host(name)["verbs"])
         monkeypatch.setenv(hardware.HOST, name)
         self.name, self.ctx = name, Context(name="mlx5_0")
         monkeypatch.delenv(hardware.LAB)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, Form, LabName, Spec, Whole
+from weft.cli.join import how, say_how
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def up(
     sm: bool = False,
     web: Annotated[bool, Parameter(negative=())] = False,
     timed: bool = False,
+    join: str = "",
     flags: Annotated[SmFlags, Parameter(name="*", group="Of the subnet manager, with --sm")] = NOTHING,
 ) -> None:
     """Start a lab: a fabric that runs, for OpenSM, infiniband-diags and the like. On a terminal, with a prompt.
@@ -49,6 +51,8 @@ def up(
         With that, and the console in a browser: `weft serve` beside the lab, until it ends.
     timed
         RDMA programs feel the latency and the rate of the links on their way, as `weft sim` has them.
+    join
+        ADDRESS:PORT at which other machines and containers may join it as hosts, by `weft join`.
     """
     from weft.cli.output import progress_bar
     from weft.errors import ConfigError
@@ -62,20 +66,22 @@ def up(
         fabric = load(spec)
     manage = _manager(fabric, flags) if sm else lambda entry: None
     if daemon:
-        entry = process.start(fabric, name, timed=timed)
+        entry = process.start(fabric, name, timed=timed, join=join)
         manage(entry)
+        say_how(entry, fabric)
         _show(entry, web)
         print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
     elif sys.stdin.isatty() and sys.stdout.isatty():
-        entry = process.start(fabric, name, timed=timed, follow=True)
+        entry = process.start(fabric, name, timed=timed, join=join, follow=True)
         manage(entry)
+        say_how(entry, fabric)
         _show(entry, web)
         _prompt(entry)
     elif sm:
         flag = "--web" if web else "--sm"
         raise ConfigError(f"{flag} needs a lab that runs beside this process: add --daemon, or call it on a terminal")
     else:
-        process.serve(fabric, name, _say_up, timed=timed)
+        process.serve(fabric, name, _say_up, timed=timed, join=join)
 
 
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
@@ -135,6 +141,8 @@ def _say_up(lab: Lab) -> None:
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     print(f"lab {lab.name} is up: {lab.fabric.spec}; `weft down` or SIGTERM ends it", flush=True)
+    if lab.gate is not None:
+        print(how(lab.gate.address, lab.gate.token, lab.fabric), flush=True)
 
 
 def _prompt(entry: Entry) -> None:
@@ -187,6 +195,9 @@ def ps(*, form: Form = TABLES) -> None:
     for state in states:
         if state["traffic"]:
             out.print(f"{state['name']} carries traffic: {state['traffic']}", markup=False)
+        for one in (state["join"] or {"hosts": []})["hosts"]:
+            cut = ", but is cut off" if one["is_cut"] else ""
+            out.print(f"{state['name']}: {one['from']} has joined as {one['host']}{cut}", markup=False)
 
 
 def exec_(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:

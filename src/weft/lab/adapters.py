@@ -48,7 +48,7 @@ def _nodes_of(devices: Devices, host: str) -> list[int]:
     if host in fabric.nodes.description:
         return [fabric.nodes.description.index(host)]
     names = [fabric.nodes.name[node] for node in devices.nodes]
-    raise UnknownName("host", host, [*names, *fabric.servers], f"In {fabric.spec}.")
+    raise UnknownName("host", host, dict.fromkeys([*names, *fabric.servers]), f"In {fabric.spec}.")
 
 
 def _local_name(devices: Devices, node: int, number: int) -> str:

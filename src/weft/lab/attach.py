@@ -45,6 +45,7 @@ USER_RMPP = 1  # of the flags at registration: the program does RMPP itself
 class _Port:
     number: int
     slot: int
+    host: str = ""  # of another machine, whose it is
     agents: dict[int, Agent] = field(default_factory=dict)
 
 
@@ -108,12 +109,13 @@ class Attachments(Streams[_Connection]):
         status, data = 0, b""
         try:
             if kind == REGISTER:
-                data = LENGTH.pack(self._register(number, *registration))
+                data = LENGTH.pack(self._register(self._open_port(connection, number), *registration))
             elif kind == UNREGISTER:
-                self.agents.unregister(self._ports[number].agents.pop(agent))
-                self._make_hot(self._connection_of(self._ports[number]))
+                port = self._open_port(connection, number)
+                self.agents.unregister(port.agents.pop(agent))
+                self._make_hot(self._connection_of(port))
             else:
-                adapters = adapters_of(self.devices, _text(host))
+                adapters = adapters_of(self.devices, connection.host or _text(host))
                 data = self._answer_about(connection, kind, adapters, _text(ca), number)
         except (UnknownName, KeyError):
             status = errno.ENODEV
@@ -132,7 +134,7 @@ class Attachments(Streams[_Connection]):
         adapter, port = found
         slot = self.devices.slot(adapter.node, port)
         if kind == OPEN_PORT:
-            connection.port = _Port(next(self._numbers), slot)
+            connection.port = _Port(next(self._numbers), slot, connection.host)
             self._ports[connection.port.number] = connection.port
             return LENGTH.pack(connection.port.number)
         if kind == SET_IS_SM:
@@ -173,9 +175,15 @@ class Attachments(Streams[_Connection]):
         self._is_sm[slot] = self._is_sm.get(slot, 0) + change
         self.devices.set_is_sm(slot, bool(self._is_sm[slot]))
 
-    def _register(self, number: int, *asked: int) -> int:
-        mgmt_class, version, rmpp_version, flags, oui, low, high = asked
+    def _open_port(self, connection: _Connection, number: int) -> _Port:
+        """By number, which anybody can guess: that of another machine's is its own alone."""
         port = self._ports[number]
+        if port.host != connection.host:
+            raise KeyError(number)
+        return port
+
+    def _register(self, port: _Port, *asked: int) -> int:
+        mgmt_class, version, rmpp_version, flags, oui, low, high = asked
         connection = self._connection_of(port)
         free = next((n for n in range(AGENTS_PER_PORT) if n not in port.agents), None)
         if free is None:

@@ -22,11 +22,22 @@ log = logging.getLogger("weft.lab")
 
 
 def serve(
-    fabric: Fabric, name: str, ready: Callable[[Lab], None], *, timed: bool = False, until: int | None = None
+    fabric: Fabric,
+    name: str,
+    ready: Callable[[Lab], None],
+    *,
+    timed: bool = False,
+    join: str = "",
+    until: int | None = None,
 ) -> None:
-    """Run a lab in this process until it is told to end; `until` is a pipe whose end means the same."""
+    """Run a lab in this process until it is told to end; `until` is a pipe whose end means the same.
+
+    `join` is an address at which other machines may join it as hosts.
+    """
     with registry.claim(name) as entry:
         lab = Lab(fabric, name, timed=timed)
+        if join:
+            _let_join(lab, entry, join)
         commands = serve_commands(lab, entry)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: lab.server.stop())
@@ -41,7 +52,18 @@ def serve(
             log.info("lab %s down after %d MADs", name, lab.subnet.mads)
 
 
-def start(fabric: Fabric, name: str, *, timed: bool = False, follow: bool = False) -> registry.Entry:
+def _let_join(lab: Lab, entry: registry.Entry, address: str) -> None:
+    try:
+        gate = lab.let_join(address, os.environ.get("WEFT_JOIN_TOKEN", ""))
+    except BaseException:
+        lab.server.close()
+        raise
+    token = os.open(entry.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(token, "w") as file:
+        print(gate.token, file=file)
+
+
+def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", follow: bool = False) -> registry.Entry:
     """Run a lab in another process and return when it is up. `follow`: it ends when this process does."""
     entry = registry.entry(name)
     tell, told = os.pipe()[::-1]
@@ -52,7 +74,7 @@ def start(fabric: Fabric, name: str, *, timed: bool = False, follow: bool = Fals
         os.close(told)
         os.close(life_write)
         unfollow()
-        _live(fabric, entry, tell, life_read if follow else None, timed)
+        _live(fabric, entry, tell, life_read if follow else None, timed, join)
     os.close(tell)
     os.close(life_read)
     if follow:
@@ -72,7 +94,7 @@ def unfollow() -> None:
         os.close(_followed.pop())
 
 
-def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool) -> None:
+def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool, join: str) -> None:
     """The life of the child: never returns."""
     status = 1
     try:
@@ -85,7 +107,7 @@ def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, t
             os.write(tell, _UP)
             os.close(tell)
 
-        serve(fabric, entry.name, ready, timed=timed, until=until)
+        serve(fabric, entry.name, ready, timed=timed, join=join, until=until)
         status = 0
     except WeftError as error:
         with suppress(OSError):

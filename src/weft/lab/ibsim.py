@@ -31,7 +31,7 @@ from weft.lab.error_counts import ErrorCounts
 from weft.lab.hot import Ancillary, HotLines
 from weft.lab.places import Places
 from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
-from weft.lab.streams import Streams
+from weft.lab.streams import Service
 from weft.mad.subnet import Arrival, Subnet
 from weft.wire.mad import RESPONSE, Method, MgmtClass
 from weft.wire.smp import PERMISSIVE_LID
@@ -58,7 +58,7 @@ class Server:
         self.at: dict[int, list[Client]] = {}  # slot -> who is attached there
         self._pending: dict[bytes, tuple[Client, bytes, float]] = {}  # transaction id -> who asked what, till when
         self._unsent: set[Client] = set()
-        self._services: list[Streams[Any]] = []
+        self._services: list[Service] = []
         self._sender: Client | None = None  # of what is on its way now
         self._last = -1  # number that a client was given
         self._stopped = self._serving = False
@@ -126,7 +126,7 @@ class Server:
         self._epoll.close()
         self._calls.close()
 
-    def serve_too(self, service: Streams[Any]) -> None:
+    def serve_too(self, service: Service) -> None:
         """Programs that come by other ways: weft's own preload, and verbs."""
         self._services.append(service)
         self.hot.add_nested(service.fileno())

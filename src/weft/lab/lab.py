@@ -44,6 +44,7 @@ from weft.verbs.carriers.lab.connection import SUFFIX
 from weft.verbs.carriers.places import place_of
 
 if TYPE_CHECKING:
+    from weft.lab.join.gate import Gate
     from weft.lab.load import JobSpec, LabLoad
     from weft.lab.traffic import LabTraffic
 
@@ -63,14 +64,16 @@ class Lab:
         self.server = Server(self.subnet, self.sockname, self.errors)
         self.socket = runtime.folder() / f"{self.name}.umad"
         try:
-            attachments = Attachments(self.subnet, self.socket, self.errors, self.server.hot)
+            self._attachments = Attachments(self.subnet, self.socket, self.errors, self.server.hot)
         except OSError as error:
             self.server.close()
             raise ConfigError(f"{self.socket} cannot be had: {error.strerror}; give the lab another name") from None
-        self.server.serve_too(attachments)
+        self.server.serve_too(self._attachments)
         self.verbs_socket = self.socket.with_name(f"{self.name}{SUFFIX}")
-        self.verbs = VerbsPorts(self.subnet, attachments.agents, self.metered_paths)
-        self.server.serve_too(VerbsServer(self.verbs, self.verbs_socket))
+        self.verbs = VerbsPorts(self.subnet, self._attachments.agents, self.metered_paths)
+        self._verbs_server = VerbsServer(self.verbs, self.verbs_socket)
+        self.server.serve_too(self._verbs_server)
+        self.gate: Gate | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -145,6 +148,19 @@ class Lab:
         """What a host has in /sys, as it is now: `sysfs_tree.Tree`."""
         owner = self.host(name)["host"]
         return asdict(self.server.call(lambda: tree_of(self.subnet.devices, owner)))
+
+    def let_join(self, address: str, token: str = "") -> Gate:
+        """From now on other machines may be hosts, by `weft join`, at this `address:port`; who knows the token."""
+        from weft.lab.join.gate import Gate  # most labs let nobody join
+        from weft.lab.join.greeting import checked_token, new_token
+        from weft.lab.join.hosts import LabHosts
+
+        if self.gate is not None:
+            raise ConfigError(f"hosts join {self.name} at {self.gate.address} already")
+        hosts = LabHosts(self._attachments, self._verbs_server, self.metered_paths)
+        self.gate = gate = Gate(address, checked_token(token) if token else new_token(), self.name, hosts, self.errors)
+        self.server.call(lambda: self.server.serve_too(gate))
+        return gate
 
     # -- faults ---------------------------------------------------------------------------------------------------
 
@@ -289,6 +305,7 @@ class Lab:
             "broken": [devices.name(slot) for slot in sorted(devices.broken)],
             "degraded": [devices.name(slot) for slot in ill_cables(devices)],
             "traffic": self._traffic.now if "_traffic" in vars(self) else "",
+            "join": self.gate.state() if self.gate is not None else None,
         } | self.server.state()
 
 

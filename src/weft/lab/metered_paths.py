@@ -65,6 +65,7 @@ class MeteredPaths:
 
     def __init__(self, devices: Devices, *, is_timed: bool = False) -> None:
         self.devices, self._is_timed = devices, is_timed
+        self.elsewhere: set[int] = set()  # slots of hosts that are other machines: no memory is shared with them
         self._paths: dict[tuple[Meters, int], MeteredPath] = {}  # by whose meters they are, and index
         self._generation = devices.generation
         self._times: Callable[[tuple[int, ...]], tuple[int, int]] | None = None
@@ -93,7 +94,7 @@ class MeteredPaths:
             self._collect(self._paths.pop((meters, index)))
         devices = self.devices
         there = clean_path(devices, slot, lid, sl, p_key, mtu_bytes)
-        if there is None:
+        if there is None or self.elsewhere & {slot, there.end}:
             return None
         keys = devices.keys(there.end)
         answer_key = keys[matching(keys, p_key)]

@@ -32,7 +32,7 @@ UMAD2SIM = "libumad2sim.so"
 _ADMIN = "/usr/sbin:/sbin"  # where Debian keeps the tools of InfiniBand; not in every PATH
 _SIM_SOCKET = "IBSIM_SOCKNAME"  # by which libumad2sim finds a lab
 # The terminal's SIGINT reaches both.
-_PASSED_ON = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1)
+PASSED_ON = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1)
 _LEFT_BEHIND = re.compile(r"sys-(\d+)")
 
 
@@ -128,6 +128,25 @@ def attend(
     passes_on: Sequence[signal.Signals] = (),
 ) -> int:
     """On the caller's terminal; returns its status as a shell would."""
+    with WorkingFolder() as place:
+        child = launch(command, variables, sysfs, folder=place, passes_on=passes_on)
+        while True:
+            try:
+                status = child.wait()
+            except KeyboardInterrupt:  # the child has it too, and decides what to do
+                continue
+            return shell_status(status)
+
+
+def launch(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    sysfs: Mapping[str, Any] | None = None,
+    *,
+    folder: Path | None = None,
+    passes_on: Sequence[signal.Signals] = (),
+) -> subprocess.Popen[bytes]:
+    """On the caller's terminal, and the caller goes on."""
     child: subprocess.Popen[bytes] | None = None
     early: list[int] = []  # signals that came before it was there
 
@@ -137,25 +156,24 @@ def attend(
         else:
             child.send_signal(number)
 
-    with WorkingFolder() as place, _words(command, variables, sysfs) as (words, given):
+    with _words(command, variables, sysfs) as (words, given):
         for one in passes_on:
             if signal.getsignal(one) != signal.SIG_IGN:  # by nohup, say: for the child too
                 signal.signal(one, pass_on)
-        child = subprocess.Popen(words, cwd=place, env=os.environ | dict(variables), pass_fds=given)
+        child = subprocess.Popen(words, cwd=folder, env=os.environ | dict(variables), pass_fds=given)
         for number in early:
             child.send_signal(number)
-        while True:
-            try:
-                status = child.wait()
-            except KeyboardInterrupt:  # the child has it too, and decides what to do
-                continue
-            return status if status >= 0 else 128 - status
+    return child
+
+
+def shell_status(status: int) -> int:
+    return status if status >= 0 else 128 - status
 
 
 def become(command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None = None) -> NoReturn:
     """In the place of this process: signals and status are the program's own."""
     if _SIM_SOCKET in variables:  # after that library somebody has to clean
-        raise SystemExit(attend(command, variables, sysfs, passes_on=_PASSED_ON))
+        raise SystemExit(attend(command, variables, sysfs, passes_on=PASSED_ON))
     with _words(command, variables, sysfs) as (words, given):
         for file in given:
             os.set_inheritable(file, True)

@@ -4,6 +4,7 @@
         NAME.lock       locked by the lab as long as it lives: the kernel lets go of it, even after kill -9
         NAME.sock       where it takes commands
         NAME.umad       where programs attach; NAME.verbs: those for RDMA
+        NAME.token      by which other machines join it as hosts, if it lets any
         NAME.log        what it had to say; stays until the name is used again
         NAME.cache/     what OpenSM remembers of it
 
@@ -41,6 +42,10 @@ class Entry:
     @property
     def socket(self) -> Path:
         return self.folder / f"{self.name}.sock"
+
+    @property
+    def token(self) -> Path:
+        return self.folder / f"{self.name}.token"
 
     @property
     def log(self) -> Path:
@@ -89,6 +94,7 @@ def claim(name: str) -> Iterator[Entry]:
 
 def _clear(made: Entry) -> None:
     made.socket.unlink(missing_ok=True)
+    made.token.unlink(missing_ok=True)
     shutil.rmtree(made.cache, ignore_errors=True)
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from weft import runtime
 
@@ -25,9 +25,32 @@ _LONGEST_BYTES = 256 << 20  # of a message; all paths of the largest subnet are 
 _READ_BYTES = 1 << 18
 
 
+class Service(Protocol):
+    """What a lab serves beside ibsim's protocol."""
+
+    def fileno(self) -> int: ...
+
+    def on_ready(self) -> None: ...
+
+    def after_round(self) -> None:
+        """Something was done: a MAD, a command, a packet."""
+
+    def next_deadline_s(self) -> float | None:
+        """When `on_time` has something to do, on time.monotonic; None if nothing is in a hurry."""
+
+    def on_time(self) -> None:
+        """That, and at least every two seconds."""
+
+    def slots(self) -> list[int]:
+        """Of every port that a program has open."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Stream:
     socket: socket.socket
+    host: str = ""  # the only one that it may act as: it comes from another machine
     received: bytearray = field(default_factory=bytearray)
     unsent: deque[tuple[memoryview, list[int]]] = field(default_factory=deque)  # with files
     unsent_bytes: int = 0
@@ -56,18 +79,16 @@ class Streams(ABC, Generic[S]):
         """It has ended."""
 
     @abstractmethod
-    def slots(self) -> list[int]:
-        """Of every port that a program has open."""
+    def slots(self) -> list[int]: ...
 
     def after_round(self) -> None:
-        """Something was done: a MAD, a command, a packet."""
+        pass
 
     def next_deadline_s(self) -> float | None:
-        """When `on_time` has something to do, on time.monotonic; None if nothing is in a hurry."""
         return None
 
     def on_time(self) -> None:
-        """That, and at least every two seconds."""
+        pass
 
     def __iter__(self) -> Iterator[S]:
         return iter(self._open.values())
@@ -93,8 +114,13 @@ class Streams(ABC, Generic[S]):
                 if events & ~select.EPOLLOUT:
                     self._read(one)
             elif fd == self._listener.fileno() and (made := self._listener.accept()) is not None:
-                self._open[made.fileno()] = self._new(made)
-                self._epoll.register(made, select.EPOLLIN)
+                self.admit(made)
+
+    def admit(self, made: socket.socket, host: str = "") -> None:
+        """A program; of another machine, if its host is named."""
+        one = self._open[made.fileno()] = self._new(made)
+        one.host = host
+        self._epoll.register(made, select.EPOLLIN)
 
     def drop(self, one: S) -> None:
         if one in self:

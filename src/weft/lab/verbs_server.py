@@ -46,7 +46,7 @@ class VerbsServer(Streams[_Line]):
         for kind, body in frames_in(line.received):
             if kind == Kind.PACKETS and line.program is not None:
                 self.ports.send(line.program, list(packets_in(body)))
-            elif kind == Kind.RING and len(body) == BELL.size:
+            elif kind == Kind.RING and len(body) == BELL.size and not line.host:
                 self.ports.wake(*BELL.unpack(body))
             elif kind == Kind.QUESTION:
                 self._on_question(line, body)
@@ -75,16 +75,19 @@ class VerbsServer(Streams[_Line]):
             answer({"error": f"that is no question: {error}"})
 
     def _devices(self, line: _Line, answer: Answer, host: str) -> None:
-        answer({"devices": self.ports.found(host)})
+        answer({"devices": self.ports.found(line.host or host)})
 
     def _attach(self, line: _Line, answer: Answer, host: str, device: str) -> None:
         if line.program is not None:
             raise ConfigError("a line is for one device: dial again for another")
-        slot = self.ports.find(host, device)
+        slot = self.ports.find(line.host or host, device)
         line.program = self.ports.attach(slot, lambda data: self.push(line, data))
         said: dict[str, Any] = {"program": line.program.number, "facts": self.ports.facts(slot).hex()}
         said["guid"] = int.from_bytes(self.ports.devices.port_guid(slot), "big")
-        answer(said | {"has_file": True}, [line.program.meters.file])
+        if line.host:
+            answer(said)  # memory cannot be shared with another machine
+        else:
+            answer(said | {"has_file": True}, [line.program.meters.file])
 
     def _metered_path(self, line: _Line, answer: Answer, **wanted: Any) -> None:
         if line.program is None:

@@ -52,16 +52,21 @@ def _first(folder: Path, name: str) -> str:
     return f"{folder}:{before}" if before else str(folder)
 
 
+def roce_environment(address: str) -> dict[str, str]:
+    """Of a program whose adapter speaks RoCE v2 at this address; none if there is none."""
+    if not address:
+        return {}
+    try:
+        return {hardware.ROCE: str(ipaddress.ip_address(address))}
+    except ValueError:
+        raise ConfigError(
+            f"--roce {address}: that is no IP address; one of this machine, `ip addr` lists them"
+        ) from None
+
+
 def become(command: Sequence[str], *, roce: str = "") -> NoReturn:
     """Run a program in place of this process; with `roce` its adapter speaks RoCE v2 at that address."""
-    variables = environment()
-    if roce:
-        try:
-            variables[hardware.ROCE] = str(ipaddress.ip_address(roce))
-        except ValueError:
-            raise ConfigError(
-                f"--roce {roce}: that is no IP address; one of this machine, `ip addr` lists them"
-            ) from None
+    variables = environment() | roce_environment(roce)
     found = shutil.which(command[0], path=variables["PATH"])
     if found is None:
         hint = f"; weft verbs python {command[0]}" if command[0].endswith(".py") else ""

@@ -39,11 +39,14 @@ _PAD_SHIFT = 4  # of the pad count in the second byte of a BTH
 
 
 class LabCarrier(Carrier):
-    """`numbers` are those of queue pairs of this program at its port. `on_change` hears what happens to the port."""
+    """`numbers` are those of queue pairs of this program at its port. `on_change` hears what happens to the port.
+
+    Without `grants` the lab is on another machine, and all goes as packets.
+    """
 
     window_bytes = 256 << 10  # of a connection under way: the lab takes packets one by one, and clocks run meanwhile
 
-    def __init__(self, line: Line, program: int, facts: Facts, grants: MemoryGrants) -> None:
+    def __init__(self, line: Line, program: int, facts: Facts, grants: MemoryGrants | None) -> None:
         self.line, self.program, self.facts, self.grants = line, program, facts, grants
         first = program << QUEUE_PAIR_BITS
         self.numbers = range(first + 2, first + (1 << QUEUE_PAIR_BITS))
@@ -56,8 +59,8 @@ class LabCarrier(Carrier):
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:
-        if not segment.p_key & 0x7FFF or not self.facts.info.lid:
-            return  # an adapter does not send by an entry that is empty, nor without a LID
+        if not segment.p_key & 0x7FFF or not self.facts.info.lid or not self.facts.is_active:
+            return  # an adapter does not send by an entry that is empty, nor without a LID, nor while its port is down
         av = self.paths.to(to) if isinstance(to, tuple) else to
         if isinstance(av, AddressVector):  # else there is no path
             slid = self._slid(av)
@@ -78,11 +81,12 @@ class LabCarrier(Carrier):
 
     def open(self, adapter: Adapter) -> None:
         """Let other programs have the memory of its queues, where the lab gives them leave."""
-        self._peer_memories = PeerMemories(self.grants.handover, adapter, self.line.ring)
+        if self.grants is not None:
+            self._peer_memories = PeerMemories(self.grants.handover, adapter, self.line.ring)
 
     def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
         """For a connection whose links are sound, both ways."""
-        if self._peer_memories is None or not isinstance(to, AddressVector):
+        if self._peer_memories is None or self.grants is None or not isinstance(to, AddressVector):
             return None
         found = self.grants.to(to, p_key, mtu_bytes, dest_qp)
         if found is None:
@@ -114,11 +118,14 @@ class LabCarrier(Carrier):
             self.on_change([ibv_event_type.IBV_EVENT_CLIENT_REREGISTER])
         elif event == Event.RING and self._peer_memories is not None:
             self._peer_memories.adapter.was_rung()
+        elif event == Event.CUT and self.facts.is_active:
+            self._changed(self.facts.down())
 
     def _changed(self, facts: Facts) -> None:
         before, self.facts = self.facts, facts
         self.paths.forget()
-        self.grants.forget()
+        if self.grants is not None:
+            self.grants.forget()
         self.on_change(list(events_between(before, facts)))
 
     def _arrival(self, packet: bytes) -> Arrival | None:

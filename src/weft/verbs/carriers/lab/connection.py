@@ -61,6 +61,7 @@ class Event(IntEnum):
 
     CLIENT_REREGISTER = 1
     RING = 2
+    CUT = 3  # of a host that is another machine: it does not reach the lab; the next frame of kind PORT says how it is
 
 
 def frame(kind: Kind, *parts: bytes) -> bytes:

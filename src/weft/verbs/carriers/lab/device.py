@@ -82,7 +82,7 @@ class LabDevice:
         except (ConfigError, SubnetError):
             line.close()
             raise
-        grants = MemoryGrants(line, said["guid"], said["program"], meters)
+        grants = MemoryGrants(line, said["guid"], said["program"], meters) if meters >= 0 else None
         return LabCarrier(line, said["program"], Facts.unpack(bytes.fromhex(said["facts"])), grants)
 
     def _on_change(self, events: list[ibv_event_type]) -> None:

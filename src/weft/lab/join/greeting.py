@@ -1,0 +1,173 @@
+"""How a host joins a lab: both ends prove that they know the token, which nobody hears.
+
+    lab      weft join VERSION NONCE            a line
+    host     {"host": "h3", ...}                a line of JSON, and a line with its proof
+    lab      {"session": ..., ...}              the same; or {"error": "..."}
+
+A proof is the HMAC-SHA256, keyed with the token, of whose it is and of all that was said before it. The keys of the
+frames that follow are made in the same way of the whole conversation. A token is made by chance and long: who has heard
+a conversation cannot find it by trying.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import socket
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from weft.errors import ConfigError, SubnetError
+from weft.lab.join.frames import Wire
+from weft.version import __version__
+
+TOKEN = "WEFT_JOIN_TOKEN"  # variable: so that it need not stand in a list of processes
+TOKEN_CHARACTERS = 16  # the fewest
+LINE_BYTES = 4096  # the longest of a host
+_ANSWER_BYTES = 4 << 20  # of a lab: a /sys is in it
+_WORDS = b"weft join "
+_HOST, _LAB = b"host", b"lab"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a host says. With a `session` it has been here before, and has `received` so many frames."""
+
+    host: str
+    session: str = ""
+    received: int = 0
+    patience_s: float = 0.0  # how long it will try to come back, after a cut
+    has_sysfs: bool = False
+
+    @classmethod
+    def read(cls, line: bytes) -> Wish:
+        """ValueError if it is none."""
+        said = json.loads(line)
+        types = {name: type(field.default) for name, field in cls.__dataclass_fields__.items()} | {"host": str}
+        if not isinstance(said, dict) or any(type(value) is not types.get(name) for name, value in said.items()):
+            raise ValueError("that is no wish")
+        if "host" not in said:
+            raise ValueError("it names no host")
+        return cls(**said)
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def checked_token(token: str) -> str:
+    if len(token) < TOKEN_CHARACTERS:
+        raise ConfigError(
+            f"{TOKEN} has {len(token)} characters: a token needs {TOKEN_CHARACTERS} or more;"
+            " `openssl rand -hex 24` makes one"
+        )
+    return token
+
+
+def proof(token: str, whose: bytes, said: bytes) -> bytes:
+    return hmac.new(token.encode(), whose + b"\n" + said, "sha256").hexdigest().encode() + b"\n"
+
+
+def _key(token: str, whose: bytes, said: bytes) -> bytes:
+    return hmac.digest(token.encode(), b"key of " + whose + b"\n" + said, "sha256")
+
+
+class Conversation:
+    """The lab's end, which waits for nothing: bytes come in, and what to say goes out."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._said = b"%s%s %s\n" % (_WORDS, __version__.encode(), secrets.token_hex(32).encode())
+        self.greeting = self._said
+        self._received = b""
+
+    def hear(self, data: bytes) -> Wish | None:
+        """What the host wishes, when all of it has come. ConfigError or ValueError: it is not let in."""
+        self._received += data
+        lines = self._received.split(b"\n", 2)
+        if len(lines) < 3:
+            if len(self._received) > LINE_BYTES:
+                raise ValueError("it says too much")
+            return None
+        wish, proved, self._received = lines
+        self._said += wish + b"\n"
+        if not hmac.compare_digest(proof(self._token, _HOST, self._said), proved + b"\n"):
+            raise ConfigError("the token is wrong: `weft up` has printed the right one, where the lab runs")
+        return Wish.read(wish)
+
+    def answer(self, words: dict[str, Any]) -> bytes:
+        line = json.dumps(words).encode() + b"\n"
+        self._said += line
+        return line + proof(self._token, _LAB, self._said)
+
+    def wire(self, connection: socket.socket) -> Wire:
+        """What goes on from here."""
+        ours, theirs = (_key(self._token, whose, self._said) for whose in (_LAB, _HOST))
+        return Wire(connection, ours, theirs, self._received)
+
+
+def refusal(error: Exception) -> bytes:
+    """To whom it is said has proved nothing yet."""
+    return json.dumps({"error": str(error)}).encode() + b"\n\n"
+
+
+class _Lines:
+    """Of a socket that has a time-out; what comes behind the last one is not lost."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self.rest = connection, b""
+
+    def next(self, most_bytes: int = LINE_BYTES) -> bytes:
+        """Without its end; empty if the other end has hung up, or says too much."""
+        while b"\n" not in self.rest:
+            more = self._connection.recv(LINE_BYTES)
+            if not more or len(self.rest) > most_bytes:
+                return b""
+            self.rest += more
+        line, self.rest = self.rest.split(b"\n", 1)
+        return line + b"\n"
+
+
+def meet(connection: socket.socket, token: str, wish: Wish, place: str) -> tuple[dict[str, Any], Wire]:
+    """The host's end: what the lab answers, and what goes on. The socket has a time-out; `place` is for errors."""
+    lines = _Lines(connection)
+    greeting = lines.next()
+    _check_greeting(greeting, place)
+    said = greeting + json.dumps(asdict(wish)).encode() + b"\n"
+    connection.sendall(said[len(greeting) :] + proof(token, _HOST, said))
+    line = lines.next(_ANSWER_BYTES)
+    proved = lines.next()
+    if not line or not proved:
+        raise SubnetError(f"the lab at {place} has hung up")
+    said += line
+    answer = _read_answer(line, place)
+    if not hmac.compare_digest(proof(token, _LAB, said), proved):
+        raise ConfigError(f"who answers at {place} does not know the token: it is not the lab that you mean")
+    ours, theirs = (_key(token, whose, said) for whose in (_HOST, _LAB))
+    return answer, Wire(connection, ours, theirs, lines.rest)
+
+
+def _check_greeting(greeting: bytes, place: str) -> None:
+    if not greeting:
+        raise SubnetError(f"who answers at {place} hangs up without a word")  # as what stands before a lab does
+    words = greeting.removeprefix(_WORDS).split()
+    if not greeting.startswith(_WORDS) or len(words) != 2:
+        raise ConfigError(
+            f"what answers at {place} lets no hosts join a lab: start one with `weft up SPEC --join {place}`"
+        )
+    if words[0] != __version__.encode():
+        theirs = words[0].decode(errors="replace")
+        raise ConfigError(
+            f"the lab at {place} is of weft {theirs}, this is {__version__}: install the same here and there"
+        )
+
+
+def _read_answer(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ConfigError(f"the lab at {place} says: {answer['error']}")
+        return dict(answer)
+    except (ValueError, TypeError):
+        raise ConfigError(f"what answers at {place} is no lab: it said {line[:40]!r}") from None

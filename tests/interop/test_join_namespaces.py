@@ -1,0 +1,136 @@
+"""A lab in one network namespace, its host h3 in another: what joins them is one TCP connection over a veth pair."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.interop.conftest import find_peer
+from tests.interop.test_roce_namespaces import Namespaces, ip, why_not
+from tests.patience import PATIENCE_S, wait_until
+
+TALKER = Path(__file__).parents[1] / "lab" / "talker.py"
+TURNS = 5
+EVENTS = """
+from pyverbs.device import Context
+with Context(name="mlx5_0") as ctx:
+    print(ctx.query_port(1).state, flush=True)
+    while True:
+        print(ctx.get_async_event().event_type.name, flush=True)
+"""
+
+
+class Machines:
+    """A, with a lab, and B, with nothing but an address: sockets and folders of one are not the other's."""
+
+    def __init__(self) -> None:
+        self.namespaces = Namespaces(4)
+        self._folders = [Path(tempfile.mkdtemp(prefix="weft-", dir="/tmp")) for _ in range(2)]
+        self.address, self.token = "", ""
+
+    def make(self) -> None:
+        self.namespaces.make()
+        here = self.namespaces.ends[0]
+        words = ("fat-tree:hosts=8,radix=4", "--sm", "--daemon", "--name", "far", "--join", f"{here}:0")
+        found = re.search(r"weft join (\S+) --token (\S+) --as h8", self.run(0, "up", *words).stdout)
+        assert found
+        self.address, self.token = found.groups()
+
+    def remove(self) -> None:
+        try:
+            if self.token:
+                self.run(0, "down", "--lab", "far")
+        finally:
+            self.namespaces.remove()
+            for folder in self._folders:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def command(self, machine: int, *words: str) -> list[str]:
+        inside = [find_peer("ip"), "netns", "exec", self.namespaces.names[machine]]
+        variables = [f"XDG_RUNTIME_DIR={self._folders[machine]}", f"WEFT_JOIN_TOKEN={self.token}"]
+        return [*inside, "env", *variables, sys.executable, "-m", "weft", *words]
+
+    def run(self, machine: int, *words: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            self.command(machine, *words), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def start(self, machine: int, *words: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self.command(machine, *words), stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def as_h3(self, *command: str) -> tuple[str, ...]:
+        return "join", self.address, "--as", "h3", "--", *command
+
+    def cut(self) -> None:
+        """The cable, and so that it is noticed at once, what TCP knows of it; without ss it takes some seconds."""
+        ip("-n", self.namespaces.names[1], "link", "set", "wire", "down")
+        for name in self.namespaces.names:
+            command = [find_peer("ip"), "netns", "exec", name, "ss", "-K", "state", "established"]
+            subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+
+    def mend(self) -> None:
+        ip("-n", self.namespaces.names[1], "link", "set", "wire", "up")
+
+
+@pytest.fixture(scope="module")
+def machines() -> Iterator[Machines]:
+    if (reason := why_not()) and os.environ.get("CI") != "true":
+        pytest.skip(reason)
+    assert not reason
+    made = Machines()
+    try:
+        made.make()
+        yield made
+    finally:
+        made.remove()
+
+
+def test_unmodified_tools_see_the_fabric_from_the_other_machine(machines):
+    script = f"{find_peer('ibstat')} && {find_peer('perfquery')} && {find_peer('sminfo')}"
+    said = machines.run(1, *machines.as_h3("sh", "-c", script)).stdout
+    assert "State: Active" in said
+    assert "Port GUID: 0x0002c90300000301" in said, "that of h3"
+    assert re.search(r"# Port counters: Lid \d+ port 1", said)
+    assert "SMINFO_MASTER" in said
+
+
+def test_messages_cross_to_the_other_machine_and_its_port_counts_them(machines, tmp_path):
+    words = str(tmp_path), "RC", str(TURNS), "3000"
+    players = [
+        machines.start(0, "exec", "h1", sys.executable, str(TALKER), words[0], "a", "b", *words[1:]),
+        machines.start(1, *machines.as_h3(sys.executable, str(TALKER), words[0], "b", "a", *words[1:])),
+    ]
+    said = [player.communicate(timeout=PATIENCE_S) for player in players]
+    results = [json.loads(out.splitlines()[-1]) for out, _ in said]
+    assert results == [{"turns": TURNS, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2, said
+    counted = machines.run(1, *machines.as_h3(find_peer("perfquery"), "-x")).stdout
+    found = re.search(r"PortRcvPkts:\.+(\d+)", counted)
+    assert found
+    assert int(found[1]) >= 3 * TURNS
+
+
+def test_a_cable_pulled_between_the_machines_is_one_pulled_in_the_fabric(machines):
+    program = machines.start(1, *machines.as_h3(sys.executable, "-c", EVENTS))
+    assert program.stdout is not None
+    try:
+        assert program.stdout.readline() == "4\n", "Active"
+        machines.cut()
+        assert program.stdout.readline() == "IBV_EVENT_PORT_ERR\n"
+        wait_until(lambda: "h3/1" in machines.run(0, "ps", "--json").stdout)
+        assert "State: Down" in machines.run(0, "exec", "h3", find_peer("ibstat")).stdout
+        machines.mend()
+        assert program.stdout.readline() == "IBV_EVENT_PORT_ACTIVE\n"
+    finally:
+        program.terminate()  # which it passes on
+        program.communicate(timeout=PATIENCE_S)

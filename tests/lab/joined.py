@@ -1,0 +1,101 @@
+"""Hosts of a lab that joined over TCP, by a cable that a test can cut."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from tests.patience import PATIENCE_S
+
+from weft.lab.join.gate import parse_address
+from weft.lab.join.greeting import Wish
+from weft.lab.join.guest import Guest, Invitation
+from weft.lab.lab import Lab
+
+
+class Cable:
+    """Forwards connections to an address. `cut` ends all that are there; until `mend` nobody gets through."""
+
+    def __init__(self, address: str) -> None:
+        self._to = parse_address(address)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._ends: dict[socket.socket, socket.socket] = {}
+        self._is_whole = True
+        self._wake, self._woken = socket.socketpair()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def cut(self) -> None:
+        with self._lock:
+            self._is_whole = False
+            for end in self._ends:
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        with self._lock:
+            self._is_whole = True
+
+    def close(self) -> None:
+        self._wake.close()
+        self._thread.join(PATIENCE_S)
+        for one in (*self._ends, self._listener, self._woken):
+            one.close()
+
+    def _work(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._listener, self._woken, *self._ends], [], [])
+            if self._woken in ready:
+                return
+            for one in ready:
+                if one is self._listener:
+                    self._connect()
+                elif one in self._ends:
+                    self._forward(one)
+
+    def _connect(self) -> None:
+        made, _ = self._listener.accept()
+        with self._lock:
+            if not self._is_whole:
+                made.close()
+                return
+            far = socket.create_connection(self._to, PATIENCE_S)
+            self._ends |= {made: far, far: made}
+
+    def _forward(self, one: socket.socket) -> None:
+        far = self._ends[one]
+        try:
+            data = one.recv(1 << 16)
+            far.sendall(data)
+        except OSError:
+            data = b""
+        if not data:
+            with self._lock:
+                for end in (one, far):
+                    del self._ends[end]
+                    end.close()
+
+
+def invitation(lab: Lab, host: str, address: str = "", patience_s: float = 600.0) -> Invitation:
+    assert lab.gate is not None
+    wish = Wish(host=host, patience_s=patience_s)
+    return Invitation(address=address or lab.gate.address, token=lab.gate.token, wish=wish)
+
+
+@contextmanager
+def joined(invited: Invitation) -> Iterator[Guest]:
+    """As `weft join` does, without a program: those of this process come by its environment."""
+    guest, is_over = Guest(invited), threading.Event()
+    thread = threading.Thread(target=guest.serve, args=(is_over.is_set,), daemon=True)
+    thread.start()
+    try:
+        yield guest
+    finally:
+        is_over.set()
+        thread.join(PATIENCE_S)
+        guest.close()

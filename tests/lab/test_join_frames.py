@@ -1,0 +1,287 @@
+"""The connection of a joined host: nothing of a stream is lost by cuts, and nothing that is not signed gets in."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.patience import PATIENCE_S
+
+import weft
+from weft.errors import ConfigError
+from weft.lab.join.frames import BODY_BYTES, HEADER, NUMBER, Forged, Frame, Kind, Reader, Sealer, Wire, pack
+from weft.lab.join.greeting import Conversation, Wish, proof
+from weft.lab.join.session import WINDOW_BYTES, Session
+from weft.lab.join.watch import Watch
+from weft.lab.lab import Lab
+
+KEY, TOKEN = b"k" * 32, "a token of some length"
+FRAMES = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=50)), max_size=6)
+
+
+def sealed(frames: list[bytes]) -> bytes:
+    sealer = Sealer(KEY)
+    return b"".join(one + sealer.seal(one) for one in frames)
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+@given(FRAMES, st.lists(st.integers(0, 500), max_size=5))
+def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(given_frames, cuts):
+    data = sealed([pack(Kind.DATA, channel, body) for channel, body in given_frames])
+    reader, edges = Reader(KEY), sorted({0, *(min(cut, len(data)) for cut in cuts), len(data)})
+    found = [frame for at, end in itertools.pairwise(edges) for frame in reader.read(data[at:end])]
+    assert found == [Frame(Kind.DATA, channel, body) for channel, body in given_frames]
+
+
+@given(FRAMES.filter(bool), st.data())
+def test_a_bit_that_changed_on_the_way_is_noticed(given_frames, data):
+    frames = [pack(Kind.DATA, channel, body) for channel, body in given_frames]
+    wrong = bytearray(sealed(frames))
+    bit = data.draw(st.integers(0, 8 * len(wrong) - 1))
+    wrong[bit // 8] ^= 1 << bit % 8
+    reader, found = Reader(KEY), []
+    try:
+        for at in range(len(wrong)):
+            found += reader.read(bytes(wrong[at : at + 1]))
+    except Forged:
+        pass
+    assert len(found) < len(frames)
+    assert [pack(*frame) for frame in found] == frames[: len(found)]
+
+
+def test_a_frame_is_not_taken_twice():
+    once = sealed([pack(Kind.DATA, 1, b"x")])
+    reader = Reader(KEY)
+    assert len(reader.read(once)) == 1
+    with pytest.raises(Forged, match="wrong seal"):
+        reader.read(once)
+
+
+@given(st.binary(max_size=300))
+def test_noise_is_refused_or_waited_for(noise):
+    with contextlib.suppress(Forged):
+        assert Reader(KEY).read(noise) == []
+
+
+def test_a_frame_that_is_too_long_is_refused_before_it_has_come():
+    with pytest.raises(Forged, match="the most are 65536"):
+        Reader(KEY).read(HEADER.pack(BODY_BYTES + 1, 0, Kind.DATA))
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
+
+
+class Pair:
+    """Two sessions, and programs at both ends of streams: `near` opened them."""
+
+    def __init__(self) -> None:
+        self.cuts: list[str] = []
+        self.watches = Watch(), Watch()
+        self.accepted: list[socket.socket] = []
+        self._sockets: list[socket.socket] = []
+        self.near = Session(self.watches[0], on_cut=self.cuts.append, on_bye=self.cuts.append)
+        self.far = Session(self.watches[1], accept=self._accept, on_cut=self.cuts.append, on_bye=self.cuts.append)
+        self.connect()
+
+    def _accept(self, door: int) -> socket.socket | None:
+        if door:
+            return None
+        here, there = self._stream()
+        self.accepted.append(there)
+        return here
+
+    def _stream(self) -> tuple[socket.socket, socket.socket]:
+        made = socket.socketpair()
+        for end in made:
+            end.setblocking(False)
+        self._sockets.extend(made)
+        return made
+
+    def open(self, door: int = 0) -> socket.socket:
+        program, here = self._stream()
+        self.near.open(door, here)
+        return program
+
+    def connect(self) -> None:
+        a, b = socket.socketpair()
+        self.near.connect(Wire(a, b"n" * 32, b"f" * 32), self.far.received)
+        self.far.connect(Wire(b, b"f" * 32, b"n" * 32), self.near.received)
+
+    def cut(self) -> None:
+        """What is under way is lost."""
+        self.near.disconnect()
+        self.far.disconnect()
+
+    def move(self, rounds: int = 6) -> None:
+        for _ in range(rounds):
+            for watch in self.watches:
+                watch.step(0)
+
+    def close(self) -> None:
+        for session in (self.near, self.far):
+            session.end()
+        for one in self._sockets:
+            one.close()
+        for watch in self.watches:
+            watch.close()
+
+
+@pytest.fixture
+def sessions() -> Iterator[Pair]:
+    made = Pair()
+    yield made
+    made.close()
+
+
+def drain(end: socket.socket) -> bytes:
+    found = b""
+    try:
+        while more := end.recv(1 << 16):
+            found += more
+    except BlockingIOError:
+        pass
+    return found
+
+
+STEPS = st.lists(st.one_of(st.tuples(st.integers(0, 1), st.binary(min_size=1, max_size=2000)), st.just("cut")))
+
+
+@given(STEPS, st.integers(0, 3))
+def test_streams_lose_nothing_however_often_the_connection_is_cut(steps, rounds):
+    both = Pair()
+    try:
+        programs = [both.open(), both.open()]
+        sent, back = [b"", b""], [b"", b""]
+        both.move()
+        for step in steps:
+            if step == "cut":
+                both.cut()
+                both.connect()
+            else:
+                which, data = step
+                programs[which].sendall(data)
+                both.accepted[which].sendall(data[::-1])
+                sent[which] += data
+                back[which] += data[::-1]
+            both.move(rounds)
+        both.move(20)
+        assert [drain(one) for one in both.accepted] == sent
+        assert [drain(one) for one in programs] == back
+        assert both.cuts == []
+        for program in programs:
+            program.close()
+        both.move()
+        assert both.near.channels == both.far.channels == {}
+    finally:
+        both.close()
+
+
+def test_who_does_not_read_holds_up_itself_alone(sessions):
+    idle, busy = sessions.open(), sessions.open()
+    sessions.move()
+    sent = 0
+    for _ in range(400):
+        with contextlib.suppress(BlockingIOError):
+            sent += idle.send(bytes(1 << 16))
+        sessions.move(2)
+    kept = sum(map(len, sessions.near._kept))
+    waiting = sum(len(channel.unsent) for channel in sessions.far.channels.values())
+    assert sent < 8 * WINDOW_BYTES
+    assert kept + waiting < 2 * WINDOW_BYTES
+    busy.sendall(b"hello")
+    sessions.move()
+    assert drain(sessions.accepted[1]) == b"hello"
+    for _ in range(400):
+        drain(sessions.accepted[0])
+        sessions.move(2)
+    idle.sendall(b"last")
+    sessions.move()
+    assert drain(sessions.accepted[0]).endswith(b"last"), "when it reads, all goes on"
+
+
+def test_a_door_that_is_not_there_closes_the_stream(sessions):
+    program = sessions.open(door=7)
+    sessions.move()
+    assert program.recv(1) == b""
+
+
+BODIES = st.one_of(st.binary(max_size=40), st.integers(0, 2**64 - 1).map(NUMBER.pack), st.just(b"\0"))
+
+
+@given(st.lists(st.tuples(st.sampled_from(Kind), st.integers(0, 5), BODIES), max_size=20))
+def test_whatever_a_machine_signs_ends_its_own_session_at_most(frames):
+    both = Pair()
+    try:
+        both.open()
+        both.move()
+        for kind, channel, body in frames:
+            if both.near.wire is not None:
+                both.near.wire.put(pack(kind, channel, body))
+                both.near.wire.flush()
+            both.move(2)
+        assert len(both.cuts) <= 2, "one at each end"
+    finally:
+        both.close()
+
+
+# -- greetings --------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda each: st.lists(each, max_size=3), max_leaves=4
+    )
+)
+def test_a_wish_is_what_it_must_be_or_refused(value):
+    for said in (value, {"host": value}, {"host": "h3", "received": value}, {"host": "h3", "x": value}):
+        talk = Conversation(TOKEN)
+        line = json.dumps(said).encode() + b"\n"
+        try:
+            wish = talk.hear(line + proof(TOKEN, b"host", talk.greeting + line))
+        except ValueError:
+            continue
+        assert wish is not None
+        assert isinstance(wish.host, str)
+        assert type(wish.received) is int
+
+
+def test_a_proof_is_of_one_conversation():
+    """Who heard one cannot say it again."""
+    heard, again = Conversation(TOKEN), Conversation(TOKEN)
+    line = json.dumps({"host": "h3"}).encode() + b"\n"
+    said = line + proof(TOKEN, b"host", heard.greeting + line)
+    assert heard.hear(said) == Wish(host="h3")
+    with pytest.raises(ConfigError, match="the token is wrong"):
+        again.hear(said)
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"f{os.getpid()}") as up:
+        up.let_join("127.0.0.1:0", TOKEN)
+        yield up
+
+
+@given(noise=st.binary(max_size=6000))
+def test_no_stranger_disturbs_a_lab(lab, noise):
+    host, _, port = lab.gate.address.rpartition(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as stranger:
+        assert stranger.recv(4096).startswith(b"weft join ")
+        stranger.sendall(noise)
+        stranger.shutdown(socket.SHUT_WR)
+        try:
+            said = stranger.recv(4096)
+        except ConnectionResetError:
+            said = b""
+    assert not said or json.loads(said)["error"]
+    assert lab.state()["join"]["hosts"] == []
+    assert "the server stumbled" not in " ".join(lab.state()["errors"])
