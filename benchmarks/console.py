@@ -5,12 +5,14 @@
     first paint    of the page, in a browser that runs already; median and worst of some loads
     all drawn      until the fabric is drawn and its loads are known, likewise
     own work       of the page until then, and for a frame: processor time of its main thread
-    frames/s       while the picture is zoomed to and fro; what a frame takes beyond own work is the graphics card's
+    frames/s       that the browser displayed, by its own trace, while the picture is zoomed to and fro, and dragged;
+                   beside them what it displays of a page that only clears canvases of that size: one, and sigma's set
+    oldest         where drawing is slow a frame may be the last drawing, moved: how long ago that was begun, at most
+    drawings/s     so many were new
 
 The service is `weft serve` on a lab of its own, with a job on half of its hosts. It, the lab and the browser share the
 machine, with whatever else runs there: how many programs want its processors is printed. Without --card WebGL is drawn
-by the processor (SwiftShader), as in CI: the frames are then its, and where they are slow the page leaves lines out
-while it moves. What drew is printed.
+by the processor (SwiftShader), as in CI. What drew is printed.
 """
 
 from __future__ import annotations
@@ -36,16 +38,56 @@ _RENDERER = """(() => {
   const gl = document.createElement('canvas').getContext('webgl2');
   return gl.getParameter(gl.getExtension('WEBGL_debug_renderer_info').UNMASKED_RENDERER_WEBGL);
 })()"""
-_ZOOM = """new Promise((done) => {
+# A drawing begins when sigma clears WebGL's canvases; where it is slow it is seen when an image is made of it.
+_MOVE = """new Promise((done) => {
   const mouse = document.querySelector('.sigma-mouse'), area = mouse.getBoundingClientRect();
-  const place = { clientX: area.x + area.width / 2, clientY: area.y + area.height / 2, bubbles: true };
+  const at = { clientX: area.x + area.width / 2, clientY: area.y + area.height / 2, bubbles: true };
+  const send = (kind, type, more) => mouse.dispatchEvent(new kind(type, { ...at, ...more }));
+  const began = performance.now();
+  let [frames, drawings, drawn, seen, oldest] = [0, 0, began, began, 0];
+  const spy = (of, name, work) => {
+    const own = of.prototype[name];
+    of.prototype[name] = function (...given) { work(performance.now()); return own.apply(this, given); };
+    return () => (of.prototype[name] = own);
+  };
+  const spies = [
+    spy(WebGL2RenderingContext, 'clear', (now) => { drawings += now - drawn > 2; drawn = now; }),
+    spy(CanvasRenderingContext2D, 'drawImage', () => { seen = drawn; }),
+  ];
+  if (IS_DRAG) send(MouseEvent, 'mousedown', { button: 0 });
+  const step = (now) => {
+    if (document.querySelector('.gliding')) oldest = Math.max(oldest, performance.now() - seen);
+    const [across, down] = [150 * Math.sin(now / 400), 60 * Math.cos(now / 400)];
+    if (IS_DRAG) send(MouseEvent, 'mousemove', { clientX: at.clientX + across, clientY: at.clientY + down });
+    else send(WheelEvent, 'wheel', { deltaY: frames++ % 20 < 10 ? -60 : 60 });
+    if (now - began < 1000 * SECONDS) return requestAnimationFrame(step);
+    if (IS_DRAG) send(MouseEvent, 'mouseup');
+    for (const stop of spies) stop();
+    done([(performance.now() - began) / 1000, drawings, oldest]);
+  };
+  requestAnimationFrame(step);
+})"""
+_FLOOR = """new Promise((done) => {
+  document.body.replaceChildren();
+  const works = KINDS.map((kind) => {
+    const canvas = document.createElement('canvas');
+    Object.assign(canvas, { width: WIDTH, height: HEIGHT });
+    canvas.style.position = 'absolute';
+    document.body.append(canvas);
+    const pen = canvas.getContext(kind);
+    return (i) => {
+      if (kind === '2d') return pen.clearRect(0, 0, WIDTH, HEIGHT), pen.fillRect(i % 100, 0, 9, 9);
+      pen.clearColor(0, 0, (i % 60) / 600, 0.1);
+      pen.clear(pen.COLOR_BUFFER_BIT);
+    };
+  });
   const began = performance.now();
   let frames = 0;
   const step = (now) => {
+    for (const work of works) work(frames);
     frames++;
-    mouse.dispatchEvent(new WheelEvent('wheel', { ...place, deltaY: frames % 20 < 10 ? -60 : 60 }));
     if (now - began < 1000 * SECONDS) requestAnimationFrame(step);
-    else done(frames / (now - began) * 1000);
+    else done((performance.now() - began) / 1000);
   };
   requestAnimationFrame(step);
 })"""
@@ -97,11 +139,25 @@ def measure(page: Page, url: str, fabric: str, loads: int, seconds: float) -> No
     rows = (("first paint", paints), ("all drawn", drawn), ("own work", own))
     for title, (_, *found) in rows:  # the first load also starts the browser
         print(f"{title:13}{statistics.median(found):8.0f} ms, worst {max(found):.0f} ms")
-    page.run(_ZOOM.replace("SECONDS", "2"))  # it finds its pace
+    size = page.run("(e => [e.clientWidth, e.clientHeight])(document.querySelector('#stage'))")
+    for title, is_drag in (("zooming", "false"), ("dragging", "true")):
+        script = _MOVE.replace("IS_DRAG", is_drag)
+        page.run(script.replace("SECONDS", "1"))  # it finds its pace
+        measure_move(page, title, script.replace("SECONDS", str(seconds)))
+    page.open("data:text/html,<title>floor</title><body>")
+    page.wait("document.title === 'floor'")
+    for title, kinds in (("one canvas", "['webgl2']"), ("sigma's set", "['webgl2', 'webgl2', '2d', '2d']")):
+        script = _FLOOR.replace("KINDS", kinds).replace("SECONDS", str(seconds))
+        floor_s, frames = page.count_frames(script.replace("WIDTH", str(size[0])).replace("HEIGHT", str(size[1])))
+        print(f"{title:13}{frames / floor_s:8.1f} frames/s, only cleared, {size[0]} x {size[1]}")
+
+
+def measure_move(page: Page, title: str, script: str) -> None:
     before = main_thread_s(page)
-    frames_per_s = page.run(_ZOOM.replace("SECONDS", str(seconds)))
-    own_ms = 1e3 * (main_thread_s(page) - before) / (frames_per_s * seconds)
-    print(f"{'frames/s':13}{frames_per_s:8.1f}\n{'own work':13}{own_ms:8.1f} ms a frame")
+    (move_s, drawings, oldest_ms), frames = page.count_frames(script)
+    own_ms = 1e3 * (main_thread_s(page) - before) / frames
+    print(f"{title:13}{frames / move_s:8.1f} frames/s, {drawings / move_s:.1f} drawings/s, oldest {oldest_ms:.0f} ms")
+    print(f"{'own work':13}{own_ms:8.1f} ms a frame")
 
 
 def load_job(url: str) -> None:

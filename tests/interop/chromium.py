@@ -21,7 +21,7 @@ _FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
     *("--remote-debugging-pipe", "--user-data-dir={folder}"),
 ]
-SOFTWARE_GL = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
+SOFTWARE_GL = ("--enable-unsafe-swiftshader",)  # what a browser without a graphics card falls back to
 
 
 class Page:
@@ -33,9 +33,12 @@ class Page:
         self._answers: dict[int, dict[str, Any]] = {}
         self.complaints: deque[str] = deque()
         self.requests: deque[str] = deque()
+        self._displayed, self._is_traced = 0, False
 
-    def attach(self) -> None:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def attach(self, target: str = "") -> None:
+        """To a tab of its own, or one that is there."""
+        self._session = ""
+        target = target or self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
@@ -71,6 +74,10 @@ class Page:
             self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
         elif event == "Network.requestWillBeSent":
             self.requests.append(told["request"]["url"])
+        elif event == "Tracing.dataCollected":
+            self._displayed += sum(one["name"] == "Display::FrameDisplayed" for one in told["value"])
+        elif event == "Tracing.tracingComplete":
+            self._is_traced = True
 
     def close(self) -> None:
         self._session = ""
@@ -78,6 +85,19 @@ class Page:
         with suppress(AssertionError):
             while True:
                 self._read()
+
+    @contextmanager
+    def next_tab(self, address: str) -> Iterator[None]:
+        """What is said inside is said to the tab that the page opened, once it is there."""
+        first, end, found = self._session, time.monotonic() + PATIENCE_S, []
+        while not found:
+            assert time.monotonic() < end, f"no tab of {address}: {self.call('Target.getTargets')}"
+            tabs = self.call("Target.getTargets")["targetInfos"]
+            found = [one["targetId"] for one in tabs if one["type"] == "page" and one["url"].startswith(address)]
+        self.attach(found[0])
+        yield
+        self.call("Target.closeTarget", targetId=found[0])
+        self._session = first
 
     # -- what a test says ------------------------------------------------------------------------------------------
 
@@ -89,6 +109,16 @@ class Page:
         answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, f"{script}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
+
+    def count_frames(self, script: str) -> tuple[Any, int]:
+        """The same, and how many frames the browser displayed meanwhile."""
+        self._displayed, self._is_traced = 0, False
+        self.call("Tracing.start", transferMode="ReportEvents", traceConfig={"includedCategories": ["benchmark"]})
+        value = self.run(script)
+        self.call("Tracing.end")
+        while not self._is_traced:
+            self._read()
+        return value, self._displayed
 
     def wait(self, script: str) -> None:
         """Until an expression is true."""

@@ -20,6 +20,8 @@ from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
+SPEC, LAB = "fat-tree:hosts=16,radix=8", "console"
+SMALL = "fat-tree:hosts=2,server=dgx-h100"  # with GPUs
 IS_LIVE = "document.querySelector('#line')?.textContent === 'live'"
 DRAWN = """(name => {
   const canvas = document.querySelector(`.sigma-${name}`);
@@ -42,18 +44,22 @@ class Program:
     """`weft serve`, which may go and come back at the same place."""
 
     def __init__(self, folder: Path) -> None:
-        self.database, self.url, self.port = f"sqlite:///{folder / 'ledger.db'}", "", 0
+        self.database, self._url = f"sqlite:///{folder / 'ledger.db'}", ""
         self.start()
 
-    def start(self) -> None:
-        words = ["serve", "fat-tree:hosts=16,radix=8", "--name", "console", "--port", str(self.port)]
-        command = [sys.executable, "-m", "weft", *words, "--database", self.database]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout
-        if not self.url:
+    @property
+    def url(self) -> str:
+        """Of the console, with its token; once it serves."""
+        if not self._url:
+            assert self.process.stdout
             lines = iter(self.process.stdout.readline, "")
-            self.url = next(found[1] for line in lines if (found := re.search(r"(http://\S+#token=\S+)", line)))
-            self.port = urlsplit(self.url).port or 0
+            self._url = next(found[1] for line in lines if (found := re.search(r"(http://\S+#token=\S+)", line)))
+        return self._url
+
+    def start(self) -> None:
+        port = urlsplit(self._url).port if self._url else 0
+        words = ["serve", SPEC, "--name", LAB, "--port", str(port), "--database", self.database]
+        self.process = subprocess.Popen([sys.executable, "-m", "weft", *words], stdout=subprocess.PIPE, text=True)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -71,8 +77,14 @@ def program(peer: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture(scope="module")
-def url(program: Program) -> str:
-    """Of the console, with its token."""
+def browser(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Started while the service starts."""
+    with chromium(tmp_path_factory.mktemp("browser"), *SOFTWARE_GL) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def url(program: Program, browser: Page) -> str:
     return program.url
 
 
@@ -86,14 +98,30 @@ def service(url: str) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def page(url: str, service: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium(tmp_path_factory.mktemp("browser"), *SOFTWARE_GL) as page:
-        page.resize(1280, 800)
-        page.open(url)
-        page.wait(f"{IS_LIVE} && document.querySelector('.job')")
-        yield page
-        assert list(page.complaints) == []
-        assert {urlsplit(one).netloc for one in page.requests} <= {urlsplit(url).netloc, ""}, "a request left"
+def page(browser: Page, url: str, service: httpx.Client) -> Iterator[Page]:
+    browser.resize(1280, 800)
+    browser.open(url)
+    browser.wait(f"{IS_LIVE} && document.querySelector('.job')")
+    yield browser
+    assert list(browser.complaints) == []
+    assert {urlsplit(one).netloc for one in browser.requests} <= {urlsplit(url).netloc, ""}, "a request left"
+
+
+@pytest.fixture(scope="module")
+def runs(page: Page) -> list[str]:
+    """One of each, begun from the page: they go on beside what else is tried. What they are called there."""
+    page.press("#tab-runs")
+    titles = []
+    for command, what in (("compare", "all_reduce:1M"), ("train", "llama3-8b")):
+        select = f"e => (e.value = '{command}', e.dispatchEvent(new Event('change')))"
+        page.run(f"({select})(document.querySelector('#command'))")
+        page.run(f"document.querySelector('#run-spec').value = '{SMALL}'")
+        page.run(f"document.querySelector('#run-what').value = '{what}'")
+        page.press("#page-runs button", "Run")
+        title = "document.querySelector('.run-row h3').textContent"  # the newest is on top
+        page.wait(f"document.querySelector('.run-row') && {title}.startsWith('weft {command} ')")
+        titles.append(page.run(title))
+    return titles
 
 
 def find(page: Page, name: str) -> None:
@@ -120,6 +148,12 @@ def test_the_page_loads_and_keeps_its_token_to_itself(page: Page, url: str) -> N
     assert page.run("document.querySelector('#spec').textContent") != ""
     assert page.run("document.querySelector('#manager').textContent").startswith("SM master h1")
     assert page.run(f"document.querySelectorAll('#stage canvas').length > 3 && {DRAWN}('labels')")
+
+
+def test_a_run_says_how_far_it_is(page: Page, runs: list[str]) -> None:
+    page.press("#page-runs .run-row button", "Lines")
+    page.wait("document.querySelector('.run-row pre:not([hidden])')?.textContent")
+    assert all(SMALL in one for one in runs)
 
 
 def test_a_host_is_found_and_its_path_is_lit(page: Page) -> None:
@@ -150,16 +184,60 @@ def test_arrow_keys_walk_through_the_picture(page: Page) -> None:
     page.wait("document.querySelector('#page-selected h2') === null")
 
 
-def test_a_node_is_chosen_with_the_pointer(page: Page) -> None:
+def point_at_spine(page: Page) -> tuple[float, float]:
+    """The middle of the first of the top row, as the pointer finds it."""
     page.press("#fit")
     x, y, width = page.run("(r => [r.x, r.y, r.width])(document.querySelector('#stage').getBoundingClientRect())")
     page.wait(f"{DRAWN}('labels')")
-    for across in range(0, int(width), 6):  # along the top row
-        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across, y=y + 38)
+    found: list[float] = []
+    for across in range(0, int(width), 4):
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across, y=y + 36)
         if page.run("document.querySelector('#stage').classList.contains('over')"):
-            page.click(x + across, y + 38)
+            found.append(x + across)
+        elif found:
             break
+    return sum(found) / len(found), y + 36
+
+
+def test_a_node_is_chosen_with_the_pointer(page: Page) -> None:
+    page.click(*point_at_spine(page))
     page.wait("document.querySelector('#page-selected h2')?.textContent === 'spine1'")
+
+
+def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> None:
+    """As without a graphics card and with 10,000 lines: fences, by which a drawing is awaited, say so long that it is
+    not done."""
+    page.run("""(of => {
+      const [fence, status] = [of.fenceSync, of.getSyncParameter];
+      of.fenceSync = function (...given) { return Object.assign(fence.apply(this, given), { at: performance.now() }); };
+      of.getSyncParameter = (one) => performance.now() - one.at < window.takes_ms ? of.UNSIGNALED : of.SIGNALED;
+      window.takes_ms = 200;
+      window.quicken = () => Object.assign(of, { fenceSync: fence, getSyncParameter: status });
+    })(WebGL2RenderingContext.prototype)""")
+    x, y = point_at_spine(page)
+    at = f"{{ clientX: {x}, clientY: {y}, deltaY }}"
+    send = f"document.querySelector('.sigma-mouse').dispatchEvent(new WheelEvent('wheel', {at}))"
+    page.run(f"void (window.wheel = (deltaY) => {send})")
+    page.wait("(wheel(performance.now() % 400 < 200 ? -40 : 40), document.querySelector('.gliding'))")
+    page.run("window.takes_ms = 1e9")  # from now on there is this image alone
+    matrix = "new DOMMatrix(document.querySelector('.glide').style.transform)"
+    before = page.run(f"{matrix}.a")
+    page.wait(f"(wheel(-40), Math.abs({matrix}.a / {before} - 1) > 0.2)")
+    corner = page.run("(r => [r.x, r.y])(document.querySelector('#stage').getBoundingClientRect())")
+    place = [x - corner[0], y - corner[1]]
+    moved = page.run(f"(p => [p.x, p.y])({matrix}.transformPoint(new DOMPoint(...{place})))")
+    assert moved == pytest.approx(place, abs=3)  # what is under the pointer stays there
+    page.key("Escape")
+    page.click(x, y)
+    page.wait("document.querySelector('#page-selected h2')?.textContent === 'spine1'")
+    assert page.run("!!document.querySelector('.gliding')")
+    page.run("void window.quicken()")
+    page.wait("!document.querySelector('.gliding')")
+    is_over = "document.querySelector('#stage').classList.contains('over')"
+    for across, found in ((60, "false"), (0, "true")):
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across, y=y)
+        page.wait(f"{is_over} === {found}")
+    page.press("#fit")
 
 
 def test_a_cable_is_broken_and_mended(page: Page) -> None:
@@ -199,21 +277,39 @@ def test_a_tenant_is_planned_and_applied(page: Page, service: httpx.Client) -> N
     assert service.get("/tenants").json()["acme"]["hosts"] == ["h[2-4]"]
     page.press("#measures label", "Tenant")
     page.wait("document.querySelector('#legend').textContent.includes('acme')")
+    page.press("#tab-table")  # what the inks say, in words
+    owned = "[...document.querySelectorAll('#page-table tbody tr')].filter(one => one.lastChild.textContent === 'acme')"
+    page.wait(f"{owned}.length === 3 && {owned}.every(one => /h[234].1/.test(one.textContent))")
+    page.press("#tab-tenants")
     page.run("""document.querySelector('#intent').value = '[tenant.acme]\\nhosts = ["h999"]\\n'""")
     page.press("#page-tenants button", "Plan")
     page.wait("document.querySelector('#page-tenants .problem')?.textContent.includes('h999')")
     assert "422" in page.complaints.pop()  # the browser's own word for what was refused
 
 
-def test_without_webgl_there_are_tables(url: str, service: httpx.Client, tmp_path: Path) -> None:
-    with chromium(tmp_path, "--disable-gpu", "--disable-3d-apis") as page:
-        page.open(url.split("#")[0] + "#token=wrong")
-        page.wait("document.querySelector('#login')?.open")
-        page.wait("document.querySelector('#login-why').textContent.includes('no token that is known')")
-        page.type(url.split("token=")[1])
-        page.key("Enter")
-        page.wait(f"{IS_LIVE} && document.querySelectorAll('#page-table tbody tr').length === 32")
-        assert "no WebGL" in page.run("document.querySelector('#nothing').textContent")
+@pytest.mark.parametrize(("number", "words"), [(0, ("roce-400", "all_reduce")), (1, ("llama3-8b", "tokens/s"))])
+def test_the_report_of_a_run_opens(page: Page, runs: list[str], number: int, words: tuple[str, ...]) -> None:
+    page.press("#tab-runs")
+    row = f"[...document.querySelectorAll('.run-row')].find(one => one.firstChild.textContent === '{runs[number]}')"
+    page.wait(f"{row}.querySelector('.faint').textContent.startsWith('done')")
+    page.run(f"{row}.querySelector('.buttons button').focus()")
+    assert page.run("document.activeElement.textContent") == "Report"
+    page.key("Enter")
+    with page.next_tab("blob:"):
+        page.wait("document.readyState === 'complete'")
+        said = page.run("document.body.innerText")
+        assert all(word in said for word in words), said
+        assert page.run("[...document.images].every(one => one.naturalWidth > 0)")
+
+
+def test_the_table_keeps_the_focus_of_who_reads_it(page: Page) -> None:
+    page.press("#tab-table")
+    page.wait("document.querySelectorAll('#page-table tbody tr').length === 32")
+    page.run("window.third = document.querySelectorAll('#page-table tbody button')[2]; third.focus()")
+    name = page.run("third.textContent")
+    page.run("document.querySelector('#page-table tbody td.number').textContent = 'old'")
+    page.wait("document.querySelector('#page-table tbody td.number').textContent !== 'old'")  # a second later
+    assert page.run("document.activeElement === third && third.textContent") == name
 
 
 def test_a_service_that_goes_away_is_missed_and_comes_back(page: Page, program: Program) -> None:
@@ -222,3 +318,16 @@ def test_a_service_that_goes_away_is_missed_and_comes_back(page: Page, program: 
     program.start()
     page.wait(IS_LIVE)
     page.complaints.clear()  # the browser's, that nobody answered
+
+
+def test_without_webgl_there_are_tables(page: Page, url: str) -> None:
+    page.call("Page.addScriptToEvaluateOnNewDocument", source="HTMLCanvasElement.prototype.getContext = () => null")
+    page.open("about:blank")
+    page.open(url.split("#")[0] + "#token=wrong")
+    page.wait("document.querySelector('#login')?.open")
+    page.wait("document.querySelector('#login-why').textContent.includes('no token that is known')")
+    assert "401" in page.complaints.pop()
+    page.type(url.split("token=")[1])
+    page.key("Enter")
+    page.wait(f"{IS_LIVE} && document.querySelectorAll('#page-table tbody tr').length === 32")
+    assert "no WebGL" in page.run("document.querySelector('#nothing').textContent")

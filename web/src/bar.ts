@@ -37,13 +37,13 @@ function showLine(store: Store): void {
 }
 
 function showManager(store: Store): void {
-  const sm = store.live?.sm;
   const chip = byId("manager");
-  chip.hidden = !sm;
-  if (!sm) return;
-  chip.className = `chip ${sm.state === "master" ? "" : "poor"}`;
-  say(chip, `SM ${sm.state} ${sm.host}`);
-  chip.title = `standby: ${sm.standby.join(", ") || "none"}`;
+  chip.hidden = !store.live;
+  if (!store.live) return;
+  const sm = store.live.sm;
+  chip.className = `chip ${sm?.state === "master" ? "" : "poor"}`;
+  say(chip, sm ? `SM ${sm.state} ${sm.host}` : "no SM answers");
+  chip.title = `standby: ${sm?.standby.join(", ") || "none"}`;
 }
 
 function showAlerts(store: Store): void {

@@ -39,6 +39,12 @@ export class Store {
     return this.isUp && !this.live?.trouble;
   }
 
+  /** The tenant that a host, or its server, is of. */
+  ownerOf(node: number): string | undefined {
+    const { name, server } = this.model!.fabric.nodes;
+    return this.tenantOf.get(name[node]) ?? this.tenantOf.get(server[node]);
+  }
+
   on(topics: Topic | Topic[], listener: () => void): void {
     for (const topic of [topics].flat()) this.#heard.set(topic, [...(this.#heard.get(topic) ?? []), listener]);
   }

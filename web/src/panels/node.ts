@@ -44,7 +44,9 @@ async function load(store: Store, name: string, body: HTMLElement, chart: PortCh
   try {
     const detail = await store.api.get<NodeDetail>(`/nodes/${encodeURIComponent(name)}`);
     const focused = document.activeElement?.getAttribute("data-port");
-    fill(body, facts([["GUID", h("code", null, detail.guid)]]), table(store, detail, chart));
+    const owner = store.ownerOf(store.model!.index.get(name)!);
+    const rows: [string, HTMLElement | string][] = [["GUID", h("code", null, detail.guid)], ...(owner ? [["tenant", owner] as [string, string]] : [])];
+    fill(body, facts(rows), table(store, detail, chart));
     if (focused) body.querySelector<HTMLElement>(`[data-port="${focused}"]`)?.focus(); // it was made anew under the user
     chart.refresh(detail.ports);
   } catch (error) {

@@ -1,26 +1,37 @@
 // The cables as a table, worst first: for who reads by ear, and where nothing can be drawn.
 
-import { fill, h } from "../dom";
+import { fill, h, say } from "../dom";
 import { fits } from "../model";
 import type { Store } from "../store";
 import { count, percent } from "../words";
 
-const MOST = 100;
+const FIRST = 100; // rows; then twice as many
 
 export function table(store: Store, element: HTMLElement): void {
   const said = h("p", { class: "faint" });
   const body = h("tbody");
-  const heads = ["cable", "state", "load", "errors"].map((text) => h("th", { scope: "col" }, text));
-  fill(element, said, h("table", null, h("caption", { class: "unseen" }, "Cables"), h("thead", null, h("tr", null, heads)), body));
-  const rows: HTMLTableRowElement[] = [];
-  const show = () => {
-    if (store.tab !== "table" || !store.model || !store.live || !fits(store.model, store.live)) return;
-    const worst = rank(store).slice(0, MOST);
-    said.textContent = `${count(store.model.links, "cable")}; the first ${worst.length} by ${store.measure === "errors" ? "errors" : "load"}, those that are down or bad on top.`;
-    while (rows.length < worst.length) rows.push(body.appendChild(h("tr")));
-    worst.forEach((link, i) => fill(rows[i], cells(store, link)));
+  const more = h("button", { type: "button", onclick: () => ((most *= 2), show(true)) });
+  const heads = ["cable", "state", "load", "errors", "tenant"].map((text) => h("th", { scope: "col" }, text));
+  fill(element, said, h("table", null, h("caption", { class: "unseen" }, "Cables"), h("thead", null, h("tr", null, heads)), body), more);
+  const rows: Row[] = [];
+  let most = FIRST;
+  const show = (isAsked: boolean) => {
+    const model = store.model;
+    if (store.tab !== "table" || !model || !store.live || !fits(model, store.live)) return;
+    const isRead = body.contains(document.activeElement) && rows.every((row) => row.link < model.links);
+    if (!isRead || isAsked) {
+      const worst = rank(store).slice(0, most); // under the keys of a reader they stay where they are
+      while (rows.length < worst.length) rows.push(new Row(store, body));
+      while (rows.length > worst.length) rows.pop()!.element.remove();
+      worst.forEach((link, i) => (rows[i].link = link));
+    }
+    for (const row of rows) row.show();
+    const by = store.measure === "errors" ? "errors" : "load";
+    say(said, `${count(model.links, "cable")}; the first ${rows.length.toLocaleString("en")} by ${by}, those that are down or bad on top.`);
+    say(more, `Show ${Math.min(most, model.links - rows.length).toLocaleString("en")} more`);
+    more.hidden = rows.length === model.links;
   };
-  store.on(["live", "measure", "tab", "line"], show);
+  store.on(["live", "measure", "tab", "line", "tenants"], () => show(false));
 }
 
 function rank(store: Store): number[] {
@@ -30,13 +41,35 @@ function rank(store: Store): number[] {
   return Array.from(load, (_, link) => link).sort((a, b) => score(b) - score(a));
 }
 
-function cells(store: Store, link: number): HTMLElement[] {
-  const { load, errors, state } = store.live!.links;
-  const show = () => (store.select({ kind: "link", link }), store.show("selected"));
-  return [
-    h("td", null, h("button", { type: "button", class: "name", onclick: show }, store.model!.ports(link).join(" – "))),
-    h("td", null, h("span", { class: `state ${state[link]}` }, store.isFresh ? state[link] : "unknown")),
-    h("td", { class: "number" }, percent(store.isFresh ? load[link] : null)),
-    h("td", { class: "number" }, !store.isFresh || errors[link] === null ? "unknown" : errors[link]!.toLocaleString("en")),
-  ];
+/** Made once: what has the focus is not torn away. */
+class Row {
+  link = 0;
+  readonly element = h("tr");
+  readonly #name: HTMLElement;
+  readonly #state = h("span");
+  readonly #cells = [h("td", { class: "number" }), h("td", { class: "number" }), h("td")];
+
+  constructor(
+    readonly store: Store,
+    body: HTMLElement,
+  ) {
+    const choose = () => (store.select({ kind: "link", link: this.link }), store.show("selected"));
+    this.#name = h("button", { type: "button", class: "name", onclick: choose });
+    fill(this.element, h("td", null, this.#name), h("td", null, this.#state), this.#cells);
+    body.append(this.element);
+  }
+
+  show(): void {
+    const { model, live, isFresh } = this.store;
+    const { load, errors, state } = live!.links;
+    const link = this.link;
+    const [a, b] = [model!.fabric.links.a[link], model!.fabric.links.b[link]];
+    const unknown = !isFresh || errors[link] === null;
+    say(this.#name, model!.ports(link).join(" – "));
+    say(this.#state, isFresh ? state[link] : "unknown");
+    this.#state.className = `state ${state[link]}`;
+    say(this.#cells[0], percent(isFresh ? load[link] : null));
+    say(this.#cells[1], unknown ? "unknown" : errors[link]!.toLocaleString("en"));
+    say(this.#cells[2], this.store.ownerOf(a) ?? this.store.ownerOf(b) ?? "");
+  }
 }

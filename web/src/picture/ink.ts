@@ -24,7 +24,7 @@ function chooser(store: Store, model: Model): (link: number) => number {
   }
   if (store.measure === "tenant") {
     const { a, b } = model.fabric.links;
-    return (link) => tenantStep(store, model.isSwitch(a[link]) ? b[link] : a[link], model);
+    return (link) => tenantStep(store, model.isSwitch(a[link]) ? b[link] : a[link]);
   }
   const live = store.isFresh && store.live && fits(model, store.live) ? store.live.links : null;
   if (!live) return () => UNKNOWN;
@@ -34,7 +34,7 @@ function chooser(store: Store, model: Model): (link: number) => number {
 }
 
 /** UNKNOWN for switches, and for hosts of no tenant. */
-export function tenantStep(store: Store, node: number, model: Model): number {
-  const name = store.tenantOf.get(model.name(node)) ?? store.tenantOf.get(model.fabric.nodes.server[node]);
+export function tenantStep(store: Store, node: number): number {
+  const name = store.ownerOf(node);
   return name === undefined ? UNKNOWN : store.tenantNames.indexOf(name);
 }

@@ -1,13 +1,27 @@
 // What is under the pointer. All nodes are looked at when it moves, and all cables on a click: less than a millisecond for
 // tens of thousands. sigma would draw them a second time in every frame to know.
 
-import type Sigma from "sigma";
+import type Graph from "graphology";
+import Sigma from "sigma";
+import type { Settings } from "sigma/settings";
 import type { Model } from "../model";
 
 const REACH_PX = 7;
 const NODE_REACH_PX = 4;
 
 type Point = { x: number; y: number };
+
+/** Does not know it: sigma would wait for the graphics card at every move of the pointer, to read a pixel. */
+export class Unpicked extends Sigma {
+  constructor(graph: Graph, stage: HTMLElement, settings: Partial<Settings>) {
+    super(graph, stage, settings);
+    Object.assign(this, { getNodeAtPosition: () => null });
+  }
+
+  override createWebGLContext(id: string, options?: Parameters<Sigma["createWebGLContext"]>[1]): WebGLRenderingContext {
+    return super.createWebGLContext(id, { ...options, picking: false, preserveDrawingBuffer: true });
+  }
+}
 
 export function nearestNode(sigma: Sigma, model: Model, at: Point): number | null {
   const point = sigma.viewportToFramedGraph(at);

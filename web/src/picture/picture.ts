@@ -1,18 +1,18 @@
 // The fabric in tiers. Built once for each revision; then only the inks of lines change.
 
 import Graph from "graphology";
-import Sigma from "sigma";
+import type Sigma from "sigma";
 import { DIM, penOf, theme, thin, UNKNOWN } from "../colours";
 import { announce, movesLittle } from "../manners";
 import type { Model } from "../model";
 import type { Store } from "../store";
 import { Bands, type Cable, Hairs, lanes } from "./cables";
 import { inkLinks, tenantStep } from "./ink";
+import { Glide } from "./glide";
 import { drawName, setNearness } from "./names";
 import { Marks } from "./marks";
-import { nearestLink, nearestNode } from "./near";
+import { nearestLink, nearestNode, Unpicked } from "./near";
 import { Dot, Square } from "./nodes";
-import { keepPace } from "./pace";
 
 const MANY_NODES = 1000;
 const MANY_LINKS = 5000;
@@ -46,7 +46,7 @@ export class Picture {
     this.#steps = new Uint8Array(model.links).fill(UNKNOWN);
     const beside = lanes(model, model.fabric.nodes.x, model.fabric.nodes.y);
     this.#graph = this.#fillGraph(model, beside);
-    const sigma = new Sigma(this.#graph, this.stage, {
+    const sigma = new Unpicked(this.#graph, this.stage, {
       ...this.#settings(model),
       nodeReducer: (key, data) => ({ ...data, color: this.#nodeInk(Number(key)) }),
       edgeReducer: (key, data) => this.#inked(Number(key), data as Cable),
@@ -54,6 +54,7 @@ export class Picture {
     this.#sigma = sigma;
     if (before && isSame) sigma.getCamera().setState(before);
     this.#listen(sigma, model, new Marks(sigma, this.store, model, beside, this.#steps));
+    new Glide(sigma, this.stage);
     this.paint();
   }
 
@@ -145,7 +146,7 @@ export class Picture {
     const ink = theme();
     const { tier } = model.fabric.nodes;
     if (model.isSwitch(node)) return ink.switches[clamp(tier[node] - 1, 0, ink.switches.length - 1)];
-    const step = this.store.measure === "tenant" ? tenantStep(this.store, node, model) : UNKNOWN;
+    const step = this.store.measure === "tenant" ? tenantStep(this.store, node) : UNKNOWN;
     return step === UNKNOWN ? ink.host : penOf(step, "tenant", ink)[0];
   }
 
@@ -190,7 +191,6 @@ export class Picture {
 
   #listen(sigma: Sigma, model: Model, marks: Marks): void {
     sigma.on("beforeRender", () => setNearness(sigma.getCamera().ratio));
-    keepPace(sigma);
     sigma.on("clickStage", ({ event }) => {
       const node = nearestNode(sigma, model, event);
       if (node !== null) return this.store.select({ kind: "node", node });
@@ -236,7 +236,7 @@ export class Picture {
     const [sigma, model] = [this.#sigma, this.#model];
     const data = sigma?.getNodeDisplayData(String(node));
     if (!sigma || !model || !data) return;
-    const at = sigma.framedGraphToViewport(data);
+    const at = sigma.framedGraphToViewport(data, { cameraState: sigma.getCamera().getState() });
     const { width, height } = sigma.getDimensions();
     if (at.x < 20 || at.y < 20 || at.x > width - 20 || at.y > height - 20) this.#move({ x: data.x, y: data.y });
     announce(`${model.name(node)}, ${model.describe(node)}, ${model.linksOf(node).length} cables`);
