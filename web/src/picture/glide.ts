@@ -7,7 +7,7 @@ import type { CameraState } from "sigma/types";
 
 const SLOW_MS = 40; // a drawing; it is looked for once in a frame
 const FRAME_MS = 20; // a frame that took longer waited for a drawing
-const REST = 3; // times what frames waited: so long they are left alone before the next drawing
+const REST = 5; // times what frames waited: so long they are left alone before the next drawing
 const STANDS_MS = 150;
 const LAYERS = ["edges", "marks", "nodes", "labels"]; // from the bottom
 
