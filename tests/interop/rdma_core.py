@@ -2,6 +2,8 @@
 
     python tests/interop/rdma_core.py [-v] [name, or part of one, ...]
 
+With `--real` pyverbs is rdma-core's own, on weft's libibverbs, by whatever Python has it.
+
 Last line: `N passed, N failed, N skipped`. Cases of one vendor's adapters (mlx5, EFA) are left out. The tests come with
 Debian's rdma-core package as documentation; `make peers` puts them where this program looks, and so may
 $WEFT_RDMA_CORE_TESTS. What they read of /sys comes from a folder that has what a kernel would show of weft's adapters.
@@ -167,19 +169,21 @@ def main() -> int:
     options = argparse.ArgumentParser(description="rdma-core's own tests on weft")
     options.add_argument("names", nargs="*", help="run only cases that have one of these in their names")
     options.add_argument("-v", "--verbose", action="store_true", help="print every case")
+    options.add_argument("--real", action="store_true", help="with the pyverbs of rdma-core, on weft's libibverbs")
     options.add_argument("--shm", action="store_true", help="use shared memory from the first request on")
     chosen = options.parse_args()
     source = find_tests()
     if source is None:
         print("rdma-core's tests are not here: make peers, or set WEFT_RDMA_CORE_TESTS", file=sys.stderr)
         return 2
-    from weft.verbs import pyverbs
-    from weft.verbs.hca import queue_pair
+    if not chosen.real:
+        from weft.verbs import pyverbs
+        from weft.verbs.hca import queue_pair
 
-    pyverbs.install()
-    if chosen.shm:
-        queue_pair.SHM_PATH_AFTER = 0
-    from weft.verbs.pyverbs.device import get_device_list
+        pyverbs.install()
+        if chosen.shm:
+            queue_pair.SHM_PATH_AFTER = 0
+    from pyverbs.device import get_device_list
 
     signal.signal(signal.SIGALRM, on_alarm)
     with tempfile.TemporaryDirectory(prefix="weft-rdma-core-") as temporary:

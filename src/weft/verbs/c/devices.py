@@ -139,6 +139,7 @@ class QueryDevice(Record):
     timestamp_mask: u64
     clock_khz: u64
     device_cap_flags_ex: u64
+    max_dm_size: u64
 
 
 DEVICE_NUMBERS = QueryDevice.names[2 : QueryDevice.names.index("odp_general")]  # which C copies one by one
@@ -161,7 +162,7 @@ def _put_extended(call: QueryDevice, attr: DeviceAttrEx) -> None:
     call.odp_general, call.odp_rc, call.odp_uc = odp.general_caps, odp.rc_odp_caps, odp.uc_odp_caps
     call.odp_ud, call.odp_xrc = odp.ud_odp_caps, odp.xrc_odp_caps
     call.timestamp_mask, call.clock_khz = attr.completion_timestamp_mask, attr.hca_core_clock
-    call.device_cap_flags_ex = attr.device_cap_flags_ex
+    call.device_cap_flags_ex, call.max_dm_size = attr.device_cap_flags_ex, attr.max_dm_size
 
 
 @record

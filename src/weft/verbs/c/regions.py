@@ -1,12 +1,15 @@
-"""Protection domains, memory regions and windows."""
+"""Protection domains, memory regions and windows, device memory."""
 
 from __future__ import annotations
+
+import ctypes
 
 from weft.verbs import enums as e
 from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import add, find, find_or_none
 from weft.verbs.pyverbs.context import Context
-from weft.verbs.pyverbs.mr import MR, MW, MREx, MWBind, MWBindInfo
+from weft.verbs.pyverbs.device import DM, AllocDmAttr
+from weft.verbs.pyverbs.mr import DMMR, MR, MW, MREx, MWBind, MWBindInfo
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.queue_pair import QP
 from weft.verbs.pyverbs.sge import SGE
@@ -36,8 +39,9 @@ class RegMr(Record):
     pd: u32
     address: u64
     length: u64
-    iova: u64  # what the first byte is called
+    iova: u64  # what the first byte is called; of device memory where it begins
     access: u32
+    dm: u32  # 0, or device memory
     handle: u32
     key: u32
 
@@ -46,7 +50,9 @@ class RegMr(Record):
 def reg_mr(call: RegMr) -> None:
     pd, access = find(call.pd, PD), call.access
     mr: MR
-    if not call.address and call.length == _WHOLE:
+    if call.dm:
+        mr = DMMR(pd, call.length, access, find(call.dm, DM), call.iova)
+    elif not call.address and call.length == _WHOLE:
         mr = MR(pd, 0, access, implicit=True)
     elif access & e.IBV_ACCESS_ZERO_BASED or call.iova == call.address:
         mr = MR(pd, call.length, access, address=call.address)
@@ -133,3 +139,40 @@ def bind_mw(call: BindMw) -> None:
     mw, info = find(call.mw, MW), MWBindInfo(find(call.mr, MR), call.address, call.length, call.access)
     find(call.qp, QP).bind_mw(mw, MWBind(info, call.flags, call.wr_id))
     call.key = mw.rkey
+
+
+@record
+class AllocDm(Record):
+    context: u32
+    length: u64
+    log_align_req: u32
+    comp_mask: u32
+    origin: u32  # 0, or that of another context
+    handle: u32
+
+
+@operation(AllocDm)
+def alloc_dm(call: AllocDm) -> None:
+    context, origin = find(call.context, Context), find_or_none(call.origin, DM)
+    if origin is not None:
+        call.handle = add(DM(context, handle=origin.handle))
+    else:
+        call.handle = add(DM(context, AllocDmAttr(call.length, call.log_align_req, call.comp_mask)))
+
+
+@record
+class CopyDm(Record):
+    dm: u32
+    begin: u64
+    memory: u64
+    length: u64
+    is_read: u32
+
+
+@operation(CopyDm)
+def copy_dm(call: CopyDm) -> None:
+    dm = find(call.dm, DM)
+    if call.is_read:
+        ctypes.memmove(call.memory, dm.copy_from_dm(call.begin, call.length), call.length)
+    else:
+        dm.copy_to_dm(call.begin, ctypes.string_at(call.memory, call.length), call.length)

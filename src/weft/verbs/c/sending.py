@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 
+from weft.verbs import enums as e
 from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import find, find_or_none
 from weft.verbs.c.pairs import ProgramQP
+from weft.verbs.enums import ibv_wr_opcode
+from weft.verbs.hca.opcodes import WORD_BYTES
 from weft.verbs.hca.shm_path import ShmPath
+from weft.verbs.hca.work import SendWork
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.mr import MR, MW, MWBindInfo
 from weft.verbs.pyverbs.wr import SendWR
 from weft.verbs.shm.layout import SendRequest, SgeRecord
 from weft.verbs.shm.record import Record, record, u32, u64
+
+_W = ibv_wr_opcode
 
 
 @record
@@ -40,9 +47,28 @@ def post_send(call: PostSend) -> None:
         if not qp.core.shm_path and not qp.asked:
             qp.asked = True  # from then on it asks now and then
             qp.core.find_shm_path(at_once=True)
-        qp.post_send(_request(call))
+        if (work := _rare(SendRequest.from_address(call.request))) is not None:
+            with qp.core.adapter.lock:
+                qp._ready(work)
+                qp.core.post_send(work)
+            qp._go()
+        else:
+            qp.post_send(_request(call))
     finally:
         call.path, call.is_queued = _path(qp), bool(qp.core.sends)
+
+
+def _rare(request: SendRequest) -> SendWork | None:
+    """What only the extended way of posting has; `compare` and `swap` say the rest of it."""
+    if request.opcode not in (_W.IBV_WR_ATOMIC_WRITE, _W.IBV_WR_FLUSH):
+        return None
+    work = SendWork(wr_id=request.wr_id, opcode=_W(request.opcode), flags=request.flags & ~e.IBV_SEND_INLINE)
+    work.rkey, work.va = request.rkey, request.va
+    if request.opcode == _W.IBV_WR_ATOMIC_WRITE:
+        work.inline = request.compare.to_bytes(WORD_BYTES, sys.byteorder)
+    else:
+        work.length, work.flush, work.selectivity = request.compare, request.swap & 0xFFFF_FFFF, request.swap >> 32
+    return work
 
 
 def _request(call: PostSend) -> SendWR:

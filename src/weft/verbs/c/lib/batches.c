@@ -84,6 +84,15 @@ static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t ad
 {
     add_atomic(ex, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address)->wr.atomic.compare_add = what;
 }
+static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t address, const void *word)
+{
+    memcpy(&add_atomic(ex, IBV_WR_ATOMIC_WRITE, rkey, address)->wr.atomic.compare_add, word, sizeof(uint64_t));
+}
+static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t address, size_t length, uint8_t type, uint8_t level)
+{
+    struct ibv_send_wr *wr = add_atomic(ex, IBV_WR_FLUSH, rkey, address);
+    wr->wr.atomic.compare_add = length, wr->wr.atomic.swap = type | (uint64_t)level << 32;
+}
 static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
 {
     struct ibv_send_wr *wr = add(ex, IBV_WR_BIND_MW);
@@ -185,6 +194,7 @@ void extend_qp(struct weft_qp *qp)
     ex->wr_send = wr_send, ex->wr_send_imm = wr_send_imm, ex->wr_send_inv = wr_send_inv, ex->wr_send_tso = wr_send_tso;
     ex->wr_rdma_read = wr_rdma_read, ex->wr_rdma_write = wr_rdma_write, ex->wr_rdma_write_imm = wr_rdma_write_imm;
     ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp, ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+    ex->wr_atomic_write = wr_atomic_write, ex->wr_flush = wr_flush;
     ex->wr_bind_mw = wr_bind_mw, ex->wr_local_inv = wr_local_inv;
     ex->wr_set_ud_addr = wr_set_ud_addr, ex->wr_set_xrc_srqn = wr_set_xrc_srqn;
     ex->wr_set_sge = wr_set_sge, ex->wr_set_sge_list = wr_set_sge_list;

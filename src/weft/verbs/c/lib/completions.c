@@ -23,7 +23,7 @@ static void free_places(struct weft_cq *cq, const struct weft_CompletionRecord *
 
 static void find_nothing(struct weft_cq *cq)
 {
-    if (++cq->in_vain % YIELD_EVERY) return;
+    if (++cq->in_vain % YIELD_EVERY && !weft_holds_python()) return;
     struct weft_Progress call = {.context = handle_of(cq->ex.context)};
     unlock(&cq->lock);
     ASK(Progress, &call);

@@ -72,6 +72,7 @@ static void fill_in(struct weft_context *made, struct ibv_device *device, int re
     struct ibv_context *context = &verbs->context;
     verbs->query_port = query_port, verbs->query_device_ex = query_device_ex, verbs->query_rt_values = query_rt_values;
     verbs->advise_mr = weft_advise_mr;
+    verbs->alloc_dm = weft_alloc_dm, verbs->free_dm = weft_free_dm, verbs->reg_dm_mr = weft_reg_dm_mr;
     verbs->alloc_parent_domain = weft_alloc_parent_domain;
     verbs->alloc_td = weft_alloc_td, verbs->dealloc_td = weft_dealloc_td;
     verbs->create_cq_ex = weft_create_cq_ex, verbs->create_qp_ex = weft_create_qp_ex;
@@ -161,7 +162,7 @@ static int query_device_ex(struct ibv_context *context, const struct ibv_query_d
     all.xrc_odp_caps = call.odp_xrc;
     all.completion_timestamp_mask = call.timestamp_mask, all.hca_core_clock = call.clock_khz;
     all.device_cap_flags_ex = call.device_cap_flags_ex;
-    all.phys_port_cnt_ex = call.phys_port_cnt;
+    all.phys_port_cnt_ex = call.phys_port_cnt, all.max_dm_size = call.max_dm_size;
     memset(attr, 0, size);
     memcpy(attr, &all, size < sizeof(all) ? size : sizeof(all));
     return error;

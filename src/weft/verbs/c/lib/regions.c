@@ -49,18 +49,23 @@ int weft_dealloc_td(struct ibv_td *td) { free(td); return 0; }
 
 /* -- regions ------------------------------------------------------------------------------------------------------ */
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access)
+static struct ibv_mr *register_with(struct ibv_pd *pd, struct weft_RegMr *call)
 {
-    struct weft_RegMr call = {.pd = pd->handle, .address = (uintptr_t)address, .length = length, .iova = iova,
-                              .access = access};
     struct ibv_mr *mr = calloc(1, sizeof(*mr));
-    int error = mr ? ASK(RegMr, &call) : ENOMEM;
+    int error = mr ? ASK(RegMr, call) : ENOMEM;
     if (error) {
         free(mr);
         return no_object(error);
     }
-    *mr = (struct ibv_mr){pd->context, pd, address, length, call.handle, call.key, call.key};
+    *mr = (struct ibv_mr){pd->context, pd, (void *)call->address, call->length, call->handle, call->key, call->key};
     return mr;
+}
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, unsigned access)
+{
+    struct weft_RegMr call = {.pd = pd->handle, .address = (uintptr_t)address, .length = length, .iova = iova,
+                              .access = access};
+    return register_with(pd, &call);
 }
 
 struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *address, size_t length, uint64_t iova, int access)
@@ -79,7 +84,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *address, size_t length, int access)
 {
-    struct weft_ReregMr call = {.mr = mr->handle, .flags = flags, .pd = pd ? pd->handle : 0,
+    struct weft_ReregMr call = {.mr = mr->handle, .flags = flags, .pd = flags & IBV_REREG_MR_CHANGE_PD && pd ? pd->handle : 0,
                                 .address = (uintptr_t)address, .length = length, .access = access};
     if (ASK(ReregMr, &call)) {
         errno = EINVAL;
@@ -154,9 +159,58 @@ int weft_dealloc_mw(struct ibv_mw *mw)
     return error;
 }
 
+/* -- device memory ------------------------------------------------------------------------------------------------ */
+
+static int copy(struct ibv_dm *dm, uint64_t offset, void *memory, size_t length, int is_read)
+{
+    struct weft_CopyDm call = {.dm = dm->handle, .begin = offset, .memory = (uintptr_t)memory, .length = length,
+                               .is_read = is_read};
+    return ASK(CopyDm, &call);
+}
+static int copy_to(struct ibv_dm *dm, uint64_t offset, const void *memory, size_t length)
+{
+    return copy(dm, offset, (void *)memory, length, 0);
+}
+static int copy_from(void *memory, struct ibv_dm *dm, uint64_t offset, size_t length)
+{
+    return copy(dm, offset, memory, length, 1);
+}
+
+static struct ibv_dm *make_dm(struct ibv_context *context, struct weft_AllocDm *call)
+{
+    struct ibv_dm *dm = calloc(1, sizeof(*dm));
+    call->context = handle_of(context);
+    int error = dm ? ASK(AllocDm, call) : ENOMEM;
+    if (error) {
+        free(dm);
+        return no_object(error);
+    }
+    *dm = (struct ibv_dm){context, copy_to, copy_from, 0, call->handle};
+    return dm;
+}
+
+struct ibv_dm *weft_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
+{
+    struct weft_AllocDm call = {.length = attr->length, .log_align_req = attr->log_align_req,
+                                .comp_mask = attr->comp_mask};
+    return make_dm(context, &call);
+}
 struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
 {
-    (void)context, (void)handle;
-    return weft_lacks_object("ibv_import_dm");
+    struct weft_AllocDm call = {.origin = handle};
+    return make_dm(context, &call);
 }
-void ibv_unimport_dm(struct ibv_dm *dm) { (void)dm; }
+
+int weft_free_dm(struct ibv_dm *dm)
+{
+    int error = weft_close(dm->handle);
+    if (!error) free(dm);
+    return error;
+}
+void ibv_unimport_dm(struct ibv_dm *dm) { weft_free_dm(dm); }
+
+struct ibv_mr *weft_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length, unsigned access)
+{
+    struct weft_RegMr call = {.pd = pd->handle, .dm = dm->handle, .iova = offset, .length = length, .access = access};
+    return register_with(pd, &call);
+}

@@ -7,7 +7,8 @@
 static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr)
 {
     struct weft_SgeRecord *elements = (void *)(request + 1);
-    int atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    int atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
+                 wr->opcode == IBV_WR_ATOMIC_WRITE || wr->opcode == IBV_WR_FLUSH; /* as batches.c keeps those two */
     request->opcode = wr->opcode, request->flags = wr->send_flags, request->wr_id = wr->wr_id;
     request->immediate = wr->imm_data, request->va = wr->wr.rdma.remote_addr;
     request->rkey = atomic ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;

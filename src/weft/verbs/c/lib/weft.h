@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 
 int weft_call(int operation, void *words);                  /* an operation of Python's; 0, or an error number */
 #define ASK(name, words) weft_call(WEFT_##name, (words))    /* ... by its name, with its record */
+bool weft_holds_python(void);                               /* whether this thread keeps Python's others from running */
 int weft_close(uint32_t handle);                            /* any object; 0, or an error number */
 void weft_remember_memory(struct weft_Header *);            /* a device was opened: at the end others notice */
 void weft_say(const char *format, ...) __attribute__((format(printf, 1, 2))); /* one line on stderr */
@@ -119,6 +121,9 @@ int weft_advise_mr(struct ibv_pd *, int advice, uint32_t flags, struct ibv_sge *
 struct ibv_td *weft_alloc_td(struct ibv_context *, struct ibv_td_init_attr *);
 int weft_dealloc_td(struct ibv_td *);
 struct ibv_pd *weft_alloc_parent_domain(struct ibv_context *, struct ibv_parent_domain_init_attr *);
+struct ibv_dm *weft_alloc_dm(struct ibv_context *, struct ibv_alloc_dm_attr *);
+int weft_free_dm(struct ibv_dm *);
+struct ibv_mr *weft_reg_dm_mr(struct ibv_pd *, struct ibv_dm *, uint64_t offset, size_t length, unsigned access);
 void extend_qp(struct weft_qp *); /* the calls of ibv_wr_... */
 void end_batch(struct weft_qp *);
 int make_pipe(int *reads, int *writes);
