@@ -67,6 +67,7 @@ def _compile(cc: str, made: Path, python: str, private: tuple[str, tuple[str, ..
     done = subprocess.run([*words, "-o", str(partial / NAME), "-ldl"], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"{cc} cannot compile weft's {NAME}: {done.stderr.strip()[:2000]}\n  Set CC to a C compiler.")
+    (partial / NAME.removesuffix(".1")).symlink_to(NAME)  # which NCCL looks for first
     try:
         partial.rename(made)
     except OSError:  # somebody else was faster
