@@ -207,9 +207,6 @@ def test_a_joined_machine_acts_as_its_host_alone(lab):
         assert (status, attach.PORT.unpack_from(said)[11]) == (0, guid)
         verbs = Line(variables[hardware.LAB])
         assert verbs.ask("attach", host="h5", device="mlx5_0")["guid"] == int.from_bytes(guid, "big")
-        assert verbs.ask(
-            "metered_path", meter=0, lid=1, sl=0, path_bits=0, p_key=0xFFFF, mtu_bytes=256, gids=False
-        ) == {"guid": 0}
         verbs.close()
         _, opened, local = ask_umad(str(lab.socket), attach.OPEN_PORT, host="h5")
         (number,) = struct.unpack("=I", opened)
@@ -220,6 +217,26 @@ def test_a_joined_machine_acts_as_its_host_alone(lab):
         line.close()
         local.close()
         assert status == 0
+
+
+def test_no_memory_is_shared_with_another_machine(lab):
+    """Neither way; hosts of the lab share theirs as before."""
+
+    def is_granted(door: str, host: str, far: str) -> bool:
+        line = Line(door)
+        line.ask("attach", host=host, device="mlx5_0")
+        path = {"lid": lab.subnet.lid(slot_of(lab, far)), "sl": 0, "path_bits": 0, "gids": False}
+        guid = line.ask("metered_path", meter=0, p_key=0xFFFF, mtu_bytes=256, **path)["guid"]
+        line.close()
+        return bool(guid)
+
+    here = str(lab.verbs_socket)
+    with joined(invitation(lab, "h3")) as guest:
+        assert not is_granted(guest.environment()[hardware.LAB], "h3", "h5")
+        assert not is_granted(here, "h5", "h3")
+        assert is_granted(here, "h5", "h4")
+    wait_until(lambda: guests(lab) == [])
+    assert is_granted(here, "h5", "h3"), "and when it has left, with it too"
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------

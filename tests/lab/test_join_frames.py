@@ -7,7 +7,8 @@ import itertools
 import json
 import os
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ from tests.patience import PATIENCE_S
 import weft
 from weft.errors import ConfigError
 from weft.lab.join.frames import BODY_BYTES, HEADER, NUMBER, Forged, Frame, Kind, Reader, Sealer, Wire, pack
-from weft.lab.join.greeting import Conversation, Wish, proof
+from weft.lab.join.greeting import Conversation, Wish, meet, proof
 from weft.lab.join.session import WINDOW_BYTES, Session
 from weft.lab.join.watch import Watch
 from weft.lab.lab import Lab
@@ -262,6 +263,35 @@ def test_a_proof_is_of_one_conversation():
     assert heard.hear(said) == Wish(host="h3")
     with pytest.raises(ConfigError, match="the token is wrong"):
         again.hear(said)
+
+
+def play(lines: bytes, answer: Callable[[bytes], bytes]) -> socket.socket:
+    """Somebody who says this, and to what is said then that."""
+    here, there = socket.socketpair()
+    here.settimeout(PATIENCE_S)
+
+    def speak() -> None:
+        with there:
+            there.sendall(lines)
+            there.sendall(answer(there.recv(4096)))
+
+    threading.Thread(target=speak, daemon=True).start()
+    return here
+
+
+def test_a_recorded_lab_welcomes_nobody():
+    """Who has heard a conversation can say all that the lab said, and no more."""
+    talk, heard = Conversation(TOKEN), []
+
+    def welcome(data: bytes) -> bytes:
+        assert talk.hear(data) is not None
+        heard.append(talk.answer({"host": "h3"}))
+        return heard[0]
+
+    with play(talk.greeting, welcome) as lab:
+        assert meet(lab, TOKEN, Wish(host="h3"), "A")[0] == {"host": "h3"}
+    with play(talk.greeting, lambda data: heard[0]) as thief, pytest.raises(ConfigError, match="not know the token"):
+        meet(thief, TOKEN, Wish(host="h3"), "A")
 
 
 @pytest.fixture(scope="module")

@@ -116,6 +116,7 @@ class Gate:
 
     def on_time(self) -> None:
         now_s = time.monotonic()
+        self._watch.set(self._listener, IN, self._on_listener)
         for stranger in [one for one in self._strangers if one.until_s < now_s]:
             self._send_away(stranger)
         for guest in list(self._guests.values()):
@@ -141,7 +142,8 @@ class Gate:
     def _on_listener(self, mask: int) -> None:
         try:
             connection, address = self._listener.accept()
-        except OSError:  # it went away, or no file is free
+        except OSError:  # it went away; or no file is free, and it is not asked again until some time has passed
+            self._watch.forget(self._listener)
             return
         if len(self._strangers) >= _STRANGERS:
             connection.close()

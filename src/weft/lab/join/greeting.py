@@ -1,11 +1,12 @@
 """How a host joins a lab: both ends prove that they know the token, which nobody hears.
 
     lab      weft join VERSION NONCE            a line
-    host     {"host": "h3", ...}                a line of JSON, and a line with its proof
+    host     {"host": "h3", "nonce": ..., ...}  a line of JSON, and a line with its proof
     lab      {"session": ..., ...}              the same; or {"error": "..."}
 
-A proof is the HMAC-SHA256, keyed with the token, of whose it is and of all that was said before it. The keys of the
-frames that follow are made in the same way of the whole conversation. A token is made by chance and long: who has heard
+A proof is the HMAC-SHA256, keyed with the token, of whose it is and of all that was said before it. Each end says a
+number that it never said before, so nobody can play it a conversation that was recorded. The keys of the frames that
+follow are made in the same way of the whole conversation. A token is made by chance and long: who has heard
 a conversation cannot find it by trying.
 """
 
@@ -15,7 +16,7 @@ import hmac
 import json
 import secrets
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from weft.errors import ConfigError, SubnetError
@@ -35,6 +36,7 @@ class Wish:
     """What a host says. With a `session` it has been here before, and has `received` so many frames."""
 
     host: str
+    nonce: str = ""
     session: str = ""
     received: int = 0
     patience_s: float = 0.0  # how long it will try to come back, after a cut
@@ -134,7 +136,7 @@ def meet(connection: socket.socket, token: str, wish: Wish, place: str) -> tuple
     lines = _Lines(connection)
     greeting = lines.next()
     _check_greeting(greeting, place)
-    said = greeting + json.dumps(asdict(wish)).encode() + b"\n"
+    said = greeting + json.dumps(asdict(replace(wish, nonce=secrets.token_hex(32)))).encode() + b"\n"
     connection.sendall(said[len(greeting) :] + proof(token, _HOST, said))
     line = lines.next(_ANSWER_BYTES)
     proved = lines.next()

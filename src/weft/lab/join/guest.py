@@ -100,6 +100,7 @@ class Guest:
         self._watch = Watch()
         self._session = Session(self._watch, on_cut=self._on_cut, on_bye=self._on_bye)
         self._boundaries: dict[Channel, Boundary] = {}
+        _clear_away()
         self._folder = runtime.private_folder(runtime.folder() / f"join-{secrets.token_hex(4)}")
         self._doors = {
             UMAD: runtime.Listener(self._folder / f"{self._lab}.umad"),
@@ -219,6 +220,14 @@ def run(command: Sequence[str], invitation: Invitation, variables: Mapping[str, 
             return guest.attend(child)
     finally:
         guest.close()
+
+
+def _clear_away() -> None:
+    """Folders of those that were killed."""
+    for folder in runtime.folder().glob("join-*"):
+        doors = list(folder.glob("*.umad"))
+        if doors and not any(runtime.is_alive(door) for door in doors):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _say(text: str) -> None:
