@@ -25,7 +25,7 @@ def start(ranks: int) -> int:
     """The lab, its ranks, their sums and its counters; a status as a shell has it."""
     subprocess.run([*WEFT, "up", f"star:hosts={ranks}", "--sm", "--name", LAB, "--daemon"], check=True)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": str(ranks), "NCCL_SOCKET_IFNAME": "lo"}
-    # NCCL 2.28 looks for networks that a GPU starts itself, and falls over an adapter that is no mlx5: 2 goes around that.
+    # Without it NCCL 2.28 falls over any adapter that is no mlx5, as it looks for networks that a GPU starts itself.
     shared |= {"NCCL_NET": "IB", "NCCL_GIN_TYPE": "2", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
     try:
         with tempfile.TemporaryDirectory() as folder:
