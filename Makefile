@@ -82,6 +82,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/lab.py
 	$(BIN)/python benchmarks/sm.py --rows 648 3456
 	$(BIN)/python benchmarks/verbs.py
+	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/study.py
 	$(BIN)/python benchmarks/serve.py
 
