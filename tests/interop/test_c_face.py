@@ -47,11 +47,12 @@ def test_devinfo_says_what_the_adapter_is():
         assert said[name] == str(getattr(attr, name)), name
 
 
-@pytest.mark.parametrize("kind", ["rc", "ud", "xsrq"])
-def test_pingpong_goes_through_shared_memory(kind):
-    """`-c`, where the program has it, looks at every byte."""
+@pytest.mark.parametrize(("kind", "size"), [("rc", "4096"), ("rc", "60"), ("ud", "2048"), ("xsrq", "4096")])
+def test_pingpong_goes_through_shared_memory(kind, size):
+    """`-c`, where the program has it, looks at every byte; a short message comes with its completion."""
     checks = [] if kind == "xsrq" else ["-c"]
-    said = run_pair([program(f"ibv_{kind}_pingpong"), "-g", "1", "-n", "200", *checks], *[outside_of_labs()] * 2)
+    words = [program(f"ibv_{kind}_pingpong"), "-g", "1", "-n", "200", "-s", size, *checks]
+    said = run_pair(words, *[outside_of_labs()] * 2)
     for one in said:
         assert "success" in one if kind == "xsrq" else re.search(r"^200 iters in", one, re.M), one
 

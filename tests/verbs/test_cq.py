@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import time
 from collections import deque
@@ -30,6 +31,7 @@ from weft.verbs.enums import (
     IBV_WC_WR_FLUSH_ERR,
 )
 from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.cq import CQ, CQEX, WC, CompChannel, CqInitAttrEx, PollCqAttr
 from weft.verbs.shm.layout import CompletionRecord
@@ -260,3 +262,15 @@ def test_a_queue_may_be_for_one_thread_and_may_not_lose_completions(ctx):
     with pytest.raises(PyverbsRDMAError, match="comp_mask") as error:
         CQEX(ctx, attr)
     assert error.value.error_code == errno.EINVAL
+
+
+def test_a_short_message_behind_a_completion_is_put_in_place_before_the_queue_moves():
+    """But not that of a queue pair that is gone: its buffer may be another's."""
+    cq, kept, gone = CompletionQueue(4), ctypes.create_string_buffer(5), ctypes.create_string_buffer(5)
+    for number, buffer in ((1, kept), (2, gone)):
+        at = cq._entry(number - 1)
+        cq.add(CompletionRecord(qp_num=number, byte_len=5, place=ctypes.addressof(buffer)))
+        cq._memory.bytes[at + CompletionRecord.size : at + CompletionRecord.size + 5] = b"hello"
+    cq.forget(2)
+    assert (kept.raw, gone.raw) == (b"hello", bytes(5))
+    assert [numbers[CompletionRecord.names.index("place")] for numbers in cq.poll(4)] == [0]

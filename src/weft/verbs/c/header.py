@@ -6,6 +6,7 @@ from weft.verbs import enums
 from weft.verbs.c import devices, operations, pairs
 from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
+from weft.verbs.hca import execute
 from weft.verbs.shm import layout
 from weft.verbs.shm.record import Record, write_header
 
@@ -27,7 +28,9 @@ _LISTS = {  # fields of a record that are copied one by one from or to a structu
     "QP": pairs.QP_NUMBERS,
 }
 _PLACES = {
+    "SLOW": execute.SLOW,
     "RING": layout.RING,
+    "COMPLETION_BYTES": layout.COMPLETION_BYTES,
     "SGE_MAX": layout.SGE_MAX,
     "QUEUE_PAIRS": layout.QUEUE_PAIRS,
     "QUEUE_PAIRS_MAX": layout.QUEUE_PAIRS_MAX,

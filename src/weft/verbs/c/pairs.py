@@ -22,13 +22,26 @@ from weft.verbs.shm.record import Record, record, u32, u64
 
 
 class ProgramQP(QP):
-    """`paths` are all that the program was ever told of: their memory stays."""
+    """One whose paths stay in memory, all that the program was ever told of."""
 
     def __init__(self, context: Context, attr: QPInitAttrEx, in_program: int) -> None:
         self.in_program = in_program
-        self.paths: list[ShmPath] = []
-        self.asked = False  # for a path
+        self._paths: list[ShmPath] = []
         super().__init__(context, attr)
+
+    def path(self) -> int:
+        """Where the words of its path are; 0 if it has none."""
+        path = self.core.shm_path
+        if not isinstance(path, ShmPath):
+            return 0
+        if path not in self._paths:
+            self._paths.append(path)
+        return int(path.words.ctypes.data)
+
+    def finish(self, code: int) -> bool:
+        """What the kernel has left to do of the request that its path has. False: all of it."""
+        with self.core.adapter.lock.threads:  # as of one that Python posts
+            return self._paths[-1].finish(code)
 
 
 class ProgramSRQ(SRQ):
@@ -149,6 +162,7 @@ def create_qp(call: CreateQp) -> None:
 class ModifyQp(Record):
     qp: u32
     mask: u32
+    path: u64  # out: the PathRecord that the next request may take
     address: u64  # an Address
     alternative: u64  # and another one
     qp_state: u32
@@ -176,7 +190,7 @@ class ModifyQp(Record):
     rate_limit: u32
 
 
-QP_NUMBERS = ModifyQp.names[4:]
+QP_NUMBERS = ModifyQp.names[5:]
 _STATES: dict[e.ibv_qp_attr_mask, tuple[str, ...]] = {
     e.ibv_qp_attr_mask.IBV_QP_STATE: ("qp_state",),
     e.ibv_qp_attr_mask.IBV_QP_CUR_STATE: ("cur_qp_state",),
@@ -195,7 +209,11 @@ def modify_qp(call: ModifyQp) -> None:
         attr.ah_attr = read_address(call.address)
     if mask & e.IBV_QP_ALT_PATH:
         attr.alt_ah_attr = read_address(call.alternative)
-    find(call.qp, QP).modify(attr, mask)
+    qp = find(call.qp, ProgramQP)
+    qp.modify(attr, mask)
+    if mask & e.IBV_QP_STATE and attr.qp_state == e.IBV_QPS_RTS:
+        qp.core.find_shm_path(at_once=True)  # now, and not when a program looks at its clock
+    call.path = qp.path()
 
 
 @record

@@ -11,7 +11,6 @@ from weft.verbs.c.objects import find, find_or_none
 from weft.verbs.c.pairs import ProgramQP
 from weft.verbs.enums import ibv_wr_opcode
 from weft.verbs.hca.opcodes import WORD_BYTES
-from weft.verbs.hca.shm_path import ShmPath
 from weft.verbs.hca.work import SendWork
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.mr import MR, MW, MWBindInfo
@@ -44,9 +43,6 @@ class PostSend(Record):
 def post_send(call: PostSend) -> None:
     qp = find(call.qp, ProgramQP)
     try:
-        if not qp.core.shm_path and not qp.asked:
-            qp.asked = True  # from then on it asks now and then
-            qp.core.find_shm_path(at_once=True)
         if (work := _rare(SendRequest.from_address(call.request))) is not None:
             with qp.core.adapter.lock:
                 qp._ready(work)
@@ -55,7 +51,7 @@ def post_send(call: PostSend) -> None:
         else:
             qp.post_send(_request(call))
     finally:
-        call.path, call.is_queued = _path(qp), bool(qp.core.sends)
+        call.path, call.is_queued = qp.path(), bool(qp.core.sends)
 
 
 def _rare(request: SendRequest) -> SendWork | None:
@@ -84,15 +80,6 @@ def _request(call: PostSend) -> SendWR:
     return wr
 
 
-def _path(qp: ProgramQP) -> int:
-    path = qp.core.shm_path
-    if not isinstance(path, ShmPath):
-        return 0
-    if path not in qp.paths:
-        qp.paths.append(path)
-    return int(path.words.ctypes.data)
-
-
 @record
 class FinishSend(Record):
     qp: u32
@@ -103,8 +90,5 @@ class FinishSend(Record):
 
 @operation(FinishSend)
 def finish_send(call: FinishSend) -> None:
-    """What the kernel has left to do of the request that its path has."""
     qp = find(call.qp, ProgramQP)
-    with qp.core.adapter.lock.threads:  # as of one that Python posts
-        call.is_done = qp.paths[-1].finish(call.code)
-    call.path = _path(qp)
+    call.is_done, call.path = qp.finish(call.code), qp.path()

@@ -10,6 +10,7 @@ from typing import Any
 from weft.verbs.enums import ibv_wc_status
 from weft.verbs.shm import layout
 from weft.verbs.shm.layout import ARMED_FOR_ALL, ARMED_FOR_SOLICITED, CompletionQueueRecord, CompletionRecord
+from weft.verbs.shm.memory import write
 from weft.verbs.shm.queue_memory import Block, QueueMemory, of_process, publish, published
 
 Numbers = tuple[int, ...]  # of a CompletionRecord
@@ -32,7 +33,7 @@ class CompletionQueue:
 
     def _make(self, capacity: int) -> None:
         self.capacity = capacity
-        self._block = Block(self._memory, layout.RING + max(1, capacity) * CompletionRecord.size)
+        self._block = Block(self._memory, layout.RING + max(1, capacity) * layout.COMPLETION_BYTES)
         self.at = self._block.at
         self.record = CompletionQueueRecord.from_buffer(self._memory.bytes, self.at)
         self.record.capacity = max(1, capacity)
@@ -129,23 +130,35 @@ class CompletionQueue:
 
     def forget(self, qp_num: int) -> None:
         """What belongs to a queue pair that is reset or gone."""
+        self._put_in_place(but=qp_num)
         self._refill([numbers for numbers in self._remove(len(self)) if numbers[_QP_NUM] != qp_num])
 
     def resize(self, capacity: int) -> None:
         """What is in it stays; it moves, so those who know where it is must be told."""
         before = self.record
+        self._put_in_place()
         waiting = self._remove(len(self))
         self._make(capacity)
         for name in ("armed", "is_broken", "stamps", "bell"):
             setattr(self.record, name, getattr(before, name))
         self._refill(waiting)
 
+    def _put_in_place(self, but: int = 0) -> None:
+        """Bytes that lie behind completions which are about to move; not those of a queue pair that is gone."""
+        for count in range(self.record.tail, self.record.head):
+            at = self._entry(count)
+            done = CompletionRecord.from_buffer(self._memory.bytes, at)
+            if done.place and done.qp_num != but:
+                begin = at + CompletionRecord.size
+                write(done.place, self._memory.bytes[begin : begin + done.byte_len])
+                done.place = 0
+
     def _refill(self, completions: list[Numbers]) -> None:
         for numbers in completions:
             self._put(CompletionRecord.form.pack(*numbers))
 
     def _entry(self, count: int) -> int:
-        return self.at + layout.RING + count % max(1, self.capacity) * CompletionRecord.size
+        return self.at + layout.RING + count % max(1, self.capacity) * layout.COMPLETION_BYTES
 
 
 def _all(take: Take, box: Any, most: int) -> list[Numbers]:

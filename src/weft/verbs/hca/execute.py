@@ -38,7 +38,7 @@ from weft.verbs.shm.meter import (
     takes_time,
     wait,
 )
-from weft.verbs.shm.rings import completion_at, completion_queue, queue_pair, receive_at, receive_queue
+from weft.verbs.shm.rings import bytes_behind, completion_at, completion_queue, queue_pair, receive_at, receive_queue
 
 DONE, RING, UNTOLD, SLOW, BUSY, CLOSED = 0, 1, 2, 4, 8, 16  # RING and UNTOLD: done, and there is something left to do
 
@@ -193,7 +193,7 @@ def _begin_to_tell(address: int, qp, wr_id: int, opcode: int, size: int):
     done = completion_at(address, queue, queue.head)
     done.wr_id, done.qp_num, done.opcode, done.byte_len = wr_id, qp.number, opcode, size
     done.status = done.immediate = done.wc_flags = done.src_qp = done.slid = done.sl = done.pkey_index = 0
-    done.dlid_path_bits = done.vendor_err = done.solicited = done.time_ns = done.posted = 0
+    done.dlid_path_bits = done.vendor_err = done.solicited = done.time_ns = done.posted = done.place = 0
     return done
 
 
@@ -228,6 +228,26 @@ def _place(path, work: int, n: int) -> int:
 
 
 @part
+def _place_of_short(path, size: int, work: int) -> int:
+    """Where a message goes that lies behind its completion first; 0 if it is put there now."""
+    if size == 0 or size > layout.SHORT_BYTES or _receive_element(work, 0).length < size:
+        return 0
+    place = _place(path, work, 0)
+    offset = place - path.far_begin
+    return 0 if offset >= 0 and offset + size <= path.far_length else place  # as quickly
+
+
+@part
+def _put_behind(path, request, address: int, queue) -> None:
+    """The message, behind the completion that is next."""
+    to = bytes_behind(address, queue, queue.head)
+    for n in range(request.num_sge):
+        length = _element(path, n).length
+        move(to, _found(path, n).value, length)
+        to += length
+
+
+@part
 def _receive(path, size: int, work: int) -> bool:
     """Put a message where a receive request wants it, if that is right and large enough."""
     room, done, count = 0, 0, _receive_request(work).num_sge
@@ -235,6 +255,8 @@ def _receive(path, size: int, work: int) -> bool:
         if _place(path, work, n) == -1:
             return False
         room += _receive_element(work, n).length
+    if count != 0 and _place_of_short(path, size, work) != 0:
+        return True
     for n in range(count if room >= size else 0):
         here = min(_receive_element(work, n).length, size - done)
         if here and not _copy_all(path, _place(path, work, n), here, done, True):
@@ -287,10 +309,15 @@ def _tell_far(path, request, qp, size: int) -> int:
     """Take the receive request that was used, and tell of it. RING if somebody waits there."""
     op, at = request.opcode, path.far + qp.receive_queue
     queue = receive_queue(at)
-    wr_id = _receive_request(receive_at(at, queue, queue.tail)).wr_id
+    work = receive_at(at, queue, queue.tail)
+    wr_id = _receive_request(work).wr_id
+    place = _place_of_short(path, size, work) if op != WRITE_IMM and _receive_request(work).num_sge != 0 else 0
     release(queue, "tail", queue.tail + 1)
     told = completion_queue(path.far + qp.receive_cq)
     done = _begin_to_tell(path.far + qp.receive_cq, qp, wr_id, _WC_RECV_IMM if op == WRITE_IMM else _WC_RECV, size)
+    if place != 0:
+        done.place = place
+        _put_behind(path, request, path.far + qp.receive_cq, told)
     if op != SEND:
         done.wc_flags, done.immediate = _WITH_IMM, request.immediate
     solicited = 1 if request.flags & _SOLICITED else 0

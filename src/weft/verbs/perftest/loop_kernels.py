@@ -14,7 +14,7 @@ from weft.verbs.enums import IBV_SEND_SIGNALED
 from weft.verbs.hca.execute import BUSY, CLOSED, PATH_BYTES, SLOW, carry_out, path_at, request_at
 from weft.verbs.shm.atomic import Word, acquire, release, view, where
 from weft.verbs.shm.meter import SEND, now_ns
-from weft.verbs.shm.rings import completion_at, completion_queue, queue_pair, receive_queue
+from weft.verbs.shm.rings import completion_at, completion_queue, put_in_place, queue_pair, receive_queue
 
 FINISHED, WAITING, FAILED = 0, 64, 128  # why a kernel returned; else a code of `execute`
 # Of a test, in words: addresses of rings, and numbers
@@ -47,7 +47,9 @@ def _oldest(address: int):
 
 
 @part
-def _take(queue) -> None:
+def _take(address: int) -> None:
+    queue = completion_queue(address)
+    put_in_place(address, queue, queue.tail)
     release(queue, "tail", queue.tail + 1)
 
 
@@ -55,7 +57,7 @@ def _take(queue) -> None:
 def _take_own(address: int, qp: int) -> None:
     """A completion of what this queue pair sent: its place is free again, and those of all before it."""
     queue_pair(qp).polled = _oldest(address).posted
-    _take(completion_queue(address))
+    _take(address)
 
 
 @part
@@ -148,7 +150,7 @@ def _take_received(rings, setup, state) -> int:
         if done.status != 0:
             return FAILED
         qp = done.wr_id
-        _take(completion_queue(queue))
+        _take(queue)
         _post_again(rings[qp])
         state[CAME] += 1
         result = 0
@@ -203,10 +205,10 @@ def _came(setup, turn: int) -> int:
     """-1 if the other's message of this turn is not here yet."""
     if setup[IN_BYTE] != 0:
         return 0 if _byte(setup[IN_BYTE]) == turn & 0xFF else -1
-    queue = completion_queue(setup[RECEIVE_CQ])
-    if _waiting(queue) == 0:
+    queue = setup[RECEIVE_CQ]
+    if _waiting(completion_queue(queue)) == 0:
         return -1
-    if _oldest(setup[RECEIVE_CQ]).status != 0:
+    if _oldest(queue).status != 0:
         return FAILED
     _take(queue)
     _post_again(setup[RING])

@@ -118,6 +118,13 @@ class CompletionRecord(Record):
     solicited: u64
     time_ns: u64  # of the monotonic clock, if the queue stamps
     posted: u64  # of a send request: which one of its queue pair it is, counted from 1
+    place: u64  # 0, or where the bytes behind this record belong: who polls puts them there
+
+
+# A short message lies behind the completion that tells of it: the sender would need a system call to put it into memory
+# that it does not share, which takes longer than all the rest.
+SHORT_BYTES = 64
+COMPLETION_BYTES = CompletionRecord.size + SHORT_BYTES  # from one to the next
 
 
 # What programs post, as a ring or a shared-memory path (`execute`) takes it; packing checks that numbers fit.

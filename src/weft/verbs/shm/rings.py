@@ -31,15 +31,35 @@ class Box(Record):
 completion_queue, completion = view(layout.CompletionQueueRecord), view(layout.CompletionRecord)
 receive_queue, queue_pair = view(layout.ReceiveQueueRecord), view(layout.QueuePairRecord)
 _box = view(Box)
+_COMPLETION_RECORD_BYTES = layout.CompletionRecord.size
 _REQUEST_BYTES, _SGE_BYTES = layout.ReceiveRequest.size, layout.SgeRecord.size
-_COMPLETION_BYTES = layout.CompletionRecord.size
 _queue_pair_at = part(layout.queue_pair_at)
 
 
 @part
 def completion_at(address: int, queue, count: int):
     """A completion, by its number, of the queue at an address."""
-    return completion(address + layout.RING + count % queue.capacity * _COMPLETION_BYTES)
+    return completion(_completion_place(address, queue, count))
+
+
+@part
+def _completion_place(address: int, queue, count: int) -> int:
+    return address + layout.RING + count % queue.capacity * layout.COMPLETION_BYTES
+
+
+@part
+def bytes_behind(address: int, queue, count: int) -> int:
+    """Where those of a short message are, behind its completion."""
+    return _completion_place(address, queue, count) + _COMPLETION_RECORD_BYTES
+
+
+@part
+def put_in_place(address: int, queue, count: int) -> None:
+    """The bytes that lie behind a completion, where it says that they belong."""
+    done = completion_at(address, queue, count)
+    if done.place != 0:
+        move(done.place, bytes_behind(address, queue, count), done.byte_len)
+        done.place = 0
 
 
 @part
@@ -69,6 +89,7 @@ def take(words):
     found = numbers(done)
     if box.memory != 0:
         _free_places(box.memory, done)
+        put_in_place(box.queue, queue, tail)
     release(queue, "tail", tail + 1)
     return found
 

@@ -3,13 +3,22 @@
 
 #include "weft.h"
 
-#define YIELD_EVERY 4096  /* polls that find nothing: somebody else may need the processor, and Python have to do */
+#define YIELD_EVERY 512      /* polls that find nothing: somebody else may need the processor */
+#define PROGRESS_EVERY 4096  /* ... or Python have something to do */
 
 /* -- polling ------------------------------------------------------------------------------------------------------ */
 
 static struct weft_CompletionRecord *entry(struct weft_cq *cq, uint64_t count)
 {
-    return (struct weft_CompletionRecord *)((char *)cq->queue + WEFT_RING) + count % cq->queue->capacity;
+    return (void *)((char *)cq->queue + WEFT_RING + count % cq->queue->capacity * WEFT_COMPLETION_BYTES);
+}
+
+/* A short message lies behind its completion until somebody polls. */
+static void put_in_place(struct weft_CompletionRecord *done)
+{
+    if (!done->place) return;
+    memcpy((void *)done->place, done + 1, done->byte_len);
+    done->place = 0;
 }
 
 /* The places of a send request, and of all before it, are free again. */
@@ -26,7 +35,7 @@ static void find_nothing(struct weft_cq *cq)
     if (++cq->in_vain % YIELD_EVERY && !weft_holds_python()) return;
     struct weft_Progress call = {.context = handle_of(cq->ex.context)};
     unlock(&cq->lock);
-    ASK(Progress, &call);
+    if (cq->in_vain % PROGRESS_EVERY == 0 || weft_holds_python()) ASK(Progress, &call);
     sched_yield();
     lock(&cq->lock);
 }
@@ -48,6 +57,7 @@ int weft_poll_cq(struct ibv_cq *given, int count, struct ibv_wc *wc)
     for (; found < count && tail != head; found++, tail++) {
         struct weft_CompletionRecord *done = entry(cq, tail);
         copy(done, &wc[found]);
+        put_in_place(done);
         free_places(cq, done);
     }
     if (found) {
@@ -72,6 +82,7 @@ static int next_poll(struct ibv_cq_ex *ex)
     if (LOAD(cq->queue->head) == tail) return ENOENT;
     cq->current = entry(cq, tail);
     free_places(cq, cq->current);
+    put_in_place(cq->current);
     ex->wr_id = cq->current->wr_id, ex->status = cq->current->status;
     cq->in_vain = 0;
     return 0;

@@ -73,8 +73,9 @@ static int change(struct ibv_qp *given, struct weft_ModifyQp *call)
     int error = ASK(ModifyQp, call);
     if (resets) {
         unlock_queues(given);
-        qp->path = NULL, qp->is_queued = 0;
+        qp->is_queued = 0;
     }
+    qp->path = (void *)call->path;
     unlock(&qp->lock);
     return error;
 }

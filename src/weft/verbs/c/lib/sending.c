@@ -2,6 +2,9 @@
    once; what that leaves, and whatever has no path, goes to Python, which sends packets. */
 #include "weft.h"
 
+#define TURNS 100     /* of other processes, until a receiver is given time */
+#define RESTS 100
+#define REST_NS 50000
 #define REQUEST_BYTES (sizeof(struct weft_SendRequest) + WEFT_SGE_MAX * sizeof(struct weft_SgeRecord))
 
 static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr)
@@ -53,11 +56,37 @@ static int post_to_python(struct weft_qp *qp, const struct ibv_send_wr *wr)
     return error;
 }
 
+/* Whether the other end has no receive request, or no place to tell of one: it may be about to. */
+static bool is_not_ready(const struct weft_PathRecord *path, int opcode)
+{
+    const struct weft_QueuePairRecord *far = (void *)path->far_qp;
+    const struct weft_ReceiveQueueRecord *receives = (void *)(path->far + far->receive_queue);
+    const struct weft_CompletionQueueRecord *told = (void *)(path->far + far->receive_cq);
+    if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM && opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return false;
+    return (far->state == IBV_QPS_RTR || far->state == IBV_QPS_RTS) &&
+           (LOAD(receives->head) == LOAD(receives->tail) || LOAD(told->head) - LOAD(told->tail) >= told->capacity);
+}
+
+/* Packets that say "not ready" would make it wait longer than most receivers take. Who is of this process may be behind
+   us in the same thread. */
+static int64_t wait_for_receiver(struct weft_qp *qp, int opcode, int64_t code)
+{
+    struct timespec rest = {0, REST_NS};
+    if (qp->path->far_process == qp->path->own_process) return code;
+    for (int tries = 0; code == WEFT_SLOW && tries < TURNS + RESTS && is_not_ready(qp->path, opcode); tries++) {
+        if (tries < TURNS) sched_yield();
+        else nanosleep(&rest, NULL);
+        code = weft_post((intptr_t)qp->path);
+    }
+    return code;
+}
+
 static int post(struct weft_qp *qp, const struct ibv_send_wr *wr)
 {
     if (LIKELY(qp->path && !qp->is_queued && (unsigned)wr->num_sge <= WEFT_SGE_MAX)) {
         fill((struct weft_SendRequest *)qp->path->request, wr);
         int64_t code = weft_post((intptr_t)qp->path);
+        if (code == WEFT_SLOW) code = wait_for_receiver(qp, wr->opcode, code);
         if (LIKELY(!code) || !finish(qp, code)) return 0;
     }
     return post_to_python(qp, wr);
