@@ -66,6 +66,8 @@ def started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[
     finally:
         process.kill()
         process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def output(process: subprocess.Popen[str]) -> str:

@@ -8,15 +8,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.interop.c_programs import fields, outside_of_labs, program, run_pair
+from tests.interop.c_programs import fields, free_port, listening_ports, outside_of_labs, program, run_pair, started
 from tests.interop.conftest import do_without, find_peer
 from tests.lab.rdma import Host, running
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 import weft.verbs.c
 from weft import compiler
 from weft.fabric.counters import Counter
 from weft.lab import programs
+from weft.verbs import launch
 from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.c import build
 
@@ -83,6 +84,55 @@ def test_in_a_lab_the_port_is_as_the_manager_set_it_and_traffic_is_counted(lab, 
     run_pair([program("ibv_rc_pingpong"), "-n", "100", "-c", "-e"], on(lab, "h1"), on(lab, "h8"))
     hops, messages, packets_each = 4, 200, 4096 // 1024
     assert packets(lab) - before >= hops * messages * (packets_each + 1)
+
+
+# -- a program of our own, compiled with verbs.h -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> str:
+    made = tmp_path_factory.mktemp("c") / "c_face_program"
+    if not Path("/usr/include/infiniband/verbs.h").is_file():
+        do_without("libibverbs-dev")
+    source = Path(__file__).with_name("c_face_program.c")
+    subprocess.run([compiler.find() or "cc", source, "-o", made, "-libverbs", "-pthread"], check=True)
+    return str(made)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("wrong rkey", ["remote access error"]),
+        ("wrong lkey", ["local protection error"]),
+        ("events", ["completion", "local access violation work queue error there"]),
+        ("threads", ["3000 done, 0 failed"]),
+        ("fork", ["child 0", "success"]),
+        ("lacking", ["Operation not supported"]),
+    ],
+)
+def test_what_a_program_does_has_the_end_that_the_standard_says(compiled, what, said):
+    """And what others use cannot be closed."""
+    environment = os.environ | launch.environment()
+    done = subprocess.run(
+        [compiled, what], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, [*said, "busy 1"]), done.stderr
+    assert ("ibv_create_wq: weft's adapter does not have this verb" in done.stderr) == (what == "lacking")
+
+
+def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
+    port = free_port()
+    words = ["stdbuf", "-oL", program("ibv_rc_pingpong"), "-g", "1", "-n", "100000000", "-p", str(port)]
+    with started(words, outside_of_labs()) as server:
+        wait_until(lambda: port in listening_ports(), going=lambda: server.poll() is None)
+        with started([*words, "127.0.0.1"], outside_of_labs()) as client:
+            assert client.stdout is not None
+            while (line := client.stdout.readline()) and "remote address" not in line:
+                pass
+            server.kill()
+            said = client.communicate(timeout=PATIENCE_S)[0]
+    assert client.returncode == 1, said
+    assert "transport retry counter exceeded" in said, said
 
 
 # -- the binary interface ----------------------------------------------------------------------------------------------

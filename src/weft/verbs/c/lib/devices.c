@@ -78,6 +78,7 @@ static void fill_in(struct weft_context *made, struct ibv_device *device, int re
     verbs->create_cq_ex = weft_create_cq_ex, verbs->create_qp_ex = weft_create_qp_ex;
     verbs->create_srq_ex = weft_create_srq_ex, verbs->get_srq_num = weft_get_srq_num;
     verbs->open_xrcd = weft_open_xrcd, verbs->close_xrcd = weft_close_xrcd;
+    fill_in_lacking(verbs);
     verbs->sz = sizeof(*verbs);
     context->device = device;
     context->ops.alloc_mw = weft_alloc_mw, context->ops.bind_mw = weft_bind_mw, context->ops.dealloc_mw = weft_dealloc_mw;

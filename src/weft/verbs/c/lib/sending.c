@@ -83,6 +83,8 @@ static int64_t wait_for_receiver(struct weft_qp *qp, int opcode, int64_t code)
 
 static int post(struct weft_qp *qp, const struct ibv_send_wr *wr)
 {
+    if (qp->record->state == IBV_QPS_RTS && qp->record->posted - qp->record->polled >= qp->record->max_send_wr)
+        return ENOMEM; /* programs try again and again */
     if (LIKELY(qp->path && !qp->is_queued && (unsigned)wr->num_sge <= WEFT_SGE_MAX)) {
         fill((struct weft_SendRequest *)qp->path->request, wr);
         int64_t code = weft_post((intptr_t)qp->path);

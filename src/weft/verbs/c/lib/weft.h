@@ -124,6 +124,7 @@ struct ibv_pd *weft_alloc_parent_domain(struct ibv_context *, struct ibv_parent_
 struct ibv_dm *weft_alloc_dm(struct ibv_context *, struct ibv_alloc_dm_attr *);
 int weft_free_dm(struct ibv_dm *);
 struct ibv_mr *weft_reg_dm_mr(struct ibv_pd *, struct ibv_dm *, uint64_t offset, size_t length, unsigned access);
+void fill_in_lacking(struct verbs_context *);
 void extend_qp(struct weft_qp *); /* the calls of ibv_wr_... */
 void end_batch(struct weft_qp *);
 int make_pipe(int *reads, int *writes);

@@ -1,0 +1,171 @@
+/* A program of libibverbs that connects two queue pairs of its own and does what the first argument says.
+   It prints what came of it, one word in a line. */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SIZE = 4096, GID = 1 };
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_comp_channel *channel;
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static struct ibv_qp *qps[2];
+static char memory[2 * SIZE];
+
+static void must(int right, const char *what)
+{
+    if (right) return;
+    printf("%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static void connect_to(struct ibv_qp *qp, uint32_t number)
+{
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+    memset(&attr, 0, sizeof(attr));
+    attr.qp_state = IBV_QPS_RTR, attr.path_mtu = IBV_MTU_1024, attr.dest_qp_num = number, attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 12, attr.ah_attr.is_global = 1, attr.ah_attr.port_num = 1, attr.ah_attr.grh.sgid_index = GID;
+    must(!ibv_query_gid(context, 1, GID, &attr.ah_attr.grh.dgid), "ibv_query_gid");
+    must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
+    attr.qp_state = IBV_QPS_RTS, attr.timeout = 14, attr.retry_cnt = attr.rnr_retry = 7, attr.max_rd_atomic = 1;
+    must(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                       IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+}
+
+static void open_all(void)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    must(list && list[0], "ibv_get_device_list");
+    must((context = ibv_open_device(list[0])) != NULL, "ibv_open_device");
+    ibv_free_device_list(list);
+    must((pd = ibv_alloc_pd(context)) != NULL, "ibv_alloc_pd");
+    must((channel = ibv_create_comp_channel(context)) != NULL, "ibv_create_comp_channel");
+    must((cq = ibv_create_cq(context, 64, &memory, channel, 0)) != NULL, "ibv_create_cq");
+    mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    must(mr != NULL, "ibv_reg_mr");
+    for (int n = 0; n < 2; n++) {
+        struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
+        attr.cap = (struct ibv_qp_cap){.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 2, .max_recv_sge = 2};
+        must((qps[n] = ibv_create_qp(pd, &attr)) != NULL, "ibv_create_qp");
+    }
+    connect_to(qps[0], qps[1]->qp_num);
+    connect_to(qps[1], qps[0]->qp_num);
+}
+
+static int post(int opcode, uint32_t lkey, uint32_t rkey)
+{
+    struct ibv_sge element = {(uintptr_t)memory, 64, lkey};
+    struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &element, .num_sge = 1, .opcode = opcode}, *bad;
+    wr.wr.rdma.remote_addr = (uintptr_t)memory + SIZE, wr.wr.rdma.rkey = rkey;
+    return ibv_post_send(qps[0], &wr, &bad);
+}
+
+static void post_receive(void)
+{
+    struct ibv_sge element = {(uintptr_t)memory + SIZE, SIZE, mr->lkey};
+    struct ibv_recv_wr wr = {.wr_id = 2, .sg_list = &element, .num_sge = 1}, *bad;
+    must(!ibv_post_recv(qps[1], &wr, &bad), "ibv_post_recv");
+}
+
+static struct ibv_wc next(void)
+{
+    struct ibv_wc wc;
+    while (ibv_poll_cq(cq, 1, &wc) == 0) ;
+    return wc;
+}
+
+static void say_status(void) { printf("%s\n", ibv_wc_status_str(next().status)); }
+
+static void wait_for(int fd)
+{
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    must(poll(&one, 1, 60000) == 1, "poll");
+}
+
+static void events(void)
+{
+    struct ibv_cq *told;
+    struct ibv_async_event event;
+    void *own;
+    must(!ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
+    post_receive();
+    post(IBV_WR_SEND, mr->lkey, 0);
+    wait_for(channel->fd);
+    must(!ibv_get_cq_event(channel, &told, &own), "ibv_get_cq_event");
+    printf("%s\n", told == cq && own == memory ? "completion" : "another");
+    ibv_ack_cq_events(cq, 1);
+    next(), next();
+    post(IBV_WR_RDMA_WRITE, mr->lkey, 0xBAD);
+    wait_for(context->async_fd);
+    must(!ibv_get_async_event(context, &event), "ibv_get_async_event");
+    printf("%s %s\n", ibv_event_type_str(event.event_type), event.element.qp == qps[1] ? "there" : "elsewhere");
+    ibv_ack_async_event(&event);
+}
+
+static void *write_some(void *count)
+{
+    for (int n = 0; n < 1000; n++)
+        while (post(IBV_WR_RDMA_WRITE, mr->lkey, mr->rkey) == ENOMEM) ;
+    return count;
+}
+
+static void threads(void)
+{
+    pthread_t others[3];
+    int done = 0, failed = 0;
+    for (int n = 0; n < 3; n++) pthread_create(&others[n], NULL, write_some, NULL);
+    while (done < 3000) failed += next().status != IBV_WC_SUCCESS, done++;
+    for (int n = 0; n < 3; n++) pthread_join(others[n], NULL);
+    printf("%d done, %d failed\n", done, failed);
+}
+
+static void forked(void)
+{
+    pid_t child = fork();
+    if (!child) {
+        open_all(); /* a device of its own */
+        post(IBV_WR_RDMA_WRITE, mr->lkey, mr->rkey);
+        _exit(next().status);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("child %d\n", status);
+    post(IBV_WR_RDMA_WRITE, mr->lkey, mr->rkey);
+    say_status();
+}
+
+static void close_all(void)
+{
+    printf("busy %d\n", ibv_dealloc_pd(pd) == EBUSY);
+    for (int n = 0; n < 2; n++) must(!ibv_destroy_qp(qps[n]), "ibv_destroy_qp");
+    must(!ibv_destroy_cq(cq) && !ibv_destroy_comp_channel(channel) && !ibv_dereg_mr(mr), "closing");
+    must(!ibv_dealloc_pd(pd) && !ibv_close_device(context), "closing");
+}
+
+int main(int count, char **words)
+{
+    const char *what = words[count - 1];
+    setbuf(stdout, NULL);
+    open_all();
+    if (!strcmp(what, "wrong rkey")) post(IBV_WR_RDMA_WRITE, mr->lkey, 0xBAD), say_status();
+    else if (!strcmp(what, "wrong lkey")) post(IBV_WR_RDMA_WRITE, 0xBAD, mr->rkey), say_status();
+    else if (!strcmp(what, "events")) events();
+    else if (!strcmp(what, "threads")) threads();
+    else if (!strcmp(what, "fork")) forked();
+    else if (!strcmp(what, "lacking")) {
+        struct ibv_wq_init_attr attr = {.wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1, .pd = pd, .cq = cq};
+        printf("%s\n", ibv_create_wq(context, &attr) ? "made" : strerror(errno));
+    }
+    close_all();
+    return 0;
+}
