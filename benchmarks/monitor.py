@@ -57,7 +57,9 @@ def mixed_load(ward: Ward, rng: np.random.Generator) -> None:
         {"name": "all", "pattern": "all-to-all", "hosts": some(0.03), "share": rng.uniform(0.5, 1)},
     ]
     jobs += [{"name": f"incast{i}", "pattern": "incast", "hosts": some(0.015)} for i in range(8)]
-    ward.lab.load(*jobs, seed=int(rng.integers(1 << 30)), speed=0)
+    seed = int(rng.integers(1 << 30))
+    ward.lab.grow_old(seed)
+    ward.lab.load(*jobs, seed=seed, speed=0)
 
 
 def leave_old_counts(ward: Ward, rng: np.random.Generator) -> None:

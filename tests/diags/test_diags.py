@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import weft
+from weft.cli import subnets
 from weft.cli.diag import diag
 from weft.diags import TOOLS, tool
 from weft.errors import ConfigError, SubnetError, UnknownName
@@ -127,8 +128,8 @@ def test_the_command_lists_its_tools_and_refuses_two_subnets(capsys):
     diag()
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(TOOLS)
     with pytest.raises(ConfigError, match="give one of them"):
-        diag("ibstat", lab="a", ibsim="b")
+        diag("ibstat", subnet=subnets.Subnet(lab="a", ibsim="b"))
     with pytest.raises(ConfigError, match="leave out --at"):
-        diag("ibstat", at="h1", umad="any")
+        diag("ibstat", subnet=subnets.Subnet(at="h1", umad="any"))
     with pytest.raises(ConfigError, match="no ibsim or lab listens at nowhere-at-all"):
-        diag("ibstat", ibsim="nowhere-at-all")
+        diag("ibstat", subnet=subnets.Subnet(ibsim="nowhere-at-all"))

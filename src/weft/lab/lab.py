@@ -233,6 +233,10 @@ class Lab:
         """
         return self._load.start(jobs, seed=seed, speed=speed)
 
+    def grow_old(self, seed: int = 1) -> None:
+        """Before anybody watches: some cables were moved once, and their ports have counted that."""
+        self._load.grow_old(seed)
+
     def unload(self, *names: str) -> dict[str, Any]:
         """End these jobs; without a name all, and the clock."""
         return self._load.unload(names) if "_load" in vars(self) or names else self.load_state()

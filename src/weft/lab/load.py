@@ -68,14 +68,17 @@ class LabLoad:
         if twice := sorted({job.name for job in made if sum(one.name == job.name for one in made) > 1}):
             raise ConfigError(f"two jobs are called {twice[0]}: give each a name of its own, NAME=PATTERN")
         with self._one:
-            if not self._is_told:
-                old = past(fabric, np.random.default_rng([seed, 2]))
-                self._server.call(lambda: np.add(fabric.counters, old, out=fabric.counters))
             self._seed, self._rng = seed, np.random.default_rng(seed)
             self._jobs, self._seen, self._is_told = tuple(made), None, True
             self._settle()
             self._run_clock(speed)
             return self.state()
+
+    def grow_old(self, seed: int) -> None:
+        """Ports have counted what those of a fabric have that runs for a while."""
+        fabric = self._server.subnet.devices.fabric
+        old = past(fabric, np.random.default_rng([seed, 2]))
+        self._server.call(lambda: np.add(fabric.counters, old, out=fabric.counters))
 
     def unload(self, names: Iterable[str] = ()) -> dict[str, Any]:
         """End these jobs; without a name all, and the clock."""
