@@ -28,6 +28,7 @@ from weft import runtime
 from weft.errors import ConfigError
 from weft.lab import preload
 
+_PRELOAD = "LD_PRELOAD"
 UMAD2SIM = "libumad2sim.so"
 _ADMIN = "/usr/sbin:/sbin"  # where Debian keeps the tools of InfiniBand; not in every PATH
 _SIM_SOCKET = "IBSIM_SOCKNAME"  # by which libumad2sim finds a lab
@@ -62,7 +63,10 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
             _SIM_SOCKET: host["sockname"],
             "SIM_HOST": host["sim_host"],
         }
-    made |= _verbs(host)
+    verbs = _verbs(host)
+    if _PRELOAD in verbs:  # both are put in front of it
+        verbs[_PRELOAD] = f"{verbs[_PRELOAD]}:{made[_PRELOAD]}"
+    made |= verbs
     made["PATH"] += f":{_ADMIN}"
     if cache is not None:
         made |= {name: str(cache) for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR") if name not in os.environ}

@@ -23,6 +23,7 @@ from weft.verbs.perftest.programs import program_folder
 
 _FRONT = Path(__file__).parent / "front"
 _LIBRARIES = "LD_LIBRARY_PATH"
+_PRELOAD = "LD_PRELOAD"
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 
 
@@ -31,6 +32,7 @@ def environment() -> dict[str, str]:
     made = {"PYTHONPATH": _first(_FRONT, "PYTHONPATH"), "PATH": _first(program_folder(), "PATH")}
     if (libraries := build.folder()) is not None:
         made[_LIBRARIES] = _first(libraries, _LIBRARIES)
+        made[_PRELOAD] = _first(libraries / build.PRELOAD, _PRELOAD)
     return made
 
 

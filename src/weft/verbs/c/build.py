@@ -17,8 +17,9 @@ from weft import compiler
 from weft.errors import ConfigError
 
 NAME = "libibverbs.so.1"
-_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wall", "-fvisibility=default", f"-Wl,-soname,{NAME}")
-_WRITTEN_FROM = ("c/*.py", "c/lib/*", "enums/*.py", "hca/*.py", "shm/*.py")
+PRELOAD = "weft-devices.so"
+_FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wall", "-fvisibility=default")
+_WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "enums/*.py", "hca/*.py", "shm/*.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
 # What drivers of rdma-core ask of libibverbs besides its public calls
@@ -62,17 +63,23 @@ def _compile(cc: str, made: Path, python: str, private: tuple[str, tuple[str, ..
     (partial / "weft_python.h").write_text(python, encoding="utf-8")
     (partial / "drivers.c").write_text(_drivers_c(private[1]), encoding="utf-8")
     (partial / "exports.map").write_text((source / "exports.map").read_text("utf-8") + _node(*private), "utf-8")
-    words = [cc, *_FLAGS, f"-I{partial}", f"-I{source}", f"-Wl,--version-script={partial}/exports.map"]
+    words = [f"-I{partial}", f"-I{source}", f"-Wl,-soname,{NAME}", f"-Wl,--version-script={partial}/exports.map"]
     words += [*map(str, sorted(source.glob("*.c"))), str(partial / "drivers.c")]
-    done = subprocess.run([*words, "-o", str(partial / NAME), "-ldl"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ConfigError(f"{cc} cannot compile weft's {NAME}: {done.stderr.strip()[:2000]}\n  Set CC to a C compiler.")
+    _run(cc, partial / NAME, words)
     (partial / NAME.removesuffix(".1")).symlink_to(NAME)  # which NCCL looks for first
+    _run(cc, partial / PRELOAD, [str(source.with_name("preload.c"))])
     try:
         partial.rename(made)
     except OSError:  # somebody else was faster
         if not (made / NAME).is_file():
             raise
+
+
+def _run(cc: str, made: Path, words: Sequence[str]) -> None:
+    done = subprocess.run([cc, *_FLAGS, *words, "-o", str(made), "-ldl"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = done.stderr.strip()[:2000]
+        raise ConfigError(f"{cc} cannot compile weft's {made.name}: {why}\n  Set CC to a C compiler.")
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------

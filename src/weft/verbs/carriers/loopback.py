@@ -15,6 +15,7 @@ from weft.verbs.shm.memory import kept
 from weft.wire.roce import PROTOCOL_UDP, IPv4
 
 _IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
+_OVER_UDP, _IPV6_HEADER, _IPV4_HEADER = 8, 1, 2  # bits of a completion of mlx5
 
 
 class Loopback(Carrier):
@@ -50,7 +51,7 @@ class Loopback(Carrier):
         dgid, sgid = to
         segment.payload = kept(segment.payload)  # the sender may change its memory when it likes
         grh = grh_of(sgid, dgid, len(segment.payload))
-        self._inbox.append(Arrival(segment=segment, source=(sgid, dgid), grh=grh, group=dgid))
+        self._inbox.append(Arrival(segment=segment, source=(sgid, dgid), grh=grh, sl=kind_of(grh), group=dgid))
         self._something.set()
 
     def receive(self) -> list[Arrival]:
@@ -81,3 +82,11 @@ def grh_of(sgid: int, dgid: int, length: int) -> bytes:
         return bytes(20) + head + ends
     head = (6 << 28).to_bytes(4, "big") + (length & 0xFFFF).to_bytes(2, "big") + bytes((0x1B, 64))
     return head + sgid.to_bytes(16, "big") + dgid.to_bytes(16, "big")
+
+
+def kind_of(grh: bytes) -> int:
+    """What RoCE has in the place of a service level: whose header it was, as adapters of the mlx5 family say it.
+
+    UCX looks there for how to read the 40 bytes.
+    """
+    return _OVER_UDP | (_IPV6_HEADER if any(grh[:20]) else _IPV4_HEADER)

@@ -1,5 +1,6 @@
 /* Completion queues: polled here, in the ring that the adapter and other processes write. */
 #include <fcntl.h>
+#include <sys/ioctl.h>
 
 #include "weft.h"
 
@@ -247,19 +248,18 @@ void ibv_ack_cq_events(struct ibv_cq *cq, unsigned count)
     pthread_mutex_unlock(&cq->mutex);
 }
 
-/* Events of an object that is gone, which nobody has fetched. All others go to the end again, in their order. */
+/* Events of an object that is gone, which nobody has fetched. All others go to the end again, in their order. Nothing of
+   our own is written: threads of the program may wait for events there. */
 void drop_from_pipe(int reads, int writes, size_t size, void *object)
 {
     char event[16];
-    int flags = fcntl(reads, F_GETFL), marks = 0;
-    memset(event, 0, sizeof(event));
-    if (write(writes, event, size) != (ssize_t)size) return; /* a mark: behind it all has been looked at */
+    int flags = fcntl(reads, F_GETFL), waiting = 0;
+    if (ioctl(reads, FIONREAD, &waiting) || !waiting) return;
     fcntl(reads, F_SETFL, flags | O_NONBLOCK);
-    while (!marks && read(reads, event, size) == (ssize_t)size) {
+    for (; waiting >= (int)size && read(reads, event, size) == (ssize_t)size; waiting -= size) {
         void *of;
         memcpy(&of, event, sizeof(of));
-        if (!of) marks = 1;
-        else if (of != object && write(writes, event, size) < 0) break;
+        if (of != object && write(writes, event, size) < 0) break;
     }
     fcntl(reads, F_SETFL, flags);
 }

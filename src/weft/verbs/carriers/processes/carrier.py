@@ -30,7 +30,7 @@ from pathlib import Path
 
 from weft import runtime
 from weft.errors import ConfigError
-from weft.verbs.carriers.loopback import Loopback, grh_of
+from weft.verbs.carriers.loopback import Loopback, grh_of, kind_of
 from weft.verbs.carriers.places import place
 from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.gpudirect.cuda import CudaError
@@ -311,4 +311,5 @@ def _arrival(data: bytes) -> Arrival:
     dgid, sgid = int.from_bytes(data[:16], "big"), int.from_bytes(data[16:_GIDS_BYTES], "big")
     headers, at = read_transport(data, _GIDS_BYTES)
     segment = decode(headers, data[at:])
-    return Arrival(segment=segment, source=(sgid, dgid), grh=grh_of(sgid, dgid, len(segment.payload)), group=dgid)
+    grh = grh_of(sgid, dgid, len(segment.payload))
+    return Arrival(segment=segment, source=(sgid, dgid), grh=grh, sl=kind_of(grh), group=dgid)

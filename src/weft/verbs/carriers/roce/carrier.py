@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.verbs.carriers.loopback import kind_of
 from weft.verbs.carriers.roce import interrupts
 from weft.verbs.carriers.roce.headers import pack, unpack
 from weft.verbs.carriers.roce.interfaces import Address, mtu_of
@@ -246,7 +247,8 @@ class RoceCarrier(Carrier):
             self._notify(segment.dest_qp, ends[0])
         if segment.service != Service.UD:
             return Arrival(segment=segment, source=ends)
-        return Arrival(segment=segment, source=ends, grh=self._grh(ends[0], tos, len(head) + size))
+        grh = self._grh(ends[0], tos, len(head) + size)
+        return Arrival(segment=segment, source=ends, grh=grh, sl=kind_of(grh))
 
     def _ends(self, name: bytes) -> tuple[int, int]:
         """GIDs of who sent it, and of us."""
