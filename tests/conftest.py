@@ -27,10 +27,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and what is ig
 
 janitor = hire()
 ROOT = Path(__file__).parents[1]
-# 50 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.
+# 35 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.
 hypothesis.settings.register_profile(
     "weft",
-    max_examples=50,
+    max_examples=35,
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )

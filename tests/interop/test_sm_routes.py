@@ -153,15 +153,15 @@ def keep_some_adapters(subnet: Path, one_in: int) -> int:
 def test_selene_comes_up_in_ibsim(sweep, ibdmsh, selene_dump, tmp_path):
     """666 switches, 4,341 adapters: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same.
 
-    ibdmchk walks every pair, which takes it a minute: it is shown all switches and every tenth adapter. weft's `check`
+    ibdmchk walks every pair, which takes it a minute: it is shown all switches and every fortieth adapter. weft's `check`
     sees all.
     """
     fabric = weft.load(str(selene_dump))
     done = sweep(fabric)
     swept = done.fabric()
-    assert keep_some_adapters(done.dumps / "opensm-subnet.lst", 10) == 435
+    assert keep_some_adapters(done.dumps / "opensm-subnet.lst", 40) == 109
     said = ibdmsh(done.dumps)
-    assert f"-I- Scanned:{435 * 434} CA to CA paths" in said
+    assert f"-I- Scanned:{109 * 108} CA to CA paths" in said
     assert "-I- no credit loops found" in said
     verdict = check(swept)
     assert verdict.ok
