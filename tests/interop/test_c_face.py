@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,47 @@ def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
             said = client.communicate(timeout=PATIENCE_S)[0]
     assert client.returncode == 1, said
     assert "transport retry counter exceeded" in said, said
+
+
+# -- what cannot work is said ------------------------------------------------------------------------------------------
+
+
+def run_with(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def test_a_python_without_a_shared_library_is_said_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "_libpython", lambda: "")
+    folder = build.folder(tmp_path)
+    assert folder is not None
+    done = run_with(folder, program("ibv_devices"))
+    assert "was built without a shared libpython" in done.stderr
+    assert done.returncode == 1
+    assert "Function not implemented" in done.stdout + done.stderr
+
+
+def test_a_program_that_is_another_python_is_said_so(monkeypatch, tmp_path):
+    real = build._python()
+    ours = f'"{sys.version_info.major}.{sys.version_info.minor}."'
+    monkeypatch.setattr(build, "_python", lambda: real.replace(ours, '"2.7."'))
+    folder = build.folder(tmp_path)
+    assert folder is not None
+    lists = "import ctypes; print(ctypes.CDLL('libibverbs.so.1').ibv_get_device_list(None))"
+    done = run_with(folder, sys.executable, "-c", lists)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    assert "and weft runs with 2.7." in done.stderr
+
+
+def test_without_a_compiler_a_program_is_told_why_it_sees_nothing(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    variables = launch.environment()
+    assert "LD_LIBRARY_PATH" not in variables
+    launch.say_if_blind(program("ibv_devices"), variables)
+    assert "there is no C compiler to make weft's: it sees no device" in capfd.readouterr().err
+    launch.say_if_blind(sys.executable, variables)
+    assert not capfd.readouterr().err
 
 
 # -- the binary interface ----------------------------------------------------------------------------------------------
