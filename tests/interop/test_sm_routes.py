@@ -153,8 +153,8 @@ def keep_some_adapters(subnet: Path, one_in: int) -> int:
 def test_selene_comes_up_in_ibsim(sweep, ibdmsh, selene_dump, tmp_path):
     """666 switches, 4,341 adapters: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same.
 
-    ibdmchk walks every pair, which takes it a minute: it is shown all switches and every fortieth adapter. weft's `check`
-    sees all.
+    ibdmchk walks every pair, which takes it a minute: it is shown all switches and every fortieth adapter. weft's
+    `check` sees all.
     """
     fabric = weft.load(str(selene_dump))
     done = sweep(fabric)
