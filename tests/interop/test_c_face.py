@@ -180,9 +180,9 @@ def test_without_a_compiler_a_program_is_told_why_it_sees_nothing(monkeypatch, t
 # -- the binary interface ----------------------------------------------------------------------------------------------
 
 
-def structures() -> dict[str, list[str]]:
+def structures(abi: Path) -> dict[str, list[str]]:
     """Of abi.h: the fields of each that have a name of their own."""
-    text = re.sub(r"/\*.*?\*/", "", ABI.read_text(encoding="utf-8"), flags=re.S)
+    text = re.sub(r"/\*.*?\*/", "", abi.read_text(encoding="utf-8"), flags=re.S)
     found = {}
     one_line = re.findall(r"^struct (\w+) \{([^\n]*)\};$", text, re.M)
     for name, body in one_line + re.findall(r"^struct (\w+) \{\n(.*?)^\};$", text, re.S | re.M):
@@ -196,14 +196,22 @@ def structures() -> dict[str, list[str]]:
     return found
 
 
-def offsets(header: str, folder: Path) -> dict[str, str]:
+def offsets(header: str, folder: Path, abi: Path = ABI) -> dict[str, str]:
     lines = [f"#include {header}\n#include <stddef.h>\n#include <stdio.h>\nint main(void) {{"]
-    for name, names in structures().items():
+    for name, names in structures(abi).items():
         older = [field for field in names if field not in NEWER]
         lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
         lines += [f'printf("{name}.{field} %zu\\n", offsetof(struct {name}, {field}));' for field in older]
     (folder / "offsets.c").write_text("\n".join([*lines, "}"]))
-    words = [compiler.find() or "cc", "-w", f"-I{ABI.parent}", str(folder / "offsets.c"), "-o", str(folder / "offsets")]
+    words = [
+        compiler.find() or "cc",
+        "-w",
+        f"-I{ABI.parent}",
+        f"-I{abi.parent}",
+        str(folder / "offsets.c"),
+        "-o",
+        str(folder / "offsets"),
+    ]
     made = subprocess.run(words, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return dict(line.split() for line in subprocess.check_output([folder / "offsets"], text=True).splitlines())

@@ -34,6 +34,19 @@ def adapters_of(devices: Devices, host: str) -> list[Adapter]:
     return made
 
 
+def first_adapters(devices: Devices) -> list[int]:
+    """Of each host, in the fabric's order: a node."""
+    fabric, servers = devices.fabric, set()
+    found = []
+    for node in devices.nodes:
+        server = fabric.nodes.server[node]
+        if fabric.nodes.kind[node] == NodeKind.HCA and server not in servers:
+            found.append(node)
+            if server >= 0:
+                servers.add(server)
+    return found
+
+
 def _nodes_of(devices: Devices, host: str) -> list[int]:
     fabric, managed = devices.fabric, set(devices.nodes)
     if not host:

@@ -18,7 +18,7 @@ from typing import Any
 
 from weft.errors import ConfigError
 from weft.ids import Lid
-from weft.lab.adapters import adapters_of
+from weft.lab.adapters import adapters_of, first_adapters
 from weft.lab.agents import Agent, Agents
 from weft.lab.metered_paths import MeteredPaths, Meters
 from weft.mad.subnet import Subnet
@@ -157,6 +157,14 @@ class VerbsPorts:
         if device not in there:
             raise ConfigError(f"{host} has no adapter {device}: there is {', '.join(there)}")
         return there[device]
+
+    def find_host(self, host: str = "", number: int = 0, guid: int = 0) -> dict[str, object]:
+        """One of the fabric's hosts, which are numbered from 1, and the GUID of its first port."""
+        for place, node in enumerate(first_adapters(self.devices), 1):
+            own = int.from_bytes(self.devices.port_guid(self.devices.slot(node, 1)), "big")
+            if place == number or own == guid or (host and adapters_of(self.devices, host)[0].node == node):
+                return {"number": place, "guid": own}
+        raise ConfigError(f"there is no host {host or number or hex(guid)}")
 
     def _slots_of(self, host: str) -> dict[str, int]:
         """By device. A device has one port: that of a second port is named after both."""

@@ -77,6 +77,9 @@ class VerbsServer(Streams[_Line]):
     def _devices(self, line: _Line, answer: Answer, host: str) -> None:
         answer({"devices": self.ports.found(line.host or host)})
 
+    def _find(self, line: _Line, answer: Answer, **wanted: Any) -> None:
+        answer(self.ports.find_host(**wanted))
+
     def _attach(self, line: _Line, answer: Answer, host: str, device: str) -> None:
         if line.program is not None:
             raise ConfigError("a line is for one device: dial again for another")
@@ -107,6 +110,7 @@ class VerbsServer(Streams[_Line]):
 Answer = Callable[..., None]
 _QUESTIONS: dict[str, Callable[..., None]] = {
     "devices": VerbsServer._devices,
+    "find": VerbsServer._find,
     "attach": VerbsServer._attach,
     "metered_path": VerbsServer._metered_path,
     "sa": VerbsServer._ask_administrator,

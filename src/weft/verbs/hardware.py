@@ -62,6 +62,18 @@ class Hardware(Protocol):
         """What the carrier calls the other end."""
         ...
 
+    def gid_at(self, address: int) -> int:
+        """The GID that an IP address means, for the connection manager: both of 128 bits, IPv4 mapped."""
+        ...
+
+    def address_of(self, gid: int) -> int:
+        """An IP address that means a GID; the GID itself if there is none."""
+        ...
+
+    def gid_of_host(self, name: str) -> int | None:
+        """Of a host of the same lab; None if there is no lab, or no such host."""
+        ...
+
 
 def present() -> tuple[Hardware, ...]:
     """All that this process has; the first is what the connection manager uses."""

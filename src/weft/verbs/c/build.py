@@ -16,10 +16,10 @@ from pathlib import Path
 from weft import compiler
 from weft.errors import ConfigError
 
-NAME = "libibverbs.so.1"
+NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
 PRELOAD = "weft-devices.so"
 _FLAGS = ("-O2", "-std=gnu11", "-fPIC", "-shared", "-pthread", "-Wall", "-fvisibility=default")
-_WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "enums/*.py", "hca/*.py", "shm/*.py")
+_WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/*.py", "shm/*.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
 # What drivers of rdma-core ask of libibverbs besides its public calls
@@ -63,9 +63,11 @@ def _compile(cc: str, made: Path, python: str, private: tuple[str, tuple[str, ..
     (partial / "weft_python.h").write_text(python, encoding="utf-8")
     (partial / "drivers.c").write_text(_drivers_c(private[1]), encoding="utf-8")
     (partial / "exports.map").write_text((source / "exports.map").read_text("utf-8") + _node(*private), "utf-8")
-    words = [f"-I{partial}", f"-I{source}", f"-Wl,-soname,{NAME}", f"-Wl,--version-script={partial}/exports.map"]
-    words += [*map(str, sorted(source.glob("*.c"))), str(partial / "drivers.c")]
-    _run(cc, partial / NAME, words)
+    headers = [f"-I{partial}", f"-I{source}"]
+    own = [*sorted(source.glob("*.c")), partial / "drivers.c"]
+    _run(cc, partial / NAME, [*headers, *_public(NAME, partial / "exports.map"), *map(str, own)])
+    connecting = [*map(str, sorted((source / "cm").glob("*.c"))), str(partial / NAME)]
+    _run(cc, partial / CM_NAME, [*headers, *_public(CM_NAME, source / "cm" / "exports.map"), *connecting])
     (partial / NAME.removesuffix(".1")).symlink_to(NAME)  # which NCCL looks for first
     _run(cc, partial / PRELOAD, [str(source.with_name("preload.c"))])
     try:
@@ -80,6 +82,10 @@ def _run(cc: str, made: Path, words: Sequence[str]) -> None:
     if done.returncode:
         why = done.stderr.strip()[:2000]
         raise ConfigError(f"{cc} cannot compile weft's {made.name}: {why}\n  Set CC to a C compiler.")
+
+
+def _public(name: str, exports: Path) -> list[str]:
+    return [f"-Wl,-soname,{name}", f"-Wl,--version-script={exports}"]
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------

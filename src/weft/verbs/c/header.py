@@ -6,6 +6,7 @@ from weft.verbs import enums
 from weft.verbs.c import devices, operations, pairs
 from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
+from weft.verbs.enums import cm
 from weft.verbs.hca import execute
 from weft.verbs.shm import layout
 from weft.verbs.shm.record import Record, write_header
@@ -43,7 +44,8 @@ def text() -> str:
     assert operations.SUBJECTS
     asked = [one for one, _ in numbered()]
     records: tuple[type[Record], ...] = (*_SHARED, Address, *asked)
-    names = {name: int(value) for name, value in vars(enums).items() if name.startswith("IBV_")}
+    both = {**vars(enums), **vars(cm)}
+    names = {name: int(value) for name, value in both.items() if name.startswith(("IBV_", "RDMA_", "RAI_"))}
     lines = [f"#define {name} {_number(value)}" for name, value in names.items()]
     lines += [f"#define WEFT_{name} {value}" for name, value in _PLACES.items()]
     lines += [f"#define WEFT_{one.__name__} {number}" for number, one in enumerate(asked)]

@@ -35,6 +35,11 @@ def find_or_none(handle: int, kind: type[T]) -> T | None:
     return find(handle, kind) if handle else None
 
 
+def forget(handle: int) -> None:
+    """The program has closed it."""
+    _objects.pop(handle, None)
+
+
 @record
 class Close(Record):
     handle: u32
@@ -47,4 +52,4 @@ def close(call: Close) -> None:
     if not isinstance(obj, Context) and any(child._is_open for child in (obj._children or {}).values()):
         raise PyverbsRDMAError(f"Failed to close {type(obj).__name__}", errno.EBUSY, "something that it has is in use")
     obj.close()
-    _objects.pop(call.handle, None)
+    forget(call.handle)

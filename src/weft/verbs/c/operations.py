@@ -1,5 +1,15 @@
 """All operations, in the order of their numbers."""
 
-from weft.verbs.c import addresses, completions, devices, objects, pairs, regions, sending
+from weft.verbs.c import (
+    addresses,
+    completions,
+    connections,
+    devices,
+    identifiers,
+    objects,
+    pairs,
+    regions,
+    sending,
+)
 
-SUBJECTS = (objects, devices, regions, completions, addresses, pairs, sending)
+SUBJECTS = (objects, devices, regions, completions, addresses, pairs, sending, identifiers, connections)

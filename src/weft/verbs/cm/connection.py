@@ -211,6 +211,10 @@ class Conversation:
             self._end()
             self._tell(_E.RDMA_CM_EVENT_REJECTED, int(rej.reason), rej.private_data)
 
+    def is_heard(self) -> None:
+        """Its owner has got a message from the other end, which so has our answer."""
+        self.on_rtu(cm.Rtu())
+
     def on_dreq(self, dreq: cm.Dreq) -> None:
         if self.phase == Phase.LEAVING:  # both at once
             self._say(self._between(cm.Drep))

@@ -35,7 +35,7 @@ from weft.verbs.pyverbs.qp import ECE, QPAttr, QPInitAttr
 
 __all__ = ["CMID", "AddrInfo", "CMEvent", "CMEventChannel", "ConnParam", "JoinMCAttrEx", "UDParam"]
 
-_REQUEST_BYTES, _ANSWER_BYTES = {False: 56, True: 180}, {False: 196, True: 136}  # of private data; True: datagrams
+REQUEST_BYTES, ANSWER_BYTES = {False: 56, True: 180}, {False: 196, True: 136}  # of private data; True: datagrams
 _REFUSAL_BYTES = 136
 _NO_OPTIONS = "weft's adapter has no options of a vendor"
 _PORTS_OF_NOBODY = range(0xC000, 0x1_0000)  # for those who do not care
@@ -170,7 +170,7 @@ class CMID(Groups):
             raise PyverbsRDMAError(what, errno.EINVAL, "nothing says whom to connect to: dst")
         is_v4 = rai.dst >> 32 == IPV4_PREFIX >> 32
         self._source = self._source or self._own_gid(rai.src, what, is_v4=is_v4)
-        self._target, self._port = rai.dst, rai.dst_port
+        self._target, self._port = hardware.present()[0].gid_at(rai.dst), rai.dst_port
         self._tell(Told(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
 
     def resolve_addrinfo(
@@ -213,6 +213,7 @@ class CMID(Groups):
         fitting = [gid for gid in gids if (gid >> 32 == IPV4_PREFIX >> 32) == is_v4]
         if wanted is None or wanted & ~IPV4_PREFIX == 0:
             return (fitting or gids)[0]
+        wanted = own.hardware.gid_at(wanted)
         if wanted not in gids:
             text = GID.of(wanted.to_bytes(16, "big")).gid
             raise PyverbsRDMAError(what, errno.ENODEV, f"{text} is not an address of {own.name}")
@@ -268,7 +269,7 @@ class CMID(Groups):
         what = "Failed to Connect"
         if not self._target:
             raise PyverbsRDMAError(what, errno.EINVAL, "resolve_addr comes first")
-        self._take(param, _REQUEST_BYTES[self.is_datagram], what)
+        self._take(param, REQUEST_BYTES[self.is_datagram], what)
         with self._adapter.lock:
             to = self._target, self._source
             talk = agent_of(self._adapter).converse(to, _weakly(self._tell), is_datagram=self.is_datagram)
@@ -279,7 +280,7 @@ class CMID(Groups):
     def accept(self, param: ConnParam | None = None) -> None:
         what = "Failed to Accept Connection"
         conversation = self._speaking(what)
-        self._take(param, _ANSWER_BYTES[self.is_datagram], what)
+        self._take(param, ANSWER_BYTES[self.is_datagram], what)
         with self._adapter.lock:
             if self.qp is not None and not self.is_datagram:
                 self._get_ready()

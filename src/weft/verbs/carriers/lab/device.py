@@ -10,6 +10,7 @@ import errno
 import threading
 import weakref
 from dataclasses import replace
+from typing import Any
 
 from weft.errors import ConfigError, SubnetError
 from weft.ids import Lid
@@ -22,12 +23,14 @@ from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.port_facts import Facts, Watcher
 from weft.verbs.carriers.processes.adapter import Opening
+from weft.verbs.carriers.processes.device import LOOPBACK
 from weft.verbs.enums import IBV_GID_TYPE_IB, ibv_event_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.queue_memory import QueueMemory
 
 PORT = 1
+_HOSTS = 0xFFFF_7F01_0000  # 127.1.0.0, mapped: here are addresses of hosts, which TCP reaches too
 
 
 def devices_of(lab: str, host: str) -> tuple[LabDevice, ...]:
@@ -152,6 +155,31 @@ class LabDevice:
             hop_limit=route.hop_limit,
             traffic_class=route.traffic_class,
         )
+
+    def gid_at(self, address: int) -> int:
+        """Hosts have 127.1.0.1, 127.1.0.2, ... in the fabric's order, and each is its own loopback address."""
+        number = address - _HOSTS
+        if address in LOOPBACK:
+            return self._gid(self._carrier.facts.guids[0])
+        found = self._find(number=number) if 0 < number < 1 << 16 else None
+        return self._gid(int(found["guid"])) if found else address
+
+    def address_of(self, gid: int) -> int:
+        found = self._find(guid=gid & (1 << 64) - 1) if gid >> 64 == self._carrier.facts.info.gid_prefix else None
+        return _HOSTS + int(found["number"]) if found else gid
+
+    def gid_of_host(self, name: str) -> int | None:
+        found = self._find(host=name)
+        return self._gid(int(found["guid"])) if found else None
+
+    def _gid(self, guid: int) -> int:
+        return int(self._carrier.facts.info.gid_prefix) << 64 | guid
+
+    def _find(self, **wanted: Any) -> dict[str, Any] | None:
+        try:
+            return self._carrier.line.ask("find", **wanted)
+        except (ConfigError, SubnetError):
+            return None
 
     def _path(self, address: AHAttr) -> AddressVector | None:
         return self._carrier.paths.to(self._gids(address))

@@ -6,6 +6,9 @@ GIDs, that they have in their text.
 
 from __future__ import annotations
 
+import ipaddress
+import socket
+
 from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.device import GID_TABLE_LEN, NODE_GUID, DeviceAttr, PortAttr
 from weft.verbs.carriers.processes.adapter import open_adapter
@@ -19,6 +22,7 @@ _IPV4 = bytes(10) + b"\xff\xff" + bytes((127, 0, 0, 1))  # mapped
 # As Linux fills the table of an mlx5 port: each address twice, for RoCE v1 and, at odd indices, for v2.
 GIDS = (_LINK_LOCAL, _LINK_LOCAL, _IPV4, _IPV4)
 _SPEED_100_MBPS = 1000
+LOOPBACK = (int.from_bytes(_IPV4, "big"), 1)  # as both versions of IP have it
 
 
 class Mlx5Device:
@@ -58,7 +62,31 @@ class Mlx5Device:
         there = address.route.sgid_index < len(GIDS)
         return "" if there else f"sgid_index {address.route.sgid_index}: the port has no such GID"
 
+    def gid_at(self, address: int) -> int:
+        """Whatever address this machine has: others here are all that it reaches."""
+        return LOOPBACK[0] if address in LOOPBACK or _is_of_this_machine(address) else address
+
+    def address_of(self, gid: int) -> int:
+        return gid
+
+    def gid_of_host(self, name: str) -> int | None:
+        return None
+
     def address_vector(self, address: AHAttr) -> tuple[int, int]:
         """Their GID, and ours. What comes from there is called the same."""
         own = self.gids()[address.route.sgid_index]
         return int.from_bytes(address.route.raw_dgid, "big"), int.from_bytes(own, "big")
+
+
+def _is_of_this_machine(address: int) -> bool:
+    long_one = ipaddress.IPv6Address(address)
+    plain = long_one.ipv4_mapped or long_one
+    if plain.is_multicast or plain.is_unspecified or plain.is_link_local:
+        return False
+    family = socket.AF_INET if plain.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as one:
+            one.bind((str(plain), 0))
+    except OSError:
+        return False
+    return True

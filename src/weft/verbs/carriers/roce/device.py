@@ -19,7 +19,7 @@ from weft.errors import ConfigError
 from weft.verbs.attributes.device import GID_TABLE_LEN, DeviceAttr, PortAttr
 from weft.verbs.attributes.text import be64toh
 from weft.verbs.carriers.processes.adapter import Opening
-from weft.verbs.carriers.processes.device import GIDS, Mlx5Device
+from weft.verbs.carriers.processes.device import GIDS, LOOPBACK, Mlx5Device
 from weft.verbs.carriers.roce.carrier import RoceCarrier, gid_of
 from weft.verbs.enums import IBV_GID_TYPE_ROCE_V2
 from weft.verbs.errors import PyverbsRDMAError
@@ -69,6 +69,9 @@ class RoceDevice(Mlx5Device):
     def gids(self) -> tuple[bytes, ...]:
         own = gid_of(self._address).to_bytes(16, "big")
         return (own,) * len(GIDS) + (bytes(16),) * (GID_TABLE_LEN - len(GIDS))
+
+    def gid_at(self, address: int) -> int:
+        return gid_of(self._address) if address in LOOPBACK else address
 
     def gid_type(self, index: int) -> int:
         return IBV_GID_TYPE_ROCE_V2

@@ -1,0 +1,241 @@
+"""Connections of identifiers: what is offered, asked, answered and told. The library changes queue pairs meanwhile."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+
+from weft.verbs.c.addresses import write_address
+from weft.verbs.c.calls import operation
+from weft.verbs.c.identifiers import ProgramChannel, ProgramCMID, gid_at, put_gid
+from weft.verbs.c.objects import add, find
+from weft.verbs.c.pairs import QP_NUMBERS, ModifyQp
+from weft.verbs.cm.connection import Told
+from weft.verbs.enums.cm import rdma_cm_event_type
+from weft.verbs.errors import PyverbsRDMAError
+from weft.verbs.pyverbs.cm_groups import GROUP_QP
+from weft.verbs.pyverbs.cm_parameters import ConnParam
+from weft.verbs.pyverbs.cm_traffic import UDP_KEY
+from weft.verbs.shm.record import Record, record, u32, u64
+
+_E = rdma_cm_event_type
+_GROUPS = (_E.RDMA_CM_EVENT_MULTICAST_JOIN, _E.RDMA_CM_EVENT_MULTICAST_ERROR)
+_ANSWERS = (_E.RDMA_CM_EVENT_CONNECT_REQUEST, _E.RDMA_CM_EVENT_CONNECT_RESPONSE)
+
+
+@record
+class TakeEvent(Record):
+    channel: u32
+    object: u64  # of one who asks for a connection, if the event is that
+    source: u64  # where its addresses go, ours and theirs
+    target: u64
+    gids: u64  # and their GIDs
+    private_data: u64  # where it goes
+    address: u64  # where an Address goes
+    id: u64  # out: whose event it is, in the program
+    handle: u32  # of one who asks; 0: nobody does
+    kind: u32
+    status: u64
+    length: u32  # of private data
+    is_datagram: u32
+    qp_num: u32
+    qkey: u32
+    responder_resources: u32
+    initiator_depth: u32
+    retry_count: u32
+    rnr_retry_count: u32
+    srq: u32
+
+
+@operation(TakeEvent)
+def take_event(call: TakeEvent) -> None:
+    event = find(call.channel, ProgramChannel).take()
+    if event is None:
+        raise PyverbsRDMAError("Failed to get an event", errno.ENOENT, "there is none")
+    who, told = event
+    call.id, call.kind, call.status, call.length = who.in_program, told.kind, told.status, len(told.private_data)
+    ctypes.memmove(call.private_data, told.private_data, len(told.private_data))
+    call.is_datagram = who.is_datagram
+    if told.kind == _E.RDMA_CM_EVENT_CONNECT_REQUEST:
+        made = who.introduce(told, call.object)
+        call.handle = add(made)
+        for where, address in zip((call.source, call.target), made.addresses(), strict=True):
+            put_gid(where, address)
+        made.put_gids(call.gids)
+    _put_parameters(call, who, told)
+
+
+def _put_parameters(call: TakeEvent, who: ProgramCMID, told: Told) -> None:
+    """What one end offers is what the other may use: resources and depth change places."""
+    if told.kind in _GROUPS:
+        call.is_datagram, call.qp_num, call.qkey = True, GROUP_QP, UDP_KEY
+        if told.group:
+            write_address(call.address, who.address(told.group))
+        return
+    if told.conversation is None:
+        return
+    far = told.conversation.far
+    if who.is_datagram and told.kind == _E.RDMA_CM_EVENT_ESTABLISHED:
+        call.qp_num, call.qkey = far.qp_num, far.q_key
+        write_address(call.address, who.address(who.target))
+    elif told.kind in _ANSWERS:
+        call.qp_num, call.responder_resources, call.initiator_depth = far.qp_num, far.depth, far.resources
+        call.retry_count, call.rnr_retry_count, call.srq = far.retry_count, far.rnr_retry_count, far.srq
+
+
+@record
+class Offer(Record):
+    """struct rdma_conn_param, for a request or its answer."""
+
+    id: u32
+    is_answer: u32
+    is_given: u32
+    private_data: u64  # where it is
+    length: u32
+    responder_resources: u32
+    initiator_depth: u32
+    flow_control: u32
+    retry_count: u32
+    rnr_retry_count: u32
+    srq: u32
+    qp_num: u32
+
+
+@operation(Offer)
+def offer(call: Offer) -> None:
+    param = _param(call) if call.is_given else None
+    find(call.id, ProgramCMID).offer(param, call.qp_num, is_answer=bool(call.is_answer))
+
+
+def _param(call: Offer) -> ConnParam:
+    made = ConnParam(
+        resources=call.responder_resources,
+        depth=call.initiator_depth,
+        flow_control=call.flow_control,
+        retry=call.retry_count,
+        rnr_retry=call.rnr_retry_count,
+        srq=call.srq,
+    )
+    made.private_data = ctypes.string_at(call.private_data, call.length) if call.length else b""
+    return made
+
+
+@record
+class Connect(Record):
+    id: u32
+
+
+@operation(Connect)
+def connect(call: Connect) -> None:
+    made = find(call.id, ProgramCMID)
+    made.connect(made.offered)
+
+
+@record
+class Accept(Record):
+    id: u32
+
+
+@operation(Accept)
+def accept(call: Accept) -> None:
+    made = find(call.id, ProgramCMID)
+    made.accept(made.offered)
+
+
+@record
+class Listen(Record):
+    id: u32
+    backlog: u32
+    port: u32  # out
+
+
+@operation(Listen)
+def listen(call: Listen) -> None:
+    made = find(call.id, ProgramCMID)
+    made.listen(call.backlog)
+    call.port = made.port
+
+
+@record
+class Reject(Record):
+    id: u32
+    private_data: u64
+    length: u32
+
+
+@operation(Reject)
+def reject(call: Reject) -> None:
+    data = ctypes.string_at(call.private_data, call.length) if call.length else b""
+    find(call.id, ProgramCMID).reject(data)
+
+
+@record
+class Establish(Record):
+    id: u32
+
+
+@operation(Establish)
+def establish(call: Establish) -> None:
+    find(call.id, ProgramCMID).establish()
+
+
+@record
+class Notify(Record):
+    id: u32
+    event: u32
+
+
+@operation(Notify)
+def notify(call: Notify) -> None:
+    find(call.id, ProgramCMID).notify(call.event)
+
+
+@record
+class Disconnect(Record):
+    id: u32
+
+
+@operation(Disconnect)
+def disconnect(call: Disconnect) -> None:
+    find(call.id, ProgramCMID).disconnect()
+
+
+@record
+class InitQpAttr(Record):
+    id: u32
+    state: u32
+    words: u64  # where a ModifyQp goes, which has the address of an Address
+
+
+@operation(InitQpAttr)
+def init_qp_attr(call: InitQpAttr) -> None:
+    attr, mask = find(call.id, ProgramCMID).init_qp_attr(call.state)
+    words = ModifyQp.from_address(call.words)
+    for name in QP_NUMBERS:
+        setattr(words, name, getattr(attr, name))
+    words.mask = mask
+    write_address(words.address, attr.ah_attr)
+
+
+@record
+class JoinGroup(Record):
+    id: u32
+    gid: u64  # where it is
+    object: u64  # of the group, in the program
+    flags: u32
+
+
+@operation(JoinGroup)
+def join_group(call: JoinGroup) -> None:
+    find(call.id, ProgramCMID).join_group(gid_at(call.gid), call.object)
+
+
+@record
+class LeaveGroup(Record):
+    id: u32
+    gid: u64
+
+
+@operation(LeaveGroup)
+def leave_group(call: LeaveGroup) -> None:
+    find(call.id, ProgramCMID).leave_group(gid_at(call.gid))

@@ -1,0 +1,139 @@
+"""librdmacm.so.1 as programs of others find it: Debian's rdmacm-utils and perftest, unmodified."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from tests.interop.c_programs import free_port, output, outside_of_labs, program, started
+from tests.interop.conftest import do_without
+from tests.interop.test_c_face import exported, offsets
+from tests.lab.rdma import running
+from tests.patience import PATIENCE_S, wait_until
+
+import weft.verbs.c
+from weft import compiler, runtime
+from weft.lab import programs
+from weft.verbs import hardware
+from weft.verbs.c import build
+from weft.verbs.carriers.places import place_of
+
+pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
+ABI = Path(weft.verbs.c.__file__).parent / "lib" / "cm" / "cm_abi.h"
+PYTHON_SERVER = """
+from weft.verbs import pyverbs
+pyverbs.install()
+from pyverbs.qp import QPInitAttr, QPCap
+from pyverbs.cmid import CMID, AddrInfo
+import pyverbs.cm_enums as ce
+
+init = QPInitAttr(cap=QPCap(max_recv_wr=1, max_send_wr=1))
+listener = CMID(creator=AddrInfo('127.0.0.1', '%d', ce.RDMA_PS_TCP, ce.RAI_PASSIVE), qp_init_attr=init)
+listener.listen()
+id = listener.get_request()
+came, own = id.reg_msgs(16), id.reg_msgs(16)
+id.post_recv(came)
+id.accept()
+print(id.get_recv_comp().byte_len)
+own.write('0123456789abcdef', 16)
+id.post_send(own)
+id.get_send_comp()
+id.disconnect()
+"""
+
+
+def services(environment: Mapping[str, str]) -> set[Path]:
+    """What anybody listens for, of all programs in that place."""
+    lab = environment.get(hardware.LAB)
+    return set((place_of(lab) if lab else runtime.folder() / "verbs").glob("service-*"))
+
+
+def run_pair(
+    server: Sequence[str], client: Sequence[str], one: Mapping[str, str], other: Mapping[str, str]
+) -> tuple[str, str]:
+    """What both say, after both have ended well."""
+    before = services(one)
+    with started(server, one) as passive:
+        wait_until(lambda: services(one) - before, lambda: output(passive), lambda: passive.poll() is None)
+        active = subprocess.run(
+            client, env=dict(other), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        said = passive.communicate(timeout=PATIENCE_S)[0]
+    assert active.returncode == 0, active.stdout + active.stderr + said
+    assert passive.returncode == 0, said
+    return said, active.stdout
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "says"),
+    [
+        ("rping -s -C 5 -V -p {port}", "rping -c -a 127.0.0.1 -C 5 -V -v -p {port}", "ping data: rdma-ping-4"),
+        ("rdma_server -p {port}", "rdma_client -s 127.0.0.1 -p {port}", "rdma_client: end 0"),
+        ("ib_write_bw -R -n 50 -p {port}", "ib_write_bw -R -n 50 -p {port} 127.0.0.1", " 65536      50 "),
+    ],
+    ids=["rping", "endpoints", "perftest"],
+)
+def test_programs_connect_by_address_and_port(server, client, says):
+    port = free_port()
+    words = [line.format(port=port).split() for line in (server, client)]
+    _, said = run_pair(*([program(one[0]), *one[1:]] for one in words), *[outside_of_labs()] * 2)
+    assert says in said
+
+
+def test_a_program_in_c_talks_to_one_in_python():
+    port = free_port()
+    server = [sys.executable, "-c", PYTHON_SERVER % port]
+    client = [program("rdma_client"), "-s", "127.0.0.1", "-p", str(port)]
+    said, _ = run_pair(server, client, os.environ, outside_of_labs())
+    assert said == "16\n"
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with running() as up:
+        yield up
+
+
+def on(lab, host: str) -> dict[str, str]:
+    return os.environ | programs.environment(lab.host(host)) | {"WEFT_VERBS_SAY": "1"}
+
+
+@pytest.mark.parametrize(("name", "address"), [("ucmatose", "h1"), ("udaddy", "127.1.0.1")])
+def test_hosts_of_a_lab_have_names_and_addresses(lab, name, address):
+    """Connections and datagrams, to the first host."""
+    _, said = run_pair([program(name)], [program(name), "-s", address], on(lab, "h1"), on(lab, "h8"))
+    assert "data transfers complete" in said
+
+
+def test_groups_are_joined_in_a_lab(lab):
+    words = ["stdbuf", "-oL", program("mckey"), "-m", "239.1.2.3"]
+    with started(words, on(lab, "h2")) as receiver:
+        assert receiver.stdout is not None
+        lines = iter(receiver.stdout.readline, "")
+        assert any("joined dgid: ff12:4001:" in line for line in lines)
+        subprocess.run([*words, "-s"], env=on(lab, "h7"), capture_output=True, timeout=PATIENCE_S, check=True)
+        assert "data transfers complete" in receiver.communicate(timeout=PATIENCE_S)[0]
+
+
+# -- the binary interface ----------------------------------------------------------------------------------------------
+
+
+def test_every_structure_is_as_rdma_cma_h_has_it(tmp_path):
+    if not Path("/usr/include/rdma/rdma_cma.h").is_file():
+        do_without("librdmacm-dev")
+    ours, theirs = offsets('"cm_abi.h"', tmp_path, ABI), offsets("<rdma/rdma_cma.h>", tmp_path, ABI)
+    assert len(ours) > 60
+    assert ours == theirs
+
+
+def test_all_public_calls_are_there_under_the_versions_that_programs_ask_for():
+    system = next((path for folder in ("/usr/lib", "/lib") for path in Path(folder).rglob(build.CM_NAME)), None)
+    if system is None:
+        do_without("librdmacm1")
+    folder = build.folder()
+    assert folder is not None
+    assert not exported(system) - exported(folder / build.CM_NAME)
