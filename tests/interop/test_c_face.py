@@ -18,7 +18,7 @@ import weft.verbs.c
 from weft import compiler
 from weft.fabric.counters import Counter
 from weft.lab import programs
-from weft.verbs import launch
+from weft.verbs import hardware, launch
 from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.c import build
 
@@ -175,6 +175,25 @@ def test_without_a_compiler_a_program_is_told_why_it_sees_nothing(monkeypatch, t
     assert "there is no C compiler to make weft's: it sees no device" in capfd.readouterr().err
     launch.say_if_blind(sys.executable, variables)
     assert not capfd.readouterr().err
+
+
+def test_a_program_in_c_and_one_in_python_talk_to_each_other():
+    """Debian's ibv_rc_pingpong comes to weft's own, which is Python."""
+    words = ["-g", "1", "-n", "100", "-p", str(port := free_port())]
+    with started([sys.executable, "-m", "weft", "verbs", "ibv_rc_pingpong", *words], os.environ) as server:
+        wait_until(lambda: port in listening_ports(), going=lambda: server.poll() is None)
+        done = run_with(Path(outside_of_labs()["LD_LIBRARY_PATH"]), program("ibv_rc_pingpong"), *words, "127.0.0.1")
+        said = server.communicate(timeout=PATIENCE_S)[0]
+    assert (server.returncode, done.returncode) == (0, 0), said + done.stdout + done.stderr
+    assert "100 iters in" in done.stdout
+
+
+def test_two_machines_talk_roce():
+    """Two addresses of this one that nobody else has: packets over UDP."""
+    place = f"127.{os.getpid() >> 8 & 0x7F | 0x80}.{os.getpid() & 0xFF}"
+    ends = [outside_of_labs() | {hardware.ROCE: f"{place}.{number}"} for number in (1, 2)]
+    for said in run_pair([program("ibv_rc_pingpong"), "-g", "1", "-n", "100", "-c"], *ends):
+        assert "100 iters in" in said
 
 
 # -- the binary interface ----------------------------------------------------------------------------------------------
