@@ -92,6 +92,56 @@ def test_a_program_in_c_talks_to_one_in_python():
     assert said == "16\n"
 
 
+PYTHON_END = """
+import os, signal
+from weft.verbs import pyverbs
+pyverbs.install()
+from pyverbs.cmid import CMID, AddrInfo, CMEvent, CMEventChannel, ConnParam
+from pyverbs.qp import QPInitAttr, QPCap
+import pyverbs.cm_enums as ce
+
+channel = CMEventChannel()
+listener = CMID(creator=channel)
+listener.bind_addr(AddrInfo('127.0.0.1', '%d', ce.RDMA_PS_TCP, ce.RAI_PASSIVE))
+listener.listen()
+asked = CMEvent(channel)
+id = CMID(creator=asked, listen_id=listener)
+print(bytes(asked.private_data[:6]), flush=True)
+"""
+REFUSES = "id.reject(b'not today', 9)"
+DIES = """
+id.create_qp(QPInitAttr(qp_type=2, cap=QPCap(max_recv_wr=1, max_send_wr=1)))
+id.accept(ConnParam())
+assert CMEvent(channel).event_type == ce.RDMA_CM_EVENT_ESTABLISHED
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "last"),
+    [
+        (REFUSES, "RDMA_CM_EVENT_REJECTED 28 not today"),
+        (DIES, "RDMA_CM_EVENT_DISCONNECTED 0 "),
+    ],
+    ids=["refused", "killed"],
+)
+def test_a_program_hears_how_it_ends(tmp_path, then, last):
+    if not Path("/usr/include/rdma/rdma_cma.h").is_file():
+        do_without("librdmacm-dev")
+    port, environment, client = free_port(), outside_of_labs(), tmp_path / "client"
+    source = Path(__file__).with_name("cm_client.c")
+    subprocess.run([compiler.find() or "cc", source, "-o", client, "-lrdmacm", "-libverbs"], check=True)
+    before = services(os.environ)
+    with started([sys.executable, "-c", PYTHON_END % port + then], os.environ) as server:
+        wait_until(lambda: services(os.environ) - before, lambda: output(server), lambda: server.poll() is None)
+        said = subprocess.run(
+            [client, str(port)], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert said.returncode == 0, said.stdout + said.stderr
+        assert server.communicate(timeout=PATIENCE_S)[0] == "b'may I?'\n"
+    assert said.stdout.splitlines()[-1] == last, said.stdout
+
+
 @pytest.fixture(scope="module")
 def lab():
     with running() as up:

@@ -19,6 +19,7 @@ from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.c.calls import operation
 from weft.verbs.c.devices import tell
 from weft.verbs.c.objects import add, find, forget
+from weft.verbs.cm.agent import QP1, agent_of
 from weft.verbs.cm.connection import Told
 from weft.verbs.enums import cm as ce
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
@@ -332,6 +333,19 @@ class SetOption(Record):
 @operation(SetOption)
 def set_option(call: SetOption) -> None:
     find(call.id, ProgramCMID).set_option(call.level, call.name, call.value, 0)
+
+
+@record
+class Leave(Record):
+    unused: u32
+
+
+@operation(Leave)
+def leave(call: Leave) -> None:
+    """The program ends, and Python does not: others are told, as by a kernel."""
+    adapter = hardware.present()[0].adapter()
+    if QP1 in adapter.queue_pairs:
+        agent_of(adapter).end()
 
 
 @record

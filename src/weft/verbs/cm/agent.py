@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import secrets
 from collections import deque
 from collections.abc import Callable
 
 from weft.verbs.attributes.address import read_route
 from weft.verbs.cm.connection import Conversation, Phase, Side, Told
-from weft.verbs.cm.services import is_claimed
+from weft.verbs.cm.services import Claim, is_claimed
 from weft.verbs.enums import ibv_qp_state
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.completion import CompletionQueue
@@ -24,6 +25,8 @@ from weft.wire.format import Format
 QP1, QP1_KEY = 1, 0x8001_0000
 _PORT_SPACE_SHIFT = 16
 _REMEMBERED = 1024
+_LOOK_S = 1.0  # how often it is looked whether processes at other ends are there
+_PROCESS = -1  # in place of the number of a service: the claim of a process to its conversations
 _NUMBERS = {form: number for number, form in cm.ATTRIBUTES.items()}
 _ADDRESSES = 36  # bytes at the beginning of a request's private data: version, port, both addresses
 
@@ -45,9 +48,13 @@ class Agent(Datagrams):
         self.conversations: dict[int, Conversation] = {}
         self._asked: dict[tuple[tuple[int, int], int], Conversation] = {}  # by who asked, and the number of it there
         self._gone: deque[int] = deque(maxlen=_REMEMBERED)  # conversations that ended
+        self._begin, self._claim = _claimed()
+        self._look_s = 0.0
 
     def converse(self, to: tuple[int, int], tell: Callable[[Told], None], *, is_datagram: bool) -> Conversation:
-        number = secrets.randbits(32)  # nobody else who hears what is said to queue pair 1 has it too
+        number = self._begin | secrets.randbits(16)  # nobody else who hears what is said to queue pair 1 has it too
+        while number in self.conversations or number in self._gone:
+            number = self._begin | secrets.randbits(16)
         made = Conversation(agent=self, to=to, local_id=number, tell=tell, is_datagram=is_datagram)
         self.conversations[number] = made
         return made
@@ -87,12 +94,26 @@ class Agent(Datagrams):
         """It sends at once."""
 
     def next_s(self) -> float | None:
-        return min((one.due_s for one in self.conversations.values() if one.due_s is not None), default=None)
+        due_s = [one.due_s for one in self.conversations.values() if one.due_s is not None]
+        if any(one.is_connected for one in self.conversations.values()):
+            due_s.append(self._look_s)
+        return min(due_s, default=None)
 
     def on_time(self, now_s: float) -> None:
         for one in list(self.conversations.values()):
             if one.due_s is not None and one.due_s <= now_s:
                 one.on_time(now_s)
+        if now_s >= self._look_s:
+            self._look_s = now_s + _LOOK_S
+            self._look()
+
+    def _look(self) -> None:
+        """Of a process that was killed nobody says that it left, as a kernel would. Other machines are not seen."""
+        talking = [one for one in self.conversations.values() if one.is_connected]
+        there = {number: is_claimed(number, _PROCESS) for number in {one.remote_id >> 16 for one in talking}}
+        for one in talking:
+            if one.was_seen and not there[one.remote_id >> 16]:
+                one.on_gone()
 
     def on_request(self, segment: Segment, grh: bytes, slid: int, sl: int) -> None:
         if segment.q_key != QP1_KEY or len(segment.payload) != cm.CmMad.size:
@@ -123,6 +144,8 @@ class Agent(Datagrams):
             return
         if (act := _ACTS.get(type(message))) is not None:
             act(found, message)
+        if isinstance(message, cm.Rep | cm.Rtu):
+            found.was_seen = is_claimed(found.remote_id >> 16, _PROCESS)
         self.qp.adapter.note_time(self.qp)
 
     def _on_new(self, message: cm.Req | cm.SidrReq, source: tuple[int, int]) -> None:
@@ -145,6 +168,19 @@ class Agent(Datagrams):
             listener(made, message.private_data[_ADDRESSES:])
         else:
             made.reject(reason=cm.RejReason.INVALID_SERVICE_ID)
+
+
+def _claimed() -> tuple[int, Claim]:
+    """The upper half of this process's numbers of conversations: whether it lives can be asked by that."""
+    while True:
+        half = secrets.randbits(16)
+        try:
+            return half << 16, Claim(half, _PROCESS)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def _nobody(told: Told) -> None:

@@ -109,6 +109,11 @@ class Conversation:
     last: Format | None = None  # what is repeated, by a clock or when it is asked for again
     due_s: float | None = None
     left: int = 0
+    was_seen: bool = False  # the process at the other end
+
+    @property
+    def is_connected(self) -> bool:
+        return self.phase == Phase.CONNECTED and not self.is_datagram
 
     @property
     def is_up(self) -> bool:
@@ -224,6 +229,11 @@ class Conversation:
         else:
             return
         self._tell(_E.RDMA_CM_EVENT_DISCONNECTED, private_data=dreq.private_data)
+
+    def on_gone(self) -> None:
+        """The other end is no more."""
+        self.phase, self.due_s = Phase.LEFT, None
+        self._tell(_E.RDMA_CM_EVENT_DISCONNECTED)
 
     def on_drep(self, drep: cm.Drep) -> None:
         if self.phase == Phase.LEAVING:

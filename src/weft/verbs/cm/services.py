@@ -1,5 +1,7 @@
 """Who listens for a service, of all processes of this user and this network: one for each address.
 
+A number below 0 is no service: it stands for a process itself, by which others see that it lives.
+
 A claim is a socket, so it ends with its process. Elsewhere than on Linux only a process knows.
 """
 
@@ -33,4 +35,4 @@ def _path(gid: int, service: int) -> Path:
     """A digest, as the path of a socket must be short."""
     network = os.stat("/proc/self/ns/net").st_ino  # in another the same address is another's
     digest = hashlib.sha256(f"{network} {gid} {service}".encode()).hexdigest()[:16]
-    return place() / f"service-{digest}"
+    return place() / f"{'service' if service >= 0 else 'process'}-{digest}"

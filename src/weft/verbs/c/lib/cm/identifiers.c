@@ -37,6 +37,12 @@ int use_device(struct rdma_cm_id *id)
     return 0;
 }
 
+__attribute__((destructor)) static void at_end(void)
+{
+    struct weft_Leave call = {0};
+    if (device && opened_in == weft_generation) ASK(Leave, &call);
+}
+
 /* The one that the connection manager uses. */
 struct ibv_context **rdma_get_devices(int *count)
 {
