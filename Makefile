@@ -83,6 +83,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/sm.py --rows 648 3456
 	$(BIN)/python benchmarks/verbs.py
 	$(BIN)/python benchmarks/join.py
+	$(BIN)/python benchmarks/mpi.py
 	$(BIN)/python benchmarks/study.py
 	$(BIN)/python benchmarks/serve.py
 
