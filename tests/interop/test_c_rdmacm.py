@@ -12,13 +12,14 @@ import pytest
 from tests.interop.c_programs import free_port, output, outside_of_labs, program, started
 from tests.interop.conftest import do_without
 from tests.interop.test_c_face import exported, offsets
+from tests.interop.test_rdma_core import find_python, peers_folder, run
 from tests.lab.rdma import running
 from tests.patience import PATIENCE_S, wait_until
 
 import weft.verbs.c
 from weft import compiler, runtime
 from weft.lab import programs
-from weft.verbs import hardware
+from weft.verbs import hardware, launch
 from weft.verbs.c import build
 from weft.verbs.carriers.places import place_of
 
@@ -167,6 +168,14 @@ def test_groups_are_joined_in_a_lab(lab):
         assert any("joined dgid: ff12:4001:" in line for line in lines)
         subprocess.run([*words, "-s"], env=on(lab, "h7"), capture_output=True, timeout=PATIENCE_S, check=True)
         assert "data transfers complete" in receiver.communicate(timeout=PATIENCE_S)[0]
+
+
+def test_rdma_cores_own_tests_pass_with_the_real_pyverbs():
+    """Which keeps Python's lock while it waits for an event."""
+    environment = os.environ | launch.environment()
+    environment["PYTHONPATH"] = str(peers_folder() / "usr/lib/python3/dist-packages")
+    words = [find_python(), str(Path(__file__).with_name("rdma_core.py")), "--real", "test_rdmacm"]
+    assert run(words, environment) >= 10
 
 
 # -- the binary interface ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import select
 import threading
 from collections import deque
 
@@ -46,7 +47,7 @@ class ProgramChannel(PyverbsCM):
     """Events that the program has not taken; its file has a byte for each, so that poll tells of them."""
 
     def __init__(self, reads: int, writes: int) -> None:
-        self._writes = writes
+        self._reads, self._writes = reads, writes
         self._drain = os.open(f"/proc/self/fd/{reads}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._events: deque[tuple[ProgramCMID, Told]] = deque()
         self._lock = threading.Lock()
@@ -74,6 +75,13 @@ class ProgramChannel(PyverbsCM):
             with contextlib.suppress(BlockingIOError):  # who has read them finds nothing, and waits on
                 os.read(self._drain, len(dropped))
         return dropped
+
+    def wait(self) -> None:
+        """Until there is an event; not at all, if the program does not want to wait."""
+        if os.get_blocking(self._reads):
+            poller = select.poll()
+            poller.register(self._reads, select.POLLIN)
+            poller.poll()
 
     def _release(self) -> None:
         os.close(self._drain)
@@ -224,6 +232,17 @@ class CreateChannel(Record):
 @operation(CreateChannel)
 def create_channel(call: CreateChannel) -> None:
     call.handle = add(ProgramChannel(call.reads, call.writes))
+
+
+@record
+class WaitForEvent(Record):
+    channel: u32
+
+
+@operation(WaitForEvent)
+def wait_for_event(call: WaitForEvent) -> None:
+    """For a program that is Python, and keeps its lock while it calls the library."""
+    find(call.channel, ProgramChannel).wait()
 
 
 @record

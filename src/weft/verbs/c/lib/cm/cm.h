@@ -16,7 +16,8 @@ struct group { /* that an identifier is in, or wants to be in */
     struct group *next;
     struct sockaddr_storage address;
     void *context;
-    union ibv_gid gid; /* on the wire; zeros until it was joined */
+    union ibv_gid gid; /* on the wire */
+    int is_attached;   /* the queue pair, to it */
 };
 
 struct id {

@@ -120,6 +120,8 @@ int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event *
     int error = made ? ENOENT : ENOMEM;
     while (error == ENOENT) {
         char one;
+        struct weft_WaitForEvent wait = {.channel = ((struct channel *)channel)->handle};
+        if (weft_holds_python()) ASK(WaitForEvent, &wait); /* who would write the event could not run */
         ssize_t length = read(channel->fd, &one, 1);
         while (!length) pause(); /* another thread has destroyed the channel: as in a kernel, this one waits for ever */
         error = length == 1 ? take((struct channel *)channel, made) : errno;

@@ -51,6 +51,7 @@ void enter_group(struct rdma_cm_id *id, struct rdma_cm_event *event, struct grou
     group->gid = event->param.ud.ah_attr.grh.dgid;
     int error = id->qp ? ibv_attach_mcast(id->qp, &group->gid, event->param.ud.ah_attr.dlid) : 0;
     if (error) event->event = RDMA_CM_EVENT_MULTICAST_ERROR, event->status = -error;
+    group->is_attached = id->qp && !error;
 }
 
 int rdma_leave_multicast(struct rdma_cm_id *given, struct sockaddr *address)
@@ -66,7 +67,7 @@ int rdma_leave_multicast(struct rdma_cm_id *given, struct sockaddr *address)
     if ((found = *where)) *where = found->next;
     pthread_mutex_unlock(&id->mutex);
     if (!found) return in_errno(EADDRNOTAVAIL);
-    if (given->qp && found->gid.raw[0]) ibv_detach_mcast(given->qp, &found->gid, 0);
+    if (given->qp && found->is_attached) ibv_detach_mcast(given->qp, &found->gid, 0);
     error = ASK(LeaveGroup, &call);
     free(found);
     return in_errno(error);
