@@ -16,7 +16,7 @@ import httpx
 import pytest
 from tests.interop.chromium import SOFTWARE_GL, Page, chromium
 from tests.interop.conftest import do_without
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
@@ -204,6 +204,17 @@ def test_a_node_is_chosen_with_the_pointer(page: Page) -> None:
     page.wait("document.querySelector('#page-selected h2')?.textContent === 'spine1'")
 
 
+def hover(page: Page, x: float, y: float, *, finds: bool) -> None:
+    """Until there is a node, or none: while the picture settles a pointer finds what was there a moment ago."""
+    is_over = "document.querySelector('#stage').classList.contains('over')"
+
+    def is_found(shift: int) -> bool:
+        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + shift, y=y)
+        return bool(page.run(is_over)) == finds
+
+    wait_until(lambda: is_found(1) and is_found(0))
+
+
 def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> None:
     """As without a graphics card and with 10,000 lines: fences, by which a drawing is awaited, say so long that it is
     not done."""
@@ -233,10 +244,8 @@ def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> No
     assert page.run("!!document.querySelector('.gliding')")
     page.run("void window.quicken()")
     page.wait("!document.querySelector('.gliding')")
-    is_over = "document.querySelector('#stage').classList.contains('over')"
-    for across, found in ((60, "false"), (0, "true")):
-        page.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + across, y=y)
-        page.wait(f"{is_over} === {found}")
+    hover(page, x + 60, y, finds=False)
+    hover(page, x, y, finds=True)
     page.press("#fit")
 
 
@@ -310,6 +319,20 @@ def test_the_table_keeps_the_focus_of_who_reads_it(page: Page) -> None:
     page.run("document.querySelector('#page-table tbody td.number').textContent = 'old'")
     page.wait("document.querySelector('#page-table tbody td.number').textContent !== 'old'")  # a second later
     assert page.run("document.activeElement === third && third.textContent") == name
+
+
+def test_who_manages_the_subnet_is_said_and_who_takes_over(page: Page, tmp_path: Path) -> None:
+    """One with a higher priority comes, and dies."""
+    words = ["sm", "--lab", LAB, "--at", "h9", "--priority", "15", "--state", str(tmp_path / "state.json")]
+    other = subprocess.Popen(
+        [sys.executable, "-m", "weft", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        page.wait("document.querySelector('header').innerText.includes('SM master h9')")
+    finally:
+        other.kill()
+        other.wait()
+    page.wait("document.querySelector('header').innerText.includes('SM master h1')")
 
 
 def test_a_service_that_goes_away_is_missed_and_comes_back(page: Page, program: Program) -> None:

@@ -148,9 +148,11 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for trap in self._traps:
-            self._subscribe(trap, on=False)
+            if not self._subscribe(trap, on=False):
+                return  # it is gone, and what it knew with it
 
-    def _subscribe(self, trap: Trap, *, on: bool) -> None:
+    def _subscribe(self, trap: Trap, *, on: bool) -> bool:
+        """Was it answered?"""
         wish = InformInfo.pack(
             lid_range_begin=_ALL,
             is_generic=1,
@@ -173,6 +175,7 @@ class Watch:
                 f"the subnet administrator at LID {self._administrator.lid} does not tell of trap {int(trap)}: {why}"
                 "\n  It tells whom it trusts: give the sa_key of its options."
             )
+        return answer is not None
 
     def notices(self, wait_s: float = 0.0) -> Iterator[GmpNotice]:
         """What was reported since, and what is within so many seconds, as it comes."""
