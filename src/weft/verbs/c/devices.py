@@ -187,6 +187,7 @@ class QueryPort(Record):
     init_type_reply: u64
     active_width: u64
     active_speed: u64
+    active_speed_ex: u64
     phys_state: u64
     link_layer: u64
     flags: u64

@@ -81,6 +81,7 @@ struct ibv_port_attr {
     uint8_t lmc, max_vl_num, sm_sl, subnet_timeout, init_type_reply, active_width, active_speed, phys_state, link_layer;
     uint8_t flags; /* before them older programs have nothing */
     uint16_t port_cap_flags2;
+    uint32_t active_speed_ex;
 };
 
 struct ibv_gid_entry {

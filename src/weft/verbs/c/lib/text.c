@@ -54,6 +54,18 @@ const char *ibv_wc_status_str(int status)
     return TEXT(words, status);
 }
 
+const char *ibv_wr_opcode_str(int opcode)
+{
+    static const char *const words[] = {
+        [IBV_WR_RDMA_WRITE] = "IBV_WR_RDMA_WRITE", [IBV_WR_RDMA_WRITE_WITH_IMM] = "IBV_WR_RDMA_WRITE_WITH_IMM",
+        [IBV_WR_SEND] = "IBV_WR_SEND", [IBV_WR_SEND_WITH_IMM] = "IBV_WR_SEND_WITH_IMM",
+        [IBV_WR_RDMA_READ] = "IBV_WR_RDMA_READ", [IBV_WR_ATOMIC_CMP_AND_SWP] = "IBV_WR_ATOMIC_CMP_AND_SWP",
+        [IBV_WR_ATOMIC_FETCH_AND_ADD] = "IBV_WR_ATOMIC_FETCH_AND_ADD", [IBV_WR_LOCAL_INV] = "IBV_WR_LOCAL_INV",
+        [IBV_WR_BIND_MW] = "IBV_WR_BIND_MW", [IBV_WR_SEND_WITH_INV] = "IBV_WR_SEND_WITH_INV", [IBV_WR_TSO] = "IBV_WR_TSO",
+        [IBV_WR_FLUSH] = "IBV_WR_FLUSH", [IBV_WR_ATOMIC_WRITE] = "IBV_WR_ATOMIC_WRITE"};
+    return TEXT(words, opcode);
+}
+
 /* Codes of rates (InfiniBand Architecture volume 1, "PathRecord"), as multiples of 2.5 Gb/s and in Mb/s. */
 static const struct { int rate, multiple, mbps; } rates[] = {
     {2, 1, 2500}, {5, 2, 5000}, {3, 4, 10000}, {6, 8, 20000}, {4, 12, 30000}, {7, 16, 40000}, {8, 24, 60000},
