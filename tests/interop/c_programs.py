@@ -13,6 +13,8 @@ from pathlib import Path
 from tests.interop.conftest import find_peer
 from tests.patience import PATIENCE_S, wait_until
 
+from weft.lab import programs
+from weft.lab.lab import Lab
 from weft.verbs import launch
 
 
@@ -25,6 +27,11 @@ def program(name: str) -> str:
 
 def outside_of_labs() -> dict[str, str]:
     return os.environ | launch.environment() | {"WEFT_VERBS_SAY": "1"}
+
+
+def on(lab: Lab, host: str) -> dict[str, str]:
+    """As a program of `weft exec` has it."""
+    return os.environ | programs.environment(lab.host(host)) | {"WEFT_VERBS_SAY": "1"}
 
 
 def listening_ports() -> set[int]:

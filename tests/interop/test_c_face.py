@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.interop.c_programs import fields, free_port, listening_ports, outside_of_labs, program, run_pair, started
+from tests.interop.c_programs import fields, free_port, listening_ports, on, outside_of_labs, program, run_pair, started
 from tests.interop.conftest import do_without, find_peer
 from tests.lab.rdma import Host, running
 from tests.patience import PATIENCE_S, wait_until
@@ -17,7 +17,6 @@ from tests.patience import PATIENCE_S, wait_until
 import weft.verbs.c
 from weft import compiler
 from weft.fabric.counters import Counter
-from weft.lab import programs
 from weft.verbs import hardware, launch
 from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.c import build
@@ -63,10 +62,6 @@ def test_pingpong_goes_through_shared_memory(kind, size):
 def lab():
     with running() as up:
         yield up
-
-
-def on(lab, host: str) -> dict[str, str]:
-    return os.environ | programs.environment(lab.host(host)) | {"WEFT_VERBS_SAY": "1"}
 
 
 def packets(lab) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.interop.c_programs import free_port, output, outside_of_labs, program, started
+from tests.interop.c_programs import free_port, on, output, outside_of_labs, program, started
 from tests.interop.conftest import do_without
 from tests.interop.test_c_face import exported, offsets
 from tests.interop.test_rdma_core import find_python, peers_folder, run
@@ -18,7 +18,6 @@ from tests.patience import PATIENCE_S, wait_until
 
 import weft.verbs.c
 from weft import compiler, runtime
-from weft.lab import programs
 from weft.verbs import hardware, launch
 from weft.verbs.c import build
 from weft.verbs.carriers.places import place_of
@@ -147,10 +146,6 @@ def test_a_program_hears_how_it_ends(tmp_path, then, last):
 def lab():
     with running() as up:
         yield up
-
-
-def on(lab, host: str) -> dict[str, str]:
-    return os.environ | programs.environment(lab.host(host)) | {"WEFT_VERBS_SAY": "1"}
 
 
 @pytest.mark.parametrize(("name", "address"), [("ucmatose", "h1"), ("udaddy", "127.1.0.1")])

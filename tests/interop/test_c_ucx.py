@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 
 import pytest
-from tests.interop.c_programs import outside_of_labs, program, run_pair
+from tests.interop.c_programs import on, outside_of_labs, program, run_pair
 from tests.lab.rdma import running
 from tests.patience import PATIENCE_S
 
 from weft import compiler
 from weft.fabric.counters import Counter
-from weft.lab import programs
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
 BATCH = """\
@@ -28,10 +26,6 @@ add -t ucp_fadd -s 8 -n 20 -w 2
 def only(transport: str) -> dict[str, str]:
     """Not sockets, nor UCX's own shared memory."""
     return {"UCX_TLS": f"{transport},self", "UCX_NET_DEVICES": "mlx5_0:1"}
-
-
-def on(lab, host: str) -> dict[str, str]:
-    return os.environ | programs.environment(lab.host(host)) | {"WEFT_VERBS_SAY": "1"}
 
 
 @pytest.fixture(scope="module")

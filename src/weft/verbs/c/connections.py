@@ -9,7 +9,7 @@ from weft.verbs.c.addresses import write_address
 from weft.verbs.c.calls import operation
 from weft.verbs.c.identifiers import ProgramChannel, ProgramCMID, gid_at, put_gid
 from weft.verbs.c.objects import add, find
-from weft.verbs.c.pairs import QP_NUMBERS, ModifyQp
+from weft.verbs.c.pairs import tell_qp
 from weft.verbs.cm.connection import Told
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
@@ -204,17 +204,13 @@ def disconnect(call: Disconnect) -> None:
 class InitQpAttr(Record):
     id: u32
     state: u32
-    words: u64  # where a ModifyQp goes, which has the address of an Address
+    words: u64  # where a ModifyQp goes
 
 
 @operation(InitQpAttr)
 def init_qp_attr(call: InitQpAttr) -> None:
     attr, mask = find(call.id, ProgramCMID).init_qp_attr(call.state)
-    words = ModifyQp.from_address(call.words)
-    for name in QP_NUMBERS:
-        setattr(words, name, getattr(attr, name))
-    words.mask = mask
-    write_address(words.address, attr.ah_attr)
+    tell_qp(call.words, attr).mask = mask
 
 
 @record

@@ -216,53 +216,37 @@ def modify_qp(call: ModifyQp) -> None:
     call.path = qp.path()
 
 
+def tell_qp(at: int, attr: QPAttr) -> ModifyQp:
+    """Fills the record there, which has the addresses of one or two of an Address."""
+    words = ModifyQp.from_address(at)
+    for name in QP_NUMBERS:
+        setattr(words, name, getattr(attr, name))
+    write_address(words.address, attr.ah_attr)
+    if words.alternative:
+        write_address(words.alternative, attr.alt_ah_attr)
+    return words
+
+
 @record
 class QueryQp(Record):
     qp: u32
     mask: u32
-    address: u64
-    alternative: u64
+    words: u64  # where a ModifyQp goes
     sq_sig_all: u32
     max_send_wr: u32
     max_recv_wr: u32
     max_send_sge: u32
     max_recv_sge: u32
     max_inline_data: u32
-    qp_state: u32
-    cur_qp_state: u32
-    path_mtu: u32
-    path_mig_state: u32
-    qkey: u32
-    rq_psn: u32
-    sq_psn: u32
-    dest_qp_num: u32
-    qp_access_flags: u32
-    pkey_index: u32
-    alt_pkey_index: u32
-    en_sqd_async_notify: u32
-    sq_draining: u32
-    max_rd_atomic: u32
-    max_dest_rd_atomic: u32
-    min_rnr_timer: u32
-    port_num: u32
-    timeout: u32
-    retry_cnt: u32
-    rnr_retry: u32
-    alt_port_num: u32
-    alt_timeout: u32
-    rate_limit: u32
 
 
 @operation(QueryQp)
 def query_qp(call: QueryQp) -> None:
     attr, init = find(call.qp, QP).query(call.mask)
-    for name in QP_NUMBERS:
-        setattr(call, name, getattr(attr, name))
+    tell_qp(call.words, attr)
     for name in CAP_NUMBERS:
         setattr(call, name, getattr(attr.cap, name))
     call.sq_sig_all = init.sq_sig_all
-    write_address(call.address, attr.ah_attr)
-    write_address(call.alternative, attr.alt_ah_attr)
 
 
 @record

@@ -95,12 +95,12 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
 {
     struct weft_Address address = {0}, other = {0};
-    struct weft_QueryQp call = {.qp = qp->handle, .mask = mask, .address = (uintptr_t)&address,
-                                .alternative = (uintptr_t)&other};
+    struct weft_ModifyQp words = {.address = (uintptr_t)&address, .alternative = (uintptr_t)&other};
+    struct weft_QueryQp call = {.qp = qp->handle, .mask = mask, .words = (uintptr_t)&words};
     int error = ASK(QueryQp, &call);
     if (error) return error;
     memset(attr, 0, sizeof(*attr));
-#define TAKE_QP(field) attr->field = call.field;
+#define TAKE_QP(field) attr->field = words.field;
     WEFT_QP_NUMBERS(TAKE_QP)
     WEFT_CAP_NUMBERS(TAKE_CAP)
     address_from_words(&address, &attr->ah_attr);
