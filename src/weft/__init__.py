@@ -7,6 +7,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     scenarios                      claims of the documents, each a small program with a number
     study                          very many runs: grids of options and seeds, here or on a Ray cluster, one table
     serve | clouds                 REST, our own and UFM's, with roles and a database | OpenStack, CloudStack, Slurm
+    jobs                           LIVE JOBS: real programs as ranks on the hosts of a lab, what they tell each other
     lab                            THE RUNNING THING: `weft up`, programs attached to it, cables broken on command
     advise                         do I need InfiniBand: answer, reasons, the runs that show it, when it flips
     compare                        which fabric for this cluster, and why: recable, job, comparison, report

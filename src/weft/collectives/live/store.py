@@ -1,0 +1,55 @@
+"""A rank's way to the job's store, by which ranks learn each other's addresses before there is any connection.
+
+    store = JobStore(os.environ["WEFT_JOB"])
+    store.set("qp/3", address)
+    store.get("qp/4", timeout_s=60)      waits until rank 4 has said it
+
+The launcher serves it (`weft.jobs.store`), for as long as the job runs; a value set again is another one.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from weft import json_lines
+from weft.errors import ConfigError, Silent
+
+VARIABLE = "WEFT_JOB"  # of every rank: the address
+LATE = "late"  # the kind of a refusal: nobody has set it in time
+LONGEST_BYTES = 16 << 20  # of a value
+_LONGEST_S = 366 * 24 * 3600
+_PATIENCE_S = 60.0  # for the launcher, beyond what it was asked to wait
+
+
+class JobStore:
+    """Keys and values of one job; any rank, any thread."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def set(self, key: str, value: bytes) -> None:
+        if len(value) > LONGEST_BYTES:
+            raise ConfigError(f"{key!r} has {len(value):,} bytes: the job's store takes values up to {LONGEST_BYTES:,}")
+        self._ask("set", 0.0, key=key, value=base64.b64encode(value).decode())
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        """Waits until somebody has set it; TimeoutError if nobody does."""
+        if not 0 <= timeout_s <= _LONGEST_S:
+            raise ConfigError(f"timeout_s={timeout_s:g}: the job's store waits for {key!r} from 0 to {_LONGEST_S:,} s")
+        return base64.b64decode(self._ask("get", timeout_s, key=key, timeout_s=timeout_s))
+
+    def _ask(self, do: str, wait_s: float, **words: Any) -> Any:
+        try:
+            found = json_lines.ask(Path(self.address), do, wait_s + _PATIENCE_S, **words)
+        except (OSError, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise Silent(
+                f"the store of the job at {self.address} does not answer: {reason}; it ends with `weft run`"
+            ) from None
+        if "error" not in found:
+            return found["ok"]
+        if found["kind"] == LATE:
+            raise TimeoutError(found["error"])
+        raise ConfigError(found["error"])

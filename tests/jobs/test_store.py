@@ -1,0 +1,72 @@
+"""The store of a job: ranks wait in it for what others say."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft import runtime
+from weft.collectives.live import store as client
+from weft.collectives.live.store import JobStore
+from weft.errors import ConfigError, Silent
+from weft.jobs.store import Store
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with Store(runtime.folder() / "test.store") as store:
+        yield store.address
+
+
+@given(st.text(st.characters(codec="utf-8")), st.binary(), st.binary())
+def test_a_value_comes_back_as_it_was_set_last(address, key, first, last):
+    for value in (first, last):
+        JobStore(address).set(key, value)
+    assert JobStore(address).get(key, 0) == last
+
+
+def test_who_asks_before_it_is_there_waits_for_it(address):
+    found: list[bytes] = []
+    waiting = [threading.Thread(target=lambda: found.append(JobStore(address).get("late", 600))) for _ in range(3)]
+    for one in waiting:
+        one.start()
+    JobStore(address).set("other", b"no")
+    JobStore(address).set("late", b"\0\xff")
+    for one in waiting:
+        one.join()
+    assert found == [b"\0\xff"] * 3
+
+
+def test_what_nobody_sets_is_named_when_the_time_is_over(address):
+    with pytest.raises(TimeoutError, match=r"no rank has set 'rank 7' in the job's store in 0.01 s"):
+        JobStore(address).get("rank 7", 0.01)
+
+
+def test_a_large_value_goes_through_and_one_too_large_is_refused(address, monkeypatch):
+    large = bytes(range(256)) * 4096
+    JobStore(address).set("large", large)
+    assert JobStore(address).get("large", 0) == large
+    monkeypatch.setattr(client, "LONGEST_BYTES", len(large) - 1)
+    with pytest.raises(ConfigError, match=r"'large' has 1,048,576 bytes: .* takes values up to 1,048,575"):
+        JobStore(address).set("large", large)
+
+
+@pytest.mark.parametrize("timeout_s", [-1.0, float("nan"), float("inf")])
+def test_a_time_that_is_none_is_refused(address, timeout_s):
+    with pytest.raises(ConfigError, match="the job's store waits for 'x' from 0 to 31,622,400 s"):
+        JobStore(address).get("x", timeout_s)
+
+
+def test_it_is_its_owners_alone_and_leaves_nothing():
+    place = runtime.folder() / "gone.store"
+    with Store(place) as store:
+        assert stat.S_IMODE(Path(store.address).stat().st_mode) == 0o600
+    assert not place.exists()
+    with pytest.raises(Silent, match=r"the store of the job at .*gone.store does not answer"):
+        JobStore(str(place)).get("x", 1)
