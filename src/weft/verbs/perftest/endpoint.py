@@ -23,7 +23,7 @@ from weft.verbs.attributes.text import mtu_to_str
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.perftest.arguments import find_device
 from weft.verbs.perftest.kinds import Connection, Verb
-from weft.verbs.perftest.plan import Atomic, Plan, Seat
+from weft.verbs.perftest.plan import Atomic, Plan
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.cq import CQ, CompChannel
 from weft.verbs.pyverbs.device import Context
@@ -58,24 +58,25 @@ class Port:
     gid: bytes
 
 
-def open_port(seat: Seat) -> Port:
-    ctx = Context(name=find_device(seat.device))
+def open_port(device: str = "", ib_port: int = 1, gid_index: int = -1) -> Port:
+    """Of the first device, if none is named. Without a GID's index one is chosen where the port needs it."""
+    ctx = Context(name=find_device(device))
     try:
-        facts = ctx.query_port(seat.ib_port)
+        facts = ctx.query_port(ib_port)
     except PyverbsRDMAError as error:
-        raise ConfigError(f"{ctx.name} has no port {seat.ib_port}: leave out -i") from error
+        raise ConfigError(f"{ctx.name} has no port {ib_port}: leave out -i") from error
     if facts.state != e.IBV_PORT_ACTIVE:
-        raise SubnetError(f"port {seat.ib_port} of {ctx.name} is not Active: no subnet manager, or no cable")
+        raise SubnetError(f"port {ib_port} of {ctx.name} is not Active: no subnet manager, or no cable")
     is_ethernet = facts.link_layer == e.IBV_LINK_LAYER_ETHERNET
-    gids = [ctx.query_gid(seat.ib_port, index).raw for index in range(facts.gid_tbl_len)]
-    index = seat.gid_index
+    gids = [ctx.query_gid(ib_port, index).raw for index in range(facts.gid_tbl_len)]
+    index = gid_index
     if index < 0 and is_ethernet:
-        index = _best_gid(ctx, seat.ib_port, gids)
+        index = _best_gid(ctx, ib_port, gids)
     if index >= len(gids) or (index >= 0 and gids[index] == NO_GID):
-        raise ConfigError(f"port {seat.ib_port} of {ctx.name} has no GID {index}: ibv_devinfo -v lists them")
+        raise ConfigError(f"port {ib_port} of {ctx.name} has no GID {index}: ibv_devinfo -v lists them")
     return Port(
         ctx=ctx,
-        number=seat.ib_port,
+        number=ib_port,
         lid=facts.lid,
         mtu_bytes=mtu_to_str(facts.active_mtu),
         is_ethernet=is_ethernet,

@@ -112,7 +112,7 @@ class _Server(_End):
     side = 1
 
     def run(self) -> None:
-        self.port = open_port(self.seat)
+        self.port = open_port(self.seat.device, self.seat.ib_port, self.seat.gid_index)
         listener = exchange.Listener(self.seat.bind, self.seat.port)
         for line in ("", _STARS, WAITING, _STARS):
             self.say(line)
@@ -160,7 +160,7 @@ class _Client(_End):
     side = 0
 
     def run(self) -> None:
-        self.port = open_port(self.seat)
+        self.port = open_port(self.seat.device, self.seat.ib_port, self.seat.gid_index)
         self.peer = exchange.call(self.seat.host, self.seat.port)
         try:
             self._measure()

@@ -64,7 +64,7 @@ def _arguments(name: str) -> Arguments:
 
 
 def _run(plan: Plan, seat: Seat, *, with_events: bool, say: Say) -> None:
-    port = open_port(seat)
+    port = open_port(seat.device, seat.ib_port, seat.gid_index)
     if plan.mtu_bytes > port.mtu_bytes:
         raise ConfigError(f"mtu {plan.mtu_bytes} is more than the port has: {port.mtu_bytes} at most")
     side = 0 if seat.host else 1

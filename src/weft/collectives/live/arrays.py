@@ -1,0 +1,52 @@
+"""Memory of numpy for programs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+
+class Array:
+    """The data, and for programs that want it memory beside; what "add" means is `reduce`: np.add, np.maximum.
+
+    A rank that has one block of the data only gives that, and says where it is: `block` of `n_blocks`.
+    """
+
+    def __init__(
+        self,
+        data: NDArray[np.generic],
+        beside: NDArray[np.generic] | None = None,
+        reduce: np.ufunc = np.add,
+        *,
+        block: int = 0,
+        n_blocks: int = 1,
+    ) -> None:
+        self.size_bytes, self.item_bytes = n_blocks * data.nbytes, data.itemsize
+        self._type, self._reduce = data.dtype, reduce
+        self._data, self._first = flat(data), block * data.nbytes
+        self._beside = flat(beside) if beside is not None else np.empty(0, np.uint8)
+
+    def address(self, begin: int) -> int:
+        part, offset = self._part(begin)
+        return part.ctypes.data + offset
+
+    def put(self, begin: int, data: Bytes) -> None:
+        part, offset = self._part(begin)
+        part[offset : offset + len(data)] = data
+
+    def add(self, begin: int, data: Bytes) -> None:
+        part, offset = self._part(begin)
+        here = part[offset : offset + len(data)].view(self._type)
+        self._reduce(here, data.view(self._type), out=here)
+
+    def _part(self, begin: int) -> tuple[Bytes, int]:
+        if begin < self.size_bytes:
+            return self._data, begin - self._first
+        return self._beside, begin - self.size_bytes
+
+
+def flat(data: NDArray[np.generic]) -> Bytes:
+    """Its bytes, not a copy of them."""
+    return data.reshape(-1).view(np.uint8)

@@ -1,0 +1,33 @@
+"""Which program a call takes: few rounds for what is small, few bytes for what is large."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from weft.collectives.kinds import Collective
+from weft.collectives.program import Program
+from weft.collectives.writers import program
+
+SMALL_BYTES = 1 << 15  # where the rounds of a ring cost as much as what a ring saves
+
+
+def choose(kind: Collective, n_ranks: int, size_bytes: int, root: int = 0) -> Program:
+    """`size_bytes` are those of nccl-tests: of the larger of the two buffers."""
+    return _program(kind, n_ranks, size_bytes <= SMALL_BYTES, root)
+
+
+@cache  # a group has few of them
+def _program(kind: Collective, n_ranks: int, is_small: bool, root: int) -> Program:
+    algorithms = {
+        Collective.ALL_REDUCE: "recursive-doubling" if is_small and not n_ranks & (n_ranks - 1) else "ring",
+        Collective.ALL_GATHER: "ring",
+        Collective.REDUCE_SCATTER: "ring",
+        Collective.BROADCAST: "tree" if is_small else "ring",
+        Collective.REDUCE: "tree" if is_small else "ring",
+        Collective.ALL_TO_ALL: "pairwise",
+        Collective.GATHER: "linear",
+        Collective.SCATTER: "linear",
+        Collective.SEND_RECV: "shift",
+        Collective.BARRIER: "dissemination",
+    }
+    return program(kind, algorithms[kind], nodes=n_ranks, root=root)

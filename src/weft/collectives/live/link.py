@@ -1,0 +1,222 @@
+"""A queue pair to one other rank, with slots for what comes from it and credits for its slots.
+
+    sender                                       receiver
+    RDMA WRITE with immediate, into slot n  ->   arrived: which slot, how many bytes, the immediate
+                                            <-   RDMA WRITE with immediate, no bytes: so many slots are free again
+
+A sender never has more fragments under way than there are slots, so none is ever refused for want of a receive request.
+Slots are memory of the adapter, which processes of one machine share; the data is sent from where it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import SubnetError
+from weft.verbs import enums as e
+from weft.verbs.attributes.address import GID, AHAttr, GlobalRoute
+from weft.verbs.perftest.endpoint import Port, open_port
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.pyverbs.wc import cqe_status_to_str
+from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
+
+SLOTS = 4
+FRAGMENT_BYTES = 1 << 19
+ADAPTER = "WEFT_ADAPTER"  # which device a rank uses; the first, if nothing is said
+_CREDIT = 1 << 31  # in the immediate: what it tells of is free slots, not a fragment
+TAG_MASK = _CREDIT - 1
+_ABORT = 0xFFFF_FFFF  # it has given up
+_DATA = 1  # wr_id of fragments; nobody waits for the others
+_RECEIVES = 2 * SLOTS + 2  # fragments, and credits
+_COMPLETIONS = 4 * SLOTS + 4  # of a link, at most at once
+_ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
+_ANYWHERE_BYTES = 1 << 62
+_TIMEOUT, _RETRIES, _RNR_TIMER = 14, 7, 12  # 67 ms, seven times
+
+
+class Broken(SubnetError):
+    """A link that does not work any more. `rank` is who is at its other end."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(f"rank {rank}: {reason}")
+        self.rank, self.reason = rank, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A fragment, in its slot until the link is told that it is free."""
+
+    data: NDArray[np.uint8]
+    tag: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """What the other end must know of a link."""
+
+    lid: int
+    gid: str
+    qpn: int
+    psn: int
+    slots: int  # address of the first
+    rkey: int
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Address:
+        return cls(**json.loads(data))
+
+
+class Endpoint:
+    """What a process has of the fabric: a port, one completion queue, and links."""
+
+    def __init__(self, device: str = "", *, fragment_bytes: int = FRAGMENT_BYTES) -> None:
+        self.fragment_bytes = fragment_bytes  # the same at all ranks
+        self.port: Port = open_port(device or os.environ.get(ADAPTER, ""))
+        self.pd = PD(self.port.ctx)
+        self.cq = CQ(self.port.ctx, _COMPLETIONS)
+        # Programs send from wherever their data is. The key is for reading here, and nobody else's.
+        self.anywhere = self.port.ctx.adapter.regions.register(self.pd.key, 0, _ANYWHERE_BYTES, 0)
+        self._links: dict[int, Link] = {}
+
+    def link(self, rank: int, use: str) -> Link:
+        """One more, which is to be connected."""
+        if (wanted := (len(self._links) + 1) * _COMPLETIONS) > self.cq.cqe:
+            self.cq.resize(2 * wanted)
+        made = Link(self, rank, use)
+        self._links[made.qp.qp_num] = made
+        return made
+
+    def poll(self) -> bool:
+        """Tell links what happened to them. False if nothing did."""
+        count, found = self.cq.poll(16)
+        for wc in found:
+            link = self._links.get(wc.qp_num)
+            if link is not None:
+                link.on_completion(wc.wr_id, wc.status, wc.opcode, wc.imm_data, wc.byte_len)
+        return count > 0
+
+    def forget(self, link: Link) -> None:
+        del self._links[link.qp.qp_num]
+        link.qp.close()
+        link.slots.close()
+
+    def close(self) -> None:
+        self._links.clear()
+        self.port.ctx.close()
+
+
+class Link:
+    def __init__(self, end: Endpoint, rank: int, use: str) -> None:
+        self.rank, self.use, self._end = rank, use, end
+        cap = QPCap(max_send_wr=2 * SLOTS + 2, max_recv_wr=_RECEIVES, max_send_sge=32, max_recv_sge=1)
+        self.qp = QP(end.pd, QPInitAttr(e.IBV_QPT_RC, scq=end.cq, rcq=end.cq, cap=cap))
+        self.slots = MR(end.pd, SLOTS * end.fragment_bytes, _ACCESS)
+        raw = (ctypes.c_uint8 * (SLOTS * end.fragment_bytes)).from_address(self.slots.buf)
+        self._memory: NDArray[np.uint8] = np.ctypeslib.as_array(raw)
+        self._psn = int.from_bytes(os.urandom(3), "big")
+        self._far: Address | None = None
+        self.credits = SLOTS
+        self.arrived: deque[Arrival] = deque()
+        self.posted = self.completed = 0
+        self._next_out = self._next_in = self._freed = 0
+        self._lkey = end.anywhere.key
+        self.broken: Broken | None = None
+        self.aborted = False
+
+    # -- connecting ---------------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> Address:
+        port = self._end.port
+        gid = GID.of(port.gid).gid
+        return Address(
+            lid=port.lid, gid=gid, qpn=self.qp.qp_num, psn=self._psn, slots=self.slots.buf, rkey=self.slots.rkey
+        )
+
+    def connect(self, far: Address) -> None:
+        port, self._far = self._end.port, far
+        is_global = port.gid_index >= 0
+        route = GlobalRoute(dgid=GID(far.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
+        attr = QPAttr(port_num=port.number, path_mtu=(port.mtu_bytes // 128).bit_length() - 1)
+        attr.qp_access_flags, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = _ACCESS, far.qpn, far.psn, self._psn
+        attr.min_rnr_timer, attr.timeout, attr.retry_cnt, attr.rnr_retry = _RNR_TIMER, _TIMEOUT, _RETRIES, _RETRIES
+        attr.ah_attr = AHAttr(dlid=far.lid, port_num=port.number, is_global=is_global, gr=route)
+        self.qp.to_rts(attr)
+        self._receive = RecvWR()
+        for _ in range(_RECEIVES):
+            self.qp.post_recv(self._receive)
+
+    @property
+    def is_connected(self) -> bool:
+        """At this end."""
+        return self._far is not None
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def send(self, pieces: Iterable[tuple[int, int]], tag: int) -> None:
+        """One fragment, in pieces of (address, bytes), with a credit that there is."""
+        assert self._far is not None
+        self.credits -= 1
+        slot = self._far.slots + self._next_out * self._end.fragment_bytes
+        self._next_out = (self._next_out + 1) % SLOTS
+        self.posted += 1
+        self._write([SGE(address, length, self._lkey) for address, length in pieces], slot, tag & TAG_MASK, _DATA)
+
+    def _write(self, elements: list[SGE], slot: int, immediate: int | None, wr_id: int = 0) -> None:
+        assert self._far is not None
+        elements = elements or [SGE(0, 0, self._lkey)]
+        opcode = e.IBV_WR_RDMA_WRITE if immediate is None else e.IBV_WR_RDMA_WRITE_WITH_IMM
+        work = SendWR(wr_id, opcode, num_sge=len(elements), sg=elements, imm_data=immediate or 0)
+        work.set_wr_rdma(self._far.rkey, slot)
+        self.qp.post_send(work)
+
+    def free(self) -> None:
+        """What was in the oldest slot has been used. The other end hears of several at once."""
+        self._freed += 1
+        if 2 * self._freed >= SLOTS:
+            count, self._freed = self._freed, 0
+            self._write([], 0, _CREDIT | count)
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def on_completion(self, wr_id: int, status: int, opcode: int, immediate: int, length: int) -> None:
+        if status != e.IBV_WC_SUCCESS:
+            if self.broken is None:
+                self.broken = Broken(self.rank, f"no way to it any more: {cqe_status_to_str(status)}")
+            return
+        if opcode != e.IBV_WC_RECV_RDMA_WITH_IMM:
+            self.completed += wr_id == _DATA
+            return
+        self.qp.post_recv(self._receive)
+        if immediate == _ABORT:
+            self.aborted = True
+        elif immediate & _CREDIT:
+            self.credits += immediate & TAG_MASK
+        else:
+            begin = self._next_in * self._end.fragment_bytes
+            self._next_in = (self._next_in + 1) % SLOTS
+            self.arrived.append(Arrival(self._memory[begin : begin + length], immediate))
+
+    def probe(self) -> None:
+        """Whether the other end is still there: a WRITE of nothing, and an error comes if nobody takes it."""
+        if self.is_connected and self.posted == self.completed:
+            self._write([], 0, None)
+
+    def abort(self) -> None:
+        """Tell the other end that this one has given up, if it can still be told."""
+        if self._far is not None and self.broken is None:
+            self._write([], 0, _ABORT)

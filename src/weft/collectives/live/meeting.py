@@ -1,0 +1,133 @@
+"""Ranks that find each other through a store, wait for each other, and give up together.
+
+A link comes up when both ends want it: each leaves its address in the store, takes the other's, and says that it is
+ready. Nobody waits for that who only wants to begin: `try_to_connect` does what can be done now.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from weft.collectives.live.link import Address, Broken, Endpoint, Link
+from weft.errors import SubnetError
+
+_SPINS = 2_000  # polls that find nothing before a rank rests
+_REST_S, _REST_MAX_S = 50e-6, 1e-3
+_PROBE_S = 0.5  # between two looks whether the other end is still there
+_LOOK_S = 1e-3  # between two looks into the store
+_HEAR_S = 5.0  # for what was certainly said
+
+
+class Store(Protocol):
+    """Where ranks leave what others need to find them: PyTorch's, or `store.JobStore`."""
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        """Waits for it, or with 0 only looks; TimeoutError if it does not come."""
+        ...
+
+
+class Meeting:
+    """Of `rank` with the others of `size`; `name` tells meetings of one store apart."""
+
+    def __init__(self, end: Endpoint, store: Store, name: str, rank: int, size: int, timeout_s: float) -> None:
+        self.end, self.rank, self.size, self.timeout_s = end, rank, size, timeout_s
+        self._store, self._name = store, name
+        self._links: dict[tuple[str, int], Link] = {}
+        self._unready: dict[Link, float] = {}  # whose other end may not take anything yet: when to look for it again
+        self.failed: SubnetError | None = None
+        self.on_idle: Callable[[], bool] = lambda: False  # something else that can be done while waiting
+
+    # -- links --------------------------------------------------------------------------------------------------------
+
+    def link(self, peer: int, use: str) -> Link:
+        """To a rank, for one use; it may not be up yet."""
+        if (found := self._links.get((use, peer))) is not None:
+            return found
+        link = self._links[use, peer] = self.end.link(peer, use)
+        self._unready[link] = 0.0
+        self._tell(f"{use}/{self.rank}/{peer}", link.address.encode())
+        return link
+
+    def is_up(self, link: Link) -> bool:
+        """Brings it up if the other end has come."""
+        look_s, now_s = self._unready.get(link), time.monotonic()
+        if look_s is None:
+            return True
+        if now_s < look_s:
+            return False
+        self._unready[link] = now_s + _LOOK_S
+        return self._bring_up(link, 0.0)
+
+    def bring_up(self, link: Link, deadline_s: float) -> None:
+        while link in self._unready and not self._bring_up(link, min(_PROBE_S, deadline_s - time.monotonic())):
+            self._check(link)
+            if time.monotonic() > deadline_s:
+                raise Broken(link.rank, f"it did not come within {self.timeout_s:g} s")
+
+    def _bring_up(self, link: Link, timeout_s: float) -> bool:
+        there, back = f"{link.use}/{link.rank}/{self.rank}", f"{link.use}/{self.rank}/{link.rank}"
+        try:
+            if not link.is_connected:
+                link.connect(Address.decode(self._hear(there, timeout_s)))
+                self._tell(f"ready/{back}", b"1")
+            self._hear(f"ready/{there}", timeout_s)
+        except TimeoutError:
+            return False
+        del self._unready[link]
+        return True
+
+    def _tell(self, key: str, value: bytes) -> None:
+        self._store.set(f"{self._name}/{key}", value)
+
+    def _hear(self, key: str, timeout_s: float) -> bytes:
+        return self._store.get(f"{self._name}/{key}", max(0.0, timeout_s))
+
+    # -- waiting ------------------------------------------------------------------------------------------------------
+
+    def wait(self, link: Link | None, is_ready: Callable[[], bool], deadline_s: float, words: str) -> None:
+        """For something of a link, or of any; `words` say in errors what it is part of."""
+        idle, probed_s = 0, 0.0
+        while not is_ready():
+            self._check(link, words)
+            if self.end.poll() or self.on_idle():
+                idle = 0
+                continue
+            idle += 1
+            if idle < _SPINS:
+                os.sched_yield()
+                time.sleep(0)  # Python's lock, which that does not let go
+                continue
+            time.sleep(min(_REST_S * (1 + idle - _SPINS), _REST_MAX_S))
+            now_s = time.monotonic()
+            if now_s > deadline_s:
+                who = link.rank if link is not None else -1
+                raise Broken(who, f"nothing within {self.timeout_s:g} s, in {words}")
+            if link is not None and now_s > probed_s + _PROBE_S:
+                probed_s = now_s
+                link.probe()
+
+    def _check(self, link: Link | None, words: str = "") -> None:
+        if link is not None and link.broken is not None:
+            raise Broken(link.rank, f"{link.broken.reason}, in {words}")
+        if any(one.aborted for one in self._links.values()):
+            said = self._hear("gave up", _HEAR_S).decode()
+            raise SubnetError(f"{said} (this is rank {self.rank}{f', in {words}' if words else ''})")
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def give_up(self, error: SubnetError) -> None:
+        """For good: nobody knows what the others have done meanwhile. They are told why."""
+        self.failed = error
+        self._tell("gave up", f"rank {self.rank} gave up: {error}".encode())
+        for link in self._links.values():
+            link.abort()
+
+    def close(self) -> None:
+        for link in self._links.values():
+            self.end.forget(link)
+        self._links.clear()

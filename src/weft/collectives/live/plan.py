@@ -1,0 +1,141 @@
+"""A program as one rank sees it: fragments to send, and fragments to take, in order.
+
+What a rank sends to another in one round is one stream of bytes, cut into fragments that fit a slot. Of each round
+first the fragments number 0 of all streams are sent, then those that come are taken, then number 1, and so on. All
+ranks keep this order of (round, fragment), so whoever is furthest behind never waits for a slot of one who waits for
+it: one slot for each neighbour is enough, and more only let ranks run ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from weft.collectives.program import Program, Sends
+from weft.errors import ConfigError
+
+PIECES_MAX = 30  # of a fragment: elements of a request
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Of the buffer, in bytes."""
+
+    begin: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One fragment: sent to a peer, or taken from it and put or added, piece by piece."""
+
+    peer: int
+    is_send: bool
+    add: bool
+    pieces: tuple[Piece, ...]
+    length: int
+
+
+def steps(program: Program, rank: int, size_bytes: int, item_bytes: int, fragment_bytes: int) -> list[Step]:
+    """What this rank does. Chunks have whole items, the same number but for the last, which may lack some or all."""
+    if program.n_reducers:
+        raise ConfigError(f"{program.name} needs switches that add: only the simulators have them; use ring or tree")
+    layout = Layout(program, size_bytes, item_bytes)
+    fragment_bytes = fragment_bytes // item_bytes * item_bytes
+    made: list[Step] = []
+    for number in range(program.n_rounds):
+        sends = program.make_round(number)
+        outgoing = _streams(layout, sends, sends.src == rank, sends.dst, sends.src_chunk, fragment_bytes, is_send=True)
+        incoming = _streams(layout, sends, sends.dst == rank, sends.src, sends.dst_chunk, fragment_bytes, is_send=False)
+        _refuse_overwriting(program, number, outgoing, incoming)
+        for out, into in zip_longest(zip_longest(*outgoing), zip_longest(*incoming), fillvalue=()):
+            made += [one for one in (*out, *into) if one is not None]
+    return made
+
+
+class Layout:
+    """Where chunks are: in the data, or beside it, where they are counted on from the end of the data."""
+
+    def __init__(self, program: Program, size_bytes: int, item_bytes: int) -> None:
+        n_items = size_bytes // item_bytes
+        if program.n_beside and n_items % program.n_parts:
+            raise ConfigError(f"{program.name} of {n_items} items: they must be a multiple of {program.n_parts}")
+        self.size_bytes, self.n_parts = size_bytes, program.n_parts
+        self.chunk_bytes = -(-n_items // program.n_parts) * item_bytes
+        self.beside_bytes = program.n_beside * self.chunk_bytes
+
+    def places(self, chunk: int, n_chunks: int) -> list[Piece]:
+        """Of chunks that lie together: one, or one in the data and one beside."""
+        begin, end = self._begin(chunk), self._begin(chunk + n_chunks)
+        if begin < self.size_bytes < end:
+            return [Piece(begin, self.size_bytes - begin), Piece(self.size_bytes, end - self.size_bytes)]
+        return [Piece(begin, end - begin)]
+
+    def _begin(self, chunk: int) -> int:
+        data = min(chunk * self.chunk_bytes, self.size_bytes)
+        return data + max(0, chunk - self.n_parts) * self.chunk_bytes
+
+
+def _streams(
+    layout: Layout,
+    sends: Sends,
+    mine: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    peers: np.ndarray[tuple[int], np.dtype[np.int32]],
+    chunks: np.ndarray[tuple[int], np.dtype[np.int32]],
+    fragment_bytes: int,
+    *,
+    is_send: bool,
+) -> list[list[Step]]:
+    """By peer and by whether it is added: the fragments of what goes to it, or comes from it, in this round."""
+    streams: dict[tuple[int, bool], list[Piece]] = {}
+    for row in np.flatnonzero(mine):
+        pieces = streams.setdefault((int(peers[row]), bool(sends.add[row])), [])
+        first, n, stride = int(chunks[row]), int(sends.n_chunks[row]), int(sends.stride[row])
+        for chunk, count in [(first, n)] if stride == 1 else [(first + k * stride, 1) for k in range(n)]:
+            pieces += layout.places(chunk, count)
+    return [
+        [
+            Step(peer, is_send, add, cut, sum(piece.length for piece in cut))
+            for cut in _cut(pieces, fragment_bytes) or [()]  # an empty message still tells that its sender came so far
+        ]
+        for (peer, add), pieces in streams.items()
+    ]
+
+
+def _cut(pieces: list[Piece], fragment_bytes: int) -> list[tuple[Piece, ...]]:
+    made: list[tuple[Piece, ...]] = []
+    now: list[Piece] = []
+    room = fragment_bytes
+    for piece in pieces:
+        begin, left = piece.begin, piece.length
+        while left:
+            here = min(left, room)
+            now.append(Piece(begin, here))
+            begin, left, room = begin + here, left - here, room - here
+            if not room or len(now) == PIECES_MAX:
+                made.append(tuple(now))
+                now, room = [], fragment_bytes
+    return [*made, tuple(now)] if now else made
+
+
+def _refuse_overwriting(program: Program, number: int, outgoing: list[list[Step]], incoming: list[list[Step]]) -> None:
+    """In a round all is read before anything is written: so nothing may be sent that came with an earlier fragment."""
+    taken = [
+        (piece.begin, piece.begin + piece.length, nth)
+        for stream in incoming
+        for nth, step in enumerate(stream)
+        for piece in step.pieces
+    ]
+    if not taken:
+        return
+    begins, ends, order = (np.array(column) for column in zip(*taken, strict=True))
+    for stream in outgoing:
+        for nth, step in enumerate(stream):
+            for piece in step.pieces:
+                if np.any((begins < piece.begin + piece.length) & (ends > piece.begin) & (order < nth)):
+                    raise ConfigError(
+                        f"{program.name}: in round {number} a rank would receive into what it has not sent yet; "
+                        "give the program a place beside its data (n_beside)"
+                    )

@@ -1,0 +1,49 @@
+"""Ranks as threads of one process, each with an endpoint of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from weft.collectives.live.group import Group
+from weft.collectives.live.link import Endpoint
+
+T = TypeVar("T")
+
+
+class Board:
+    """A store for threads."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def set(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        with self._changed:
+            if not self._changed.wait_for(lambda: key in self._values, timeout_s):
+                raise TimeoutError(key)
+            return self._values[key]
+
+
+def together(n: int, do: Callable[[Group], T], *, fragment_bytes: int = 1 << 10, timeout_s: float = 1200) -> list[T]:
+    """What each of n ranks returns; the first error of any is raised."""
+    board = Board()
+
+    def rank(number: int) -> T:
+        end = Endpoint(fragment_bytes=fragment_bytes)
+        try:
+            return do(Group(end, board, "test", number, n, timeout_s))
+        finally:
+            done.wait()  # nobody goes before all have what they need of it
+            end.close()
+
+    done = threading.Barrier(n)
+    with ThreadPoolExecutor(n) as pool:
+        return [one.result() for one in [pool.submit(rank, number) for number in range(n)]]

@@ -1,0 +1,125 @@
+"""Programs on real bytes compute what `check` proves on symbols."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.collectives.live.ranks import together
+
+from weft.collectives.check import begins_with
+from weft.collectives.kinds import Collective
+from weft.collectives.live.arrays import Array
+from weft.collectives.live.group import Group
+from weft.collectives.live.plan import steps
+from weft.collectives.program import Program, Sends
+from weft.collectives.writers import ALGORITHMS, program
+from weft.errors import ConfigError, SubnetError
+
+
+def programs() -> list[Program]:
+    """All that switches are not needed for: on one rank of a node, and on several."""
+    made = []
+    for name in ALGORITHMS:
+        for kind in ALGORITHMS[name]:
+            for nodes, gpus in ((4, 1), (2, 2), (3, 1)):
+                try:
+                    one = program(kind, name, nodes=nodes, gpus=gpus)
+                except ConfigError:  # not for so many
+                    continue
+                if not one.n_reducers:
+                    made.append(one)
+    return made
+
+
+@pytest.mark.parametrize("one", programs(), ids=lambda one: f"{one.name}-{one.n_ranks}-{one.gpus}")
+def test_a_program_computes_on_bytes_what_is_proved_of_it(one: Program) -> None:
+    uneven = 0 if one.n_beside else 3
+    n_items = one.n_parts * 150 - uneven  # chunks of more than one fragment, the last one short
+    chunk = -(-n_items // one.n_parts)
+    data = np.random.default_rng(7).integers(0, 1 << 40, (one.n_ranks, n_items))
+    mine = np.repeat(begins_with(one)[:, : one.n_parts], chunk, axis=1)[:, :n_items]
+
+    def rank(group: Group) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        held = np.where(mine[group.rank], data[group.rank], -1)
+        beside = np.full(one.n_beside * chunk, -1)
+        group.run(one, Array(held, beside), one.name)
+        group.run(program(Collective.BARRIER, "dissemination", nodes=one.n_ranks), Array(held[:0]), "barrier")
+        return np.concatenate((held, beside))
+
+    for number, found in enumerate(together(one.n_ranks, rank)):
+        wanted, where = expected(one, data, number)
+        np.testing.assert_array_equal(found[where], wanted)
+
+
+def expected(
+    one: Program, data: np.ndarray[tuple[int, int], np.dtype[np.int64]], rank: int
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], slice]:
+    """What a rank must end with, and where; in MPI's words."""
+    n, size = data.shape
+    part = -(-size // one.n_parts) * one.n_parts // n
+    block = slice(rank * size // n, (rank + 1) * size // n)
+    whole, kind = slice(0, size), one.collective
+    if kind is Collective.ALL_REDUCE or (kind is Collective.REDUCE and rank == one.root):
+        return data.sum(axis=0), whole
+    if kind is Collective.REDUCE_SCATTER:
+        block = slice(rank * part, min((rank + 1) * part, size))
+        return data.sum(axis=0)[block], block
+    if kind in (Collective.BROADCAST, Collective.SCATTER):
+        where = whole if kind is Collective.BROADCAST else slice(rank * part, min((rank + 1) * part, size))
+        return data[one.root][where], where
+    if kind is Collective.ALL_GATHER or (kind is Collective.GATHER and rank == one.root):
+        return np.concatenate([data[r, r * part : (r + 1) * part] for r in range(n)]), whole
+    if kind is Collective.SEND_RECV:
+        return data[rank - 1], slice(size, 2 * size)
+    if kind is Collective.ALL_TO_ALL:
+        others = np.concatenate([data[r, block] if r != rank else np.full(size // n, -1) for r in range(n)])
+        return others, slice(size, 2 * size)
+    return data[0, :0], slice(0, 0)
+
+
+def test_a_program_for_switches_that_add_is_refused() -> None:
+    with pytest.raises(ConfigError, match="only the simulators have them"):
+        steps(program("all_reduce", "sharp", nodes=4), 0, 64, 4, 64)
+
+
+def test_a_round_that_overwrites_what_it_has_to_send_is_refused() -> None:
+    """Rank 0 sends its second chunk after its first, and receives into the second at once."""
+
+    def crossed(_: int) -> Sends:
+        return Sends.make([0, 1], [1, 0], [0, 0], to=[0, 1], n=[2, 1], add=[False, False])
+
+    one = Program.of("crossed", Collective.BROADCAST, 2, (1,), crossed, n_chunks=2)
+    with pytest.raises(ConfigError, match="round 0 a rank would receive into what it has not sent yet"):
+        steps(one, 0, 200, 1, 100)
+
+
+@pytest.mark.parametrize("sizes", [(8, 12), (8, 8)])
+def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int]) -> None:
+    """By size, or by what they call."""
+
+    def rank(group: Group) -> str:
+        size = sizes[group.rank]
+        call = "all_reduce" if sizes[0] != sizes[1] or group.rank == 0 else "broadcast"
+
+        def twice() -> None:
+            """Who only sends may learn it late."""
+            for _ in range(2):
+                group.run(program(call, "ring", nodes=2), Array(np.ones(size)), f"{call} of {size} float64")
+
+        with pytest.raises(SubnetError) as caught:
+            twice()
+        with pytest.raises(SubnetError):  # it stays so
+            group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "another")
+        return str(caught.value)
+
+    for said in together(2, rank):
+        assert "all ranks must call the same" in said
+
+
+def test_a_rank_that_never_comes_is_named() -> None:
+    def rank(group: Group) -> None:
+        if group.rank == 0:
+            with pytest.raises(SubnetError, match=r"rank 1: it did not come within 0\.2 s"):
+                group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "all_reduce")
+
+    together(2, rank, timeout_s=0.2)

@@ -1,0 +1,76 @@
+"""Messages from rank to rank."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.collectives.live.ranks import together
+
+from weft.collectives.live.group import Group
+from weft.errors import ConfigError
+
+
+def message(seed: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.random.default_rng(seed).integers(0, 256, length, np.uint8)
+
+
+@pytest.mark.parametrize("length", [0, 1, 1024 - 16, 1024 - 15, 10_000])
+def test_all_may_begin_to_send_before_any_receives(length: int) -> None:
+    """In a ring, of messages that are larger than all slots together."""
+
+    def rank(group: Group) -> None:
+        mail, n = group.mail, group.size
+        sending = mail.send((group.rank + 1) % n, message(group.rank, length), tag=5)
+        into = np.zeros(length, np.uint8)
+        receiving = mail.receive(into, (group.rank - 1) % n, 5)
+        mail.wait(receiving)
+        mail.wait(sending)
+        np.testing.assert_array_equal(into, message((group.rank - 1) % n, length))
+
+    together(3, rank)
+
+
+def test_tags_tell_messages_apart_whatever_their_order() -> None:
+    def rank(group: Group) -> list[int]:
+        mail = group.mail
+        if group.rank == 0:
+            begun = [mail.send(1, message(tag, 9000), tag) for tag in (1, 2, 3, 1)]
+            for one in begun:
+                mail.wait(one)
+            return []
+        found = []
+        for tag in (3, None, 1, None):
+            receiving = mail.receive(into := np.zeros(9000, np.uint8), None, tag)
+            mail.wait(receiving)
+            assert (receiving.source, receiving.length) == (0, 9000)
+            assert receiving.tag is not None
+            np.testing.assert_array_equal(into, message(receiving.tag, 9000))
+            found.append(receiving.tag)
+        return found
+
+    assert together(2, rank)[1] == [3, 1, 1, 2]
+
+
+def test_a_message_that_is_too_long_is_an_error_and_the_next_one_is_none() -> None:
+    def rank(group: Group) -> None:
+        mail = group.mail
+        if group.rank == 0:
+            for length in (10, 5):
+                mail.wait(mail.send(1, message(length, length)))
+            return
+        with pytest.raises(ConfigError, match="a message of 10 bytes from rank 0 came for a place of 5"):
+            mail.wait(mail.receive(np.zeros(5, np.uint8), 0))
+        mail.wait(mail.receive(into := np.zeros(5, np.uint8), 0))
+        np.testing.assert_array_equal(into, message(5, 5))
+
+    together(2, rank)
+
+
+@pytest.mark.parametrize("to", [1, 2, -1])
+def test_nobody_sends_to_itself_or_to_who_is_not_there(to: int) -> None:
+    def rank(group: Group) -> None:
+        if group.rank == 1:
+            with pytest.raises(ConfigError, match=f"rank {to} is none of the others of rank 1 of 2"):
+                group.mail.send(to, message(0, 1))
+
+    together(2, rank)
