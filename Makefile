@@ -8,6 +8,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # weft needs.
 NEUTRON := neutron networking-mlnx ironic-python-agent msgspec numpy \
 	ddt fixtures oslotest testresources testscenarios testtools webtest
+# Engines of inference servers. NIXL's metadata wants torch, which it does not need.
+ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -52,9 +54,10 @@ wheel: $(VENV)/bin/python
 	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft-*.whl
 	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
 
-# The outside judges: Ray, Arrow and Neutron, which are too large for `make test` to fetch, and programs of Debian.
+# The outside judges: Ray, Arrow, Neutron, NIXL and Mooncake, which are too large for `make test` to fetch, and programs of Debian.
 peers: $(VENV)/bin/python $(VENV)/neutron/.installed web
 	@$(PIP) -e '.[judges,parquet,postgres,ray]'
+	@$(PIP) --no-deps $(ENGINES) || echo "weft: no wheels of NIXL and Mooncake for this Python: their tests are skipped"
 	@chown -R --reference=. $(VENV) web src/weft/web  # root's, after sudo make peers, `make test` could not add to it
 	@./peers.sh
 

@@ -34,4 +34,5 @@ def test_what_is_large_comes_by_make_peers_and_not_by_make_test():
     peers = makefile.partition("\npeers:")[2].partition("\n\n")[0]
     assert set(re.findall(r"\w+", re.search(r"-e '\.\[(.*?)\]'", peers)[1])) == large
     assert "neutron/.installed" in peers
+    assert "--no-deps $(ENGINES)" in peers
     assert not [one for one in extras["test"] if re.search("ray|arrow|parquet|neutron|schemathesis|psycopg", one)]

@@ -32,7 +32,8 @@ def environment() -> dict[str, str]:
     made = {"PYTHONPATH": _first(_FRONT, "PYTHONPATH"), "PATH": _first(program_folder(), "PATH")}
     if (libraries := build.folder()) is not None:
         made[_LIBRARIES] = _first(libraries, _LIBRARIES)
-        made[_PRELOAD] = _first(libraries / build.PRELOAD, _PRELOAD)
+        preloaded = f"{libraries / build.PRELOAD}:{libraries / build.NAME}"  # wheels bring a libibverbs by another name
+        made[_PRELOAD] = _first(preloaded, _PRELOAD)
     return made
 
 
@@ -48,7 +49,7 @@ def say_if_blind(program: str, variables: Mapping[str, str]) -> None:
         )
 
 
-def _first(folder: Path, name: str) -> str:
+def _first(folder: Path | str, name: str) -> str:
     """A list of folders of the environment, with this one before the others."""
     before = os.environ.get(name)
     return f"{folder}:{before}" if before else str(folder)

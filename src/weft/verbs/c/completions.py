@@ -1,4 +1,4 @@
-"""Completion queues. A program polls them without Python; here they are made, armed and closed."""
+"""Completion queues. A program polls and arms them without Python; here they are made and closed."""
 
 from __future__ import annotations
 
@@ -67,14 +67,3 @@ def resize_cq(call: ResizeCq) -> None:
     cq = find(call.cq, ProgramCQ)
     cq.resize(call.cqe)
     call.cqe, call.queue = cq.cqe, _address(cq)
-
-
-@record
-class ReqNotifyCq(Record):
-    cq: u32
-    solicited_only: u32
-
-
-@operation(ReqNotifyCq)
-def req_notify_cq(call: ReqNotifyCq) -> None:
-    find(call.cq, ProgramCQ).req_notify(bool(call.solicited_only))

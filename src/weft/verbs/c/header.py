@@ -31,6 +31,8 @@ _LISTS = {  # fields of a record that are copied one by one from or to a structu
 _PLACES = {
     "SLOW": execute.SLOW,
     "RING": layout.RING,
+    "ARMED_FOR_ALL": layout.ARMED_FOR_ALL,
+    "ARMED_FOR_SOLICITED": layout.ARMED_FOR_SOLICITED,
     "COMPLETION_BYTES": layout.COMPLETION_BYTES,
     "SGE_MAX": layout.SGE_MAX,
     "QUEUE_PAIRS": layout.QUEUE_PAIRS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import sys
 from typing import TypeVar
 
 from weft.verbs.attributes.objects import PyverbsCM
@@ -49,6 +50,8 @@ class Close(Record):
 def close(call: Close) -> None:
     """As the kernel: what others still use stays. A device takes all that was made of it with it."""
     obj = find(call.handle, PyverbsCM)
+    if sys.is_finalizing():  # a program that is Python closes then what nothing here closes any more
+        return
     if not isinstance(obj, Context) and any(child._is_open for child in (obj._children or {}).values()):
         raise PyverbsRDMAError(f"Failed to close {type(obj).__name__}", errno.EBUSY, "something that it has is in use")
     obj.close()

@@ -6,6 +6,7 @@
 
 #define YIELD_EVERY 512      /* polls that find nothing: somebody else may need the processor */
 #define PROGRESS_EVERY 4096  /* ... or Python have something to do */
+#define ADDING_TRIES 1000    /* whoever has the memory's lock for longer is not adding a completion */
 
 /* -- polling ------------------------------------------------------------------------------------------------------ */
 
@@ -31,12 +32,15 @@ static void free_places(struct weft_cq *cq, const struct weft_CompletionRecord *
     if (qp->number == done->qp_num) qp->polled = done->posted;
 }
 
+/* In a program that is Python nobody waits here for its lock: who has it may wait for what the program has locked to
+   poll (NIXL does), and the adapter's own thread gets it without this one. */
 static void find_nothing(struct weft_cq *cq)
 {
-    if (++cq->in_vain % YIELD_EVERY && !weft_holds_python()) return;
+    bool holds_python = weft_holds_python();
+    if (++cq->in_vain % YIELD_EVERY && !holds_python) return;
     struct weft_Progress call = {.context = handle_of(cq->ex.context)};
     unlock(&cq->lock);
-    if (cq->in_vain % PROGRESS_EVERY == 0 || weft_holds_python()) ASK(Progress, &call);
+    if (holds_python || (cq->in_vain % PROGRESS_EVERY == 0 && !weft_is_guest)) ASK(Progress, &call);
     sched_yield();
     lock(&cq->lock);
 }
@@ -201,10 +205,18 @@ int ibv_destroy_cq(struct ibv_cq *given)
 
 /* -- events ------------------------------------------------------------------------------------------------------- */
 
+/* Without Python, for the same reason. Who adds a completion at this moment has the lock of the memory, and when it is
+   free a program sees one of the two, the event or, if it polls once more as it must, the completion. */
 int weft_req_notify_cq(struct ibv_cq *given, int solicited_only)
 {
-    struct weft_ReqNotifyCq call = {.cq = given->handle, .solicited_only = solicited_only != 0};
-    return ASK(ReqNotifyCq, &call);
+    struct weft_cq *cq = (struct weft_cq *)given;
+    struct weft_Progress call = {.context = handle_of(given->context)};
+    bool only = solicited_only && cq->queue->armed != WEFT_ARMED_FOR_ALL;
+    __atomic_store_n(&cq->queue->armed, only ? WEFT_ARMED_FOR_SOLICITED : WEFT_ARMED_FOR_ALL, __ATOMIC_SEQ_CST);
+    for (unsigned tries = 0; tries < ADDING_TRIES && LOAD(((struct weft_Header *)cq->memory)->lock); tries++)
+        sched_yield();
+    if (weft_holds_python()) ASK(Progress, &call);
+    return 0;
 }
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)

@@ -18,7 +18,7 @@ unsigned weft_generation;
 #define MEMORIES 64
 static struct weft_Header *memories[MEMORIES];
 static pid_t owner;
-static bool is_guest; /* in a program that is Python */
+bool weft_is_guest;
 
 static int (*is_initialized)(void), (*run)(const char *), (*gil_ensure)(void), (*gil_check)(void);
 static const char *(*version)(void);
@@ -60,7 +60,7 @@ static bool find(void *library)
 static bool load(void)
 {
     if (find(RTLD_DEFAULT) && is_initialized()) {
-        if (strncmp(version(), WEFT_PYTHON_VERSION, strlen(WEFT_PYTHON_VERSION)) == 0) return is_guest = true;
+        if (strncmp(version(), WEFT_PYTHON_VERSION, strlen(WEFT_PYTHON_VERSION)) == 0) return weft_is_guest = true;
         weft_say("this program is Python %.6s and weft runs with %s, which do not fit into one process: "
                  "install weft for the Python of the program", version(), WEFT_PYTHON_VERSION);
         return false;
@@ -116,7 +116,7 @@ static void child_forked(void)
     forking = 0;
 }
 
-bool weft_holds_python(void) { return is_guest && gil_check(); }
+bool weft_holds_python(void) { return weft_is_guest && gil_check(); }
 
 static bool start(void)
 {

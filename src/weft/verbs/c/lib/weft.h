@@ -19,6 +19,7 @@
 
 int weft_call(int operation, void *words);                  /* an operation of Python's; 0, or an error number */
 #define ASK(name, words) weft_call(WEFT_##name, (words))    /* ... by its name, with its record */
+extern bool weft_is_guest;                                  /* in a program that is Python */
 bool weft_holds_python(void);                               /* whether this thread keeps Python's others from running */
 int weft_close(uint32_t handle);                            /* any object; 0, or an error number */
 void weft_remember_memory(struct weft_Header *);            /* a device was opened: at the end others notice */

@@ -1,0 +1,67 @@
+"""NIXL and Mooncake, which move memory of inference servers, as their wheels come from PyPI, on weft's adapter."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from tests.conftest import ROOT
+from tests.interop.c_programs import on, outside_of_labs, started
+from tests.interop.conftest import do_without
+from tests.interop.engine_program import SIZE
+from tests.lab.rdma import running
+from tests.patience import PATIENCE_S
+
+from weft import compiler
+from weft.fabric.counters import Counter
+
+pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
+PROGRAM = Path(__file__).with_name("engine_program.py")
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with running() as up:
+        yield up
+
+
+def move(engine: str, folder: Path, *environments: dict[str, str]) -> str:
+    """What both ends say, after each has found the bytes of the other."""
+    if importlib.util.find_spec(engine) is None:
+        do_without(engine)
+    with ExitStack() as both:
+        ends = [
+            both.enter_context(
+                started(
+                    [sys.executable, str(PROGRAM), engine, str(folder / "socket"), role],
+                    environment | {"PYTHONPATH": f"{ROOT}:{environment['PYTHONPATH']}"},
+                )
+            )
+            for role, environment in zip(("serve", "come"), environments, strict=True)
+        ]
+        said = [end.communicate(timeout=PATIENCE_S)[0] for end in ends]
+        assert [end.returncode for end in ends] == [0, 0], said
+    assert all("the bytes of the other end are here" in one for one in said), said
+    assert "TcpTransport" not in said[0] + said[1]  # which is what Mooncake does without an adapter
+    return said[0] + said[1]
+
+
+@pytest.mark.parametrize("engine", ["nixl", "mooncake"])
+def test_an_engine_moves_memory_between_processes(engine, tmp_path):
+    move(engine, tmp_path, outside_of_labs(), outside_of_labs())
+
+
+@pytest.mark.parametrize("engine", ["nixl", "mooncake"])
+def test_it_goes_through_the_switches_of_a_lab(engine, lab, tmp_path):
+    before = sent_bytes(lab)
+    move(engine, tmp_path, on(lab, "h1"), on(lab, "h8"))
+    assert all(after - earlier >= SIZE for earlier, after in zip(before, sent_bytes(lab), strict=True))
+
+
+def sent_bytes(lab) -> list[int]:
+    """By the ports of both ends."""
+    ports = [lab.fabric[f"{host}/1"].slot for host in ("h1", "h8")]
+    return (4 * lab.fabric_now().counters[ports, Counter.PORT_XMIT_DATA_WORDS]).tolist()
