@@ -7,7 +7,7 @@ import pytest
 
 import weft
 from weft.collectives.interconnect import template_of
-from weft.collectives.ranks import place, subset
+from weft.collectives.ranks import adapters_by_host, place, subset
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import faults
 from weft.fabric.nvlink import join_nvlinks
@@ -28,6 +28,24 @@ def test_hosts_of_ufm_beside_the_servers_have_no_ranks():
     assert (ranks.servers, ranks.rails) == (("dgx1", "dgx2", "dgx3"), 4)
     assert ranks.rail_of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
     assert template_of(fabric).name == "dgx-h100+4rails"
+
+
+@pytest.mark.parametrize(
+    "spec", ["star:hosts=5", "superpod:su=1,servers=3", "superpod:su=1,servers=3,server=dgx-h100+4rails,leaves=1,ufm=2"]
+)
+def test_adapters_by_host_are_those_of_the_ranks(spec):
+    fabric = weft.load(spec)
+    ranks = place(fabric)
+    found = adapters_by_host(fabric)
+    assert tuple(found) == ranks.servers
+    assert [node for nodes in found.values() for node in nodes] == fabric.ports.node[ranks.port].tolist()
+
+
+def test_hosts_that_are_not_alike_have_the_ranks_of_each():
+    fabric = faults.remove_link(weft.load("superpod:su=1,servers=2"), "dgx1/mlx5_0/1")
+    found = adapters_by_host(fabric)
+    assert [fabric.nodes.name[node] for node in found["dgx1"][:3]] == ["dgx1/mlx5_3", "dgx1/mlx5_3", "dgx1/mlx5_4"]
+    assert len(found["dgx1"]) == len(found["dgx2"]) == 8
 
 
 def test_joined_gpus_have_a_port_of_their_own():

@@ -32,7 +32,7 @@ from weft.verbs.carriers.lab.device import LabDevice
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.paths import group_of
 from weft.verbs.carriers.lab.port_facts import Facts
-from weft.verbs.perftest.pair import free_port
+from weft.verbs.perftest.exchange import free_port
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.qp import QP
 from weft.verbs.pyverbs.wr import SGE, SendWR

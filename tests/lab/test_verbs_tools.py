@@ -11,7 +11,7 @@ from tests.patience import PATIENCE_S
 
 from weft.fabric.counters import Counter
 from weft.lab.lab import Lab
-from weft.verbs.perftest.pair import free_port
+from weft.verbs.perftest.exchange import free_port
 from weft.verbs.perftest.perftest import WAITING
 
 

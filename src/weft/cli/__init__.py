@@ -55,6 +55,7 @@ COMMANDS = {
     "diag": "Ask a subnet as infiniband-diags does: weft diag smpquery -D portinfo 0,1 3. With no TOOL, list them.",
     "diagnose": "Find the bad cable of a fabric: suspects, evidence, what to do, whom it concerns. Status 1 if any.",
     "join": "Run a program as a host of a lab on another machine: weft join ADDRESS:PORT --as h3 -- ibstat.",
+    "run": "Run a program as many ranks on the hosts of a lab, as torchrun does: weft run -n 8 train.py.",
     "slurm": "Give a Slurm job its own partition, or take it away: for PrologSlurmctld and EpilogSlurmctld.",
     "catalog": "List switches, adapters, GPUs, servers and cables, or show one with its sources.",
     "doctor": "Say what this machine has and lacks: libraries, kernel cache, labs, judges. Status 1 if it is bad.",
@@ -83,7 +84,7 @@ VERBS_COMMANDS = {
     "ibv_ud_pingpong": "Run one end of rdma-core's ping-pong over datagrams: ibv_ud_pingpong [HOST].",
 }
 _OF_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-_RUNNERS = {"exec", "join", *VERBS_COMMANDS}
+_RUNNERS = {"exec", "join", "run", *VERBS_COMMANDS}
 # Of a program that is run: its flags, its `--`. No word has a NUL, so none ends our options.
 _OWN_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": [], "end_of_options_delimiter": "\0"}
 _ALL = COMMANDS | LAB_COMMANDS | VERBS_COMMANDS

@@ -31,9 +31,10 @@ class _Screen(Console):
         raise BrokenPipeError
 
 
-def console() -> Console:
-    """Standard output; a pipe or a file gets the full width, so that nothing is cut."""
-    return _Screen(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
+def console(*, stderr: bool = False) -> Console:
+    """Standard output, or error; a pipe or a file gets the full width, so that nothing is cut."""
+    is_screen = (sys.stderr if stderr else sys.stdout).isatty()
+    return _Screen(stderr=stderr, highlight=False, soft_wrap=not is_screen, width=None if is_screen else 160)
 
 
 def print_data(form: Form, facts: Any, *records: str) -> None:

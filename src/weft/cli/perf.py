@@ -214,8 +214,9 @@ def _run_live(
     """Both ends of the test: hosts of a lab, or two processes with this machine's own device."""
     from weft.errors import ConfigError
     from weft.lab import control, registry
+    from weft.verbs.perftest.exchange import free_port
     from weft.verbs.perftest.kinds import parse_test
-    from weft.verbs.perftest.pair import free_port, run_pair
+    from weft.verbs.perftest.pair import run_pair
     from weft.verbs.perftest.plan import parse
     from weft.verbs.perftest.programs import command
 

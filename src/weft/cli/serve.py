@@ -166,10 +166,10 @@ def _own(spec: str, name: str) -> Iterator[tuple[Driver, Face, Behind | None]]:
     """A new lab. It is there for tests, so trouble can be asked for."""
     from weft.cli.output import progress_bar
     from weft.fabric.spec import load
+    from weft.lab.own_lab import own_lab
     from weft.serve.console.sight import Behind
     from weft.serve.faults import Faults
     from weft.serve.hands import LabHands
-    from weft.serve.own_lab import own_lab
     from weft.serve.ufm.routes.face import Face
     from weft.serve.ufm.watch import Watch
     from weft.tenants.drivers.subnet_manager import ManagerDriver

@@ -88,6 +88,24 @@ def compute_servers(fabric: Fabric) -> tuple[str, ...]:
     return names or fabric.servers
 
 
+def adapters_by_host(fabric: Fabric) -> dict[str, list[int]]:
+    """Of each host that a job may run on, for each of its ranks: the node of its adapter. Hosts need not be alike.
+
+    As `place` has it; an adapter that belongs to no server is a host.
+    """
+    of = fabric.nodes.server
+    gpus = np.bincount(of[_gpus(fabric)] + 1, minlength=len(fabric.servers) + 1)  # of what belongs to none first
+    found: dict[str, list[int]] = {}
+    for node in _compute_adapters(fabric).tolist():
+        if gpus[of[node] + 1] or not gpus.any():
+            host = fabric.servers[of[node]] if of[node] >= 0 else fabric.nodes.name[node]
+            found.setdefault(host, []).append(node)
+    for host, adapters in found.items():
+        n = int(gpus[of[adapters[0]] + 1]) or len(adapters)
+        found[host] = [adapters[rank * len(adapters) // n] for rank in range(n)]
+    return found
+
+
 def subset(ranks: Ranks, members: Sequence[int]) -> Ranks:
     """Some ranks of a job, in the order of their servers: as many on each. They keep their adapters."""
     chosen = np.array(sorted(members))

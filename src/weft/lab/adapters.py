@@ -30,7 +30,7 @@ def adapters_of(devices: Devices, host: str) -> list[Adapter]:
     made = []
     for number, node in enumerate(_nodes_of(devices, host)):
         first, last = (0, 0) if devices.is_switch[node] else (1, devices.last_port[node])
-        made.append(Adapter(name=_local_name(devices, node, number), node=node, first_port=first, last_port=last))
+        made.append(Adapter(name=local_name(devices, node, number), node=node, first_port=first, last_port=last))
     return made
 
 
@@ -64,7 +64,7 @@ def _nodes_of(devices: Devices, host: str) -> list[int]:
     raise UnknownName("host", host, dict.fromkeys([*names, *fabric.servers]), f"In {fabric.spec}.")
 
 
-def _local_name(devices: Devices, node: int, number: int) -> str:
+def local_name(devices: Devices, node: int, number: int) -> str:
     """`mlx5_3` of `dgx1/mlx5_3`; plain hosts and switches are named as a driver would."""
     _, slash, local = devices.fabric.nodes.name[node].rpartition("/")
     return local if slash else f"mlx5_{number}"

@@ -26,6 +26,8 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
         "load_state": lab.load_state,
         "now_s": lab.now_s,
         "host": lab.host,
+        "rank_hosts": lab.rank_hosts,
+        "port_counts": lab.port_counts,
         "sysfs": lab.sysfs,
         "traffic": lab.traffic,
         "nodes": lambda: [

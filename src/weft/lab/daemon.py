@@ -17,7 +17,7 @@ from weft.lab.lab import Lab
 
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _UP = b"up"
-_followed: list[int] = []  # pipes of this process, whose end tells a lab to end
+followed: list[int] = []  # pipes of this process, whose end tells others to end
 log = logging.getLogger("weft.lab")
 
 
@@ -78,7 +78,7 @@ def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", fol
     os.close(tell)
     os.close(life_read)
     if follow:
-        _followed.append(life_write)
+        followed.append(life_write)
     else:
         os.close(life_write)
     with os.fdopen(told, "rb") as news:
@@ -89,9 +89,9 @@ def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", fol
 
 
 def unfollow() -> None:
-    """In a child that goes on without its parent: the labs that follow the parent do not wait for it."""
-    while _followed:
-        os.close(_followed.pop())
+    """In a child that goes on without its parent: those who follow the parent do not wait for it."""
+    while followed:
+        os.close(followed.pop())
 
 
 def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool, join: str) -> None:

@@ -34,6 +34,7 @@ from weft.lab.ibsim import Server
 from weft.lab.illness import Illness, ill_cables
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
+from weft.lab.rank_hosts import port_counts, rank_hosts
 from weft.lab.sysfs_tree import tree_of
 from weft.lab.verbs_ports import VerbsPorts
 from weft.lab.verbs_server import VerbsServer
@@ -143,6 +144,14 @@ class Lab:
             "verbs": str(self.verbs_socket),
             "host": owner,
         }
+
+    def rank_hosts(self) -> list[dict[str, Any]]:
+        """Where ranks of a job may run: `rank_hosts.RankHost`."""
+        return self.server.call(lambda: [asdict(one) for one in rank_hosts(self.subnet.devices)])
+
+    def port_counts(self) -> dict[str, list[dict[str, Any]]]:
+        """What the ports of each host have sent and received: `rank_hosts.PortCounts`."""
+        return self.server.call(self._port_counts)
 
     def sysfs(self, name: str) -> dict[str, Any]:
         """What a host has in /sys, as it is now: `sysfs_tree.Tree`."""
@@ -267,6 +276,11 @@ class Lab:
     def _fabric_now(self) -> Fabric:
         self.metered_paths.collect()
         return faults.fabric_now(self.subnet.devices)
+
+    def _port_counts(self) -> dict[str, list[dict[str, Any]]]:
+        self.metered_paths.collect()
+        found = port_counts(self.subnet.devices)
+        return {host: [asdict(port) for port in ports] for host, ports in found.items()}
 
     def _break(self, name: str) -> list[str]:
         self.metered_paths.close_all()

@@ -63,24 +63,29 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
             _SIM_SOCKET: host["sockname"],
             "SIM_HOST": host["sim_host"],
         }
-    verbs = _verbs(host)
-    if _PRELOAD in verbs:  # both are put in front of it
-        verbs[_PRELOAD] = f"{verbs[_PRELOAD]}:{made[_PRELOAD]}"
-    made |= verbs
-    made["PATH"] += f":{_ADMIN}"
+    common = tools()
+    if _PRELOAD in common:  # both are put in front of it
+        common[_PRELOAD] = f"{common[_PRELOAD]}:{made[_PRELOAD]}"
+    made |= common | _verbs(host)
     if cache is not None:
         made |= {name: str(cache) for name in ("OSM_CACHE_DIR", "OSM_TMP_DIR") if name not in os.environ}
     return made
 
 
-def _verbs(host: Mapping[str, str]) -> dict[str, str]:
-    """For programs of RDMA: which lab and host, and weft in the place of pyverbs."""
-    from weft.verbs import hardware, launch  # most of what a lab does needs no verbs
+def tools() -> dict[str, str]:
+    """What programs find on any host: weft in the place of pyverbs and libibverbs, the tools in their PATH."""
+    from weft.verbs import launch  # most of what a lab does needs no verbs
 
-    return launch.environment() | {
-        hardware.LAB: host["verbs"],
-        hardware.HOST: host["host"],
-    }
+    made = launch.environment()
+    made["PATH"] += f":{_ADMIN}"
+    return made
+
+
+def _verbs(host: Mapping[str, str]) -> dict[str, str]:
+    """For programs of RDMA: which lab and host."""
+    from weft.verbs import hardware  # as above
+
+    return {hardware.LAB: host["verbs"], hardware.HOST: host["host"]}
 
 
 def run(
@@ -221,7 +226,7 @@ def _words(
     command: Sequence[str], variables: Mapping[str, str], sysfs: Mapping[str, Any] | None
 ) -> Iterator[tuple[list[str], list[int]]]:
     """What is started, and the files that it is given."""
-    words = _resolve(command, variables)
+    words = resolve(command, variables)
     if sysfs is None:
         yield words, []
         return
@@ -235,7 +240,8 @@ def _words(
         os.close(tree)
 
 
-def _resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+def resolve(command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """With the whole path of its program, looked for where these variables say."""
     from weft.verbs import launch  # as above
 
     if not command:

@@ -5,7 +5,7 @@ server           the door: a socket, TLS
 app, page        the routes together, behind the gate; a page of them for people
 api/             our own REST under /api/v1
 ufm/             UFM's REST
-own_lab, hands   a lab beside the service; its ports switched, its cables pulled
+hands            ports of a lab switched, its cables pulled
 faults           trouble on request
 lookout          who tried to get across
 gate             who comes in, with how much, how often

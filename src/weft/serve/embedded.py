@@ -20,13 +20,13 @@ from typing import Self
 from weft import runtime
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
+from weft.lab.own_lab import own_lab
 from weft.serve.access import Role, add_token, new_user, put_user
 from weft.serve.app import create_app
 from weft.serve.desired import Draft
 from weft.serve.faults import Fault, Faults
 from weft.serve.hands import LabHands
 from weft.serve.ledger import Ledger
-from weft.serve.own_lab import own_lab
 from weft.serve.server import Server
 from weft.serve.settings import Settings
 from weft.serve.store import Store

@@ -12,6 +12,7 @@ from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.lab import control
+from weft.lab.own_lab import own_lab
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.serve import access
 from weft.serve.app import create_app
@@ -19,7 +20,6 @@ from weft.serve.console import sight as seeing
 from weft.serve.console.sight import Behind, Sight
 from weft.serve.ledger import Ledger
 from weft.serve.lookout import Lookout
-from weft.serve.own_lab import own_lab
 from weft.serve.server import Server
 from weft.serve.settings import Settings
 from weft.serve.store import Store

@@ -25,6 +25,13 @@ _OTHER_VERSION = "the other end is not this tool of weft, or of another version"
 _Made = TypeVar("_Made")
 
 
+def free_port() -> int:
+    """Of TCP, on this machine."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
 def own_host() -> str:
     """The host of the lab that this process runs as; empty outside."""
     return os.environ.get(HOST, "")

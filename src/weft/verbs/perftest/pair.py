@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.perftest.exchange import LOOPBACK
 from weft.verbs.perftest.perftest import WAITING
-
-
-def free_port() -> int:
-    """Of TCP, on this machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 def run_pair(server: Sequence[str], client: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""A lab of the service's own, with weft's subnet manager, in processes beside it that end with it."""
+"""A lab of one's own, with weft's subnet manager, in processes beside this one that end with it."""
 
 from __future__ import annotations
 

@@ -1,0 +1,228 @@
+"""`weft run`: real programs as ranks on the hosts of a lab."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from weft.cli.output import Cell
+    from weft.fabric.model import Fabric
+    from weft.jobs.job import Job, Outcome
+    from weft.lab.registry import Entry
+
+_USAGE = """weft run -n RANKS [--lab NAME|SPEC] [options] PROGRAM [ARGUMENTS...]
+
+Run a program as many ranks on the hosts of a lab, as torchrun does: weft run -n 8 train.py --epochs 3
+A PROGRAM that ends in .py is run by this Python, any other as it is: weft run -n 4 python -m module
+
+-n RANKS          how many
+--lab NAME|SPEC   a lab that runs, by its name; else a topology or a file: a lab of that, with weft's subnet manager,
+                  which ends with the job. Without it: the smallest fat tree that has the hosts
+--hosts h3,h[7-9] on these hosts, in this order; else on all in theirs
+--per-host N      so many ranks on each; else one for each GPU, or each adapter where there are no GPUs
+--no-prefix       no [RANK] before the lines of ranks
+-q, --quiet       nothing but what ranks print, and errors
+--json FILE       what the summary says, as JSON, with every port; - is standard output
+--csv FILE        the same as CSV: a row for each host
+--grace SECONDS   from SIGTERM to SIGKILL, when ranks have to end: 5"""
+_VALUES = ("-n", "--lab", "--hosts", "--per-host", "--json", "--csv", "--grace")
+_SWITCHES = {"--no-prefix": "--no-prefix", "-q": "--quiet", "--quiet": "--quiet"}
+_COLUMNS = ("ranks", "sent_bytes", "received_bytes", "sent_packets", "received_packets")
+_SHOWN = 16  # hosts of a summary
+_NOTICE_S = 2.0
+
+
+def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
+    """Run a program as many ranks on the hosts of a lab, as torchrun does: weft run -n 8 train.py."""
+    if not words or words[0] in ("--help", "-h"):
+        print(_USAGE)
+        return
+    options, command = _read(words)
+    from weft.jobs import job as jobs
+    from weft.jobs.told import Ear, Told
+
+    job = _job(options, command)
+    _check_files(options)
+    is_quiet = "--quiet" in options
+    with Ear() as ear, _Notice(is_quiet) as notice:
+        try:
+            jobs.words_of(job.command)  # what cannot run is refused before anything is read
+            outcome = jobs.run(job, _lab(options.get("--lab", ""), job), ear, notice.stop)
+        except Told as told:
+            _say(f"{told}: all ranks were ended")
+            raise SystemExit(128 + told.number) from None
+    _write(options, job, outcome)
+    if outcome.hosts and not is_quiet:
+        _summarise(job, outcome)
+    if outcome.failure:
+        last = "".join(f"\n  {line}" for line in outcome.last_errors)
+        _say(f"{outcome.failure}, and so all ended{'; its last lines of errors:' if last else ''}{last}")
+    raise SystemExit(outcome.status)
+
+
+def _say(text: str) -> None:
+    print(f"weft: {text}", file=sys.stderr, flush=True)
+
+
+# -- what was said ----------------------------------------------------------------------------------------------------
+
+
+def _read(words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Options by name, and the program with its arguments, which are its own."""
+    from weft.errors import ConfigError, UnknownName
+
+    options: dict[str, str] = {}
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if name in _SWITCHES and not equals:
+            options[_SWITCHES[name]] = ""
+        elif name in _VALUES:
+            if not equals and not rest:
+                raise ConfigError(f"{name} has no value: {_USAGE.splitlines()[0]}")
+            options[name] = value if equals else rest.pop(0)
+        else:
+            known = [*_VALUES, *_SWITCHES]
+            raise UnknownName("option", word, known, "Options of the program stand behind it; weft run --help")
+    if "-n" not in options:
+        raise ConfigError(f"how many ranks? -n 4: {_USAGE.splitlines()[0]}")
+    return options, tuple(rest)
+
+
+def _job(options: dict[str, str], command: tuple[str, ...]) -> Job:
+    from weft.errors import ConfigError
+    from weft.fabric.files.hostlist import expand
+    from weft.jobs.job import GRACE_S, Job
+
+    try:
+        grace_s = float(options.get("--grace", GRACE_S))
+    except ValueError:
+        raise ConfigError(f"--grace {options['--grace']}: give seconds") from None
+    return Job(
+        command=command,
+        n=_whole("-n", options["-n"]),
+        per_host=_whole("--per-host", options["--per-host"]) if "--per-host" in options else None,
+        hosts=tuple(expand(options["--hosts"])) if "--hosts" in options else (),
+        has_prefix="--no-prefix" not in options,
+        grace_s=grace_s,
+    )
+
+
+def _whole(name: str, text: str) -> int:
+    from weft.errors import ConfigError
+
+    if not text.removeprefix("-").isascii() or not text.removeprefix("-").isdecimal():
+        raise ConfigError(f"{name} {text}: give a whole number")
+    return int(text)
+
+
+def _lab(text: str, job: Job) -> Fabric | Entry:
+    """One that runs, by its name; else the fabric of a new one."""
+    import os
+
+    from weft.errors import ConfigError, UnknownName
+    from weft.fabric.spec import is_topology, load
+    from weft.lab import registry
+
+    if not text:
+        if job.hosts:
+            raise ConfigError(f"--hosts {','.join(job.hosts)}: of which lab? Add --lab NAME, or --lab SPEC")
+        return load(f"fat-tree:hosts={-(-job.n // (job.per_host or 1))}")
+    running = {entry.name: entry for entry in registry.running()}
+    if text in running:
+        return running[text]
+    if is_topology(text) or os.path.exists(text) or text == "-":
+        return load(text)
+    hint = "--lab takes the name of a lab (`weft ps`), a topology with its parameters, or the path of a file."
+    raise UnknownName("lab, topology or file", text, running, hint)
+
+
+class _Notice:
+    """A line on standard error if it takes long until the lab is up. By a timer: a lab is forked, and no thread may be
+    there then."""
+
+    def __init__(self, is_quiet: bool) -> None:
+        self._is_quiet = is_quiet
+
+    def __enter__(self) -> _Notice:
+        import signal
+
+        signal.signal(signal.SIGALRM, self._say)
+        signal.setitimer(signal.ITIMER_REAL, 0 if self._is_quiet else _NOTICE_S)
+        return self
+
+    def stop(self) -> None:
+        import signal
+
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def __exit__(self, *raised: object) -> None:
+        self.stop()
+
+    @staticmethod
+    def _say(number: int, frame: FrameType | None) -> None:
+        _say("the lab is coming up; the first time on a machine, parts of weft are compiled")
+
+
+# -- what came of it --------------------------------------------------------------------------------------------------
+
+
+def _check_files(options: dict[str, str]) -> None:
+    """A job may take long: where its report cannot be written, it does not begin."""
+    import os
+    from pathlib import Path
+
+    from weft.errors import ConfigError
+
+    for name in ("--json", "--csv"):
+        path = Path(options.get(name, "-"))
+        if str(path) == "-":
+            continue
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise ConfigError(f"{name} {path}: there no file can be written: name another")
+
+
+def _write(options: dict[str, str], job: Job, outcome: Outcome) -> None:
+    import csv
+    import io
+    import json
+    from dataclasses import asdict
+
+    facts: dict[str, Any] = {"command": job.command, "ranks": job.n} | asdict(outcome)
+    if "--json" in options:
+        _put(options["--json"], json.dumps(facts, indent=2) + "\n")
+    if "--csv" in options:
+        text = io.StringIO()
+        table = csv.DictWriter(text, ["host", *_COLUMNS], extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows({"host": host} | counted for host, counted in facts["hosts"].items())
+        _put(options["--csv"], text.getvalue())
+
+
+def _put(path: str, text: str) -> None:
+    from pathlib import Path
+
+    if path == "-":
+        sys.stdout.write(text)
+    else:
+        Path(path).write_text(text, encoding="utf-8")
+
+
+def _summarise(job: Job, outcome: Outcome) -> None:
+    from weft.cli.output import console, table
+
+    rows: list[tuple[Cell, ...]] = [
+        (host, *(getattr(one, name) for name in _COLUMNS)) for host, one in outcome.hosts.items()
+    ]
+    more = f"{len(rows) - _SHOWN} more hosts are in --json FILE" if len(rows) > _SHOWN else ""
+    heads = ("host", "ranks", "bytes sent", "received", "packets sent", "received")
+    ranks = f"{job.n} rank{'s' * (job.n > 1)} on {len(rows)} host{'s' * (len(rows) > 1)}"
+    console(stderr=True).print(table(f"{ranks}, {outcome.seconds:.1f} s", heads, rows[:_SHOWN], more))

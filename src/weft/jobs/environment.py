@@ -1,0 +1,56 @@
+"""What a rank finds in its environment: its host, as `weft exec` gives it, torchrun's variables, and its adapter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.collectives.live.store import VARIABLE
+from weft.jobs.placement import Place, Placement
+
+ADAPTER = "WEFT_ADAPTER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meeting:
+    """What all ranks of a job share."""
+
+    name: str
+    store: str  # address of the job's own
+    port: int  # of TCP, where rank 0 listens
+
+
+def variables(place: Place, placement: Placement, meeting: Meeting, host: Mapping[str, str]) -> dict[str, str]:
+    """Of one rank, beside those of the launcher; `host` are those of its host."""
+    world, local, hosts = len(placement.places), placement.on(place.host), placement.hosts
+    torchrun = {
+        "RANK": place.rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": local,
+        "GROUP_RANK": hosts.index(place.host),
+        "GROUP_WORLD_SIZE": len(hosts),
+        "ROLE_RANK": place.rank,
+        "ROLE_WORLD_SIZE": world,
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": placement.address,
+        "MASTER_PORT": meeting.port,
+        "TORCHELASTIC_RUN_ID": meeting.name,
+        "TORCHELASTIC_RESTART_COUNT": 0,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+        "TORCHELASTIC_USE_AGENT_STORE": False,  # rank 0 serves PyTorch's own
+    }
+    adapter = {
+        ADAPTER: place.adapter,
+        "UCX_NET_DEVICES": f"{place.adapter}:1",
+        "NCCL_IB_HCA": f"={place.adapter}:1",  # exactly: else mlx5_1 is mlx5_10 too
+    }
+    unless_set = {
+        "PYTHONUNBUFFERED": "1",  # lines are shown when they are printed
+        "UCX_TLS": "rc_v,self",  # not the memory of this machine, past the lab
+    }
+    if world > 1:
+        unless_set["OMP_NUM_THREADS"] = "1"
+    made = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | {VARIABLE: meeting.store}
+    return made | {name: value for name, value in unless_set.items() if name not in os.environ}

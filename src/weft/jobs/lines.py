@@ -1,0 +1,36 @@
+"""What ranks print, in whole lines with the rank in front: those of many do not mix."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import BinaryIO
+
+_LONGEST_BYTES = 1 << 16  # of a line; what goes on is put out in parts
+_REMEMBERED = 20
+
+
+class Lines:
+    """Of one stream of one rank."""
+
+    def __init__(self, out: BinaryIO, prefix: str) -> None:
+        self._out, self._prefix = out, prefix.encode()
+        self._rest = b""
+        self.last: deque[str] = deque(maxlen=_REMEMBERED)
+
+    def take(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_BYTES:
+            whole, self._rest = [*whole, self._rest], b""
+        self._put(whole)
+
+    def close(self) -> None:
+        """A last line may have no end."""
+        if self._rest:
+            self._put([self._rest])
+        self._rest = b""
+
+    def _put(self, lines: list[bytes]) -> None:
+        if lines:
+            self.last.extend(line.decode(errors="replace").rstrip("\r") for line in lines)
+            self._out.write(b"".join(self._prefix + line + b"\n" for line in lines))
+            self._out.flush()
