@@ -5,6 +5,8 @@
     ib_send_lat   64 bytes, half a round trip, typical
     ib_write_bw   1 MiB, average; and process_vm_writev of 1 MiB, the copy between processes that it is made of
     ib_send_bw    64 bytes, messages in a second
+    ... -c UD     ib_send_lat of 64 bytes, ib_send_bw of 2048
+    ... -c UC     ib_send_lat of 64 bytes, ib_write_bw of 1 MiB
 
 What is compared runs in turn, `--times` times; the best of each counts. Two processes that poll need two cores: the
 load is printed.
@@ -66,6 +68,22 @@ def rate_mpps() -> float:
     return float(perftest("ib_send_bw", "-s", "64", "-n", "500000")[4])
 
 
+def datagram_latency_us() -> float:
+    return float(perftest("ib_send_lat", "-c", "UD", "-s", "64", "-n", "20000")[4])
+
+
+def datagrams_gb_s() -> float:
+    return float(perftest("ib_send_bw", "-c", "UD", "-s", "2048", "-n", "100000")[3]) * _MIB / 1e9
+
+
+def unreliable_latency_us() -> float:
+    return float(perftest("ib_send_lat", "-c", "UC", "-s", "64", "-n", "20000")[4])
+
+
+def unreliable_gb_s() -> float:
+    return float(perftest("ib_write_bw", "-c", "UC", "-s", str(_MIB), "-n", "2000")[3]) * _MIB / 1e9
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=5, help="measurements of each")
@@ -73,8 +91,16 @@ def main() -> None:
     chosen = parser.parse_args()
     if not Path("/usr/bin/ib_send_lat").is_file():
         sys.exit("perftest is not installed: apt install perftest")
-    latencies, writes, copies, rates = in_turn(
-        chosen.times, send_latency_us, write_gb_s, lambda: process_vm_gb_s(_MIB), rate_mpps
+    latencies, writes, copies, rates, *unreliable = in_turn(
+        chosen.times,
+        send_latency_us,
+        write_gb_s,
+        lambda: process_vm_gb_s(_MIB),
+        rate_mpps,
+        datagram_latency_us,
+        datagrams_gb_s,
+        unreliable_latency_us,
+        unreliable_gb_s,
     )
     figures = {
         "ib_send_lat_64_us": min(latencies),
@@ -82,6 +108,10 @@ def main() -> None:
         "process_vm_writev_1_mib_gb_s": max(copies),
         "write_of_copy": max(writes) / max(copies),
         "ib_send_bw_64_mpps": max(rates),
+        "ib_send_lat_ud_64_us": min(unreliable[0]),
+        "ib_send_bw_ud_2048_gb_s": max(unreliable[1]),
+        "ib_send_lat_uc_64_us": min(unreliable[2]),
+        "ib_write_bw_uc_1_mib_gb_s": max(unreliable[3]),
         "load": os.getloadavg()[0],
     }
     if chosen.json:

@@ -1,9 +1,12 @@
 /* A program of libibverbs that connects two queue pairs of its own and does what the first argument says.
    It prints what came of it, one word in a line. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +147,77 @@ static void forked(void)
     say_status();
 }
 
+/* -- without Python's lock: another thread has it ------------------------------------------------------------------- */
+
+enum { GRH = 40, Q_KEY = 0x1234 };
+static sem_t held, enough;
+
+static void *hold_python(void *none)
+{
+    int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
+    void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
+    int state = ensure();
+    sem_post(&held);
+    sem_wait(&enough);
+    release(state);
+    return none;
+}
+
+static struct ibv_qp *unreliable(int type)
+{
+    struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = type, .sq_sig_all = 1};
+    attr.cap = (struct ibv_qp_cap){.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 2, .max_recv_sge = 2};
+    struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+    struct ibv_qp_attr to = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = Q_KEY};
+    must(qp != NULL, "ibv_create_qp");
+    must(!ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                     (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)), "INIT");
+    to.qp_state = IBV_QPS_RTR, to.path_mtu = IBV_MTU_1024, to.dest_qp_num = qp->qp_num; /* of UC: its own other end */
+    to.ah_attr.is_global = 1, to.ah_attr.port_num = 1, to.ah_attr.grh.sgid_index = GID;
+    must(!ibv_query_gid(context, 1, GID, &to.ah_attr.grh.dgid), "ibv_query_gid");
+    int connects = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    must(!ibv_modify_qp(qp, &to, IBV_QP_STATE | (type == IBV_QPT_UD ? 0 : connects)), "RTR");
+    to.qp_state = IBV_QPS_RTS;
+    must(!ibv_modify_qp(qp, &to, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+    return qp;
+}
+
+/* To itself; how many came as they were sent. */
+static int send_to_itself(struct ibv_qp *qp, struct ibv_ah *ah, int count, int size)
+{
+    int right = 0, route = ah ? GRH : 0;
+    for (int n = 0; n < count; n++) {
+        struct ibv_sge there = {(uintptr_t)memory + SIZE, SIZE, mr->lkey}, here = {(uintptr_t)memory, size, mr->lkey};
+        struct ibv_recv_wr receive = {.wr_id = 1000 + n, .sg_list = &there, .num_sge = 1}, *bad_receive;
+        struct ibv_send_wr wr = {.wr_id = n, .sg_list = &here, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+        wr.wr.ud.ah = ah, wr.wr.ud.remote_qpn = qp->qp_num, wr.wr.ud.remote_qkey = Q_KEY;
+        memset(memory, n, size);
+        must(!ibv_post_recv(qp, &receive, &bad_receive) && !ibv_post_send(qp, &wr, &bad), "posting");
+        struct ibv_wc first = next(), second = next(), came = first.opcode == IBV_WC_RECV ? first : second;
+        right += came.wr_id == 1000u + n && came.byte_len == (unsigned)(route + size) && came.src_qp == qp->qp_num &&
+                 !!(came.wc_flags & IBV_WC_GRH) == !!ah && !memcmp(memory, memory + SIZE + route, size);
+    }
+    return right;
+}
+
+static void without_python(void)
+{
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh = {.sgid_index = GID}};
+    must(!ibv_query_gid(context, 1, GID, &attr.grh.dgid), "ibv_query_gid");
+    struct ibv_ah *ah = ibv_create_ah(pd, &attr);
+    struct ibv_qp *ud = unreliable(IBV_QPT_UD), *uc = unreliable(IBV_QPT_UC);
+    pthread_t other;
+    must(ah && send_to_itself(ud, ah, 1, 64) && send_to_itself(uc, NULL, 1, 64), "the first, which finds a path");
+    sem_init(&held, 0, 0), sem_init(&enough, 0, 0);
+    pthread_create(&other, NULL, hold_python, NULL);
+    sem_wait(&held);
+    printf("%d datagrams, ", send_to_itself(ud, ah, 20, 64) + send_to_itself(ud, ah, 20, 1000));
+    printf("%d of UC\n", send_to_itself(uc, NULL, 20, 64) + send_to_itself(uc, NULL, 20, 3000));
+    sem_post(&enough);
+    pthread_join(other, NULL);
+    must(!ibv_destroy_qp(ud) && !ibv_destroy_qp(uc) && !ibv_destroy_ah(ah), "closing");
+}
+
 static void close_all(void)
 {
     printf("busy %d\n", ibv_dealloc_pd(pd) == EBUSY);
@@ -162,6 +236,7 @@ int main(int count, char **words)
     else if (!strcmp(what, "events")) events();
     else if (!strcmp(what, "threads")) threads();
     else if (!strcmp(what, "fork")) forked();
+    else if (!strcmp(what, "without python")) without_python();
     else if (!strcmp(what, "lacking")) {
         struct ibv_wq_init_attr attr = {.wq_type = IBV_WQT_RQ, .max_wr = 1, .max_sge = 1, .pd = pd, .cq = cq};
         printf("%s\n", ibv_create_wq(context, &attr) ? "made" : strerror(errno));

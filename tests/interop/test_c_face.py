@@ -48,7 +48,9 @@ def test_devinfo_says_what_the_adapter_is():
         assert said[name] == str(getattr(attr, name)), name
 
 
-@pytest.mark.parametrize(("kind", "size"), [("rc", "4096"), ("rc", "60"), ("ud", "2048"), ("xsrq", "4096")])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("rc", "4096"), ("rc", "60"), ("uc", "4096"), ("ud", "2048"), ("ud", "60"), ("xsrq", "4096")]
+)
 def test_pingpong_goes_through_shared_memory(kind, size):
     """`-c`, where the program has it, looks at every byte; a short message comes with its completion."""
     checks = [] if kind == "xsrq" else ["-c"]
@@ -80,6 +82,9 @@ def test_in_a_lab_the_port_is_as_the_manager_set_it_and_traffic_is_counted(lab, 
     run_pair([program("ibv_rc_pingpong"), "-n", "100", "-c", "-e"], on(lab, "h1"), on(lab, "h8"))
     hops, messages, packets_each = 4, 200, 4096 // 1024
     assert packets(lab) - before >= hops * messages * (packets_each + 1)
+    before = packets(lab)
+    run_pair([program("ibv_ud_pingpong"), "-n", "100", "-c"], on(lab, "h1"), on(lab, "h8"))
+    assert packets(lab) - before >= hops * messages
 
 
 # -- a program of our own, compiled with verbs.h -----------------------------------------------------------------------
@@ -103,6 +108,7 @@ def compiled(tmp_path_factory) -> str:
         ("events", ["completion", "local access violation work queue error there"]),
         ("threads", ["3000 done, 0 failed"]),
         ("fork", ["child 0", "success"]),
+        ("without python", ["40 datagrams, 40 of UC"]),
         ("lacking", ["Operation not supported"]),
     ],
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from weft.verbs import enums
-from weft.verbs.c import devices, operations, pairs
+from weft.verbs.c import datagrams, devices, operations, pairs
 from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
 from weft.verbs.enums import cm
 from weft.verbs.hca import execute
+from weft.verbs.hca.segment import Service
 from weft.verbs.shm import layout
 from weft.verbs.shm.record import Record, write_header
 
@@ -30,6 +31,8 @@ _LISTS = {  # fields of a record that are copied one by one from or to a structu
 }
 _PLACES = {
     "SLOW": execute.SLOW,
+    "UC": int(Service.UC),
+    "DATAGRAM_PATHS": datagrams.PLACES,
     "RING": layout.RING,
     "ARMED_FOR_ALL": layout.ARMED_FOR_ALL,
     "ARMED_FOR_SOLICITED": layout.ARMED_FOR_SOLICITED,

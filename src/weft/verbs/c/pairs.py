@@ -8,7 +8,9 @@ from weft.verbs import enums as e
 from weft.verbs.c.addresses import read_address, write_address
 from weft.verbs.c.calls import operation
 from weft.verbs.c.completions import ProgramCQ
+from weft.verbs.c.datagrams import DatagramPaths
 from weft.verbs.c.objects import add, find, find_or_none
+from weft.verbs.hca.segment import Service
 from weft.verbs.hca.shm_path import ShmPath
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.pd import PD
@@ -28,6 +30,7 @@ class ProgramQP(QP):
         self.in_program = in_program
         self._paths: list[ShmPath] = []
         super().__init__(context, attr)
+        self.datagrams = DatagramPaths(self.core)
 
     def path(self) -> int:
         """Where the words of its path are; 0 if it has none."""
@@ -36,12 +39,16 @@ class ProgramQP(QP):
             return 0
         if path not in self._paths:
             self._paths.append(path)
-        return int(path.words.ctypes.data)
+        return path.address
 
-    def finish(self, code: int) -> bool:
-        """What the kernel has left to do of the request that its path has. False: all of it."""
+    def finish(self, code: int, place: int) -> tuple[bool, int]:
+        """What the kernel has left of the request that a path has, False: all of it; and the path for the next."""
+        path = self.datagrams.at(place) if self.core.service == Service.UD else self._paths[-1]
+        if path is None:
+            return False, 0
         with self.core.adapter.lock.threads:  # as of one that Python posts
-            return self._paths[-1].finish(code)
+            is_done = path.finish(code)
+        return is_done, 0 if path.is_closed else path.address
 
 
 class ProgramSRQ(SRQ):
@@ -211,6 +218,7 @@ def modify_qp(call: ModifyQp) -> None:
         attr.alt_ah_attr = read_address(call.alternative)
     qp = find(call.qp, ProgramQP)
     qp.modify(attr, mask)
+    qp.datagrams.clear()
     if mask & e.IBV_QP_STATE and attr.qp_state == e.IBV_QPS_RTS:
         qp.core.find_shm_path(at_once=True)  # now, and not when a program looks at its clock
     call.path = qp.path()

@@ -11,6 +11,7 @@ from weft.verbs.c.objects import find, find_or_none
 from weft.verbs.c.pairs import ProgramQP
 from weft.verbs.enums import ibv_wr_opcode
 from weft.verbs.hca.opcodes import WORD_BYTES
+from weft.verbs.hca.segment import Service
 from weft.verbs.hca.work import SendWork
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.mr import MR, MW, MWBindInfo
@@ -28,6 +29,7 @@ class PostSend(Record):
     ah: u32  # of a datagram
     remote_qpn: u32
     remote_qkey: u32
+    place: u32  # where the library keeps its path
     remote_srqn: u32  # of XRC
     mw: u32  # of a bind: a window, its new key, and what it is bound to
     key: u32
@@ -48,10 +50,27 @@ def post_send(call: PostSend) -> None:
                 qp._ready(work)
                 qp.core.post_send(work)
             qp._go()
+        elif qp.core.service == Service.UD:
+            call.path = _post_datagram(qp, call)
         else:
             qp.post_send(_request(call))
     finally:
-        call.path, call.is_queued = qp.path(), bool(qp.core.sends)
+        call.is_queued = bool(qp.core.sends)
+        if qp.core.service != Service.UD:
+            call.path = qp.path()
+
+
+def _post_datagram(qp: ProgramQP, call: PostSend) -> int:
+    """Over a path if there is one now: where the library may post the next."""
+    wr = _request(call)
+    if wr.ah is not None:
+        attr, address_of = wr.ah.attr, qp.ctx.hardware.address_vector
+        path = qp.datagrams.find(call.place, call.ah, call.remote_qpn, lambda: address_of(attr))
+        if path is not None and path.post(wr.raw):
+            return path.address
+    qp.post_send(wr)
+    qp.datagrams.sent_packets(call.place)
+    return 0
 
 
 def _rare(request: SendRequest) -> SendWork | None:
@@ -84,6 +103,7 @@ def _request(call: PostSend) -> SendWR:
 class FinishSend(Record):
     qp: u32
     code: u32  # of hca.execute
+    place: u32  # of a datagram
     is_done: u32
     path: u64
 
@@ -91,4 +111,4 @@ class FinishSend(Record):
 @operation(FinishSend)
 def finish_send(call: FinishSend) -> None:
     qp = find(call.qp, ProgramQP)
-    call.is_done, call.path = qp.finish(call.code), qp.path()
+    call.is_done, call.path = qp.finish(call.code, call.place)

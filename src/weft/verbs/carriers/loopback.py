@@ -12,9 +12,12 @@ from typing import ClassVar
 from weft.verbs.hca.carrier import TO_GROUP, Arrival, Carrier
 from weft.verbs.hca.segment import Segment
 from weft.verbs.shm.memory import kept
-from weft.wire.roce import PROTOCOL_UDP, IPv4
+from weft.wire.crc import ICRC_BYTES
+from weft.wire.headers import BTH, DETH, ImmDt
+from weft.wire.roce import PROTOCOL_UDP, UDP, IPv4
 
 _IPV4 = 0xFFFF  # GIDs with this before the last 32 bits are IPv4 addresses
+EMPTY_BYTES = BTH.size + DETH.size + ICRC_BYTES  # a datagram without data
 _OVER_UDP, _IPV6_HEADER, _IPV4_HEADER = 8, 1, 2  # bits of a completion of mlx5
 
 
@@ -50,7 +53,7 @@ class Loopback(Carrier):
         """Into the inbox."""
         dgid, sgid = to
         segment.payload = kept(segment.payload)  # the sender may change its memory when it likes
-        grh = grh_of(sgid, dgid, len(segment.payload))
+        grh = grh_of(sgid, dgid, datagram_bytes(segment))
         self._inbox.append(Arrival(segment=segment, source=(sgid, dgid), grh=grh, sl=kind_of(grh), group=dgid))
         self._something.set()
 
@@ -73,10 +76,15 @@ class Loopback(Carrier):
                 del self._everybody[gid]
 
 
-def grh_of(sgid: int, dgid: int, length: int) -> bytes:
+def datagram_bytes(segment: Segment) -> int:
+    """From BTH to ICRC."""
+    return EMPTY_BYTES + (0 if segment.immediate is None else ImmDt.size) + (len(segment.payload) + 3) // 4 * 4
+
+
+def grh_of(sgid: int, dgid: int, length: int = EMPTY_BYTES) -> bytes:
     """What a datagram's buffer begins with: a route header, or 20 zeros and the header of IPv4."""
     if sgid >> 32 == dgid >> 32 == _IPV4:
-        size = (IPv4.size + length & 0xFFFF).to_bytes(2, "big")
+        size = (IPv4.size + UDP.size + length & 0xFFFF).to_bytes(2, "big")
         head = bytes((0x45, 0)) + size + bytes((0, 0, 0, 0, 64, PROTOCOL_UDP, 0, 0))
         ends = (sgid & 0xFFFF_FFFF).to_bytes(4, "big") + (dgid & 0xFFFF_FFFF).to_bytes(4, "big")
         return bytes(20) + head + ends

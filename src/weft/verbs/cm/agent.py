@@ -73,12 +73,12 @@ class Agent(Datagrams):
             op=Op.SEND,
             service=Service.UD,
             dest_qp=QP1,
-            psn=self.next_psn,
+            psn=self.qp.record.next_psn,
             source_qp=QP1,
             q_key=QP1_KEY,
             payload=mad.raw,
         )
-        self.next_psn = self.next_psn + 1 & PSN_MASK
+        self.qp.record.next_psn = self.qp.record.next_psn + 1 & PSN_MASK
         self.qp.adapter.send(self.qp, segment, to)
         self.qp.adapter.note_time(self.qp)
 

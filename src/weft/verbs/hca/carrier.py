@@ -32,8 +32,18 @@ class Arrival:
     group: object = None  # that it was sent to
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """As the other end sees it. `grh` is that of a datagram without data: 40 zeros if it has none."""
+
+    source: object
+    grh: bytes = bytes(40)
+    slid: int = 0
+    sl: int = 0
+
+
 class MemoryPath(Protocol):
-    """To the other end of a connection, through memory that both share: `shm_path`."""
+    """To another queue pair, through memory that both share: `shm_path`."""
 
     is_here: bool
     words: NDArray[np.int64]
@@ -49,7 +59,7 @@ class MemoryPath(Protocol):
 class MemoryPeer(Protocol):
     """The other end of a connection, where its memory is mapped here."""
 
-    def path_from(self, qp: Any) -> MemoryPath: ...
+    def path_from(self, qp: Any, dest_qp: int) -> MemoryPath: ...
 
 
 class Carrier(Protocol):
@@ -57,6 +67,7 @@ class Carrier(Protocol):
 
     numbers: range = range(_FIRST_QP, layout.QUEUE_PAIRS_MAX)  # that queue pairs of its adapter have
     window_bytes: int = 0  # that a connection may have under way, if the carrier drops what is more; 0: all
+    under_way_s: float = 0.0  # that a packet may take which `is_behind` does not see
     carries_device_bytes: bool = False  # what is on a GPU stays there until the other end copies it
 
     def send(self, segment: Segment, to: object, mtu_bytes: int) -> None:

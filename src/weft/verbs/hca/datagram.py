@@ -10,13 +10,11 @@ from weft.verbs import enums as e
 from weft.verbs.enums import ibv_qp_state, ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.hca.queue_pair import QueuePair
-from weft.verbs.hca.segment import Op, Segment, Service, psn_after
+from weft.verbs.hca.segment import OWN_Q_KEY, Op, Segment, Service, psn_after
 from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
 from weft.wire.headers import GRH
-
-_OWN_Q_KEY = 1 << 31  # "take the queue pair's"
 
 
 class Datagrams:
@@ -24,10 +22,9 @@ class Datagrams:
 
     def __init__(self, qp: QueuePair) -> None:
         self.qp = qp
-        self.next_psn = 0
 
     def reset(self) -> None:
-        self.next_psn = self.qp.settings.sq_psn
+        self.qp.record.next_psn = self.qp.settings.sq_psn
 
     def run(self) -> None:
         qp = self.qp
@@ -61,14 +58,14 @@ class Datagrams:
             op=Op.SEND,
             service=Service.UD,
             dest_qp=work.remote_qp,
-            psn=self.next_psn,
+            psn=qp.record.next_psn,
             solicited=bool(work.flags & e.IBV_SEND_SOLICITED),
             immediate=work.immediate if work.opcode == ibv_wr_opcode.IBV_WR_SEND_WITH_IMM else None,
             source_qp=qp.number,
-            q_key=qp.settings.q_key if work.q_key & _OWN_Q_KEY else work.q_key,
+            q_key=qp.settings.q_key if work.q_key & OWN_Q_KEY else work.q_key,
             payload=data,
         )
-        self.next_psn = psn_after(self.next_psn)
+        qp.record.next_psn = psn_after(qp.record.next_psn)
         qp.adapter.send(qp, segment, work.ah)
         return ibv_wc_status.IBV_WC_SUCCESS
 

@@ -20,7 +20,7 @@ from weft.ids import p_keys_match
 from weft.jit import Kernel, part, quick_kernel
 from weft.verbs import enums as e
 from weft.verbs.hca.opcodes import OPS
-from weft.verbs.hca.segment import MESSAGE_MAX_BYTES
+from weft.verbs.hca.segment import MESSAGE_MAX_BYTES, OWN_Q_KEY, Service
 from weft.verbs.shm import layout
 from weft.verbs.shm.atomic import Word, acquire, move, release, take, view, where
 from weft.verbs.shm.meter import (
@@ -31,6 +31,7 @@ from weft.verbs.shm.meter import (
     READ,
     RECEIVED,
     SEND,
+    SEND_IMM,
     WRITE,
     WRITE_IMM,
     count,
@@ -39,6 +40,7 @@ from weft.verbs.shm.meter import (
     wait,
 )
 from weft.verbs.shm.rings import bytes_behind, completion_at, completion_queue, queue_pair, receive_at, receive_queue
+from weft.wire.headers import DETH, GRH, ImmDt
 
 DONE, RING, UNTOLD, SLOW, BUSY, CLOSED = 0, 1, 2, 4, 8, 16  # RING and UNTOLD: done, and there is something left to do
 
@@ -50,7 +52,9 @@ _WC_RECV, _WC_RECV_IMM = int(e.IBV_WC_RECV), int(e.IBV_WC_RECV_RDMA_WITH_IMM)
 _WITH_IMM = int(e.IBV_WC_WITH_IMM)
 _SIGNALED, _SOLICITED, _INLINE = int(e.IBV_SEND_SIGNALED), int(e.IBV_SEND_SOLICITED), int(e.IBV_SEND_INLINE)
 _LOCAL_WRITE = int(e.IBV_ACCESS_LOCAL_WRITE)
-_RTR, _RTS, _SQD = int(e.IBV_QPS_RTR), int(e.IBV_QPS_RTS), int(e.IBV_QPS_SQD)
+_RTR, _RTS, _SQD, _SQE = int(e.IBV_QPS_RTR), int(e.IBV_QPS_RTS), int(e.IBV_QPS_SQD), int(e.IBV_QPS_SQE)
+_RC, _UD = int(Service.RC), int(Service.UD)
+_GRH_BYTES, _IMM_BYTES, _DETH_BYTES = GRH.size, ImmDt.size, DETH.size
 _LONG_BYTES = 1 << 15
 _PSN_MASK = 0xFF_FFFF
 _REQUEST_BYTES, _SGE_BYTES, _WORD_BYTES = layout.SendRequest.size, layout.SgeRecord.size, Word.size
@@ -168,6 +172,39 @@ def _copy_all(path, far: int, size: int, skipped: int, outward: bool) -> bool:
 
 
 @part
+def _put(path, far: int, size: int, skipped: int) -> bool:
+    """Bytes of the message, as `_copy_all`; a datagram lies together."""
+    if path.staged != 0:
+        return _copy(path, path.staged + skipped, far, size, True)
+    return _copy_all(path, far, size, skipped, True)
+
+
+@part
+def _stage(path, request, size: int) -> None:
+    """Put a datagram together: its route, and its data."""
+    to = path.staged + _GRH_BYTES
+    for n in range(request.num_sge):
+        length = _element(path, n).length
+        move(to, _found(path, n).value, length)
+        to += length
+    if path.wc_flags != 0:
+        length = path.length + (size + 3) // 4 * 4 + (_IMM_BYTES if request.opcode == SEND_IMM else 0)
+        _scratch(path.scratch).before = length >> 8 | (length & 0xFF) << 8
+        move(path.staged + path.length_at, path.scratch + _VALUES, 2)
+
+
+@part
+def _takes_datagram(path, request, own, far) -> bool:
+    """Whether the other end takes a datagram."""
+    state, q_key = far.state, own.q_key if request.rkey & OWN_Q_KEY else request.rkey
+    if state != _RTR and state != _RTS and state != _SQD and state != _SQE:
+        return False
+    if far.number != path.dest_qp or far.service != _UD or far.q_key != q_key:
+        return False
+    return _fit(own.p_key, far.p_key)
+
+
+@part
 def _is_ready(path, own, far) -> bool:
     """Whether the other end takes the next request of this one."""
     state = far.state
@@ -238,9 +275,12 @@ def _place_of_short(path, size: int, work: int) -> int:
 
 
 @part
-def _put_behind(path, request, address: int, queue) -> None:
+def _put_behind(path, request, address: int, queue, size: int) -> None:
     """The message, behind the completion that is next."""
     to = bytes_behind(address, queue, queue.head)
+    if path.staged != 0:
+        move(to, path.staged, size)
+        return
     for n in range(request.num_sge):
         length = _element(path, n).length
         move(to, _found(path, n).value, length)
@@ -259,7 +299,7 @@ def _receive(path, size: int, work: int) -> bool:
         return True
     for n in range(count if room >= size else 0):
         here = min(_receive_element(work, n).length, size - done)
-        if here and not _copy_all(path, _place(path, work, n), here, done, True):
+        if here and not _put(path, _place(path, work, n), here, done):
             return False
         done += here
     return done == size and room >= size
@@ -317,11 +357,12 @@ def _tell_far(path, request, qp, size: int) -> int:
     done = _begin_to_tell(path.far + qp.receive_cq, qp, wr_id, _WC_RECV_IMM if op == WRITE_IMM else _WC_RECV, size)
     if place != 0:
         done.place = place
-        _put_behind(path, request, path.far + qp.receive_cq, told)
+        _put_behind(path, request, path.far + qp.receive_cq, told, size)
+    done.wc_flags, done.slid, done.sl = path.wc_flags, path.slid, path.sl
     if op != SEND:
-        done.wc_flags, done.immediate = _WITH_IMM, request.immediate
+        done.wc_flags, done.immediate = path.wc_flags | _WITH_IMM, request.immediate
     solicited = 1 if request.flags & _SOLICITED else 0
-    done.solicited, done.src_qp, done.pkey_index = solicited, qp.dest_qp, qp.pkey_index
+    done.solicited, done.src_qp, done.pkey_index = solicited, queue_pair(path.own_qp).number, qp.pkey_index
     _tell(path, told, done)
     armed = told.armed
     if armed == layout.ARMED_FOR_ALL or (armed == layout.ARMED_FOR_SOLICITED and solicited == 1):
@@ -359,28 +400,35 @@ def carry_out(path) -> int:
         return SLOW
     if request.number == 0 and own.posted - own.polled >= own.max_send_wr:  # what is polled orders nothing else
         return SLOW
-    answered = op in ANSWERED
+    answered, is_datagram = op in ANSWERED, own.service == _UD
     size = _find_elements(path, request, answered)
-    if size < 0 or size > MESSAGE_MAX_BYTES or (answered and own.max_rd_atomic == 0):
+    if size < 0 or size > MESSAGE_MAX_BYTES or (answered and (own.max_rd_atomic == 0 or own.service != _RC)):
         return SLOW
     if op in ATOMICS and (size != _WORD_BYTES or _element(path, 0).length != _WORD_BYTES):
         return SLOW
+    if is_datagram:
+        if size > own.mtu_bytes or (op != SEND and op != SEND_IMM):
+            return SLOW
+        _stage(path, request, size)
     wait(meter, path.scratch, op, size)
     if not take(memory, path.own_process):
         return BUSY
-    if not _is_ready(path, own, far) or not _do(path, request, far, size):
+    ready = _takes_datagram(path, request, own, far) if is_datagram else _is_ready(path, own, far)
+    there = size + _GRH_BYTES if is_datagram else size
+    if not ready or not _do(path, request, far, there):
         release(memory, "lock", 0)
         return SLOW
     packets = 1 if op in ATOMICS else max(1, -(-size // own.mtu_bytes))
     next_psn = (own.next_psn + packets) & _PSN_MASK
-    code = _tell_far(path, request, far, size) if op in RECEIVED else DONE
-    far.msn = (far.msn + 1) & _PSN_MASK
-    far.expected_psn = next_psn
+    code = _tell_far(path, request, far, there) if op in RECEIVED else DONE
+    if not is_datagram:
+        far.msn = (far.msn + 1) & _PSN_MASK
+        far.expected_psn = next_psn
     release(memory, "lock", 0)
     own.next_psn = next_psn
     if request.number == 0:
         own.posted += 1
-    count(meter, op, size, packets)
+    count(meter, op, size, packets, _DETH_BYTES if is_datagram else 0, own.service == _RC)
     return code | _tell_own(path, request, own, size)
 
 

@@ -46,8 +46,6 @@ class Receiving(Protocol):
 class Unconnected(Protocol):
     """Both sides of a queue pair for datagrams."""
 
-    next_psn: int
-
     def reset(self) -> None: ...
 
     def run(self) -> None: ...

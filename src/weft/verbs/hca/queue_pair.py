@@ -48,6 +48,7 @@ SERVICES |= {_XRC_SEND: Service.XRC, _XRC_RECV: Service.XRC}
 RECEIVES = (_RTR, _RTS, _SQD, _SQE)  # states in which what arrives is taken
 _TAKES_RECEIVES = (_RTS, _INIT, _RTR, _SQD, _SQE)  # states in which a receive request is kept
 Masks = dict[ibv_qp_type, tuple[int, int]]  # needed, and allowed besides
+_HAVE_PATHS = (Service.RC, Service.UC)
 SHM_PATH_AFTER = 16  # requests; a program that sends less does not wait for kernels to be loaded
 _LARGE_BYTES = 1 << 16  # count as one more
 _ASK_AGAIN_S = 1.0
@@ -190,8 +191,10 @@ class QueuePair:
     def show(self) -> None:
         """Write what others need to know where they look for it."""
         record, settings = self.record, self.settings
-        for name in ("dest_qp", "access", "mtu_bytes", "pkey_index", "max_dest_rd_atomic", "max_rd_atomic"):
+        for name in ("dest_qp", "access", "q_key", "mtu_bytes", "pkey_index", "max_dest_rd_atomic", "max_rd_atomic"):
             setattr(record, name, getattr(settings, name))
+        if self.service == Service.UD:
+            record.mtu_bytes = self.adapter.mtu_bytes
         record.source, record.p_key = mark(settings.source), self.adapter.p_key(settings.pkey_index)
         record.receive_queue, record.receive_cq = self.receives.at, self.told_of_receives.at
         record.send_cq, record.is_established = self.send_cq.at, self.is_established
@@ -221,7 +224,8 @@ class QueuePair:
 
     def find_shm_path(self, size_bytes: int = 0, *, at_once: bool = False) -> MemoryPath | None:
         """Of a connection that is used much. Whoever asks does not have the adapter's lock."""
-        if self.shm_path is not None or self.service != Service.RC or self._state != _RTS or not self.send_capacity:
+        can = self.service in _HAVE_PATHS and self._state == _RTS and self.send_capacity
+        if self.shm_path is not None or not can:
             return self.shm_path
         self._asks += 1 + size_bytes // _LARGE_BYTES
         if not at_once and (self._asks < SHM_PATH_AFTER or self.adapter.clock() < self._not_before_s):
@@ -231,7 +235,7 @@ class QueuePair:
         took_s = self.adapter.clock() - asked_s
         self._not_before_s = asked_s + _ASK_AGAIN_S + 10 * took_s  # who does not answer is not asked often
         if peer is not None:
-            self.shm_path = peer.path_from(self)
+            self.shm_path = peer.path_from(self, self.settings.dest_qp)
         return self.shm_path
 
     def shm_peer(self) -> MemoryPeer | None:

@@ -15,6 +15,7 @@ from weft.verbs.shm.memory import Payload
 
 PSN_MASK = 0xFF_FFFF
 MESSAGE_MAX_BYTES = 1 << 31
+OWN_Q_KEY = 1 << 31  # of a request for a datagram: "take the queue pair's"
 _HALF = 1 << 23
 _ACKNOWLEDGED_EVERY = 64  # packets, as Linux's rxe has it
 

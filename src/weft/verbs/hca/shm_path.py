@@ -1,4 +1,4 @@
-"""The shared-memory path between two queue pairs of one machine: the sender itself does there what it asks for.
+"""The shared-memory path to a queue pair of the same machine: the sender itself does there what it asks for.
 
     shm_path.post(request) -> bool      whether it is done; if not, `requester` has to send packets
 
@@ -17,21 +17,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.jit import entry
-from weft.verbs.enums import IBV_SEND_INLINE, ibv_wr_opcode
+from weft.verbs.enums import IBV_SEND_INLINE, IBV_WC_GRH, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import in_use
 from weft.verbs.hca import execute
+from weft.verbs.hca.carrier import Sender
 from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.queue_pair import QueuePair, mark
+from weft.verbs.hca.segment import Service
 from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import atomic, layout
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place, address_of
 from weft.verbs.shm.meter import CARRIED
 from weft.verbs.shm.queue_memory import lives
+from weft.wire.headers import GRH
+from weft.wire.roce import IPv4
 
 _BUSY_S = 0.05
 _INLINE = int(IBV_SEND_INLINE)
 _FLAGS_AT = layout.SendRequest.offset("flags")
+_IPV4_AT = GRH.size - IPv4.size  # behind zeros
+_LENGTH_AT, _IPV4_LENGTH_AT = GRH.pay_len.bit // 8, _IPV4_AT + IPv4.total_length.bit // 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,17 +47,17 @@ class ShmPeer:
     address: int  # of the memory of the other adapter's queues, mapped here
     process: int
     mapping: object  # the memory stays here as long as somebody has this
-    source: object  # what it would say of packets that go there
+    sender: Sender  # what it would say of packets that go there
     meter: layout.MeterRecord
     ring: Callable[[], None]
 
-    def path_from(self, qp: QueuePair) -> ShmPath:
-        return ShmPath(qp, self)
+    def path_from(self, qp: QueuePair, dest_qp: int) -> ShmPath:
+        return ShmPath(qp, self, dest_qp)
 
 
 class ShmPath:
-    def __init__(self, qp: QueuePair, peer: ShmPeer) -> None:
-        self._qp, self._peer = qp, peer
+    def __init__(self, qp: QueuePair, peer: ShmPeer, dest_qp: int) -> None:
+        self._qp, self._peer, self.is_closed = qp, peer, False
         self.words = np.frombuffer(bytearray(execute.PATH_BYTES), np.int64)
         self._kernel, self._lock = entry(execute.post, self.words, b""), qp.adapter.lock
         memory = qp.adapter.memory
@@ -59,10 +65,27 @@ class ShmPath:
         header, path = layout.Header.from_address(peer.address), execute.fill_in(self.words)
         path.own, path.own_qp, path.own_process = memory.address, memory.address + qp.at, os.getpid()
         path.far, path.far_begin, path.far_length = peer.address, header.begin, header.length
-        path.far_qp = peer.address + layout.queue_pair_at(qp.settings.dest_qp)
-        path.far_process, path.source, path.meter = peer.process, mark(peer.source), ctypes.addressof(peer.meter)
+        path.far_qp = peer.address + layout.queue_pair_at(dest_qp)
+        path.far_process, path.source = peer.process, mark(peer.sender.source)
+        path.meter, path.dest_qp = ctypes.addressof(peer.meter), dest_qp
         path.max_sge, path.max_inline = qp.send_places_max, qp.inline_max
         self.request = layout.SendRequest.from_address(path.request)
+        if qp.service == Service.UD:
+            self._stage(path, peer.sender)
+
+    def _stage(self, path: layout.PathRecord, sender: Sender) -> None:
+        """Datagrams begin with what the network says of them, of which only the length changes."""
+        grh = sender.grh
+        self._staged = bytearray(grh) + bytes(self._qp.adapter.mtu_bytes)
+        path.staged = ctypes.addressof(ctypes.c_char.from_buffer(self._staged))
+        path.length_at = _LENGTH_AT if any(grh[:_IPV4_AT]) else _IPV4_LENGTH_AT
+        path.length = int.from_bytes(grh[path.length_at : path.length_at + 2], "big")
+        path.wc_flags, path.slid, path.sl = IBV_WC_GRH if any(grh) else 0, sender.slid, sender.sl
+
+    @property
+    def address(self) -> int:
+        """Of its PathRecord."""
+        return int(self.words.ctypes.data)
 
     def post(self, request: bytes) -> bool:
         """What a program has packed (`layout.SendRequest`). False if packets must be sent, and nothing has happened."""
@@ -107,7 +130,7 @@ class ShmPath:
                 began_s = time.monotonic()
             code = self._kernel(self.words, b"")  # they have it
         if code == execute.CLOSED:
-            self._qp.shm_path = None
+            self._qp.shm_path, self.is_closed = None, True
         if code & (execute.SLOW | execute.CLOSED):
             return False
         if code & execute.RING:

@@ -154,7 +154,7 @@ class QP(Changeable):
         connected = core.service not in (Service.UD, Service.RD)
         started = core.state in (_S.IBV_QPS_RTS, _S.IBV_QPS_SQD, _S.IBV_QPS_SQE)
         if started:
-            attr.sq_psn = core.datagrams.next_psn if core.service == Service.UD else core.record.next_psn
+            attr.sq_psn = core.record.next_psn
         if connected and (started or core.state == _S.IBV_QPS_RTR):
             attr.rq_psn = core.record.expected_psn
         attr.sq_draining = int(core.state == _S.IBV_QPS_SQD and any(work.psn >= 0 for work in core.sends))
@@ -197,7 +197,7 @@ class QP(Changeable):
 
     def _find_shm_path(self, wr: SendWR) -> MemoryPath | None:
         core = self.core
-        if core.service != Service.RC or core.adapter.lock.is_mine:
+        if core.adapter.lock.is_mine:
             return None
         return core.find_shm_path(total(wr.places))
 

@@ -8,6 +8,7 @@ A queue is a ring: `head` counts what was put in, `tail` what was taken out; ent
 from __future__ import annotations
 
 from weft.verbs.shm.record import Record, record, u32, u64
+from weft.wire.headers import GRH
 
 REGIONS, REGIONS_MAX = 4096, 1 << 14
 QUEUE_PAIRS_MAX, QUEUE_PAIR_BYTES = 1 << 16, 256  # apart: no two of them in one line of a cache
@@ -71,6 +72,7 @@ class QueuePairRecord(Record):
     max_send_wr: u64  # send requests that may be posted and not polled
     posted: u64  # send requests, ever
     polled: u64  # of these, up to the last whose completion was polled: their places are free again
+    q_key: u64
 
 
 @record
@@ -123,7 +125,7 @@ class CompletionRecord(Record):
 
 # A short message lies behind the completion that tells of it: the sender would need a system call to put it into memory
 # that it does not share, which takes longer than all the rest.
-SHORT_BYTES = 64
+SHORT_BYTES = GRH.size + 64  # of a datagram its route is part
 COMPLETION_BYTES = CompletionRecord.size + SHORT_BYTES  # from one to the next
 
 
@@ -137,7 +139,7 @@ class SendRequest(Record):
     wr_id: u64
     immediate: u32
     va: u64
-    rkey: u32
+    rkey: u32  # of a datagram: its Q_Key
     compare: u64  # or what is added
     swap: u64
     num_sge: u32
@@ -178,7 +180,7 @@ class MeterRecord(Record):
 
 @record
 class PathRecord(Record):
-    """Addresses in this process, unless it says otherwise; `fill_in` knows those of the last three."""
+    """Addresses in this process, unless it says otherwise; `fill_in` knows `request` and those behind it."""
 
     own: u64  # memory of the queues of this end
     far: u64  # and of the other
@@ -192,6 +194,13 @@ class PathRecord(Record):
     meter: u64
     max_sge: u64
     max_inline: u64  # bytes
+    staged: u64  # of a queue pair for datagrams: a route header, and room for a message behind it; else 0
+    length_at: u64  # where its length is in that header, from the begin of it
+    length: u64  # ... of a message without data
+    dest_qp: u64
+    wc_flags: u64  # these three are what the receiver of a datagram is told
+    slid: u64
+    sl: u64
     request: u64  # a SendRequest, and its elements
     found: u64  # for each element, where it is
     scratch: u64

@@ -48,8 +48,8 @@ def _padded(size: int, packets: int) -> int:
 
 
 @part
-def count(meter, op: int, size: int, packets: int) -> None:
-    """A request, there and back."""
+def count(meter, op: int, size: int, packets: int, more: int, is_reliable: bool) -> None:
+    """A request, there and back; `more` are bytes of another header. What is not reliable has no way back."""
     sent, there, came, back = packets, _padded(size, packets), 1, _HEADERS + _AETH
     if op == READ:
         sent, there = 1, _HEADERS + _RETH
@@ -62,9 +62,10 @@ def count(meter, op: int, size: int, packets: int) -> None:
         if op in (SEND_IMM, WRITE_IMM):
             there += _IMM
     meter.requests += sent
-    meter.request_bytes += there
-    meter.responses += came
-    meter.response_bytes += back
+    meter.request_bytes += there + more
+    if is_reliable:
+        meter.responses += came
+        meter.response_bytes += back
 
 
 @part

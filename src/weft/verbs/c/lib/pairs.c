@@ -4,6 +4,7 @@
 struct ibv_qp *weft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
     struct weft_qp *made = calloc(1, sizeof(*made));
+    bool is_datagram = attr->qp_type == IBV_QPT_UD;
     struct ibv_pd *pd = attr->comp_mask & IBV_QP_INIT_ATTR_PD ? attr->pd : NULL;
     struct weft_CreateQp call = {.context = handle_of(context), .pd = pd ? pd->handle : 0, .qp_type = attr->qp_type,
                                  .sq_sig_all = attr->sq_sig_all != 0, .object = (uintptr_t)made,
@@ -15,8 +16,10 @@ struct ibv_qp *weft_create_qp_ex(struct ibv_context *context, struct ibv_qp_init
 #define GIVE_CAP(field) call.field = attr->cap.field;
 #define TAKE_CAP(field) attr->cap.field = call.field;
     WEFT_CAP_NUMBERS(GIVE_CAP)
-    int error = made ? ASK(CreateQp, &call) : ENOMEM;
+    if (made && is_datagram) made->datagrams = calloc(WEFT_DATAGRAM_PATHS, sizeof(*made->datagrams));
+    int error = made && (made->datagrams || !is_datagram) ? ASK(CreateQp, &call) : ENOMEM;
     if (error) {
+        if (made) free(made->datagrams);
         free(made);
         return no_object(error);
     }
@@ -76,6 +79,7 @@ static int change(struct ibv_qp *given, struct weft_ModifyQp *call)
         qp->is_queued = 0;
     }
     qp->path = (void *)call->path;
+    if (qp->datagrams) memset(qp->datagrams, 0, WEFT_DATAGRAM_PATHS * sizeof(*qp->datagrams));
     unlock(&qp->lock);
     return error;
 }
@@ -124,6 +128,7 @@ int ibv_destroy_qp(struct ibv_qp *given)
     while (given->events_completed != qp->events) pthread_cond_wait(&given->cond, &given->mutex);
     pthread_mutex_unlock(&given->mutex);
     end_batch(qp);
+    free(qp->datagrams);
     free(qp);
     return 0;
 }

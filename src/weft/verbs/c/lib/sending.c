@@ -7,7 +7,7 @@
 #define REST_NS 50000
 #define REQUEST_BYTES (sizeof(struct weft_SendRequest) + WEFT_SGE_MAX * sizeof(struct weft_SgeRecord))
 
-static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr)
+static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr, int qp_type)
 {
     struct weft_SgeRecord *elements = (void *)(request + 1);
     int atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ||
@@ -17,6 +17,7 @@ static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr)
     request->rkey = atomic ? wr->wr.atomic.rkey : wr->wr.rdma.rkey;
     request->compare = atomic ? wr->wr.atomic.compare_add : 0, request->swap = atomic ? wr->wr.atomic.swap : 0;
     request->num_sge = wr->num_sge, request->number = 0;
+    if (qp_type == IBV_QPT_UD) request->rkey = wr->wr.ud.remote_qkey;
     for (int n = 0; n < wr->num_sge; n++) {
         elements[n].address = wr->sg_list[n].addr;
         elements[n].length = wr->sg_list[n].length;
@@ -24,12 +25,38 @@ static void fill(struct weft_SendRequest *request, const struct ibv_send_wr *wr)
     }
 }
 
-/* What a kernel has left to do; 0 if it is done now. */
-static int finish(struct weft_qp *qp, int64_t code)
+/* Where the path of a datagram is kept, if there is one: by its address handle, whose number never comes again, and
+   the other's queue pair. */
+static struct weft_kept_path *place_of(struct weft_qp *qp, const struct ibv_send_wr *wr)
 {
-    struct weft_FinishSend call = {.qp = qp->ex.qp_base.handle, .code = code};
+    uint32_t ah = wr->wr.ud.ah ? wr->wr.ud.ah->handle : 0;
+    return &qp->datagrams[(ah * 2654435761u + wr->wr.ud.remote_qpn * 40503u) / 64 % WEFT_DATAGRAM_PATHS];
+}
+static struct weft_PathRecord *path_of(struct weft_qp *qp, const struct ibv_send_wr *wr)
+{
+    if (LIKELY(!qp->datagrams)) return qp->path;
+    struct weft_kept_path *place = place_of(qp, wr);
+    return place->path && place->ah == wr->wr.ud.ah->handle && place->qpn == wr->wr.ud.remote_qpn ? place->path : NULL;
+}
+static uint32_t number_of(struct weft_qp *qp, const struct ibv_send_wr *wr)
+{
+    return qp->datagrams ? place_of(qp, wr) - qp->datagrams : 0;
+}
+static void keep(struct weft_qp *qp, const struct ibv_send_wr *wr, uint64_t path)
+{
+    if (!qp->datagrams)
+        qp->path = (void *)path;
+    else
+        *place_of(qp, wr) = (struct weft_kept_path){wr->wr.ud.ah ? wr->wr.ud.ah->handle : 0, wr->wr.ud.remote_qpn,
+                                                    (void *)path};
+}
+
+/* What a kernel has left to do; 0 if it is done now. */
+static int finish(struct weft_qp *qp, const struct ibv_send_wr *wr, int64_t code)
+{
+    struct weft_FinishSend call = {.qp = qp->ex.qp_base.handle, .code = code, .place = number_of(qp, wr)};
     int error = ASK(FinishSend, &call);
-    qp->path = (void *)call.path;
+    keep(qp, wr, call.path);
     return error || !call.is_done;
 }
 
@@ -37,9 +64,9 @@ static int post_to_python(struct weft_qp *qp, const struct ibv_send_wr *wr)
 {
     struct ibv_qp *base = &qp->ex.qp_base;
     char words[REQUEST_BYTES];
-    struct weft_PostSend call = {.qp = base->handle, .request = (uintptr_t)words};
+    struct weft_PostSend call = {.qp = base->handle, .request = (uintptr_t)words, .place = number_of(qp, wr)};
     if (wr->num_sge < 0 || wr->num_sge > WEFT_SGE_MAX) return EINVAL;
-    fill((struct weft_SendRequest *)words, wr);
+    fill((struct weft_SendRequest *)words, wr, base->qp_type);
     if (base->qp_type == IBV_QPT_UD) {
         call.ah = wr->wr.ud.ah ? wr->wr.ud.ah->handle : 0;
         call.remote_qpn = wr->wr.ud.remote_qpn, call.remote_qkey = wr->wr.ud.remote_qkey;
@@ -52,31 +79,36 @@ static int post_to_python(struct weft_qp *qp, const struct ibv_send_wr *wr)
     }
     int error = ASK(PostSend, &call);
     if (!error && wr->opcode == IBV_WR_BIND_MW) wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
-    qp->path = (void *)call.path, qp->is_queued = call.is_queued;
+    keep(qp, wr, call.path);
+    qp->is_queued = call.is_queued;
     return error;
 }
 
-/* Whether the other end has no receive request, or no place to tell of one: it may be about to. */
+/* Whether the other end has no receive request, or no place to tell of one: it may be about to. UC sends packets and
+   goes on, so that some may be under way. */
 static bool is_not_ready(const struct weft_PathRecord *path, int opcode)
 {
-    const struct weft_QueuePairRecord *far = (void *)path->far_qp;
+    const struct weft_QueuePairRecord *far = (void *)path->far_qp, *own = (void *)path->own_qp;
     const struct weft_ReceiveQueueRecord *receives = (void *)(path->far + far->receive_queue);
     const struct weft_CompletionQueueRecord *told = (void *)(path->far + far->receive_cq);
+    if (own->service == WEFT_UC && LOAD(far->expected_psn) != own->next_psn) return true;
     if (opcode != IBV_WR_SEND && opcode != IBV_WR_SEND_WITH_IMM && opcode != IBV_WR_RDMA_WRITE_WITH_IMM) return false;
     return (far->state == IBV_QPS_RTR || far->state == IBV_QPS_RTS) &&
            (LOAD(receives->head) == LOAD(receives->tail) || LOAD(told->head) - LOAD(told->tail) >= told->capacity);
 }
 
-/* Packets that say "not ready" would make it wait longer than most receivers take. Who is of this process may be behind
-   us in the same thread. */
-static int64_t wait_for_receiver(struct weft_qp *qp, int opcode, int64_t code)
+/* Packets that say "not ready" would make it wait longer than most receivers take. A datagram is dropped: whether the
+   other has the processor should not decide that, but nobody who does not receive holds its sender up. Who is of this
+   process may be behind us in the same thread. */
+static int64_t wait_for_receiver(struct weft_PathRecord *path, int opcode, int64_t code)
 {
     struct timespec rest = {0, REST_NS};
-    if (qp->path->far_process == qp->path->own_process) return code;
-    for (int tries = 0; code == WEFT_SLOW && tries < TURNS + RESTS && is_not_ready(qp->path, opcode); tries++) {
+    int most = path->staged ? TURNS : TURNS + RESTS;
+    if (path->far_process == path->own_process) return code;
+    for (int tries = 0; code == WEFT_SLOW && tries < most && is_not_ready(path, opcode); tries++) {
         if (tries < TURNS) sched_yield();
         else nanosleep(&rest, NULL);
-        code = weft_post((intptr_t)qp->path);
+        code = weft_post((intptr_t)path);
     }
     return code;
 }
@@ -85,11 +117,12 @@ static int post(struct weft_qp *qp, const struct ibv_send_wr *wr)
 {
     if (qp->record->state == IBV_QPS_RTS && qp->record->posted - qp->record->polled >= qp->record->max_send_wr)
         return ENOMEM; /* programs try again and again */
-    if (LIKELY(qp->path && !qp->is_queued && (unsigned)wr->num_sge <= WEFT_SGE_MAX)) {
-        fill((struct weft_SendRequest *)qp->path->request, wr);
-        int64_t code = weft_post((intptr_t)qp->path);
-        if (code == WEFT_SLOW) code = wait_for_receiver(qp, wr->opcode, code);
-        if (LIKELY(!code) || !finish(qp, code)) return 0;
+    struct weft_PathRecord *path = path_of(qp, wr);
+    if (LIKELY(path && !qp->is_queued && (unsigned)wr->num_sge <= WEFT_SGE_MAX)) {
+        fill((struct weft_SendRequest *)path->request, wr, qp->ex.qp_base.qp_type);
+        int64_t code = weft_post((intptr_t)path);
+        if (code == WEFT_SLOW) code = wait_for_receiver(path, wr->opcode, code);
+        if (LIKELY(!code) || !finish(qp, wr, code)) return 0;
     }
     return post_to_python(qp, wr);
 }

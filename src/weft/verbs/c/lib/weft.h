@@ -79,6 +79,8 @@ struct weft_srq {
     uint32_t number, events;
 };
 
+struct weft_kept_path { uint32_t ah, qpn; struct weft_PathRecord *path; };
+
 struct weft_qp {
     struct ibv_qp_ex ex;
     int lock;
@@ -87,7 +89,8 @@ struct weft_qp {
     unsigned generation;
     uint32_t events, inline_max;
     struct weft_QueuePairRecord *record;
-    struct weft_PathRecord *path;
+    struct weft_PathRecord *path;      /* of a connection */
+    struct weft_kept_path *datagrams;  /* of one for datagrams, as many as there are places */
     struct weft_receives receives;
     struct weft_batch *batch; /* what was said since wr_start */
 };

@@ -22,10 +22,11 @@ from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Lin
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
 from weft.verbs.carriers.lab.paths import Paths, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
+from weft.verbs.carriers.loopback import EMPTY_BYTES
 from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.hca.carrier import Arrival, Carrier, MemoryPeer
+from weft.verbs.hca.carrier import Arrival, Carrier, MemoryPeer, Sender
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, Route, icrc_bytes
@@ -44,6 +45,7 @@ class LabCarrier(Carrier):
     Without `grants` the lab is on another machine, and all goes as packets.
     """
 
+    under_way_s = 0.5
     window_bytes = 256 << 10  # of a connection under way: the lab takes packets one by one, and clocks run meanwhile
 
     def __init__(self, line: Line, program: int, facts: Facts, grants: MemoryGrants | None) -> None:
@@ -91,9 +93,10 @@ class LabCarrier(Carrier):
         found = self.grants.to(to, p_key, mtu_bytes, dest_qp)
         if found is None:
             return None
-        source = AddressVector(self._slid(to), to.gids and to.gids[::-1])
+        slid, grh = self._slid(to), bytes(GRH.size) if to.gids is None else _route(to, EMPTY_BYTES)
+        sender = Sender(source=AddressVector(slid, to.gids and to.gids[::-1]), grh=grh, slid=slid, sl=to.sl)
         ring = functools.partial(self.line.wake, found.guid, found.program)
-        return self._peer_memories.peer(found.handover, source=source, meter=found.meter, ring=ring)
+        return self._peer_memories.peer(found.handover, sender=sender, meter=found.meter, ring=ring)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
@@ -156,20 +159,25 @@ def _packet(av: AddressVector, slid: int, headers: tuple[Format, ...], payload: 
     length = LRH.size + len(transport) + ICRC_BYTES
     lnh, route, grh = LNH.BTH, Route.LOCAL, b""
     if av.gids is not None:
-        lnh, route = LNH.GRH, Route.GLOBAL
-        grh = GRH.pack(
-            t_class=av.traffic_class,
-            flow_label=av.flow_label & 0xF_FFFF,
-            pay_len=len(transport) + ICRC_BYTES,
-            nxt_hdr=GRH_NEXT_HEADER,
-            hop_lmt=av.hop_limit,
-            sgid=av.gids[1],
-            dgid=av.gids[0],
-        )
+        lnh, route, grh = LNH.GRH, Route.GLOBAL, _route(av, len(transport) + ICRC_BYTES)
         length += GRH.size
     whole = _LRH.pack(0, av.sl << 4 | lnh, av.lid, length // 4, slid) + grh + transport
     whole += icrc_bytes(route, whole)
     return whole + _vcrc_bytes(whole)
+
+
+def _route(av: AddressVector, length: int) -> bytes:
+    """`length` is from BTH to ICRC."""
+    assert av.gids is not None
+    return GRH.pack(
+        t_class=av.traffic_class,
+        flow_label=av.flow_label & 0xF_FFFF,
+        pay_len=length,
+        nxt_hdr=GRH_NEXT_HEADER,
+        hop_lmt=av.hop_limit,
+        sgid=av.gids[1],
+        dgid=av.gids[0],
+    )
 
 
 def _vcrc_bytes(packet: bytes) -> bytes:

@@ -30,16 +30,15 @@ from pathlib import Path
 
 from weft import runtime
 from weft.errors import ConfigError
-from weft.verbs.carriers.loopback import Loopback, grh_of, kind_of
+from weft.verbs.carriers.loopback import Loopback, datagram_bytes, grh_of, kind_of
 from weft.verbs.carriers.places import place
 from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.gpudirect.gpu import DeviceBytes
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.hca.carrier import TO_GROUP, Arrival, MemoryPeer
+from weft.verbs.hca.carrier import TO_GROUP, Arrival, MemoryPeer, Sender
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
-from weft.verbs.shm.layout import MeterRecord
 from weft.wire.format import Malformed
 from weft.wire.packet import read_transport
 
@@ -195,6 +194,8 @@ class ProcessCarrier(Loopback):
             self._without_gpu.discard(slot)
 
     def is_behind(self, dest_qp: int) -> bool:
+        if dest_qp in self.numbers:
+            return bool(self._inbox)
         peer = self._peers.get(dest_qp >> _QUEUE_PAIR_BITS)
         if peer is None:
             return False
@@ -207,9 +208,10 @@ class ProcessCarrier(Loopback):
         slot = dest_qp >> _QUEUE_PAIR_BITS
         if self._peer_memories is None or not isinstance(to, tuple) or to[0] not in self.gids:
             return None
-        meter = MeterRecord(is_open=1)  # that nobody reads: the way takes no time
-        ring = functools.partial(self._ring, slot)
-        return self._peer_memories.peer(self._handover(slot), source=(to[1], to[0]), meter=meter, ring=ring)
+        dgid, sgid = to
+        grh = grh_of(sgid, dgid)
+        sender, ring = Sender(source=(sgid, dgid), grh=grh, sl=kind_of(grh)), functools.partial(self._ring, slot)
+        return self._peer_memories.peer(self._handover(slot), sender=sender, ring=ring)
 
     def _ring_here(self) -> None:
         os.eventfd_write(self._bell, 1)
@@ -311,5 +313,5 @@ def _arrival(data: bytes) -> Arrival:
     dgid, sgid = int.from_bytes(data[:16], "big"), int.from_bytes(data[16:_GIDS_BYTES], "big")
     headers, at = read_transport(data, _GIDS_BYTES)
     segment = decode(headers, data[at:])
-    grh = grh_of(sgid, dgid, len(segment.payload))
+    grh = grh_of(sgid, dgid, datagram_bytes(segment))
     return Arrival(segment=segment, source=(sgid, dgid), grh=grh, sl=kind_of(grh), group=dgid)

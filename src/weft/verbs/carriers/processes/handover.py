@@ -22,7 +22,7 @@ from pathlib import Path
 
 from weft import runtime
 from weft.verbs.hca.adapter import Adapter
-from weft.verbs.hca.carrier import MemoryPeer
+from weft.verbs.hca.carrier import MemoryPeer, Sender
 from weft.verbs.shm.layout import Header, MeterRecord
 
 _ANSWER_S = 10.0  # the other may have to load its kernels first
@@ -35,6 +35,7 @@ class PeerMemory:
 
     def __init__(self, process: int, connection: socket.socket, file: int) -> None:
         self.process, self._connection = process, connection
+        self.uncounted = MeterRecord(is_open=1)  # nobody reads it, and the way takes no time
         try:
             self._mapped = mmap.mmap(file, os.fstat(file).st_size, mmap.MAP_SHARED)
         finally:
@@ -67,6 +68,7 @@ class PeerMemories:
         self._listener = runtime.Listener(path)
         self._takers: list[socket.socket] = []  # of who has this one's
         self._known: dict[Path, PeerMemory] = {}
+        self._uncounted = MeterRecord(is_open=1)
         self._meters: dict[Path, dict[int, MeterRecord]] = {}  # by address; closed when it is gone
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # there is one more to watch, or it is over
         self._is_open = True
@@ -115,18 +117,21 @@ class PeerMemories:
             with self.adapter.lock:
                 self.adapter.memory.is_shared = True
 
-    def peer(self, path: Path, *, source: object, meter: MeterRecord, ring: Callable[[], None]) -> MemoryPeer | None:
+    def peer(
+        self, path: Path, *, sender: Sender, ring: Callable[[], None], meter: MeterRecord | None = None
+    ) -> MemoryPeer | None:
         """The process at a socket, which `ring` wakes, or to this one."""
         from weft.verbs.hca.shm_path import ShmPeer
 
         if path == self._path:
-            own, process, ring = self.adapter.memory, os.getpid(), self._rung
-            return ShmPeer(address=own.address, process=process, mapping=own, source=source, meter=meter, ring=ring)
+            own, process, ring, meter = self.adapter.memory, os.getpid(), self._rung, meter or self._uncounted
+            return ShmPeer(address=own.address, process=process, mapping=own, sender=sender, meter=meter, ring=ring)
         far = self.far(path)
         if far is None:
             return None
+        meter = meter or far.uncounted
         self._meters.setdefault(path, {})[ctypes.addressof(meter)] = meter
-        return ShmPeer(address=far.address, process=far.process, mapping=far, source=source, meter=meter, ring=ring)
+        return ShmPeer(address=far.address, process=far.process, mapping=far, sender=sender, meter=meter, ring=ring)
 
     def _rung(self) -> None:
         self.adapter.was_rung()
