@@ -13,6 +13,7 @@ each other. `tests/test_house.py` reads this diagram and enforces it.
     compare                        which fabric for this cluster, and why: recable, job, comparison, report
     plan | tenants | monitor       WHAT TO BUY: size, bill, growth | WHO MAY TALK: intent, drivers | IS IT WELL: poll
     training                       a job: transformer, parallel, gpu, communication, step; traces/ of others
+    mpi                            mpi4py's words for programs that are ranks, without MPI: COMM_WORLD on live/
     collectives                    who sends what when: program + check, writers, run; NCCL: choose, estimate, bench
     sim                            TIME: engine, traffic, result (protocol), layout/; analytic, flow/, packet/ (kernels)
     verbs                          HOST: software adapter; pyverbs/, c/ (APIs), hca/ (RC UC UD RD), shm/, carriers/, cm/

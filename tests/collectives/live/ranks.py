@@ -34,12 +34,18 @@ class Board:
 
 def together(n: int, do: Callable[[Group], T], *, fragment_bytes: int = 1 << 10, timeout_s: float = 1200) -> list[T]:
     """What each of n ranks returns; the first error of any is raised."""
+    return as_ranks(
+        n, lambda end, board, rank: do(Group(end, board, "test", rank, n, timeout_s)), fragment_bytes=fragment_bytes
+    )
+
+
+def as_ranks(n: int, do: Callable[[Endpoint, Board, int], T], *, fragment_bytes: int = 1 << 10) -> list[T]:
     board = Board()
 
     def rank(number: int) -> T:
         end = Endpoint(fragment_bytes=fragment_bytes)
         try:
-            return do(Group(end, board, "test", number, n, timeout_s))
+            return do(end, board, number)
         finally:
             done.wait()  # nobody goes before all have what they need of it
             end.close()

@@ -7,6 +7,7 @@ import pytest
 from tests.collectives.live.ranks import together
 
 from weft.collectives.live.group import Group
+from weft.collectives.live.mail import OWN_TAGS
 from weft.errors import ConfigError
 
 
@@ -66,8 +67,43 @@ def test_a_message_that_is_too_long_is_an_error_and_the_next_one_is_none() -> No
     together(2, rank)
 
 
-@pytest.mark.parametrize("to", [1, 2, -1])
-def test_nobody_sends_to_itself_or_to_who_is_not_there(to: int) -> None:
+def test_a_rank_sends_to_itself_before_or_after_it_receives() -> None:
+    def rank(group: Group) -> None:
+        mail, into = group.mail, np.zeros(9, np.uint8)
+        mail.wait(mail.send(group.rank, message(1, 9), tag=4))
+        mail.wait(mail.receive(into, None, 4))
+        np.testing.assert_array_equal(into, message(1, 9))
+        receiving = mail.receive(None, group.rank)
+        assert not mail.test(receiving)
+        mail.send(group.rank, message(2, 5))
+        assert mail.test(receiving)
+        assert receiving.data is not None
+        np.testing.assert_array_equal(receiving.data, message(2, 5))
+
+    together(1, rank)
+    together(2, rank)
+
+
+def test_who_takes_any_tag_gets_none_of_those_that_must_be_asked_for() -> None:
+    def rank(group: Group) -> None:
+        mail = group.mail
+        if group.rank == 0:
+            mail.wait(mail.send(1, message(1, 1), OWN_TAGS + 3))
+            mail.wait(mail.send(1, message(2, 20), 7))
+            return
+        while (found := mail.look(0)) is None:
+            pass
+        assert (found.source, found.tag, found.length) == (0, 7, 20)
+        receiving = mail.receive(None)
+        mail.wait(receiving)
+        assert receiving.tag == 7
+        mail.wait(mail.receive(np.zeros(1, np.uint8), 0, OWN_TAGS + 3))
+
+    together(2, rank)
+
+
+@pytest.mark.parametrize("to", [2, -1])
+def test_nobody_sends_to_who_is_not_there(to: int) -> None:
     def rank(group: Group) -> None:
         if group.rank == 1:
             with pytest.raises(ConfigError, match=f"rank {to} is none of the others of rank 1 of 2"):

@@ -4,5 +4,4 @@ store           where ranks find each other
 link            a queue pair to one other rank, with slots for what comes from it and credits for its slots
 plan            a program as one rank sees it: fragments to send and to take, in an order that cannot block
 group           ranks that do collectives together, and send to each other
-communicator    mpi4py's words for it, on numpy arrays
 """

@@ -1,7 +1,8 @@
 """Messages from one rank to another, with tags, as MPI and PyTorch send them.
 
 A message is a head of 16 bytes (tag, bytes) and its data, in fragments. What comes before anybody wants it is kept
-beside. Sends go on whenever their rank waits for anything: a rank may begin several, and wait for them later.
+beside. Sends go on whenever their rank waits for anything: a rank may begin several, and wait for them later. What a
+rank sends to itself is kept, or given, at once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,13 +22,14 @@ from weft.errors import ConfigError, SubnetError
 
 _USE = "mail"
 _HEAD = struct.Struct("<QQ")
+OWN_TAGS = 1 << 32  # from here on: for who asks for one of them; who takes any tag does not get them
 
 
 @dataclass(eq=False)
 class Sending:
     """A message that goes out; its memory must stay as it is until `is_done`."""
 
-    link: Link
+    link: Link | None  # None: to itself
     data: NDArray[np.uint8]
     head: NDArray[np.uint8]
     fragment_bytes: int
@@ -35,28 +38,31 @@ class Sending:
 
     @property
     def is_done(self) -> bool:
-        return self.sent == len(self.data) and self.link.completed >= self.last
+        return self.sent == len(self.data) and (self.link is None or self.link.completed >= self.last)
 
-    def go_on(self) -> bool:
+    def go_on(self, link: Link) -> bool:
         """As far as the other end has room. True if anything was sent."""
         before = self.sent
-        while self.link.credits and self.sent < len(self.data):
+        while link.credits and self.sent < len(self.data):
             pieces, room = [], self.fragment_bytes
             if self.sent < 0:
                 pieces, room, self.sent = [(self.head.ctypes.data, _HEAD.size)], room - _HEAD.size, 0
             here = min(room, len(self.data) - self.sent)
             if here:
                 pieces.append((self.data.ctypes.data + self.sent, here))
-            self.link.send(pieces, 0)
-            self.sent, self.last = self.sent + here, self.link.posted
+            link.send(pieces, 0)
+            self.sent, self.last = self.sent + here, link.posted
         return self.sent != before
 
 
 @dataclass(eq=False)
 class Receiving:
-    """A message that is wanted: from a rank or any, with a tag or any; `source`, `tag` and `length` say what came."""
+    """A message that is wanted: from a rank or any, with a tag or any; `source`, `tag` and `length` say what came.
 
-    data: NDArray[np.uint8]
+    Without a place of its own, `data`, it gets one when its length is known.
+    """
+
+    data: NDArray[np.uint8] | None
     source: int | None
     tag: int | None
     length: int = -1
@@ -64,11 +70,13 @@ class Receiving:
     is_done: bool = False
 
     def takes(self, source: int, tag: int) -> bool:
-        return self.source in (None, source) and self.tag in (None, tag)
+        return self.source in (None, source) and (self.tag == tag or (self.tag is None and tag < OWN_TAGS))
 
     def begin(self, source: int, tag: int, length: int) -> NDArray[np.uint8]:
         """Where it goes."""
         self.source, self.tag, self.length = source, tag, length
+        if self.data is None:
+            self.data = np.empty(length, np.uint8)
         if length > len(self.data):
             self.error = f"a message of {length} bytes from rank {source} came for a place of {len(self.data)}"
             return np.empty(length, np.uint8)
@@ -100,6 +108,10 @@ class Mail:
 
     def send(self, to: int, data: NDArray[np.uint8], tag: int = 0) -> Sending:
         """Begins it; `wait` ends it."""
+        if to == self.meeting.rank:
+            now = self._begin(to, tag, len(data))
+            self._fill(now, data)
+            return Sending(None, data, data[:0], 0, sent=len(data))
         link = self._link(to)
         head = np.frombuffer(_HEAD.pack(tag, len(data)), np.uint8)
         made = Sending(link, data, head, self.meeting.end.fragment_bytes)
@@ -107,11 +119,9 @@ class Mail:
         self.go_on()
         return made
 
-    def receive(self, data: NDArray[np.uint8], source: int | None = None, tag: int | None = None) -> Receiving:
+    def receive(self, data: NDArray[np.uint8] | None, source: int | None = None, tag: int | None = None) -> Receiving:
         """Wants it; `wait` waits until it is here."""
-        for rank in range(self.meeting.size) if source is None else (source,):
-            if rank != self.meeting.rank:
-                self._link(rank)
+        self._hear_from(source)
         made = Receiving(data, source, tag)
         for kept in self._kept:
             if made.takes(kept.source, kept.tag):
@@ -121,22 +131,49 @@ class Mail:
         self._wanted.append(made)
         return made
 
+    def look(self, source: int | None = None, tag: int | None = None) -> Receiving | None:
+        """What a receive would get now, which stays here for one."""
+        self._hear_from(source)
+        self._poll()
+        for kept in self._kept:
+            if (made := Receiving(None, source, tag)).takes(kept.source, kept.tag):
+                made.source, made.tag, made.length = kept.source, kept.tag, len(kept.place)
+                return made
+        return None
+
+    def test(self, what: Sending | Receiving) -> bool:
+        """Whether it is done; never waits."""
+        if not what.is_done:
+            self._poll()
+        if what.is_done and isinstance(what, Receiving) and what.error:
+            raise ConfigError(what.error)
+        return what.is_done
+
+    def _poll(self) -> None:
+        try:
+            self.meeting.look()
+        except SubnetError as error:
+            self.meeting.give_up(error)
+            raise
+
     def wait(self, what: Sending | Receiving) -> None:
+        rank = self.meeting.rank
+        peer = what.source if isinstance(what, Receiving) else what.link.rank if what.link else rank
+        words = f"a {'send to' if isinstance(what, Sending) else 'receive from'} rank {'any' if peer is None else peer}"
+        self.wait_until(lambda: what.is_done, words, None if peer is None or peer == rank else self._link(peer))
+        if isinstance(what, Receiving) and what.error:
+            raise ConfigError(what.error)
+
+    def wait_until(self, is_ready: Callable[[], bool], words: str, link: Link | None = None) -> None:
+        """`words` say in errors what it is; `link` is the one that it comes over, if only one can be."""
         meeting = self.meeting
         if meeting.failed is not None:
             raise meeting.failed
-        deadline_s = time.monotonic() + meeting.timeout_s
-        is_send = isinstance(what, Sending)
-        peer = what.link.rank if isinstance(what, Sending) else what.source
-        link = self._link(peer) if peer is not None else None
-        words = f"a {'send to' if is_send else 'receive from'} rank {'any' if peer is None else peer}"
         try:
-            meeting.wait(link, lambda: what.is_done, deadline_s, words)
+            meeting.wait(link, is_ready, time.monotonic() + meeting.timeout_s, words)
         except SubnetError as error:
             meeting.give_up(error)
             raise
-        if isinstance(what, Receiving) and what.error:
-            raise ConfigError(what.error)
 
     def go_on(self) -> bool:
         """Whatever can be done now."""
@@ -148,12 +185,17 @@ class Mail:
                 self._take(link)
                 something = True
             waiting = self._sends.get(link, ())
-            while waiting and waiting[0].go_on():
+            while waiting and waiting[0].go_on(link):
                 something = True
                 if waiting[0].sent < len(waiting[0].data):
                     break
                 waiting.popleft()
         return something
+
+    def _hear_from(self, source: int | None) -> None:
+        for rank in range(self.meeting.size) if source is None else (source,):
+            if rank != self.meeting.rank:
+                self._link(rank)
 
     def _link(self, peer: int) -> Link:
         if not 0 <= peer < self.meeting.size or peer == self.meeting.rank:
@@ -170,20 +212,29 @@ class Mail:
         if now is None:
             tag, length = _HEAD.unpack(data[: _HEAD.size].tobytes())
             data = data[_HEAD.size :]
-            wanted = next((one for one in self._wanted if one.takes(link.rank, tag)), None)
-            place = wanted.begin(link.rank, tag, length) if wanted is not None else np.empty(length, np.uint8)
-            now = self._arriving[link] = _Arriving(link.rank, tag, place, wanted)
-            if wanted is not None:
-                self._wanted.remove(wanted)
-            else:
-                self._kept.append(now)
-        now.place[now.filled : now.filled + len(data)] = data
-        now.filled += len(data)
+            now = self._arriving[link] = self._begin(link.rank, tag, length)
+        self._fill(now, data)
         link.free()
         if now.filled == len(now.place):
             del self._arriving[link]
-            if now.wanted_by is not None:
-                now.wanted_by.is_done = True
+
+    def _begin(self, source: int, tag: int, length: int) -> _Arriving:
+        """A message comes, for who wants it or for nobody yet."""
+        wanted = next((one for one in self._wanted if one.takes(source, tag)), None)
+        place = wanted.begin(source, tag, length) if wanted is not None else np.empty(length, np.uint8)
+        now = _Arriving(source, tag, place, wanted)
+        if wanted is not None:
+            self._wanted.remove(wanted)
+        else:
+            self._kept.append(now)
+        return now
+
+    @staticmethod
+    def _fill(now: _Arriving, data: NDArray[np.uint8]) -> None:
+        now.place[now.filled : now.filled + len(data)] = data
+        now.filled += len(data)
+        if now.filled == len(now.place) and now.wanted_by is not None:
+            now.wanted_by.is_done = True
 
     def _give(self, kept: _Arriving, wanted: Receiving) -> None:
         """What was kept, to who wants it now; what is still to come of it goes there as well."""

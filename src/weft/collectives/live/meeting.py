@@ -111,6 +111,15 @@ class Meeting:
                 probed_s = now_s
                 link.probe()
 
+    def look(self) -> None:
+        """Once, at all that can be done now."""
+        if self.failed is not None:
+            raise self.failed
+        self._check(None)
+        while self.end.poll():
+            pass
+        self.on_idle()
+
     def _check(self, link: Link | None, words: str = "") -> None:
         if link is not None and link.broken is not None:
             raise Broken(link.rank, f"{link.broken.reason}, in {words}")

@@ -1,0 +1,247 @@
+"""Collectives on memory: the programs that the simulators time, and messages where each rank has another amount."""
+# ruff: noqa: N802 - the names are mpi4py's
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.collectives.kinds import Collective
+from weft.collectives.live.arrays import Array, flat
+from weft.collectives.live.calls import choose
+from weft.collectives.live.mail import OWN_TAGS
+from weft.errors import ConfigError
+from weft.mpi.datatypes import IN_PLACE, Items, described, items, parts, same
+from weft.mpi.messages import Messages
+from weft.mpi.operations import SUM, Op, ufunc
+
+
+class Arrays(Messages):
+    _by_mail = 0  # collectives so far that were messages
+
+    def Barrier(self) -> None:
+        self._run(Collective.BARRIER, Array(np.empty(0, np.uint8)), "Barrier")
+
+    def Bcast(self, buf: Any, root: int = 0) -> None:
+        data = items(buf, "buf of Bcast", is_written=self.rank != root)
+        self._run(Collective.BROADCAST, Array(data), f"Bcast of {described(data)} from rank {root}", root)
+
+    # -- reductions ---------------------------------------------------------------------------------------------------
+
+    def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        data = self._begin_reduction("Allreduce", sendbuf, recvbuf)
+        self._reduce(Collective.ALL_REDUCE, data, op, "Allreduce")
+
+    def Reduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM, root: int = 0) -> None:
+        if self.rank == self._root(root):
+            data = self._begin_reduction("Reduce", sendbuf, recvbuf)
+        else:
+            _refuse_in_place(sendbuf, "Reduce", root)
+            data = items(sendbuf, "sendbuf of Reduce").copy()
+        self._reduce(Collective.REDUCE, data, op, "Reduce", root)
+
+    def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        name, n = "Reduce_scatter_block", self.size
+        received = items(recvbuf, f"recvbuf of {name}", is_written=True, blocks=n if sendbuf is IN_PLACE else 1)
+        data = (received if sendbuf is IN_PLACE else items(sendbuf, f"sendbuf of {name}", blocks=n)).copy()
+        count = len(data) // n
+        mine, place = data[self.rank * count : (self.rank + 1) * count], received
+        if sendbuf is IN_PLACE:
+            place = received[:count]
+        same(mine, place, name)
+        self._reduce(Collective.REDUCE_SCATTER, data, op, name)
+        place[:] = mine
+
+    def Reduce_scatter(self, sendbuf: Any, recvbuf: Any, recvcounts: Any = None, op: Op = SUM) -> None:
+        """Blocks are filled up to the largest."""
+        name, n = "Reduce_scatter", self.size
+        received = items(recvbuf, f"recvbuf of {name}", is_written=True)
+        if recvcounts is None:
+            if sendbuf is IN_PLACE:
+                raise ConfigError("Reduce_scatter in place: give recvcounts, how many items each rank gets")
+            own = np.array([len(received)])
+            self.Allgather(own, every := np.empty(n, own.dtype))
+            recvcounts = every.tolist()
+        sent = received if sendbuf is IN_PLACE else items(sendbuf, f"sendbuf of {name}")
+        blocks = parts([sent, recvcounts], f"sendbuf of {name}", n)
+        mine = blocks[self.rank]
+        place = received[: len(mine)]
+        same(mine, place, name)
+        longest = max(len(block) for block in blocks)
+        data = np.zeros((n, longest), sent.dtype)
+        for row, block in zip(data, blocks, strict=True):
+            row[: len(block)] = block
+        self._reduce(Collective.REDUCE_SCATTER, data.reshape(-1), op, f"{name} into {tuple(map(len, blocks))}")
+        place[:] = data[self.rank, : len(place)]
+
+    def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Of the ranks up to this one: each hands on what it has."""
+        data = self._begin_reduction("Scan", sendbuf, recvbuf)
+        before = self._before(data)
+        if before is not None:
+            ufunc(op, data.dtype)(before, data, out=data)
+        self._hand_on(data)
+
+    def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
+        """Of the ranks before this one; rank 0 gets nothing."""
+        data = items(recvbuf, "recvbuf of Exscan", is_written=True)
+        mine = data if sendbuf is IN_PLACE else same(items(sendbuf, "sendbuf of Exscan"), data, "Exscan")
+        before, mine = self._before(data), mine.copy()
+        if before is not None:
+            data[:] = before
+            ufunc(op, data.dtype)(before, mine, out=mine)
+        self._hand_on(mine)
+
+    # -- the same from each -------------------------------------------------------------------------------------------
+
+    def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
+        data = items(recvbuf, "recvbuf of Allgather", is_written=True, blocks=self.size)
+        block = self._block(data)
+        if sendbuf is not IN_PLACE:
+            block[:] = same(items(sendbuf, "sendbuf of Allgather"), block, "Allgather")
+        self._run(Collective.ALL_GATHER, Array(data), f"Allgather of {described(block)} from each")
+
+    def Gather(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self.rank == self._root(root):
+            data = items(recvbuf, "recvbuf of Gather", is_written=True, blocks=self.size)
+            block = self._block(data)
+            if sendbuf is not IN_PLACE:
+                block[:] = same(items(sendbuf, "sendbuf of Gather"), block, "Gather")
+            memory = Array(data)
+        else:
+            _refuse_in_place(sendbuf, "Gather", root)
+            block = items(sendbuf, "sendbuf of Gather")
+            memory = Array(block, block=self.rank, n_blocks=self.size)
+        self._run(Collective.GATHER, memory, f"Gather of {described(block)} from each to rank {root}", root)
+
+    def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self.rank == self._root(root):
+            data = items(sendbuf, "sendbuf of Scatter", blocks=self.size)
+            block, memory = self._block(data), Array(data)
+            if recvbuf is not IN_PLACE:
+                place = items(recvbuf, "recvbuf of Scatter", is_written=True)
+                place[:] = same(block, place, "Scatter")
+        else:
+            _refuse_in_place(recvbuf, "Scatter", root)
+            block = items(recvbuf, "recvbuf of Scatter", is_written=True)
+            memory = Array(block, block=self.rank, n_blocks=self.size)
+        self._run(Collective.SCATTER, memory, f"Scatter of {described(block)} to each from rank {root}", root)
+
+    def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
+        received = items(recvbuf, "recvbuf of Alltoall", is_written=True, blocks=self.size)
+        sent = received.copy() if sendbuf is IN_PLACE else items(sendbuf, "sendbuf of Alltoall", blocks=self.size)
+        same(sent, received, "Alltoall")
+        block = self._block(received)
+        block[:] = self._block(sent)
+        self._run(Collective.ALL_TO_ALL, Array(sent, received), f"Alltoall of {described(block)} to each")
+
+    # -- another amount from each -------------------------------------------------------------------------------------
+
+    def Allgatherv(self, sendbuf: Any, recvbuf: Any) -> None:
+        """Blocks are filled up to the largest."""
+        blocks = parts(recvbuf, "recvbuf of Allgatherv", self.size, is_written=True)
+        mine = blocks[self.rank]
+        if sendbuf is not IN_PLACE:
+            mine[:] = same(items(sendbuf, "sendbuf of Allgatherv"), mine, "Allgatherv")
+        counts = tuple(len(block) for block in blocks)
+        data = np.empty((self.size, max(counts)), mine.dtype)
+        data[self.rank, : len(mine)] = mine
+        self._run(Collective.ALL_GATHER, Array(data.reshape(-1)), f"Allgatherv of {counts} {mine.dtype}")
+        for block, row in zip(blocks, data, strict=True):
+            block[:] = row[: len(block)]
+
+    def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self.rank != self._root(root):
+            _refuse_in_place(sendbuf, "Gatherv", root)
+            self._exchange("Gatherv", {root: items(sendbuf, "sendbuf of Gatherv")}, {})
+            return
+        blocks = parts(recvbuf, "recvbuf of Gatherv", self.size, is_written=True)
+        mine = blocks[root]
+        if sendbuf is not IN_PLACE:
+            mine[:] = same(items(sendbuf, "sendbuf of Gatherv"), mine, "Gatherv")
+        self._exchange("Gatherv", {}, self._others(blocks))
+
+    def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
+        if self.rank != self._root(root):
+            _refuse_in_place(recvbuf, "Scatterv", root)
+            self._exchange("Scatterv", {}, {root: items(recvbuf, "recvbuf of Scatterv", is_written=True)})
+            return
+        blocks = parts(sendbuf, "sendbuf of Scatterv", self.size)
+        if recvbuf is not IN_PLACE:
+            place = items(recvbuf, "recvbuf of Scatterv", is_written=True)
+            place[:] = same(blocks[root], place, "Scatterv")
+        self._exchange("Scatterv", self._others(blocks), {})
+
+    def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
+        places = parts(recvbuf, "recvbuf of Alltoallv", self.size, is_written=True)
+        sent = (
+            [one.copy() for one in places] if sendbuf is IN_PLACE else parts(sendbuf, "sendbuf of Alltoallv", self.size)
+        )
+        mine = places[self.rank]
+        mine[:] = same(sent[self.rank], mine, "Alltoallv")
+        self._exchange("Alltoallv", self._others(sent), self._others(places))
+
+    # -- what they are made of ----------------------------------------------------------------------------------------
+
+    def _run(self, kind: Collective, memory: Array, words: str, root: int = 0) -> None:
+        group = self._group
+        self._root(root)
+        if group.size > 1:
+            group.run(choose(kind, group.size, memory.size_bytes, root), memory, words)
+
+    def _reduce(self, kind: Collective, data: Items, op: Op, name: str, root: int = 0) -> None:
+        memory = Array(data, reduce=ufunc(op, data.dtype))
+        self._run(kind, memory, f"{name} by {op.name} of {described(data)}, root {root}", root)
+
+    def _begin_reduction(self, name: str, sendbuf: Any, recvbuf: Any) -> Items:
+        """Where the result goes, with what this rank gives."""
+        data = items(recvbuf, f"recvbuf of {name}", is_written=True)
+        if sendbuf is not IN_PLACE:
+            data[:] = same(items(sendbuf, f"sendbuf of {name}"), data, name)
+        return data
+
+    def _block(self, data: Items) -> Items:
+        count = len(data) // self.size
+        return data[self.rank * count : (self.rank + 1) * count]
+
+    def _others(self, blocks: list[Items]) -> dict[int, Items]:
+        return {rank: block for rank, block in enumerate(blocks) if rank != self.rank}
+
+    def _exchange(self, name: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
+        """Messages that no receive of the program gets."""
+        mail, tag = self._group.mail, self._own_tag()
+        receiving = {peer: mail.receive(flat(place), peer, tag) for peer, place in places.items()}
+        sending = [mail.send(peer, flat(data), tag) for peer, data in sent.items()]
+        for peer, one in receiving.items():
+            mail.wait(one)
+            if one.length != places[peer].nbytes:
+                raise ConfigError(
+                    f"{name}: rank {peer} sent {one.length} bytes, recvbuf has {places[peer].nbytes} for it: counts "
+                    "and types must be the same at both"
+                )
+        for each in sending:
+            mail.wait(each)
+
+    def _own_tag(self) -> int:
+        self._by_mail += 1
+        return OWN_TAGS + self._by_mail
+
+    def _before(self, data: Items) -> Items | None:
+        """What the rank before has handed on."""
+        self._own_tag()
+        if self.rank == 0:
+            return None
+        mail, place = self._group.mail, np.empty_like(data)
+        mail.wait(mail.receive(flat(place), self.rank - 1, OWN_TAGS + self._by_mail))
+        return place
+
+    def _hand_on(self, data: Items) -> None:
+        if self.rank + 1 < self.size:
+            mail = self._group.mail
+            mail.wait(mail.send(self.rank + 1, flat(data), OWN_TAGS + self._by_mail))
+
+
+def _refuse_in_place(buffer: Any, name: str, root: int) -> None:
+    if buffer is IN_PLACE:
+        raise ConfigError(f"{name}: IN_PLACE is for its root, rank {root}: give what this rank has")

@@ -1,0 +1,96 @@
+"""Collectives on objects of Python, pickled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.mpi.arrays import Arrays
+from weft.mpi.messages import Bytes, pickled, unpickled
+from weft.mpi.operations import SUM
+
+
+class Objects(Arrays):
+    def barrier(self) -> None:
+        self.Barrier()
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        """The length first, then the object."""
+        is_root = self.rank == self._root(root)
+        data = pickled(obj) if is_root else np.empty(0, np.uint8)
+        self.Bcast(length := np.array([len(data)]), root)
+        if not is_root:
+            data = np.empty(int(length[0]), np.uint8)
+        self.Bcast(data, root)
+        return obj if is_root else unpickled(data)
+
+    def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
+        """All at the root, in the order of ranks."""
+        if self.rank != self._root(root):
+            self._swap({root: pickled(sendobj)}, ())
+            return None
+        found = self._swap({}, [rank for rank in range(self.size) if rank != root])
+        return [sendobj if rank == root else unpickled(found[rank]) for rank in range(self.size)]
+
+    def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
+        """To each rank its own of the root's."""
+        if self.rank != self._root(root):
+            return unpickled(self._swap({}, [root])[root])
+        each = self._one_for_each(sendobj, "scatter")
+        self._swap({rank: pickled(one) for rank, one in enumerate(each) if rank != root}, ())
+        return each[root]
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        """The lengths first, then all objects, filled up to the longest."""
+        data, n = pickled(sendobj), self.size
+        self.Allgather(np.array([len(data)]), lengths := np.empty(n, np.int64))
+        every = np.zeros((n, int(lengths.max())), np.uint8)
+        every[self.rank, : len(data)] = data
+        self.Allgather(every[self.rank].copy(), every)
+        return [unpickled(row[:length]) for row, length in zip(every, lengths.tolist(), strict=True)]
+
+    def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
+        each, others = self._one_for_each(sendobj, "alltoall"), [rank for rank in range(self.size) if rank != self.rank]
+        found = self._swap({rank: pickled(each[rank]) for rank in others}, others)
+        return [each[rank] if rank == self.rank else unpickled(found[rank]) for rank in range(self.size)]
+
+    def reduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM, root: int = 0) -> Any:
+        """In the order of ranks, at the root; `op` may be any function of two."""
+        every = self.gather(sendobj, root)
+        return None if every is None else reduce(op, every)
+
+    def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
+        return reduce(op, self.allgather(sendobj))
+
+    def scan(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
+        """Of the ranks up to this one."""
+        return reduce(op, self.allgather(sendobj)[: self.rank + 1])
+
+    def exscan(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
+        """Of the ranks before this one; None at rank 0."""
+        before = self.allgather(sendobj)[: self.rank]
+        return reduce(op, before) if before else None
+
+    def _swap(self, sent: dict[int, Bytes], sources: Sequence[int]) -> dict[int, Bytes]:
+        """What each of the sources sends, of whatever length."""
+        mail, tag = self._group.mail, self._own_tag()
+        receiving = {peer: mail.receive(None, peer, tag) for peer in sources}
+        sending = [mail.send(peer, data, tag) for peer, data in sent.items()]
+        for one in receiving.values():
+            mail.wait(one)
+        for each in sending:
+            mail.wait(each)
+        return {peer: one.data for peer, one in receiving.items() if one.data is not None}
+
+    def _one_for_each(self, objects: Sequence[Any] | None, name: str) -> list[Any]:
+        try:
+            each = list(objects if objects is not None else ())
+        except TypeError:
+            raise ConfigError(f"{name} of a {type(objects).__name__}: give a list, one object for each rank") from None
+        if len(each) != self.size:
+            raise ConfigError(f"{name} of {len(each)} objects: give one for each of {self.size} ranks")
+        return each

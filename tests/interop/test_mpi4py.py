@@ -1,0 +1,63 @@
+"""The same program by mpi4py with Open MPI, and by weft.mpi: what they print is the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.interop.c_programs import program
+from tests.interop.conftest import find_module
+from tests.interop.test_c_mpi import OPEN_MPI
+from tests.patience import PATIENCE_S
+
+from weft.jobs.store import Store
+
+pytestmark = pytest.mark.interop
+PROGRAM = str(Path(__file__).with_name("mpi4py_program.py"))
+RANKS = 3
+
+
+def by_mpi4py() -> str:
+    find_module("mpi4py")
+    # More ranks than cores; between processes of this machine, by its shared memory.
+    options = ["--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "--mca", "pml", "ob1"]
+    done = subprocess.run(
+        [program(f"mpirun.{OPEN_MPI}"), *options, "-n", str(RANKS), sys.executable, PROGRAM, "mpi4py.MPI"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def by_weft(folder: Path) -> str:
+    with Store(folder / "store") as store:
+        common = os.environ | {"WORLD_SIZE": str(RANKS), "WEFT_JOB": store.address}
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, PROGRAM, "weft.mpi"],
+                env=common | {"RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(RANKS)
+        ]
+        try:
+            said = [one.communicate(timeout=PATIENCE_S) for one in ranks]
+        finally:
+            for one in ranks:
+                one.kill()
+    assert [(one.returncode, err) for one, (_, err) in zip(ranks, said, strict=True)] == [(0, "")] * RANKS
+    return said[0][0]
+
+
+def test_a_program_prints_the_same_by_mpi4py_and_by_weft(tmp_path: Path) -> None:
+    found, wanted = by_weft(tmp_path), by_mpi4py()
+    assert len(wanted.splitlines()) > 10 * RANKS
+    assert found == wanted
