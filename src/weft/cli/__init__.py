@@ -110,15 +110,21 @@ def main() -> None:
 
 
 def _run() -> int:
+    from cyclopts import CycloptsError
+
     from weft.errors import ConfigError, WeftError
 
     try:
-        app(_without_plugins(sys.argv[1:]))
+        app(_without_plugins(sys.argv[1:]), exit_on_error=False, print_error=False)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0 if end.code is None else _complain(str(end.code), 1)
     except WeftError as error:
         kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
         return _complain(f"{kind}{error}", 2 if isinstance(error, ConfigError) else 1)
+    except CycloptsError as error:
+        from weft.cli.mistakes import explain
+
+        return _complain(explain(error, app), 2)
     except BrokenPipeError:
         return 0
     except OSError as error:

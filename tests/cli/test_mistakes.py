@@ -1,0 +1,35 @@
+"""A word that a command does not take is told with the command, the word, the rule and the way out."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.test_commands import weft
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "degrade leaf2/6 1e-9",
+            "degrade: '1e-9' is one word too many; "
+            "a value stands behind its option (--ber, --flaps, --to, --drain, --lab)\n"
+            "  It is `weft degrade NAME [OPTIONS]`",
+        ),
+        ("show star:4 h1 h2 h3", "show: 'h2', 'h3' are words too many\n  It is `weft show SPEC [NAME] [OPTIONS]`"),
+        ("show", "show: SPEC is missing: a topology, `superpod:su=1`, or the path of a file\n  It is `weft show SPEC"),
+        ("degrade leaf2/6 --ber", "degrade: --ber needs a value\n"),
+        ("degrade leaf2/6 --ber x", "degrade: --ber 'x' is no number\n"),
+        ("sim star:4 --seed 1.5", "sim: Invalid value for --seed: '1.5' is no whole number\n"),
+        ("sim star:4 --sead 1", "sim: there is no option --sead. Did you mean --seed?\n"),
+        ("show -z", "show: SPEC '-z': there is no such option\n"),
+        ("tenants plan a b", "tenants plan: 'b' is one word too many; a value stands behind its option (--lab, "),
+        ("scenario qos --nosuch", "scenario qos: there is no option --nosuch."),
+        ("shwo", 'Unknown command "shwo". Did you mean "show"?'),
+    ],
+)
+def test_a_wrong_word_is_told_with_the_rule_and_the_way_out(words, said):
+    done = weft(*words.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"weft: {said}")
+    assert "--help`" in done.stderr
+    assert len(done.stderr.splitlines()) == 2
