@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.interop.ibdm import routes_to_shown
 
 import weft
 from weft.fabric.files import ibnetdiscover
@@ -138,14 +139,16 @@ def test_smpquery_reads_the_lanes_of_the_dump(sweep):
     assert len(set(map(tuple, wanted.values()))) > 1
 
 
-def keep_some_adapters(subnet: Path, one_in: int) -> int:
-    """Takes the cables of the others out of a dump; returns how many adapters are left in it."""
+def keep_some_adapters(dumps: Path, one_in: int) -> int:
+    """Takes the others out of the dumps, with their cables and the routes to them; returns how many are left."""
+    subnet, routes = dumps / "opensm-subnet.lst", dumps / "opensm.fdbs"
     adapter = re.compile(r"\{ CA .*?NodeGUID:(\w+)")
     lines = subnet.read_text(encoding="utf-8").splitlines(keepends=True)
     of_line = [adapter.search(line) for line in lines]
     some = set(sorted({found[1] for found in of_line if found})[::one_in])
     kept = [line for line, found in zip(lines, of_line, strict=True) if not found or found[1] in some]
     subnet.write_text("".join(kept), encoding="utf-8")
+    routes.write_text(routes_to_shown(routes.read_text(encoding="utf-8"), "".join(kept)), encoding="utf-8")
     return len(some)
 
 
@@ -159,7 +162,7 @@ def test_selene_comes_up_in_ibsim(sweep, ibdmsh, selene_dump, tmp_path):
     fabric = weft.load(str(selene_dump))
     done = sweep(fabric)
     swept = done.fabric()
-    assert keep_some_adapters(done.dumps / "opensm-subnet.lst", 40) == 109
+    assert keep_some_adapters(done.dumps, 40) == 109
     said = ibdmsh(done.dumps)
     assert f"-I- Scanned:{109 * 108} CA to CA paths" in said
     assert "-I- no credit loops found" in said
