@@ -12,6 +12,7 @@ are in `catalog/nccl.toml`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from weft.collectives.cluster import Cluster, Processor
 from weft.collectives.constants import constants
@@ -51,6 +52,7 @@ class Row:
         return f"{self.algorithm.label}/{self.protocol.label}"
 
 
+@lru_cache(maxsize=1024)  # of every size it is the same, and a search asks for thousands
 def table(cluster: Cluster, graphs: Graphs, collective: Collective) -> tuple[Row, ...]:
     """All rows, in the order in which NCCL compares them: of equal ones, the first wins."""
     if collective not in ALGORITHMS:

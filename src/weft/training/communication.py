@@ -60,6 +60,7 @@ class Communication(ABC):
         self.cluster, self.layout = cluster, layout  # the cluster has all servers of the job
         self._times_s: dict[tuple[str, Collective, int], float] = {}
         self._networks: dict[str, Networks] = {}
+        self._shapes: dict[str, tuple[int, int]] = {}
 
     @abstractmethod
     def _measure(self, kind: str, pattern: Pattern) -> Network:
@@ -97,6 +98,11 @@ class Communication(ABC):
 
     def _shape(self, kind: str) -> tuple[int, int]:
         """Members of a group, and how many of them share a server."""
+        if kind not in self._shapes:
+            self._shapes[kind] = self._count(kind)
+        return self._shapes[kind]
+
+    def _count(self, kind: str) -> tuple[int, int]:
         servers = self.layout.ranks(kind) // self.cluster.gpus  # [group, member], in order
         size = servers.shape[1]
         moves = np.diff(servers, axis=1) > 0  # to another server
