@@ -19,7 +19,7 @@ _USER = "postgres"  # a server of PostgreSQL does not run as root
 
 @pytest.fixture
 def server(tmp_path_factory) -> Iterator[str]:
-    """A URL with {} for the database."""
+    """The URL of a database."""
     find_module("psycopg")
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     initdb = str(programs[-1]) if programs else find_peer("initdb")
@@ -39,7 +39,7 @@ def server(tmp_path_factory) -> Iterator[str]:
         run(initdb, "-D", str(data), "-A", "trust", "-U", "weft", "--no-sync", "-E", "UTF8")
         run(*control, "-o", f"-k {folder} -c listen_addresses='' -F", "-l", str(folder / "server.log"), "start")
         try:
-            yield f"postgresql://weft@/{{}}?host={folder}"
+            yield f"postgresql://weft@/postgres?host={folder}"
         finally:
             run(*control, "-m", "immediate", "stop")
     finally:

@@ -12,13 +12,13 @@ import pytest
 @pytest.fixture
 def database(tmp_path) -> Iterator[str]:
     """The URL of an empty database."""
-    server = os.environ.get("WEFT_TEST_POSTGRESQL")  # a URL with {} for the database
+    server = os.environ.get("WEFT_TEST_POSTGRESQL")  # the URL of a database
     if not server:
         yield f"sqlite:///{tmp_path}/ledger.db"
         return
     import psycopg
 
-    name = f"test_{uuid.uuid4().hex}"
-    with psycopg.connect(server.format("postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    yield server.format(name)
+    name = f"test_{uuid.uuid4().hex}"  # a schema of its own: PostgreSQL makes a database by copying a thousand files
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+    yield f"{server}&options=-csearch_path%3D{name}"
