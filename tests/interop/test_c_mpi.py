@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Mapping
@@ -13,7 +14,10 @@ from tests.interop.test_c_ucx import only, packets
 from tests.lab.rdma import running
 from tests.patience import PATIENCE_S
 
+import weft
 from weft import compiler
+from weft.cli.run import run
+from weft.lab.own_lab import own_lab
 from weft.lab.programs import environment
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
@@ -61,6 +65,23 @@ def test_what_is_sent_reduced_and_put_between_processes_is_right(kind, checks):
 def rank_on(host: dict[str, str], checks: str) -> list[str]:
     """As `-n 1 weft exec HOST PROGRAM`, for a lab that has no commands."""
     return ["-n", "1", program("env"), *(f"{name}={value}" for name, value in environment(host).items()), checks]
+
+
+def test_weft_run_is_all_of_it_in_one_command(kind, checks, capfd, tmp_path):
+    """With its status, too."""
+    starter, report = f"--mpi={program(f'mpirun.{kind}')}", tmp_path / "report.json"
+    with own_lab(weft.load("star:hosts=2"), f"mpi-{os.getpid()}") as made:
+        lab = ("--lab", made.entry.name)
+        with pytest.raises(SystemExit) as ended:
+            run("-n", "2", *lab, "--json", str(report), starter, checks)
+        assert ended.value.code == 0
+        assert "[0] all of 2 ranks is right\n" in capfd.readouterr().out
+        with pytest.raises(SystemExit) as ended:
+            run("-n", "2", *lab, starter, "sh", "-c", "exit 5")
+        assert ended.value.code == 5
+        assert "weft: mpirun ended with status 5" in capfd.readouterr().err
+    for host in json.loads(report.read_text())["hosts"].values():
+        assert host["sent_bytes"] > 1 << 20
 
 
 def test_ranks_are_hosts_of_a_lab_whose_counters_move(kind, checks):

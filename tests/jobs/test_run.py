@@ -224,6 +224,8 @@ def end_when(lab: Entry, there: Sequence[Path], then: Path) -> None:
         (["-n", "2", "--grace", "-1", "true"], "--grace -1: give seconds"),
         (["-n", "2", "--json", "no/such/folder", "true"], "--json no/such/folder: there no file can be written"),
         (["-n", "2", "no-such-program"], "there is no program 'no-such-program'"),
+        (["-n", "2", "--mpi=no-mpirun", "true"], "there is no program 'no-mpirun'"),
+        (["-n", "2", "--mpi=true", "true"], "--mpi=true: /usr/bin/true is neither Open MPI's mpirun nor MPICH's"),
         (["-n", "2", "no_such.py"], "there is no file 'no_such.py'"),
         (["-n", "2", "--lab", "no-such-lab", "true"], "there is no lab, topology or file 'no-such-lab'"),
         (["-n", "2", "--hosts", "h1", "true"], "--hosts h1: of which lab"),

@@ -25,6 +25,7 @@ A PROGRAM that ends in .py is run by this Python, any other as it is: weft run -
                   which ends with the job. Without it: the smallest fat tree that has the hosts
 --hosts h3,h[7-9] on these hosts, in this order; else on all in theirs
 --per-host N      so many ranks on each; else one for each GPU, or each adapter where there are no GPUs
+--mpi[=MPIRUN]    ranks of MPI, joined by mpirun: Open MPI's, or MPICH's
 --no-prefix       no [RANK] before the lines of ranks
 -q, --quiet       nothing but what ranks print, and errors
 --json FILE       what the summary says, as JSON, with every port; - is standard output
@@ -51,7 +52,6 @@ def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     is_quiet = "--quiet" in options
     with Ear() as ear, _Notice(is_quiet) as notice:
         try:
-            jobs.words_of(job.command)  # what cannot run is refused before anything is read
             outcome = jobs.run(job, _lab(options.get("--lab", ""), job), ear, notice.stop)
         except Told as told:
             _say(f"{told}: all ranks were ended")
@@ -83,14 +83,16 @@ def _read(words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
         if word == "--":
             break
         name, equals, value = word.partition("=")
-        if name in _SWITCHES and not equals:
+        if name == "--mpi":
+            options[name] = value or "mpirun"
+        elif name in _SWITCHES and not equals:
             options[_SWITCHES[name]] = ""
         elif name in _VALUES:
             if not equals and not rest:
                 raise ConfigError(f"{name} has no value: {_USAGE.splitlines()[0]}")
             options[name] = value if equals else rest.pop(0)
         else:
-            known = [*_VALUES, *_SWITCHES]
+            known = [*_VALUES, *_SWITCHES, "--mpi"]
             raise UnknownName("option", word, known, "Options of the program stand behind it; weft run --help")
     if "-n" not in options:
         raise ConfigError(f"how many ranks? -n 4: {_USAGE.splitlines()[0]}")
@@ -113,6 +115,7 @@ def _job(options: dict[str, str], command: tuple[str, ...]) -> Job:
         hosts=tuple(expand(options["--hosts"])) if "--hosts" in options else (),
         has_prefix="--no-prefix" not in options,
         grace_s=grace_s,
+        mpirun=options.get("--mpi", ""),
     )
 
 

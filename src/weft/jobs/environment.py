@@ -20,6 +20,11 @@ class Meeting:
     store: str  # address of the job's own
     port: int  # of TCP, where rank 0 listens
 
+    @property
+    def mark(self) -> dict[str, str]:
+        """By which the janitor knows what belongs to the job."""
+        return {VARIABLE: self.store}
+
 
 def variables(place: Place, placement: Placement, meeting: Meeting, host: Mapping[str, str]) -> dict[str, str]:
     """Of one rank, beside those of the launcher; `host` are those of its host."""
@@ -52,5 +57,5 @@ def variables(place: Place, placement: Placement, meeting: Meeting, host: Mappin
     }
     if world > 1:
         unless_set["OMP_NUM_THREADS"] = "1"
-    made = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | {VARIABLE: meeting.store}
+    made = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | meeting.mark
     return made | {name: value for name, value in unless_set.items() if name not in os.environ}

@@ -21,9 +21,11 @@ from pathlib import Path
 from weft import runtime
 from weft.errors import ConfigError, SubnetError, WeftError
 from weft.fabric.model import Fabric
+from weft.jobs import mpi
 from weft.jobs.counts import HostCounts, counts, difference
 from weft.jobs.environment import Meeting, variables
 from weft.jobs.janitor import Janitor
+from weft.jobs.lines import prefixed
 from weft.jobs.placement import Placement, check, place
 from weft.jobs.processes import Process, Processes
 from weft.jobs.store import Store
@@ -46,6 +48,7 @@ class Job:
     hosts: tuple[str, ...] = ()
     has_prefix: bool = True
     grace_s: float = GRACE_S  # from SIGTERM to SIGKILL
+    mpirun: str = ""  # what starts the ranks, if they are of MPI
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -79,6 +82,7 @@ def words_of(command: tuple[str, ...]) -> list[str]:
 def run(job: Job, lab: Fabric | registry.Entry, ear: Ear, on_up: Callable[[], None] = lambda: None) -> Outcome:
     """To its end; `on_up` is called when the lab is up. `Told` if a signal ended it; nothing is left then either."""
     words = words_of(job.command)
+    starter = mpi.mpirun(job.mpirun, has_prefix=job.has_prefix) if job.mpirun else []
     if isinstance(lab, Fabric):
         check(lab, job.n, per_host=job.per_host, chosen=job.hosts)
     name = f"run-{secrets.token_hex(4)}"
@@ -98,7 +102,13 @@ def run(job: Job, lab: Fabric | registry.Entry, ear: Ear, on_up: Callable[[], No
             processes = Processes()
             opened.callback(processes.end, job.grace_s, ear.is_hurried)
             begun_s = time.monotonic()
-            _start(job, words, entry, placement, Meeting(name=name, store=store.address, port=free_port()), processes)
+            meeting = Meeting(name=name, store=store.address, port=free_port())
+            own_variables = _variables(entry, placement, meeting)
+            if starter:
+                command = [*starter, *mpi.joined(words, own_variables)]
+                processes.start("mpirun", command, os.environ | mpi.environment(meeting.mark), mpi.rank_before)
+            else:
+                _start(job, words, placement, own_variables, processes)
             failed = processes.wait()
             seconds = time.monotonic() - begun_s
             processes.end(job.grace_s, ear.is_hurried)
@@ -138,19 +148,18 @@ def _own_lab(fabric: Fabric, name: str) -> Iterator[registry.Entry]:
         yield lab.entry
 
 
-def _start(
-    job: Job,
-    words: list[str],
-    entry: registry.Entry,
-    placement: Placement,
-    meeting: Meeting,
-    processes: Processes,
-) -> None:
+def _variables(entry: registry.Entry, placement: Placement, meeting: Meeting) -> list[dict[str, str]]:
+    """By rank."""
     of_host = {host: programs.environment(ask(entry, "host", name=host), entry.cache) for host in placement.hosts}
-    for one in placement.places:
-        environment = os.environ | variables(one, placement, meeting, of_host[one.host])
+    return [variables(one, placement, meeting, of_host[one.host]) for one in placement.places]
+
+
+def _start(
+    job: Job, words: list[str], placement: Placement, own_variables: list[dict[str, str]], processes: Processes
+) -> None:
+    for one, own in zip(placement.places, own_variables, strict=True):
         prefix = f"[{one.rank}] " if job.has_prefix else ""
-        processes.start(f"rank {one.rank} on {one.host}", words, environment, prefix)
+        processes.start(f"rank {one.rank} on {one.host}", words, os.environ | own, prefixed(prefix))
 
 
 def _how(failed: Process) -> str:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import BinaryIO
 
 _LONGEST_BYTES = 1 << 16  # of a line; what goes on is put out in parts
 _REMEMBERED = 20
+Mark = Callable[[bytes], bytes]  # a line as it is put out
+
+
+def prefixed(prefix: str) -> Mark:
+    head = prefix.encode()
+    return lambda line: head + line
 
 
 class Lines:
     """Of one stream of one rank."""
 
-    def __init__(self, out: BinaryIO, prefix: str) -> None:
-        self._out, self._prefix = out, prefix.encode()
+    def __init__(self, out: BinaryIO, mark: Mark) -> None:
+        self._out, self._mark = out, mark
         self._rest = b""
         self.last: deque[str] = deque(maxlen=_REMEMBERED)
 
@@ -32,5 +39,5 @@ class Lines:
     def _put(self, lines: list[bytes]) -> None:
         if lines:
             self.last.extend(line.decode(errors="replace").rstrip("\r") for line in lines)
-            self._out.write(b"".join(self._prefix + line + b"\n" for line in lines))
+            self._out.write(b"".join(self._mark(line) + b"\n" for line in lines))
             self._out.flush()

@@ -19,7 +19,7 @@ from functools import partial
 from typing import IO
 
 from weft.errors import ConfigError
-from weft.jobs.lines import Lines
+from weft.jobs.lines import Lines, Mark
 
 _READ_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20  # the most that one holds, unless root has said more
@@ -47,7 +47,7 @@ class Processes:
         self._running: dict[int, Process] = {}  # by the file that is ready when it ends
         self.first_failed: Process | None = None
 
-    def start(self, name: str, command: Sequence[str], variables: Mapping[str, str], prefix: str) -> None:
+    def start(self, name: str, command: Sequence[str], variables: Mapping[str, str], mark: Mark) -> None:
         try:
             started = subprocess.Popen(
                 command,
@@ -62,8 +62,8 @@ class Processes:
         assert started.stdout is not None
         assert started.stderr is not None
         made = Process(name=name, process=started)
-        errors = Lines(sys.stderr.buffer, prefix)
-        made.pipes = {started.stdout: Lines(sys.stdout.buffer, prefix), started.stderr: errors}
+        errors = Lines(sys.stderr.buffer, mark)
+        made.pipes = {started.stdout: Lines(sys.stdout.buffer, mark), started.stderr: errors}
         made.last_errors = errors.last
         ended = os.pidfd_open(started.pid)
         self._running[ended] = made
