@@ -55,8 +55,7 @@ wheel: $(VENV)/bin/python
 	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
 
 # The outside judges: Ray, Arrow, Neutron, NIXL and Mooncake, which are too large for `make test` to fetch, and programs of Debian.
-peers: $(VENV)/bin/python $(VENV)/neutron/.installed web
-	@$(PIP) -e '.[judges,parquet,postgres,ray]'
+peers: $(VENV)/.judged $(VENV)/neutron/.installed web
 	@$(PIP) --no-deps $(ENGINES) || echo "weft: no wheels of NIXL and Mooncake for this Python: their tests are skipped"
 	@chown -R --reference=. $(VENV) web src/weft/web  # root's, after sudo make peers, `make test` could not add to it
 	@./peers.sh
@@ -99,6 +98,12 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "weft: installing into $(VENV)"
 	@$(PIP) -e .
 	@touch $@
+
+# All at once, for `make test` too: it would look for versions that fit a second time.
+$(VENV)/.judged: pyproject.toml | $(VENV)/bin/python
+	@echo "weft: installing into $(VENV), with what the tests and their judges need"
+	@$(PIP) -e '.[test,judges,parquet,postgres,ray]'
+	@touch $@ $(VENV)/.tested $(VENV)/.installed
 
 $(VENV)/.tested: pyproject.toml | $(VENV)/bin/python
 	@echo "weft: installing into $(VENV), with what the tests need"
