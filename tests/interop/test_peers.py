@@ -32,7 +32,14 @@ def test_what_is_large_comes_by_make_peers_and_not_by_make_test():
     large = {"judges", "parquet", "postgres", "ray"}
     assert large <= extras.keys()
     peers = makefile.partition("\npeers:")[2].partition("\n\n")[0]
-    assert set(re.findall(r"\w+", re.search(r"-e '\.\[(.*?)\]'", peers)[1])) == large
+    installed = {
+        name: set(
+            re.findall(r"\w+", makefile.partition(f"\n$(VENV)/.{name}:")[2].partition("-e '.[")[2].partition("]")[0])
+        )
+        for name in ("judged", "tested")
+    }
+    assert installed == {"judged": {"test"} | large, "tested": {"test"}}
+    assert "$(VENV)/.judged" in peers
     assert "neutron/.installed" in peers
     assert "--no-deps $(ENGINES)" in peers
     assert not [one for one in extras["test"] if re.search("ray|arrow|parquet|neutron|schemathesis|psycopg", one)]
