@@ -6,6 +6,7 @@
    own adapters in software. Preloaded by itself, as what a program asks of libc reaches no library that it only links. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DEVICES "/dev/infiniband/uverbs"
@@ -64,4 +65,75 @@ char *__realpath_chk(const char *path, char *resolved, size_t size) /* of progra
         (char *(*)(const char *, char *, size_t))dlsym(RTLD_NEXT, "__realpath_chk");
     char *found = next(path, resolved, size);
     return found || !is_parent_of_adapter(path) ? found : next(PARENT_IN_SOFTWARE, resolved, size);
+}
+
+/* MPI in programs that are Python. mpi4py keeps Python's lock while MPI begins and ends, and waits there for threads of UCX
+   that have a lock of UCX's and register memory with weft's adapter, which is in the same Python: so it is let go. All
+   other calls that wait mpi4py makes without it. It ends MPI when there is no Python any more, and no adapter: so Python
+   does before it goes. */
+
+static void *mpi(const char *name)
+{
+    static const char *libraries[] = {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12"}; /* of Open MPI, of MPICH */
+    void *found = dlsym(RTLD_NEXT, name);
+    for (size_t n = 0; !found && n < sizeof(libraries) / sizeof(*libraries); n++) {
+        void *library = dlopen(libraries[n], RTLD_LAZY | RTLD_NOLOAD);
+        found = library ? dlsym(library, name) : NULL;
+    }
+    return found;
+}
+
+static void *let_python_run(void)
+{
+    int (*has_lock)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Check");
+    void *(*save)(void) = (void *(*)(void))dlsym(RTLD_DEFAULT, "PyEval_SaveThread");
+    int (*is_there)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+    return has_lock && save && is_there && is_there() && has_lock() ? save() : NULL;
+}
+
+static int take_python_back(void *thread, int result)
+{
+    void (*restore)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "PyEval_RestoreThread");
+    if (thread) restore(thread);
+    return result;
+}
+
+int MPI_Finalize(void)
+{
+    int (*next)(void) = (int (*)(void))mpi("PMPI_Finalize");
+    void *thread = let_python_run();
+    return take_python_back(thread, next());
+}
+
+static int end_mpi(void)
+{
+    int (*is_over)(int *) = (int (*)(int *))mpi("PMPI_Finalized"), over = 0;
+    return is_over(&over) || over ? 0 : MPI_Finalize();
+}
+
+static int begun(void *thread, int result)
+{
+    char text[160];
+    int (*run)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "PyRun_SimpleString");
+    take_python_back(thread, result);
+    if (thread && !result && run) {
+        snprintf(text, sizeof(text), "import atexit, ctypes; atexit.register(ctypes.CFUNCTYPE(ctypes.c_int)(%lu))",
+                 (unsigned long)end_mpi);
+        run(text);
+    }
+    return result;
+}
+
+int MPI_Init(int *count, char ***words)
+{
+    int (*next)(int *, char ***) = (int (*)(int *, char ***))mpi("PMPI_Init");
+    void *thread = let_python_run();
+    return begun(thread, next(count, words));
+}
+
+int MPI_Init_thread(int *count, char ***words, int wanted, int *given)
+{
+    int (*next)(int *, char ***, int, int *) = (int (*)(int *, char ***, int, int *))mpi("PMPI_Init_thread");
+    void *thread = let_python_run();
+    return begun(thread, next(count, words, wanted, given));
 }

@@ -195,10 +195,12 @@ int ibv_destroy_cq(struct ibv_cq *given)
         drop_from_pipe(given->channel->fd, ((struct weft_channel *)given->channel)->events, sizeof(void *), given);
         __atomic_sub_fetch(&given->channel->refcnt, 1, __ATOMIC_RELAXED);
     }
+    void *thread = weft_let_python_run();
     pthread_mutex_lock(&given->mutex);
     while (given->comp_events_completed != cq->comp_events || given->async_events_completed != cq->async_events)
         pthread_cond_wait(&given->cond, &given->mutex);
     pthread_mutex_unlock(&given->mutex);
+    weft_take_python_back(thread);
     free(cq);
     return 0;
 }
@@ -240,11 +242,19 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
     return 0;
 }
 
+/* The adapter writes it, for which it needs Python. */
+ssize_t wait_for_event(int fd, void *event, size_t size)
+{
+    void *thread = weft_let_python_run();
+    ssize_t came = read(fd, event, size);
+    weft_take_python_back(thread);
+    return came;
+}
+
 int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
     struct weft_cq *told;
-    ssize_t size = read(channel->fd, &told, sizeof(told)); /* the adapter writes the address of the queue */
-    if (size != sizeof(told)) return -1;
+    if (wait_for_event(channel->fd, &told, sizeof(told)) != sizeof(told)) return -1; /* the address of the queue */
     *cq = (struct ibv_cq *)told, *cq_context = told->ex.cq_context;
     pthread_mutex_lock(&told->ex.mutex);
     told->comp_events++;

@@ -124,9 +124,11 @@ int ibv_destroy_qp(struct ibv_qp *given)
     unlock_queues(given);
     if (error) return error;
     drop_from_pipe(given->context->async_fd, context_of(given->context)->events, 16, given);
+    void *thread = weft_let_python_run();
     pthread_mutex_lock(&given->mutex);
     while (given->events_completed != qp->events) pthread_cond_wait(&given->cond, &given->mutex);
     pthread_mutex_unlock(&given->mutex);
+    weft_take_python_back(thread);
     end_batch(qp);
     free(qp->datagrams);
     free(qp);

@@ -116,7 +116,21 @@ static void child_forked(void)
     forking = 0;
 }
 
-bool weft_holds_python(void) { return weft_is_guest && gil_check(); }
+bool weft_holds_python(void) { return weft_is_guest && is_initialized() && gil_check(); }
+
+void *weft_let_python_run(void) { return weft_holds_python() ? save_thread() : NULL; }
+void weft_take_python_back(void *thread)
+{
+    int error = errno;
+    if (thread) restore_thread(thread);
+    errno = error;
+}
+void weft_give_way(void)
+{
+    void *thread = weft_let_python_run();
+    sched_yield();
+    weft_take_python_back(thread);
+}
 
 static bool start(void)
 {
@@ -148,6 +162,7 @@ int weft_call(int operation, void *words)
         pthread_mutex_unlock(&starting);
         if (started < 0) return ENOSYS;
     }
+    if (weft_is_guest && !is_initialized()) return operation == WEFT_Close ? 0 : ENODEV; /* the program's Python has ended */
     if (!is_known) { /* what Python keeps of a thread stays, or each call would make it anew */
         is_known = true;
         if (!gil_check()) {

@@ -21,6 +21,9 @@ int weft_call(int operation, void *words);                  /* an operation of P
 #define ASK(name, words) weft_call(WEFT_##name, (words))    /* ... by its name, with its record */
 extern bool weft_is_guest;                                  /* in a program that is Python */
 bool weft_holds_python(void);                               /* whether this thread keeps Python's others from running */
+void *weft_let_python_run(void);                            /* while this thread waits, if it has Python's lock; */
+void weft_take_python_back(void *);                         /* ... afterwards */
+void weft_give_way(void);                                   /* to other threads, and to Python's */
 int weft_close(uint32_t handle);                            /* any object; 0, or an error number */
 void weft_remember_memory(struct weft_Header *);            /* a device was opened: at the end others notice */
 void weft_say(const char *format, ...) __attribute__((format(printf, 1, 2))); /* one line on stderr */
@@ -38,7 +41,7 @@ static inline int in_errno(int error) { if (error) errno = error; return error ?
 static inline void lock(int *word)
 {
     for (unsigned tries = 0; __atomic_exchange_n(word, 1, __ATOMIC_ACQUIRE); tries++)
-        if (tries > 100) sched_yield();
+        if (tries > 100) weft_give_way(); /* who has it may be in Python */
 }
 static inline void unlock(int *word) { __atomic_store_n(word, 0, __ATOMIC_RELEASE); }
 
@@ -132,4 +135,5 @@ void fill_in_lacking(struct verbs_context *);
 void extend_qp(struct weft_qp *); /* the calls of ibv_wr_... */
 void end_batch(struct weft_qp *);
 int make_pipe(int *reads, int *writes);
+ssize_t wait_for_event(int fd, void *event, size_t size);
 void drop_from_pipe(int reads, int writes, size_t size, void *object);
