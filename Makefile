@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 NEUTRON := neutron networking-mlnx ironic-python-agent msgspec numpy \
 	ddt fixtures oslotest testresources testscenarios testtools webtest
 # Engines of inference servers. NIXL's metadata wants torch, which it does not need.
-ENGINES := mpi4py==4.1.2 nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
+ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
