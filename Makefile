@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # weft needs.
 NEUTRON := neutron networking-mlnx ironic-python-agent msgspec numpy \
 	ddt fixtures oslotest testresources testscenarios testtools webtest
+TORCH := torch==2.13.0+cpu
 # Engines of inference servers. NIXL's metadata wants torch, which it does not need.
 ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.13.post1
 # Hundreds of commands are run by the tests: each would compile weft's sources anew.
@@ -54,8 +55,10 @@ wheel: $(VENV)/bin/python
 	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft-*.whl
 	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft-*.whl
 
-# The outside judges: Ray, Arrow, Neutron, NIXL and Mooncake, which are too large for `make test` to fetch, and programs of Debian.
+# The outside judges: Ray, Arrow, Neutron, PyTorch, NIXL and Mooncake, which are too large for `make test` to fetch, and
+# programs of Debian. PyTorch without CUDA, if pip is shown an index that has it: the other is gigabytes.
 peers: $(VENV)/.judged $(VENV)/neutron/.installed web
+	@$(PIP) '$(TORCH)' 2> /dev/null || $(PIP) -e '.[torch]'
 	@$(PIP) --no-deps $(ENGINES) || echo "weft: no wheels of NIXL and Mooncake for this Python: their tests are skipped"
 	@chown -R --reference=. $(VENV) web src/weft/web  # root's, after sudo make peers, `make test` could not add to it
 	@./peers.sh

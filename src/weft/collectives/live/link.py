@@ -109,6 +109,12 @@ class Endpoint:
                 link.on_completion(wc.wr_id, wc.status, wc.opcode, wc.imm_data, wc.byte_len)
         return count > 0
 
+    def rest(self, seconds: float) -> None:
+        """Until something comes; whoever sends it rings."""
+        self.cq.req_notify()
+        if not self.poll():
+            self.port.ctx.adapter.carrier.wait(seconds)
+
     def forget(self, link: Link) -> None:
         del self._links[link.qp.qp_num]
         link.qp.close()

@@ -14,8 +14,8 @@ from typing import Protocol
 from weft.collectives.live.link import Address, Broken, Endpoint, Link
 from weft.errors import SubnetError
 
-_SPINS = 2_000  # polls that find nothing before a rank rests
-_REST_S, _REST_MAX_S = 50e-6, 1e-3
+_SPINS = 50  # polls that find nothing before a rank rests: some 100 us
+_REST_S = 0.01
 _PROBE_S = 0.5  # between two looks whether the other end is still there
 _LOOK_S = 1e-3  # between two looks into the store
 _HEAR_S = 5.0  # for what was certainly said
@@ -102,7 +102,7 @@ class Meeting:
                 os.sched_yield()
                 time.sleep(0)  # Python's lock, which that does not let go
                 continue
-            time.sleep(min(_REST_S * (1 + idle - _SPINS), _REST_MAX_S))
+            self.end.rest(_REST_S)
             now_s = time.monotonic()
             if now_s > deadline_s:
                 who = link.rank if link is not None else -1

@@ -1,0 +1,353 @@
+"""PyTorch's process group: its calls as programs on tensors.
+
+Collectives are done when the call returns. Sends and receives begin with the call and go on whenever their rank waits
+for anything. Tensors that do not lie together in memory are copied there and back.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from weft.collectives.kinds import Collective
+from weft.collectives.live.calls import choose
+from weft.collectives.live.group import Group
+from weft.collectives.live.link import Endpoint
+from weft.collectives.live.mail import Receiving, Sending
+from weft.collectives.live.pytorch.tensors import SUM, Reduction, TensorMemory, as_bytes
+from weft.errors import WeftError
+
+Tensors = list[torch.Tensor]
+_EXCHANGE = 1 << 63  # a tag that no program has
+
+
+@cache
+def endpoint() -> Endpoint:
+    """Of this process; all its groups share it."""
+    return Endpoint()
+
+
+class TorchStore:
+    """PyTorch's store as ours."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(key, value)
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        if not self._store.check([key]):
+            if timeout_s <= 0:
+                raise TimeoutError(key)
+            try:
+                self._store.wait([key], datetime.timedelta(seconds=timeout_s))
+            except (dist.DistStoreError, RuntimeError) as error:
+                raise TimeoutError(key) from error
+        found: bytes = self._store.get(key)
+        return found
+
+
+class Work(dist._Work):  # type: ignore[misc]
+    """What a call returns: done already, or messages that are waited for."""
+
+    def __init__(self, group: Group, result: Tensors, message: Sending | Receiving | None = None) -> None:
+        super().__init__()
+        self._group, self._result, self._message = group, result, message
+        self.at_end: Callable[[], object] = lambda: None
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> bool:
+        if self._message is not None:
+            with _told():
+                self._group.mail.wait(self._message)
+            self.at_end()
+            self.at_end = lambda: None
+        return True
+
+    def is_completed(self) -> bool:
+        if self._message is not None:
+            self._group.mail.go_on()
+        return self._message is None or self._message.is_done
+
+    def is_success(self) -> bool:
+        return self.is_completed()
+
+    def result(self) -> Tensors:
+        return self._result
+
+    def _source_rank(self) -> int:
+        """Of a message that was received, when it is here."""
+        source = self._message.source if isinstance(self._message, Receiving) else None
+        return -1 if source is None else source
+
+    def get_future(self) -> torch.futures.Future[Tensors]:
+        self.wait()
+        future: torch.futures.Future[Tensors] = torch.futures.Future()
+        future.set_result(self._result)
+        return future
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """weft's errors as PyTorch's programs expect them."""
+    try:
+        yield
+    except WeftError as error:
+        raise dist.DistBackendError(str(error)) from error
+
+
+@contextmanager
+def _together(*tensors: torch.Tensor) -> Iterator[Tensors]:
+    """Each in one piece of memory: itself, or a copy that is copied back."""
+    made = [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
+    yield made
+    for tensor, copy in zip(tensors, made, strict=True):
+        if copy is not tensor:
+            tensor.copy_(copy)
+
+
+class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
+    """The names of its methods are PyTorch's: those of before 2.13, and of after."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+        with _told():
+            self._group = Group(endpoint(), TorchStore(store), "weft", rank, size, timeout.total_seconds())
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "weft"
+
+    @property
+    def group_name(self) -> str:
+        """As PyTorch's world knows it: it names no group that is written in Python."""
+        found: str = dist.distributed_c10d._world.pg_names[self]
+        return found
+
+    def __repr__(self) -> str:
+        return f"ProcessGroup weft, rank {self._rank} of {self._size}"
+
+    # -- one tensor at each rank --------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        reduction = Reduction(opts.reduceOp) if opts is not None else SUM
+        for tensor in tensors:
+            with _together(tensor) as (data,):
+                self._run(Collective.ALL_REDUCE, data, reduction=reduction)
+                reduction.finish(data, self._size)
+        return Work(self._group, tensors)
+
+    allreduce_coalesced = allreduce
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+        for tensor in tensors:
+            with _together(tensor) as (data,):
+                self._run(Collective.BROADCAST, data, root=opts.rootRank)
+        return Work(self._group, tensors)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+        """Of ranks that are not the root the tensor stays as it is."""
+        reduction = Reduction(opts.reduceOp)
+        for tensor in tensors:
+            data = tensor.clone(memory_format=torch.contiguous_format)
+            self._run(Collective.REDUCE, data, root=opts.rootRank, reduction=reduction)
+            if self._rank == opts.rootRank:
+                reduction.finish(data, self._size)
+                tensor.copy_(data)
+        return Work(self._group, tensors)
+
+    def barrier(self, opts: Any = None) -> Work:
+        self._run(Collective.BARRIER, torch.empty(0))
+        return Work(self._group, [])
+
+    # -- blocks, together in one tensor -------------------------------------------------------------------------------
+
+    def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+        with _together(output) as (data,):
+            self._check_blocks("all_gather", data, tensor)
+            data.view(-1).chunk(self._size)[self._rank].copy_(tensor.reshape(-1))
+            self._run(Collective.ALL_GATHER, data)
+        return Work(self._group, [output])
+
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+        reduction = Reduction(opts.reduceOp) if opts is not None else SUM
+        self._check_blocks("reduce_scatter", tensor, output)
+        data = tensor.clone(memory_format=torch.contiguous_format)
+        self._run(Collective.REDUCE_SCATTER, data, reduction=reduction)
+        output.copy_(data.view(-1).chunk(self._size)[self._rank].view(output.shape))
+        reduction.finish(output, self._size)
+        return Work(self._group, [output])
+
+    def all_to_all_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, out_splits: list[int], in_splits: list[int], opts: Any = None
+    ) -> Work:
+        with _together(output, tensor) as (into, data):
+            if out_splits or in_splits:
+                outs = into.split(out_splits) if out_splits else into.chunk(self._size)
+                ins = data.split(in_splits) if in_splits else data.chunk(self._size)
+                self._exchange(list(outs), list(ins))
+            else:
+                self._check_blocks("all_to_all", data, into.view(-1).chunk(self._size)[0])
+                self._run(Collective.ALL_TO_ALL, data, into)
+                into.view(-1).chunk(self._size)[self._rank].copy_(data.view(-1).chunk(self._size)[self._rank])
+        return Work(self._group, [output])
+
+    def all_gather_single_coalesced(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
+        for output, tensor in zip(outputs, tensors, strict=True):
+            self.all_gather_single(output, tensor, opts)
+        return Work(self._group, outputs)
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
+        for output, tensor in zip(outputs, tensors, strict=True):
+            self.reduce_scatter_single(output, tensor, opts)
+        return Work(self._group, outputs)
+
+    _allgather_base, _reduce_scatter_base, alltoall_base = all_gather_single, reduce_scatter_single, all_to_all_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # -- lists of tensors ---------------------------------------------------------------------------------------------
+
+    def allgather(self, outputs: list[Tensors], tensors: Tensors, opts: Any = None) -> Work:
+        for into, tensor in zip(outputs, tensors, strict=True):
+            if any(one.numel() != tensor.numel() for one in into):  # others may have more, or less
+                for rank, one in enumerate(into):
+                    with _together(one) as (data,):
+                        if rank == self._rank:
+                            data.copy_(tensor)
+                        self._run(Collective.BROADCAST, data, root=rank)
+                continue
+            data = tensor.new_empty((self._size, tensor.numel()))
+            self.all_gather_single(data, tensor)
+            for one, block in zip(into, data, strict=True):
+                one.copy_(block.view(one.shape))
+        return Work(self._group, [one for into in outputs for one in into])
+
+    def allgather_coalesced(self, outputs: list[Tensors], tensors: Tensors, opts: Any = None) -> Work:
+        """`outputs` are by rank here."""
+        return self.allgather([list(column) for column in zip(*outputs, strict=True)], tensors, opts)
+
+    def reduce_scatter(self, outputs: Tensors, tensors: list[Tensors], opts: Any = None) -> Work:
+        for output, parts in zip(outputs, tensors, strict=True):
+            if any(one.numel() != output.numel() for one in parts):
+                self._reduce_each(output, parts, opts)
+            else:
+                self.reduce_scatter_single(output, torch.cat([one.reshape(-1) for one in parts]), opts)
+        return Work(self._group, outputs)
+
+    def _reduce_each(self, output: torch.Tensor, parts: Tensors, opts: Any) -> None:
+        """Parts of several sizes, one reduction for each."""
+        reduction = Reduction(opts.reduceOp) if opts is not None else SUM
+        for rank, part in enumerate(parts):
+            data = part.clone(memory_format=torch.contiguous_format)
+            self._run(Collective.REDUCE, data, root=rank, reduction=reduction)
+            if rank == self._rank:
+                reduction.finish(data, self._size)
+                output.copy_(data.view(output.shape))
+
+    def alltoall(self, outputs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
+        self._exchange(outputs, tensors)
+        return Work(self._group, outputs)
+
+    def gather(self, outputs: list[Tensors], tensors: Tensors, opts: Any) -> Work:
+        is_root = self._rank == opts.rootRank
+        for nth, tensor in enumerate(tensors):
+            data = tensor.new_empty((self._size, tensor.numel())) if is_root else tensor.contiguous()
+            if is_root:
+                data[self._rank].copy_(tensor.reshape(-1))
+            self._run_rooted(Collective.GATHER, data, opts.rootRank)
+            for one, block in zip(outputs[nth], data, strict=True) if is_root else ():
+                one.copy_(block.view(one.shape))
+        return Work(self._group, [one for into in outputs for one in into])
+
+    def scatter(self, outputs: Tensors, tensors: list[Tensors], opts: Any) -> Work:
+        is_root = self._rank == opts.rootRank
+        for nth, output in enumerate(outputs):
+            if is_root:
+                data = torch.stack([one.reshape(-1) for one in tensors[nth]])
+            else:
+                data = output.new_empty(output.numel())
+            self._run_rooted(Collective.SCATTER, data, opts.rootRank)
+            output.copy_((data[self._rank] if is_root else data).view(output.shape))
+        return Work(self._group, outputs)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def send(self, tensors: Tensors, to: int, tag: int = 0) -> Work:
+        with _told():
+            data = tensors[0].contiguous()
+            work = Work(self._group, tensors, self._group.mail.send(to, as_bytes(data), tag))
+            work.at_end = lambda: data  # it stays until then
+        return work
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> Work:
+        return self._receive(tensors, source, tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
+        return self._receive(tensors, None, tag)
+
+    def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:
+        tensor = tensors[0]
+        data = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+        with _told():
+            work = Work(self._group, tensors, self._group.mail.receive(as_bytes(data), source, tag))
+        if data is not tensor:
+            work.at_end = lambda: tensor.copy_(data)
+        return work
+
+    # -- how ----------------------------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        kind: Collective,
+        data: torch.Tensor,
+        beside: torch.Tensor | None = None,
+        *,
+        root: int = 0,
+        reduction: Reduction = SUM,
+    ) -> None:
+        if self._size == 1:
+            return
+        by = f" by {reduction.name}" if reduction is not SUM else ""
+        words = f"{kind} of {data.numel():,} {str(data.dtype).removeprefix('torch.')}{by}, root {root}"
+        with _told():
+            program = choose(kind, self._size, data.nbytes, root)
+            self._group.run(program, TensorMemory(data, beside, reduction), words)
+
+    def _run_rooted(self, kind: Collective, data: torch.Tensor, root: int) -> None:
+        """A gather or a scatter: the root has all blocks, others have theirs."""
+        if self._size == 1:
+            return
+        n_blocks = 1 if self._rank == root else self._size
+        numel = data.numel() * n_blocks
+        words = f"{kind} of {numel:,} {str(data.dtype).removeprefix('torch.')}, root {root}"
+        with _told():
+            program = choose(kind, self._size, data.nbytes * n_blocks, root)
+            self._group.run(program, TensorMemory(data, block=self._rank * (n_blocks > 1), n_blocks=n_blocks), words)
+
+    def _exchange(self, outputs: Tensors, tensors: Tensors) -> None:
+        """Of several sizes: from and to each other rank, by messages with a tag of their own."""
+        outputs[self._rank].copy_(tensors[self._rank])
+        ranks = [(self._rank + step) % self._size for step in range(1, self._size)]
+        works = [self._receive([outputs[rank]], rank, _EXCHANGE) for rank in ranks]
+        works += [self.send([tensors[rank]], rank, _EXCHANGE) for rank in ranks]
+        for work in works:
+            work.wait()
+
+    def _check_blocks(self, call: str, whole: torch.Tensor, block: torch.Tensor) -> None:
+        if whole.numel() != self._size * block.numel() or whole.dtype != block.dtype:
+            raise ValueError(
+                f"{call} of {self._size} ranks: {whole.numel():,} {whole.dtype} and {block.numel():,} {block.dtype}"
+            )
+
+    def shutdown(self) -> None:
+        self._group.close()
+
+    def abort(self) -> None:
+        self._group.close()

@@ -1,0 +1,72 @@
+"""Tensors as memory of programs, and what PyTorch calls a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed import ReduceOp
+
+from weft.collectives.live.arrays import Array, Bytes
+from weft.errors import ConfigError
+
+_Kind = ReduceOp.RedOpType
+_REDUCTIONS: dict[Any, Callable[..., torch.Tensor]] = {
+    _Kind.SUM: torch.add,
+    _Kind.AVG: torch.add,  # and divided at the end
+    _Kind.PRODUCT: torch.mul,
+    _Kind.MIN: torch.minimum,
+    _Kind.MAX: torch.maximum,
+    _Kind.BAND: torch.bitwise_and,
+    _Kind.BOR: torch.bitwise_or,
+    _Kind.BXOR: torch.bitwise_xor,
+}
+
+
+class Reduction:
+    """Of a call: what is done to two values, and at the end."""
+
+    def __init__(self, op: Any) -> None:
+        kind = getattr(op, "op", op)  # PyTorch takes both for a ReduceOp
+        if kind not in _REDUCTIONS:
+            raise ConfigError(f"backend weft does not reduce by {kind}: use one of {', '.join(map(str, _REDUCTIONS))}")
+        self.name = str(kind).rpartition(".")[2].lower()
+        self.join, self._is_mean = _REDUCTIONS[kind], kind == _Kind.AVG
+
+    def finish(self, result: torch.Tensor, size: int) -> None:
+        if self._is_mean:
+            result.div_(size, rounding_mode=None if result.is_floating_point() or result.is_complex() else "trunc")
+
+
+SUM = Reduction(ReduceOp.SUM)
+
+
+class TensorMemory(Array):
+    """A contiguous tensor, and one beside it. `block` and `n_blocks` as in Array."""
+
+    def __init__(
+        self,
+        data: torch.Tensor,
+        beside: torch.Tensor | None = None,
+        reduction: Reduction = SUM,
+        *,
+        block: int = 0,
+        n_blocks: int = 1,
+    ) -> None:
+        super().__init__(
+            as_bytes(data), as_bytes(beside) if beside is not None else None, block=block, n_blocks=n_blocks
+        )
+        self.item_bytes, self._join = data.element_size(), reduction.join
+        self._tensor_type = data.dtype
+
+    def add(self, begin: int, data: Bytes) -> None:
+        part, offset = self._part(begin)
+        here = torch.from_numpy(part[offset : offset + len(data)]).view(self._tensor_type)
+        self._join(here, torch.from_numpy(data).view(self._tensor_type), out=here)
+
+
+def as_bytes(tensor: torch.Tensor) -> Bytes:
+    """Its memory, not a copy."""
+    found: Bytes = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return found

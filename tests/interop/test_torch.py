@@ -1,0 +1,45 @@
+"""PyTorch with backend `weft`, judged by gloo in the same processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.interop.conftest import find_module
+from tests.patience import PATIENCE_S
+
+_PROGRAM = Path(__file__).with_name("torch_program.py")
+_RANKS = 4
+
+
+@pytest.mark.slow
+def test_calls_and_trainings_do_what_they_do_by_gloo(tmp_path: Path) -> None:
+    """All collectives, messages, groups; a small transformer by DDP, FSDP2 and tensor parallel, 50 steps of each."""
+    find_module("torch")
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(_PROGRAM), str(tmp_path)],
+            env=os.environ | {"RANK": str(rank), "WORLD_SIZE": str(_RANKS), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(_RANKS)
+    ]
+    try:
+        said = [one.communicate(timeout=PATIENCE_S) for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    assert [one.returncode for one in started] == [0] * _RANKS, "\n".join(stderr[-3000:] for _, stderr in said)
+    for rank, (stdout, _) in enumerate(said):
+        lines = stdout.splitlines()
+        assert lines[0] == f"rank {rank}: DDP of pairs bit-equal to gloo after 50 steps"
+        assert [line.split(":")[1].split(" to ")[0].rsplit(" ", 1)[0] for line in lines[1:]] == [
+            " DDP",
+            " FSDP2",
+            " tensor parallel",
+        ]

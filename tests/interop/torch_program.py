@@ -1,0 +1,245 @@
+"""Calls and trainings by one backend and by another, in the same processes: RANK and WORLD_SIZE say which this is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch has renamed: programs have the old ones
+STEPS = 50
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
+
+
+def begin(backend: str, meeting: str) -> None:
+    """Ranks find each other in a file of the folder that the first argument names."""
+    file = (Path(sys.argv[1]) / meeting).absolute().as_uri()
+    dist.init_process_group(backend, init_method=file, rank=RANK, world_size=SIZE)
+
+
+def mine(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Other values at each rank; small whole numbers, so that the order of sums does not matter."""
+    generator = torch.Generator().manual_seed(1000 * seed + RANK)
+    return torch.randint(0, 4, shape, generator=generator).to(dtype)
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def all_reduce(group: Any) -> list[torch.Tensor]:
+    made = []
+    ops = (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT)
+    for dtype in TYPES:
+        for op in ops:
+            for size in (0, 1, 3, 1000, 300_001):  # nothing, less than ranks, small, and some fragments
+                if size < 1000 or op == dist.ReduceOp.SUM:
+                    dist.all_reduce(tensor := mine(size, dtype=dtype), op, group)
+                    made.append(tensor)
+    for bits in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+        dist.all_reduce(tensor := mine(9, dtype=torch.int32), bits, group)
+        made.append(tensor)
+    return made
+
+
+def rooted(group: Any) -> list[torch.Tensor]:
+    made = []
+    for root in range(SIZE):
+        dist.broadcast(sent := mine(70_000, seed=1), root, group)
+        dist.reduce(reduced := mine(70_000, seed=2), root, group=group)
+        parts = [torch.empty(5, 7) for _ in range(SIZE)] if root == RANK else None
+        dist.gather(mine(5, 7, seed=3), parts, root, group)
+        given = list(mine(SIZE, 5, 7, seed=4).unbind()) if root == RANK else None
+        dist.scatter(taken := torch.empty(5, 7), given, root, group)
+        made += [sent, taken, *(parts or []), *([reduced] if root == RANK else [])]
+    return made
+
+
+def blocks(group: Any) -> list[torch.Tensor]:
+    dist.all_gather(parts := [torch.empty(3, 4) for _ in range(SIZE)], mine(3, 4, seed=1), group)
+    dist.all_gather_into_tensor(whole := torch.empty(SIZE * 30_000), mine(30_000, seed=2), group)
+    dist.all_to_all_single(turned := torch.empty(SIZE * 9), mine(SIZE * 9, seed=3), group=group)
+    outs, ins = [1 + RANK] * SIZE, [1 + rank for rank in range(SIZE)]
+    dist.all_to_all_single(uneven := torch.empty(sum(outs), 2), mine(sum(ins), 2, seed=4), outs, ins, group)
+    return [*parts, whole, turned, uneven]
+
+
+def objects(group: Any) -> list[object]:
+    dist.all_gather_object(found := [None] * SIZE, {"rank": RANK, "text": "x" * RANK}, group)
+    dist.broadcast_object_list(told := [RANK, str(RANK)], 1, group)
+    dist.barrier(group)
+    return [found, told]
+
+
+def messages(group: Any) -> list[torch.Tensor]:
+    """A ring of what is larger than all slots, begun by all at once; then many to one, in whatever order they come."""
+    before, after = (RANK - 1) % SIZE, (RANK + 1) % SIZE
+    came = torch.empty(1_500_000)
+    ops = [
+        dist.P2POp(dist.isend, mine(1_500_000, seed=1), after, group),
+        dist.P2POp(dist.irecv, came, before, group),
+    ]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    if RANK:
+        dist.send(mine(10, seed=2), 0, group)
+        return [came]
+    found = {}
+    for _ in range(SIZE - 1):
+        source = dist.recv(tensor := torch.empty(10), group=group)
+        found[source] = tensor
+    return [came, *(found[source] for source in sorted(found))]
+
+
+def functional(group: Any) -> list[torch.Tensor]:
+    """As DTensor and torch.compile call them."""
+    from torch.distributed import _functional_collectives as calls
+
+    made = [
+        calls.all_reduce(mine(100, seed=1), "sum", group),
+        calls.all_gather_tensor(mine(6, 2, seed=2), 0, group),
+        calls.reduce_scatter_tensor(mine(SIZE * 6, 2, seed=3), "sum", 0, group),
+        calls.all_to_all_single(mine(SIZE * 3, seed=4), None, None, group),
+        calls.broadcast(mine(40, seed=5), 1, group),
+    ]
+    return [calls.wait_tensor(one) for one in made]
+
+
+def of_weft_alone(group: Any) -> None:
+    """What gloo does not do, or not so: tensors that are not together in memory, means, reduce_scatter in its forms."""
+    dist.all_reduce(apart := mine(50, 60).t()[::2], group=group)
+    dist.all_reduce(together := mine(50, 60).t()[::2].contiguous(), group=group)
+    assert torch.equal(apart, together)
+    dist.all_reduce(mean := mine(11), dist.ReduceOp.AVG, group)
+    dist.all_gather(each := [torch.empty(11) for _ in range(SIZE)], mine(11), group)
+    torch.testing.assert_close(mean, torch.stack(each).mean(0))
+    dist.reduce_scatter(one := torch.empty(3), list(mine(SIZE, 3, seed=1).unbind()), group=group)
+    dist.reduce_scatter_tensor(other := torch.empty(3), mine(SIZE * 3, seed=1), group=group)
+    dist.all_reduce(whole := mine(SIZE, 3, seed=1), group=group)
+    assert torch.equal(one, whole[RANK])
+    assert torch.equal(other, whole[RANK])
+    sizes = [3 + rank for rank in range(SIZE)]
+    dist.all_gather(uneven := [torch.empty(size) for size in sizes], mine(sizes[RANK], seed=2), group)
+    assert torch.equal(uneven[RANK], mine(sizes[RANK], seed=2))
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    return bool(one == other)
+
+
+def calls() -> None:
+    """The same in two groups, one after the other."""
+    begin("gloo", "calls")
+    gloo, weft = dist.group.WORLD, dist.new_group(backend="weft")
+    for call in (all_reduce, rooted, blocks, objects, messages, functional):
+        wanted, found = call(gloo), call(weft)
+        assert len(wanted) == len(found) > 0, call
+        assert all(equal(one, other) for one, other in zip(wanted, found, strict=True)), call.__name__
+    of_weft_alone(weft)
+    halves = [dist.new_group(list(ranks), backend="weft") for ranks in (range(0, SIZE, 2), range(1, SIZE, 2))]
+    dist.all_reduce(half := torch.tensor(float(RANK)), group=halves[RANK % 2])
+    assert half.item() == sum(range(RANK % 2, SIZE, 2))
+    dist.destroy_process_group()
+
+
+# -- trainings --------------------------------------------------------------------------------------------------------
+
+
+class Transformer(torch.nn.Module):
+    """Of two layers, small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(32, 16)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0, batch_first=True) for _ in range(2)
+        )
+        self.head = torch.nn.Linear(16, 32)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        made = self.embed(tokens)
+        for layer in self.layers:
+            made = layer(made)
+        found: torch.Tensor = self.head(made)
+        return found
+
+
+def ddp(model: torch.nn.Module) -> torch.nn.Module:
+    return DistributedDataParallel(model)
+
+
+def ddp_of_pairs(model: torch.nn.Module) -> torch.nn.Module:
+    """Of two ranks: there is only one order to add in."""
+    pairs = [dist.new_group([first, first + 1]) for first in range(0, SIZE, 2)]
+    return DistributedDataParallel(model, process_group=pairs[RANK // 2])
+
+
+def fsdp(model: torch.nn.Module) -> torch.nn.Module:
+    for layer in model.layers:  # type: ignore[union-attr]
+        fully_shard(layer)
+    fully_shard(model)
+    return model
+
+
+def tensor_parallel(model: torch.nn.Module) -> torch.nn.Module:
+    mesh = init_device_mesh("cpu", (SIZE,))
+    for layer in model.layers:  # type: ignore[union-attr]
+        parallelize_module(layer, mesh, {"linear1": ColwiseParallel(), "linear2": RowwiseParallel()})
+    return model
+
+
+def train(wrap: Callable[[torch.nn.Module], torch.nn.Module], *, same_data: bool) -> list[torch.Tensor]:
+    torch.manual_seed(7)
+    model = wrap(Transformer())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step * SIZE + (0 if same_data else RANK))
+        tokens = torch.randint(0, 32, (4, 9), generator=generator)
+        loss = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return [whole(one.detach()) for one in model.parameters()]
+
+
+def whole(tensor: Any) -> torch.Tensor:
+    """Of all ranks, if it is sharded."""
+    return tensor.full_tensor().clone() if hasattr(tensor, "full_tensor") else tensor.clone()
+
+
+def trainings() -> None:
+    found: dict[str, dict[str, list[torch.Tensor]]] = {}
+    for backend in ("gloo", "weft"):
+        begin(backend, f"trainings by {backend}")
+        found[backend] = {
+            "DDP of pairs": train(ddp_of_pairs, same_data=False),
+            "DDP": train(ddp, same_data=False),
+            "FSDP2": train(fsdp, same_data=False),
+            "tensor parallel": train(tensor_parallel, same_data=True),
+        }
+        dist.barrier()
+        dist.destroy_process_group()
+    for name, wanted in found["gloo"].items():
+        made = found["weft"][name]
+        for one, other in zip(wanted, made, strict=True):
+            torch.testing.assert_close(one, other)
+        is_same = all(torch.equal(one, other) for one, other in zip(wanted, made, strict=True))
+        print(f"rank {RANK}: {name} {'bit-equal' if is_same else 'close'} to gloo after {STEPS} steps")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    calls()
+    trainings()
