@@ -30,9 +30,11 @@ A PROGRAM that ends in .py is run by this Python, any other as it is: weft run -
 -q, --quiet       nothing but what ranks print, and errors
 --json FILE       what the summary says, as JSON, with every port; - is standard output
 --csv FILE        the same as CSV: a row for each host
+--record FOLDER   what ranks do through weft.mpi and weft's groups, as a trace: weft replay FOLDER --fabric SPEC
+--predict         with it: how long that would take on real hardware of the fabric
 --grace SECONDS   from SIGTERM to SIGKILL, when ranks have to end: 5"""
-_VALUES = ("-n", "--lab", "--hosts", "--per-host", "--json", "--csv", "--grace")
-_SWITCHES = {"--no-prefix": "--no-prefix", "-q": "--quiet", "--quiet": "--quiet"}
+_VALUES = ("-n", "--lab", "--hosts", "--per-host", "--json", "--csv", "--grace", "--record")
+_SWITCHES = {"--no-prefix": "--no-prefix", "-q": "--quiet", "--quiet": "--quiet", "--predict": "--predict"}
 _COLUMNS = ("ranks", "sent_bytes", "received_bytes", "sent_packets", "received_packets")
 _SHOWN = 16  # hosts of a summary
 _NOTICE_S = 2.0
@@ -52,13 +54,17 @@ def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     is_quiet = "--quiet" in options
     with Ear() as ear, _Notice(is_quiet) as notice:
         try:
-            outcome = jobs.run(job, _lab(options.get("--lab", ""), job), ear, notice.stop)
+            lab = _lab(options.get("--lab", ""), job)
+            _check_record(options, job, lab)
+            outcome = jobs.run(job, lab, ear, notice.stop)
         except Told as told:
             _say(f"{told}: all ranks were ended")
             raise SystemExit(128 + told.number) from None
     _write(options, job, outcome)
     if outcome.hosts and not is_quiet:
         _summarise(job, outcome)
+    if job.record:
+        _tell_recorded(job, lab, is_predicted="--predict" in options)
     if outcome.failure:
         last = "".join(f"\n  {line}" for line in outcome.last_errors)
         _say(f"{outcome.failure}, and so all ended{'; its last lines of errors:' if last else ''}{last}")
@@ -99,7 +105,49 @@ def _read(words: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
     return options, tuple(rest)
 
 
+def _check_record(options: dict[str, str], job: Job, lab: Fabric | Entry) -> None:
+    """Before anything runs; the folder is made."""
+    from pathlib import Path
+
+    from weft.errors import ConfigError
+    from weft.fabric.model import Fabric
+
+    if "--predict" in options:
+        if not job.record:
+            raise ConfigError("--predict is of what was recorded: add --record FOLDER")
+        if not isinstance(lab, Fabric):
+            raise ConfigError("--predict is for --lab SPEC: of a lab that runs, use weft replay FOLDER --fabric SPEC")
+        if job.per_host is not None:
+            raise ConfigError("--predict has a rank on each GPU, or on each host without any: leave --per-host out")
+    if job.record:
+        try:
+            Path(job.record).mkdir(parents=True, exist_ok=True)
+            for old in (*Path(job.record).glob("calls.*.jsonl"), *Path(job.record).glob("job.*.et")):
+                old.unlink()
+        except OSError as error:
+            raise ConfigError(f"--record {job.record}: no folder to write to: {error.strerror}") from None
+
+
+def _tell_recorded(job: Job, lab: Fabric | Entry, *, is_predicted: bool) -> None:
+    from pathlib import Path
+
+    from weft.fabric.model import Fabric
+    from weft.jobs.recorded import collect, predict
+
+    found = collect(Path(job.record), job.n)
+    _say(f"{found.calls:,} calls are recorded: weft replay {job.record} --fabric SPEC")
+    if is_predicted and isinstance(lab, Fabric):
+        seconds = predict(Path(job.record), lab, job.hosts)
+        _say(
+            f"here a rank was up to {found.talked_s:.3g} s in calls; on real hardware of {lab.spec} it would be "
+            f"{seconds:.3g} s, by the flow engine: the network, and ranks that wait for each other; no launches, no "
+            "copies (docs/trust.md)"
+        )
+
+
 def _job(options: dict[str, str], command: tuple[str, ...]) -> Job:
+    import os
+
     from weft.errors import ConfigError
     from weft.fabric.files.hostlist import expand
     from weft.jobs.job import GRACE_S, Job
@@ -116,6 +164,7 @@ def _job(options: dict[str, str], command: tuple[str, ...]) -> Job:
         has_prefix="--no-prefix" not in options,
         grace_s=grace_s,
         mpirun=options.get("--mpi", ""),
+        record=os.path.abspath(options["--record"]) if "--record" in options else "",
     )
 
 

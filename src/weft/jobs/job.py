@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft import runtime
+from weft.collectives.live import record
 from weft.errors import ConfigError, SubnetError, WeftError
 from weft.fabric.model import Fabric
 from weft.jobs import mpi
@@ -49,6 +50,7 @@ class Job:
     has_prefix: bool = True
     grace_s: float = GRACE_S  # from SIGTERM to SIGKILL
     mpirun: str = ""  # what starts the ranks, if they are of MPI
+    record: str = ""  # the folder for what they do in groups
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -104,6 +106,8 @@ def run(job: Job, lab: Fabric | registry.Entry, ear: Ear, on_up: Callable[[], No
             begun_s = time.monotonic()
             meeting = Meeting(name=name, store=store.address, port=free_port())
             own_variables = _variables(entry, placement, meeting)
+            if job.record:
+                own_variables = [one | {record.VARIABLE: job.record} for one in own_variables]
             if starter:
                 command = [*starter, *mpi.joined(words, own_variables)]
                 processes.start("mpirun", command, os.environ | mpi.environment(meeting.mark), mpi.rank_before)

@@ -118,7 +118,7 @@ def _read(buffer: Any, name: str, is_written: bool) -> tuple[Items, int | tuple[
     if rest and rest[-1] is None:
         rest.pop()
     counts, displs = rest[0] if rest else None, rest[1] if len(rest) > 1 else None
-    if isinstance(counts, tuple) and len(counts) == 2 and not isinstance(counts[0], int | np.integer):
+    if isinstance(counts, tuple) and len(counts) == 2:  # counts alone are a list
         counts, displs = counts
     kind = datatype.dtype if isinstance(datatype, Datatype) else _dtype(datatype, name)
     return _memory(data, name, is_written, kind), _whole(counts, name), _each(displs, name)

@@ -3,5 +3,6 @@
 store           where ranks find each other
 link            a queue pair to one other rank, with slots for what comes from it and credits for its slots
 plan            a program as one rank sees it: fragments to send and to take, in an order that cannot block
+record          what a rank did, for `weft run --record`
 group           ranks that do collectives together, and send to each other
 """

@@ -23,6 +23,7 @@ from weft.collectives.live.link import TAG_MASK, Endpoint, Link
 from weft.collectives.live.mail import Mail
 from weft.collectives.live.meeting import Meeting, Store
 from weft.collectives.live.plan import Step, steps
+from weft.collectives.live.record import record_of
 from weft.collectives.program import Program
 from weft.errors import SubnetError
 
@@ -48,7 +49,8 @@ class Group:
     def __init__(self, end: Endpoint, store: Store, name: str, rank: int, size: int, timeout_s: float = 300) -> None:
         self.rank, self.size, self.name = rank, size, name
         self._meeting = Meeting(end, store, name, rank, size, timeout_s)
-        self.mail = Mail(self._meeting)
+        self.record = record_of(name, rank, size)
+        self.mail = Mail(self._meeting, self.record)
         self._calls = 0
 
     def run(self, program: Program, memory: Memory, words: str) -> None:
@@ -57,6 +59,7 @@ class Group:
         meeting, call = self._meeting, f"{words}, call {self._calls} of its group"
         if meeting.failed is not None:
             raise meeting.failed
+        begin_s = self.record.begin() if self.record is not None else 0.0
         try:
             self._run(
                 _steps(program, self.rank, memory.size_bytes, memory.item_bytes, meeting.end.fragment_bytes),
@@ -66,6 +69,9 @@ class Group:
         except SubnetError as error:
             meeting.give_up(error)
             raise
+        if self.record is not None:
+            sizes = memory.size_bytes, memory.item_bytes
+            self.record.collective(begin_s, program.collective, *sizes, program.root, words)
 
     def _run(self, made: list[Step], memory: Memory, call: str) -> None:
         meeting, deadline_s = self._meeting, time.monotonic() + self._meeting.timeout_s

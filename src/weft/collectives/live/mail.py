@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from weft.collectives.live.link import Link
 from weft.collectives.live.meeting import Meeting
+from weft.collectives.live.record import RECEIVE, SEND, GroupRecord
 from weft.errors import ConfigError, SubnetError
 
 _USE = "mail"
@@ -68,6 +69,7 @@ class Receiving:
     length: int = -1
     error: str = ""
     is_done: bool = False
+    is_recorded: bool = False
 
     def takes(self, source: int, tag: int) -> bool:
         return self.source in (None, source) and (self.tag == tag or (self.tag is None and tag < OWN_TAGS))
@@ -97,6 +99,7 @@ class _Arriving:
 @dataclass(eq=False)
 class Mail:
     meeting: Meeting
+    record: GroupRecord | None = None
     _sends: dict[Link, deque[Sending]] = field(default_factory=dict)
     _wanted: list[Receiving] = field(default_factory=list)
     _kept: list[_Arriving] = field(default_factory=list)  # that nobody wanted yet, whole or still coming
@@ -113,10 +116,13 @@ class Mail:
             self._fill(now, data)
             return Sending(None, data, data[:0], 0, sent=len(data))
         link = self._link(to)
+        begin_s = self.record.begin() if self.record is not None else 0.0
         head = np.frombuffer(_HEAD.pack(tag, len(data)), np.uint8)
         made = Sending(link, data, head, self.meeting.end.fragment_bytes)
         self._sends.setdefault(link, deque()).append(made)
         self.go_on()
+        if self.record is not None:
+            self.record.message(begin_s, SEND, to, tag, len(data))
         return made
 
     def receive(self, data: NDArray[np.uint8] | None, source: int | None = None, tag: int | None = None) -> Receiving:
@@ -143,10 +149,11 @@ class Mail:
 
     def test(self, what: Sending | Receiving) -> bool:
         """Whether it is done; never waits."""
+        begin_s = self.record.begin() if self.record is not None else 0.0
         if not what.is_done:
             self._poll()
-        if what.is_done and isinstance(what, Receiving) and what.error:
-            raise ConfigError(what.error)
+        if what.is_done:
+            self._end(what, begin_s)
         return what.is_done
 
     def _poll(self) -> None:
@@ -157,12 +164,22 @@ class Mail:
             raise
 
     def wait(self, what: Sending | Receiving) -> None:
+        begin_s = self.record.begin() if self.record is not None else 0.0
         rank = self.meeting.rank
         peer = what.source if isinstance(what, Receiving) else what.link.rank if what.link else rank
         words = f"a {'send to' if isinstance(what, Sending) else 'receive from'} rank {'any' if peer is None else peer}"
         self.wait_until(lambda: what.is_done, words, None if peer is None or peer == rank else self._link(peer))
-        if isinstance(what, Receiving) and what.error:
+        self._end(what, begin_s)
+
+    def _end(self, what: Sending | Receiving, begin_s: float) -> None:
+        """It is done."""
+        if not isinstance(what, Receiving):
+            return
+        if what.error:
             raise ConfigError(what.error)
+        is_new, what.is_recorded = not what.is_recorded, True
+        if self.record is not None and is_new and what.source is not None and what.tag is not None:
+            self.record.message(begin_s, RECEIVE, what.source, what.tag, what.length)
 
     def wait_until(self, is_ready: Callable[[], bool], words: str, link: Link | None = None) -> None:
         """`words` say in errors what it is; `link` is the one that it comes over, if only one can be."""

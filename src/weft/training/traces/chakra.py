@@ -31,7 +31,7 @@ from weft.training.traces.trace import Kind, Node, Trace, refuse_missing
 
 WORLD = "world"
 _COMPUTE, _SEND, _RECV, _COLLECTIVE = (2, 3, 4), 5, 6, 7  # NodeType; 2 and 3 load and store
-_COLLECTIVES = (  # CollectiveCommType
+COLLECTIVES = (  # CollectiveCommType
     Collective.ALL_REDUCE,
     Collective.REDUCE,
     Collective.ALL_GATHER,
@@ -43,7 +43,7 @@ _COLLECTIVES = (  # CollectiveCommType
     Collective.REDUCE_SCATTER,
     Collective.BARRIER,
 )
-_OWN_PART = (Collective.ALL_GATHER, Collective.GATHER)  # what a rank puts in is one part of the whole
+OWN_PART = (Collective.ALL_GATHER, Collective.GATHER)  # what a rank puts in is one part of the whole
 _ZIGZAG, _REALS = (15, 17), (3, 5)  # of AttributeProto's values
 _LISTS = range(4, 33, 2)
 _Groups = dict[str, tuple[tuple[int, ...], ...]]
@@ -113,10 +113,10 @@ class _Raw:
         size_bytes = self._whole(path, "comm_size")
         if self.type == _COLLECTIVE:
             kind = self._whole(path, "comm_type")
-            if not 0 <= kind < len(_COLLECTIVES):
-                raise self._wrong(path, f"comm_type {kind}", f"a CollectiveCommType, 0 to {len(_COLLECTIVES) - 1}")
-            collective, group = _COLLECTIVES[kind], str(has.get("pg_name", "")) or WORLD
-            parts = len(groups[group][0]) if collective in _OWN_PART else 1
+            if not 0 <= kind < len(COLLECTIVES):
+                raise self._wrong(path, f"comm_type {kind}", f"a CollectiveCommType, 0 to {len(COLLECTIVES) - 1}")
+            collective, group = COLLECTIVES[kind], str(has.get("pg_name", "")) or WORLD
+            parts = len(groups[group][0]) if collective in OWN_PART else 1
             common |= {"collective": collective, "group": group, "root": self._root(path, groups[group][0])}
             return Node(kind=Kind.COLLECTIVE, lane=f"group {group}", size_bytes=size_bytes * parts, **common)
         peer = self._whole(path, "comm_dst" if self.type == _SEND else "comm_src")

@@ -1,0 +1,80 @@
+"""What ranks do is recorded as a trace that is read, and runs, on any fabric."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.patience import PATIENCE_S
+from tests.training.traces.made import routed
+
+from weft.collectives.kinds import Collective
+from weft.collectives.live.record import lines_of
+from weft.errors import ConfigError
+from weft.jobs.recorded import collect
+from weft.training.traces.read import read
+from weft.training.traces.replay import replay
+from weft.training.traces.trace import Kind
+
+PROGRAM = """
+import numpy as np
+from weft import mpi as MPI
+comm = MPI.COMM_WORLD
+comm.Allreduce(np.ones(1000), np.empty(1000))
+comm.Allgather(np.ones(8, np.int32), np.empty(8 * comm.size, np.int32))
+comm.Bcast(np.ones(50), root=2)
+comm.Sendrecv(np.ones(7), (comm.rank + 1) % 3, 4, np.ones(7), (comm.rank - 1) % 3, 4)
+if comm.rank == 0:
+    comm.send("nobody takes this", 1)
+some = comm.Split(0 if comm.rank else MPI.UNDEFINED, key=-comm.rank)
+if some:
+    some.Reduce(np.ones(9), np.empty(9), root=0)
+"""
+
+
+def test_a_job_is_recorded_and_replayed(tmp_path: Path) -> None:
+    program, folder = tmp_path / "program.py", tmp_path / "job"
+    program.write_text(PROGRAM)
+    words = ["run", "-n", "3", "--lab", "star:hosts=3", "--record", str(folder), "--predict", str(program)]
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "star:hosts=3" in done.stderr
+    assert "on real hardware" in done.stderr
+    trace = read([folder])
+    for rank, nodes in enumerate(trace.ranks):
+        calls = [node for node in nodes if node.kind is Kind.COLLECTIVE]
+        wanted = [
+            (Collective.ALL_REDUCE, 8000, 0),
+            (Collective.ALL_GATHER, 96, 0),
+            (Collective.BROADCAST, 400, 2),
+            (Collective.ALL_GATHER, 48, 0),  # of Split
+        ]
+        if rank:  # rank 2 is the first of the second group; ranks of a file's group stand in their order
+            wanted.append((Collective.REDUCE, 72, 1))
+        wanted.append((Collective.BARRIER, 0, 0))  # at the end
+        assert [(one.collective, one.size_bytes, one.root) for one in calls] == wanted
+        messages = {(one.kind, one.peer, one.size_bytes) for one in nodes if one.kind in (Kind.SEND, Kind.RECV)}
+        assert messages == {(Kind.SEND, (rank + 1) % 3, 56), (Kind.RECV, (rank - 1) % 3, 56)}
+    found = replay(trace, routed("fat-tree:hosts=4"))
+    assert found.total_s > max(one.compute_s for one in found.ranks) > 0
+
+
+def test_ranks_that_were_cut_off_end_with_what_all_came_to(tmp_path: Path) -> None:
+    """And a last line that is not whole."""
+    line = '{"call": "barrier", "group": "g", "as": %d, "of": 2, "bytes": 0, "root": 0, "words": "Barrier", '
+    line += '"begin_s": 1.0, "end_s": 1.5, "compute_s": 0.25}\n'
+    lines_of(tmp_path, 0).write_text(line % 0 * 2)
+    lines_of(tmp_path, 1).write_text(line % 1 + '{"call": "bar')
+    recorded = collect(tmp_path, 2)
+    assert [[node.kind for node in own][:2] for own in read([tmp_path]).ranks] == [[Kind.COMPUTE, Kind.COLLECTIVE]] * 2
+    assert sum(node.kind is Kind.COLLECTIVE for node in recorded.trace.ranks[0]) == 1
+    assert (recorded.calls, recorded.talked_s, recorded.computed_s) == (3, 1.0, 0.5)
+
+
+def test_a_job_of_which_nothing_was_recorded_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing was recorded"):
+        collect(tmp_path, 2)
