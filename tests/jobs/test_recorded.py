@@ -78,3 +78,13 @@ def test_ranks_that_were_cut_off_end_with_what_all_came_to(tmp_path: Path) -> No
 def test_a_job_of_which_nothing_was_recorded_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing was recorded"):
         collect(tmp_path, 2)
+
+
+def test_a_job_that_fails_has_its_own_status(tmp_path: Path) -> None:
+    words = ["run", "-n", "1", "--lab", "star:hosts=2", "--record", str(tmp_path), "sh", "-c", "exit 3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 3
+    assert "nothing was recorded" in done.stderr
+    assert "ended with status 3" in done.stderr

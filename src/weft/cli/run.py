@@ -46,6 +46,7 @@ def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
         print(_USAGE)
         return
     options, command = _read(words)
+    from weft.errors import WeftError
     from weft.jobs import job as jobs
     from weft.jobs.told import Ear, Told
 
@@ -64,7 +65,12 @@ def run(*words: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     if outcome.hosts and not is_quiet:
         _summarise(job, outcome)
     if job.record:
-        _tell_recorded(job, lab, is_predicted="--predict" in options)
+        try:
+            _tell_recorded(job, lab, is_predicted="--predict" in options)
+        except WeftError as error:
+            if not outcome.failure:
+                raise
+            _say(str(error))  # and how the job ended, which is why
     if outcome.failure:
         last = "".join(f"\n  {line}" for line in outcome.last_errors)
         _say(f"{outcome.failure}, and so all ended{'; its last lines of errors:' if last else ''}{last}")
