@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -43,3 +44,24 @@ def test_calls_and_trainings_do_what_they_do_by_gloo(tmp_path: Path) -> None:
             " FSDP2",
             " tensor parallel",
         ]
+
+
+@pytest.mark.slow
+def test_the_example_trains_on_a_lab(tmp_path: Path) -> None:
+    find_module("torch")
+    example = Path(__file__).parents[2] / "examples" / "ddp.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "run", "-n", "2", "--json", "summary.json", str(example)],
+        cwd=tmp_path,
+        env=os.environ | {"STEPS": "3"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the parameters are the same on all ranks" in done.stdout
+    hosts = json.loads((tmp_path / "summary.json").read_text())["hosts"]
+    assert all(host["sent_bytes"] > 2 * 4 * 64 * 256 for host in hosts.values()), (
+        hosts
+    )  # more than the gradients of two steps
