@@ -54,7 +54,7 @@ def test_what_each_has_comes_where_it_should(n: int) -> None:
         comm.Allgather(row[:2] + me, every := np.empty(2 * n, row.dtype))
         wanted = [one + rank for rank in range(n) for one in (0, 1)]
         assert every.tolist() == wanted
-        block = [MPI.IN_PLACE, (row[:2] + me)][me > 0]
+        block = [None, row[:2] + me][me > 0]  # as mpi4py takes it: in place
         gathered = np.r_[[0, 1], np.full(2 * n - 2, -1)] if me == 0 else None
         comm.Gather(block, gathered, root=0)
         assert gathered is None or gathered.tolist() == wanted
@@ -99,6 +99,8 @@ def test_another_amount_from_each(n: int) -> None:
         to_each, from_each = [me + 1] * n, counts
         comm.Alltoallv([np.full((me + 1) * n, me), to_each], [place := np.empty(sum(counts), int), from_each])
         assert place.tolist() == [one for one in range(n) for _ in range(one + 1)]
+        comm.Allgatherv(np.full(2, me), [strided := np.full(3 * n, -1), (2, 3)])
+        assert strided.tolist() == [item for one in range(n) for item in (one, one, -1)]
         comm.Reduce_scatter(np.ones(sum(counts)), got := np.zeros(me + 1))
         assert (got == n).all()
 

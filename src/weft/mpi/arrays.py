@@ -12,7 +12,7 @@ from weft.collectives.live.arrays import Array, flat
 from weft.collectives.live.calls import choose
 from weft.collectives.live.mail import OWN_TAGS
 from weft.errors import ConfigError
-from weft.mpi.datatypes import IN_PLACE, Items, described, items, parts, same
+from weft.mpi.datatypes import Items, described, is_in_place, items, parts, same
 from weft.mpi.messages import Messages
 from weft.mpi.operations import SUM, Op, ufunc
 
@@ -43,11 +43,11 @@ class Arrays(Messages):
 
     def Reduce_scatter_block(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         name, n = "Reduce_scatter_block", self.size
-        received = items(recvbuf, f"recvbuf of {name}", is_written=True, blocks=n if sendbuf is IN_PLACE else 1)
-        data = (received if sendbuf is IN_PLACE else items(sendbuf, f"sendbuf of {name}", blocks=n)).copy()
+        received = items(recvbuf, f"recvbuf of {name}", is_written=True, blocks=n if is_in_place(sendbuf) else 1)
+        data = (received if is_in_place(sendbuf) else items(sendbuf, f"sendbuf of {name}", blocks=n)).copy()
         count = len(data) // n
         mine, place = data[self.rank * count : (self.rank + 1) * count], received
-        if sendbuf is IN_PLACE:
+        if is_in_place(sendbuf):
             place = received[:count]
         same(mine, place, name)
         self._reduce(Collective.REDUCE_SCATTER, data, op, name)
@@ -58,12 +58,12 @@ class Arrays(Messages):
         name, n = "Reduce_scatter", self.size
         received = items(recvbuf, f"recvbuf of {name}", is_written=True)
         if recvcounts is None:
-            if sendbuf is IN_PLACE:
+            if is_in_place(sendbuf):
                 raise ConfigError("Reduce_scatter in place: give recvcounts, how many items each rank gets")
             own = np.array([len(received)])
             self.Allgather(own, every := np.empty(n, own.dtype))
             recvcounts = every.tolist()
-        sent = received if sendbuf is IN_PLACE else items(sendbuf, f"sendbuf of {name}")
+        sent = received if is_in_place(sendbuf) else items(sendbuf, f"sendbuf of {name}")
         blocks = parts([sent, recvcounts], f"sendbuf of {name}", n)
         mine = blocks[self.rank]
         place = received[: len(mine)]
@@ -86,7 +86,7 @@ class Arrays(Messages):
     def Exscan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Of the ranks before this one; rank 0 gets nothing."""
         data = items(recvbuf, "recvbuf of Exscan", is_written=True)
-        mine = data if sendbuf is IN_PLACE else same(items(sendbuf, "sendbuf of Exscan"), data, "Exscan")
+        mine = data if is_in_place(sendbuf) else same(items(sendbuf, "sendbuf of Exscan"), data, "Exscan")
         before, mine = self._before(data), mine.copy()
         if before is not None:
             data[:] = before
@@ -98,7 +98,7 @@ class Arrays(Messages):
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
         data = items(recvbuf, "recvbuf of Allgather", is_written=True, blocks=self.size)
         block = self._block(data)
-        if sendbuf is not IN_PLACE:
+        if not is_in_place(sendbuf):
             block[:] = same(items(sendbuf, "sendbuf of Allgather"), block, "Allgather")
         self._run(Collective.ALL_GATHER, Array(data), f"Allgather of {described(block)} from each")
 
@@ -106,7 +106,7 @@ class Arrays(Messages):
         if self.rank == self._root(root):
             data = items(recvbuf, "recvbuf of Gather", is_written=True, blocks=self.size)
             block = self._block(data)
-            if sendbuf is not IN_PLACE:
+            if not is_in_place(sendbuf):
                 block[:] = same(items(sendbuf, "sendbuf of Gather"), block, "Gather")
             memory = Array(data)
         else:
@@ -119,7 +119,7 @@ class Arrays(Messages):
         if self.rank == self._root(root):
             data = items(sendbuf, "sendbuf of Scatter", blocks=self.size)
             block, memory = self._block(data), Array(data)
-            if recvbuf is not IN_PLACE:
+            if not is_in_place(recvbuf):
                 place = items(recvbuf, "recvbuf of Scatter", is_written=True)
                 place[:] = same(block, place, "Scatter")
         else:
@@ -130,7 +130,7 @@ class Arrays(Messages):
 
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
         received = items(recvbuf, "recvbuf of Alltoall", is_written=True, blocks=self.size)
-        sent = received.copy() if sendbuf is IN_PLACE else items(sendbuf, "sendbuf of Alltoall", blocks=self.size)
+        sent = received.copy() if is_in_place(sendbuf) else items(sendbuf, "sendbuf of Alltoall", blocks=self.size)
         same(sent, received, "Alltoall")
         block = self._block(received)
         block[:] = self._block(sent)
@@ -142,7 +142,7 @@ class Arrays(Messages):
         """Blocks are filled up to the largest."""
         blocks = parts(recvbuf, "recvbuf of Allgatherv", self.size, is_written=True)
         mine = blocks[self.rank]
-        if sendbuf is not IN_PLACE:
+        if not is_in_place(sendbuf):
             mine[:] = same(items(sendbuf, "sendbuf of Allgatherv"), mine, "Allgatherv")
         counts = tuple(len(block) for block in blocks)
         data = np.empty((self.size, max(counts)), mine.dtype)
@@ -158,7 +158,7 @@ class Arrays(Messages):
             return
         blocks = parts(recvbuf, "recvbuf of Gatherv", self.size, is_written=True)
         mine = blocks[root]
-        if sendbuf is not IN_PLACE:
+        if not is_in_place(sendbuf):
             mine[:] = same(items(sendbuf, "sendbuf of Gatherv"), mine, "Gatherv")
         self._exchange("Gatherv", {}, self._others(blocks))
 
@@ -168,7 +168,7 @@ class Arrays(Messages):
             self._exchange("Scatterv", {}, {root: items(recvbuf, "recvbuf of Scatterv", is_written=True)})
             return
         blocks = parts(sendbuf, "sendbuf of Scatterv", self.size)
-        if recvbuf is not IN_PLACE:
+        if not is_in_place(recvbuf):
             place = items(recvbuf, "recvbuf of Scatterv", is_written=True)
             place[:] = same(blocks[root], place, "Scatterv")
         self._exchange("Scatterv", self._others(blocks), {})
@@ -176,7 +176,9 @@ class Arrays(Messages):
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         places = parts(recvbuf, "recvbuf of Alltoallv", self.size, is_written=True)
         sent = (
-            [one.copy() for one in places] if sendbuf is IN_PLACE else parts(sendbuf, "sendbuf of Alltoallv", self.size)
+            [one.copy() for one in places]
+            if is_in_place(sendbuf)
+            else parts(sendbuf, "sendbuf of Alltoallv", self.size)
         )
         mine = places[self.rank]
         mine[:] = same(sent[self.rank], mine, "Alltoallv")
@@ -197,7 +199,7 @@ class Arrays(Messages):
     def _begin_reduction(self, name: str, sendbuf: Any, recvbuf: Any) -> Items:
         """Where the result goes, with what this rank gives."""
         data = items(recvbuf, f"recvbuf of {name}", is_written=True)
-        if sendbuf is not IN_PLACE:
+        if not is_in_place(sendbuf):
             data[:] = same(items(sendbuf, f"sendbuf of {name}"), data, name)
         return data
 
@@ -243,5 +245,5 @@ class Arrays(Messages):
 
 
 def _refuse_in_place(buffer: Any, name: str, root: int) -> None:
-    if buffer is IN_PLACE:
+    if is_in_place(buffer):
         raise ConfigError(f"{name}: IN_PLACE is for its root, rank {root}: give what this rank has")

@@ -58,6 +58,11 @@ class InPlace:
 IN_PLACE = InPlace()
 
 
+def is_in_place(buffer: Any) -> bool:
+    """None says the same."""
+    return buffer is None or buffer is IN_PLACE
+
+
 def items(buffer: Any, name: str, *, is_written: bool = False, blocks: int = 1) -> Items:
     """What a buffer has, in one row, not a copy; of so many blocks, of which a count that is given is one."""
     data, counts, displs = _read(buffer, name, is_written)
@@ -82,6 +87,8 @@ def parts(buffer: Any, name: str, n: int, *, is_written: bool = False) -> list[I
         raise ConfigError(f"{name} has {len(counts)} counts: give one for each of {n} ranks")
     if displs is None:
         displs = tuple(int(end) - one for end, one in zip(np.cumsum(counts), counts, strict=True))
+    elif isinstance(displs, int):  # from one to the next
+        displs = tuple(rank * displs for rank in range(n))
     if len(displs) != n:
         raise ConfigError(f"{name} has {len(displs)} displacements: give one for each of {n} ranks")
     return [_slice(data, begin, count, name) for begin, count in zip(displs, counts, strict=True)]
@@ -121,7 +128,7 @@ def _read(buffer: Any, name: str, is_written: bool) -> tuple[Items, int | tuple[
     if isinstance(counts, tuple) and len(counts) == 2:  # counts alone are a list
         counts, displs = counts
     kind = datatype.dtype if isinstance(datatype, Datatype) else _dtype(datatype, name)
-    return _memory(data, name, is_written, kind), _whole(counts, name), _each(displs, name)
+    return _memory(data, name, is_written, kind), _whole(counts, name), _whole(displs, name)
 
 
 def _dtype(code: Any, name: str) -> np.dtype[Any] | None:
