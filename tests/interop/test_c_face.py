@@ -197,6 +197,29 @@ def test_two_machines_talk_roce():
         assert "100 iters in" in said
 
 
+WORDS = """
+import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+for name in ("ibv_event_type_str", "ibv_wc_status_str", "ibv_node_type_str", "ibv_port_state_str"):
+    says = getattr(library, name)
+    says.restype = ctypes.c_char_p
+    print(name, [says(number) for number in range(-1, 40)])
+for name in ("ibv_rate_to_mult", "mult_to_ibv_rate", "ibv_rate_to_mbps"):
+    print(name, [getattr(library, name)(number) for number in range(-1, 24)])
+"""
+
+
+def test_numbers_have_the_words_of_the_systems_libibverbs():
+    """What ibv_asyncwatch prints, for one."""
+    theirs, folder = find_system(build.NAME), build.folder()
+    assert folder is not None
+    said = [
+        subprocess.check_output([sys.executable, "-c", WORDS, file], text=True)
+        for file in (theirs, folder / build.NAME)
+    ]
+    assert said[0] == said[1]
+
+
 # -- the binary interface ----------------------------------------------------------------------------------------------
 
 
@@ -246,6 +269,12 @@ def test_every_structure_is_as_verbs_h_has_it(tmp_path):
     assert different.keys() <= {"ibv_qp_ex", "ibv_port_attr"}  # which have grown at their ends
 
 
+def find_system(name: str) -> Path:
+    """The library of the system that has the name of one of weft's."""
+    found = next((path for folder in ("/usr/lib", "/lib") for path in Path(folder).rglob(name)), None)
+    return found or do_without(name)
+
+
 def exported(library: Path) -> set[str]:
     nm = find_peer("nm")
     lines = subprocess.check_output([nm, "-D", "--defined-only", library], text=True).splitlines()
@@ -254,12 +283,9 @@ def exported(library: Path) -> set[str]:
 
 def test_all_public_calls_are_there_under_the_versions_that_programs_ask_for():
     """But those of before 2008, which have the name of another one."""
-    system = next((path for folder in ("/usr/lib", "/lib") for path in Path(folder).rglob(build.NAME)), None)
-    if system is None:
-        do_without("libibverbs1")
     folder = build.folder()
     assert folder is not None
-    theirs, ours = exported(system), exported(folder / build.NAME)
+    theirs, ours = exported(find_system(build.NAME)), exported(folder / build.NAME)
     newer = {name.partition("@")[0] for name in theirs if not name.endswith("@IBVERBS_1.0")}
     missing = {
         name for name in theirs - ours if not (name.endswith("@IBVERBS_1.0") and name.partition("@")[0] in newer)

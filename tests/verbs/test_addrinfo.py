@@ -80,7 +80,7 @@ def test_what_was_found_connects(channel):
     listener, asking = CMID(channel), CMID(other := CMEventChannel())
     listener.bind_addr(resolved(listener, channel, node=HOST, flags=RAI_PASSIVE))
     listener.listen()
-    asking.resolve_addr(resolved(asking, other, node=HOST, service=str(listener._port)))
+    asking.resolve_addr(resolved(asking, other, node=HOST, service=str(listener._own_port)))
     asking.resolve_route()
     kinds = [CMEvent(other).event_type for _ in range(2)]
     assert kinds == [RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED]

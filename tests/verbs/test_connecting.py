@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.mad.local import ManualClock
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.cm.agent import QP1, QP1_KEY, Agent, agent_of
-from weft.verbs.cm.connection import ANSWER_S, RETRIES, Conversation, Phase, Side, Told
+from weft.verbs.cm.connection import ADDRESSES_BYTES, ANSWER_S, RETRIES, Conversation, Phase, Side, Told
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.segment import Op, Segment, Service
@@ -107,7 +107,7 @@ def test_a_connection_comes_about_once_and_ends_whatever_is_lost(lost):
     two.until(lambda: len(two.told[0]) > 1)
     assert two.kinds(0)[1:] == [E.RDMA_CM_EVENT_DISCONNECTED]
     assert two.told[0][1].status == 0  # by an answer, not for the lack of one
-    assert [data.rstrip(b"\0") for _, data in two.asked] == [b"hello"]
+    assert [data[ADDRESSES_BYTES:].rstrip(b"\0") for _, data in two.asked] == [b"hello"]
     assert not any(agent.conversations for agent in two.agents)
     assert all(adapter.next_s() is None for adapter in two.adapters)
 
@@ -184,7 +184,7 @@ def test_a_datagram_service_is_found_whatever_is_lost(lost):
     two.listen()
     near = two.connect(Side(private_data=b"who"), is_datagram=True)
     two.run(RETRIES * ANSWER_S)
-    assert [data.rstrip(b"\0") for _, data in two.asked] == [b"who"]
+    assert [data[ADDRESSES_BYTES:].rstrip(b"\0") for _, data in two.asked] == [b"who"]
     two.request().accept(Side(qp_num=5, q_key=0x1234))
     two.run(RETRIES * ANSWER_S)
     assert two.kinds(0) == [E.RDMA_CM_EVENT_ESTABLISHED]

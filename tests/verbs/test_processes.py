@@ -127,7 +127,7 @@ from weft.verbs.enums import IBV_QPT_RC
 from weft.verbs.pyverbs.qp import QPCap, QPInitAttr
 listener = CMID(AddrInfo(src="127.0.0.1", flags=RAI_PASSIVE), qp_init_attr=QPInitAttr(qp_type=IBV_QPT_RC, cap=QPCap()))
 listener.listen()
-print(listener._port, flush=True)
+print(listener._own_port, flush=True)
 child = listener.get_request()
 memory = child.reg_write(4096)
 child.accept()

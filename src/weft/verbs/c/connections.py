@@ -29,6 +29,7 @@ class TakeEvent(Record):
     object: u64  # of one who asks for a connection, if the event is that
     source: u64  # where its addresses go, ours and theirs
     target: u64
+    port: u32  # out: of theirs
     gids: u64  # and their GIDs
     private_data: u64  # where it goes
     address: u64  # where an Address goes
@@ -61,6 +62,7 @@ def take_event(call: TakeEvent) -> None:
         call.handle = add(made)
         for where, address in zip((call.source, call.target), made.addresses(), strict=True):
             put_gid(where, address)
+        _, call.port = made.ports()
         made.put_gids(call.gids)
     _put_parameters(call, who, told)
 
@@ -153,7 +155,7 @@ class Listen(Record):
 def listen(call: Listen) -> None:
     made = find(call.id, ProgramCMID)
     made.listen(call.backlog)
-    call.port = made.port
+    call.port, _ = made.ports()
 
 
 @record

@@ -20,6 +20,7 @@ from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.c.calls import operation
 from weft.verbs.c.devices import tell
 from weft.verbs.c.objects import add, find, forget
+from weft.verbs.carriers.processes.device import LOOPBACK
 from weft.verbs.cm.agent import QP1, agent_of
 from weft.verbs.cm.connection import Told
 from weft.verbs.enums import cm as ce
@@ -29,7 +30,7 @@ from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.cm_events import CMEventChannel
 from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam
 from weft.verbs.pyverbs.cm_traffic import UDP_KEY
-from weft.verbs.pyverbs.cmid import ANSWER_BYTES, CMID, REQUEST_BYTES
+from weft.verbs.pyverbs.cmid import ANSWER_BYTES, CMID
 from weft.verbs.pyverbs.context import PORT, Context
 from weft.verbs.pyverbs.qp import QPAttr
 from weft.verbs.shm.record import Record, record, u32, u64
@@ -40,7 +41,7 @@ _UD_MASKS = {
     _S.IBV_QPS_RTR: _M.IBV_QP_STATE,
     _S.IBV_QPS_RTS: _M.IBV_QP_STATE | _M.IBV_QP_SQ_PSN,
 }
-_IGNORED = (ce.RDMA_OPTION_ID_REUSEADDR, ce.RDMA_OPTION_ID_AFONLY)  # nobody keeps an address here
+_FAMILY_ALONE = ce.RDMA_OPTION_ID_AFONLY  # both versions of IP are one here
 
 
 class ProgramChannel(PyverbsCM):
@@ -94,7 +95,7 @@ class ProgramCMID(CMID):
         super().__init__(CMEventChannel(), port_space=port_space)
         self.channel, self.in_program, self.taken = channel, in_program, 0
         self._traffic_class = 0
-        self._speaks_v4 = True
+        self._speaks_v4, self._shares_port = True, False
 
     def _tell(self, told: Told) -> None:
         self.channel.put(self, told)
@@ -111,18 +112,26 @@ class ProgramCMID(CMID):
     def addresses(self) -> tuple[int, int]:
         """Its own and the other end's, of the version of IP that it was bound with."""
         there = hardware.present()[0]
-        source, target = (there.address_of(gid) if self._speaks_v4 else gid for gid in (self._source, self._target))
+        is_v4 = self._speaks_v4 and not self.speaks_ib
+        source, target = (there.address_of(gid) if is_v4 else gid for gid in (self._source, self._target))
         return source, target
 
-    @property
-    def port(self) -> int:
-        return self._port
+    def is_own(self, gid: int) -> bool:
+        """Whether the port's table has it."""
+        return gid.to_bytes(16, "big") in hardware.present()[0].gids()
+
+    def ports(self) -> tuple[int, int]:
+        """Its own and the other end's."""
+        return self._own_port, self._port
 
     # -- addresses ----------------------------------------------------------------------------------------------------
 
     def bind_addr(self, lai: AddrInfo) -> None:
         super().bind_addr(lai)
         self._speaks_v4 = lai.src is None or lai.src >> 32 == IPV4_PREFIX >> 32
+
+    def _bound_port(self, wanted: int) -> int:
+        return wanted if wanted and self._shares_port else super()._bound_port(wanted)
 
     def resolve_addr(self, rai: AddrInfo, timeout_ms: int = 2000) -> None:
         self._open_device()
@@ -158,7 +167,7 @@ class ProgramCMID(CMID):
         made = ProgramCMID(self.channel, self.port_space, in_program)
         assert told.conversation is not None
         made._from_request(told.conversation, self)
-        made._speaks_v4 = self._speaks_v4
+        made._speaks_v4, made.speaks_ib = self._speaks_v4, self.speaks_ib
         return made
 
     def offer(self, param: ConnParam | None, qp_num: int, *, is_answer: bool) -> None:
@@ -166,7 +175,8 @@ class ProgramCMID(CMID):
         limits, given = self._usual_param(), param or self._usual_param()
         given.resources, given.depth = min(given.resources, limits.resources), min(given.depth, limits.depth)
         given.qpn = qp_num
-        self._take(given, (ANSWER_BYTES if is_answer else REQUEST_BYTES)[self.is_datagram], "Failed to Connect")
+        most_bytes = ANSWER_BYTES[self.is_datagram] if is_answer else self._request_bytes
+        self._take(given, most_bytes, "Failed to Connect")
 
     @property
     def offered(self) -> ConnParam:
@@ -185,7 +195,9 @@ class ProgramCMID(CMID):
     def set_option(self, level: int, optname: int, optval: int, optlen: int) -> None:
         if level == ce.RDMA_OPTION_ID and optname == ce.RDMA_OPTION_ID_TOS:
             self._traffic_class = optval & 0xFF
-        elif level != ce.RDMA_OPTION_ID or optname not in _IGNORED:
+        elif level == ce.RDMA_OPTION_ID and optname == ce.RDMA_OPTION_ID_REUSEADDR:
+            self._shares_port = bool(optval)
+        elif (level, optname) != (ce.RDMA_OPTION_ID, _FAMILY_ALONE):
             super().set_option(level, optname, optval, optlen)
 
     def notify(self, event: int) -> None:
@@ -298,16 +310,18 @@ def migrate_id(call: MigrateId) -> None:
 class BindAddr(Record):
     id: u32
     gid: u64  # where it is
-    port: u32
+    is_ib: u32  # AF_IB
+    port: u32  # out: the one that it has, if that was 0
     is_any: u32  # out
 
 
 @operation(BindAddr)
 def bind_addr(call: BindAddr) -> None:
-    gid, where = gid_at(call.gid), AddrInfo(src_service=call.port)
-    where.src = gid
-    find(call.id, ProgramCMID).bind_addr(where)
-    call.is_any = gid & ~IPV4_PREFIX == 0
+    gid, where, made = gid_at(call.gid), AddrInfo(src_service=call.port), find(call.id, ProgramCMID)
+    where.src, made.speaks_ib = gid, bool(call.is_ib)
+    made.bind_addr(where)
+    call.port, _ = made.ports()
+    call.is_any = gid & ~IPV4_PREFIX == 0 or (gid in LOOPBACK and not made.is_own(gid))  # in Linux it always is
 
 
 @record
@@ -318,15 +332,19 @@ class ResolveAddr(Record):
     target: u64
     gids: u64  # where both GIDs go
     port: u32
+    own_port: u32  # 0: any; out: the one that it has
+    is_ib: u32
     timeout_ms: u32
 
 
 @operation(ResolveAddr)
 def resolve_addr(call: ResolveAddr) -> None:
-    made, where = find(call.id, ProgramCMID), AddrInfo(dst_service=call.port)
+    made, where = find(call.id, ProgramCMID), AddrInfo(src_service=call.own_port, dst_service=call.port)
     where.src, where.dst = gid_at(call.source) if call.has_source else None, gid_at(call.target)
+    made.speaks_ib = bool(call.is_ib)
     made.resolve_addr(where)
     put_gid(call.source, made.addresses()[0])
+    call.own_port, _ = made.ports()
     made.put_gids(call.gids)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from weft.verbs.attributes.address import read_route
 from weft.verbs.cm.connection import Conversation, Phase, Side, Told
-from weft.verbs.cm.services import Claim, is_claimed
+from weft.verbs.cm.services import Claim, Kind, is_claimed
 from weft.verbs.enums import ibv_qp_state
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.completion import CompletionQueue
@@ -26,9 +26,8 @@ QP1, QP1_KEY = 1, 0x8001_0000
 _PORT_SPACE_SHIFT = 16
 _REMEMBERED = 1024
 _LOOK_S = 1.0  # how often it is looked whether processes at other ends are there
-_PROCESS = -1  # in place of the number of a service: the claim of a process to its conversations
 _NUMBERS = {form: number for number, form in cm.ATTRIBUTES.items()}
-_ADDRESSES = 36  # bytes at the beginning of a request's private data: version, port, both addresses
+_PORT = slice(2, 4)  # of a request's private data: the one of who asks
 
 
 def service_id(port_space: int, port: int) -> int:
@@ -110,7 +109,7 @@ class Agent(Datagrams):
     def _look(self) -> None:
         """Of a process that was killed nobody says that it left, as a kernel would. Other machines are not seen."""
         talking = [one for one in self.conversations.values() if one.is_connected]
-        there = {number: is_claimed(number, _PROCESS) for number in {one.remote_id >> 16 for one in talking}}
+        there = {number: is_claimed(number, 0, Kind.PROCESS) for number in {one.remote_id >> 16 for one in talking}}
         for one in talking:
             if one.was_seen and not there[one.remote_id >> 16]:
                 one.on_gone()
@@ -145,7 +144,7 @@ class Agent(Datagrams):
         if (act := _ACTS.get(type(message))) is not None:
             act(found, message)
         if isinstance(message, cm.Rep | cm.Rtu):
-            found.was_seen = is_claimed(found.remote_id >> 16, _PROCESS)
+            found.was_seen = is_claimed(found.remote_id >> 16, 0, Kind.PROCESS)
         self.qp.adapter.note_time(self.qp)
 
     def _on_new(self, message: cm.Req | cm.SidrReq, source: tuple[int, int]) -> None:
@@ -164,8 +163,9 @@ class Agent(Datagrams):
         self._asked[source, number] = made
         if isinstance(message, cm.Req):
             made.far = Side.of(message)
+        made.far.port = int.from_bytes(message.private_data[_PORT], "big")
         if listener is not None:
-            listener(made, message.private_data[_ADDRESSES:])
+            listener(made, message.private_data)
         else:
             made.reject(reason=cm.RejReason.INVALID_SERVICE_ID)
 
@@ -175,7 +175,7 @@ def _claimed() -> tuple[int, Claim]:
     while True:
         half = secrets.randbits(16)
         try:
-            return half << 16, Claim(half, _PROCESS)
+            return half << 16, Claim(half, 0, Kind.PROCESS)
         except FileExistsError:
             continue
         except OSError as error:

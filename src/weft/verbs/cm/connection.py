@@ -26,6 +26,7 @@ from weft.wire.format import Format
 
 SIDR_REJECTED = 2
 MTU_4096 = 5
+ADDRESSES_BYTES = 36  # at the beginning of a request's private data: version, port, both addresses
 RETRIES = 15
 ANSWER_S = 0.25  # to wait for an answer before asking again
 _E = rdma_cm_event_type
@@ -56,6 +57,7 @@ class Side:
     rnr_retry_count: int = 0
     srq: bool = False
     private_data: bytes = b""
+    port: int = 0  # of its address, if it asks
 
     @classmethod
     def of(cls, said: cm.Req | cm.Rep) -> Side:
@@ -110,6 +112,7 @@ class Conversation:
     due_s: float | None = None
     left: int = 0
     was_seen: bool = False  # the process at the other end
+    has_addresses: bool = True  # before the private data of a request
 
     @property
     def is_connected(self) -> bool:
@@ -263,12 +266,13 @@ class Conversation:
 
     def _first(self, own: Side) -> bytes:
         """The private data of a request: whose addresses these are, then the caller's."""
-        port = self.service & 0xFFFF
+        if not self.has_addresses:
+            return own.private_data
         theirs, ours = (gid.to_bytes(16, "big") for gid in self.to)
         version = 4 if theirs[:12] == bytes(10) + b"\xff\xff" else 6
         if version == 4:
             theirs, ours = bytes(12) + theirs[12:], bytes(12) + ours[12:]
-        return bytes((0, version << 4)) + port.to_bytes(2, "big") + ours + theirs + own.private_data
+        return bytes((0, version << 4)) + own.port.to_bytes(2, "big") + ours + theirs + own.private_data
 
     def _answer_datagram(self, status: int, own: Side) -> None:
         rep = cm.SidrRep(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import random
 import secrets
 import weakref
 from collections.abc import Callable
@@ -17,8 +18,8 @@ from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.cm.agent import agent_of, service_id
-from weft.verbs.cm.connection import Conversation, Side, Told
-from weft.verbs.cm.services import Claim
+from weft.verbs.cm.connection import ADDRESSES_BYTES, Conversation, Side, Told
+from weft.verbs.cm.services import Claim, Kind
 from weft.verbs.enums import cm as ce
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.enums.cm import rdma_cm_event_type, rdma_port_space
@@ -35,7 +36,7 @@ from weft.verbs.pyverbs.qp import ECE, QPAttr, QPInitAttr
 
 __all__ = ["CMID", "AddrInfo", "CMEvent", "CMEventChannel", "ConnParam", "JoinMCAttrEx", "UDParam"]
 
-REQUEST_BYTES, ANSWER_BYTES = {False: 56, True: 180}, {False: 196, True: 136}  # of private data; True: datagrams
+_REQUEST_BYTES, ANSWER_BYTES = {False: 92, True: 216}, {False: 196, True: 136}  # of private data; True: datagrams
 _REFUSAL_BYTES = 136
 _NO_OPTIONS = "weft's adapter has no options of a vendor"
 _PORTS_OF_NOBODY = range(0xC000, 0x1_0000)  # for those who do not care
@@ -68,6 +69,7 @@ class CMID(Groups):
     """
 
     port_num = PORT
+    speaks_ib = False  # its addresses are of AF_IB: private data is all the program's
 
     def __init__(
         self,
@@ -81,7 +83,8 @@ class CMID(Groups):
         self.pd, self.port_space, self._init_attr = pd, port_space, qp_init_attr
         self.event_channel: CMEventChannel | None = None
         self._own_channel = CMEventChannel()
-        self._target = self._port = 0
+        self._target = self._port = self._own_port = 0  # _port: at the other end
+        self._claims: list[Claim] = []  # to its own port, and to the service that it listens for
         self._found: AddrInfo | None = None  # by resolve_addrinfo
         self._service: int | None = None  # that it listens for
         self._conversation: Conversation | None = None
@@ -116,6 +119,7 @@ class CMID(Groups):
         self.event_channel, self.ctx, self.pd = listener.event_channel, listener.ctx, listener.pd
         self.port_space = listener.port_space
         self._target, self._source = conversation.to
+        self._port, self._own_port = conversation.far.port, listener._own_port
         self._conversation = conversation
         conversation.tell = _weakly(self._tell)
 
@@ -161,8 +165,24 @@ class CMID(Groups):
     # -- addresses ----------------------------------------------------------------------------------------------------
 
     def bind_addr(self, lai: AddrInfo) -> None:
-        self._source, self._port = self._own_gid(lai.src, "Failed to Bind ID"), lai.src_port
+        self._source = self._own_gid(lai.src, "Failed to Bind ID")
+        self._own_port = self._bound_port(lai.src_port)
         self._open_device()
+
+    def _bound_port(self, wanted: int) -> int:
+        """Nobody else's from now on; any that is free, if none is wanted."""
+        for port in [wanted] if wanted else random.sample(_PORTS_OF_NOBODY, len(_PORTS_OF_NOBODY)):
+            if self._claim(port, Kind.PORT):
+                return port
+        raise PyverbsRDMAError("Failed to Bind ID", errno.EADDRINUSE, f"port {wanted} is another's")
+
+    def _claim(self, port: int, kind: Kind) -> bool:
+        """Whether it is for this one from now on."""
+        try:
+            self._claims.append(Claim(self._source, service_id(self.port_space, port), kind))
+        except OSError:
+            return False
+        return True
 
     def resolve_addr(self, rai: AddrInfo, timeout_ms: int = 2000) -> None:
         what = "Failed to Resolve Address"
@@ -171,6 +191,7 @@ class CMID(Groups):
         is_v4 = rai.dst >> 32 == IPV4_PREFIX >> 32
         self._source = self._source or self._own_gid(rai.src, what, is_v4=is_v4)
         self._target, self._port = hardware.present()[0].gid_at(rai.dst), rai.dst_port
+        self._own_port = self._own_port or rai.src_port or random.choice(_PORTS_OF_NOBODY)  # nobody is called by it
         self._tell(Told(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
 
     def resolve_addrinfo(
@@ -234,26 +255,17 @@ class CMID(Groups):
     # -- connections --------------------------------------------------------------------------------------------------
 
     def listen(self, backlog: int = 0) -> None:
+        if not self._own_port:
+            self.bind_addr(AddrInfo())
         with self._adapter.lock:
-            listeners = agent_of(self._adapter).listeners
-            for port in [self._port] if self._port else _PORTS_OF_NOBODY:
-                service = service_id(self.port_space, port)
-                if service not in listeners and self._claimed(service):
-                    self._port, self._service = port, service
-                    listeners[service] = _weakly(self._on_request)
-                    return
-        raise PyverbsRDMAError("Listen Failed", errno.EADDRINUSE, f"somebody listens at port {self._port}")
-
-    def _claimed(self, service: int) -> bool:
-        """Whether it is for this process from now on."""
-        try:
-            self._claim = Claim(self._source, service)
-        except OSError:
-            return False
-        return True
+            listeners, service = agent_of(self._adapter).listeners, service_id(self.port_space, self._own_port)
+            if service in listeners or not self._claim(self._own_port, Kind.SERVICE):
+                raise PyverbsRDMAError("Listen Failed", errno.EADDRINUSE, f"somebody listens at port {self._own_port}")
+            self._service, listeners[service] = service, _weakly(self._on_request)
 
     def _on_request(self, conversation: Conversation, private_data: bytes) -> None:
-        self._tell(Told(kind=_E.RDMA_CM_EVENT_CONNECT_REQUEST, conversation=conversation, private_data=private_data))
+        own = private_data[0 if self.speaks_ib else ADDRESSES_BYTES :]
+        self._tell(Told(kind=_E.RDMA_CM_EVENT_CONNECT_REQUEST, conversation=conversation, private_data=own))
 
     def get_request(self) -> CMID:
         """The next request, as an identifier that can accept it."""
@@ -269,11 +281,11 @@ class CMID(Groups):
         what = "Failed to Connect"
         if not self._target:
             raise PyverbsRDMAError(what, errno.EINVAL, "resolve_addr comes first")
-        self._take(param, REQUEST_BYTES[self.is_datagram], what)
+        self._take(param, self._request_bytes, what)
         with self._adapter.lock:
             to = self._target, self._source
             talk = agent_of(self._adapter).converse(to, _weakly(self._tell), is_datagram=self.is_datagram)
-            self._conversation = talk
+            self._conversation, talk.has_addresses = talk, not self.speaks_ib
             talk.connect(service_id(self.port_space, self._port), self._side())
         self._wait(_E.RDMA_CM_EVENT_ESTABLISHED, what)
 
@@ -308,6 +320,10 @@ class CMID(Groups):
             conversation.disconnect()
         self._wait(_E.RDMA_CM_EVENT_DISCONNECTED, what)
 
+    @property
+    def _request_bytes(self) -> int:
+        return _REQUEST_BYTES[self.is_datagram] - (0 if self.speaks_ib else ADDRESSES_BYTES)
+
     def _take(self, param: ConnParam | None, most_bytes: int, what: str) -> None:
         """What the program offers, if its private data fits into the message."""
         given = param or self._usual_param()
@@ -328,18 +344,21 @@ class CMID(Groups):
 
     def _side(self) -> Side:
         number = self.qp.qp_num if self.qp is not None else self._param.qpn
-        return self._param.side(qp_num=number, psn=self._psn, q_key=UDP_KEY if self.is_datagram else 0)
+        side = self._param.side(qp_num=number, psn=self._psn, q_key=UDP_KEY if self.is_datagram else 0)
+        side.port = self._own_port
+        return side
 
     def _release(self) -> None:
         if self._service is not None or self._conversation is not None or self._groups:
             with self._adapter.lock:
                 self._leave_others()
+        for claim in self._claims:
+            claim.close()
         self._close_traffic()
 
     def _leave_others(self) -> None:
         if self._service is not None:
             agent_of(self._adapter).listeners.pop(self._service, None)
-            self._claim.close()
         if self._conversation is not None:
             self._conversation.close()
         self._leave_all()

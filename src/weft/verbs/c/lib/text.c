@@ -7,7 +7,8 @@
 const char *ibv_node_type_str(int type)
 {
     static const char *const words[] = {[IBV_NODE_CA] = "InfiniBand channel adapter", [IBV_NODE_SWITCH] = "InfiniBand switch",
-                                        [IBV_NODE_ROUTER] = "InfiniBand router", [IBV_NODE_RNIC] = "iWARP NIC"};
+                                        [IBV_NODE_ROUTER] = "InfiniBand router", [IBV_NODE_RNIC] = "iWARP NIC",
+                                        [5] = "usNIC", [6] = "usNIC UDP", [7] = "unspecified"};
     return TEXT(words, type);
 }
 
@@ -50,7 +51,7 @@ const char *ibv_wc_status_str(int status)
         [IBV_WC_REM_INV_RD_REQ_ERR] = "remote invalid RD request", [IBV_WC_REM_ABORT_ERR] = "aborted error",
         [IBV_WC_INV_EECN_ERR] = "invalid EE context number", [IBV_WC_INV_EEC_STATE_ERR] = "invalid EE context state",
         [IBV_WC_FATAL_ERR] = "fatal error", [IBV_WC_RESP_TIMEOUT_ERR] = "response timeout error",
-        [IBV_WC_GENERAL_ERR] = "general error"};
+        [IBV_WC_GENERAL_ERR] = "general error", [22] = "TM error", [23] = "TM software rendezvous"};
     return TEXT(words, status);
 }
 
@@ -66,11 +67,11 @@ const char *ibv_wr_opcode_str(int opcode)
     return TEXT(words, opcode);
 }
 
-/* Codes of rates (InfiniBand Architecture volume 1, "PathRecord"), as multiples of 2.5 Gb/s and in Mb/s. */
+/* Codes of rates (InfiniBand Architecture volume 1, "PathRecord"), as multiples of 2.5 Gb/s, where they are some, and in Mb/s. */
 static const struct { int rate, multiple, mbps; } rates[] = {
     {2, 1, 2500}, {5, 2, 5000}, {3, 4, 10000}, {6, 8, 20000}, {4, 12, 30000}, {7, 16, 40000}, {8, 24, 60000},
-    {9, 32, 80000}, {10, 48, 120000}, {11, 5, 14062}, {12, 22, 56250}, {13, 45, 112500}, {14, 67, 168750},
-    {15, 10, 25781}, {16, 41, 103125}, {17, 82, 206250}, {18, 123, 309375}, {19, 11, 28125}, {20, 20, 53125},
+    {9, 32, 80000}, {10, 48, 120000}, {11, -1, 14062}, {12, -1, 56250}, {13, -1, 112500}, {14, -1, 168750},
+    {15, -1, 25781}, {16, -1, 103125}, {17, -1, 206250}, {18, -1, 309375}, {19, 11, 28125}, {20, 20, 53125},
     {21, 160, 425000}, {22, 240, 637500}, {23, 320, 850000}, {24, 480, 1275000}};
 #define RATES (sizeof(rates) / sizeof(*rates))
 
@@ -81,7 +82,7 @@ int ibv_rate_to_mult(int rate)
 }
 int mult_to_ibv_rate(int multiple)
 {
-    for (size_t n = 0; n < RATES; n++) if (rates[n].multiple == multiple) return rates[n].rate;
+    for (size_t n = 0; n < RATES; n++) if (multiple > 0 && rates[n].multiple == multiple) return rates[n].rate;
     return 0; /* IBV_RATE_MAX */
 }
 int ibv_rate_to_mbps(int rate)

@@ -1,4 +1,4 @@
-/* Addresses of sockets, which here are GIDs: IPv6 as it is, IPv4 mapped into it. */
+/* Addresses of sockets, which here are GIDs: IPv6 as it is, IPv4 mapped into it. Those of InfiniBand, AF_IB, say so. */
 #include <netdb.h>
 
 #include "cm.h"
@@ -7,6 +7,7 @@ static const uint8_t IPV4[12] = {[10] = 0xff, [11] = 0xff};
 
 int gid_of(const struct sockaddr *address, uint8_t gid[16])
 {
+    if (!address) return EINVAL;
     if (address->sa_family == AF_INET) {
         memcpy(gid, IPV4, sizeof(IPV4));
         memcpy(gid + sizeof(IPV4), &((const struct sockaddr_in *)address)->sin_addr, 4);
@@ -16,7 +17,11 @@ int gid_of(const struct sockaddr *address, uint8_t gid[16])
         memcpy(gid, &((const struct sockaddr_in6 *)address)->sin6_addr, 16);
         return 0;
     }
-    weft_say("an address of family %d: weft's connection manager has AF_INET and AF_INET6", address->sa_family);
+    if (address->sa_family == AF_IB) {
+        memcpy(gid, ((const struct sockaddr_ib *)address)->sib_addr, 16);
+        return 0;
+    }
+    weft_say("an address of family %d: weft's connection manager has AF_INET, AF_INET6 and AF_IB", address->sa_family);
     return EAFNOSUPPORT;
 }
 
@@ -25,19 +30,28 @@ uint16_t *port_of(struct sockaddr *address)
     static uint16_t none;
     if (address->sa_family == AF_INET) return &((struct sockaddr_in *)address)->sin_port;
     if (address->sa_family == AF_INET6) return &((struct sockaddr_in6 *)address)->sin6_port;
+    if (address->sa_family == AF_IB) return (uint16_t *)&((struct sockaddr_ib *)address)->sib_sid + 3; /* its last bytes */
     none = 0;
     return &none;
 }
 
 socklen_t length_of(const struct sockaddr *address)
 {
-    return address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    return address->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
+           : address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                            : sizeof(struct sockaddr_ib);
 }
 
-void set_address(struct sockaddr_storage *where, const uint8_t gid[16], uint16_t port)
+void set_address(struct sockaddr_storage *where, const struct rdma_cm_id *id, int family, const uint8_t gid[16], uint16_t port)
 {
     memset(where, 0, sizeof(*where));
-    if (memcmp(gid, IPV4, sizeof(IPV4)) == 0) {
+    if (family == AF_IB) {
+        struct sockaddr_ib *own = (struct sockaddr_ib *)where;
+        own->sib_family = AF_IB, own->sib_pkey = 0xffff;
+        own->sib_sid = htobe64((uint64_t)id->ps << 16), own->sib_sid_mask = UINT64_MAX;
+        memcpy(own->sib_addr, gid, 16);
+        *port_of((struct sockaddr *)where) = port;
+    } else if (memcmp(gid, IPV4, sizeof(IPV4)) == 0) {
         struct sockaddr_in *plain = (struct sockaddr_in *)where;
         plain->sin_family = AF_INET, plain->sin_port = port;
         memcpy(&plain->sin_addr, gid + sizeof(IPV4), 4);
@@ -123,8 +137,11 @@ int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_ad
         *where = copy_of(found->ai_addr, found->ai_addrlen);
         *(is_passive ? &made->ai_src_len : &made->ai_dst_len) = found->ai_addrlen;
         freeaddrinfo(found);
+    } else if (hints->ai_dst_len) { /* addresses, in the place of names */
+        made->ai_dst_addr = copy_of(hints->ai_dst_addr, hints->ai_dst_len);
+        made->ai_dst_len = hints->ai_dst_len;
     }
-    if (!is_passive && hints && hints->ai_src_addr) { /* from where, if the program says so */
+    if (!made->ai_src_len && hints && hints->ai_src_len) {
         made->ai_src_addr = copy_of(hints->ai_src_addr, hints->ai_src_len);
         made->ai_src_len = hints->ai_src_len;
     }

@@ -48,7 +48,7 @@ int use_device(struct rdma_cm_id *); /* the device and domain that all share; 0,
 int gid_of(const struct sockaddr *, uint8_t gid[16]); /* 0, or an error number */
 uint16_t *port_of(struct sockaddr *);                 /* in network order */
 socklen_t length_of(const struct sockaddr *);
-void set_address(struct sockaddr_storage *, const uint8_t gid[16], uint16_t port);
+void set_address(struct sockaddr_storage *, const struct rdma_cm_id *, int family, const uint8_t gid[16], uint16_t port);
 
 /* -- events.c ----------------------------------------------------------------------------------------------------- */
 

@@ -7,6 +7,16 @@
 
 #define RDMA_UDP_QKEY 0x01234567
 
+#define AF_IB 27
+struct sockaddr_ib {
+    unsigned short sib_family;
+    uint16_t sib_pkey;
+    uint32_t sib_flowinfo;
+    uint8_t sib_addr[16];
+    uint64_t sib_sid, sib_sid_mask; /* big-endian */
+    uint64_t sib_scope_id;
+};
+
 struct rdma_ib_addr {
     union ibv_gid sgid, dgid;
     uint16_t pkey;

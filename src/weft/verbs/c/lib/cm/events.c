@@ -45,6 +45,7 @@ static void put_parameters(struct rdma_cm_event *event, const struct weft_TakeEv
         .qp_num = call->qp_num};
 }
 
+uint16_t rdma_get_src_port(struct rdma_cm_id *);
 int rdma_migrate_id(struct rdma_cm_id *, struct rdma_event_channel *);
 int rdma_destroy_id(struct rdma_cm_id *);
 
@@ -54,8 +55,9 @@ static int introduce(struct id *listener, struct id *made, const struct weft_Tak
 {
     struct rdma_cm_id *id = &made->id;
     made->handle = call->handle;
-    set_address(&id->route.addr.src_storage, source, *port_of(&listener->id.route.addr.src_addr));
-    set_address(&id->route.addr.dst_storage, target, 0);
+    const struct sockaddr *own = &listener->id.route.addr.src_addr;
+    set_address(&id->route.addr.src_storage, id, own->sa_family, source, rdma_get_src_port(&listener->id));
+    set_address(&id->route.addr.dst_storage, id, own->sa_family, target, htons(call->port));
     id->route.addr.addr.ibaddr.pkey = 0xffff;
     id->pd = listener->id.pd;
     return use_device(id) || (listener->is_sync && rdma_migrate_id(id, NULL)) ? -1 : 0;

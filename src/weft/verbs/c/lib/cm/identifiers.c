@@ -146,8 +146,10 @@ int rdma_bind_addr(struct rdma_cm_id *given, struct sockaddr *address)
     uint8_t gid[16];
     struct weft_BindAddr call = {.id = ((struct id *)given)->handle, .gid = (uintptr_t)gid};
     int error = gid_of(address, gid);
-    call.port = ntohs(*port_of(address));
-    if (!error) error = ASK(BindAddr, &call);
+    if (!error) {
+        call.port = ntohs(*port_of(address)), call.is_ib = address->sa_family == AF_IB;
+        error = ASK(BindAddr, &call);
+    }
     if (error) return in_errno(error);
     memcpy(&given->route.addr.src_storage, address, length_of(address));
     *port_of(&given->route.addr.src_addr) = htons(call.port);
@@ -162,12 +164,13 @@ int rdma_resolve_addr(struct rdma_cm_id *given, struct sockaddr *source, struct 
                                     .gids = (uintptr_t)&given->route.addr.addr.ibaddr}; /* both, one after the other */
     int error = gid_of(target, to);
     if (!error && source) error = gid_of(source, from);
-    call.port = ntohs(*port_of(target));
-    if (!error && use_device(given)) return -1;
-    if (!error) error = ASK(ResolveAddr, &call);
     if (error) return in_errno(error);
-    uint16_t own_port = source ? *port_of(source) : *port_of(&given->route.addr.src_addr);
-    set_address(&given->route.addr.src_storage, from, own_port);
+    call.port = ntohs(*port_of(target)), call.own_port = source ? ntohs(*port_of(source)) : 0;
+    call.is_ib = target->sa_family == AF_IB;
+    if (use_device(given)) return -1;
+    error = ASK(ResolveAddr, &call);
+    if (error) return in_errno(error);
+    set_address(&given->route.addr.src_storage, given, target->sa_family, from, htons(call.own_port));
     memcpy(&given->route.addr.dst_storage, target, length_of(target));
     given->route.addr.addr.ibaddr.pkey = 0xffff;
     return complete((struct id *)given);
