@@ -63,7 +63,7 @@ int main(int argc, char **argv)
         char *buffer = malloc(size);
         memset(buffer, rank, size);
         double us = latency_us(buffer, size, rounds), gbyte_s = bandwidth_gbyte_s(buffer, size, rounds / WINDOW + 1);
-        if (!rank) printf("%d %.3f %.3f\n", size, us, gbyte_s);
+        if (!rank) printf("%d %.3f %.5f\n", size, us, gbyte_s);
         MPI_Barrier(MPI_COMM_WORLD);
         free(buffer);
     }

@@ -13,7 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 4096, GID = 1 };
+enum { SIZE = 4096, GID = 3, LARGE = 8 << 20 };
+static const int mr_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_comp_channel *channel;
@@ -54,13 +55,16 @@ static void open_all(void)
     must((pd = ibv_alloc_pd(context)) != NULL, "ibv_alloc_pd");
     must((channel = ibv_create_comp_channel(context)) != NULL, "ibv_create_comp_channel");
     must((cq = ibv_create_cq(context, 64, &memory, channel, 0)) != NULL, "ibv_create_cq");
-    mr = ibv_reg_mr(pd, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
-    must(mr != NULL, "ibv_reg_mr");
+    must((mr = ibv_reg_mr(pd, memory, sizeof(memory), mr_access)) != NULL, "ibv_reg_mr");
     for (int n = 0; n < 2; n++) {
         struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1};
         attr.cap = (struct ibv_qp_cap){.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = 2, .max_recv_sge = 2};
         must((qps[n] = ibv_create_qp(pd, &attr)) != NULL, "ibv_create_qp");
     }
+}
+
+static void connect_both(void)
+{
     connect_to(qps[0], qps[1]->qp_num);
     connect_to(qps[1], qps[0]->qp_num);
 }
@@ -136,7 +140,7 @@ static void forked(void)
 {
     pid_t child = fork();
     if (!child) {
-        open_all(); /* a device of its own */
+        open_all(), connect_both(); /* a device of its own */
         post(IBV_WR_RDMA_WRITE, mr->lkey, mr->rkey);
         _exit(next().status);
     }
@@ -218,6 +222,20 @@ static void without_python(void)
     must(!ibv_destroy_qp(ud) && !ibv_destroy_qp(uc) && !ibv_destroy_ah(ah), "closing");
 }
 
+/* Says what it has, hears to whom its queue pairs belong, and polls. */
+static void wait_in_vain(void)
+{
+    static char large[LARGE];
+    uint32_t numbers[2];
+    struct ibv_wc wc;
+    must((mr = ibv_reg_mr(pd, large, LARGE, mr_access)) != NULL, "ibv_reg_mr");
+    printf("%u %u %lu %u\n", qps[0]->qp_num, qps[1]->qp_num, (unsigned long)large, mr->rkey);
+    must(scanf("%u %u", &numbers[0], &numbers[1]) == 2, "scanf");
+    for (int n = 0; n < 2; n++) connect_to(qps[n], numbers[n]);
+    printf("connected\n");
+    for (;;) ibv_poll_cq(cq, 1, &wc);
+}
+
 static void close_all(void)
 {
     printf("busy %d\n", ibv_dealloc_pd(pd) == EBUSY);
@@ -231,6 +249,8 @@ int main(int count, char **words)
     const char *what = words[count - 1];
     setbuf(stdout, NULL);
     open_all();
+    if (!strcmp(what, "wait in vain")) wait_in_vain();
+    connect_both();
     if (!strcmp(what, "wrong rkey")) post(IBV_WR_RDMA_WRITE, mr->lkey, 0xBAD), say_status();
     else if (!strcmp(what, "wrong lkey")) post(IBV_WR_RDMA_WRITE, 0xBAD, mr->rkey), say_status();
     else if (!strcmp(what, "events")) events();

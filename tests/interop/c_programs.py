@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.interop.conftest import find_peer
+from tests.interop.conftest import do_without, find_peer
 from tests.patience import PATIENCE_S, wait_until
 
+from weft import compiler
 from weft.lab import programs
 from weft.lab.lab import Lab
 from weft.verbs import launch
@@ -23,6 +24,15 @@ def program(name: str) -> str:
     beside = [folder for folder in os.environ.get("PATH", "").split(":") if "weft" not in folder]
     found = next((path for folder in (*beside, "/usr/bin") if (path := Path(folder, name)).is_file()), None)
     return str(found) if found else find_peer(f"{name} of {name}")
+
+
+def compile_program(name: str, folder: Path) -> str:
+    """One of the programs in C beside this file, with the system's verbs.h."""
+    if not Path("/usr/include/infiniband/verbs.h").is_file():
+        do_without("libibverbs-dev")
+    source, made = Path(__file__).with_name(f"{name}.c"), folder / name
+    subprocess.run([compiler.find() or "cc", source, "-o", made, "-libverbs", "-pthread"], check=True)
+    return str(made)
 
 
 def outside_of_labs() -> dict[str, str]:

@@ -9,7 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.interop.c_programs import fields, free_port, listening_ports, on, outside_of_labs, program, run_pair, started
+from tests.interop.c_programs import (
+    compile_program,
+    fields,
+    free_port,
+    listening_ports,
+    on,
+    outside_of_labs,
+    program,
+    run_pair,
+    started,
+)
 from tests.interop.conftest import do_without, find_peer
 from tests.lab.rdma import Host, running
 from tests.patience import PATIENCE_S, wait_until
@@ -92,12 +102,7 @@ def test_in_a_lab_the_port_is_as_the_manager_set_it_and_traffic_is_counted(lab, 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> str:
-    made = tmp_path_factory.mktemp("c") / "c_face_program"
-    if not Path("/usr/include/infiniband/verbs.h").is_file():
-        do_without("libibverbs-dev")
-    source = Path(__file__).with_name("c_face_program.c")
-    subprocess.run([compiler.find() or "cc", source, "-o", made, "-libverbs", "-pthread"], check=True)
-    return str(made)
+    return compile_program("c_face_program", tmp_path_factory.mktemp("c"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_S
 
+from weft import compiler
+
 LAUNCH = [sys.executable, "-m", "weft", "verbs"]
 SAYS_WHOSE = "import pyverbs.wr; print(pyverbs.wr.__spec__.name)"
 WEFTS = "weft.verbs.pyverbs.wr\n"
@@ -54,6 +56,12 @@ def test_what_the_caller_has_in_its_python_path_stays(tmp_path):
     found = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = run(sys.executable, "-c", "import mine, pyverbs.wr; print(mine.word)", env=found)
     assert done.stdout == "kept\n", done.stderr
+
+
+@pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
+def test_ucx_is_told_from_where_on_rdma_pays_unless_the_caller_knows_better():
+    for given, found in (({}, "32k"), ({"UCX_RNDV_THRESH": "8k"}, "8k")):
+        assert run("sh", "-c", "echo $UCX_RNDV_THRESH", env=os.environ | given).stdout == f"{found}\n"
 
 
 def test_words_of_the_program_are_its_own():

@@ -24,6 +24,8 @@ from weft.verbs.perftest.programs import program_folder
 _FRONT = Path(__file__).parent / "front"
 _LIBRARIES = "LD_LIBRARY_PATH"
 _PRELOAD = "LD_PRELOAD"
+# Messages from here on go by RDMA and not in pieces through buffers: UCX knows what that costs real adapters only
+_OF_UCX = {"UCX_RNDV_THRESH": "32k"}
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 
 
@@ -34,6 +36,7 @@ def environment() -> dict[str, str]:
         made[_LIBRARIES] = _first(libraries, _LIBRARIES)
         preloaded = f"{libraries / build.PRELOAD}:{libraries / build.NAME}"  # wheels bring a libibverbs by another name
         made[_PRELOAD] = _first(preloaded, _PRELOAD)
+        made |= {name: value for name, value in _OF_UCX.items() if name not in os.environ}
     return made
 
 

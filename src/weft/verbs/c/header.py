@@ -14,6 +14,7 @@ from weft.verbs.shm.record import Record, write_header
 
 _SHARED = (
     layout.Header,
+    layout.Copy,
     layout.QueuePairRecord,
     layout.ReceiveQueueRecord,
     layout.CompletionQueueRecord,
@@ -33,6 +34,7 @@ _PLACES = {
     "SLOW": execute.SLOW,
     "UC": int(Service.UC),
     "DATAGRAM_PATHS": datagrams.PLACES,
+    "COPY": layout.COPY,
     "RING": layout.RING,
     "ARMED_FOR_ALL": layout.ARMED_FOR_ALL,
     "ARMED_FOR_SOLICITED": layout.ARMED_FOR_SOLICITED,

@@ -19,6 +19,7 @@ from numba.core import types
 from weft.ids import p_keys_match
 from weft.jit import Kernel, part, quick_kernel
 from weft.verbs import enums as e
+from weft.verbs.hca.copying import copy
 from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.segment import MESSAGE_MAX_BYTES, OWN_Q_KEY, Service
 from weft.verbs.shm import layout
@@ -60,12 +61,9 @@ _PSN_MASK = 0xFF_FFFF
 _REQUEST_BYTES, _SGE_BYTES, _WORD_BYTES = layout.SendRequest.size, layout.SgeRecord.size, Word.size
 _RECEIVE_BYTES = layout.ReceiveRequest.size
 _REQUEST_MAX_BYTES = _REQUEST_BYTES + layout.SGE_MAX * _SGE_BYTES
-_FAR_VECTOR, _VALUES = layout.Scratch.offset("far"), layout.Scratch.offset("before")
+_VALUES = layout.Scratch.offset("before")
 PATH_BYTES = layout.PathRecord.size + _REQUEST_MAX_BYTES + layout.SGE_MAX * _WORD_BYTES + layout.Scratch.size
 
-_process_vm = types.int64(types.int32, types.int64, types.uint64, types.int64, types.uint64, types.uint64)
-_write_to: Kernel = types.ExternalFunction("process_vm_writev", _process_vm)
-_read_from: Kernel = types.ExternalFunction("process_vm_readv", _process_vm)
 _let_others: Kernel = types.ExternalFunction("PyEval_SaveThread", types.uint64())
 _go_on: Kernel = types.ExternalFunction("PyEval_RestoreThread", types.void(types.uint64))
 
@@ -138,23 +136,6 @@ def _find_elements(path, request, write: bool) -> int:
 
 
 @part
-def _copy(path, own: int, far: int, size: int, outward: bool) -> bool:
-    """Between an address here and one of the other process; False if the system does not allow it."""
-    offset = far - path.far_begin
-    if offset >= 0 and offset + size <= path.far_length:
-        if outward:
-            move(path.far + offset, own, size)
-        else:
-            move(own, path.far + offset, size)
-        return True
-    at, vectors = path.scratch, _scratch(path.scratch)
-    vectors.own, vectors.own_length, vectors.far, vectors.far_length = own, size, far, size
-    if outward:
-        return _write_to(path.far_process, at, 1, at + _FAR_VECTOR, 1, 0) == size
-    return _read_from(path.far_process, at, 1, at + _FAR_VECTOR, 1, 0) == size
-
-
-@part
 def _copy_all(path, far: int, size: int, skipped: int, outward: bool) -> bool:
     """Bytes `skipped` to `skipped + size` of the elements here, and as many in one piece there."""
     n = 0
@@ -162,7 +143,7 @@ def _copy_all(path, far: int, size: int, skipped: int, outward: bool) -> bool:
         length = _element(path, n).length
         if skipped < length:
             here = min(length - skipped, size)
-            if not _copy(path, _found(path, n).value + skipped, far, here, outward):
+            if not copy(path, _found(path, n).value + skipped, far, here, outward):
                 return False
             far, size, skipped = far + here, size - here, 0
         else:
@@ -175,7 +156,7 @@ def _copy_all(path, far: int, size: int, skipped: int, outward: bool) -> bool:
 def _put(path, far: int, size: int, skipped: int) -> bool:
     """Bytes of the message, as `_copy_all`; a datagram lies together."""
     if path.staged != 0:
-        return _copy(path, path.staged + skipped, far, size, True)
+        return copy(path, path.staged + skipped, far, size, True)
     return _copy_all(path, far, size, skipped, True)
 
 
@@ -309,12 +290,12 @@ def _receive(path, size: int, work: int) -> bool:
 def _atomic(path, request, address: int) -> bool:
     """On one word, whose lock everybody holds who does this."""
     at, values = path.scratch + _VALUES, _scratch(path.scratch)
-    if not _copy(path, at, address, _WORD_BYTES, False):
+    if not copy(path, at, address, _WORD_BYTES, False):
         return False
     before, adds = values.before, request.opcode == ADD
     if adds or before == request.compare:
         values.after = before + request.compare if adds else request.swap
-        if not _copy(path, at + _WORD_BYTES, address, _WORD_BYTES, True):
+        if not copy(path, at + _WORD_BYTES, address, _WORD_BYTES, True):
             return False
     move(_found(path, 0).value, at, _WORD_BYTES)
     return True

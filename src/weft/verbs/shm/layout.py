@@ -1,6 +1,6 @@
 """What is in the memory of an adapter's queues, for Python and kernels alike; places in it are in bytes from its begin.
 
-    Header | table of regions | table of queue pairs | blocks: queues, and memory of regions
+    Header, Copy | table of regions | table of queue pairs | blocks: queues, and memory of regions
 
 A queue is a ring: `head` counts what was put in, `tail` what was taken out; entry n is at n modulo its capacity.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from weft.verbs.shm.record import Record, record, u32, u64
 from weft.wire.headers import GRH
 
+COPY = 256  # where the Copy is
 REGIONS, REGIONS_MAX = 4096, 1 << 14
 QUEUE_PAIRS_MAX, QUEUE_PAIR_BYTES = 1 << 16, 256  # apart: no two of them in one line of a cache
 SGE_MAX = 32  # elements of a request that a shared-memory path takes
@@ -24,6 +25,26 @@ class Header(Record):
     process: u64  # whose memory it is; 0 when it is closed
     begin: u64  # its address in that process
     length: u64  # bytes
+
+
+@record
+class Copy(Record):
+    """A long copy that another process makes, which has the lock: who polls here and finds nothing takes parts of it.
+
+    Who makes it takes parts from the end and others from the beginning: each has the same next time, in its cache.
+    While some are left, or helpers, nobody writes another copy. All the rest is written before `left`.
+    """
+
+    is_idle: u64  # somebody polls in vain, and since then nobody has made one without help
+    left: u64  # parts that nobody has taken: the first, times 1 << 32, and the one behind the last
+    helpers: u64  # threads that may be at one
+    has_failed: u64  # at a helper's
+    process: u64  # who makes it
+    theirs: u64  # addresses, in that process ...
+    ours: u64  # ... and in this one
+    length: u64  # bytes
+    part_length: u64
+    is_ours: u64  # 1: to here
 
 
 @record

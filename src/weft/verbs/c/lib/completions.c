@@ -1,6 +1,7 @@
 /* Completion queues: polled here, in the ring that the adapter and other processes write. */
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 
 #include "weft.h"
 
@@ -32,10 +33,43 @@ static void free_places(struct weft_cq *cq, const struct weft_CompletionRecord *
     if (qp->number == done->qp_num) qp->polled = done->posted;
 }
 
+static bool is_taken(uint64_t left) { return left >> 32 >= (uint32_t)left; }
+
+/* Another process makes a long copy from or to memory of this one: two processors are quicker. What it may copy it has
+   found out; it waits until no helper is left. */
+static bool help(struct weft_Copy *copy)
+{
+    __atomic_add_fetch(&copy->helpers, 1, __ATOMIC_SEQ_CST);
+    bool may = true;
+    for (uint64_t left; !is_taken(left = LOAD(copy->left));) {
+        uint64_t first = left >> 32, next = left + (1ull << 32);
+        if (!__atomic_compare_exchange_n(&copy->left, &left, next, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) continue;
+        uint64_t at = first * copy->part_length, rest = copy->length - at;
+        size_t size = rest < copy->part_length ? rest : copy->part_length;
+        struct iovec ours = {(void *)(copy->ours + at), size}, theirs = {(void *)(copy->theirs + at), size};
+        ssize_t done = copy->is_ours ? process_vm_readv(copy->process, &ours, 1, &theirs, 1, 0)
+                                     : process_vm_writev(copy->process, &ours, 1, &theirs, 1, 0);
+        if (done == (ssize_t)size) continue;
+        may = errno != EPERM;
+        STORE(copy->has_failed, 1);
+    }
+    __atomic_sub_fetch(&copy->helpers, 1, __ATOMIC_ACQ_REL);
+    return may;
+}
+
 /* In a program that is Python nobody waits here for its lock: who has it may wait for what the program has locked to
    poll (NIXL does), and the adapter's own thread gets it without this one. */
 static void find_nothing(struct weft_cq *cq)
 {
+    static bool may_not_help; /* the system may let others reach this process, and not the other way round */
+    struct weft_Copy *copy = (void *)(cq->memory + WEFT_COPY);
+    if (!may_not_help && !copy->is_idle) copy->is_idle = 1;
+    if (!is_taken(LOAD(copy->left)) && ((struct weft_Header *)cq->memory)->process == (uint64_t)getpid()) {
+        unlock(&cq->lock);
+        if (!help(copy)) may_not_help = true, copy->is_idle = 0;
+        lock(&cq->lock);
+        return;
+    }
     bool holds_python = weft_holds_python();
     if (++cq->in_vain % YIELD_EVERY && !holds_python) return;
     struct weft_Progress call = {.context = handle_of(cq->ex.context)};
