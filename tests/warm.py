@@ -24,6 +24,15 @@ from pathlib import Path
 
 import weft
 
+# Programs, and what they run on; what plugins add to; what Neutron and PyTorch load, and needs them
+_LEFT_OUT = (
+    "weft.__main__",
+    "weft.verbs.",
+    "weft.collectives.live.",
+    "weft.mpi.",
+    "weft.cli.scenario",
+    "weft.clouds.openstack.",
+)
 _REHEARSED = (
     "weft sim torus:3x3",
     "weft nccl all_reduce -b 1M -e 2M superpod:su=1",
@@ -63,8 +72,7 @@ def _serve(address: str) -> None:
     house = Path(weft.__file__).parents[1]
     files = [path.relative_to(house).with_suffix("").parts for path in sorted(house.glob("weft/**/*.py"))]
     for name in (*map(".".join, files), "matplotlib.backends.backend_agg"):
-        # programs; what plugins add to; what Neutron loads, and needs it
-        if not name.startswith(("weft.__main__", "weft.verbs.", "weft.cli.scenario", "weft.clouds.openstack.")):
+        if not name.startswith(_LEFT_OUT):
             importlib.import_module(name.removesuffix(".__init__"))
     for words in _REHEARSED:
         _rehearse(words)
