@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -178,9 +179,37 @@ def test_without_a_compiler_a_program_is_told_why_it_sees_nothing(monkeypatch, t
     variables = launch.environment()
     assert "LD_LIBRARY_PATH" not in variables
     launch.say_if_blind(program("ibv_devices"), variables)
-    assert "there is no C compiler to make weft's: it sees no device" in capfd.readouterr().err
+    assert "sees no device of weft's: it uses libibverbs.so.1, and there is no C compiler" in capfd.readouterr().err
     launch.say_if_blind(sys.executable, variables)
     assert not capfd.readouterr().err
+
+
+def test_a_program_that_loads_no_library_of_wefts_is_told_so(tmp_path, capfd):
+    """Setuid, or linked statically; and one that is neither is told nothing."""
+    variables, copy = launch.environment(), tmp_path / "ibv_devices"
+    shutil.copy(program("ibv_devices"), copy)
+    launch.say_if_blind(str(copy), variables)
+    assert not capfd.readouterr().err
+    copy.chmod(0o4755)
+    launch.say_if_blind(str(copy), variables)
+    assert "sees no device of weft's: it is setuid or setgid" in capfd.readouterr().err
+    source, static = tmp_path / "static.c", tmp_path / "static"
+    source.write_text('char *verb = "ibv_get_device_list"; int main(void) { return !*verb; }', encoding="utf-8")
+    cc = compiler.find()
+    assert cc is not None
+    subprocess.run([cc, "-static", "-O0", str(source), "-o", str(static)], check=True)
+    launch.say_if_blind(str(static), variables)
+    assert "has libibverbs linked into it" in capfd.readouterr().err
+
+
+def test_the_systems_libpython_is_taken_where_this_python_has_none(monkeypatch, tmp_path):
+    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
+    own = {"LIBDIR": str(tmp_path), "MULTIARCH": "none", "INSTSONAME": name.replace("so.1.0", "a")}
+    monkeypatch.setattr(build.sysconfig, "get_config_vars", lambda *names: [own[one] for one in names])
+    monkeypatch.setattr(build.sys, "base_prefix", str(tmp_path))
+    assert build._libpython() == ""
+    (tmp_path / name).touch()
+    assert build._libpython() == str(tmp_path / name)
 
 
 def test_a_program_in_c_and_one_in_python_talk_to_each_other():

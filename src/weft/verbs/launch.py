@@ -11,6 +11,8 @@ import ipaddress
 import os
 import shutil
 import signal
+import stat
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +26,8 @@ from weft.verbs.perftest.programs import program_folder
 _FRONT = Path(__file__).parent / "front"
 _LIBRARIES = "LD_LIBRARY_PATH"
 _PRELOAD = "LD_PRELOAD"
+_ELF_64 = b"\x7fELF\x02"
+_PT_INTERP = 3
 # Messages from here on go by RDMA and not in pieces through buffers: UCX knows what that costs real adapters only
 _OF_UCX = {"UCX_RNDV_THRESH": "32k"}
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
@@ -41,15 +45,29 @@ def environment() -> dict[str, str]:
 
 
 def say_if_blind(program: str, variables: Mapping[str, str]) -> None:
-    """A program in C sees no device if there was nothing to compile the library with."""
-    if _LIBRARIES in variables or sys.platform != "linux" or not Path(program).is_file():
+    """A program in C that sees no device of weft's: nothing to compile the library with, or none that it would load."""
+    path = Path(program)
+    if sys.platform != "linux" or not path.is_file():
         return
-    if build.NAME.encode() in Path(program).read_bytes():
-        print(
-            f"weft: {program} uses {build.NAME}, and there is no C compiler to make weft's: it sees no device. "
-            "Install gcc, or set CC",
-            file=sys.stderr,
-        )
+    why, content = "", path.read_bytes()
+    if build.NAME.encode() in content:
+        if _LIBRARIES not in variables:
+            why = f"uses {build.NAME}, and there is no C compiler to make weft's. Install gcc, or set CC"
+        elif path.stat().st_mode & (stat.S_ISUID | stat.S_ISGID):
+            why = "is setuid or setgid, so the system does not let it load weft's libraries. Run a copy of it without"
+    elif b"ibv_get_device_list" in content and _is_static(content):
+        why = f"has libibverbs linked into it, and loads no other. Link it with {build.NAME}"
+    if why:
+        print(f"weft: {program} sees no device of weft's: it {why}", file=sys.stderr)
+
+
+def _is_static(content: bytes) -> bool:
+    """A program of 64 bits that names no loader of libraries."""
+    if not content.startswith(_ELF_64):
+        return False
+    begin, (length, count) = struct.unpack_from("<Q", content, 32)[0], struct.unpack_from("<HH", content, 54)
+    kinds = {struct.unpack_from("<I", content, begin + length * nth)[0] for nth in range(count)}
+    return _PT_INTERP not in kinds
 
 
 def _first(folder: Path | str, name: str) -> str:

@@ -109,12 +109,15 @@ def _python() -> str:
 
 
 def _libpython() -> str:
-    """Empty if this Python has none."""
+    """This Python's own, or the system's of the same version; empty if there is none."""
     variables = sysconfig.get_config_vars("LIBDIR", "MULTIARCH", "INSTSONAME")
-    folder_, multiarch, name = (one or "" for one in variables)
-    for place in (Path(folder_), Path(folder_, multiarch), Path(sys.base_prefix, "lib"), Path("/usr/lib", multiarch)):
-        if ".so" in name and (place / name).is_file():
-            return str(place / name)
+    folder_, multiarch, own = (one or "" for one in variables)
+    places = Path(folder_), Path(folder_, multiarch), Path(sys.base_prefix, "lib"), Path("/usr/lib", multiarch)
+    usual = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
+    for name in (own, usual) if ".so" in own else (usual,):
+        for place in places:
+            if (place / name).is_file():
+                return str(place / name)
     return ""
 
 

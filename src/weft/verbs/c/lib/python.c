@@ -67,7 +67,9 @@ static bool load(void)
     }
     if (!*WEFT_LIBPYTHON) {
         weft_say("%s was built without a shared libpython, which programs of others need to reach weft's adapter: "
-                 "install weft with a Python that has one (python3 of a distribution, uv, conda)", WEFT_EXECUTABLE);
+                 "install the system's libpython of the same version, build it so (pyenv: "
+                 "PYTHON_CONFIGURE_OPTS=--enable-shared), or install weft with a Python that has one (python3 of a "
+                 "distribution, uv, conda)", WEFT_EXECUTABLE);
         return false;
     }
     void *library = dlopen(WEFT_LIBPYTHON, RTLD_NOW | RTLD_GLOBAL);
