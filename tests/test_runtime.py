@@ -36,6 +36,7 @@ MADE_IN_RUNTIME = {
 # some in a temporary folder of its owner.
 MAKE_OTHER_FOLDERS = {
     "cli/route.py",
+    "cli/run.py",
     "cli/sm_flags.py",
     "cli/tenant_drivers.py",
     "fabric/files/__init__.py",

@@ -52,7 +52,7 @@ def test_errors_of_the_system_are_never_without_words(monkeypatch, capsys):
 
     for error in (TimeoutError(), OSError(), ConnectionResetError()):
 
-        def raises(arguments: list[str], error: OSError = error) -> None:
+        def raises(arguments: list[str], error: OSError = error, **options: bool) -> None:
             raise error
 
         monkeypatch.setattr(weft.cli, "app", raises)

@@ -119,9 +119,16 @@ def test_paths_within_a_slice_have_its_service_level_and_ports_its_lanes(bench, 
     bench.empty()
 
 
+def all_stand_still(process: int) -> bool:
+    """A thread that runs on another processor may still answer after the signal was sent."""
+    states = [Path(task, "stat").read_text().rpartition(") ")[2][0] for task in Path(f"/proc/{process}/task").iterdir()]
+    return set(states) == {"T"}
+
+
 def test_who_is_stopped_is_told_nothing(bench, opensm):
     wanted = bench.allocation(slice_of(bench, "red", 0x101, "h2"))
     os.kill(opensm.process.pid, signal.SIGSTOP)
+    wait_until(lambda: all_stand_still(opensm.process.pid), "that OpenSM is stopped")
     with pytest.raises(SubnetError, match=r"partitions\.conf: the subnet manager at LID \d+ is silent"):
         bench.put(wanted)
     assert opensm.partitions.read_text() == THEIRS

@@ -32,7 +32,7 @@ from weft.verbs.pyverbs.wc import cqe_status_to_str
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 SLOTS = 4
-FRAGMENT_BYTES = 1 << 19
+FRAGMENT_BYTES = 1 << 20
 ADAPTER = "WEFT_ADAPTER"  # which device a rank uses; the first, if nothing is said
 _CREDIT = 1 << 31  # in the immediate: what it tells of is free slots, not a fragment
 TAG_MASK = _CREDIT - 1
