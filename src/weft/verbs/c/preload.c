@@ -6,6 +6,8 @@
    own adapters in software. Preloaded by itself, as what a program asks of libc reaches no library that it only links. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@
 #define ADAPTERS "/sys/class/infiniband/"
 #define PARENT "/../.."
 #define PARENT_IN_SOFTWARE "/sys/devices/virtual"
+#define SPINS 1000
 
 struct stat;
 
@@ -96,6 +99,16 @@ static int take_python_back(void *thread, int result)
     void (*restore)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "PyEval_RestoreThread");
     if (thread) restore(thread);
     return result;
+}
+
+/* Locks of UCX's. NIXL's destructors wait for one with Python's lock, and a thread of UCX has it and needs Python's to send. */
+int pthread_spin_lock(pthread_spinlock_t *lock)
+{
+    for (int tries = 0; tries < SPINS; tries++)
+        if (!pthread_spin_trylock(lock)) return 0;
+    void *thread = let_python_run();
+    while (pthread_spin_trylock(lock)) sched_yield();
+    return take_python_back(thread, 0);
 }
 
 int MPI_Finalize(void)
