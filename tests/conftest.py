@@ -23,7 +23,9 @@ os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="weft-", dir="/tmp")
 import weft
 from weft.fabric.model import Fabric
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and what is ignored no shell that is started can trap
+# nohup ignores the one and a shell's `&` the other, and what is ignored no program that is started can trap.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 janitor = hire()
 ROOT = Path(__file__).parents[1]
