@@ -151,6 +151,8 @@ def calls() -> None:
     halves = [dist.new_group(list(ranks), backend="weft") for ranks in (range(0, SIZE, 2), range(1, SIZE, 2))]
     dist.all_reduce(half := torch.tensor(float(RANK)), group=halves[RANK % 2])
     assert half.item() == sum(range(RANK % 2, SIZE, 2))
+    dist.all_gather_object(names := [""] * SIZE, halves[RANK % 2]._group.name, weft)  # by which a record knows them
+    assert len({*names, weft._group.name}) == 3
     dist.destroy_process_group()
 
 

@@ -7,6 +7,7 @@ for anything. Tensors that do not lie together in memory are copied there and ba
 from __future__ import annotations
 
 import datetime
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,7 +22,7 @@ from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
 from weft.collectives.live.mail import Receiving, Sending
 from weft.collectives.live.pytorch.tensors import SUM, Reduction, TensorMemory, as_bytes
-from weft.errors import WeftError
+from weft.errors import SubnetError, WeftError
 
 Tensors = list[torch.Tensor]
 _EXCHANGE = 1 << 63  # a tag that no program has
@@ -102,6 +103,16 @@ def _told() -> Iterator[None]:
         raise dist.DistBackendError(str(error)) from error
 
 
+def _name(store: TorchStore, rank: int, timeout_s: float) -> str:
+    """Of a group, such as no other one of the job has: its first rank makes it. PyTorch names it when it is made."""
+    if rank == 0:
+        store.set("name", f"torch-{secrets.token_hex(4)}".encode())
+    try:
+        return store.get("name", timeout_s).decode()
+    except TimeoutError:
+        raise SubnetError(f"rank 0: it did not come within {timeout_s:g} s") from None
+
+
 @contextmanager
 def _together(*tensors: torch.Tensor) -> Iterator[Tensors]:
     """Each in one piece of memory: itself, or a copy that is copied back."""
@@ -119,7 +130,9 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         with _told():
-            self._group = Group(endpoint(), TorchStore(store), "weft", rank, size, timeout.total_seconds())
+            found = TorchStore(store)
+            name = _name(found, rank, timeout.total_seconds())
+            self._group = Group(endpoint(), found, name, rank, size, timeout.total_seconds())
 
     def getBackendName(self) -> str:  # noqa: N802
         return "weft"
@@ -310,15 +323,15 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         beside: torch.Tensor | None = None,
         *,
         root: int = 0,
-        reduction: Reduction = SUM,
+        reduction: Reduction | None = None,
     ) -> None:
         if self._size == 1:
             return
-        by = f" by {reduction.name}" if reduction is not SUM else ""
+        by = f" by {reduction.name}" if reduction is not None else ""
         words = f"{kind} of {data.numel():,} {str(data.dtype).removeprefix('torch.')}{by}, root {root}"
         with _told():
             program = choose(kind, self._size, data.nbytes, root)
-            self._group.run(program, TensorMemory(data, beside, reduction), words)
+            self._group.run(program, TensorMemory(data, beside, reduction or SUM), words)
 
     def _run_rooted(self, kind: Collective, data: torch.Tensor, root: int) -> None:
         """A gather or a scatter: the root has all blocks, others have theirs."""
