@@ -216,6 +216,48 @@ def test_ranks_that_differ_learn_it(mine: Any) -> None:
     ranks(2, rank)
 
 
+V, S = "counts and types must be the same at both", "all ranks must call the same"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda comm, x: comm.Gatherv(x[: 1 + comm.rank], [np.empty(9), [1, 1, 3]]), f"1 sends 2 float64 .* 1 f.*{V}"),
+        (lambda comm, x: comm.Gatherv(x[: comm.rank], [np.empty(9), [0, 0, 2]]), f"1 float64 .* for nothing.*{V}"),
+        (lambda comm, x: comm.Gatherv(x.astype("fd"[comm.rank != 1]), [np.empty(9), 3]), f"3 float32 .*for 3 f.*{V}"),
+        (lambda comm, x: comm.Scatterv([np.ones(9), [3, 3, 1]], x), f"rank 0 sends 1 float64 to rank 2.*for 3 fl.*{V}"),
+        (lambda comm, x: comm.Alltoallv([np.ones(6), 2], [np.ones(6), [2, 2, 1 + (comm.rank > 1)]]), V),
+        (lambda comm, x: comm.Alltoallv([x, 1], [x, 1]) if comm.rank else comm.Gatherv(x, [np.empty(9), 3]), S),
+        (lambda comm, x: comm.Gatherv(x, [np.empty(9), 3], root=comm.rank // 2), S),
+        (lambda comm, x: comm.Scatterv([np.ones(9), 3], x, root=comm.rank // 2), S),
+        (lambda comm, x: comm.Allgatherv(x[: 1 + comm.rank], [np.empty(9), [1, 2 + (comm.rank == 2), 3]]), S),
+        (lambda comm, x: comm.Allgatherv(y := x.astype("fd"[comm.rank > 1]), [np.empty(9, y.dtype), 3]), S),
+        (lambda comm, x: comm.Scan(y := x[: 1 + comm.rank], y.copy()), S),
+        (lambda comm, x: comm.Scan(y := x.astype("fd"[comm.rank > 1]), y.copy()), S),
+        (lambda comm, x: comm.Exscan(x, x.copy(), [MPI.SUM, MPI.SUM, MPI.MAX][comm.rank]), S),
+        (lambda comm, x: comm.gather(x, root=comm.rank // 2), S),
+        (lambda comm, x: comm.alltoall([1, 2, 3]) if comm.rank else comm.scatter([1, 2, 3]), S),
+    ],
+)
+def test_ranks_that_differ_in_counts_types_or_roots_all_learn_it(
+    call: Callable[[Communicator, Any], None], said: str
+) -> None:
+    def rank(comm: Communicator) -> None:
+        with pytest.raises(MPI.Exception, match=said):
+            call(comm, np.ones(3))
+
+    ranks(3, rank)
+
+
+def test_a_rank_that_sends_nothing_may_have_any_type() -> None:
+    def rank(comm: Communicator) -> None:
+        mine = np.ones(2, np.int32) if comm.rank else np.empty(0)
+        comm.Gatherv(mine, [place := np.zeros(4, np.int32), [0, 2, 2]], root=1)
+        assert comm.rank != 1 or (place == 1).all()
+
+    ranks(3, rank)
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [

@@ -78,6 +78,7 @@ class Arrays(Messages):
     def Scan(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:
         """Of the ranks up to this one: each hands on what it has."""
         data = self._begin_reduction("Scan", sendbuf, recvbuf)
+        self._agree(f"Scan by {op.name} of {described(data)}")
         before = self._before(data)
         if before is not None:
             ufunc(op, data.dtype)(before, data, out=data)
@@ -87,6 +88,7 @@ class Arrays(Messages):
         """Of the ranks before this one; rank 0 gets nothing."""
         data = items(recvbuf, "recvbuf of Exscan", is_written=True)
         mine = data if is_in_place(sendbuf) else same(items(sendbuf, "sendbuf of Exscan"), data, "Exscan")
+        self._agree(f"Exscan by {op.name} of {described(data)}")
         before, mine = self._before(data), mine.copy()
         if before is not None:
             data[:] = before
@@ -154,24 +156,25 @@ class Arrays(Messages):
     def Gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self.rank != self._root(root):
             _refuse_in_place(sendbuf, "Gatherv", root)
-            self._exchange("Gatherv", {root: items(sendbuf, "sendbuf of Gatherv")}, {})
+            self._exchange(f"Gatherv to rank {root}", {root: items(sendbuf, "sendbuf of Gatherv")}, {})
             return
         blocks = parts(recvbuf, "recvbuf of Gatherv", self.size, is_written=True)
         mine = blocks[root]
         if not is_in_place(sendbuf):
             mine[:] = same(items(sendbuf, "sendbuf of Gatherv"), mine, "Gatherv")
-        self._exchange("Gatherv", {}, self._others(blocks))
+        self._exchange(f"Gatherv to rank {root}", {}, self._others(blocks))
 
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         if self.rank != self._root(root):
             _refuse_in_place(recvbuf, "Scatterv", root)
-            self._exchange("Scatterv", {}, {root: items(recvbuf, "recvbuf of Scatterv", is_written=True)})
+            into = items(recvbuf, "recvbuf of Scatterv", is_written=True)
+            self._exchange(f"Scatterv from rank {root}", {}, {root: into})
             return
         blocks = parts(sendbuf, "sendbuf of Scatterv", self.size)
         if not is_in_place(recvbuf):
             place = items(recvbuf, "recvbuf of Scatterv", is_written=True)
             place[:] = same(blocks[root], place, "Scatterv")
-        self._exchange("Scatterv", self._others(blocks), {})
+        self._exchange(f"Scatterv from rank {root}", self._others(blocks), {})
 
     def Alltoallv(self, sendbuf: Any, recvbuf: Any) -> None:
         places = parts(recvbuf, "recvbuf of Alltoallv", self.size, is_written=True)
@@ -210,20 +213,33 @@ class Arrays(Messages):
     def _others(self, blocks: list[Items]) -> dict[int, Items]:
         return {rank: block for rank, block in enumerate(blocks) if rank != self.rank}
 
-    def _exchange(self, name: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
-        """Messages that no receive of the program gets."""
+    def _exchange(self, words: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
+        self._agree_on_counts(words, sent, places)
         mail, tag = self._group.mail, self._own_tag()
-        receiving = {peer: mail.receive(flat(place), peer, tag) for peer, place in places.items()}
+        receiving = [mail.receive(flat(place), peer, tag) for peer, place in places.items()]
         sending = [mail.send(peer, flat(data), tag) for peer, data in sent.items()]
-        for peer, one in receiving.items():
+        for one in receiving:
             mail.wait(one)
-            if one.length != places[peer].nbytes:
-                raise ConfigError(
-                    f"{name}: rank {peer} sent {one.length} bytes, recvbuf has {places[peer].nbytes} for it: counts "
-                    "and types must be the same at both"
-                )
         for each in sending:
             mail.wait(each)
+
+    def _agree(self, words: str) -> None:
+        """All ranks call the same, or all of them raise."""
+        self._run(Collective.BARRIER, Array(np.empty(0, np.uint8)), words)
+
+    def _agree_on_counts(self, words: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
+        """And where a rank sends so many items of a type to another, that one has room for as many of it."""
+        every = np.zeros((self.size, 2, self.size, 2), np.int64)  # of whom; sent, room; to or from whom; count, type
+        for row, blocks in zip(every[self.rank], (sent, places), strict=True):
+            for peer, block in blocks.items():
+                row[peer] = len(block), _code(block.dtype) if len(block) else 0
+        self._run(Collective.ALL_GATHER, Array(every.reshape(-1)), words)
+        goes, room = every[:, 0], every[:, 1].swapaxes(0, 1)
+        for source, to in np.argwhere((goes != room).any(axis=2)):
+            raise ConfigError(
+                f"{words}: rank {source} sends {_named(*goes[source, to])} to rank {to}, which has room for "
+                f"{_named(*room[source, to])}: counts and types must be the same at both"
+            )
 
     def _own_tag(self) -> int:
         self._by_mail += 1
@@ -247,3 +263,12 @@ class Arrays(Messages):
 def _refuse_in_place(buffer: Any, name: str, root: int) -> None:
     if is_in_place(buffer):
         raise ConfigError(f"{name}: IN_PLACE is for its root, rank {root}: give what this rank has")
+
+
+def _code(dtype: np.dtype[Any]) -> int:
+    """A type as a number: kind and size."""
+    return ord(dtype.kind) << 32 | dtype.itemsize
+
+
+def _named(count: int, code: int) -> str:
+    return f"{count:,} {np.dtype(f'{chr(code >> 32)}{code & 0xFFFF_FFFF}')}" if count else "nothing"

@@ -31,17 +31,18 @@ class Objects(Arrays):
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """All at the root, in the order of ranks."""
         if self.rank != self._root(root):
-            self._swap({root: pickled(sendobj)}, ())
+            self._swap(f"gather to rank {root}", {root: pickled(sendobj)}, ())
             return None
-        found = self._swap({}, [rank for rank in range(self.size) if rank != root])
+        found = self._swap(f"gather to rank {root}", {}, [rank for rank in range(self.size) if rank != root])
         return [sendobj if rank == root else unpickled(found[rank]) for rank in range(self.size)]
 
     def scatter(self, sendobj: Sequence[Any] | None, root: int = 0) -> Any:
         """To each rank its own of the root's."""
         if self.rank != self._root(root):
-            return unpickled(self._swap({}, [root])[root])
+            return unpickled(self._swap(f"scatter from rank {root}", {}, [root])[root])
         each = self._one_for_each(sendobj, "scatter")
-        self._swap({rank: pickled(one) for rank, one in enumerate(each) if rank != root}, ())
+        others = {rank: pickled(one) for rank, one in enumerate(each) if rank != root}
+        self._swap(f"scatter from rank {root}", others, ())
         return each[root]
 
     def allgather(self, sendobj: Any) -> list[Any]:
@@ -55,7 +56,7 @@ class Objects(Arrays):
 
     def alltoall(self, sendobj: Sequence[Any]) -> list[Any]:
         each, others = self._one_for_each(sendobj, "alltoall"), [rank for rank in range(self.size) if rank != self.rank]
-        found = self._swap({rank: pickled(each[rank]) for rank in others}, others)
+        found = self._swap("alltoall", {rank: pickled(each[rank]) for rank in others}, others)
         return [each[rank] if rank == self.rank else unpickled(found[rank]) for rank in range(self.size)]
 
     def reduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = SUM, root: int = 0) -> Any:
@@ -75,8 +76,9 @@ class Objects(Arrays):
         before = self.allgather(sendobj)[: self.rank]
         return reduce(op, before) if before else None
 
-    def _swap(self, sent: dict[int, Bytes], sources: Sequence[int]) -> dict[int, Bytes]:
+    def _swap(self, words: str, sent: dict[int, Bytes], sources: Sequence[int]) -> dict[int, Bytes]:
         """What each of the sources sends, of whatever length."""
+        self._agree(words)
         mail, tag = self._group.mail, self._own_tag()
         receiving = {peer: mail.receive(None, peer, tag) for peer in sources}
         sending = [mail.send(peer, data, tag) for peer, data in sent.items()]
